@@ -1,0 +1,60 @@
+"""The error family.
+
+Every error says what happened, what that does to the result, and what to do next, and carries the process
+exit code that the command line returns for it (the table in README.md, "Exit codes").
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class DiagnoseError(Exception):
+    """Base of all errors that a user can cause or repair.
+
+    Parameters are three plain sentences: `what` happened, its `effect` on the result, and the `next_step`.
+    """
+
+    exit_code: ClassVar[int] = 70
+
+    def __init__(self, what: str, *, effect: str = "", next_step: str = "") -> None:
+        self.what = what
+        self.effect = effect
+        self.next_step = next_step
+        super().__init__(" ".join(part for part in (what, effect, next_step) if part))
+
+
+class UsageError(DiagnoseError):
+    """The command line asks for something that cannot be done."""
+
+    exit_code = 2
+
+
+class JobFileError(DiagnoseError):
+    """The job file cannot be read as a job."""
+
+    exit_code = 2
+
+
+class RuleFileError(DiagnoseError):
+    """A file of rules, buckets or fixes is wrong."""
+
+    exit_code = 2
+
+
+class InputError(DiagnoseError):
+    """The trace cannot be analysed: unreadable, foreign, damaged, or without GPU work."""
+
+    exit_code = 3
+
+
+class DataLossError(DiagnoseError):
+    """The trace was analysed, but data was lost and `--strict` was given."""
+
+    exit_code = 4
+
+
+class OutputError(DiagnoseError):
+    """A result could not be written."""
+
+    exit_code = 74

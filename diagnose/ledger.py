@@ -1,0 +1,279 @@
+"""The ledger of data quality: what was read, what was refused, and why.
+
+The list of codes is closed. For every table, rows read = rows kept + the sum of the codes that refuse rows;
+`Ledger.check` enforces it, so that nothing can be dropped in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+Severity = Literal["info", "notice", "data_loss", "error"]
+Origin = Literal["capture", "analysis"]
+
+SEVERITIES: tuple[Severity, ...] = ("info", "notice", "data_loss", "error")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """One kind of entry: what happened, what it does to the result, what to do."""
+
+    name: str
+    severity: Severity
+    origin: Origin
+    meaning: str
+    refuses: bool = False  # True: the counted rows are not part of the analysis
+
+
+def _codes(*codes: Code) -> dict[str, Code]:
+    return {code.name: code for code in codes}
+
+
+CODES: dict[str, Code] = _codes(
+    Code(
+        name="missing_time",
+        severity="data_loss",
+        origin="analysis",
+        refuses=True,
+        meaning="Rows without an integer start or end. They are left out of every figure; export the trace again.",
+    ),
+    Code(
+        name="negative_duration",
+        severity="data_loss",
+        origin="analysis",
+        refuses=True,
+        meaning="Rows that end before they start. They are left out of every figure; the profiler's clock jumped or the file was edited.",
+    ),
+    Code(
+        name="wrong_type",
+        severity="data_loss",
+        origin="analysis",
+        refuses=True,
+        meaning="Rows with a value of the wrong type in a column that the analysis needs. They are left out; the file was edited or damaged.",
+    ),
+    Code(
+        name="undecodable_event",
+        severity="data_loss",
+        origin="analysis",
+        refuses=True,
+        meaning="Events that are not valid JSON objects of the expected shape. They are left out; the file was edited or damaged.",
+    ),
+    Code(
+        name="not_needed",
+        severity="info",
+        origin="analysis",
+        refuses=True,
+        meaning="Events of a kind that no measure uses (flow arrows, span markers, empty names). Nothing is lost.",
+    ),
+    Code(
+        name="outside_time_range",
+        severity="info",
+        origin="analysis",
+        refuses=True,
+        meaning="Rows outside the time range that was asked for.",
+    ),
+    Code(
+        name="cut_file",
+        severity="data_loss",
+        origin="capture",
+        meaning="The file ends before its content does. Everything up to the cut is analysed; what came later is unknown. Write the trace again, or copy it again.",
+    ),
+    Code(
+        name="unknown_name",
+        severity="notice",
+        origin="capture",
+        meaning="Rows whose name is not in the export's string table. They are kept under a placeholder name and can't be classified by name; export without --tables.",
+    ),
+    Code(
+        name="bad_text",
+        severity="notice",
+        origin="capture",
+        meaning="Texts that are not valid UTF-8. The bad bytes are shown as a replacement sign; times are unaffected.",
+    ),
+    Code(
+        name="open_range",
+        severity="info",
+        origin="capture",
+        meaning="Ranges that never ended inside the capture. They are kept as lasting to the end of the capture.",
+    ),
+    Code(
+        name="zero_duration",
+        severity="info",
+        origin="capture",
+        meaning="Device operations that last 0 ns at the trace's resolution. They are counted, and add no time.",
+    ),
+    Code(
+        name="no_launch",
+        severity="info",
+        origin="capture",
+        meaning="Device operations whose launching API call was not recorded. They have no issue time, so a gap before them can't be called launch-starved.",
+    ),
+    Code(
+        name="missing_table",
+        severity="info",
+        origin="capture",
+        meaning="A table that this export does not hold. The facts that need it are null.",
+    ),
+    Code(
+        name="opaque_graph",
+        severity="notice",
+        origin="capture",
+        meaning="CUDA graph executions traced as a whole: the kernels inside are unknown and count as compute in the bucket other. Capture with --cuda-graph-trace=node to see inside.",
+    ),
+    Code(
+        name="duplicate_launch",
+        severity="notice",
+        origin="capture",
+        meaning="API calls that share process and correlation id with another. The one that ends last counts as the launch.",
+    ),
+    Code(
+        name="profiler_warning",
+        severity="notice",
+        origin="capture",
+        meaning="Warnings that the profiler itself recorded while capturing. Read them under capture quality.",
+    ),
+    Code(
+        name="profiler_error",
+        severity="error",
+        origin="capture",
+        meaning="Errors that the profiler itself recorded while capturing. Parts of the capture may be missing; read them under capture quality.",
+    ),
+    Code(
+        name="dropped_by_profiler",
+        severity="data_loss",
+        origin="capture",
+        meaning="Records that the profiler says it dropped. Work is missing from the trace: shorten the capture or raise the profiler's buffers.",
+    ),
+    Code(
+        name="copied_sidecar",
+        severity="info",
+        origin="analysis",
+        meaning="A -wal or -journal file lay beside the database. Both were copied to a private folder and read there; the originals are untouched.",
+    ),
+    Code(
+        name="sibling_export",
+        severity="info",
+        origin="analysis",
+        meaning="An export newer than the report lay beside it and was read instead of exporting again.",
+    ),
+    Code(
+        name="exported",
+        severity="info",
+        origin="analysis",
+        meaning="The report was exported with nsys to a private folder and read from there.",
+    ),
+    Code(
+        name="assigned_rank",
+        severity="notice",
+        origin="analysis",
+        meaning="Processes for which the trace does not tell the global rank. They are numbered in order of process id; give --rank to name them.",
+    ),
+    Code(
+        name="renumbered_rank",
+        severity="notice",
+        origin="analysis",
+        meaning="Inputs that claim a rank which another input already has. They got a free number; check that no file was given twice.",
+    ),
+    Code(
+        name="implausible_span",
+        severity="notice",
+        origin="analysis",
+        meaning="The capture spans less than 1 µs or more than 24 h. The unit of the times may be wrong; check a known kernel's duration.",
+    ),
+    Code(
+        name="merged_classes",
+        severity="info",
+        origin="analysis",
+        meaning="More distinct classes of work ran than the sweep holds apart. The smallest were merged without their backend; times are unaffected.",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """`count` occurrences of `code` in `table`; `detail` is shown beside it (never a path or host name)."""
+
+    code: str
+    table: str
+    count: int
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        if self.code not in CODES:
+            raise ValueError(f"{self.code!r} is not a ledger code")
+
+    @property
+    def severity(self) -> Severity:
+        """Severity of the entry's code."""
+        return CODES[self.code].severity
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRows:
+    """How many rows of one foreign table were read and how many became part of the Trace."""
+
+    table: str
+    read: int
+    kept: int
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Entries and row counts of one or several inputs. Immutable; `+` joins two ledgers."""
+
+    entries: tuple[Entry, ...] = ()
+    rows: tuple[TableRows, ...] = field(default=())
+
+    def __add__(self, other: Ledger) -> Ledger:
+        return Ledger(self.entries + other.entries, self.rows + other.rows).folded()
+
+    def note(self, code: str, table: str, count: int = 1, detail: str = "") -> Ledger:
+        """This ledger with one more entry; unchanged when `count` is 0."""
+        if count == 0:
+            return self
+        return Ledger((*self.entries, Entry(code=code, table=table, count=count, detail=detail)), self.rows)
+
+    def table(self, table: str, *, read: int, kept: int) -> Ledger:
+        """This ledger with the row counts of one table added."""
+        return Ledger(self.entries, (*self.rows, TableRows(table=table, read=read, kept=kept)))
+
+    def folded(self) -> Ledger:
+        """Entries of the same code, table and detail summed, in a stable order; likewise the rows."""
+        entries: dict[tuple[str, str, str], int] = {}
+        for entry in self.entries:
+            key = (entry.code, entry.table, entry.detail)
+            entries[key] = entries.get(key, 0) + entry.count
+        rows: dict[str, tuple[int, int]] = {}
+        for row in self.rows:
+            read, kept = rows.get(row.table, (0, 0))
+            rows[row.table] = (read + row.read, kept + row.kept)
+        rank = {severity: index for index, severity in enumerate(reversed(SEVERITIES))}
+        order = sorted(entries, key=lambda key: (rank[CODES[key[0]].severity], key))
+        return Ledger(
+            tuple(Entry(code=code, table=table, count=entries[code, table, detail], detail=detail) for code, table, detail in order),
+            tuple(TableRows(table=table, read=rows[table][0], kept=rows[table][1]) for table in sorted(rows)),
+        )
+
+    def check(self) -> None:
+        """Raise AssertionError unless rows read = kept + refused for every table."""
+        refused: dict[str, int] = {}
+        for entry in self.entries:
+            if CODES[entry.code].refuses:
+                refused[entry.table] = refused.get(entry.table, 0) + entry.count
+        for row in self.folded().rows:
+            if row.read != row.kept + refused.get(row.table, 0):
+                raise AssertionError(f"{row.table}: read {row.read} ≠ kept {row.kept} + refused {refused.get(row.table, 0)}")
+
+    def lost_data(self) -> bool:
+        """True when an entry says that part of the capture is missing."""
+        return any(entry.severity in ("data_loss", "error") for entry in self.entries)
+
+
+def merged(ledgers: Iterable[Ledger]) -> Ledger:
+    """All ledgers joined into one."""
+    total = Ledger()
+    for ledger in ledgers:
+        total = total + ledger
+    return total

@@ -1,0 +1,177 @@
+"""The one gate between a foreign file and a Trace.
+
+Readers map a format's tables to the columns of `diagnose.trace` and hand them over as `RawTable`s, in nanoseconds of the
+file's own clock. Here rows are checked, refused rows are counted in the ledger, types are made exact, times are made
+relative to the capture's start and frames are put in order of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from diagnose.errors import InputError
+from diagnose.ledger import Ledger
+from diagnose.trace import SCHEMAS, Device, Provenance, Rank, Trace
+
+_DAY_NS = 24 * 3600 * 10**9
+
+# Frames whose rows last from start to end, and those that happen at one moment.
+_SPANS = ("ops", "calls", "ranges")
+_MOMENTS = ("counters", "memory")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawTable:
+    """Rows of one foreign table in the columns of one schema; absent columns are null.
+
+    `read` counts the rows that the file held, those that the reader itself refused (and noted in the ledger) included.
+    """
+
+    schema: str
+    table: str
+    frame: pl.DataFrame
+    read: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawTrace:
+    """Everything a reader found. `names` has dense ids from 0; times are not yet relative."""
+
+    tables: tuple[RawTable, ...]
+    names: pl.DataFrame
+    payloads: pl.DataFrame
+    threads: pl.DataFrame
+    devices: tuple[Device, ...]
+    ranks: tuple[Rank, ...]
+    provenance: Provenance
+    ledger: Ledger
+
+
+def typed(frame: pl.DataFrame, schema: str) -> pl.DataFrame:
+    """`frame` with exactly the columns and types of `schema`; missing columns become null."""
+    columns = []
+    for name, dtype in SCHEMAS[schema].items():
+        if name not in frame.columns:
+            columns.append(pl.lit(None, dtype=dtype).alias(name))
+        elif frame.schema[name] != dtype:
+            columns.append(pl.col(name).cast(dtype, strict=False).alias(name))
+        else:
+            columns.append(pl.col(name))
+    return frame.select(columns)
+
+
+def _refuse_bad_spans(raw: RawTable, ledger: Ledger) -> tuple[pl.DataFrame, Ledger]:
+    """Rows with usable times; the others are counted. Open ranges keep their null end for now."""
+    frame = typed(raw.frame, raw.schema)
+    missing = frame["start"].is_null()
+    if raw.schema != "ranges":
+        missing = missing | frame["end"].is_null()
+    negative = (frame["end"] < frame["start"]).fill_null(value=False)
+    n_missing, n_negative = int(missing.sum()), int((negative & ~missing).sum())
+    if n_missing or n_negative:
+        frame = frame.filter(~(missing | negative))
+    return frame, ledger.note("missing_time", raw.table, n_missing).note("negative_duration", raw.table, n_negative)
+
+
+def _refuse_bad_moments(raw: RawTable, ledger: Ledger) -> tuple[pl.DataFrame, Ledger]:
+    frame = typed(raw.frame, raw.schema)
+    missing = int(frame["time"].null_count())
+    if missing:
+        frame = frame.filter(pl.col("time").is_not_null())
+    return frame, ledger.note("missing_time", raw.table, missing)
+
+
+def _check(raw: RawTable, ledger: Ledger) -> tuple[pl.DataFrame, Ledger]:
+    if raw.schema in _SPANS:
+        frame, ledger = _refuse_bad_spans(raw, ledger)
+    elif raw.schema in _MOMENTS:
+        frame, ledger = _refuse_bad_moments(raw, ledger)
+    else:
+        frame = typed(raw.frame, raw.schema)
+    return frame, ledger.table(raw.table, read=raw.read, kept=frame.height)
+
+
+def _bounds(frames: dict[str, pl.DataFrame]) -> tuple[int, int]:
+    """First start and last end of all device operations, API calls and ranges."""
+    spans = [frames[schema] for schema in _SPANS if not frames[schema].is_empty()]
+    firsts = [int(frame["start"].min()) for frame in spans]  # type: ignore[arg-type]
+    lasts = [int(end) for frame in spans if isinstance(end := frame["end"].max(), int)]
+    if not firsts:
+        return 0, 0
+    return min(firsts), max(lasts, default=min(firsts))
+
+
+def _relative(frame: pl.DataFrame, schema: str, origin: int) -> pl.DataFrame:
+    times = ("time",) if schema in _MOMENTS else ("start", "end")
+    moved = frame.with_columns(pl.col(times) - origin) if origin else frame
+    if schema == "waits":
+        return moved
+    return moved if moved[times[0]].is_sorted() else moved.sort(times[0], maintain_order=True)
+
+
+def conform(raw: RawTrace) -> Trace:
+    """Check, count, type and order everything that a reader found.
+
+    Raises InputError when no device operation is left: such a trace holds no GPU work to diagnose.
+    """
+    ledger = raw.ledger
+    parts: dict[str, list[pl.DataFrame]] = {schema: [] for schema in SCHEMAS}
+    for table in raw.tables:
+        frame, ledger = _check(table, ledger)
+        parts[table.schema].append(frame)
+    frames = {schema: pl.concat(found) if found else typed(pl.DataFrame(), schema).clear() for schema, found in parts.items()}
+    parts.clear()
+    if frames["ops"].is_empty():
+        raise no_gpu_work(raw.provenance, ledger)
+    first, last = _bounds(frames)
+    is_open = frames["ranges"]["end"].is_null()
+    if is_open.any():
+        ledger = ledger.note("open_range", "ranges", int(is_open.sum()))
+        frames["ranges"] = frames["ranges"].with_columns(pl.col("end").fill_null(pl.max_horizontal(pl.lit(last), pl.col("start"))))
+    if not 1_000 <= last - first <= _DAY_NS:
+        ledger = ledger.note("implausible_span", "all", detail=f"{last - first} ns")
+    zero = int((frames["ops"]["start"] == frames["ops"]["end"]).sum())
+    ledger = ledger.note("zero_duration", "ops", zero)
+    ledger = ledger.note("opaque_graph", "ops", int((frames["ops"]["kind"] == "graph").sum()))
+    for schema in (*_SPANS, *_MOMENTS, "waits"):
+        frames[schema] = _relative(frames[schema], schema, first)
+    return Trace(
+        ops=frames["ops"],
+        calls=frames["calls"],
+        ranges=frames["ranges"],
+        waits=frames["waits"],
+        counters=frames["counters"],
+        memory=frames["memory"],
+        names=typed(raw.names, "names"),
+        payloads=typed(raw.payloads, "payloads"),
+        threads=typed(raw.threads, "threads"),
+        devices=raw.devices,
+        ranks=raw.ranks,
+        provenance=replace(raw.provenance, origin_ns=first),
+        ledger=_checked(ledger.folded()),
+    )
+
+
+def _checked(ledger: Ledger) -> Ledger:
+    ledger.check()
+    return ledger
+
+
+def no_gpu_work(provenance: Provenance, ledger: Ledger) -> InputError:
+    """The error for a readable capture without any device operation, naming what it does hold."""
+    held = [f"{row.table} ({row.kept})" for row in ledger.folded().rows if row.kept]
+    contents = ", ".join(held[:6]) if held else "no events at all"
+    return InputError(
+        f"{provenance.file} holds no GPU work: no kernel, copy or memory set was recorded (it has {contents}).",
+        effect="There is nothing to diagnose.",
+        next_step="Capture again with CUDA tracing on (nsys profile --trace=cuda,nvtx, or activities=[CPU, CUDA] in torch.profiler) while the GPU is working.",
+    )
+
+
+def intern(texts: Iterable[str]) -> pl.DataFrame:
+    """A `names` frame with dense ids for distinct `texts`, in the order given."""
+    listed = list(texts)
+    return pl.DataFrame({"id": range(len(listed)), "text": listed}, schema={"id": pl.Int32, "text": pl.String})

@@ -1,0 +1,84 @@
+"""YAML as data only: safe loader, duplicate keys refused, alias bombs refused, bounded size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+MAX_BYTES = 4 * 1024 * 1024
+MAX_NODES = 200_000
+MAX_DEPTH = 100  # the C composer recurses per level and would overflow its stack
+
+
+class YamlError(ValueError):
+    """The text is not acceptable YAML; the message names line and column where known."""
+
+
+class _StrictLoader(yaml.CSafeLoader):
+    """Safe loader that refuses duplicate keys, which PyYAML accepts in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: dict[object, int] = {}
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            line = key_node.start_mark.line + 1
+            try:
+                first = seen.get(key)
+            except TypeError:
+                raise YamlError(f"line {line}: a list or map can't be a key") from None
+            if first is not None:
+                raise YamlError(f"line {line}: the key {key!r} stands already in line {first}")
+            seen[key] = line
+        return super().construct_mapping(node, deep=deep)
+
+
+def load(text: str | bytes) -> object:
+    """The document in `text`; an empty one is None.
+
+    Aliases are resolved (config dumps contain them), but a document that would unfold to more than MAX_NODES values, or that
+    contains itself, is refused. Raises YamlError.
+    """
+    if len(text) > MAX_BYTES:
+        raise YamlError(f"more than {MAX_BYTES // 2**20} MiB")
+    try:
+        _check_depth(text)
+        loader = _StrictLoader(text)
+        try:
+            data = loader.get_single_data()
+        finally:
+            loader.dispose()
+        if _unfolded_size(data, {}) > MAX_NODES:
+            raise YamlError(f"unfolds to more than {MAX_NODES} values")
+    except yaml.YAMLError as error:
+        raise YamlError(" ".join(str(error).split())) from error
+    except RecursionError:
+        raise YamlError("nested too deeply") from None
+    return data
+
+
+def _check_depth(text: str | bytes) -> None:
+    """Raise YamlError where lists and maps nest deeper than MAX_DEPTH, from the flat stream of parse events."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise YamlError(f"nested more than {MAX_DEPTH} levels deep")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _unfolded_size(value: object, known: dict[int, int]) -> int:
+    """Number of values with every alias written out, without writing them out. `known` holds 0 for values in progress."""
+    if not isinstance(value, dict | list):
+        return 1
+    size = known.get(id(value))
+    if size == 0:
+        raise YamlError("a list or map contains itself")
+    if size is None:
+        known[id(value)] = 0
+        children = list(value.values()) if isinstance(value, dict) else value
+        size = 1 + sum(_unfolded_size(child, known) for child in children)
+        known[id(value)] = size
+    return size

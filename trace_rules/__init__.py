@@ -1,0 +1,1 @@
+"""What the program knows, as data: buckets, rules, fixes, facts, job settings and platforms."""
