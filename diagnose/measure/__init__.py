@@ -1,0 +1,1 @@
+"""From a Trace to numbers: one module per question."""

@@ -1,0 +1,332 @@
+"""Everything that is measured of one device of one rank: steps, budget, buckets, stalls, communication, memory, occupancy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from diagnose.diagnosis import BUCKETS, PHASES, Occupancy, Timeline, Totals
+from diagnose.measure import budget, occupancy, stalls
+from diagnose.measure.buckets import Classified
+from diagnose.measure.dependencies import Waits, resolve_waits
+from diagnose.measure.host import HostActivity, call_roles, host_activity
+from diagnose.measure.launches import Launches
+from diagnose.measure.memory import Recompute, recompute
+from diagnose.measure.steps import StepWindows, find_steps
+from diagnose.measure.timeline import timeline
+from diagnose.rule_types import SmLimits
+from diagnose.taxonomy import HostRules
+from diagnose.trace import Device, Trace
+
+TINY_NS = 10_000  # a kernel shorter than this costs about as much to launch as to run
+SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers", "shared_memory")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceMeasure:
+    """The measurements of one device. Frames with a column index have one row (or several) per step window.
+
+    `budget`: the document's step budget. `buckets`: bucket, kernels, work_ns, busy_ns, exclusive_ns. `details`: bucket, phase, decided_by,
+    work_ns over all steps. `communication`: kind, backend, count, work_ns, busy_ns, exposed_ns, blocking_ns. `blocking`: bucket, role, kind,
+    ns, inferred. `host`: name, cause, ns, count. `counts`: figures that only facts use, one row per window. `names`: kernels by name with
+    bucket, operation, kernels, work_ns over all steps.
+    """
+
+    rank: int
+    device: int
+    info: Device | None
+    steps: StepWindows
+    budget: pl.DataFrame
+    buckets: pl.DataFrame
+    details: pl.DataFrame
+    communication: pl.DataFrame
+    blocking: pl.DataFrame
+    host: pl.DataFrame
+    counts: pl.DataFrame
+    names: pl.DataFrame
+    totals: Totals
+    waits: Waits
+    recompute: Recompute
+    occupancy: Occupancy | None
+    fills: dict[str, float | None]
+    timeline: Timeline
+    operations: int
+    launched: int
+    merged_classes: int
+    has_calls: bool
+    has_gc_ranges: bool
+    has_pinned: bool
+    has_bytes: bool
+
+    @property
+    def median_step_ns(self) -> int:
+        """Median window length."""
+        return median(self.budget["window_ns"])
+
+
+def median(values: pl.Series) -> int:
+    """Median as an integer (the mean of the two middle values, rounded down); 0 for no value."""
+    ordered = values.drop_nulls().sort()
+    if ordered.is_empty():
+        return 0
+    middle = len(ordered) // 2
+    if len(ordered) % 2:
+        return int(ordered[middle])
+    return (int(ordered[middle - 1]) + int(ordered[middle])) // 2
+
+
+def device_work(trace: Trace, launches: Launches, classified: Classified) -> Iterator[tuple[int, int, pl.DataFrame]]:
+    """(rank, device, operations in order of start) of every device.
+
+    Columns: those of Trace.ops except rank and device; call_start, issued, thread; class_id, bucket, role, kind_of, backend, phase, operation,
+    decided_by; op, the row number.
+    """
+    every = trace.ops.hstack(launches.frame).with_columns(classified.class_id.alias("class_id"))
+    classes = classified.classes.sort("class_id").select(
+        "class_id",
+        pl.col("bucket").cast(pl.Enum(BUCKETS)),
+        pl.col("role").cast(pl.Enum(["compute", "transport", "packing", "copy"])),
+        pl.col("phase").cast(pl.Enum(PHASES)),
+        pl.col("operation").cast(pl.Categorical),
+    )
+    places = every.select("rank", "device").unique().sort("rank", "device")
+    for rank, device in places.iter_rows():
+        own = every if places.height == 1 else every.filter((pl.col("rank") == rank) & (pl.col("device") == device))
+        yield rank, device, own.drop("rank", "device").join(classes, on="class_id", how="left", maintain_order="left").with_row_index("op")
+
+
+def measure_device(
+    trace: Trace,
+    work: pl.DataFrame,
+    classified: Classified,
+    rules: HostRules,
+    *,
+    rank: int,
+    device: int,
+    sm_limits: Mapping[str, SmLimits],
+    step_range: str | None = None,
+) -> DeviceMeasure:
+    """Measure one device; `work` as `device_work` gives it."""
+    info = next((one for one in trace.devices if (one.rank, one.device) == (rank, device)), None)
+    steps = find_steps(trace, work, rank, rules.steps, step_range)
+    windows = steps.frame
+    ran = budget.concurrency(work, classified.classes, windows)
+    host = host_activity(trace, work, rank, rules)
+    waits = resolve_waits(trace.waits.filter(pl.col("rank") == rank), _stream_wait_calls(trace, rank))
+    found = stalls.stalls(work, windows, waits, host)
+    inside = _inside(work, windows)
+    blocking = _blocking(found, work, classified.classes)
+    times = budget.step_times(ran, windows).join(
+        stalls.stall_times(found, windows, work.select("op", "role")), on="index", how="left", maintain_order="left"
+    )
+    part, fills = occupancy.occupancy(
+        inside.filter((pl.col("kind") == "kernel") & (pl.col("role") == "compute")).select("name_id", "bucket", "start", "end", *SHAPE),
+        trace.name_texts(),
+        info,
+        occupancy.limits(info, sm_limits),
+    )
+    return DeviceMeasure(
+        rank=rank,
+        device=device,
+        info=info,
+        steps=steps,
+        budget=times,
+        buckets=_buckets(ran, inside, windows),
+        details=_details(inside, classified.classes),
+        communication=_communication(ran, inside, windows, classified.classes, blocking),
+        blocking=blocking,
+        host=_host_costs(found, host, trace),
+        counts=_counts(trace, inside, windows, found, rank, rules),
+        names=_names(inside, trace),
+        totals=budget.totals(work, ran, rank, device, trace.provenance.origin_ns),
+        waits=waits,
+        recompute=recompute(inside.select("index", "start", "end", "role", "bucket", "operation", "phase", "name_id"), windows),
+        occupancy=part,
+        fills=fills,
+        timeline=_timeline(inside, found, windows, trace, rank, device),
+        operations=work.height,
+        launched=work.height - work["issued"].null_count(),
+        merged_classes=ran.merged_classes,
+        has_calls=host.has_calls,
+        has_gc_ranges=host.has_gc_ranges,
+        has_pinned=work["pinned"].null_count() < work.height,
+        has_bytes=work["bytes"].null_count() < work.height,
+    )
+
+
+def _stream_wait_calls(trace: Trace, rank: int) -> int:
+    ids = trace.names.filter(pl.col("text").str.contains("StreamWaitEvent"))["id"]
+    return trace.calls.filter((pl.col("rank") == rank) & pl.col("name_id").is_in(ids.implode())).height
+
+
+def _inside(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Operations that start inside a step, with the step's index."""
+    placed = work.join_asof(
+        windows.select("index", pl.col("start").alias("_begin"), pl.col("end").alias("_close")),
+        left_on="start",
+        right_on="_begin",
+        strategy="backward",
+    )
+    return placed.filter(pl.col("start") < pl.col("_close")).drop("_begin", "_close")
+
+
+def _buckets(ran: budget.Concurrency, inside: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    counted = inside.group_by("index", "bucket").agg(pl.len().alias("kernels"), (pl.col("end") - pl.col("start")).sum().alias("work_ns"))
+    times = budget.bucket_times(ran, windows).with_columns(pl.col("bucket").cast(pl.Enum(BUCKETS)))
+    return times.join(counted, on=["index", "bucket"], how="left", maintain_order="left").with_columns(
+        pl.col("kernels", "work_ns").fill_null(0)
+    )
+
+
+def _details(inside: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
+    work = inside.group_by("class_id").agg((pl.col("end") - pl.col("start")).sum().alias("work_ns"))
+    return (
+        work.join(classes.select("class_id", "bucket", "phase", "decided_by"), on="class_id")
+        .group_by("bucket", "phase", "decided_by")
+        .agg(pl.col("work_ns").sum())
+        .sort("bucket", "phase", "decided_by", nulls_last=True)
+    )
+
+
+def _blocking(found: stalls.Stalls, work: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
+    """index, bucket, role, kind, backend, ns, inferred: what blocked, by the class of the producer."""
+    pieces = found.pieces.filter(pl.col("cause") == "blocking").select(
+        "index", "producer", "inferred", (pl.col("end") - pl.col("start")).alias("ns")
+    )
+    producers = work.select("op", "class_id").filter(pl.col("op").is_in(pieces["producer"].drop_nulls().unique().implode()))
+    return (
+        pieces.join(producers, left_on="producer", right_on="op", how="left")
+        .join(classes.select("class_id", "bucket", "role", "kind", "backend"), on="class_id", how="left")
+        .with_columns(pl.when(pl.col("role") == "transport").then(pl.col("kind").fill_null("other")).alias("kind"))
+        .with_columns(pl.when(pl.col("role") == "transport").then(pl.col("backend").fill_null("other")).alias("backend"))
+        .group_by("index", "bucket", "role", "kind", "backend", "inferred")
+        .agg(pl.col("ns").sum())
+        .sort("index", "bucket", "role", "kind", "backend", "inferred", nulls_last=True)
+    )
+
+
+def _communication(
+    ran: budget.Concurrency, inside: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame, blocking: pl.DataFrame
+) -> pl.DataFrame:
+    keys = ["index", "kind", "backend"]
+    transport = classes.filter(pl.col("role") == "transport").select(
+        "class_id", pl.col("kind").fill_null("other"), pl.col("backend").fill_null("other")
+    )
+    counted = (
+        inside.select("index", "class_id", (pl.col("end") - pl.col("start")).alias("ns"))
+        .join(transport, on="class_id", how="inner")
+        .group_by(keys)
+        .agg(pl.len().alias("count"), pl.col("ns").sum().alias("work_ns"))
+    )
+    blocked = blocking.filter(pl.col("role") == "transport").group_by(keys).agg(pl.col("ns").sum().alias("blocking_ns"))
+    table = budget.communication_times(ran, windows)
+    for part in (counted, blocked):
+        table = table.join(part, on=keys, how="left", maintain_order="left")
+    return table.with_columns(pl.col("count", "work_ns", "blocking_ns").fill_null(0))
+
+
+def _host_costs(found: stalls.Stalls, host: HostActivity, trace: Trace) -> pl.DataFrame:
+    """index, name, cause, ns, count: launch-starved time by the call or range that the host was in."""
+    causes = {"allocator": "allocator", "host_sync": "sync", "gc": "gc"}
+    pieces = found.pieces.filter(pl.col("cause").is_in([*causes, "launch", "python"])).with_columns(
+        pl.col("cause").replace(causes).alias("cause"), (pl.col("end") - pl.col("start")).alias("ns")
+    )
+    named = (
+        pieces.sort("start")
+        .join_asof(
+            host.named.select(pl.col("start").alias("call_start"), "name_id", "cause"),
+            left_on="start",
+            right_on="call_start",
+            by="cause",
+            strategy="backward",
+            check_sortedness=False,
+        )
+        .join(trace.names.select(pl.col("id").alias("name_id"), "text"), on="name_id", how="left")
+    )
+    plain = pl.col("cause").replace_strict(
+        {"launch": "launching API calls", "python": "no CUDA call on the launching threads"}, default="unknown call"
+    )
+    return (
+        named.with_columns(pl.coalesce("text", plain).alias("name"))
+        .group_by("index", "name", "cause")
+        .agg(pl.col("ns").sum(), pl.len().alias("count"))
+        .sort("index", "name", "cause")
+    )
+
+
+def _counts(trace: Trace, inside: pl.DataFrame, windows: pl.DataFrame, found: stalls.Stalls, rank: int, rules: HostRules) -> pl.DataFrame:
+    """Counts per window that only facts use."""
+    length = pl.col("end") - pl.col("start")
+    kernel, compute = pl.col("kind") == "kernel", (pl.col("kind") == "kernel") & (pl.col("role") == "compute")
+    by_ops = inside.group_by("index").agg(
+        kernel.sum().alias("kernels"),
+        compute.sum().alias("compute_kernels"),
+        (compute & (length < TINY_NS)).sum().alias("tiny_kernels"),
+        length.filter(compute & (length < TINY_NS)).sum().alias("tiny_work_ns"),
+        length.filter(compute).median().cast(pl.Int64).alias("kernel_median_ns"),
+        (kernel & pl.col("graph_node").is_not_null()).sum().alias("graph_kernels"),
+        length.filter(pl.col("kind") == "graph").sum().alias("opaque_work_ns"),
+        length.sum().alias("work_ns"),
+        (pl.col("role") == "packing").sum().alias("packing_kernels"),
+        (pl.col("bucket") == "router").sum().alias("router_kernels"),
+        ((pl.col("bucket") == "expert_gemm") & kernel).sum().alias("expert_kernels"),
+        length.filter(pl.col("bucket") == "expert_gemm").median().cast(pl.Int64).alias("expert_median_ns"),
+        length.filter(pl.col("bucket") == "expert_gemm").sum().alias("expert_work_ns"),
+        length.filter((pl.col("bucket") == "expert_gemm") & (pl.col("operation") == "grouped_gemm")).sum().alias("expert_grouped_ns"),
+        length.filter(pl.col("operation") == "quantize").sum().alias("quantize_work_ns"),
+        length.filter(pl.col("pinned") == False).sum().alias("pageable_work_ns"),  # noqa: E712
+        pl.col("bytes").filter(pl.col("copy_kind") == "h2d").sum().alias("h2d_bytes"),
+        pl.col("bytes").filter(pl.col("copy_kind") == "d2h").sum().alias("d2h_bytes"),
+    )
+    calls = trace.calls.filter(pl.col("rank") == rank)
+    roles = call_roles(trace.names, calls, rules)
+    by_calls = (
+        _inside(calls.select("start", "name_id").join(roles, on="name_id", how="inner").sort("start"), windows)
+        .group_by("index")
+        .agg(
+            pl.col("host_role").is_in(["launch", "graph_launch"]).sum().alias("launch_calls"),
+            (pl.col("host_role") == "graph_launch").sum().alias("graph_launches"),
+            (pl.col("host_role") == "synchronise").sum().alias("sync_calls"),
+            (pl.col("host_role") == "allocator").sum().alias("allocator_calls"),
+        )
+    )
+    return (
+        windows.select("index")
+        .join(by_ops, on="index", how="left", maintain_order="left")
+        .join(by_calls, on="index", how="left", maintain_order="left")
+        .join(_long_gaps(found), on="index", how="left", maintain_order="left")
+    )
+
+
+def _long_gaps(found: stalls.Stalls) -> pl.DataFrame:
+    """Per window: the longest launch-starved gap, and host work in gaps that stand out (20 × the median gap and more than 1 ms)."""
+    starved = found.pieces.filter(~pl.col("cause").is_in(["blocking", "dependency_stalled"]))
+    worked = pl.col("cause").is_in(["gc", "launch", "python"])
+    length = pl.col("end") - pl.col("start")
+    gaps = starved.group_by("index", "op").agg(length.sum().alias("gap"), length.filter(worked).sum().alias("worked"))
+    usual = gaps["gap"].median()
+    limit = max(1_000_000, 20 * int(usual)) if isinstance(usual, int | float) else 1_000_000
+    return gaps.group_by("index").agg(
+        pl.col("gap").max().alias("longest_gap_ns"), pl.col("worked").filter(pl.col("gap") > limit).sum().alias("gap_excess_ns")
+    )
+
+
+def _names(inside: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Work by name inside the steps: name, bucket, role, operation, kernels, work_ns; costliest first."""
+    return (
+        inside.group_by("name_id", "bucket", "role", "operation")
+        .agg(pl.len().alias("kernels"), (pl.col("end") - pl.col("start")).sum().alias("work_ns"))
+        .join(trace.names.select(pl.col("id").alias("name_id"), pl.col("text").alias("name")), on="name_id", how="left")
+        .sort("work_ns", "name", descending=[True, False])
+        .select("name", "bucket", "role", "operation", "kernels", "work_ns")
+    )
+
+
+def _timeline(inside: pl.DataFrame, found: stalls.Stalls, windows: pl.DataFrame, trace: Trace, rank: int, device: int) -> Timeline:
+    """The step of median length."""
+    ordered = windows.with_columns((pl.col("end") - pl.col("start")).alias("length")).sort("length", "index")
+    index, start, end = ordered.select("index", "start", "end").row((ordered.height - 1) // 2)
+    own = inside.filter(pl.col("index") == index).select("start", "end", "stream", "bucket", "role", "name_id")
+    return timeline(own, found.pieces.filter(pl.col("index") == index), (index, start, end), trace.name_texts(), rank, device)

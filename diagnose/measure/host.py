@@ -1,0 +1,134 @@
+"""What the host was doing: calls by family, the work that synchronising calls waited for, garbage collection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from diagnose.intervals import merge, sweep
+from diagnose.taxonomy import HostRole, HostRules
+from diagnose.trace import Trace
+
+# Bits of the host's state.
+ALLOCATOR, WAITING, SYNC, GC = 1, 2, 4, 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostActivity:
+    """The launching threads of one rank.
+
+    `state`: start, end, mask of ALLOCATOR, WAITING (a synchronising call while the work that it waits for runs), SYNC (after that work),
+    GC. `in_call`: union of all API calls. `blocked`: synchronising calls with start, end, awaited_end and the awaited operation (op row,
+    null when nothing was awaited), sorted by start. `named`: the allocator and synchronising calls (start, end, name_id, cause).
+    """
+
+    state: pl.DataFrame
+    in_call: pl.DataFrame
+    blocked: pl.DataFrame
+    named: pl.DataFrame
+    has_calls: bool
+    has_gc_ranges: bool
+
+
+def host_activity(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> HostActivity:
+    """Classify the API calls of the threads that launch work on this device.
+
+    `work`: the device's operations with op, start, end, stream, kind, correlation, pinned, issued, call_start, thread.
+    """
+    threads = work["thread"].drop_nulls().unique()
+    calls = trace.calls.filter((pl.col("rank") == rank) & pl.col("thread").is_in(threads.implode()))
+    known = calls.join(call_roles(trace.names, calls, rules), on="name_id", how="inner")
+    allocator = known.filter(pl.col("host_role") == "allocator")
+    syncs = _synchronising(trace, work, calls, known.filter(pl.col("host_role") == "synchronise"), rank)
+    gc = _garbage_collection(trace, rank, rules)
+    parts = [
+        _with_bit(allocator, 0),
+        _with_bit(syncs.select("start", pl.col("awaited_end").alias("end")), 1),
+        _with_bit(syncs.select(pl.col("awaited_end").alias("start"), "end"), 2),
+        _with_bit(gc, 3),
+    ]
+    named = pl.concat(
+        [
+            allocator.select("start", "end", "name_id", pl.lit("allocator").alias("cause")),
+            syncs.select("start", "end", "name_id", pl.lit("sync").alias("cause")),
+            gc.select("start", "end", "name_id", pl.lit("gc").alias("cause")),
+        ]
+    ).sort("start")
+    return HostActivity(
+        state=sweep(pl.concat(parts)).filter(pl.col("mask") != 0),
+        in_call=merge(calls),
+        blocked=syncs,
+        named=named,
+        has_calls=not calls.is_empty(),
+        has_gc_ranges=not gc.is_empty(),
+    )
+
+
+def _with_bit(frame: pl.DataFrame, bit: int) -> pl.DataFrame:
+    return frame.select("start", "end", pl.lit(bit, dtype=pl.UInt8).alias("bit"))
+
+
+def call_roles(names: pl.DataFrame, calls: pl.DataFrame, rules: HostRules) -> pl.DataFrame:
+    """name_id → role of the API calls that matter here (HostRole; at most one per name)."""
+    used = names.join(calls.select(pl.col("name_id").alias("id")).unique(), on="id", how="semi")
+    roles: tuple[HostRole, ...] = ("allocator", "synchronise", "graph_launch", "launch")
+    role = pl.coalesce(
+        *(pl.when(pl.col("text").str.contains(rules.call_pattern(role))).then(pl.lit(role)) for role in roles),
+        pl.lit(None, dtype=pl.String),
+    )
+    return used.select(pl.col("id").alias("name_id"), role.alias("host_role")).filter(pl.col("host_role").is_not_null())
+
+
+def _synchronising(trace: Trace, work: pl.DataFrame, calls: pl.DataFrame, plain: pl.DataFrame, rank: int) -> pl.DataFrame:
+    """Calls that held the host until device work was done: start, end, name_id, awaited (op row or null), awaited_end, guessed.
+
+    Where the trace does not tell which stream a call waited for, the operation of any stream that ended last before the call returned is
+    taken, and `guessed` is set.
+    """
+    streams = (
+        trace.waits.filter((pl.col("rank") == rank) & pl.col("kind").is_in(["stream_sync", "event_sync"]))
+        .filter(pl.col("correlation").is_not_null() & pl.col("stream").is_not_null())
+        .select("correlation", "stream")
+        .unique("correlation", keep="first", maintain_order=True)
+    )
+    plain = plain.select("start", "end", "name_id", "correlation").join(streams, on="correlation", how="left").sort("end")
+    finished = work.select(pl.col("op").alias("awaited"), pl.col("end").alias("done"), "stream").sort("done")
+    on_stream = plain.filter(pl.col("stream").is_not_null()).join_asof(
+        finished, left_on="end", right_on="done", by="stream", strategy="backward", coalesce=False, check_sortedness=False
+    )
+    on_any = plain.filter(pl.col("stream").is_null()).join_asof(
+        finished.drop("stream"), left_on="end", right_on="done", strategy="backward", coalesce=False
+    )
+    columns = ["start", "end", "name_id", "awaited", "done", "guessed"]
+    both = pl.concat(
+        [
+            on_stream.with_columns(pl.lit(value=False).alias("guessed")).select(columns),
+            on_any.with_columns(pl.lit(value=True).alias("guessed")).select(columns),
+            _blocking_copies(work, calls).with_columns(pl.lit(value=False).alias("guessed")).select(columns),
+        ]
+    )
+    return (
+        both.with_columns(pl.when(pl.col("done") > pl.col("start")).then("awaited").alias("awaited"))
+        .with_columns(pl.col("done").fill_null(pl.col("start")).clip(pl.col("start"), pl.col("end")).alias("awaited_end"))
+        .select("start", "end", "name_id", "awaited", "awaited_end", "guessed")
+        .sort("start")
+    )
+
+
+def _blocking_copies(work: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Copy calls that returned only after their own copy had ended: such a call is synchronous, whatever its name says."""
+    copies = work.filter((pl.col("kind") == "memcpy") & (pl.col("issued") >= pl.col("end")) & pl.col("correlation").is_not_null())
+    return copies.select(pl.col("op").alias("awaited"), pl.col("end").alias("done"), "correlation").join(
+        calls.select("start", "end", "name_id", "correlation"), on="correlation", how="inner"
+    )
+
+
+def _garbage_collection(trace: Trace, rank: int, rules: HostRules) -> pl.DataFrame:
+    """Ranges that show a garbage collection: start, end, name_id."""
+    ids = trace.names.filter(pl.col("text").str.contains(rules.range_pattern("garbage_collection")))["id"]
+    return (
+        trace.ranges.filter((pl.col("rank") == rank) & pl.col("text_id").is_in(ids.implode()))
+        .select("start", "end", pl.col("text_id").alias("name_id"))
+        .filter(pl.col("end") > pl.col("start"))
+    )

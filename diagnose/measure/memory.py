@@ -1,0 +1,98 @@
+"""The memory wall as time (recompute) and as level (allocator events)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from diagnose.diagnosis import Status
+from diagnose.intervals import union_length
+from diagnose.trace import Device, Trace
+
+REPEATED = 1.5  # forward attention kernels per backward one from which on a repetition is inferred
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recompute:
+    """Forward work repeated in backward, per window (index, ns), and how that is known; None where it can't be told."""
+
+    per_window: pl.DataFrame | None
+    status: Status | None
+    forward: int | None  # attention kernels inside the steps
+    backward: int | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Forward attention kernels per backward one."""
+        if self.forward is None or not self.backward:
+            return None
+        return self.forward / self.backward
+
+
+def recompute(work: pl.DataFrame, windows: pl.DataFrame) -> Recompute:
+    """Find repeated forward work: by phase where ranges tell it, otherwise by counting attention kernels.
+
+    `work`: the operations inside the steps with index (window), start, end, role, bucket, operation, phase, name_id.
+    """
+    attention = work.filter((pl.col("operation") == "attention") & pl.col("phase").is_not_null())
+    forward = _main_kernels(attention.filter(pl.col("phase").is_in(["forward", "recompute"])))
+    backward = _main_kernels(attention.filter(pl.col("phase") == "backward"))
+    counts = (forward.height, backward.height) if backward.height else (None, None)
+    repeated = work.filter((pl.col("phase") == "recompute") & (pl.col("role") == "compute"))
+    if not repeated.is_empty():
+        per_window = pl.DataFrame(
+            {"index": windows["index"], "ns": [_union(repeated, index) for index in windows["index"]]},
+            schema={"index": pl.Int32, "ns": pl.Int64},
+        )
+        return Recompute(per_window=per_window, status="measured", forward=counts[0], backward=counts[1])
+    if counts[1] is None:
+        return Recompute(per_window=None, status=None, forward=None, backward=None)
+    return Recompute(per_window=_extra_forward(forward, backward, windows), status="inferred", forward=counts[0], backward=counts[1])
+
+
+def _union(work: pl.DataFrame, index: int) -> int:
+    inside = work.filter(pl.col("index") == index)
+    return union_length(inside["start"], inside["end"])
+
+
+def _main_kernels(attention: pl.DataFrame) -> pl.DataFrame:
+    """The kernels of the name that carries most work: one per attention call, helpers left out."""
+    if attention.is_empty():
+        return attention
+    by_name = attention.group_by("name_id").agg((pl.col("end") - pl.col("start")).sum().alias("work")).sort("work", "name_id")
+    return attention.filter(pl.col("name_id") == by_name["name_id"][-1])
+
+
+def _extra_forward(forward: pl.DataFrame, backward: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Time of the forward attention kernels beyond one per backward kernel: a lower bound of what is recomputed; 0 below REPEATED."""
+    ahead = forward.group_by("index").agg(pl.len().alias("n"), (pl.col("end") - pl.col("start")).sum().alias("work"))
+    behind = backward.group_by("index").agg(pl.len().alias("m"))
+    joined = (
+        windows.select("index")
+        .join(ahead, on="index", how="left", maintain_order="left")
+        .join(behind, on="index", how="left", maintain_order="left")
+        .fill_null(0)
+    )
+    extra = (
+        pl.when((pl.col("m") > 0) & (pl.col("n") >= REPEATED * pl.col("m")))
+        .then(pl.col("work") * (pl.col("n") - pl.col("m")) // pl.col("n"))
+        .otherwise(0)
+    )
+    return joined.select("index", extra.cast(pl.Int64).alias("ns"))
+
+
+def peaks(trace: Trace, rank: int, device: int) -> tuple[int | None, int | None]:
+    """Highest allocated and reserved bytes of a device; None without allocator events."""
+    events = trace.memory.filter((pl.col("rank") == rank) & ((pl.col("device") == device) | pl.col("device").is_null()))
+    return _largest(events["total_allocated"]), _largest(events["total_reserved"])
+
+
+def _largest(values: pl.Series) -> int | None:
+    largest = values.max()
+    return largest if isinstance(largest, int) else None
+
+
+def capacity(device: Device | None) -> int | None:
+    """Bytes of memory that the device has."""
+    return device.total_memory if device else None

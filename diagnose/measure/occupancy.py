@@ -1,0 +1,147 @@
+"""SM occupancy from launch shapes: resident warps, waves and fill, against the device's limits.
+
+Rules of residency: CUDA C++ Programming Guide, "Hardware Multithreading". The limits by compute capability are data (trace_rules/platforms.yaml).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from diagnose.diagnosis import KernelOccupancy, Occupancy
+from diagnose.rule_types import SmLimits
+from diagnose.trace import Device
+
+SCHEDULERS = 4  # a warp's registers come from one quarter of the register file
+SHOWN_KERNELS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one SM holds at most, and how many SMs the device has."""
+
+    sm_count: int
+    threads: int
+    blocks: int
+    registers: int
+    shared_memory: int
+    warp_size: int
+    register_unit: int
+    shared_unit: int
+    reserved_shared: int
+
+
+def limits(device: Device | None, by_capability: Mapping[str, SmLimits]) -> Limits | None:
+    """What the trace's own device row gives, completed from the table by compute capability; None where a limit stays unknown."""
+    if device is None or device.sm_count is None or device.compute_major is None:
+        return None
+    known = by_capability.get(f"{device.compute_major}.{device.compute_minor or 0}")
+    if known is None:
+        return None
+    warp = device.warp_size or 32
+    return Limits(
+        sm_count=device.sm_count,
+        threads=device.max_threads_per_sm or known.warps * warp,
+        blocks=device.max_blocks_per_sm or known.blocks,
+        registers=device.registers_per_sm or known.registers,
+        shared_memory=device.shared_memory_per_sm or known.shared_bytes,
+        warp_size=warp,
+        register_unit=known.register_unit,
+        shared_unit=known.shared_unit,
+        reserved_shared=known.reserved_shared_bytes,
+    )
+
+
+def residency(shapes: pl.DataFrame, limit: Limits) -> pl.DataFrame:
+    """Occupancy, waves and fill of launch shapes.
+
+    `shapes` has grid_x … block_z, registers, shared_memory. Adds occupancy (resident warps / maximum), waves (blocks / blocks that fit at
+    once), fill (waves / ceil(waves)) and limited_by; null where the shape is incomplete or fits no block.
+    """
+    threads = pl.col("block_x").cast(pl.Int64) * pl.col("block_y") * pl.col("block_z")
+    grid = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
+    warps = (threads + limit.warp_size - 1) // limit.warp_size
+    max_warps = limit.threads // limit.warp_size
+    registers_per_warp = (
+        (pl.col("registers").cast(pl.Int64) * limit.warp_size + limit.register_unit - 1) // limit.register_unit
+    ) * limit.register_unit
+    warps_by_registers = (limit.registers // SCHEDULERS) // registers_per_warp.clip(lower_bound=1) * SCHEDULERS
+    shared = (
+        (pl.col("shared_memory").cast(pl.Int64) + limit.reserved_shared + limit.shared_unit - 1) // limit.shared_unit
+    ) * limit.shared_unit
+    caps = {
+        "warps": max_warps // warps.clip(lower_bound=1),
+        "blocks": pl.lit(limit.blocks, dtype=pl.Int64),
+        "registers": warps_by_registers // warps.clip(lower_bound=1),
+        "shared memory": limit.shared_memory // shared.clip(lower_bound=1),
+    }
+    named = shapes.with_columns(threads.alias("_threads"), grid.alias("_grid"), *(cap.alias(f"_{name}") for name, cap in caps.items()))
+    resident = pl.min_horizontal(*(f"_{name}" for name in caps))
+    complete = pl.all_horizontal(pl.col(name).is_not_null() for name in ("_threads", "_grid", "registers", "shared_memory"))
+    fits = complete & (resident > 0) & (pl.col("_threads") > 0) & (pl.col("_grid") > 0)
+    limited = pl.coalesce(*(pl.when(pl.col(f"_{name}") == resident).then(pl.lit(name)) for name in caps))
+    waves = pl.col("_grid") / (resident * limit.sm_count)
+    return named.with_columns(
+        pl.when(fits).then((resident * warps / max_warps).clip(upper_bound=1.0)).alias("occupancy"),
+        pl.when(fits).then(waves).alias("waves"),
+        pl.when(fits).then(waves / waves.ceil()).alias("fill"),
+        pl.when(fits).then(limited).alias("limited_by"),
+    ).drop("_threads", "_grid", *(f"_{name}" for name in caps))
+
+
+def occupancy(
+    kernels: pl.DataFrame, names: pl.Series, device: Device | None, limit: Limits | None
+) -> tuple[Occupancy | None, dict[str, float | None]]:
+    """Occupancy of the costliest kernels and fill by bucket, weighted by work.
+
+    `kernels`: compute kernels inside the steps with name_id, bucket, start, end and the launch shape. Returns the document's part and the
+    fill by bucket ("" for all compute kernels); None and {} where device limits or shapes were not recorded.
+    """
+    if limit is None or kernels.is_empty():
+        return None, {}
+    shape = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers", "shared_memory"]
+    grouped = kernels.group_by("name_id", "bucket", *shape).agg(
+        pl.len().alias("kernels"), (pl.col("end") - pl.col("start")).sum().alias("work")
+    )
+    known = residency(grouped, limit)
+    if known["fill"].null_count() == known.height:
+        return None, {}
+    weighted = known.filter(pl.col("fill").is_not_null())
+    fill_by_bucket = weighted.group_by("bucket").agg(_weighted("fill")).sort("bucket")
+    fills: dict[str, float | None] = dict(fill_by_bucket.iter_rows())
+    everything = weighted.select(_weighted("fill")).item()
+    costliest = (
+        known.group_by("name_id", "bucket")
+        .agg(
+            pl.col("kernels").sum(),
+            pl.col("work").sum().alias("total"),
+            *(_weighted(column).alias(column) for column in ("occupancy", "waves", "fill")),
+            pl.col("limited_by").sort_by("work").last(),
+        )
+        .sort("total", "name_id", "bucket", descending=[True, False, False])
+        .head(SHOWN_KERNELS)
+    )
+    rows = tuple(
+        KernelOccupancy(
+            name=names[row["name_id"]],
+            bucket=row["bucket"],
+            kernels=row["kernels"],
+            work_ns=row["total"],
+            occupancy=row["occupancy"],
+            waves=row["waves"],
+            fill=row["fill"],
+            limited_by=row["limited_by"],
+        )
+        for row in costliest.iter_rows(named=True)
+    )
+    part = Occupancy(device=device.name if device else None, sm_count=limit.sm_count, buckets=fills, kernels=rows)
+    return part, {**fills, "": everything}
+
+
+def _weighted(column: str) -> pl.Expr:
+    """Mean of a column weighted by work; null where nothing is known."""
+    known = pl.col(column).is_not_null()
+    weight = pl.col("work").filter(known).sum()
+    return pl.when(weight > 0).then((pl.col(column) * pl.col("work")).filter(known).sum() / weight).alias(column)

@@ -1,0 +1,273 @@
+"""Why compute was absent: every moment of a step without compute is launch-starved, blocking or dependency-stalled.
+
+For each gap that ends with the compute operation k: until the host had issued k it is launch-starved; then, while a producer of k still
+ran, blocking; the rest is dependency-stalled. The three sum to the compute-absent time of every window, exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from diagnose.intervals import overlaps
+from diagnose.measure.dependencies import Waits, infer_producers, producers
+from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, HostActivity
+
+# Causes of a piece of a gap, in the order in which a reader wants them.
+CAUSES = ("allocator", "host_sync", "gc", "launch", "python", "blocking", "dependency_stalled")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stalls:
+    """All gaps of one device, cut into pieces.
+
+    `pieces`: index (window), start, end, cause (of CAUSES), op (the operation that ends the gap; null at the end of a step that ends idle),
+    producer (op row that blocked; null elsewhere), inferred (bool). `bounds`: index, blocking_lower_ns, blocking_upper_ns.
+    """
+
+    pieces: pl.DataFrame
+    bounds: pl.DataFrame
+
+
+def gaps(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Maximal stretches without compute, cut at the windows: index, start, end, op (the compute operation that ends it).
+
+    `work`: op, start, end, role, in order of start. A gap at the end of the last window belongs to the operation that ends the window.
+    """
+    compute = work.filter((pl.col("role") == "compute") & (pl.col("end") > pl.col("start"))).select("op", "start", "end")
+    reach = pl.col("end").cum_max().shift(1)
+    first, last = int(windows["start"].min()), int(windows["end"].max())  # type: ignore[arg-type]
+    opened = (
+        compute.with_columns(reach.alias("reach"))
+        .filter((pl.col("start") > pl.col("reach")).fill_null(value=True))
+        .select(pl.col("reach").fill_null(first).alias("start"), pl.col("start").alias("end"), "op")
+    )
+    tail = pl.DataFrame(
+        {"start": [first if compute.is_empty() else int(compute["end"].max())], "end": [last], "op": [None]},  # type: ignore[arg-type]
+        schema={"start": pl.Int64, "end": pl.Int64, "op": work.schema["op"]},
+    )
+    found = pl.concat([opened, tail]).filter(pl.col("end") > pl.col("start"))
+    common = overlaps(found, windows)
+    return pl.DataFrame(
+        {
+            "index": windows["index"].gather(common["right"]),
+            "start": common["start"],
+            "end": common["end"],
+            "op": found["op"].gather(common["left"]),
+        }
+    )
+
+
+def stalls(work: pl.DataFrame, windows: pl.DataFrame, waits: Waits, host: HostActivity) -> Stalls:
+    """Split every gap of one device.
+
+    `work` holds op (row number), start, end, stream, correlation, role, issued and is in order of start.
+    """
+    cut = _with_last_operation(gaps(work, windows), work, windows)
+    found = _with_producers(cut, work, waits)
+    issued = pl.col("issued").clip(pl.col("start"), pl.col("end")).fill_null(pl.col("start"))
+    found = found.with_columns(issued.alias("issued"))
+    until = pl.max_horizontal(pl.col("producer_end").clip(pl.col("issued"), pl.col("end")), "issued").fill_null(pl.col("issued"))
+    found = found.with_columns(until.alias("until"))
+    blocking = found.filter(pl.col("until") > pl.col("issued")).select(
+        "index",
+        pl.col("issued").alias("start"),
+        pl.col("until").alias("end"),
+        pl.lit("blocking").alias("cause"),
+        "op",
+        "producer",
+        "inferred",
+    )
+    stalled = found.filter(pl.col("end") > pl.col("until")).select(
+        "index",
+        pl.col("until").alias("start"),
+        "end",
+        pl.lit("dependency_stalled").alias("cause"),
+        "op",
+        pl.lit(None, dtype=work.schema["op"]).alias("producer"),
+        pl.lit(value=False).alias("inferred"),
+    )
+    starved = found.filter(pl.col("issued") > pl.col("start")).select("index", "start", pl.col("issued").alias("end"), "op")
+    host_pieces = _under_host_calls(starved, host)
+    pieces = pl.concat([host_pieces.select(blocking.columns), blocking, stalled]).sort("start", "end")
+    return Stalls(pieces=pieces, bounds=_bounds(found, host_pieces, windows))
+
+
+def _with_last_operation(cut: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """The gap that no compute ends gets the operation that ends the step; its own running then counts as what blocks."""
+    open_gap = cut["op"].is_null()
+    if not open_gap.any():
+        return cut.with_columns(pl.lit(value=False).alias("ends_step"))
+    last = int(windows["end"].max())  # type: ignore[arg-type]
+    ending = work.filter((pl.col("end") <= last) & (pl.col("end") > pl.col("start"))).sort("end", "op")["op"]
+    closing = ending[-1] if len(ending) else None
+    return cut.with_columns(pl.col("op").fill_null(pl.lit(closing, dtype=work.schema["op"])), open_gap.alias("ends_step"))
+
+
+def _with_producers(cut: pl.DataFrame, work: pl.DataFrame, waits: Waits) -> pl.DataFrame:
+    """Each gap with its operation's issue time, latest producer, whether that is inferred, and the upper bound of blocking."""
+    details = work.select("op", "issued", pl.col("start").alias("op_start"), "stream", "correlation", pl.col("end").alias("op_end"))
+    found = cut.join(details, on="op", how="left", maintain_order="left")
+    consumers = (
+        found.filter(~pl.col("ends_step"))
+        .select("op", pl.col("op_start").alias("start"), "stream", "correlation", "issued")
+        .unique("op", keep="first", maintain_order=True)
+        .sort("start")
+    )
+    known = producers(work, consumers, waits)
+    if waits.resolved == 0:
+        guessed = infer_producers(work, consumers)
+        known = known.join(guessed, on="op", how="left", suffix="_guess", maintain_order="left")
+        later = (pl.col("producer_end_guess") > pl.col("producer_end")).fill_null(pl.col("producer_end_guess").is_not_null())
+        known = known.with_columns(
+            pl.col("producer_end").alias("resolved_end"),
+            pl.when(later).then("producer_guess").otherwise("producer").alias("producer"),
+            pl.when(later).then("producer_end_guess").otherwise("producer_end").alias("producer_end"),
+            later.alias("inferred"),
+            pl.lit(value=True).alias("unresolved"),
+        )
+    else:
+        known = known.with_columns(pl.col("producer_end").alias("resolved_end"), pl.lit(value=False).alias("inferred"))
+    found = found.join(
+        known.select("op", "producer", "producer_end", "resolved_end", "inferred", "unresolved"), on="op", how="left", maintain_order="left"
+    )
+    at_end, launched = pl.col("ends_step"), pl.col("issued").is_not_null()
+    return found.with_columns(
+        pl.when(at_end).then("op").when(launched).then("producer").alias("producer"),
+        *(pl.when(at_end).then("op_end").when(launched).then(name).alias(name) for name in ("producer_end", "resolved_end")),
+        pl.col("inferred").fill_null(value=False) & launched & ~at_end,
+        (pl.col("unresolved").fill_null(value=False) | ~launched) & ~at_end,
+        _last_other_end(found, work),
+    )
+
+
+def _last_other_end(found: pl.DataFrame, work: pl.DataFrame) -> pl.Series:
+    """Until when anything but compute ran in each gap: the upper bound of what may have blocked."""
+    others = (
+        work.filter((pl.col("role") != "compute") & (pl.col("end") > pl.col("start")))
+        .select("start", pl.col("end").cum_max().alias("other_end"))
+        .unique("start", keep="last", maintain_order=True)
+    )
+    order = found.select("end").with_row_index("row").sort("end")
+    joined = order.join_asof(
+        others.rename({"start": "other_start"}), left_on="end", right_on="other_start", strategy="backward", allow_exact_matches=False
+    )
+    return joined.sort("row")["other_end"]
+
+
+def _under_host_calls(starved: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
+    """Launch-starved stretches split by what the launching threads did: allocator, host_sync, gc, launch, python, or blocking through the host."""
+    starved = starved.sort("start")
+    state = overlaps(starved, host.state)
+    mask = host.state["mask"].gather(state["right"])
+    cause = (
+        pl.when(pl.col("mask") & ALLOCATOR != 0)
+        .then(pl.lit("allocator"))
+        .when(pl.col("mask") & WAITING != 0)
+        .then(pl.lit("blocking"))
+        .when(pl.col("mask") & SYNC != 0)
+        .then(pl.lit("host_sync"))
+        .when(pl.col("mask") & GC != 0)
+        .then(pl.lit("gc"))
+    )
+    under = (
+        state.select("start", "end", "left").with_columns(mask.alias("mask")).with_columns(cause.alias("cause")).drop("mask").sort("start")
+    )
+    rest = _uncovered(starved, under)
+    in_call = overlaps(rest, host.in_call)
+    launching = in_call.select("start", "end", rest["left"].gather(in_call["left"]).alias("left"), pl.lit("launch").alias("cause")).sort(
+        "start"
+    )
+    python = _uncovered(rest, launching.with_columns(in_call.sort("start")["left"].alias("left")), keep="left").with_columns(
+        pl.lit("python").alias("cause")
+    )
+    pieces = pl.concat([under, launching, python.select(under.columns)]).sort("start")
+    awaited = _awaited(pieces, host.blocked)
+    return pieces.select(
+        starved["index"].gather(pieces["left"]).alias("index"),
+        "start",
+        "end",
+        "cause",
+        starved["op"].gather(pieces["left"]).alias("op"),
+        awaited["awaited"].alias("producer"),
+        awaited["guessed"].alias("inferred"),
+    )
+
+
+def _uncovered(frame: pl.DataFrame, covered: pl.DataFrame, keep: str | None = None) -> pl.DataFrame:
+    """What `covered` (disjoint pieces inside rows of `frame`, named by `left`) leaves of each row: start, end, left.
+
+    `left` is the row number in `frame`, or the value of column `keep` of that row.
+    """
+    identity = frame[keep].cast(pl.UInt32) if keep else pl.int_range(frame.height, dtype=pl.UInt32, eager=True)
+    edges = pl.concat(
+        [
+            pl.DataFrame({"row": pl.int_range(frame.height, dtype=pl.UInt32, eager=True), "from": frame["start"], "until": frame["start"]}),
+            covered.select(pl.col("left").alias("row"), pl.col("start").alias("from"), pl.col("end").alias("until")),
+            pl.DataFrame({"row": pl.int_range(frame.height, dtype=pl.UInt32, eager=True), "from": frame["end"], "until": frame["end"]}),
+        ]
+    ).sort("row", "from", "until")
+    holes = edges.select("row", pl.col("until").alias("start"), pl.col("from").shift(-1).over("row").alias("end")).filter(
+        pl.col("end") > pl.col("start")
+    )
+    return holes.select("start", "end", identity.gather(holes["row"]).alias("left")).sort("start")
+
+
+def _awaited(pieces: pl.DataFrame, blocked: pl.DataFrame) -> pl.DataFrame:
+    """The operation that a synchronising call waited for, for the pieces with cause blocking (null elsewhere), and whether it is guessed."""
+    joined = pieces.select("start", "cause").join_asof(
+        blocked.select(pl.col("start").alias("call_start"), "awaited", "guessed"),
+        left_on="start",
+        right_on="call_start",
+        strategy="backward",
+    )
+    is_blocking = pl.col("cause") == "blocking"
+    return joined.select(pl.when(is_blocking).then("awaited"), (pl.col("guessed") & is_blocking).fill_null(value=False))
+
+
+def _bounds(found: pl.DataFrame, host_pieces: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Lower and upper bound of blocking per window: equal where all waits of the consumers are resolved."""
+    value = pl.col("until") - pl.col("issued")
+    resolved = (pl.col("resolved_end").clip(pl.col("issued"), pl.col("end")) - pl.col("issued")).fill_null(0)
+    widest = pl.max_horizontal((pl.col("other_end").clip(pl.col("issued"), pl.col("end")) - pl.col("issued")).fill_null(0), value)
+    per_gap = found.select(
+        "index",
+        pl.when("unresolved").then(resolved).otherwise(value).alias("blocking_lower_ns"),
+        pl.when("unresolved").then(widest).otherwise(value).alias("blocking_upper_ns"),
+    )
+    through_host = host_pieces.filter(pl.col("cause") == "blocking").select("index", (pl.col("end") - pl.col("start")).alias("ns"))
+    both = pl.concat(
+        [per_gap, through_host.select("index", pl.col("ns").alias("blocking_lower_ns"), pl.col("ns").alias("blocking_upper_ns"))]
+    )
+    summed = both.group_by("index").sum()
+    return windows.select("index").join(summed, on="index", how="left", maintain_order="left").fill_null(0)
+
+
+def stall_times(found: Stalls, windows: pl.DataFrame, roles: pl.DataFrame) -> pl.DataFrame:
+    """The stalls of every window, in the document's names. `roles`: op → role of the producers."""
+    sized = found.pieces.join(roles, left_on="producer", right_on="op", how="left", maintain_order="left").with_columns(
+        (pl.col("end") - pl.col("start")).alias("ns")
+    )
+    host = pl.col("cause").is_in(["allocator", "host_sync", "gc", "launch", "python"])
+    blocking = pl.col("cause") == "blocking"
+
+    def total(condition: pl.Expr, name: str) -> pl.Expr:
+        return pl.col("ns").filter(condition).sum().alias(name)
+
+    summed = sized.group_by("index").agg(
+        total(host, "launch_starved_ns"),
+        total(pl.col("cause") == "allocator", "allocator_ns"),
+        total(pl.col("cause") == "host_sync", "host_sync_ns"),
+        total(pl.col("cause").is_in(["gc", "launch", "python"]), "host_work_ns"),
+        total(pl.col("cause") == "gc", "gc_ns"),
+        total(pl.col("cause") == "python", "python_gap_ns"),
+        total(blocking, "blocking_ns"),
+        total(blocking & (pl.col("role") == "transport"), "blocking_transport_ns"),
+        total(blocking & (pl.col("role") == "packing"), "blocking_packing_ns"),
+        total(blocking & (pl.col("role") == "copy"), "blocking_copy_ns"),
+        total(blocking & pl.col("inferred"), "blocking_inferred_ns"),
+        total(pl.col("cause") == "dependency_stalled", "dependency_stalled_ns"),
+    )
+    table = windows.select("index").join(summed, on="index", how="left", maintain_order="left").fill_null(0)
+    return table.join(found.bounds, on="index", how="left", maintain_order="left")

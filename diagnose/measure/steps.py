@@ -1,0 +1,265 @@
+"""Step windows: where each training step begins and ends on a device's clock.
+
+Anchors, in order of trust: what the user names; a numbered iteration range; optimizer bursts; a recurring sequence of
+collectives; a recurring sequence of kernels. Without any, the whole capture is one window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from diagnose.diagnosis import CrossCheck, Dropped
+from diagnose.taxonomy import StepAnchor
+from diagnose.trace import Trace
+
+DISAGREEMENT = 0.05  # two anchors whose medians differ by more are reported
+WARM_UP_FACTOR = 1.5  # a first step this much longer than the median of the others is warm-up
+MIN_PERIOD = 20  # kernels in a recurring sequence below which it is a loop inside a step, not a step
+MIN_COLLECTIVES = 4  # the same for collectives
+MIN_REPEATS = 3
+SAME_SEQUENCE = 0.9  # share of equal names that makes two stretches the same sequence
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepWindows:
+    """Windows of one device. `frame` has index, start, end (relative ns, disjoint, in order); dropped steps are not in it."""
+
+    frame: pl.DataFrame
+    anchor: str
+    dropped: tuple[Dropped, ...] = ()
+    cross_check: tuple[CrossCheck, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Anchored:
+    """One anchor's proposal: the anchor's name, and the windows with index, start, end."""
+
+    anchor: str
+    windows: pl.DataFrame
+
+    @property
+    def median_ns(self) -> int:
+        """Median window length."""
+        return int((self.windows["end"] - self.windows["start"]).median() or 0)  # type: ignore[arg-type]
+
+
+def find_steps(trace: Trace, work: pl.DataFrame, rank: int, anchors: Sequence[StepAnchor], step_range: str | None = None) -> StepWindows:
+    """Cut one device's operations into steps.
+
+    `work` holds the device's operations in order of start: start, end, kind, stream, name_id, bucket, role, call_start.
+    `anchors` are the spellings of iteration ranges, best first. `step_range` is the user's own pattern and goes before all.
+    """
+    own = [StepAnchor(id="own", pattern=step_range, numbered="(" in step_range)] if step_range else []
+    by_range = next((found for anchor in [*own, *anchors] if (found := _by_range(trace, work, rank, anchor)) is not None), None)
+    proposals = [found for found in (by_range, _by_optimizer(work)) if found is not None]
+    if not proposals:
+        transport = work.filter(pl.col("role") == "transport")
+        repeating = _by_recurrence(transport, work, "recurring collectives", MIN_COLLECTIVES)
+        repeating = repeating or _by_recurrence(_busiest_stream(work), work, "recurring kernels", MIN_PERIOD)
+        proposals = [repeating] if repeating is not None else []
+    if not proposals:
+        whole = pl.DataFrame({"index": [0], "start": [work["start"].min()], "end": [work["end"].max()]})
+        return StepWindows(frame=_typed(whole), anchor="capture")
+    best, others = proposals[0], proposals[1:]
+    kept, dropped = _drop_unsteady(trace, best.windows, rank)
+    reference = Anchored(anchor=best.anchor, windows=kept)
+    return StepWindows(
+        frame=_typed(kept), anchor=best.anchor, dropped=dropped, cross_check=tuple(_compare(reference, other) for other in others)
+    )
+
+
+def _typed(windows: pl.DataFrame) -> pl.DataFrame:
+    return windows.select(pl.col("index").cast(pl.Int32), pl.col("start").cast(pl.Int64), pl.col("end").cast(pl.Int64))
+
+
+def _compare(best: Anchored, other: Anchored) -> CrossCheck:
+    disagrees = abs(other.median_ns - best.median_ns) > DISAGREEMENT * best.median_ns
+    return CrossCheck(anchor=other.anchor, median_ns=other.median_ns, n=other.windows.height, disagrees=disagrees)
+
+
+def _windows_from_starts(starts: pl.DataFrame, last_end: int) -> pl.DataFrame:
+    """Windows that begin at `starts` (index, start; in order) and end where the next begins; the last ends at `last_end`."""
+    return starts.with_columns(pl.col("start").shift(-1).fill_null(last_end).alias("end")).filter(pl.col("end") > pl.col("start"))
+
+
+# ------------------------------------------------------------------------------------------------ iteration ranges
+
+
+def _by_range(trace: Trace, work: pl.DataFrame, rank: int, anchor: StepAnchor) -> Anchored | None:
+    """Windows from host ranges whose text matches: each begins at the first operation launched inside the range."""
+    number = pl.col("text").str.extract(anchor.pattern, 1).cast(pl.Int64, strict=False) if anchor.numbered else pl.lit(None, dtype=pl.Int64)
+    names = trace.names.filter(pl.col("text").str.contains(anchor.pattern)).select(
+        pl.col("id").alias("text_id"), pl.col("text"), number.alias("number")
+    )
+    if names.is_empty():
+        return None
+    ranges = (
+        trace.ranges.lazy()
+        .filter((pl.col("rank") == rank) & pl.col("kind").is_in(["push_pop", "start_end", "annotation", "operator"]))
+        .join(names.lazy(), on="text_id")
+        .select("start", "end", "number", "text")
+        .sort("start")
+        .collect()
+    )
+    ranges = _outermost(ranges)
+    if ranges.is_empty():
+        return None
+    launched = (
+        work.select("start", "end", "call_start")
+        .filter(pl.col("call_start").is_not_null())
+        .sort("call_start")
+        .join_asof(
+            ranges.select(pl.col("start").alias("range_start"), pl.col("end").alias("range_end"), "number"),
+            left_on="call_start",
+            right_on="range_start",
+            strategy="backward",
+        )
+        .filter(pl.col("call_start") < pl.col("range_end"))
+    )
+    if launched.is_empty():
+        return None
+    per_range = launched.group_by("range_start").agg(pl.col("start").min(), pl.col("end").max(), pl.col("number").first()).sort("start")
+    last_end = int(per_range["end"][-1])
+    numbered = per_range["number"].null_count() == 0 and per_range["number"].is_unique().all()
+    index = per_range["number"] if numbered else pl.Series("number", range(per_range.height), dtype=pl.Int64)
+    windows = _windows_from_starts(pl.DataFrame({"index": index, "start": per_range["start"]}), last_end)
+    return Anchored(anchor=f"range {_generic(ranges['text'][0])}", windows=windows)
+
+
+def _generic(text: str) -> str:
+    """A range's text with its digits replaced, to name the anchor: ProfilerStep#12 → ProfilerStep#N."""
+    shown = "".join("\0" if character.isdigit() else character for character in text)
+    while "\0\0" in shown:
+        shown = shown.replace("\0\0", "\0")
+    return shown.replace("\0", "N")[:80]
+
+
+def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Ranges that do not begin inside an earlier one (the same step seen by two threads, or nested calls)."""
+    reach = pl.col("end").cum_max().shift(1)
+    return ranges.filter((pl.col("start") >= reach).fill_null(value=True))
+
+
+# ------------------------------------------------------------------------------------------------ optimizer bursts
+
+
+def _by_optimizer(work: pl.DataFrame) -> Anchored | None:
+    """Windows between bursts of optimizer kernels: each step ends with its burst.
+
+    Two optimizer kernels belong to one burst unless other kernels take more time between them than optimizer bursts last.
+    """
+    kernels = work.filter((pl.col("kind") == "kernel") & (pl.col("end") > pl.col("start"))).select("start", "end", "bucket")
+    is_optimizer = kernels["bucket"] == "optimizer"
+    if int(is_optimizer.sum()) < 2 * MIN_REPEATS:
+        return None
+    other_work = pl.when(pl.col("bucket") == "optimizer").then(0).otherwise(pl.col("end") - pl.col("start")).cum_sum()
+    bursts = kernels.with_columns(other_work.alias("other")).filter(pl.col("bucket") == "optimizer")
+    between = bursts["other"].diff()
+    limit = int(between.max() or 0) // 2  # type: ignore[arg-type]
+    if limit == 0:
+        return None
+    grouped = (
+        bursts.with_columns((between > limit).fill_null(value=False).cum_sum().alias("burst"))
+        .group_by("burst")
+        .agg(pl.col("start").min(), pl.col("end").max(), pl.len().alias("n"))
+        .sort("burst")
+    )
+    counts = grouped["n"].sort()
+    if grouped.height < MIN_REPEATS or counts[0] * 2 < counts[-1]:
+        return None
+    ends = grouped["end"]
+    starts = work["start"].unique().sort()
+    begins = starts.gather(starts.search_sorted(ends[:-1]))
+    windows = _windows_from_starts(pl.DataFrame({"index": range(1, grouped.height), "start": begins}), int(ends[-1]))
+    return Anchored(anchor="optimizer kernels", windows=windows)
+
+
+# ------------------------------------------------------------------------------------------------ recurring sequences
+
+
+def _busiest_stream(work: pl.DataFrame) -> pl.DataFrame:
+    kernels = work.filter(pl.col("kind") == "kernel")
+    if kernels.is_empty():
+        return kernels
+    busiest = kernels.group_by("stream").agg((pl.col("end") - pl.col("start")).sum().alias("busy")).sort("busy", "stream")["stream"][-1]
+    return kernels.filter(pl.col("stream") == busiest)
+
+
+def _by_recurrence(kernels: pl.DataFrame, work: pl.DataFrame, anchor: str, min_period: int) -> Anchored | None:
+    """Windows from a sequence of names that repeats: the rarest name that comes back at regular places marks the step.
+
+    A training step holds a backward pass: a sequence that repeats without one is a layer or an inference loop, and no step.
+    """
+    names = kernels["name_id"]
+    n = len(names)
+    if n < MIN_REPEATS * max(min_period, 2):
+        return None
+    counts = names.value_counts(sort=False).filter(pl.col("count") >= MIN_REPEATS).sort("count", "name_id").head(8)
+    for name_id, count in counts.iter_rows():
+        period = _regular_period(names, name_id, count)
+        if period is None or period < min_period:
+            continue
+        places = (names == name_id).arg_true()
+        starts = kernels["start"].gather(places)
+        windows = pl.DataFrame({"index": range(count - 1), "start": starts[:-1], "end": starts[1:]}).filter(pl.col("end") > pl.col("start"))
+        if _all_go_backward(work, windows):
+            return Anchored(anchor=anchor, windows=windows)
+    return None
+
+
+def _all_go_backward(work: pl.DataFrame, windows: pl.DataFrame) -> bool:
+    """Whether every window holds both forward and backward kernels."""
+    phased = work.filter(pl.col("phase").is_in(["forward", "backward"])).select("start", pl.col("phase").cast(pl.String))
+    placed = phased.join_asof(windows.select("index", pl.col("start").alias("begin"), "end"), left_on="start", right_on="begin").filter(
+        pl.col("start") < pl.col("end")
+    )
+    return placed.select("index", "phase").unique().height == 2 * windows.height
+
+
+def _regular_period(names: pl.Series, name_id: int, count: int) -> int | None:
+    """Distance in kernels between occurrences of a name, where it is constant, covers the trace and repeats the same names."""
+    distances = (names == name_id).arg_true().cast(pl.Int64).diff().drop_nulls()
+    period = int(distances.median() or 0)  # type: ignore[arg-type]
+    steady = float((abs(distances - period) <= max(1, period // 50)).mean() or 0.0)  # type: ignore[arg-type]
+    if period < 1 or steady < SAME_SEQUENCE or period * (count + 1) < 0.8 * len(names):
+        return None
+    equal = float((names.slice(period) == names.slice(0, len(names) - period)).mean() or 0.0)  # type: ignore[arg-type]
+    return period if equal >= SAME_SEQUENCE else None
+
+
+# ------------------------------------------------------------------------------------------------ what is no steady step
+
+
+def _drop_unsteady(trace: Trace, windows: pl.DataFrame, rank: int) -> tuple[pl.DataFrame, tuple[Dropped, ...]]:
+    """Windows without warm-up and CUDA graph capture; if nothing would be left, all of them."""
+    reasons: dict[int, str] = {}
+    lengths = (windows["end"] - windows["start"]).to_list()
+    indices = windows["index"].to_list()
+    if len(lengths) >= MIN_REPEATS + 1:
+        rest = pl.Series(lengths[1:]).median()
+        if isinstance(rest, int | float) and lengths[0] > WARM_UP_FACTOR * rest:
+            reasons[indices[0]] = f"warm-up: {lengths[0] / 1e6:.3f} ms against a median of {rest / 1e6:.3f} ms"
+    for index in _capturing(trace, windows, rank):
+        reasons.setdefault(index, "a CUDA graph was captured in it")
+    if len(reasons) == len(indices):
+        return windows, ()
+    kept = windows.filter(~pl.col("index").is_in(list(reasons)))
+    return kept, tuple(Dropped(index=index, why=why) for index, why in sorted(reasons.items()))
+
+
+def _capturing(trace: Trace, windows: pl.DataFrame, rank: int) -> list[int]:
+    """Indices of windows during which the host captured a CUDA graph."""
+    ids = trace.names.filter(pl.col("text").str.contains("(?i)^(cuda|cu|hip)StreamBeginCapture|GraphInstantiate"))["id"]
+    calls = trace.calls.filter((pl.col("rank") == rank) & pl.col("name_id").is_in(ids.to_list())).select("start").sort("start")
+    if calls.is_empty():
+        return []
+    return (
+        calls.join_asof(windows.select("index", pl.col("start").alias("begin"), "end"), left_on="start", right_on="begin")
+        .filter(pl.col("start") < pl.col("end"))["index"]
+        .unique()
+        .sort()
+        .to_list()
+    )

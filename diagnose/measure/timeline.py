@@ -1,0 +1,90 @@
+"""One step, thinned for drawing: bars too close to tell apart are drawn as one, and those too short are counted, not drawn."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from diagnose.diagnosis import Timeline, TimelineGap, TimelineOp
+
+BARS = 3000  # a page stays quick with about this many
+GAPS = 1500
+
+
+def timeline(work: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int, int], names: pl.Series, rank: int, device: int) -> Timeline:
+    """Thin one step of one device.
+
+    `work`: the step's operations with start, end, stream, bucket, role, name_id; `pieces`: its gap pieces with start, end, cause; `window`:
+    (index, start, end).
+    """
+    index, begin, close = window
+    bars, hidden = _bars(work.with_columns(pl.col("start").clip(begin, close), pl.col("end").clip(begin, close)), close - begin)
+    gaps, _ = _thin_gaps(pieces.select("start", "end", "cause").sort("start"), close - begin)
+    return Timeline(
+        rank=rank,
+        device=device,
+        step=index,
+        start_ns=begin,
+        end_ns=close,
+        ops=tuple(
+            TimelineOp(
+                stream=row["stream"],
+                start_ns=row["start"],
+                end_ns=row["end"],
+                bucket=row["bucket"],
+                role=row["role"],
+                name=names[row["name_id"]][:300],
+                kernels=row["kernels"],
+            )
+            for row in bars.iter_rows(named=True)
+        ),
+        gaps=tuple(TimelineGap(start_ns=start, end_ns=end, cause=cause) for start, end, cause in gaps.iter_rows()),
+        omitted=hidden,
+    )
+
+
+def _bars(work: pl.DataFrame, length: int) -> tuple[pl.DataFrame, int]:
+    """Runs of one bucket on one stream joined across distances that can't be seen; the BARS longest of them."""
+    sight = max(1, length // 2000)
+    runs = (
+        work.sort("stream", "start", "end")
+        .with_columns(
+            (
+                (pl.col("bucket") != pl.col("bucket").shift(1))
+                | (pl.col("stream") != pl.col("stream").shift(1))
+                | (pl.col("start") - pl.col("end").shift(1) > sight)
+            )
+            .fill_null(value=True)
+            .cum_sum()
+            .alias("run")
+        )
+        .group_by("run")
+        .agg(
+            pl.col("stream").first(),
+            pl.col("start").min(),
+            pl.col("end").max(),
+            pl.col("bucket").first(),
+            pl.col("role").first(),
+            pl.col("name_id").sort_by(pl.col("end") - pl.col("start")).last(),
+            pl.len().alias("kernels"),
+        )
+        .sort(pl.col("end") - pl.col("start"), "start", descending=[True, False])
+    )
+    drawn = runs.head(BARS).sort("stream", "start", "end")
+    return drawn, int(runs.slice(BARS)["kernels"].sum())
+
+
+def _thin_gaps(pieces: pl.DataFrame, length: int) -> tuple[pl.DataFrame, int]:
+    """Neighbouring pieces of one cause joined across distances that can't be seen; the GAPS longest of them."""
+    sight = max(1, length // 4000)
+    runs = (
+        pieces.with_columns(
+            ((pl.col("cause") != pl.col("cause").shift(1)) | (pl.col("start") - pl.col("end").shift(1) > sight))
+            .fill_null(value=True)
+            .cum_sum()
+            .alias("run")
+        )
+        .group_by("run")
+        .agg(pl.col("start").min(), pl.col("end").max(), pl.col("cause").first())
+        .sort(pl.col("end") - pl.col("start"), "start", descending=[True, False])
+    )
+    return runs.head(GAPS).sort("start").select("start", "end", "cause"), max(0, runs.height - GAPS)

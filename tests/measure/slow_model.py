@@ -1,0 +1,263 @@
+"""A slow model of the budget and of the stalls, written from the definitions, nanosecond by nanosecond.
+
+A case is a small host program on one thread: launches, event records, stream waits, synchronisations, allocations. Streams run in
+order. The model asks, for each nanosecond of the window, what ran and why compute did not.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from diagnose.trace import CALLS, NAMES, OPS, RANGES, WAITS, Provenance, Rank, Trace
+
+CALL_NAMES = [
+    "cudaLaunchKernel",
+    "cudaEventRecord",
+    "cudaStreamWaitEvent",
+    "cudaStreamSynchronize",
+    "cudaMalloc",
+    "kernel",
+    "Memcpy",
+    "Memset",
+]
+ROLES = {0: "compute", 1: "transport", 2: "packing", 3: "copy"}
+
+
+@dataclass
+class Call:
+    name: str
+    correlation: int
+    start: int
+    end: int
+
+
+@dataclass
+class Op:
+    row: int
+    stream: int
+    correlation: int
+    start: int
+    end: int
+    class_id: int
+    issued: int | None
+
+
+@dataclass
+class Case:
+    calls: list[Call] = field(default_factory=list)
+    ops: list[Op] = field(default_factory=list)
+    records: dict[int, tuple[int, int]] = field(default_factory=dict)  # sync id → stream, correlation
+    waits: list[tuple[int, int, int]] = field(default_factory=list)  # stream, correlation, sync id
+    syncs: list[tuple[Call, int]] = field(default_factory=list)  # call, stream
+    windows: list[tuple[int, int]] = field(default_factory=list)
+
+
+def make_case(seed: int, *, with_dependencies: bool = True) -> Case:
+    """A random, causally consistent case."""
+    rng = random.Random(seed)  # noqa: S311
+    case = Case()
+    now = rng.randint(0, 5)
+    stream_end = dict.fromkeys(range(3), 0)
+    visible: dict[int, int] = {}  # sync id → time at which the record is reached
+    for correlation in range(1, rng.randint(2, 23)):
+        now += rng.choice([0, 0, 1, 3, 9])
+        kind = rng.choice(["launch"] * 6 + ["record", "wait", "sync", "malloc"])
+        stream = rng.randint(0, 2)
+        length = rng.randint(1, 4)
+        call = Call("cudaLaunchKernel", correlation, now, now + length)
+        if kind == "launch":
+            begin = max(stream_end[stream], now + rng.randint(0, length + 3))
+            end = begin + rng.choice([0, 1, 2, 5, 12])
+            case.ops.append(Op(0, stream, correlation, begin, end, rng.choice([0, 0, 0, 1, 1, 2, 3]), call.end))
+            stream_end[stream] = end
+        elif kind == "record" and with_dependencies:
+            call.name = "cudaEventRecord"
+            case.records[correlation] = (stream, correlation)
+            visible[correlation] = max(stream_end[stream], now)
+        elif kind == "wait" and visible:
+            call.name = "cudaStreamWaitEvent"
+            event = rng.choice(list(visible))
+            case.waits.append((stream, correlation, event))
+            stream_end[stream] = max(stream_end[stream], visible[event])
+        elif kind == "sync":
+            call.name = "cudaStreamSynchronize"
+            call.end = max(call.end, stream_end[stream] + rng.randint(0, 2))
+            case.syncs.append((call, stream))
+        elif kind == "malloc":
+            call.name = "cudaMalloc"
+        case.calls.append(call)
+        now = call.end
+    if rng.random() < 0.2 and case.ops:
+        rng.choice(case.ops).issued = None
+    case.ops.sort(key=lambda op: op.start)
+    for row, op in enumerate(case.ops):
+        op.row = row
+    if case.ops:
+        first, last = case.ops[0].start, max(op.end for op in case.ops)
+        cut = rng.randint(first, max(first, last))
+        spans = [(first, cut), (cut, last)] if rng.random() < 0.5 else [(first, last)]
+        case.windows = [(a, b) for a, b in spans if b > a]
+    return case
+
+
+def to_trace(case: Case) -> Trace:
+    """The case as a Trace of rank 0, device 0."""
+    names = pl.DataFrame({"id": range(len(CALL_NAMES)), "text": CALL_NAMES}, schema_overrides={"id": pl.Int32}).with_columns(
+        pl.lit(None, dtype=pl.String).alias("short")
+    )
+    name_of = {name: index for index, name in enumerate(CALL_NAMES)}
+    launched = {op.correlation for op in case.ops if op.issued is not None}
+    of_ops = {op.correlation for op in case.ops}
+    ops = pl.DataFrame(
+        [
+            {
+                "rank": 0,
+                "device": 0,
+                "start": op.start,
+                "end": op.end,
+                "kind": "memcpy" if op.class_id == 3 else "kernel",
+                "stream": op.stream,
+                "name_id": name_of["kernel"],
+                "correlation": op.correlation,
+            }
+            for op in case.ops
+        ],
+        schema_overrides={"start": pl.Int64},
+    )
+    calls = [
+        {"rank": 0, "thread": 1, "start": call.start, "end": call.end, "name_id": name_of[call.name], "correlation": call.correlation}
+        for call in case.calls
+        if call.correlation not in of_ops or call.correlation in launched
+    ]
+    waits = [
+        *(
+            {"kind": "record", "stream": stream, "correlation": correlation, "sync_id": key}
+            for key, (stream, correlation) in case.records.items()
+        ),
+        *({"kind": "stream_wait", "stream": stream, "correlation": correlation, "sync_id": key} for stream, correlation, key in case.waits),
+        *({"kind": "stream_sync", "stream": stream, "correlation": call.correlation, "sync_id": None} for call, stream in case.syncs),
+    ]
+    return Trace(
+        ops=_typed(ops, OPS),
+        calls=_typed(pl.DataFrame(calls, schema_overrides={"start": pl.Int64}), CALLS),
+        ranges=_typed(pl.DataFrame(), RANGES).clear(),
+        waits=_typed(pl.DataFrame(waits).with_columns(pl.lit(0).alias("rank")) if waits else pl.DataFrame(), WAITS, empty=not waits),
+        names=_typed(names, NAMES),
+        ranks=(Rank(rank=0),),
+        provenance=Provenance(file="case", size=0, format="torch-json", profiler="model"),
+    )
+
+
+def _typed(frame: pl.DataFrame, schema: object, *, empty: bool = False) -> pl.DataFrame:
+    columns = [
+        pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype=dtype).alias(name)
+        for name, dtype in dict(schema).items()  # type: ignore[call-overload]
+    ]
+    typed = frame.select(columns)
+    return typed.clear() if empty or frame.is_empty() else typed
+
+
+def running(case: Case, moment: int) -> set[int]:
+    """Classes that run during [moment, moment + 1)."""
+    return {op.class_id for op in case.ops if op.start <= moment < op.end}
+
+
+def producers(case: Case, consumer: Op) -> list[Op]:
+    """Operations that the consumer had to wait for, by definition."""
+    order = sorted(case.ops, key=lambda op: op.correlation)
+    before = [op for op in case.ops if op.stream == consumer.stream and op.start < consumer.start]
+    found = [max(before, key=lambda op: op.row)] if before else []
+    last_issued = max(
+        (op.correlation for op in order if op.stream == consumer.stream and op.correlation < consumer.correlation), default=-1
+    )
+    for stream, correlation, event in case.waits:
+        if stream == consumer.stream and last_issued < correlation < consumer.correlation and event in case.records:
+            found += _covered(case, case.records[event], order)
+    return found
+
+
+def _covered(case: Case, record: tuple[int, int], order: list[Op]) -> list[Op]:
+    stream, correlation = record
+    before = [op for op in order if op.stream == stream and op.correlation < correlation]
+    found = [before[-1]] if before else []
+    since = before[-1].correlation if before else -1
+    for other, waited, event in case.waits:
+        if other == stream and since < waited < correlation and event in case.records:
+            found += _covered(case, case.records[event], order)
+    return found
+
+
+def explain(case: Case, window: tuple[int, int]) -> dict[str, int]:
+    """Nanoseconds of the window by cause, for the moments without compute; and blocking by the producer's role."""
+    total: dict[str, int] = {}
+    for moment in range(*window):
+        if 0 in running(case, moment):
+            continue
+        cause = _cause(case, moment)
+        total[cause] = total.get(cause, 0) + 1
+    return total
+
+
+def _next_compute(case: Case, moment: int) -> Op | None:
+    later = [op for op in case.ops if op.class_id == 0 and op.start > moment and op.end > op.start]
+    return min(later, key=lambda op: (op.start, op.row)) if later else None
+
+
+def _gap_start(case: Case, moment: int, window: tuple[int, int]) -> int:
+    while moment > window[0] and 0 not in running(case, moment - 1):
+        moment -= 1
+    return moment
+
+
+def _cause(case: Case, moment: int) -> str:
+    end_of_steps = case.windows[-1][1]
+    consumer = _next_compute(case, moment)
+    if consumer is None:
+        ending = [op for op in case.ops if op.end <= end_of_steps and op.end > op.start]
+        if not ending:
+            return "dependency_stalled"
+        consumer = max(ending, key=lambda op: (op.end, op.row))
+        latest: Op | None = consumer
+    else:
+        found = producers(case, consumer)
+        latest = max(found, key=lambda op: (op.end, op.row)) if found else None
+    if consumer.issued is None:
+        if consumer is latest and moment < consumer.end:
+            return f"blocking {ROLES[consumer.class_id]}"
+        return "dependency_stalled"
+    if moment < consumer.issued:
+        return _host_cause(case, moment)
+    if latest is not None and moment < latest.end:
+        return f"blocking {ROLES[latest.class_id]}"
+    return "dependency_stalled"
+
+
+def _host_cause(case: Case, moment: int) -> str:
+    inside = [call for call in case.calls if call.start <= moment < call.end]
+    recorded = [call for call in inside if not any(op.correlation == call.correlation and op.issued is None for op in case.ops)]
+    if any(call.name == "cudaMalloc" for call in recorded):
+        return "allocator"
+    for call, stream in case.syncs:
+        if call.start <= moment < call.end:
+            ended = [op for op in case.ops if op.stream == stream and op.end <= call.end]
+            awaited = max(ended, key=lambda op: (op.end, op.row)) if ended else None
+            if awaited is not None and moment < awaited.end:
+                return f"blocking {ROLES[awaited.class_id]}"
+            return "host_sync"
+    copy = _blocking_copy(case, moment)
+    if copy is not None:
+        return "blocking copy" if moment < copy.end else "host_sync"
+    return "launch" if recorded else "python"
+
+
+def _blocking_copy(case: Case, moment: int) -> Op | None:
+    """A copy whose launching call lasted until it had ended."""
+    for op in case.ops:
+        if op.class_id == 3 and op.issued is not None and op.issued >= op.end:
+            call = next(call for call in case.calls if call.correlation == op.correlation)
+            if call.start <= moment < call.end:
+                return op
+    return None
