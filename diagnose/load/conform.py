@@ -38,9 +38,12 @@ class RawTable:
 
 @dataclass(frozen=True, kw_only=True)
 class RawTrace:
-    """Everything a reader found. `names` has dense ids from 0; times are not yet relative."""
+    """Everything a reader found. `names` has dense ids from 0; times are not yet relative.
 
-    tables: tuple[RawTable, ...]
+    `conform` takes the tables out of the list, so that no table is held twice.
+    """
+
+    tables: list[RawTable]
     names: pl.DataFrame
     payloads: pl.DataFrame
     threads: pl.DataFrame
@@ -119,11 +122,17 @@ def conform(raw: RawTrace) -> Trace:
     """
     ledger = raw.ledger
     parts: dict[str, list[pl.DataFrame]] = {schema: [] for schema in SCHEMAS}
-    for table in raw.tables:
+    raw.tables.reverse()
+    while raw.tables:
+        table = raw.tables.pop()
         frame, ledger = _check(table, ledger)
         parts[table.schema].append(frame)
-    frames = {schema: pl.concat(found) if found else typed(pl.DataFrame(), schema).clear() for schema, found in parts.items()}
-    parts.clear()
+        del table
+    frames = {}
+    for schema in SCHEMAS:
+        found = parts.pop(schema)
+        frames[schema] = pl.concat(found) if found else typed(pl.DataFrame(), schema).clear()
+        del found
     if frames["ops"].is_empty():
         raise no_gpu_work(raw.provenance, ledger)
     first, last = _bounds(frames)
@@ -137,7 +146,7 @@ def conform(raw: RawTrace) -> Trace:
     ledger = ledger.note("zero_duration", "ops", zero)
     ledger = ledger.note("opaque_graph", "ops", int((frames["ops"]["kind"] == "graph").sum()))
     for schema in (*_SPANS, *_MOMENTS, "waits"):
-        frames[schema] = _relative(frames[schema], schema, first)
+        frames[schema] = _relative(frames.pop(schema), schema, first)
     return Trace(
         ops=frames["ops"],
         calls=frames["calls"],

@@ -74,16 +74,50 @@ def resolve_waits(waits: pl.DataFrame, stream_wait_calls: int) -> Waits:
     return Waits(stream_waits=resolved, total=max(asked.height, stream_wait_calls), resolved=found)
 
 
-def producers(work: pl.DataFrame, consumers: pl.DataFrame, waits: Waits) -> pl.DataFrame:
+@dataclass(frozen=True, kw_only=True)
+class Dependencies:
+    """One device's operations prepared for asking what they waited for, again and again.
+
+    `ordered`: op, start, end, stream in order of start. `issued`: op, end, stream, correlation in order of correlation. `stream_waits`: those of
+    `Waits`, with the correlation of the operation issued before (`previous`) and after (`next`) them on their stream. `candidates`: what may be
+    inferred as a producer; None where the trace holds resolved waits.
+    """
+
+    ordered: pl.DataFrame
+    issued: pl.DataFrame
+    stream_waits: pl.DataFrame
+    candidates: pl.DataFrame | None
+
+
+def prepare(work: pl.DataFrame, waits: Waits) -> Dependencies:
+    """Put one device's operations in the orders that the questions need.
+
+    `work` is in order of start and has op (row number), start, end, stream, correlation, issued, role.
+    """
+    stream_waits = waits.stream_waits.filter(pl.col("correlation").is_not_null() & pl.col("stream").is_not_null())
+    issued = work.select("op", "end", "stream", "correlation")
+    if stream_waits.is_empty():
+        issued = issued.clear()
+    else:
+        issued = issued.filter(pl.col("correlation").is_not_null()).sort("correlation")
+        stream_waits = _neighbouring(stream_waits, issued, "stream", "correlation")
+    return Dependencies(
+        ordered=work.select("op", "start", "end", "stream"),
+        issued=issued,
+        stream_waits=stream_waits,
+        candidates=_candidates(work) if waits.resolved == 0 else None,
+    )
+
+
+def latest_producers(known: Dependencies, consumers: pl.DataFrame) -> pl.DataFrame:
     """The producer of each consumer that ends last.
 
-    `work`: all operations of one device in order of start, with op (row number), start, end, stream, correlation. `consumers`: op, start,
-    stream, correlation, sorted by start. Result, one row per consumer in the same order: op, producer (row number, null: none),
-    producer_end, unresolved (True where a wait of the consumer has no known record).
+    `consumers`: op, start, stream, correlation, issued; distinct, sorted by start. Result, one row per consumer in the same order: op, producer
+    (row number, null: none), producer_end, resolved_end (without inference), inferred, unresolved (a wait has no known record, or the trace
+    holds no dependency at all).
     """
-    ordered = work.select("op", "start", "end", "stream", "correlation")
-    before = consumers.select("op", "start", "stream", "correlation").join_asof(
-        ordered.select(pl.col("op").alias("producer"), pl.col("end").alias("producer_end"), "start", "stream"),
+    before = consumers.select("op", "start", "stream").join_asof(
+        known.ordered.select(pl.col("op").alias("producer"), pl.col("end").alias("producer_end"), "start", "stream"),
         on="start",
         by="stream",
         strategy="backward",
@@ -91,33 +125,36 @@ def producers(work: pl.DataFrame, consumers: pl.DataFrame, waits: Waits) -> pl.D
         check_sortedness=False,
     )
     edges = before.select("op", "producer", "producer_end").filter(pl.col("producer").is_not_null())
-    covered, unresolved = _event_producers(ordered, consumers, waits)
+    covered, unresolved = _event_producers(known, consumers)
     latest = (
         pl.concat([edges, covered.select(edges.columns)]).sort("producer_end", "producer").unique("op", keep="last", maintain_order=True)
     )
-    return (
+    found = (
         consumers.select("op")
         .join(latest, on="op", how="left", maintain_order="left")
         .join(unresolved.select("op", pl.lit(value=True).alias("unresolved")).unique(), on="op", how="left", maintain_order="left")
-        .with_columns(pl.col("unresolved").fill_null(value=False))
+        .with_columns(
+            pl.col("producer_end").alias("resolved_end"),
+            pl.lit(value=False).alias("inferred"),
+            pl.col("unresolved").fill_null(value=known.candidates is not None),
+        )
     )
+    return found if known.candidates is None else _with_inferred(found, consumers, known.candidates)
 
 
-def _event_producers(ordered: pl.DataFrame, consumers: pl.DataFrame, waits: Waits) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _event_producers(known: Dependencies, consumers: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Producers through events: (op, producer, producer_end), and the consumers with a wait that has no record (op)."""
-    nothing = pl.DataFrame(schema={"op": ordered.schema["op"], "producer": ordered.schema["op"], "producer_end": pl.Int64})
-    stream_waits = waits.stream_waits.filter(pl.col("correlation").is_not_null() & pl.col("stream").is_not_null())
-    if stream_waits.is_empty():
+    row = known.ordered.schema["op"]
+    nothing = pl.DataFrame(schema={"op": row, "producer": row, "producer_end": pl.Int64})
+    if known.stream_waits.is_empty():
         return nothing, nothing.select("op")
-    issued = ordered.filter(pl.col("correlation").is_not_null()).sort("correlation")
-    stream_waits = _neighbouring(stream_waits, issued, "stream", "correlation")
     pairs = (
         consumers.select("op", "stream", "correlation")
         .filter(pl.col("correlation").is_not_null())
-        .join(stream_waits.rename({"correlation": "wait", "next": "correlation"}), on=["stream", "correlation"], how="inner")
+        .join(known.stream_waits.rename({"correlation": "wait", "next": "correlation"}), on=["stream", "correlation"], how="inner")
     )
     unresolved = pairs.filter(pl.col("record_correlation").is_null()).select("op")
-    reached = _through_relays(pairs.filter(pl.col("record_correlation").is_not_null()), stream_waits, issued)
+    reached = _through_relays(pairs.filter(pl.col("record_correlation").is_not_null()), known.stream_waits, known.issued)
     return reached.select("op", "producer", "producer_end"), unresolved
 
 
@@ -185,23 +222,32 @@ def _through_relays(pairs: pl.DataFrame, stream_waits: pl.DataFrame, issued: pl.
     )
 
 
-def infer_producers(work: pl.DataFrame, consumers: pl.DataFrame) -> pl.DataFrame:
-    """A likely producer from times alone, for traces without dependencies.
-
-    The operation that is no compute, ends last within 10 µs before the consumer starts, and was issued before it. `work` additionally has
-    issued and role; `consumers` has op, start, issued, sorted by start. Result in the consumers' order: op, producer, producer_end.
-    """
-    candidates = (
-        work.filter((pl.col("role") != "compute") & pl.col("issued").is_not_null())
-        .select(pl.col("op").alias("producer"), pl.col("end").alias("producer_end"), pl.col("issued").alias("producer_issued"))
-        .sort("producer_end")
-    )
+def _candidates(work: pl.DataFrame) -> pl.DataFrame:
+    """Operations that may be inferred as producers: no compute (which can't run in a gap of compute), with a known issue time."""
     return (
-        consumers.select("op", "start", "issued")
-        .join_asof(candidates, left_on="start", right_on="producer_end", strategy="backward", tolerance=INFERENCE_REACH_NS, coalesce=False)
+        work.filter((pl.col("role") != "compute") & pl.col("issued").is_not_null())
+        .select(pl.col("op").alias("guess"), pl.col("end").alias("guess_end"), pl.col("issued").alias("guess_issued"))
+        .sort("guess_end")
+    )
+
+
+def _with_inferred(found: pl.DataFrame, consumers: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
+    """`found` with a likely producer from times alone where it ends later than the resolved one.
+
+    That is the candidate which ends last within 10 µs before the consumer starts and was issued before it.
+    """
+    guesses = consumers.select("op", "start", "issued").join_asof(
+        candidates, left_on="start", right_on="guess_end", strategy="backward", tolerance=INFERENCE_REACH_NS, coalesce=False
+    )
+    later = (
+        (pl.col("guess_issued") < pl.col("issued")) & ((pl.col("guess_end") > pl.col("producer_end")) | pl.col("producer_end").is_null())
+    ).fill_null(value=False)
+    return (
+        found.hstack(guesses.select("issued", "guess", "guess_end", "guess_issued"))
+        .with_columns(later.alias("inferred"))
         .with_columns(
-            pl.when(pl.col("producer_issued") < pl.col("issued")).then(pl.col(name)).otherwise(None).alias(name)
-            for name in ("producer", "producer_end")
+            pl.when("inferred").then("guess").otherwise("producer").alias("producer"),
+            pl.when("inferred").then("guess_end").otherwise("producer_end").alias("producer_end"),
         )
-        .select("op", "producer", "producer_end")
+        .drop("issued", "guess", "guess_end", "guess_issued")
     )

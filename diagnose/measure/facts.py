@@ -70,6 +70,7 @@ def _time_facts(one: DeviceMeasure) -> dict[str, FactValue]:
         "copy_busy_ns": middle["copy_busy_ns"],
         "copy_exposed_ns": middle["copy_exposed_ns"],
         "copy_blocking_ns": middle["blocking_copy_ns"],
+        "packing_blocking_ns": middle["blocking_packing_ns"],
         "copy_blocking_share": _share(middle["blocking_copy_ns"], step),
     }
 

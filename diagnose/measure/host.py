@@ -117,8 +117,12 @@ def _synchronising(trace: Trace, work: pl.DataFrame, calls: pl.DataFrame, plain:
 
 
 def _blocking_copies(work: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Copy calls that returned only after their own copy had ended: such a call is synchronous, whatever its name says."""
-    copies = work.filter((pl.col("kind") == "memcpy") & (pl.col("issued") >= pl.col("end")) & pl.col("correlation").is_not_null())
+    """Copy calls that held the host: those that returned after their own copy, and those of pageable memory while their copy ran.
+
+    A copy from or to pageable memory is staged by the driver inside the call, whatever the call's name says.
+    """
+    held = (pl.col("issued") >= pl.col("end")) | ((pl.col("pinned") == False) & (pl.col("start") < pl.col("issued")))  # noqa: E712
+    copies = work.filter((pl.col("kind") == "memcpy") & held & pl.col("correlation").is_not_null())
     return copies.select(pl.col("op").alias("awaited"), pl.col("end").alias("done"), "correlation").join(
         calls.select("start", "end", "name_id", "correlation"), on="correlation", how="inner"
     )

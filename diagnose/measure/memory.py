@@ -47,8 +47,17 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame) -> Recompute:
         )
         return Recompute(per_window=per_window, status="measured", forward=counts[0], backward=counts[1])
     if counts[1] is None:
-        return Recompute(per_window=None, status=None, forward=None, backward=None)
+        return _without_backward_attention(work, windows)
     return Recompute(per_window=_extra_forward(forward, backward, windows), status="inferred", forward=counts[0], backward=counts[1])
+
+
+def _without_backward_attention(work: pl.DataFrame, windows: pl.DataFrame) -> Recompute:
+    """Nothing is recomputed where forward kernels ran and no backward kernel did; with a backward pass of other kernels it can't be told."""
+    phases = set(work["phase"].drop_nulls().unique().cast(pl.String).to_list())
+    if "forward" in phases and "backward" not in phases:
+        nothing = windows.select("index", pl.lit(0, dtype=pl.Int64).alias("ns"))
+        return Recompute(per_window=nothing, status="inferred", forward=None, backward=None)
+    return Recompute(per_window=None, status=None, forward=None, backward=None)
 
 
 def _union(work: pl.DataFrame, index: int) -> int:

@@ -5,6 +5,7 @@ Rules of residency: CUDA C++ Programming Guide, "Hardware Multithreading". The l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -108,40 +109,33 @@ def occupancy(
     known = residency(grouped, limit)
     if known["fill"].null_count() == known.height:
         return None, {}
-    weighted = known.filter(pl.col("fill").is_not_null())
-    fill_by_bucket = weighted.group_by("bucket").agg(_weighted("fill")).sort("bucket")
-    fills: dict[str, float | None] = dict(fill_by_bucket.iter_rows())
-    everything = weighted.select(_weighted("fill")).item()
-    costliest = (
-        known.group_by("name_id", "bucket")
-        .agg(
-            pl.col("kernels").sum(),
-            pl.col("work").sum().alias("total"),
-            *(_weighted(column).alias(column) for column in ("occupancy", "waves", "fill")),
-            pl.col("limited_by").sort_by("work").last(),
-        )
-        .sort("total", "name_id", "bucket", descending=[True, False, False])
-        .head(SHOWN_KERNELS)
-    )
-    rows = tuple(
-        KernelOccupancy(
-            name=names[row["name_id"]],
-            bucket=row["bucket"],
-            kernels=row["kernels"],
-            work_ns=row["total"],
-            occupancy=row["occupancy"],
-            waves=row["waves"],
-            fill=row["fill"],
-            limited_by=row["limited_by"],
-        )
-        for row in costliest.iter_rows(named=True)
-    )
+    fills: dict[str, float | None] = {str(bucket): _mean(part, "fill") for (bucket,), part in sorted(known.group_by("bucket"), key=_key)}
+    by_name = sorted(known.group_by("name_id", "bucket"), key=lambda pair: (-int(pair[1]["work"].sum()), pair[0]))
+    rows = tuple(_kernel(names[int(key[0])], str(key[1]), part) for key, part in by_name[:SHOWN_KERNELS])
     part = Occupancy(device=device.name if device else None, sm_count=limit.sm_count, buckets=fills, kernels=rows)
-    return part, {**fills, "": everything}
+    return part, {**fills, "": _mean(known, "fill")}
 
 
-def _weighted(column: str) -> pl.Expr:
-    """Mean of a column weighted by work; null where nothing is known."""
-    known = pl.col(column).is_not_null()
-    weight = pl.col("work").filter(known).sum()
-    return pl.when(weight > 0).then((pl.col(column) * pl.col("work")).filter(known).sum() / weight).alias(column)
+def _key(pair: tuple[tuple[object, ...], pl.DataFrame]) -> str:
+    return str(pair[0][0])
+
+
+def _kernel(name: str, bucket: str, shapes: pl.DataFrame) -> KernelOccupancy:
+    """One kernel name over all its launch shapes."""
+    return KernelOccupancy(
+        name=name,
+        bucket=bucket,
+        kernels=int(shapes["kernels"].sum()),
+        work_ns=int(shapes["work"].sum()),
+        occupancy=_mean(shapes, "occupancy"),
+        waves=_mean(shapes, "waves"),
+        fill=_mean(shapes, "fill"),
+        limited_by=shapes.sort("work", "grid_x", "block_x")["limited_by"][-1],
+    )
+
+
+def _mean(shapes: pl.DataFrame, column: str) -> float | None:
+    """Mean of a column weighted by work; None where nothing is known. fsum makes it independent of the order of the rows."""
+    known = shapes.filter(pl.col(column).is_not_null())
+    weight = int(known["work"].sum())
+    return math.fsum(value * work for value, work in known.select(column, "work").iter_rows()) / weight if weight else None

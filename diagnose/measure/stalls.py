@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from diagnose.intervals import overlaps
-from diagnose.measure.dependencies import Waits, infer_producers, producers
+from diagnose.measure.chains import follow_chains
+from diagnose.measure.dependencies import Dependencies, Waits, latest_producers, prepare
 from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, HostActivity
 
 # Causes of a piece of a gap, in the order in which a reader wants them.
@@ -65,7 +66,8 @@ def stalls(work: pl.DataFrame, windows: pl.DataFrame, waits: Waits, host: HostAc
     `work` holds op (row number), start, end, stream, correlation, role, issued and is in order of start.
     """
     cut = _with_last_operation(gaps(work, windows), work, windows)
-    found = _with_producers(cut, work, waits)
+    known = prepare(work, waits)
+    found = _with_producers(cut, work, known)
     issued = pl.col("issued").clip(pl.col("start"), pl.col("end")).fill_null(pl.col("start"))
     found = found.with_columns(issued.alias("issued"))
     until = pl.max_horizontal(pl.col("producer_end").clip(pl.col("issued"), pl.col("end")), "issued").fill_null(pl.col("issued"))
@@ -90,7 +92,9 @@ def stalls(work: pl.DataFrame, windows: pl.DataFrame, waits: Waits, host: HostAc
     )
     starved = found.filter(pl.col("issued") > pl.col("start")).select("index", "start", pl.col("issued").alias("end"), "op")
     host_pieces = _under_host_calls(starved, host)
-    pieces = pl.concat([host_pieces.select(blocking.columns), blocking, stalled]).sort("start", "end")
+    through_host = pl.col("cause") == "blocking"
+    blocked = follow_chains(pl.concat([host_pieces.filter(through_host).select(blocking.columns), blocking]), work, known)
+    pieces = pl.concat([host_pieces.filter(~through_host).select(blocking.columns), blocked, stalled]).sort("start", "end")
     return Stalls(pieces=pieces, bounds=_bounds(found, host_pieces, windows))
 
 
@@ -105,7 +109,7 @@ def _with_last_operation(cut: pl.DataFrame, work: pl.DataFrame, windows: pl.Data
     return cut.with_columns(pl.col("op").fill_null(pl.lit(closing, dtype=work.schema["op"])), open_gap.alias("ends_step"))
 
 
-def _with_producers(cut: pl.DataFrame, work: pl.DataFrame, waits: Waits) -> pl.DataFrame:
+def _with_producers(cut: pl.DataFrame, work: pl.DataFrame, known: Dependencies) -> pl.DataFrame:
     """Each gap with its operation's issue time, latest producer, whether that is inferred, and the upper bound of blocking."""
     details = work.select("op", "issued", pl.col("start").alias("op_start"), "stream", "correlation", pl.col("end").alias("op_end"))
     found = cut.join(details, on="op", how="left", maintain_order="left")
@@ -115,23 +119,7 @@ def _with_producers(cut: pl.DataFrame, work: pl.DataFrame, waits: Waits) -> pl.D
         .unique("op", keep="first", maintain_order=True)
         .sort("start")
     )
-    known = producers(work, consumers, waits)
-    if waits.resolved == 0:
-        guessed = infer_producers(work, consumers)
-        known = known.join(guessed, on="op", how="left", suffix="_guess", maintain_order="left")
-        later = (pl.col("producer_end_guess") > pl.col("producer_end")).fill_null(pl.col("producer_end_guess").is_not_null())
-        known = known.with_columns(
-            pl.col("producer_end").alias("resolved_end"),
-            pl.when(later).then("producer_guess").otherwise("producer").alias("producer"),
-            pl.when(later).then("producer_end_guess").otherwise("producer_end").alias("producer_end"),
-            later.alias("inferred"),
-            pl.lit(value=True).alias("unresolved"),
-        )
-    else:
-        known = known.with_columns(pl.col("producer_end").alias("resolved_end"), pl.lit(value=False).alias("inferred"))
-    found = found.join(
-        known.select("op", "producer", "producer_end", "resolved_end", "inferred", "unresolved"), on="op", how="left", maintain_order="left"
-    )
+    found = found.join(latest_producers(known, consumers), on="op", how="left", maintain_order="left")
     at_end, launched = pl.col("ends_step"), pl.col("issued").is_not_null()
     return found.with_columns(
         pl.when(at_end).then("op").when(launched).then("producer").alias("producer"),

@@ -226,13 +226,24 @@ def _cause(case: Case, moment: int) -> str:
         latest = max(found, key=lambda op: (op.end, op.row)) if found else None
     if consumer.issued is None:
         if consumer is latest and moment < consumer.end:
-            return f"blocking {ROLES[consumer.class_id]}"
+            return _blame(case, consumer, moment)
         return "dependency_stalled"
     if moment < consumer.issued:
         return _host_cause(case, moment)
     if latest is not None and moment < latest.end:
-        return f"blocking {ROLES[latest.class_id]}"
+        return _blame(case, latest, moment)
     return "dependency_stalled"
+
+
+def _blame(case: Case, producer: Op, moment: int) -> str:
+    """While a producer ran the time is its own; before that it belongs to what the producer waited for."""
+    while moment < producer.start:
+        found = producers(case, producer)
+        latest = max(found, key=lambda op: (op.end, op.row)) if found else None
+        if latest is None or moment >= latest.end:
+            break
+        producer = latest
+    return f"blocking {ROLES[producer.class_id]}"
 
 
 def _host_cause(case: Case, moment: int) -> str:
@@ -245,11 +256,11 @@ def _host_cause(case: Case, moment: int) -> str:
             ended = [op for op in case.ops if op.stream == stream and op.end <= call.end]
             awaited = max(ended, key=lambda op: (op.end, op.row)) if ended else None
             if awaited is not None and moment < awaited.end:
-                return f"blocking {ROLES[awaited.class_id]}"
+                return _blame(case, awaited, moment)
             return "host_sync"
     copy = _blocking_copy(case, moment)
     if copy is not None:
-        return "blocking copy" if moment < copy.end else "host_sync"
+        return _blame(case, copy, moment) if moment < copy.end else "host_sync"
     return "launch" if recorded else "python"
 
 

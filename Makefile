@@ -1,0 +1,56 @@
+# make demo | test | bench | lint | clean: each sets up what it needs by itself.
+# Wanted on the machine: make, and Python 3.11 or newer with venv and pip. Another place for the environment: make VENV=/some/folder test
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint format clean
+
+PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+  if "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo "$$name"; break; fi; done)
+VENV ?= .venv
+BIN = $(VENV)/bin
+SIZE ?= small
+TRACE := reports/demo.sqlite
+JOB := fixtures/jobs/qwen3_30b_a3b_alltoall_h100.yaml
+
+define environment
+@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found; name it with make PYTHON=/path/to/python3" >&2; exit 1; }
+@"$(PYTHON)" .ci/environment.py "$(VENV)" $(1)
+endef
+
+help:
+	@echo "make demo    diagnose a synthetic trace and write an HTML report"
+	@echo "make test    lint, format, types, import floors, tests"
+	@echo "make bench   speed and memory against the goals (SIZE=full for the large inputs)"
+	@echo "make lint    the checks of make test without the tests"
+	@echo "make format  put the sources into their format"
+	@echo "make clean   remove what make made"
+
+demo:
+	$(call environment,run)
+	@"$(BIN)/python" -m fixtures unpack demo.sqlite.gz $(TRACE)
+	@"$(BIN)/python" -m diagnose $(TRACE) --config $(JOB) -o reports/demo.html --force
+	@printf '\nThe trace is synthetic (fixtures/). The HTML report lies at:\n%s\n' "$(CURDIR)/reports/demo.html"
+
+lint:
+	$(call environment,dev)
+	@"$(BIN)/ruff" check --quiet .
+	@"$(BIN)/ruff" format --quiet --check .
+	@"$(BIN)/mypy"
+	@"$(BIN)/lint-imports" --no-logo
+
+test: lint
+	@"$(BIN)/python" -m pytest -q -n auto
+
+bench:
+	$(call environment,run)
+	@"$(BIN)/python" -m benchmarks --size $(SIZE)
+
+format:
+	$(call environment,dev)
+	@"$(BIN)/ruff" check --quiet --fix .
+	@"$(BIN)/ruff" format --quiet .
+
+clean:
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist reports/demo.html reports/demo.sqlite
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,236 @@
+"""``python -m benchmarks [--size small|full]``: measure, print each goal with its limit and outcome, and write results.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.child import CommandError, Run, alternate, measure, median
+from benchmarks.inputs import nsys_export, packed, source, torch_trace
+
+HERE = Path(__file__).parent
+PAYS_FROM = 300 << 20  # bytes; as diagnose.load.kineto_parallel has it
+PROGRAM = (sys.executable, "-m", "diagnose")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Input sizes of one run: PyTorch traces in 10^6 bytes, Nsight exports in kernels, each list rising; how often the largest is run."""
+
+    torch: tuple[int, ...]
+    nsys: tuple[int, ...]
+    repeats: int
+    large_repeats: int
+
+
+PLANS = {
+    "small": Plan(torch=(100, 200), nsys=(500_000, 1_000_000), repeats=3, large_repeats=3),
+    "full": Plan(torch=(200, 400, 1_000), nsys=(1_000_000, 2_000_000, 5_000_000, 10_000_000), repeats=3, large_repeats=1),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """One goal: what was measured, its unit, and the limit that it must not pass (or must reach, for `at_least`)."""
+
+    name: str
+    measured: float
+    limit: float
+    unit: str = "×"
+    at_least: bool = False
+
+    @property
+    def met(self) -> bool:
+        """True if the measured value keeps to the limit."""
+        return self.measured >= self.limit if self.at_least else self.measured <= self.limit
+
+    def row(self) -> str:
+        """The goal as a row of the table."""
+        sign = "≥" if self.at_least else "≤"
+        return (
+            f"| {self.name} | {sign} {self.limit:g} {self.unit} | {self.measured:.3g} {self.unit} | {'met' if self.met else '**missed**'} |"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """One input through the program and its baseline."""
+
+    name: str
+    size_mib: float
+    program: Run
+    baseline: Run
+
+    def row(self) -> str:
+        """The timing as a row of the table."""
+        ratio = self.program.seconds / self.baseline.seconds
+        cells = (
+            self.name,
+            f"{self.size_mib:.0f}",
+            f"{self.program.seconds:.2f}",
+            f"{self.program.processor:.2f}",
+            f"{self.program.peak_mib:.0f}",
+            f"{self.baseline.seconds:.2f}",
+            f"{ratio:.2f}",
+        )
+        return f"| {' | '.join(cells)} |"
+
+
+def say(text: str) -> None:
+    """Progress, on standard error."""
+    sys.stderr.write(text + "\n")
+
+
+def diagnosis(trace: Path, folder: Path) -> list[str | Path]:
+    """The whole program on one trace: HTML file and JSON on standard output."""
+    return [*PROGRAM, trace, "-o", folder / "out.html", "--force", "--format", "json"]
+
+
+def time_input(name: str, trace: Path, baseline: str, folder: Path, repeats: int) -> Timing:
+    """Time the program and a baseline on `trace`, in turn."""
+    runs = alternate({"program": diagnosis(trace, folder), "baseline": [sys.executable, "-m", f"benchmarks.{baseline}", trace]}, repeats)
+    say(f"{name}: {runs['program'].seconds:.2f} s, {runs['program'].peak_mib:.0f} MiB; baseline {runs['baseline'].seconds:.2f} s")
+    return Timing(name=name, size_mib=trace.stat().st_size / (1 << 20), program=runs["program"], baseline=runs["baseline"])
+
+
+def _doubling(timings: Sequence[Timing], sizes: Sequence[int]) -> float:
+    """The worst growth of time when the input doubles, from neighbouring sizes (other steps are scaled to a doubling)."""
+    pairs = zip(timings, timings[1:], sizes, sizes[1:], strict=False)
+    return max(2 * (large.program.seconds / small.program.seconds) / (more / less) for small, large, less, more in pairs)
+
+
+def _shared_reading(trace: Path, repeats: int) -> list[Goal]:
+    """Goal 5, where the file is large enough for several processes to pay."""
+    if trace.stat().st_size < PAYS_FROM or (os.cpu_count() or 1) < 2:
+        return []
+    command: list[str | Path] = [sys.executable, "-m", "benchmarks.load", trace]
+    runs = alternate({"one": [*command, "1"], "two": [*command, "2"]}, repeats)
+    return [
+        Goal(name="reading with two processes against one", measured=runs["one"].seconds / runs["two"].seconds, limit=1.5, at_least=True)
+    ]
+
+
+def torch_goals(plan: Plan, folder: Path) -> tuple[list[Timing], list[Goal]]:
+    """Goals 1 and 3 for PyTorch traces."""
+    timings: list[Timing] = []
+    goals: list[Goal] = []
+    for size in plan.torch:
+        last = size == plan.torch[-1]
+        trace = torch_trace(folder, size)
+        timing = time_input(f"PyTorch JSON, {size} MB", trace, "decode", folder, plan.large_repeats if last else plan.repeats)
+        timings.append(timing)
+        if last:
+            goals.append(
+                Goal(
+                    name=f"{size} MB JSON against its streaming decode", measured=timing.program.seconds / timing.baseline.seconds, limit=2
+                )
+            )
+            goals.append(Goal(name=f"peak memory, {size} MB JSON", measured=timing.program.peak_mib, limit=700, unit="MiB"))
+            small = packed(trace)
+            zipped = median([measure(diagnosis(small, folder)) for _ in range(plan.large_repeats)])
+            goals.append(Goal(name=f"{size} MB JSON as .gz against plain", measured=zipped.seconds / timing.program.seconds, limit=1.2))
+            small.unlink()
+            goals += _shared_reading(trace, plan.large_repeats)
+        trace.unlink()
+    goals.append(Goal(name="PyTorch JSON: time when the input doubles", measured=_doubling(timings, plan.torch), limit=2.1))
+    return timings, goals
+
+
+def nsys_goals(plan: Plan, folder: Path) -> tuple[list[Timing], list[Goal]]:
+    """Goals 2 and 3 for Nsight Systems exports."""
+    timings: list[Timing] = []
+    goals: list[Goal] = []
+    for kernels in plan.nsys:
+        trace = nsys_export(folder, kernels)
+        millions = f"{kernels / 1e6:g} M kernels"
+        large = kernels > 1_000_000
+        timing = time_input(f"Nsight SQLite, {millions}", trace, "scan", folder, plan.large_repeats if large else plan.repeats)
+        timings.append(timing)
+        limits = {1_000_000: (6, 1024), 10_000_000: (5, 6144)}.get(kernels)
+        if limits:
+            ratio = timing.program.seconds / timing.baseline.seconds
+            goals.append(Goal(name=f"{millions} against SQLite's own column scan", measured=ratio, limit=limits[0]))
+            goals.append(Goal(name=f"peak memory, {millions}", measured=timing.program.peak_mib, limit=limits[1], unit="MiB"))
+        trace.unlink()
+    goals.append(Goal(name="Nsight SQLite: time when the input doubles", measured=_doubling(timings, plan.nsys), limit=2.1))
+    return timings, goals
+
+
+def small_goals(folder: Path) -> list[Goal]:
+    """Goal 4: start-up, and a trace of 3 MB."""
+    helped = median([measure([*PROGRAM, "--help"]) for _ in range(9)])
+    trace = torch_trace(folder, 3)
+    small = median([measure(diagnosis(trace, folder)) for _ in range(5)])
+    trace.unlink()
+    return [
+        Goal(name="diagnose --help", measured=helped.seconds * 1000, limit=100, unit="ms"),
+        Goal(name="a 3 MB trace, all in", measured=small.seconds, limit=1.5, unit="s"),
+    ]
+
+
+def document(size: str, timings: Sequence[Timing], goals: Sequence[Goal]) -> str:
+    """results.md."""
+    made = source()
+    lines = [
+        "# Benchmark results",
+        "",
+        f"Written by `make bench SIZE={size}` on {os.cpu_count()} cores with Python {platform.python_version()}. Whole processes, start-up included; medians",
+        "of runs that alternate with their baseline. Believe the ratios: seconds depend on the machine.",
+        "",
+        f"PyTorch input: {made.torch}. Nsight input: {made.nsys}.",
+        "",
+        "| goal | limit | measured | |",
+        "|---|---|---|---|",
+        *(goal.row() for goal in goals),
+        "",
+        "| input | MiB | diagnose, s | processor, s | peak, MiB | baseline, s | ratio |",
+        "|---|---|---|---|---|---|---|",
+        *(timing.row() for timing in timings),
+        "",
+        "Baselines, one process each: for JSON the bare streaming decode of the same file into typed columns (`benchmarks/decode.py`);",
+        "for SQLite its own sum over every column of the kernel and runtime tables (`benchmarks/scan.py`).",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Command line; 1 if a goal was missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--size", choices=sorted(PLANS), default="small")
+    parser.add_argument(
+        "--only", choices=("small", "torch", "nsys"), action="append", help="measure only these parts, and write no results"
+    )
+    arguments = parser.parse_args()
+    plan = PLANS[arguments.size]
+    parts = arguments.only or ["small", "torch", "nsys"]
+    timings: list[Timing] = []
+    goals: list[Goal] = []
+    with tempfile.TemporaryDirectory(prefix="diagnose-bench-") as name:
+        folder = Path(name)
+        try:
+            if "small" in parts:
+                goals += small_goals(folder)
+            for part, run in (("torch", torch_goals), ("nsys", nsys_goals)):
+                if part in parts:
+                    more, reached = run(plan, folder)
+                    timings += more
+                    goals += reached
+        except CommandError as error:
+            say(f"A measured command failed: {error}")
+            return 1
+    text = document(arguments.size, timings, goals)
+    sys.stdout.write(text)
+    if not arguments.only:
+        (HERE / "results.md").write_text(text, encoding="utf-8")
+    return int(any(not goal.met for goal in goals))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

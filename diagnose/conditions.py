@@ -1,0 +1,139 @@
+"""Conditions of rules and fixes: a small, safe part of SQL over facts (`launch_starved_ns`) and job settings (`job_bf16`).
+
+Evaluation has three values: true, false and null. Null means that something was not measured or not told, and stays null; the
+operations that would turn it into a value in silence (CASE, GREATEST, CONCAT …) are not part of the language.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+MAX_LENGTH = 500  # a sum of many thousand terms crashes the parser
+MAX_DEPTH = 30
+FUNCTIONS = frozenset({"NULLIF", "COALESCE", "ABS", "ARRAY_CONTAINS", "ARRAY_LENGTH"})
+KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS", "NULL", "TRUE", "FALSE"})
+_TOKEN = re.compile(r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>\d+(?:\.\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<sign><=|>=|<>|!=|[<>=+\-*/(),]))")
+
+Kind = Literal["condition", "number"]
+Value = int | float | bool | str | tuple[str, ...] | None
+
+
+class ConditionError(ValueError):
+    """An expression is not acceptable; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expression:
+    """One checked expression with the columns that it reads."""
+
+    text: str
+    kind: Kind
+    names: tuple[str, ...]
+    compiled: pl.Expr
+
+
+def compile_expression(text: str, kind: Kind, schema: Mapping[str, pl.DataType]) -> Expression:
+    """`text` parsed and its names looked up in `schema`; its types are checked by `check_types`. Raises ConditionError."""
+    if len(text) > MAX_LENGTH:
+        raise ConditionError(f"longer than {MAX_LENGTH} characters")
+    names = _names(text)
+    unknown = [name for name in names if name not in schema]
+    if unknown:
+        raise ConditionError(f"unknown name {', '.join(unknown)}")
+    if not names:
+        raise ConditionError("reads no fact and no setting, so it never changes")
+    try:
+        compiled = pl.sql_expr(text)
+    except pl.exceptions.PolarsError as error:
+        raise ConditionError(f"not an expression: {error}") from None
+    return Expression(text=text, kind=kind, names=names, compiled=compiled)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Column names in order of appearance; refuses every token that is not part of the language."""
+    names: dict[str, None] = {}
+    position = depth = 0
+    previous = ""
+    stripped = text.rstrip()
+    while position < len(stripped):
+        match = _TOKEN.match(stripped, position)
+        if match is None:
+            raise ConditionError(f"unexpected {stripped[position:].lstrip()[:12]!r}")
+        word = match.group().strip()
+        position = match.end()
+        depth += {"(": 1, ")": -1}.get(word, 0)
+        if depth > MAX_DEPTH:
+            raise ConditionError(f"more than {MAX_DEPTH} brackets deep")
+        _check_pair(previous, word)
+        if match.group("name") and word.upper() not in KEYWORDS:
+            if not stripped[position:].lstrip().startswith("("):
+                names[word] = None
+            elif word.upper() not in FUNCTIONS:
+                raise ConditionError(f"{word}() is not allowed; allowed are {', '.join(sorted(FUNCTIONS))}")
+        previous = word
+    return tuple(names)
+
+
+def _check_pair(previous: str, word: str) -> None:
+    if previous == "/" and word.upper() != "NULLIF":
+        raise ConditionError("a division must be by NULLIF(…, 0): x / 0 is infinite, which counts as large")
+    if previous == "-" and word == "-":
+        raise ConditionError("'--' would begin a comment")
+
+
+def check_types(expressions: Sequence[Expression], schema: Mapping[str, pl.DataType]) -> tuple[int, str] | None:
+    """Index and message of the first expression whose result has the wrong type, or that fails on data; None when all are right.
+
+    All run together on an empty frame and on one full row, because comparing a list with text fails only on data.
+    """
+    frames = (pl.DataFrame(schema=schema), pl.DataFrame([pl.Series(name, [_sample(kind)], dtype=kind) for name, kind in schema.items()]))
+    try:
+        results = [_select(expressions, frame) for frame in frames]
+    except pl.exceptions.PolarsError as error:
+        if len(expressions) == 1:
+            return 0, " ".join(str(error).split("\n")[0].split())
+        single = ((index, check_types([expression], schema)) for index, expression in enumerate(expressions))
+        return next(((index, wrong[1]) for index, wrong in single if wrong), None)
+    kinds = [result.dtypes for result in results]
+    for index, expression in enumerate(expressions):
+        for kind in (dtypes[index] for dtypes in kinds):
+            if expression.kind == "condition" and kind != pl.Boolean:
+                return index, f"must be true or false, but is {kind}"
+            if expression.kind == "number" and not kind.is_numeric():
+                return index, f"must be a number, but is {kind}"
+    return None
+
+
+def _sample(kind: pl.DataType) -> object:
+    if kind == pl.Boolean:
+        return True
+    if kind == pl.String:
+        return "sample"
+    return ["sample"] if isinstance(kind, pl.List) else 3
+
+
+def _select(expressions: Sequence[Expression], frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.select([expression.compiled.alias(str(index)) for index, expression in enumerate(expressions)])
+
+
+def row(values: Mapping[str, Value], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """One row with every column of `schema`; what `values` lacks is null."""
+    return pl.DataFrame([pl.Series(name, [_plain(values.get(name), kind)], dtype=kind) for name, kind in schema.items()])
+
+
+def _plain(value: Value, kind: pl.DataType) -> object:
+    if isinstance(value, tuple):
+        return list(value)
+    return float(value) if kind == pl.Float64 and value is not None else value
+
+
+def evaluate(expressions: Sequence[Expression], frame: pl.DataFrame) -> tuple[bool | float | None, ...]:
+    """The value of each expression on the one row of `frame`."""
+    if not expressions:
+        return ()
+    return tuple(_select(expressions, frame).row(0))

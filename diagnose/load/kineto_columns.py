@@ -1,0 +1,329 @@
+"""Events of the PyTorch profiler as columns: one compact polars frame per chunk and category."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import polars as pl
+
+from diagnose.load.kineto_events import NO_ARGS, Args, Event, Events, ExactEvent, Triple
+from diagnose.load.kineto_numbers import instants, integer, integers, present, thread_number, times
+
+# What a category holds, in the spelling of any version of the profiler. Others are counted and not needed.
+CATEGORIES = {
+    "kernel": "kernel",
+    "Kernel": "kernel",
+    "gpu_memcpy": "memcpy",
+    "Memcpy": "memcpy",
+    "gpu_memset": "memset",
+    "Memset": "memset",
+    "cuda_runtime": "call",
+    "cuda_driver": "call",
+    "Runtime": "call",
+    "hip_runtime": "call",
+    "hip_driver": "call",
+    "xpu_runtime": "call",
+    "xpu_driver": "call",
+    "privateuse1_runtime": "call",
+    "privateuse1_driver": "call",
+    "cpu_op": "operator",
+    "Operator": "operator",
+    "user_annotation": "annotation",
+    "gpu_user_annotation": "gpu_annotation",
+    "python_function": "python",
+    "cuda_sync": "wait",
+    "overhead": "overhead",
+    "Trace": "span",
+}
+METADATA, MEMORY, UNNAMED, MANY = "metadata", "[memory]", "events without category", "further categories"
+_MAX_TABLES = 200
+
+_VERSION = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
+# Python frames that name a module, the garbage collector, recomputation or a training framework's phase. The others (two
+# thirds of a trace with stacks) would cost memory and tell no measure anything.
+_FRAME = re.compile(
+    r"^nn\.Module: |^<built-in (?:function|method) collect\b|(?:^|/)gc\.py\(|checkpoint\w*\.py\(\d+\): (?:\w*unpack\w*|\w*checkpoint\w*|forward|backward)$"
+    r"|recompute|(?:^|/)(?:megatron|transformer_engine|deep_ep|deepspeed)/|(?:^|/)torch/optim/|dataloader\.py\("
+)
+# Where such a frame's file is given with its folder, only the part from the package on is kept.
+_FOLDER = re.compile(r"^/.*/(?=(?:megatron|transformer_engine|deep_ep|deepspeed|torch)/)|^/.*/(?=[^/]*$)")
+
+
+Payload = tuple[Any, ...]
+PAYLOAD_COLUMNS = ("collective", "group", "group_name", "group_size", "communicator", "dtype", "elements_in", "elements_out", "peer")
+
+
+class Lookup(dict[Any, Any]):
+    """A dict that computes a missing value once: what depends on a text alone is decided once per distinct text."""
+
+    def __init__(self, compute: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self._compute = compute
+
+    def __missing__(self, key: object) -> object:
+        value = self[key] = self._compute(key)
+        return value
+
+
+@dataclass(kw_only=True)
+class Part:
+    """Everything found in one part of the event list, with ids of its own; parts are joined by `diagnose.load.torch_json`."""
+
+    names: list[str] = field(default_factory=list)
+    payloads: list[Payload] = field(default_factory=list)
+    frames: dict[str, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
+    read: Counter[str] = field(default_factory=Counter)
+    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+    pids: Counter[object] = field(default_factory=Counter)
+    thread_names: dict[int, str] = field(default_factory=dict)
+    overhead: dict[str, int] = field(default_factory=dict)
+    duration_ns: int | None = None
+    events: int = 0
+    bad_text: int = 0
+    has_shapes: bool = False
+
+
+class Columns:
+    """Collects lists of events into a Part."""
+
+    def __init__(self) -> None:
+        self.part = part = Part()
+        self._names = names = Lookup(lambda text: _append(part.names, text or ""))
+        self._calls = Lookup(lambda text: names[_VERSION.sub("", text or "")])
+        self._frame_names = Lookup(lambda text: names[_FOLDER.sub("", text)] if text and _FRAME.search(text) else None)
+        self._payloads = Lookup(lambda payload: _append(part.payloads, payload))
+        self._threads = Lookup(thread_number)
+        self._sync_kinds = Lookup(sync_kind)
+        self._handlers: dict[str, Callable[[str, list[Any]], None]] = {
+            "kernel": self._kernels,
+            "memcpy": self._copies,
+            "memset": self._copies,
+            "call": self._api_calls,
+            "operator": self._operators,
+            "annotation": self._annotations,
+            "gpu_annotation": self._gpu_annotations,
+            "python": self._python,
+            "wait": self._waits,
+        }
+
+    def add(self, events: Events) -> None:
+        """Take the events of one chunk."""
+        part = self.part
+        part.events += len(events)
+        groups: defaultdict[str | None, list[Any]] = defaultdict(list)
+        for event in events:
+            groups[event.cat].append(event)
+        for category, group in groups.items():
+            meaning = CATEGORIES.get(category) if category is not None else None
+            handler = self._handlers.get(meaning) if meaning is not None else None
+            if category is not None and handler is not None:
+                self._complete(category, group, handler)
+            elif category in {None, "", "cpu_instant_event", "__metadata"}:
+                self._without_category(group)
+            elif category is not None:
+                self._other(category, meaning, group)
+
+    def _complete(self, table: str, group: list[Any], handler: Callable[[str, list[Any]], None]) -> None:
+        complete = [event for event in group if event.ph == "X"]
+        self.part.read[table] += len(group)
+        if len(complete) < len(group):
+            self.part.refused["wrong_type", table] += len(group) - len(complete)
+        if complete:
+            handler(table, complete)
+
+    def _other(self, category: str, meaning: str | None, group: list[Any]) -> None:
+        part = self.part
+        table = category if category in part.read or len(part.read) < _MAX_TABLES else MANY
+        part.read[table] += len(group)
+        part.refused["not_needed", table] += len(group)
+        if meaning is None:
+            return
+        start, end = times(group)
+        for name, duration in zip((event.name for event in group), (end - start), strict=True):
+            if meaning == "span" and duration is not None:
+                part.duration_ns = max(part.duration_ns or 0, duration)
+            elif meaning == "overhead":
+                part.overhead[str(name)] = part.overhead.get(str(name), 0) + (duration or 0)
+
+    def _without_category(self, group: list[Any]) -> None:
+        part = self.part
+        memory = [event for event in group if event.name == "[memory]"]
+        metadata = [event for event in group if event.ph == "M"]
+        others = len(group) - len(memory) - len(metadata)
+        if others:
+            part.read[UNNAMED] += others
+            part.refused["not_needed", UNNAMED] += others
+        if memory:
+            self._memory(memory)
+        part.read[METADATA] += len(metadata)
+        for event in metadata:
+            if event.name == "thread_name" and event.args is not None and isinstance(event.args.name, str):
+                part.thread_names[self._threads[event.tid]] = event.args.name.strip()
+            else:
+                part.refused["not_needed", METADATA] += 1
+
+    def _memory(self, group: list[Any]) -> None:
+        """Allocator events of the GPU (device type 1 of PyTorch, CUDA and ROCm alike); those of the host are not needed."""
+        on_gpu = [event for event in group if event.args is not None and integer(event.args.device_type) == 1]
+        self.part.read[MEMORY] += len(group)
+        if len(on_gpu) < len(group):
+            self.part.refused["not_needed", MEMORY] += len(group) - len(on_gpu)
+        if on_gpu:
+            args = [event.args for event in on_gpu]
+            columns = [
+                instants(on_gpu).alias("time"),
+                integers("device", [a.device_id for a in args], pl.Int32),
+                integers("bytes", [a.allocated for a in args]),
+                integers("total_allocated", [a.total_allocated for a in args]),
+                integers("total_reserved", [a.total_reserved for a in args]),
+            ]
+            self.part.frames[MEMORY].append(pl.DataFrame(columns))
+
+    def _operation(self, group: list[Any], args: list[Args]) -> list[pl.Series]:
+        start, end = times(group)
+        devices = [event.pid if a.device is None else a.device for event, a in zip(group, args, strict=True)]
+        streams = [event.tid if a.stream is None else a.stream for event, a in zip(group, args, strict=True)]
+        return [
+            integers("device", devices, pl.Int32),
+            start,
+            end,
+            integers("stream", streams),
+            self._ids("name_id", self._names, group),
+            integers("correlation", [a.correlation for a in args]),
+            integers("graph_node", [a.graph_node or None for a in args]),
+        ]
+
+    def _kernels(self, table: str, group: list[Any]) -> None:
+        args = arguments(group)
+        grids, blocks = [a.grid or _NO_EXTENT for a in args], [a.block or _NO_EXTENT for a in args]
+        columns = self._operation(group, args)
+        for prefix, extents in (("grid", grids), ("block", blocks)):
+            columns += [
+                integers(f"{prefix}_x", [extent.x for extent in extents], pl.Int32),
+                integers(f"{prefix}_y", [extent.y for extent in extents], pl.Int32),
+                integers(f"{prefix}_z", [extent.z for extent in extents], pl.Int32),
+            ]
+        columns += [
+            integers("registers", [a.registers for a in args], pl.Int32),
+            integers("shared_memory", [a.shared_memory for a in args], pl.Int32),
+            self._payload_ids(args),
+        ]
+        self.part.frames[table].append(pl.DataFrame(columns))
+
+    def _copies(self, table: str, group: list[Any]) -> None:
+        args = arguments(group)
+        self.part.frames[table].append(pl.DataFrame([*self._operation(group, args), integers("bytes", [a.bytes for a in args])]))
+
+    def _api_calls(self, table: str, group: list[Any]) -> None:
+        start, end = times(group)
+        correlation = integers("correlation", [None if event.args is None else event.args.correlation for event in group])
+        self.part.pids.update([event.pid for event in group])
+        self.part.frames[table].append(
+            pl.DataFrame([self._thread_column(group), start, end, self._ids("name_id", self._calls, group), correlation])
+        )
+
+    def _operators(self, table: str, group: list[Any]) -> None:
+        args = arguments(group)
+        start, end = times(group)
+        columns = [
+            self._thread_column(group),
+            start,
+            end,
+            self._ids("text_id", self._names, group),
+            integers("sequence", [a.sequence for a in args]),
+            integers("forward_thread", [a.forward_thread or None for a in args]),
+            self._payload_ids(args),
+        ]
+        self.part.frames[table].append(pl.DataFrame(columns))
+
+    def _annotations(self, table: str, group: list[Any]) -> None:
+        self.part.frames[table].append(pl.DataFrame([self._thread_column(group), *times(group), self._ids("text_id", self._names, group)]))
+
+    def _gpu_annotations(self, table: str, group: list[Any]) -> None:
+        self.part.frames[table].append(pl.DataFrame([*times(group), self._ids("text_id", self._names, group)]))
+
+    def _python(self, table: str, group: list[Any]) -> None:
+        lookup = self._frame_names
+        kept = [event for event in group if lookup[event.name] is not None]
+        if len(kept) < len(group):
+            self.part.refused["not_needed", table] += len(group) - len(kept)
+        if kept:
+            self.part.frames[table].append(pl.DataFrame([self._thread_column(kept), *times(kept), self._ids("text_id", lookup, kept)]))
+
+    def _waits(self, table: str, group: list[Any]) -> None:
+        kinds = [self._sync_kinds[(event.args and event.args.sync_kind) or event.name] for event in group]
+        known = [event for event, kind in zip(group, kinds, strict=True) if kind is not None]
+        if len(known) < len(group):
+            self.part.refused["not_needed", table] += len(group) - len(known)
+        if not known:
+            return
+        args = arguments(known)
+        start, end = times(known)
+        columns = [
+            integers("device", [event.pid if a.device is None else a.device for event, a in zip(known, args, strict=True)], pl.Int32),
+            present("stream", [a.stream for a in args]),
+            start,
+            end,
+            pl.Series("kind", [kind for kind in kinds if kind is not None], dtype=pl.String),
+            present("event", [a.event for a in args]),
+            present("sync_id", [a.record for a in args]),
+            integers("correlation", [a.correlation for a in args]),
+            present("recorded_on", [a.recorded_on for a in args]),
+        ]
+        self.part.frames[table].append(pl.DataFrame(columns))
+
+    def _thread_column(self, group: list[Any]) -> pl.Series:
+        return pl.Series("thread", list(map(self._threads.__getitem__, [event.tid for event in group])), dtype=pl.Int64)
+
+    def _ids(self, column: str, lookup: Lookup, group: list[Any]) -> pl.Series:
+        return pl.Series(column, list(map(lookup.__getitem__, [event.name for event in group])), dtype=pl.Int32)
+
+    def _payload_ids(self, args: list[Args]) -> pl.Series:
+        ids = [None if a.collective is None and a.communicator is None else self._payloads[payload(a)] for a in args]
+        return pl.Series("payload_id", ids, dtype=pl.Int32)
+
+
+class _NoExtent:
+    """Stands for a grid or block that was not recorded."""
+
+    x = y = z = None
+
+
+_NO_EXTENT = cast("Triple", _NoExtent())
+
+
+def _append(values: list[Any], value: object) -> int:
+    values.append(value)
+    return len(values) - 1
+
+
+def arguments(group: Iterable[Event | ExactEvent]) -> list[Args]:
+    """The arguments of each event, empty ones where it has none."""
+    return [event.args or NO_ARGS for event in group]
+
+
+def payload(a: Args) -> Payload:
+    """The description of a collective, in the order of PAYLOAD_COLUMNS; an unsigned communicator id is wrapped to 64 signed bits."""
+    communicator = integer(a.communicator, bits=64)
+    peer = {"send": a.target_rank, "recv": a.source_rank}.get((a.collective or "").lower())
+    sizes = [integer(size) for size in (a.group_size, a.elements_in, a.elements_out, peer)]
+    return (a.collective, a.group, a.group_name, sizes[0], communicator, a.dtype, sizes[1], sizes[2], sizes[3])
+
+
+def sync_kind(text: object) -> str | None:
+    """The kind of wait that a cuda_sync event's name means, or None."""
+    words = str(text).lower()
+    for sign, kind in (
+        ("wait", "stream_wait"),
+        ("event", "event_sync"),
+        ("stream", "stream_sync"),
+        ("context", "device_sync"),
+        ("device", "device_sync"),
+    ):
+        if sign in words:
+            return kind
+    return None

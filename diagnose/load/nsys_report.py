@@ -1,0 +1,179 @@
+"""Reports of Nsight Systems (.nsys-rep, .qdrep): found exported beside them, or exported here with the user's own nsys."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+from diagnose.errors import InputError
+from diagnose.ledger import Ledger
+from diagnose.load.files import Kind, is_parquet_folder, sniff
+
+_TIMEOUT_S = 3600.0
+_NEWER = re.compile(r"newer than your current version|created (?:in|with|by) .*newer|unsupported report version", re.IGNORECASE)
+_VERSION = re.compile(r"\b\d{4}\.\d+(?:\.\d+)*\b")
+_MAX_OUTPUT = 1 << 20
+_NOTHING = "Nothing was analysed."
+
+
+# The export to read (a SQLite file or a Parquet folder), sentences on how it was obtained, and their ledger entries.
+Export = tuple[Path, tuple[str, ...], Ledger]
+
+
+def _sibling(report: Path) -> Path | None:
+    """An export of the report beside it that is at least as new; SQLite before Parquet."""
+    candidates = (report.with_suffix(".sqlite"), report.with_name(report.stem + "_pqtdir"))
+    written = report.stat().st_mtime_ns
+    for path in candidates:
+        if path.is_dir() and is_parquet_folder(path):
+            newest = max(item.stat().st_mtime_ns for item in path.iterdir())
+            if newest >= written:
+                return path
+        elif path.is_file() and path.stat().st_mtime_ns >= written and _is_sqlite(path):
+            return path
+    return None
+
+
+def _is_sqlite(path: Path) -> bool:
+    try:
+        return sniff(path) is Kind.NSYS_SQLITE
+    except InputError:
+        return False
+
+
+def find_nsys(given: Path | None) -> Path | None:
+    """The nsys to use: the one given, else the first on PATH, as an absolute path; None where there is none.
+
+    Raises InputError when the given one cannot be run.
+    """
+    if given is None:
+        found = shutil.which("nsys")
+        return Path(found).absolute() if found else None
+    path = shutil.which(str(given.absolute())) if given.exists() else None
+    if path is None:
+        raise InputError(
+            f"The nsys that was given ({given.name}) is not a program that can be run.",
+            effect=_NOTHING,
+            next_step="Check the path given with --nsys.",
+        )
+    return Path(path)
+
+
+def _run(arguments: list[str], workdir: Path, timeout_s: float) -> tuple[int, str]:
+    """Exit status and output of a program in its own process group, which is stopped as a whole when time is up.
+
+    The output goes through a file: a helper that the program leaves running would keep a pipe open.
+    """
+    log = workdir / "nsys.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(  # noqa: S603  # an argument list, no shell; the program is the user's own nsys
+            arguments, cwd=workdir, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            status = process.wait(timeout=timeout_s)
+        except BaseException:
+            _stop(process)
+            raise
+    with log.open("rb") as output:
+        return status, output.read(_MAX_OUTPUT).decode(errors="replace")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, sign)
+        except ProcessLookupError:
+            return
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+
+
+def version(nsys: Path, workdir: Path) -> str | None:
+    """The version that `nsys --version` tells; None where it tells none."""
+    try:
+        _, output = _run([str(nsys), "--version"], workdir, 60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = _VERSION.search(output)
+    return found.group() if found else None
+
+
+def _useful_line(output: str, report: Path) -> str:
+    """The line of nsys' output that says why it failed, without paths."""
+    lines = [line.strip() for line in re.split(r"[\r\n]+", output) if line.strip() and "%" not in line]
+    named = [line for line in lines if re.search(r"error|fail|newer|cannot|unable|exception|not ", line, re.IGNORECASE)]
+    chosen = (named or lines or ["it gave no reason"])[0].replace(str(report), report.name)
+    return re.sub(r"(?:/[^\s/]+){2,}", "…", chosen)[:300].rstrip(".")
+
+
+def _command(report: Path) -> str:
+    return shlex.join(["nsys", "export", "--type", "sqlite", "--output", f"{report.stem}.sqlite", report.name])
+
+
+def resolve(path: Path, *, nsys: Path | None = None, workdir: Path, timeout_s: float = _TIMEOUT_S) -> Export:
+    """The export to read for the report `path`.
+
+    An export beside the report that is not older is used; otherwise nsys writes one into `workdir`, a private folder of the
+    caller. Raises InputError when there is no nsys, it fails, or it takes longer than `timeout_s` seconds.
+    """
+    report = path.resolve()
+    try:
+        beside = _sibling(report)
+    except OSError as error:
+        raise InputError(
+            f"{path.name} cannot be read: {error.strerror}.", effect=_NOTHING, next_step="Check the path and its permissions."
+        ) from None
+    if beside is not None:
+        note = f"{beside.name}, an export that lay beside the report and is not older, was read instead of {path.name}."
+        return beside, (note,), Ledger().note("sibling_export", "all")
+    program = find_nsys(nsys)
+    if program is None:
+        raise InputError(
+            f"{path.name} is an Nsight Systems report, and there is no nsys on this machine to export it.",
+            effect=_NOTHING,
+            next_step=f"Where Nsight Systems is installed, run: {_command(report)} — then give the .sqlite file. Or give the program with --nsys.",
+        )
+    return _export(path, report, program, workdir, timeout_s)
+
+
+def _export(path: Path, report: Path, program: Path, workdir: Path, timeout_s: float) -> Export:
+    target = workdir / f"{report.stem}.sqlite"  # its name stands in messages
+    own_version = version(program, workdir)
+    with_version = f"nsys {own_version}" if own_version else "nsys"
+    try:
+        status, output = _run([str(program), "export", "--type", "sqlite", "--output", str(target), str(report)], workdir, timeout_s)
+    except subprocess.TimeoutExpired:
+        raise InputError(
+            f"{with_version} did not finish the export of {path.name} in {timeout_s:.0f} s, and was stopped.",
+            effect=_NOTHING,
+            next_step=f"Export it beforehand: {_command(report)}",
+        ) from None
+    except OSError as error:
+        raise InputError(
+            f"{with_version} cannot be run: {error.strerror}.",
+            effect=_NOTHING,
+            next_step="Check the installation, or give another with --nsys.",
+        ) from None
+    if _NEWER.search(output):
+        raise InputError(
+            f"{path.name} was captured by a newer Nsight Systems than the one here ({with_version}), which cannot read it.",
+            effect=_NOTHING,
+            next_step=f"Export it with the nsys that captured it: {_command(report)} — or give a newer one with --nsys.",
+        )
+    # a failed export can leave a valid but empty database, so the exit status counts
+    if status != 0 or not target.is_file():
+        raise InputError(
+            f"{with_version} could not export {path.name}: {_useful_line(output, report)}.",
+            effect=_NOTHING,
+            next_step=f"Try it by hand to see all its messages: {_command(report)}",
+        )
+    note = f"{path.name} was exported to a private folder with {with_version}."
+    return target, (note,), Ledger().note("exported", "all")

@@ -1,0 +1,365 @@
+"""SQLite exports of Nsight Systems (`nsys export --type sqlite`), every schema version.
+
+Metadata is read with sqlite3, tables of events with ADBC, slice by slice, on two connections where they are large. The file
+is opened read-only and nothing is ever written beside it: with a journal or a write-ahead log beside it, a private copy is read.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import adbc_driver_manager
+import adbc_driver_sqlite.dbapi as adbc
+import polars as pl
+
+from diagnose.errors import InputError
+from diagnose.ledger import Ledger
+from diagnose.load.conform import RawTrace
+from diagnose.load.files import private_folder
+from diagnose.load.nsys_source import EVENT_TABLES, META_TABLES, STRINGS, Rows, T, Wanted, damaged, decoded, shaped
+from diagnose.load.nsys_trace import build
+
+_SLICE = 1 << 18  # rows per slice: 20 columns take 40 MB, and there are two slices at a time
+_BATCH = 1 << 14  # rows per Arrow batch
+_TWO_CONNECTIONS = 200_000  # rows from which the second connection pays
+_METADATA_SECONDS = 60.0
+_SMALL_ROWS = 100_000
+_CHUNK_OF_IDS = 20_000
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
+# quick_check also reports values of another type than declared; those rows are counted one by one instead.
+_VALUE_MESSAGE = re.compile(r"(?:NULL|TEXT|NUMERIC|BLOB|REAL|INT|INTEGER|non-\w+) value in ")
+
+_FAILURES = (adbc_driver_manager.Error, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+
+# A stored real that is a whole number below 2^53 is exact; tables that passed through pandas hold such.
+_GUARD = (
+    "CASE typeof({c}) WHEN 'integer' THEN {c} WHEN 'real' THEN "
+    "CASE WHEN abs({c}) < 9007199254740992 AND {c} = CAST({c} AS INTEGER) THEN CAST({c} AS INTEGER) END END"
+)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+@contextmanager
+def _arrow(uri: str) -> Iterator[adbc.Connection]:
+    with adbc.connect(uri, autocommit=True) as connection:
+        for pragma in ("trusted_schema=0", "cell_size_check=1", "query_only=1", "ignore_check_constraints=1", "temp_store=2"):
+            _query(connection, f"PRAGMA {pragma}")
+        yield connection
+
+
+def _query(connection: adbc.Connection, sql: str, batch: int = 1024) -> pl.DataFrame:
+    with connection.cursor() as cursor:
+        cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(batch)})
+        cursor.execute(sql)
+        return pl.DataFrame(cursor.fetch_arrow())
+
+
+@dataclass(frozen=True)
+class SqliteSource:
+    """One SQLite export, opened for reading. `tables_found` maps each real table to its stored columns."""
+
+    name: str
+    uri: str
+    meta: sqlite3.Connection
+    arrow: adbc.Connection
+    tables_found: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def tables(self) -> frozenset[str]:
+        """Names of all real tables."""
+        return frozenset(self.tables_found)
+
+    def columns(self, table: str) -> frozenset[str]:
+        """Stored columns of a table; empty when it is absent."""
+        return self.tables_found.get(table, frozenset())
+
+    def small(self, table: str) -> list[dict[str, object]]:
+        """All rows of a small table (the first 100 000 at most), values as stored."""
+        names = sorted(self.columns(table))
+        if not names:
+            return []
+        sql = f"SELECT {', '.join(map(_quoted, names))} FROM {_quoted(table)} LIMIT {_SMALL_ROWS}"  # noqa: S608  # quoted identifiers and whole numbers only
+        with _metadata(self.meta, self.name):
+            return [dict(zip(names, row, strict=True)) for row in self.meta.execute(sql)]
+
+    def holds(self, table: str, column: str) -> bool:
+        """True when any row has a value in `column`."""
+        if column not in self.columns(table):
+            return False
+        with _metadata(self.meta, self.name):
+            return self.meta.execute(f"SELECT 1 FROM {_quoted(table)} WHERE {_quoted(column)} IS NOT NULL LIMIT 1").fetchone() is not None  # noqa: S608  # quoted identifiers and whole numbers only
+
+    def strings(self, ids: Sequence[int]) -> tuple[pl.DataFrame, int]:
+        """Texts of StringIds for `ids`; only these are read, since the table can hold millions."""
+        found = [pl.DataFrame(schema={"id": pl.Int64, "raw": pl.Binary})]
+        if {"id", "value"} <= self.columns(STRINGS):
+            for first in range(0, len(ids), _CHUNK_OF_IDS):
+                listed = ",".join(map(str, ids[first : first + _CHUNK_OF_IDS]))
+                sql = (
+                    f"SELECT id, coalesce(CAST(value AS BLOB), x'') AS raw FROM {STRINGS} WHERE typeof(id) = 'integer' AND id IN ({listed})"  # noqa: S608  # quoted identifiers and whole numbers only
+                )
+                found.append(self._fetch(self.arrow, sql, _CHUNK_OF_IDS).cast({"id": pl.Int64, "raw": pl.Binary}))
+        joined = pl.concat(found).unique("id", keep="first", maintain_order=True)
+        texts, bad = decoded(joined["raw"])
+        return pl.DataFrame({"id": joined["id"], "text": texts}), bad
+
+    def rows(self, table: str, wanted: Wanted, mapper: Callable[[pl.DataFrame], T]) -> Rows[T]:
+        """Slices of a table, see `nsys_source.Source.rows`."""
+        if not self.columns(table):
+            return Rows()
+        clauses, total = self._slices(table)
+        if total < _TWO_CONNECTIONS or len(clauses) < 2:
+            done = [self._part(self.arrow, table, wanted, clause, mapper) for clause in clauses]
+        else:
+            with ThreadPoolExecutor(max_workers=2) as pool:
+                halves = list(pool.map(lambda own: self._worker(table, wanted, own, mapper), (clauses[0::2], clauses[1::2])))
+            done = [halves[index % 2][index // 2] for index in range(len(clauses))]
+        return Rows(
+            parts=tuple(part for part, *_ in done),
+            read=sum(read for _, read, _, _ in done),
+            wrong_type=sum(wrong for _, _, wrong, _ in done),
+            bad_text=sum(bad for *_, bad in done),
+        )
+
+    def _worker(
+        self, table: str, wanted: Wanted, clauses: Sequence[str], mapper: Callable[[pl.DataFrame], T]
+    ) -> list[tuple[T, int, int, int]]:
+        with _arrow(self.uri) as connection:
+            return [self._part(connection, table, wanted, clause, mapper) for clause in clauses]
+
+    def _slices(self, table: str) -> tuple[list[str], int]:
+        """WHERE clauses that cut a table into ranges of row ids, and its number of rows."""
+        named = {name.lower() for name in self.columns(table)}
+        rowid = next((name for name in ("_rowid_", "oid", "rowid") if name not in named), None)
+        with _metadata(self.meta, self.name):
+            (total,) = self.meta.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchone()  # noqa: S608  # quoted identifiers and whole numbers only
+            if total <= _SLICE or rowid is None:
+                return [""], total
+            try:
+                first, last = self.meta.execute(f"SELECT min({rowid}), max({rowid}) FROM {_quoted(table)}").fetchone()  # noqa: S608  # quoted identifiers and whole numbers only
+            except sqlite3.OperationalError:  # a table WITHOUT ROWID
+                return [""], total
+        if last - first + 1 > 4 * total:
+            return [""], total
+        return [f" WHERE {rowid} BETWEEN {low} AND {min(low + _SLICE - 1, last)}" for low in range(first, last + 1, _SLICE)], total
+
+    def _part(
+        self, connection: adbc.Connection, table: str, wanted: Wanted, clause: str, mapper: Callable[[pl.DataFrame], T]
+    ) -> tuple[T, int, int, int]:
+        present = {name: kind for name, kind in wanted.items() if name in self.columns(table)}
+        frame = self._plain(connection, table, present, clause)
+        wrong = 0
+        if frame is None:
+            frame = self._fetch(connection, self._select(table, present, clause, guarded=True), _BATCH)
+            is_bad = frame["_bad"] != 0
+            wrong = int(is_bad.sum())
+            frame = frame.filter(~is_bad).drop("_bad")
+        read, bad_text = frame.height + wrong, 0
+        for name, kind in present.items():
+            if kind == "text":
+                values, bad = decoded(frame[name])
+                frame, bad_text = frame.with_columns(values.alias(name)), bad_text + bad
+            elif kind == "bytes":
+                frame = frame.with_columns(pl.when(pl.col(name).bin.size() > 0).then(pl.col(name)))
+        present_types = {name: pl.Float64 if kind == "real" else pl.Int64 for name, kind in present.items() if kind in ("int", "real")}
+        frame = frame.cast(present_types)  # type: ignore[arg-type]  # an empty table has columns of type Null
+        return mapper(shaped(frame, wanted)), read, wrong, bad_text
+
+    def _plain(self, connection: adbc.Connection, table: str, present: Wanted, clause: str) -> pl.DataFrame | None:
+        """The slice as stored; None where a whole-number column holds anything else, which ADBC tells by failing or by its type."""
+        try:
+            frame = _query(connection, self._select(table, present, clause, guarded=False), _BATCH)
+        except _FAILURES:
+            return None
+        integers = (name for name, kind in present.items() if kind == "int")
+        return frame if all(frame.schema[name] in (pl.Int64, pl.Null) for name in integers) else None
+
+    def _select(self, table: str, present: Wanted, clause: str, *, guarded: bool) -> str:
+        columns, bad = [], []
+        for name, kind in present.items():
+            column = _quoted(name)
+            if kind == "int" and guarded:
+                guard = _GUARD.format(c=column)
+                columns.append(f"{guard} AS {column}")
+                bad.append(f"({column} IS NOT NULL AND {guard} IS NULL)")
+            elif kind == "int":
+                columns.append(column)
+            elif kind == "real":
+                # never null, so that the first batch already has the right type; infinity is refused as a missing value
+                columns.append(f"CASE WHEN typeof({column}) IN ('integer', 'real') THEN CAST({column} AS REAL) ELSE 9e999 END AS {column}")
+            else:
+                columns.append(f"coalesce(CAST({column} AS BLOB), x'') AS {column}")
+        if guarded:
+            columns.append(f"({' OR '.join(bad) or '0'}) AS _bad")
+        return f"SELECT {', '.join(columns) or 'NULL AS _none'} FROM {_quoted(table)}{clause}"  # noqa: S608  # quoted identifiers and whole numbers only
+
+    def _fetch(self, connection: adbc.Connection, sql: str, batch: int) -> pl.DataFrame:
+        try:
+            return _query(connection, sql, batch)
+        except _FAILURES as error:
+            raise damaged(self.name, _reason(error)) from None
+
+
+def _reason(error: BaseException) -> str:
+    """The database's own words, without quotes of its content."""
+    known = ("malformed", "not a database", "encrypted", "disk I/O error", "out of memory", "no such", "too big", "interrupted")
+    return next(
+        (word if word != "malformed" else "its pages are malformed" for word in known if word in str(error)), "a table cannot be read"
+    )
+
+
+@contextmanager
+def _metadata(connection: sqlite3.Connection, name: str) -> Iterator[None]:
+    """Statements inside must finish in a minute: an export made to run for ever is refused."""
+    deadline = time.monotonic() + _METADATA_SECONDS
+    connection.set_progress_handler(lambda: int(time.monotonic() > deadline), 100_000)
+    try:
+        yield
+    except (sqlite3.DatabaseError, OverflowError) as error:
+        raise damaged(name, _reason(error)) from None
+    finally:
+        connection.set_progress_handler(None, 0)
+
+
+def _discover(connection: sqlite3.Connection, name: str) -> dict[str, frozenset[str]]:
+    """Real tables and their stored columns: no views, no virtual tables, no computed columns."""
+    found: dict[str, frozenset[str]] = {}
+    with _metadata(connection, name):
+        listed = connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 AND name NOT LIKE 'sqlite~_%' ESCAPE '~'"
+        )
+        for table in [row[0] for row in listed if isinstance(row[0], str)]:
+            columns = connection.execute(f"PRAGMA table_xinfo({_quoted(table)})").fetchall()
+            found[table] = frozenset(column[1] for column in columns if column[6] == 0)
+    return found
+
+
+def _check(source: SqliteSource) -> None:
+    """Refuse a database with damaged pages, and one that is no export of Nsight Systems."""
+    try:
+        messages = _query(source.arrow, "PRAGMA quick_check").to_series().to_list()
+    except _FAILURES as error:
+        raise damaged(source.name, _reason(error)) from None
+    faults = [message for message in messages if not isinstance(message, str) or (message != "ok" and not _VALUE_MESSAGE.match(message))]
+    if faults:
+        raise damaged(source.name, f"SQLite's own check finds {len(faults)} fault{'s' if len(faults) > 1 else ''} in it")
+    tables = source.tables()
+    if not tables & {*EVENT_TABLES, *META_TABLES}:
+        raise InputError(
+            f"{source.name} is a SQLite database, but not an export of Nsight Systems.",
+            effect="Nothing was analysed.",
+            next_step="Give the file that nsys export --type sqlite wrote.",
+        )
+    if "StringTable" in tables and STRINGS not in tables:
+        raise InputError(
+            f"{source.name} is a trace of nvprof or the Visual Profiler, whose tables differ.",
+            effect="Nothing was analysed.",
+            next_step="Capture with Nsight Systems: nsys profile --trace=cuda,nvtx COMMAND.",
+        )
+    if not tables & set(EVENT_TABLES) and not any(name.startswith("TARGET_INFO_") for name in tables):
+        raise InputError(
+            f"{source.name} holds no tables of events: such a file is left behind by an export that failed.",
+            effect="Nothing was analysed.",
+            next_step="Export the report again with an nsys at least as new as the one that captured it, and read its messages.",
+        )
+
+
+def _header(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(100)
+    except OSError as error:
+        raise InputError(
+            f"{path.name} cannot be read: {error.strerror}.",
+            effect="Nothing was analysed.",
+            next_step="Check the path and its permissions.",
+        ) from None
+
+
+def _refuse_cut(path: Path, name: str) -> None:
+    """Refuse a file that ends before its last page does: SQLite would read the missing bytes as zero."""
+    header, size = _header(path), path.stat().st_size
+    page = int.from_bytes(header[16:18], "big")
+    page = 65536 if page == 1 else page
+    is_count_valid = header[24:28] == header[92:96]
+    missing = int.from_bytes(header[28:32], "big") * page - size if is_count_valid else 0
+    if len(header) < 100 or page < 512 or size % page or missing > 0:
+        raise damaged(name, "it ends before its content does" if page >= 512 else "its header is not that of a database")
+
+
+def _sidecars(path: Path) -> list[Path]:
+    beside = [path.with_name(path.name + suffix) for suffix in ("-wal", "-journal", "-shm")]
+    return [item for item in beside if item.is_file()]
+
+
+def _names_other_database(journal: Path) -> bool:
+    """True for a journal of a transaction over several databases; playing it back could delete a file that it names."""
+    size = journal.stat().st_size
+    with journal.open("rb") as file:
+        file.seek(max(0, size - 8))
+        return file.read(8) == _JOURNAL_MAGIC and size > 512
+
+
+def _private_copy(path: Path, sidecars: Sequence[Path], folder: Path) -> Path:
+    """The database with its journal or log applied, in `folder`; the originals stay as they are."""
+    copy = folder / "export.sqlite"
+    if any(item.name.endswith("-journal") and _names_other_database(item) for item in sidecars):
+        raise damaged(path.name, "its journal belongs to a transaction over several databases")
+    try:
+        shutil.copyfile(path, copy)
+        for item in sidecars:
+            if not item.name.endswith("-shm"):
+                shutil.copyfile(item, copy.with_name(copy.name + item.name[len(path.name) :]))
+        with closing(sqlite3.connect(copy, timeout=5, isolation_level=None)) as connection:
+            connection.execute("PRAGMA trusted_schema = 0")
+            connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
+    except OSError as error:
+        raise InputError(
+            f"{path.name} cannot be copied to a private folder: {error.strerror}.",
+            effect="Nothing was analysed.",
+            next_step="Free space in the temporary folder, or close the program that writes the file.",
+        ) from None
+    except sqlite3.DatabaseError as error:
+        raise damaged(path.name, _reason(error)) from None
+    return copy
+
+
+def read(path: Path, *, rank: int | None = None, display_name: str | None = None) -> RawTrace:
+    """One SQLite export as raw tables.
+
+    `rank` names the global rank of the process with GPU work (of several, the first by process id; the others count on from it).
+    `display_name` is shown instead of the file's own name. Raises InputError for a foreign or damaged database.
+    """
+    name = display_name or path.name
+    ledger = Ledger()
+    header = _header(path)
+    sidecars = _sidecars(path)
+    with ExitStack() as stack:
+        place = path
+        if sidecars or header[18:20] == b"\x02\x02":  # the latter: write-ahead mode, where even reading creates files
+            place = _private_copy(path, sidecars, stack.enter_context(private_folder()))
+            ledger = ledger.note("copied_sidecar", "all", max(1, len(sidecars)))
+        _refuse_cut(place, name)
+        uri = place.resolve().as_uri() + "?mode=ro"
+        try:
+            meta = stack.enter_context(closing(sqlite3.connect(uri, uri=True, check_same_thread=False)))
+            meta.text_factory = lambda raw: raw.decode(errors="replace")
+            for pragma in ("trusted_schema = 0", "cell_size_check = 1", "query_only = 1"):
+                meta.execute(f"PRAGMA {pragma}")
+            arrow = stack.enter_context(_arrow(uri))
+        except (sqlite3.DatabaseError, *_FAILURES) as error:
+            raise damaged(name, _reason(error)) from None
+        source = SqliteSource(name, uri, meta, arrow, _discover(meta, name))
+        _check(source)
+        return build(source, file=name, size=path.stat().st_size, format_="nsys-sqlite", rank=rank, ledger=ledger)

@@ -1,0 +1,318 @@
+"""From the tables of an Nsight Systems export to the columns of a Trace: device operations, API calls, waits, memory, metrics.
+
+The frames made here still carry `process` (upper bits of globalPid or globalTid) where the Trace has a rank, and `key` (a
+StringIds id or a code) where it has a name id; `nsys_trace` resolves both once all tables are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from diagnose.ledger import Ledger
+from diagnose.load.nsys_source import DRIVER, EVENT, GRAPH, KERNEL, MEMCPY, MEMSET, RUNTIME, SYNC, Source, Wanted
+from diagnose.trace import CopyKind, OpKind, WaitKind
+
+NO_VALUE = 0xFFFFFFFF  # CUPTI's "none" in stream and event ids
+NO_KEY = -(2**62)  # stands for a missing name id, so that every row has a key
+_THREAD_BITS = 1 << 24  # globalTid = process bits, then 24 bits of thread id
+
+MEMORY_USAGE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+METRICS = "GPU_METRICS"
+
+# MEMCPY.copyKind: CUpti_ActivityMemcpyKind, and how nsys stats names it.
+COPY_NAMES: Mapping[int, str] = {
+    1: "Host-to-Device",
+    2: "Device-to-Host",
+    3: "Host-to-Array",
+    4: "Array-to-Host",
+    5: "Array-to-Array",
+    6: "Array-to-Device",
+    7: "Device-to-Array",
+    8: "Device-to-Device",
+    9: "Host-to-Host",
+    10: "Peer-to-Peer",
+    11: "Unified Host-to-Device",
+    12: "Unified Device-to-Host",
+    13: "Unified Device-to-Device",
+}
+_COPY_KINDS: Mapping[int, str] = {
+    **dict.fromkeys((1, 3, 11), "h2d"),
+    **dict.fromkeys((2, 4, 12), "d2h"),
+    **dict.fromkeys((5, 6, 7, 8, 13), "d2d"),
+    9: "h2h",
+    10: "p2p",
+}
+MEMSET_NAME, GRAPH_NAME = "[CUDA memset]", "CUDA graph"
+_PAGEABLE, _PINNED = 0, 1  # CUpti_ActivityMemoryKind of a host side
+_DEVICE_MEMORY = (2, 3, 4, 5, 6)  # device, array, managed, and the static ones: memory that a GPU holds
+_METRIC_GPU_BITS = 256  # the low 8 bits of GPU_METRICS.typeId are TARGET_INFO_GPU.id
+
+
+KEYS: Mapping[str, type[pl.DataType]] = {"key": pl.Int64, "short_key": pl.Int64}
+PLACES: Mapping[str, type[pl.DataType]] = {"process": pl.Int64, "device": pl.Int32, "stream": pl.Int64}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Events:
+    """Mapped rows of one table: `frame` has columns of `schema`, process, and key where names are wanted.
+
+    `keys` holds the distinct keys, each with the first short key seen, and `places` the distinct process, device and stream of
+    device operations: both are gathered slice by slice, since looking for them in a whole table takes much memory.
+    """
+
+    schema: str
+    table: str
+    frame: pl.DataFrame
+    read: int
+    names: str = ""  # the name space of `key`
+    keys: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=KEYS))
+    places: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PLACES))
+
+
+def process_of(column: str) -> pl.Expr:
+    """The process part of a globalPid or globalTid; 0 where it is not recorded."""
+    return (pl.col(column) // _THREAD_BITS).fill_null(0).alias("process")
+
+
+def distinct_keys(frame: pl.DataFrame) -> pl.DataFrame:
+    """Distinct keys of a slice, each with the first short key that is not null."""
+    if "key" not in frame.columns:
+        return pl.DataFrame(schema=KEYS)
+    if "short_key" not in frame.columns:
+        return frame.select(pl.col("key").unique(), pl.lit(None, dtype=pl.Int64).alias("short_key"))
+    return frame.group_by("key").agg(pl.col("short_key").drop_nulls().first()).select(list(KEYS))
+
+
+def _small(column: str, name: str) -> pl.Expr:
+    return pl.col(column).cast(pl.Int32, strict=False).alias(name)
+
+
+def _some(column: str, name: str) -> pl.Expr:
+    """A value that is not CUPTI's "none"."""
+    return pl.when(pl.col(column).is_between(0, NO_VALUE, closed="left")).then(pl.col(column)).alias(name)
+
+
+def _not_zero(column: str, name: str) -> pl.Expr:
+    return pl.when(pl.col(column) != 0).then(pl.col(column)).alias(name)
+
+
+_OP: Wanted = {"start": "int", "end": "int", "deviceId": "int", "streamId": "int", "correlationId": "int", "globalPid": "int"}
+_NODE: Wanted = {"graphNodeId": "int"}
+
+
+def _op(kind: str) -> list[pl.Expr]:
+    return [
+        process_of("globalPid"),
+        _small("deviceId", "device"),
+        pl.col("start"),
+        pl.col("end"),
+        pl.lit(kind, dtype=OpKind).alias("kind"),
+        pl.col("streamId").alias("stream"),
+        pl.col("correlationId").alias("correlation"),
+    ]
+
+
+def _kernels(name_column: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    def mapped(frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.select(
+            *_op("kernel"),
+            _not_zero("graphNodeId", "graph_node"),
+            pl.col(name_column).fill_null(NO_KEY).alias("key"),
+            pl.col("shortName").alias("short_key"),
+            *(_small(f"{shape}{axis}", f"{shape}_{axis.lower()}") for shape in ("grid", "block") for axis in "XYZ"),
+            _small("registersPerThread", "registers"),
+            (pl.col("staticSharedMemory") + pl.col("dynamicSharedMemory")).cast(pl.Int32, strict=False).alias("shared_memory"),
+        )
+
+    return mapped
+
+
+def _copies(frame: pl.DataFrame) -> pl.DataFrame:
+    kind = pl.col("copyKind").replace_strict(_COPY_KINDS, default="other", return_dtype=pl.String).cast(CopyKind)
+    from_host, to_host = kind.is_in(["h2d", "h2h"]), kind.is_in(["d2h", "h2h"])
+    pageable = (from_host & (pl.col("srcKind") == _PAGEABLE)).fill_null(value=False) | (
+        to_host & (pl.col("dstKind") == _PAGEABLE)
+    ).fill_null(value=False)
+    pinned = (~from_host | (pl.col("srcKind") == _PINNED)) & (~to_host | (pl.col("dstKind") == _PINNED)) & (from_host | to_host)
+    return frame.select(
+        *_op("memcpy"),
+        _not_zero("graphNodeId", "graph_node"),
+        pl.col("copyKind").fill_null(0).alias("key"),
+        pl.col("bytes"),
+        kind.alias("copy_kind"),
+        pl.when(pageable).then(pl.lit(value=False)).when(pinned).then(pl.lit(value=True)).alias("pinned"),
+    )
+
+
+def _sets(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.select(*_op("memset"), _not_zero("graphNodeId", "graph_node"), pl.lit(0, dtype=pl.Int64).alias("key"), pl.col("bytes"))
+
+
+def _graphs(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.select(*_op("graph"), pl.lit(0, dtype=pl.Int64).alias("key"))
+
+
+def _calls(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.select(
+        process_of("globalTid"),
+        pl.col("globalTid").alias("thread"),
+        pl.col("start"),
+        pl.col("end"),
+        pl.col("nameId").fill_null(NO_KEY).alias("key"),
+        pl.col("correlationId").alias("correlation"),
+    )
+
+
+def _waits(frame: pl.DataFrame) -> pl.DataFrame:
+    """Synchronisations. What kind one is follows from which ids it has, not from `syncType`.
+
+    Exporters up to 2024 wrote three different numberings of syncType under one enumeration (a cudaDeviceSynchronize is 0, 1
+    or 4); with a stream, an event, both or neither, the four kinds are told apart in every version.
+    """
+    stream, event = _some("streamId", "stream"), _some("eventId", "event")
+    has_stream, has_event = stream.is_not_null(), event.is_not_null()
+    kind = (
+        pl.when(has_stream & has_event)
+        .then(pl.lit("stream_wait", dtype=WaitKind))
+        .when(has_stream)
+        .then(pl.lit("stream_sync", dtype=WaitKind))
+        .when(has_event)
+        .then(pl.lit("event_sync", dtype=WaitKind))
+        .otherwise(pl.lit("device_sync", dtype=WaitKind))
+    )
+    sync_id = pl.when(has_event & (pl.col("eventSyncId") > 0) & (pl.col("eventSyncId") < NO_VALUE)).then(pl.col("eventSyncId"))
+    return frame.select(
+        process_of("globalPid"),
+        _small("deviceId", "device"),
+        stream,
+        pl.col("start"),
+        pl.col("end"),
+        kind.alias("kind"),
+        event,
+        sync_id.alias("sync_id"),
+        pl.col("correlationId").alias("correlation"),
+    )
+
+
+def _records(frame: pl.DataFrame) -> pl.DataFrame:
+    """Event records. Their own `timestamp` is the device's and usually 0, so the host call is found by correlation."""
+    return frame.select(
+        process_of("globalPid"),
+        _small("deviceId", "device"),
+        _some("streamId", "stream"),
+        pl.lit(None, dtype=pl.Int64).alias("start"),
+        pl.lit(None, dtype=pl.Int64).alias("end"),
+        pl.lit("record", dtype=WaitKind).alias("kind"),
+        _some("eventId", "event"),
+        pl.when((pl.col("eventSyncId") > 0) & (pl.col("eventSyncId") < NO_VALUE)).then(pl.col("eventSyncId")).alias("sync_id"),
+        pl.col("correlationId").alias("correlation"),
+    )
+
+
+def _usage(released: int) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    def mapped(frame: pl.DataFrame) -> pl.DataFrame:
+        sign = pl.when(pl.col("memoryOperationType") == released).then(-1).otherwise(1)
+        return frame.filter(pl.col("memKind").is_in(_DEVICE_MEMORY) | pl.col("memKind").is_null()).select(
+            process_of("globalPid"), _small("deviceId", "device"), pl.col("start").alias("time"), (pl.col("bytes") * sign).alias("bytes")
+        )
+
+    return mapped
+
+
+def _samples(frame: pl.DataFrame) -> pl.DataFrame:
+    value = pl.when(pl.col("value").is_finite()).then(pl.col("value"))
+    return frame.select(
+        (pl.col("typeId") % _METRIC_GPU_BITS).alias("gpu"),
+        pl.col("timestamp").alias("time"),
+        pl.col("metricId").fill_null(NO_KEY).alias("key"),
+        value.alias("value"),
+    )
+
+
+_CALL: Wanted = {"start": "int", "end": "int", "globalTid": "int", "correlationId": "int", "nameId": "int"}
+_WAIT: Wanted = {**_OP, "eventId": "int", "eventSyncId": "int"}
+_RECORD: Wanted = {"deviceId": "int", "streamId": "int", "correlationId": "int", "globalPid": "int", "eventId": "int", "eventSyncId": "int"}
+_SHAPE: Wanted = {
+    **{f"{shape}{axis}": "int" for shape in ("grid", "block") for axis in "XYZ"},
+    "registersPerThread": "int",
+    "staticSharedMemory": "int",
+    "dynamicSharedMemory": "int",
+}
+_USAGE: Wanted = {"start": "int", "globalPid": "int", "deviceId": "int", "bytes": "int", "memKind": "int", "memoryOperationType": "int"}
+_SAMPLE: Wanted = {"timestamp": "int", "typeId": "int", "metricId": "int", "value": "real"}
+
+
+def _read(
+    source: Source, ledger: Ledger, schema: str, table: str, wanted: Wanted, mapper: Callable[[pl.DataFrame], pl.DataFrame], names: str = ""
+) -> tuple[Events | None, Ledger]:
+    if not source.columns(table):
+        return None, ledger
+
+    def slim(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+        # rechunked: the columns that were only passed on would keep the larger buffers of the reader alive
+        mapped = mapper(frame).rechunk()
+        places = mapped.select(list(PLACES)).unique() if schema == "ops" else pl.DataFrame(schema=PLACES)
+        return mapped.drop("short_key", strict=False), distinct_keys(mapped) if names else pl.DataFrame(schema=KEYS), places
+
+    rows = source.rows(table, wanted, slim)
+    frame = pl.concat([part for part, _, _ in rows.parts])
+    ledger = ledger.note("wrong_type", table, rows.wrong_type).note("bad_text", table, rows.bad_text)
+    # what a mapper leaves out is of a kind that is not analysed
+    ledger = ledger.note("not_needed", table, rows.read - rows.wrong_type - frame.height)
+    keys = pl.concat([keys for _, keys, _ in rows.parts]).unique("key", keep="first", maintain_order=True)
+    places = pl.concat([places for _, _, places in rows.parts]).unique()
+    return Events(schema=schema, table=table, frame=frame, read=rows.read, names=names, keys=keys, places=places), ledger
+
+
+def read_operations(source: Source, ledger: Ledger) -> tuple[list[Events], Ledger]:
+    """Kernels, copies, memory sets and whole-graph executions."""
+    columns = source.columns(KERNEL)
+    name_column = next((name for name in ("demangledName", "mangledName", "shortName") if name in columns), "demangledName")
+    kernel = {**_OP, **_NODE, **_SHAPE, name_column: "int", "shortName": "int"}
+    wanted = (
+        (KERNEL, kernel, _kernels(name_column), "kernel"),
+        (MEMCPY, {**_OP, **_NODE, "bytes": "int", "copyKind": "int", "srcKind": "int", "dstKind": "int"}, _copies, "copy"),
+        (MEMSET, {**_OP, **_NODE, "bytes": "int"}, _sets, "set"),
+        (GRAPH, _OP, _graphs, "graph"),
+    )
+    found = []
+    for table, needs, mapper, names in wanted:
+        events, ledger = _read(source, ledger, "ops", table, needs, mapper, names)
+        found.append(events)
+    return [events for events in found if events is not None], ledger
+
+
+def read_calls(source: Source, ledger: Ledger) -> tuple[list[Events], Ledger]:
+    """CUDA runtime and driver API calls."""
+    runtime, ledger = _read(source, ledger, "calls", RUNTIME, _CALL, _calls, "api")
+    driver, ledger = _read(source, ledger, "calls", DRIVER, _CALL, _calls, "api")
+    return [events for events in (runtime, driver) if events is not None], ledger
+
+
+def read_waits(source: Source, ledger: Ledger) -> tuple[list[Events], Ledger]:
+    """Synchronisations, stream waits and event records."""
+    syncs, ledger = _read(source, ledger, "waits", SYNC, _WAIT, _waits)
+    records, ledger = _read(source, ledger, "waits", EVENT, _RECORD, _records)
+    return [events for events in (syncs, records) if events is not None], ledger
+
+
+def read_memory(source: Source, ledger: Ledger) -> tuple[list[Events], Ledger]:
+    """Allocations and releases of GPU memory (nsys profile --cuda-memory-usage=true)."""
+    released = next(
+        (
+            row["id"]
+            for row in source.small("ENUM_CUDA_DEV_MEM_EVENT_OPER")
+            if "DEALLOC" in str(row.get("name", "")).upper() and isinstance(row.get("id"), int)
+        ),
+        1,
+    )
+    events, ledger = _read(source, ledger, "memory", MEMORY_USAGE, _USAGE, _usage(int(str(released))))
+    return [events] if events is not None else [], ledger
+
+
+def read_metrics(source: Source, ledger: Ledger) -> tuple[Events | None, Ledger]:
+    """GPU metric samples, with column `gpu` (TARGET_INFO_GPU.id) instead of process and device."""
+    return _read(source, ledger, "counters", METRICS, _SAMPLE, _samples, "metric")

@@ -1,0 +1,289 @@
+"""load → measure → reason: from paths to a Diagnosis. The command line, notebooks and workers all come through here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from msgspec import structs
+
+from diagnose import __version__
+from diagnose.diagnosis import (
+    SCHEMA,
+    Capture,
+    Communication,
+    DeviceInfo,
+    Diagnosis,
+    Fact,
+    FactValue,
+    JobRead,
+    LedgerEntry,
+    Memory,
+    RankInfo,
+    TableCount,
+    Tool,
+)
+from diagnose.job import Job, read_job
+from diagnose.ledger import CODES, Ledger
+from diagnose.load.files import expand
+from diagnose.load.readers import STDIN, load
+from diagnose.measure import parts
+from diagnose.measure.buckets import classify
+from diagnose.measure.device import DeviceMeasure, device_work, measure_device
+from diagnose.measure.facts import device_facts, trace_facts, typed_facts
+from diagnose.measure.launches import attribute
+from diagnose.measure.memory import peaks
+from diagnose.measure.places import places
+from diagnose.reason.findings import find
+from diagnose.reason.walls import bounds, verdict
+from diagnose.rulebook import Rulebook, load_rulebook, platform_of
+from diagnose.taxonomy import HostRules, Taxonomy, load_host_rules, load_taxonomy
+from diagnose.trace import Provenance, Rank, Trace
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knowledge:
+    """All rules in use."""
+
+    rulebook: Rulebook
+    taxonomy: Taxonomy
+    hosts: HostRules
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What is kept of one input once its trace is measured; the frames of the trace itself are let go."""
+
+    provenance: Provenance
+    ranks: tuple[Rank, ...]
+    ledger: Ledger
+    devices: tuple[DeviceMeasure, ...]
+    memory: tuple[Memory, ...]  # one per device
+    facts: dict[str, FactValue]
+    metrics: tuple[str, ...]
+
+
+def diagnose(
+    inputs: Sequence[str | Path],
+    *,
+    config: Path | None = None,
+    rules: Sequence[Path] = (),
+    rank: int | None = None,
+    step_range: str | None = None,
+    nsys: Path | None = None,
+    include_host_info: bool = False,
+    progress: Progress | None = None,
+) -> Diagnosis:
+    """Diagnose one or several traces of a job.
+
+    Each input is measured by itself; the verdict speaks of the device whose median step is the median of all, and says so.
+    `step_range` is a pattern for the ranges that mark steps. Raises the errors of `diagnose.errors`.
+    """
+    report = progress or (lambda _: None)
+    job = read_job(config) if config else None
+    knowledge = Knowledge(rulebook=load_rulebook(tuple(rules)), taxonomy=load_taxonomy(extra=_bucket_files(rules)), hosts=load_host_rules())
+    paths: list[str | Path] = []
+    for given in inputs:
+        paths += [given] if str(given) == STDIN else list(expand([Path(given)]).traces)
+    measured = []
+    for place, path in enumerate(paths, start=1):
+        name = Path(path).name if str(path) != STDIN else "standard input"
+        report(f"reading {name}" + (f" ({place} of {len(paths)})" if len(paths) > 1 else ""))
+        trace = load(path, rank=rank if len(paths) == 1 else None, nsys=nsys)
+        report(f"measuring {name}")
+        measured.append(measure(trace, knowledge, step_range or (job.step_range if job else None)))
+    report("drawing conclusions")
+    return conclude(_told_apart(measured), job, knowledge, include_host_info=include_host_info)
+
+
+def _bucket_files(rules: Sequence[Path]) -> list[Path]:
+    """The bucket files in the user's own rule folders."""
+    return [file for folder in rules if (folder / "buckets").is_dir() for file in sorted((folder / "buckets").glob("*.yaml"))]
+
+
+def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -> Measured:
+    """Measure every device of one trace."""
+    launches = attribute(trace)
+    classified = classify(trace, launches, knowledge.taxonomy)
+    ledger = trace.ledger.note("no_launch", "ops", launches.frame["issued"].null_count())
+    ledger = ledger.note("duplicate_launch", "calls", launches.duplicates)
+    devices = []
+    for rank, device, work in device_work(trace, launches, classified):
+        one = measure_device(
+            trace,
+            work,
+            classified,
+            knowledge.hosts,
+            rank=rank,
+            device=device,
+            sm_limits=knowledge.rulebook.platforms.sm_limits,
+            step_range=step_range,
+        )
+        parts.check_identities(parts.device_budget(one))
+        ledger = ledger.note("merged_classes", "ops", one.merged_classes)
+        devices.append(one)
+    return Measured(
+        provenance=trace.provenance,
+        ranks=trace.ranks,
+        ledger=ledger,
+        devices=tuple(devices),
+        memory=tuple(parts.memory(one, *peaks(trace, one.rank, one.device)) for one in devices),
+        facts=trace_facts(trace, ranks_captured=0),
+        metrics=tuple(sorted(set(trace.names["text"].gather(trace.counters["name_id"].unique()).to_list()))),
+    )
+
+
+def _told_apart(measured: Sequence[Measured]) -> list[Measured]:
+    """Inputs whose ranks do not collide: a rank that is taken, or only assigned, gets the next free number."""
+    taken: set[int] = set()
+    result = []
+    for one in measured:
+        moved = {rank.rank: rank.rank for rank in one.ranks}
+        for rank in one.ranks:
+            number = rank.rank
+            while number in taken:
+                number += 1
+            taken.add(number)
+            moved[rank.rank] = number
+        claimed = sum(1 for rank in one.ranks if rank.source != "assigned" and moved[rank.rank] != rank.rank)
+        result.append(
+            replace(
+                one,
+                ranks=tuple(replace(rank, rank=moved[rank.rank]) for rank in one.ranks),
+                devices=tuple(_renumbered(device, moved.get(device.rank, device.rank)) for device in one.devices),
+                ledger=one.ledger.note("renumbered_rank", "ranks", claimed, one.provenance.file),
+            )
+        )
+    return result
+
+
+def _renumbered(device: DeviceMeasure, rank: int) -> DeviceMeasure:
+    """The same measurements under another rank."""
+    if device.rank == rank:
+        return device
+    totals, timeline = structs.replace(device.totals, rank=rank), structs.replace(device.timeline, rank=rank)
+    return replace(device, rank=rank, totals=totals, timeline=timeline)
+
+
+def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge, *, include_host_info: bool = False) -> Diagnosis:
+    """From measurements to the document."""
+    everywhere = [(one, memory) for part in measured for one, memory in zip(part.devices, part.memory, strict=True)]
+    ordered = sorted(everywhere, key=lambda pair: (pair[0].median_step_ns, pair[0].rank, pair[0].device))
+    shown, memory = ordered[(len(ordered) - 1) // 2]
+    source = next(part for part in measured if shown in part.devices)
+    communication, host = parts.communication(shown), parts.host_costs(shown)
+    ledger = sum((part.ledger for part in measured), start=Ledger())
+    facts = _facts(source, shown, communication, memory, knowledge.rulebook, ranks=len(everywhere))
+    walls = bounds(facts, knowledge.rulebook)
+    findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=places(shown, communication, host))
+    devices = [one for one, _ in everywhere]
+    return Diagnosis(
+        schema=SCHEMA,
+        tool=Tool(name="diagnose", version=__version__, rules_sha256=knowledge.rulebook.sha256),
+        verdict=verdict(walls, facts, knowledge.rulebook, job),
+        walls=walls,
+        job=_job(job),
+        capture=_capture(measured, facts, ledger, include_host_info=include_host_info),
+        ledger=_ledger(ledger),
+        steps=parts.steps(devices, shown),
+        totals=tuple(one.totals for one in devices),
+        budget=tuple(parts.device_budget(one) for one in devices),
+        buckets=tuple(row for one in devices for row in parts.bucket_times(one)),
+        unclassified=parts.unclassified(shown),
+        communication=tuple(row for one in devices for row in parts.communication(one)),
+        blocking=tuple(row for one in devices for row in parts.blocking(one)),
+        host=tuple(row for one in devices for row in parts.host_costs(one)),
+        memory=memory,
+        occupancy=shown.occupancy,
+        facts=facts,
+        findings=findings,
+        not_assessed=not_assessed,
+        timeline=shown.timeline,
+    )
+
+
+def _job(job: Job | None) -> JobRead | None:
+    return job.read() if job else None
+
+
+def _facts(
+    source: Measured, shown: DeviceMeasure, communication: tuple[Communication, ...], memory: Memory, rulebook: Rulebook, *, ranks: int
+) -> dict[str, Fact]:
+    values = {**source.facts, **device_facts(shown, communication, memory), "ranks_captured": ranks}
+    key = platform_of(shown.info.name if shown.info else None, rulebook.platforms)
+    platform = rulebook.platforms.platforms[key] if key else None
+    values["platform"] = key
+    values["nvlink_domain"] = platform.nvlink_domain if platform else None
+    if values["gpu_compute_major"] is None and platform:
+        values["gpu_compute_major"] = platform.compute_major
+    guessed = {"recompute_ns", "recompute_share"} if memory.recompute_status == "inferred" else set()
+    if values["blocking_inferred_share"]:
+        guessed |= {name for name in rulebook.facts if "blocking" in name}
+    return typed_facts(values, {name: spec.unit for name, spec in rulebook.facts.items()}, frozenset(guessed))
+
+
+def _capture(measured: Sequence[Measured], facts: dict[str, Fact], ledger: Ledger, *, include_host_info: bool) -> Capture:
+    first = measured[0].provenance
+    refused: dict[str, int] = {}
+    for entry in ledger.entries:
+        if CODES[entry.code].refuses:
+            refused[entry.table] = refused.get(entry.table, 0) + entry.count
+    graphs = {part.provenance.graph_trace for part in measured}
+    rate, resolved = facts["correlation_rate"].value, facts["resolved_wait_rate"].value
+    return Capture(
+        format=first.format,
+        profiler=first.profiler,
+        profiler_version=first.profiler_version,
+        schema_version=first.schema_version,
+        devices=tuple(_device_info(one) for part in measured for one in part.devices),
+        ranks=tuple(
+            RankInfo(
+                rank=rank.rank,
+                world_size=rank.world_size,
+                source=rank.source,
+                file=part.provenance.file,
+                host=rank.host if include_host_info else None,
+            )
+            for part in measured
+            for rank in part.ranks
+        ),
+        diagnostics=tuple(dict.fromkeys(text for part in measured for text in part.provenance.diagnostics)),
+        cuda_graphs="opaque" if "opaque" in graphs else "nodes" if "nodes" in graphs else "none",
+        correlation_rate=rate if isinstance(rate, float) else None,
+        resolved_wait_rate=resolved if isinstance(resolved, float) else None,
+        metrics=measured[0].metrics,
+        slowdown=None,
+        tables=tuple(TableCount(table=row.table, read=row.read, kept=row.kept, refused=refused.get(row.table, 0)) for row in ledger.rows),
+        notes=tuple(dict.fromkeys(note for part in measured for note in part.provenance.notes)),
+    )
+
+
+def _device_info(one: DeviceMeasure) -> DeviceInfo:
+    info = one.info
+    capability = None if info is None or info.compute_major is None else f"{info.compute_major}.{info.compute_minor or 0}"
+    return DeviceInfo(
+        rank=one.rank,
+        device=one.device,
+        name=info.name if info else None,
+        sm_count=info.sm_count if info else None,
+        compute_capability=capability,
+        memory_bytes=info.total_memory if info else None,
+    )
+
+
+def _ledger(ledger: Ledger) -> tuple[LedgerEntry, ...]:
+    return tuple(
+        LedgerEntry(
+            code=entry.code,
+            severity=entry.severity,
+            origin=CODES[entry.code].origin,
+            table=entry.table,
+            count=entry.count,
+            meaning=CODES[entry.code].meaning,
+            detail=entry.detail,
+        )
+        for entry in ledger.folded().entries
+    )

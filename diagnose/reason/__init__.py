@@ -1,0 +1,1 @@
+"""From numbers to findings, walls and fixes."""

@@ -1,0 +1,72 @@
+"""What conditions see: the facts of a trace and the settings of a job, as one row of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from diagnose import conditions
+from diagnose.conditions import Expression
+from diagnose.diagnosis import Fact
+from diagnose.job import Job
+from diagnose.rulebook import Rulebook, platform_of
+
+_PLATFORM_FACTS = ("platform", "gpu_compute_major", "nvlink_domain")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """Values by column name, and the same as a frame of one row. Settings are null without a job file.
+
+    `per` is the only value that is no column: what sentences call the window.
+    """
+
+    values: Mapping[str, conditions.Value]
+    frame: pl.DataFrame
+    facts: Mapping[str, Fact]
+    job: Job | None
+    rulebook: Rulebook
+
+    def holds(self, text: str) -> bool | None:
+        """Whether a condition of the rulebook holds; None when something it needs is unknown."""
+        return self.holds_all([text])[0]
+
+    def holds_all(self, texts: list[str]) -> list[bool | None]:
+        """The same for many conditions in one pass."""
+        return [None if value is None else bool(value) for value in self._run([self.rulebook.expression(text) for text in texts])]
+
+    def numbers(self, texts: list[str]) -> list[float | None]:
+        """The values of many number expressions of the rulebook; None where something is unknown."""
+        return [
+            None if value is None else float(value) for value in self._run([self.rulebook.expression(text, "number") for text in texts])
+        ]
+
+    def _run(self, expressions: list[Expression]) -> tuple[bool | float | None, ...]:
+        return conditions.evaluate(expressions, self.frame)
+
+    def missing(self, expression: Expression) -> tuple[str, ...]:
+        """Names that an expression reads and that have no value here, in order."""
+        return tuple(name for name in expression.names if self.values.get(name) is None)
+
+
+def make_context(facts: Mapping[str, Fact], job: Job | None, rulebook: Rulebook) -> Context:
+    """The context of one diagnosis. A platform that the job file names overrules the trace's, whose name may be unknown."""
+    values: dict[str, conditions.Value] = {name: fact.value for name, fact in facts.items() if name in rulebook.facts}
+    values["per"] = "in the whole capture" if values.get("steps_anchored") is False else "per step"
+    if job is not None:
+        values |= job.columns()
+        values |= _platform(job.get("platform"), rulebook)
+    return Context(values=values, frame=conditions.row(values, rulebook.schema), facts=facts, job=job, rulebook=rulebook)
+
+
+def _platform(named: object, rulebook: Rulebook) -> dict[str, conditions.Value]:
+    """Platform facts for the platform that the job names, by key or by GPU name."""
+    if not isinstance(named, str):
+        return {}
+    table = rulebook.platforms.platforms
+    key = named.lower() if named.lower() in table else platform_of(named, rulebook.platforms)
+    if key is None:
+        return dict.fromkeys(_PLATFORM_FACTS)
+    return {"platform": key, "gpu_compute_major": table[key].compute_major, "nvlink_domain": table[key].nvlink_domain}

@@ -1,0 +1,194 @@
+"""How numbers and names are written for people: one spelling of every unit, the same in every output.
+
+A figure that was not measured is `None` and is written "–" in tables and "not measured" in sentences, never as zero.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+
+from diagnose.diagnosis import FactValue
+
+MISSING = "–"
+NOT_MEASURED = "not measured"
+LONGEST_NAME = 20_000  # shortening looks at no more than this much of a name
+
+_KIB = 1024.0
+
+
+def ms(ns: float | None) -> str:
+    """`ns` nanoseconds as milliseconds with three decimals, without the unit."""
+    return MISSING if ns is None else f"{ns / 1e6:,.3f}"
+
+
+def ms_unit(ns: float | None) -> str:
+    """The same for sentences: with its unit, or "not measured"."""
+    return NOT_MEASURED if ns is None else f"{ms(ns)} ms"
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """A share of 0..1 as percent; a share above zero never reads as zero."""
+    if share is None:
+        return MISSING
+    least = 0.1**digits / 100
+    if 0 < share < least / 2:
+        return f"< {least * 100:.{digits}f} %"
+    return f"{share * 100:.{digits}f} %"
+
+
+def count(value: float | None) -> str:
+    """A count with thousands separated; a median between two counts keeps its half."""
+    if value is None:
+        return MISSING
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
+
+
+def size(value: float | None) -> str:
+    """Bytes in the binary unit that fits."""
+    if value is None:
+        return MISSING
+    amount = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(amount) < _KIB:
+            return f"{amount:,.0f} {unit}" if unit == "B" else f"{amount:,.1f} {unit}"
+        amount /= _KIB
+    return f"{amount:,.1f} TiB"
+
+
+def factor(value: float | None) -> str:
+    """A speed-up factor; infinite when the bound is the whole step."""
+    if value is None:
+        return MISSING
+    return "∞" if value == float("inf") else f"{value:,.2f}×"
+
+
+def fact(value: FactValue, unit: str) -> str:
+    """A fact with its unit, as a reader wants it."""
+    if value is None:
+        return NOT_MEASURED
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    known: dict[str, Callable[[float], str]] = {"ns": ms_unit, "share": percent, "bytes": size, "count": count}
+    return known[unit](value) if unit in known else f"{value:,} {unit}".strip()
+
+
+def plural(number: int, one: str, many: str = "") -> str:
+    """`3 steps`, `1 step`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|µs|ns|[KMGT]iB)(?!\w))")
+
+
+def glued(text: str, sign: str = "\u00a0") -> str:
+    """`text` in which a number and its unit stay on one line, held by `sign`."""
+    return _UNIT.sub(sign, text)
+
+
+# --- text that comes from a trace -------------------------------------------------------------------------------------
+
+_FORBIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp", "Co", "Cn"}  # controls, invisible and direction-changing signs, lone surrogates
+_SUSPECT = re.compile(r"[^\x20-\x7e]")
+
+
+def visible(text: str) -> str:
+    r"""`text` on one line with every control or direction-changing sign spelt out (an escape becomes the four signs `\x1b`)."""
+    return _SUSPECT.sub(lambda found: _spelt(found.group()), text)
+
+
+def _spelt(sign: str) -> str:
+    if unicodedata.category(sign) not in _FORBIDDEN:
+        return sign
+    if sign in "\n\t\r":
+        return " "
+    number = ord(sign)
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def shorten(name: str, limit: int) -> str:
+    """A kernel name in at most `limit` signs.
+
+    What tells kernels apart goes last: first the return type and the call's arguments, then template arguments from the
+    innermost, then namespaces, then the middle.
+    """
+    text = visible(name[:LONGEST_NAME])
+    if len(text) <= limit and len(name) <= LONGEST_NAME:
+        return text
+    text = _without_arguments(
+        text.removeprefix("void ")
+        .replace("(anonymous namespace)::", "")
+        .replace("<unnamed>::", "")
+        .replace("> >", ">>")
+        .replace("> >", ">>")
+    )
+    if len(text) > limit:
+        text = _without_template_arguments(text, limit)
+    while len(text) > limit and "::" in _top_level(text):  # namespaces, from the outermost
+        text = text[text.index("::") + 2 :]
+    if len(text) <= limit:
+        return text
+    head = (limit - 1) * 2 // 3
+    return f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"
+
+
+def _without_arguments(text: str) -> str:
+    """Without the parameter list that ends a demangled signature; unchanged where there is none."""
+    if not text.endswith(")"):
+        return text
+    level = 0
+    for index in range(len(text) - 1, 0, -1):
+        level += (text[index] == ")") - (text[index] == "(")
+        if level == 0:
+            return text[:index]
+    return text
+
+
+def _without_template_arguments(text: str, limit: int) -> str:
+    """With template arguments left out from the innermost until it fits; where that leaves room, with as many of them as fit."""
+    if not _depths(text):
+        return text
+    levels = [_collapsed(text, depth) for depth in (4, 3, 2, 1)]
+    fits = next((index for index, level in enumerate(levels) if len(level) <= limit), None)
+    if fits is None:
+        return levels[-1]
+    roomy = levels[max(fits - 1, 0)]
+    if len(levels[fits]) <= limit - 8 and len(roomy) > limit:
+        return f"{roomy[: limit - 2]}…>"
+    return levels[fits]
+
+
+def _top_level(text: str) -> str:
+    """What stands before the first bracket."""
+    return re.split(r"[<(\[{ ]", text, maxsplit=1)[0]
+
+
+def _depths(text: str) -> list[int]:
+    """Template depth after each sign; empty when the angle brackets do not pair up."""
+    depths: list[int] = []
+    level = 0
+    for index, sign in enumerate(text):
+        if sign == "<":
+            level += 1
+        elif sign == ">" and text[index - 1 : index] != "-":
+            level -= 1
+            if level < 0:
+                return []
+        depths.append(level)
+    return depths if level == 0 else []
+
+
+def _collapsed(text: str, depth: int) -> str:
+    """`text` with everything inside the `depth`-th angle bracket and deeper replaced by an ellipsis."""
+    out: list[str] = []
+    previous = 0
+    for sign, level in zip(text, _depths(text), strict=False):
+        if level < depth:
+            out.append(">" if previous >= depth else sign)
+        elif previous < depth:
+            out.append("<…")
+        previous = level
+    return "".join(out)

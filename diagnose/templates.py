@@ -1,0 +1,82 @@
+"""Sentences with numbers: `{launch_starved_ns:ms} ms per step`. Only names and the formats below; nothing is executed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+Value = int | float | bool | str | tuple[str, ...] | None
+_FIELD = re.compile(r"\{([a-z0-9_]+)(?::([a-z]+))?\}")
+_SHOWN = re.compile(_FIELD.pattern + r"( (?:ms|µs|GiB))?")
+_UNITS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "ms": ("ns",),
+        "us": ("ns",),
+        "pct": ("share",),
+        "num": ("count", "share", "int", "float"),
+        "n": ("count", "int"),
+        "gib": ("bytes",),
+        "text": ("text", "bool", "list", "int", "float", "version"),
+    }
+)
+_ABSENT = "not known"
+
+
+def decimal(value: float) -> str:
+    """A number with about three significant digits, thousands separated."""
+    size = abs(value)
+    places = 0 if value == 0 else 3 if size < 1 else 2 if size < 100 else 1 if size < 1000 else 0
+    return f"{value:,.{places}f}"
+
+
+def percent(share: float) -> str:
+    """A share as a percentage with its sign: 0.123 is 12.3 %."""
+    size = abs(share)
+    return f"{share * 100:.{2 if 0 < size < 0.01 else 1}f} %"
+
+
+def _text(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(value) + "]"
+    return str(value)
+
+
+_FORMATS: Mapping[str, Callable[[float], str]] = MappingProxyType(
+    {
+        "ms": lambda value: decimal(value / 1e6),
+        "us": lambda value: decimal(value / 1e3),
+        "pct": percent,
+        "num": decimal,
+        "n": lambda value: f"{round(value):,}",
+        "gib": lambda value: decimal(value / 2**30),
+    }
+)
+
+
+def fill(template: str, values: Mapping[str, Value]) -> str:
+    """`template` with its fields filled in; what is not known says so, without the unit behind it."""
+
+    def one(match: re.Match[str]) -> str:
+        value = values.get(match.group(1))
+        if value is None:
+            return _ABSENT
+        numeric = _FORMATS.get(match.group(2) or "text")
+        shown = numeric(float(value)) if numeric is not None and not isinstance(value, str | tuple) else _text(value)
+        return shown + (match.group(3) or "")
+
+    return _SHOWN.sub(one, template)
+
+
+def problems(template: str, units: Mapping[str, str]) -> list[str]:
+    """What is wrong with a template: stray braces, unknown names, formats that do not fit the unit."""
+    found = ["stray brace"] if re.search(r"[{}]", _FIELD.sub("", template)) else []
+    for name, form in _FIELD.findall(template):
+        unit = units.get(name)
+        if unit is None:
+            found.append(f"unknown name {name}")
+        elif unit not in _UNITS.get(form or "text", ()):
+            found.append(f"{name} is in {unit}, which the format {form or 'text'} does not show")
+    return found

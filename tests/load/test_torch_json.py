@@ -1,0 +1,412 @@
+"""The reader of PyTorch profiler JSON on small traces made by hand."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+import zipfile
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from kineto_maker import call, document, kernel, operator, small
+
+from diagnose.errors import InputError
+from diagnose.load.conform import conform
+from diagnose.load.kineto_numbers import exact_ns
+from diagnose.load.torch_json import read
+from diagnose.trace import Trace
+
+
+def load(data: bytes, chunk: int | None = None, rank: int | None = None) -> Trace:
+    more: dict[str, Any] = {} if chunk is None else {"chunk": chunk}
+    return conform(read(io.BytesIO(data), display_name="t.json", rank=rank, **more))
+
+
+def text_of(trace: Trace, column: str, frame: pl.DataFrame) -> list[str]:
+    return frame.join(trace.names, left_on=column, right_on="id", how="left", maintain_order="left")["text"].to_list()
+
+
+def codes(trace: Trace) -> dict[str, int]:
+    return {entry.code: entry.count for entry in trace.ledger.entries}
+
+
+def test_every_column_of_a_kernel_and_its_launch() -> None:
+    trace = load(
+        document([kernel(20, 5, correlation=9, **{"graph node id": 44}), call(10, 3, correlation=9, name="cudaLaunchKernel_v7000")])
+    )
+    row = trace.ops.row(0, named=True)
+    assert row == {
+        "rank": 3,
+        "device": 0,
+        "start": 10_000,
+        "end": 15_000,
+        "kind": "kernel",
+        "stream": 7,
+        "name_id": row["name_id"],
+        "correlation": 9,
+        "graph_node": 44,
+        "grid_x": 4,
+        "grid_y": 2,
+        "grid_z": 1,
+        "block_x": 128,
+        "block_y": 1,
+        "block_z": 1,
+        "registers": 32,
+        "shared_memory": 1024,
+        "bytes": None,
+        "copy_kind": None,
+        "pinned": None,
+        "payload_id": None,
+    }
+    assert trace.calls.row(0) == (3, 11, 0, 3_000, trace.calls["name_id"][0], 9)
+    assert text_of(trace, "name_id", trace.calls) == ["cudaLaunchKernel"]
+    assert trace.provenance.graph_trace == "nodes"
+    assert (trace.ranks[0].rank, trace.ranks[0].world_size, trace.ranks[0].source, trace.ranks[0].pid) == (3, 8, "trace", 10)
+    assert "secret" not in repr((trace.provenance, trace.ranks, trace.devices, trace.ledger))
+
+
+def test_copies_and_sets() -> None:
+    copies = [
+        ("Memcpy HtoD (Pinned -> Device)", "h2d", True),
+        ("Memcpy DtoH (Device -> Pageable)", "d2h", False),
+        ("Memcpy DtoD (Device -> Device)", "d2d", None),
+    ]
+    copies += [("Memcpy PtoP (Device -> Device)", "p2p", None), ("Something", "other", None)]
+    events = [{**kernel(10 * i, 5, name=name, bytes=64), "cat": "gpu_memcpy"} for i, (name, _, _) in enumerate(copies)]
+    trace = load(document([*events, {**kernel(90, 1, name="Memset (Device)", bytes=8), "cat": "gpu_memset"}]))
+    found = trace.ops.filter(pl.col("kind") == "memcpy")
+    assert list(zip(text_of(trace, "name_id", found), found["copy_kind"], found["pinned"], strict=True)) == copies
+    assert trace.ops["bytes"].to_list() == [64] * 5 + [8]
+
+
+def test_ranges_their_kinds_sequences_and_payloads() -> None:
+    comms = {
+        "Collective name": "alltoallv",
+        "Process Group Description": "EXPERT_MODEL_PARALLEL_GROUP",
+        "Process Group Name": "7",
+        "Group size": 64,
+        "dtype": "BFloat16",
+    }
+    comms |= {"In msg nelems": 100, "Out msg nelems": 90, "Comms Id": 10159970886766084423}
+    events = [
+        operator(0, 5, name="LinearForward", **{"Sequence number": 77, "Fwd thread id": 0}),
+        operator(10, 5, name="LinearBackward", tid=12, **{"Sequence number": 77, "Fwd thread id": 1}),
+        operator(20, 5, name="record_param_comms", **comms),
+        operator(30, 5, name="ProfilerStep#4"),
+        {**operator(40, 5, name="forward"), "cat": "user_annotation"},
+        {**operator(50, 5, name="forward"), "cat": "gpu_user_annotation"},
+        {**operator(60, 5, name="nn.Module: TopKRouter_3"), "cat": "python_function"},
+        {**operator(70, 5, name="json/decoder.py(12): decode"), "cat": "python_function"},
+        {**operator(80, 5, name="/home/me/Megatron-LM/megatron/core/transformer/moe/router.py(5): forward"), "cat": "python_function"},
+        kernel(90, 5, **comms),
+    ]
+    trace = load(document(events))
+    rows = list(
+        zip(
+            text_of(trace, "text_id", trace.ranges),
+            trace.ranges["kind"],
+            trace.ranges["thread"],
+            trace.ranges["sequence"],
+            trace.ranges["forward_thread"],
+            strict=True,
+        )
+    )
+    assert rows == [
+        ("LinearForward", "operator", 11, 77, None),
+        ("LinearBackward", "operator", 12, 77, 1),
+        ("record_param_comms", "comms", 11, None, None),
+        ("ProfilerStep#4", "annotation", 11, None, None),
+        ("forward", "annotation", 11, None, None),
+        ("forward", "gpu_annotation", None, None, None),
+        ("nn.Module: TopKRouter_3", "python", 11, None, None),
+        ("megatron/core/transformer/moe/router.py(5): forward", "python", 11, None, None),
+    ]
+    assert trace.payloads.rows(named=True) == [
+        {
+            "id": 0,
+            "collective": "alltoallv",
+            "group": "EXPERT_MODEL_PARALLEL_GROUP",
+            "group_name": "7",
+            "group_size": 64,
+            "communicator": 10159970886766084423 - 2**64,
+            "dtype": "BFloat16",
+            "elements_in": 100,
+            "elements_out": 90,
+            "bytes": None,
+            "peer": None,
+        }
+    ]
+    assert trace.ops["payload_id"].to_list() == [0]
+    assert codes(trace)["not_needed"] == 1
+
+
+def test_waits_name_the_record_that_they_wait_for() -> None:
+    def sync(ts: int, kind: str, correlation: int, **args: int) -> dict[str, Any]:
+        args = {"device": 0, "correlation": correlation, **args}
+        return {
+            "ph": "X",
+            "cat": "cuda_sync",
+            "name": kind,
+            "pid": 0,
+            "tid": -1,
+            "ts": ts,
+            "dur": 2,
+            "args": {"cuda_sync_kind": kind, **args},
+        }
+
+    events = [
+        kernel(0, 5),
+        call(10, 1, name="cudaEventRecord", correlation=50),
+        sync(12, "Stream Wait Event", 51, stream=20, wait_on_stream=7, wait_on_cuda_event_record_corr_id=50, wait_on_cuda_event_id=3),
+        sync(14, "Stream Wait Event", 52, stream=21, wait_on_stream=7, wait_on_cuda_event_record_corr_id=50, wait_on_cuda_event_id=3),
+        sync(16, "Event Sync", 53, stream=4294967295, wait_on_stream=-1, wait_on_cuda_event_record_corr_id=-1, wait_on_cuda_event_id=9),
+        call(16, 2, name="cudaEventQuery", correlation=53),
+        sync(18, "Context Sync", 54, stream=-1),
+        sync(20, "Stream Sync", 55, stream=7),
+        sync(22, "Riddle", 56, stream=7),
+    ]
+    trace = load(document(events))
+    rows = trace.waits.select("kind", "stream", "event", "sync_id", "correlation", "start", "end").rows()
+    assert sorted(rows, key=lambda row: row[5]) == [
+        ("record", 7, 3, 50, 50, 10_000, 11_000),
+        ("stream_wait", 20, 3, 50, 51, 12_000, 14_000),
+        ("stream_wait", 21, 3, 50, 52, 14_000, 16_000),
+        ("device_sync", None, None, None, 54, 18_000, 20_000),
+        ("stream_sync", 7, None, None, 55, 20_000, 22_000),
+    ]
+    assert {row.table: (row.read, row.kept) for row in trace.ledger.rows if "sync" in row.table} == {
+        "cuda_sync": (6, 4),
+        "cuda_sync records": (1, 1),
+    }
+
+
+def test_memory_events_of_the_gpu_only() -> None:
+    def event(kind: int, **args: int) -> dict[str, Any]:
+        return {
+            "ph": "i",
+            "cat": "cpu_instant_event",
+            "s": "t",
+            "name": "[memory]",
+            "pid": 10,
+            "tid": 11,
+            "ts": 5,
+            "args": {"Device Type": kind, "Device Id": 0, "Bytes": -64, **args},
+        }
+
+    trace = load(document([kernel(0, 5), event(1, **{"Total Allocated": 10, "Total Reserved": 20}), event(0)]))
+    assert trace.memory.rows() == [(3, 0, 5_000, -64, 10, 20)]
+    assert next(row for row in trace.ledger.rows if row.table == "[memory]").read == 2
+
+
+def test_names_of_host_threads_devices_overhead_and_duration() -> None:
+    events = [
+        kernel(0, 5),
+        call(1, 1),
+        {"ph": "M", "name": "thread_name", "pid": 10, "tid": 11, "ts": 0, "args": {"name": "thread 11 (python)"}},
+        {"ph": "M", "name": "thread_name", "pid": 0, "tid": 7, "ts": 0, "args": {"name": "stream 7 "}},
+        {"ph": "M", "name": "process_name", "pid": 10, "tid": 0, "ts": 0, "args": {"name": "python"}},
+        {"ph": "X", "cat": "overhead", "name": "Buffer Flush", "pid": -1, "tid": 0, "ts": 3, "dur": 7},
+        {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "PyTorch Profiler", "ts": 0, "dur": 40},
+    ]
+    properties = [
+        {"id": 0, "name": "NVIDIA H100", "numSms": 132, "computeMajor": 9, "computeMinor": 0, "warpSize": 32},
+        {"id": 1, "name": "NVIDIA H100"},
+    ]
+    trace = load(document(events, deviceProperties=properties, baseTimeNanoseconds=10**18, ERROR=["ERROR: bad"], cupti_version=28))
+    assert trace.threads.rows() == [(3, 11, "thread 11 (python)")]
+    assert [(d.device, d.name, d.sm_count, d.compute_major, d.total_memory) for d in trace.devices] == [(0, "NVIDIA H100", 132, 9, None)]
+    assert (trace.provenance.duration_ns, trace.provenance.overhead_ns, trace.provenance.profiler_version) == (40_000, 7_000, "CUPTI 28")
+    assert trace.ranks[0].start_unix_ns == 10**18
+    assert codes(trace)["profiler_error"] == 1
+    assert next(row for row in trace.ledger.rows if row.table == "metadata").kept == 2
+
+
+def test_a_compute_capability_is_cudas_alone() -> None:
+    amd = [{"id": 0, "name": "AMD Instinct MI300X", "numSms": 304, "computeMajor": 9, "computeMinor": 4, "warpSize": 64}]
+    trace = load(document([kernel(0, 5, device=2)], deviceProperties=amd))
+    assert [(d.device, d.name, d.compute_major) for d in trace.devices] == [(2, "AMD Instinct MI300X", None)]
+
+
+def test_rank_from_the_trace_the_option_or_assigned() -> None:
+    bare = json.dumps(small(1)).encode()
+    assert load(document(small(1)), rank=5).ranks[0].rank == 3
+    assert (load(bare, rank=5).ranks[0].rank, load(bare, rank=5).ranks[0].source) == (5, "option")
+    assert (load(bare).ranks[0].rank, codes(load(bare))["assigned_rank"]) == (0, 1)
+
+
+NUMBERS = [
+    "0.0005",
+    "0.0015",
+    "0.0025",
+    "1.0005",
+    "12.5",
+    "1712195495505582.988",
+    "7764763346570.976",
+    "5285632356384.0004999999",
+    "3e2",
+    "1.5E1",
+    "123456.00049999999999999999999999999999",
+]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_times_are_exact(number: str) -> None:
+    event = json.dumps(kernel(0, 0)).replace('"ts": 0', f'"ts": {number}').replace('"dur": 0', f'"dur": {number}')
+    trace = load(f'{{"traceEvents": [{event}]}}'.encode())
+    expected = int((Decimal(number) * 1000).to_integral_value())
+    assert (trace.provenance.origin_ns, trace.ops["end"][0]) == (expected, expected)
+
+
+@given(
+    st.lists(
+        st.decimals(min_value=-(10**15), max_value=10**15, places=12) | st.decimals(min_value=-100, max_value=100, places=4),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_exact_ns_rounds_half_to_even(numbers: list[Decimal]) -> None:
+    assert exact_ns([f"{number:f}".encode() for number in numbers]).to_list() == [
+        int((number * 1000).to_integral_value()) for number in numbers
+    ]
+
+
+def test_numbers_as_text_and_other_oddities_of_chrome_traces() -> None:
+    events = [
+        {**kernel("10", "5", device=0), "pid": "0", "tid": "stream 7", "args": {}},
+        {**kernel(20, 5), "args": {"device": "1", "stream": "9", "correlation": "4"}},
+        {**kernel("30 us", 5)},
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": 2, "ts": "bad", "args": {"name": 7}},
+        {"ph": "b", "cat": "async", "id": 1, "name": "open", "ts": 5, "pid": 0, "tid": 0},
+        {"ph": "B", "cat": "kernel", "name": "open", "ts": 5, "pid": 0, "tid": 0},
+        {"ph": "X", "cat": "kernel", "name": "no duration", "ts": 5, "pid": 0, "tid": 0},
+        {},
+    ]
+    trace = load(document(events))
+    assert trace.ops.select("device", "stream", "start", "end", "correlation").rows() == [(0, 7, 0, 5_000, None), (1, 9, 10_000, 15_000, 4)]
+    counts = codes(trace)
+    assert (counts["missing_time"], counts["wrong_type"]) == (2, 1)
+
+
+def test_a_thread_whose_id_is_text_keeps_one_number() -> None:
+    trace = load(
+        document([kernel(0, 5), call(1, 1, tid="worker"), call(3, 1, tid="worker"), call(5, 1, tid="other"), call(7, 1, tid="4093687616")])
+    )
+    first, second, third, fourth = trace.calls["thread"]
+    assert first == second != third
+    assert (first < -1, fourth) == (True, 4093687616)
+
+
+LAYOUTS = {
+    "indented": lambda events: json.dumps(
+        {"a": [{"name": 1}, {"name": 2}], "traceEvents": events, "b": [{"id": 0, "ph": 1}, {"id": 1}]}, indent=2
+    ).encode(),
+    "compact": lambda events: json.dumps({"traceEvents": events}, separators=(",", ":")).encode(),
+    "bare list": lambda events: json.dumps(events).encode(),
+    "byte order mark": lambda events: b"\xef\xbb\xbf" + document(events),
+    "trailing comma": lambda events: b'{"traceEvents": [' + b",\n".join(json.dumps(e).encode() for e in events) + b",]}",
+    "trailing garbage": lambda events: document(events) + b"\n\0garbage",
+    "a nested list of the name": lambda events: json.dumps({"x": {"traceEvents": [1]}, "traceEvents": events}).encode(),
+}
+
+
+@pytest.mark.parametrize("chunk", [64, 1000, 1 << 22])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_reads_alike(layout: str, chunk: int) -> None:
+    expected = load(document(small()))
+    trace = load(LAYOUTS[layout](small()), chunk=chunk)
+    assert trace.ops.drop("rank", "name_id").equals(expected.ops.drop("rank", "name_id"))
+    assert trace.calls.height == trace.ranges.height == 12
+    assert not trace.ledger.lost_data()
+
+
+@settings(max_examples=60, deadline=None)
+@given(chunk=st.integers(1, 4000), nested=st.booleans(), decimals=st.booleans())
+def test_where_chunks_end_changes_nothing(chunk: int, nested: bool, decimals: bool) -> None:
+    events = small(20)
+    if nested:
+        for event in events[::7]:
+            event.setdefault("args", {})["list"] = [{"name": '}, {"ph"', "ts": 1}, {"ph": "X", "cat": "kernel"}, {"id": 3}]
+    if decimals:
+        events[40]["ts"] += 0.125
+    data = document(events, deviceProperties=[{"id": 0, "name": "A"}, {"id": 1, "name": "A"}])
+    whole, cut = load(data), load(data, chunk=chunk)
+    for table in ("ops", "calls", "ranges", "names", "payloads"):
+        assert getattr(whole, table).equals(getattr(cut, table)), table
+    assert whole.ledger == cut.ledger
+    assert whole.devices == cut.devices
+
+
+def packed(data: bytes, how: str) -> bytes:
+    buffer = io.BytesIO()
+    if how.startswith("zip"):
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(
+                "../../t.json" + (".gz" if how == "zip of gzip" else ""), gzip.compress(data) if how == "zip of gzip" else data
+            )
+        return buffer.getvalue()
+    if how == "gzip members":
+        return gzip.compress(data[:200]) + gzip.compress(data[200:]) + b"\0" * 20
+    return gzip.compress(data) if how == "gzip" else data
+
+
+@pytest.mark.parametrize("how", ["plain", "gzip", "gzip members", "zip", "zip of gzip"])
+def test_packings_by_path_and_by_stream(how: str, tmp_path: Path) -> None:
+    class Pipe(io.BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+    data = packed(document(small()), how)
+    path = tmp_path / "any.name"
+    path.write_bytes(data)
+    by_path = conform(read(path, display_name="a"))
+    by_stream = conform(read(Pipe(data), display_name="a"))
+    expected = load(document(small()))
+    assert by_path.ops.equals(expected.ops)
+    assert by_stream.ops.equals(expected.ops)
+    assert by_path.provenance.size == by_stream.provenance.size == len(data)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["any.name"]
+
+
+FOREIGN = {
+    b"": "empty",
+    b"   ": "empty",
+    b"PARQUET": "not JSON",
+    b"{}": "no profiler trace",
+    b'{"traceEvents": null}': "not a list",
+    b'{"traceEvents": {"a": 1}}': "not a list",
+    b'{"traceEvents": []}': "empty list",
+    b"[]": "empty list",
+    b"[1, 2, 3]": "none of the events",
+    b'[{"file": "x", "mode": "FULL"}]': "none of the events",
+    b'{"schema": "1.0", "nodes": [{"id": 1}]}': "execution trace",
+    b'{"data":["a","b"]}\n{"Type":48,"TraceProcessEvent":{}}': "nsys export",
+    b"\x28\xb5\x2f\xfd....": "zstd",
+    "{}".encode("utf-16"): "UTF-16",
+    b"PK\x03\x04 broken": "zip",
+    b"\x1f\x8b\x08\x00broken": "empty",
+}
+
+
+@pytest.mark.parametrize("data", FOREIGN, ids=FOREIGN.values())
+def test_what_is_no_trace_is_refused_with_its_name(data: bytes) -> None:
+    with pytest.raises(InputError) as caught:
+        load(data)
+    assert FOREIGN[data] in caught.value.what
+    assert caught.value.next_step
+
+
+def test_a_missing_file_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read(tmp_path / "none.json", display_name="none.json")
+    with pytest.raises(InputError, match="cannot be read"):
+        read(tmp_path, display_name="folder")

@@ -1,0 +1,177 @@
+"""Bounds of the walls, the verdict, its sentence and its certainty."""
+
+from __future__ import annotations
+
+import pytest
+
+from diagnose.diagnosis import FactValue, Verdict, Wall, WallBound
+from diagnose.reason.walls import bounds, verdict
+from tests.reason.facts_maker import BOOK, facts
+
+
+def walls(**values: FactValue) -> dict[Wall, WallBound]:
+    return {bound.wall: bound for bound in bounds(facts(**values), BOOK)}
+
+
+def judged(**values: FactValue) -> Verdict:
+    given = facts(**values)
+    return verdict(bounds(given, BOOK), given, BOOK)
+
+
+def test_bounds_and_their_parts() -> None:
+    found = walls(
+        allocator_ns=400_000,
+        recompute_ns=2_000_000,
+        copy_blocking_ns=300_000,
+        data_parallel_blocking_ns=700_000,
+        transport_blocking_ns=3_700_000,
+    )
+    assert (found["memory"].bound_ns, found["memory"].parts) == (
+        2_700_000,
+        {"recompute": 2_000_000, "blocking_copies": 300_000, "allocator": 400_000},
+    )
+    assert found["communication"].bound_ns == 3_700_000
+    assert found["communication"].parts == {"expert": 3_000_000, "data": 700_000, "tensor": 0, "pipeline": 0, "context": 0, "other": 0}
+    assert found["host_overhead"].bound_ns == 1_600_000, "launch-starved less allocator; host-sync is part of it"
+    assert found["compute"].bound_ns == 95_000_000
+    assert found["compute"].beside == {"packing_busy": 1_000_000, "packing_exclusive": 100_000, "unexplained_wait": 0}
+    assert found["memory"].share == pytest.approx(0.027)
+    for bound in found.values():
+        assert sum(value or 0 for value in bound.parts.values()) == bound.bound_ns
+
+
+def test_medians_of_parts_that_do_not_add_up_leave_a_rest() -> None:
+    found = walls(launch_starved_ns=2_100_000)
+    assert found["host_overhead"].parts == {"host_work": 1_500_000, "host_sync": 500_000, "rest": 100_000}
+
+
+def test_a_missing_fact_leaves_the_bound_unknown_and_the_known_parts_shown() -> None:
+    memory = walls(recompute_ns=None, copy_blocking_ns=7_000_000)["memory"]
+    assert (memory.bound_ns, memory.share) == (None, None)
+    assert memory.parts == {"recompute": None, "blocking_copies": 7_000_000, "allocator": 0}
+
+
+def test_status_is_that_of_the_weakest_fact() -> None:
+    found = {bound.wall: bound for bound in bounds(facts(inferred=("transport_blocking_ns",)), BOOK)}
+    assert (found["communication"].status, found["memory"].status) == ("inferred", "measured")
+
+
+@pytest.mark.parametrize(
+    ("values", "dominant", "runner_up"),
+    [
+        ({}, "compute", "communication"),
+        ({"transport_blocking_ns": 10_000_000}, "communication", "compute"),
+        ({"transport_blocking_ns": 9_999_999}, "compute", "communication"),
+        ({"transport_blocking_ns": 20_000_000, "launch_starved_ns": 15_000_000}, "communication", "host_overhead"),
+        ({"transport_blocking_ns": 15_000_000, "launch_starved_ns": 20_000_000}, "host_overhead", "communication"),
+        ({"recompute_ns": 30_000_000}, "memory", "compute"),
+        ({"recompute_ns": None, "copy_blocking_ns": 50_000_000}, "memory", "compute"),
+        ({"launch_starved_ns": 50_000_000, "allocator_ns": 45_000_000}, "memory", "compute"),
+        ({"launch_starved_ns": None, "allocator_ns": None}, "compute", "communication"),
+    ],
+)
+def test_dominance(values: dict[str, FactValue], dominant: str, runner_up: str) -> None:
+    found = judged(**values)
+    assert (found.dominant_wall, found.runner_up) == (dominant, runner_up)
+
+
+def test_sentence_for_hidden_communication() -> None:
+    """The published DeepSeek-V3 training trace: a step of 129.012 ms, transport busy 113.030 ms and exposed 4.149 ms."""
+    found = judged(
+        step_ns=129_012_000,
+        steps_n=1,
+        step_spread=None,
+        compute_busy_ns=119_243_000,
+        compute_busy_share=0.9243,
+        transport_busy_ns=113_030_000,
+        transport_busy_share=0.8761,
+        transport_exposed_ns=4_149_000,
+        transport_blocking_ns=2_029_000,
+        transport_blocking_share=0.0157,
+    )
+    assert found.dominant_wall == "compute"
+    assert found.sentence == (
+        "Compute dominates: kernels that compute keep the GPU busy for 119.2 of 129.0 ms per step (92.4 %); "
+        "transport runs for 113.0 ms but only 4.15 ms of it with nothing else running, so the exchange is hidden; "
+        "the largest other wall is communication with at most 2.03 ms (1.6 %)."
+    )
+    assert (found.certainty, found.certainty_reasons) == ("medium", ("only one step was captured",))
+
+
+def test_sentence_for_communication() -> None:
+    found = judged(transport_blocking_ns=24_000_000, expert_exchange_blocking_ns=22_000_000, data_parallel_blocking_ns=2_000_000)
+    assert found.sentence == (
+        "Communication dominates: compute waits 24.00 of 100.0 ms per step (24.0 %) for transport that still runs (expert 22.00 ms, data 2.00 ms)."
+    )
+    assert found.certainty == "high"
+    assert found.certainty_reasons == ()
+
+
+def test_sentence_when_the_bound_is_only_partly_known() -> None:
+    found = judged(recompute_ns=None, copy_blocking_ns=50_000_000)
+    assert found.sentence == (
+        "Memory dominates: at least 50.00 of 100.0 ms per step (50.0 %) go to recompute, blocking copies and the allocator (blocking copies 50.00 ms)."
+    )
+    assert found.certainty == "medium"
+
+
+def test_sentence_when_compute_is_only_what_is_left() -> None:
+    found = judged(compute_busy_ns=20_000_000, compute_busy_share=0.2, compute_absent_ns=80_000_000, dependency_stalled_ns=75_000_000)
+    assert found.dominant_wall == "compute"
+    assert found.sentence.startswith(
+        "No other wall can be shown to reach a tenth of the step, but compute runs for only 20.00 of 100.0 ms per step (20.0 %)"
+    )
+    assert "another 75.00 ms of waiting has no resolved cause" in found.sentence
+    assert found.certainty == "low"
+
+
+def test_without_an_anchor_nothing_is_per_step() -> None:
+    found = judged(steps_anchored=False, steps_n=1, step_spread=None)
+    assert "per step" not in found.sentence
+    assert "ms in the whole capture" in found.sentence
+    assert found.certainty == "low"
+
+
+@pytest.mark.parametrize(
+    ("values", "level", "reason"),
+    [
+        ({"steps_n": 2}, "medium", "the medians rest on two steps"),
+        ({"step_spread": 0.2}, "medium", "step times differ by 20.0 % of the median"),
+        ({"step_spread": 0.3}, "low", "step times differ by 30.0 % of the median"),
+        ({"correlation_rate": 0.95}, "medium", "only 95.0 % of device operations joined their launch"),
+        ({"correlation_rate": 0.5}, "low", "only 50.0 % of device operations joined their launch"),
+        ({"resolved_wait_rate": 0.4, "compute_absent_ns": 30_000_000}, "low", "only 40.0 % of stream waits could be resolved"),
+        ({"resolved_wait_rate": 0.8, "compute_absent_ns": 30_000_000}, "medium", "only 80.0 % of stream waits could be resolved"),
+        (
+            {"blocking_inferred_share": 0.6, "blocking_ns": 6_000_000},
+            "medium",
+            "60.0 % of blocking time was inferred from times, not read from dependencies",
+        ),
+        ({"python_stacks": True}, "medium", "Python stacks were recorded, which slows the host"),
+        ({"opaque_graph_share": 0.2}, "low", "20.0 % of device work lies inside graphs that were traced as a whole"),
+        ({"other_share": 0.2}, "medium", "20.0 % of device work is unclassified"),
+        ({"launch_starved_ns": None}, "low", "no launch was recorded, so host overhead is unknown"),
+    ],
+)
+def test_certainty(values: dict[str, FactValue], level: str, reason: str) -> None:
+    found = judged(**values)
+    assert found.certainty == level
+    assert reason in found.certainty_reasons
+
+
+def test_unresolved_waits_do_not_matter_where_nothing_waits() -> None:
+    assert judged(resolved_wait_rate=0.0).certainty == "high"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, False),
+        ({"python_stacks": True}, True),
+        ({"profiler_overhead_ns": 26_000_000}, True),
+        ({"profiler_overhead_ns": 24_000_000}, False),
+        ({"python_stacks": None}, False),
+    ],
+)
+def test_perturbed(values: dict[str, FactValue], expected: bool) -> None:
+    assert judged(**values).perturbed is expected

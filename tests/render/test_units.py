@@ -1,0 +1,98 @@
+"""How numbers and names are written."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnose.render import units
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (0, "0.000"),
+        (129_012_345, "129.012"),
+        (61_800_000_000, "61,800.000"),
+        (-1_500_000, "-1.500"),
+        (499, "0.000"),
+        (500.0, "0.001"),
+    ],
+)
+def test_milliseconds(value: float | None, text: str) -> None:
+    assert units.ms(value) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(None, "–"), (0.0, "0.0 %"), (0.0004, "< 0.1 %"), (0.0006, "0.1 %"), (0.123, "12.3 %"), (1.0, "100.0 %"), (-0.02, "-2.0 %")],
+)
+def test_percent_never_rounds_something_to_nothing(share: float | None, text: str) -> None:
+    assert units.percent(share) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (None, "ns", "not measured"),
+        (1_500_000, "ns", "1.500 ms"),
+        (0.5, "share", "50.0 %"),
+        (85_520_809_984, "bytes", "79.6 GiB"),
+        (512, "bytes", "512 B"),
+        (7_996.5, "count", "7,996.5"),
+        (8_000.0, "count", "8,000"),
+        (True, "bool", "yes"),
+        (False, "bool", "no"),
+        ("deepep", "text", "deepep"),
+        (3, "lightyears", "3 lightyears"),
+    ],
+)
+def test_facts_carry_their_unit(value: float | bool | str | None, unit: str, text: str) -> None:
+    assert units.fact(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "text"),
+    [
+        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", 30, "ncclDevKernel_SendRecv"),
+        (
+            "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float>(int, float)",
+            60,
+            "at::native::vectorized_layer_norm_kernel<float>",
+        ),
+        ("void ns::kernel<A<B<C<int> > > >(T)", 20, "ns::kernel<A<B<…>>>"),
+        ("outer::inner::a_rather_long_kernel_name<int>", 32, "a_rather_long_kernel_name<…>"),
+        ("operator<<(", 40, "operator<<("),
+        ("abcdefghij", 5, "ab…ij"),
+        ("short", 40, "short"),
+    ],
+)
+def test_kernel_names_lose_what_tells_least(name: str, limit: int, text: str) -> None:
+    assert units.shorten(name, limit) == text
+
+
+@given(st.text(max_size=400), st.integers(min_value=8, max_value=120))
+def test_shortened_names_fit_and_hold_no_control_sign(name: str, limit: int) -> None:
+    shown = units.shorten(name, limit)
+    assert len(shown) <= limit
+    assert all(unicodedata.category(sign) not in {"Cc", "Cf", "Cs", "Zl", "Zp"} for sign in shown)
+
+
+def test_a_name_of_a_megabyte_is_shortened_at_once() -> None:
+    assert len(units.shorten("ns::k<" * 200_000, 60)) <= 60
+
+
+@given(st.text())
+def test_visible_text_is_one_line_without_power(text: str) -> None:
+    shown = units.visible(text)
+    assert len(shown.splitlines()) <= 1
+    assert units.visible(shown) == shown
+
+
+def test_escapes_and_direction_marks_are_spelt_out() -> None:
+    assert units.visible("a\x1b[31m\u202eb\u200bc\nd") == "a\\x1b[31m\\u202eb\\u200bc d"
+    assert units.visible("Größe 名 µs ≤ 🚀") == "Größe 名 µs ≤ 🚀"

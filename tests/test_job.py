@@ -1,0 +1,335 @@
+"""Job files of every shape that frameworks write, and every way in which one can be wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from diagnose.errors import JobFileError
+from diagnose.job import Job, parse_job, read_job
+
+BRIDGE = """
+_target_: megatron.bridge.training.config.ConfigContainer
+env_vars:
+  CUDA_DEVICE_MAX_CONNECTIONS: "32"
+  PYTORCH_CUDA_ALLOC_CONF: expandable_segments:True
+  NCCL_GRAPH_REGISTER: 0
+train:
+  _target_: megatron.bridge.training.config.TrainingConfig
+  global_batch_size: 4096
+  micro_batch_size: 1
+  manual_gc: true
+  manual_gc_interval: 100
+model:
+  _target_: megatron.bridge.models.gpt_provider.GPTModelProvider
+  attention_backend: {_target_: megatron.core.transformer.enums.AttnBackend, _call_: true, _args_: [5], _name_: auto}
+  init_method: {_target_: torch.nn.init.xavier_uniform_, _call_: false}
+  transformer:
+    _target_: megatron.core.transformer.transformer_config.TransformerConfig
+    num_layers: 61
+    num_moe_experts: 256
+    pipeline_model_parallel_size: 4
+    virtual_pipeline_model_parallel_size: 4
+    expert_model_parallel_size: 64
+    params_dtype: {_target_: torch.bfloat16, _call_: false}
+    recompute_granularity: selective
+    recompute_modules: [mla_up_proj]
+    cuda_graph_impl: transformer_engine
+    cuda_graph_scope:
+      - {_target_: megatron.core.transformer.enums.CudaGraphScope, _call_: true, _args_: [2], _name_: attn}
+      - moe_router
+    moe_token_dispatcher_type: flex
+    moe_flex_dispatcher_backend: hybridep
+    mtp_num_layers: null
+    multi_latent_attention: true
+    moe_a2a_overlap: true
+optimizer:
+  _target_: megatron.core.optimizer.OptimizerConfig
+  exp_avg_dtype: {_target_: torch.bfloat16, _call_: false}
+  use_distributed_optimizer: false
+  overlap_param_gather_with_optimizer_step: true
+ddp:
+  overlap_grad_reduce: true
+  use_distributed_optimizer: true
+comm_overlap: null
+peft: null
+mixed_precision: bf16_mixed
+dataset:
+  _target_: megatron.bridge.data.MockGPTDatasetConfig
+  seq_length: 4096
+"""
+
+MEGATRON = """
+ENV_VARS:
+  CUDA_DEVICE_MAX_CONNECTIONS: 1
+  NCCL_NVLS_ENABLE: 0
+TEST_TYPE: regular
+MODEL_ARGS:
+  --num-layers: 48
+  --num-experts: "128"
+  --seq-length: 4096
+  --bf16: true
+  --tensor-model-parallel-size: 2
+  --pipeline-model-parallel-size: 4
+  --num-layers-per-virtual-pipeline-stage: 6
+  --expert-model-parallel-size: 8
+  --sequence-parallel: true
+  --moe-token-dispatcher-type: alltoall
+  --recompute-granularity: selective
+  --recompute-modules: moe_act layernorm
+  --disable-bias-linear: true
+  --no-rope-fusion: true
+  --moe-layer-freq: ([0]*3+[1]*11)
+  --overlap-grad-reduce: true
+  --optimizer-offload-fraction: 0.5
+"""
+
+FLAT_ARGS = """
+num_layers: 48
+num_experts: 128
+tensor_model_parallel_size: 1
+expert_model_parallel_size: 16
+bf16: true
+world_size: 16
+overlap_moe_expert_parallel_comm: false
+recompute_granularity: null
+some_other_argument: 3
+"""
+
+# Qwen3-VL MoE on 64 GB200 with mock data, as dotted keys
+PLAIN = """
+model.tensor_model_parallel_size: 1
+model.pipeline_model_parallel_size: 8
+model.expert_model_parallel_size: 8
+train.global_batch_size: 1024
+train.micro_batch_size: 2
+model.moe_token_dispatcher_type: flex
+model.moe_flex_dispatcher_backend: hybridep
+model.moe_router_force_load_balancing: true
+model.cuda_graph_impl: transformer_engine
+model.cuda_graph_scope: [moe_router, moe_preprocess]
+model.apply_rope_fusion: false
+ddp.overlap_grad_reduce: false
+model.freeze_language_model: true
+mixed_precision: bf16_mixed
+tokenizer.tokenizer_type: NullTokenizer
+platform: gb200
+world_size: 64
+versions: {torch: 2.6.0a0+git1, transformer_engine: "2.10"}
+step_range: iteration [0-9]+
+"""
+
+
+def read(job: Job) -> dict[str, object]:
+    return {name: setting.value for name, setting in job.settings.items() if setting.source == "read"}
+
+
+def test_bridge_dump() -> None:
+    job = parse_job(BRIDGE)
+    assert job.format == "megatron-bridge"
+    assert read(job) == {
+        "pipeline_model_parallel_size": 4,
+        "virtual_pipeline_model_parallel_size": 4,
+        "expert_model_parallel_size": 64,
+        "global_batch_size": 4096,
+        "micro_batch_size": 1,
+        "seq_length": 4096,
+        "num_layers": 61,
+        "multi_latent_attention": True,
+        "num_moe_experts": 256,
+        "moe_token_dispatcher_type": "flex",
+        "moe_flex_dispatcher_backend": "hybridep",
+        "overlap_grad_reduce": True,
+        "overlap_param_gather_with_optimizer_step": True,
+        "use_distributed_optimizer": True,
+        "recompute_granularity": "selective",
+        "recompute_modules": ("mla_up_proj",),
+        "cuda_graph_impl": "transformer_engine",
+        "cuda_graph_modules": ("attn", "moe_router"),
+        "mixed_precision": "bf16_mixed",
+        "bf16": True,
+        "fp16": False,
+        "fp8": "none",
+        "fp4": "none",
+        "exp_avg_dtype": "bf16",
+        "manual_gc": True,
+        "manual_gc_interval": 100,
+        "dataset_target": "megatron.bridge.data.MockGPTDatasetConfig",
+        "cuda_device_max_connections": 32,
+        "pytorch_cuda_alloc_conf": "expandable_segments:True",
+        "expandable_segments": True,
+        "nccl_graph_register": 0,
+    }
+
+
+def test_bridge_keys_defaults_and_unknown_keys() -> None:
+    job = parse_job(BRIDGE)
+    assert job.settings["num_layers"].key == "model.transformer.num_layers"
+    assert job.settings["bf16"].key == "mixed_precision (bf16_mixed)"
+    assert job.settings["expandable_segments"].key == "env_vars.PYTORCH_CUDA_ALLOC_CONF"
+    assert (job.get("mtp_num_layers"), job.settings["mtp_num_layers"].source) == (0, "default")
+    assert job.get("moe_permute_fusion_into_hybridep") is None, "a dump that lacks the key tells nothing"
+    assert job.unknown == (
+        "comm_overlap",
+        "model.attention_backend",
+        "model.init_method",
+        "model.transformer.moe_a2a_overlap",
+        "model.transformer.params_dtype",
+        "peft",
+    )
+    assert "mtp_num_layers" not in {row.name for row in job.read().settings}
+
+
+def test_megatron_arguments() -> None:
+    job = parse_job(MEGATRON)
+    assert job.format == "megatron-lm"
+    assert job.unknown == ("MODEL_ARGS.--moe-layer-freq",)
+    got = read(job)
+    assert (got["num_moe_experts"], got["virtual_pipeline_model_parallel_size"]) == (128, 2)
+    assert (got["add_bias_linear"], got["apply_rope_fusion"]) == (False, False)
+    assert got["recompute_modules"] == ("moe_act", "layernorm")
+    assert got["optimizer_offload_fraction"] == 0.5
+    assert (got["cuda_device_max_connections"], got["nccl_nvls_enable"]) == (1, 0)
+    assert job.settings["num_moe_experts"].key == "MODEL_ARGS.--num-experts"
+    assert job.get("moe_grouped_gemm") is False, "a flag that is not given is off"
+
+
+def test_flat_arguments() -> None:
+    job = parse_job(FLAT_ARGS)
+    assert job.format == "megatron-lm"
+    assert job.unknown == ("some_other_argument",)
+    assert job.get("num_moe_experts") == 128
+    assert job.get("recompute_granularity") == "none"
+
+
+def test_plain_file() -> None:
+    job = parse_job(PLAIN)
+    assert job.format == "plain"
+    assert job.unknown == ("tokenizer.tokenizer_type",)
+    assert job.get("cuda_graph_modules") == ("moe_router", "moe_preprocess")
+    assert job.get("platform") == "gb200"
+    assert job.step_range == "iteration [0-9]+"
+    assert job.columns()["job_torch_version"] == 2_006_000
+    assert job.columns()["job_transformer_engine_version"] == 2_010_000
+    assert job.get("overlap_param_gather") is None
+
+
+def test_normalised_names_make_a_plain_file() -> None:
+    job = parse_job("expert_model_parallel_size: 16\nmoe_token_dispatcher_type: alltoall\n")
+    assert job.format == "plain"
+    assert read(job) == {
+        "expert_model_parallel_size": 16,
+        "moe_token_dispatcher_type": "alltoall",
+        "expert_tensor_parallel_size": 1,
+    } or read(job) == {
+        "expert_model_parallel_size": 16,
+        "moe_token_dispatcher_type": "alltoall",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "expected"),
+    [
+        ("model: {num_layers: '48'}", "model.num_layers = '48' (text)", "expected int"),
+        ("model: {num_layers: 48.0}", "model.num_layers = 48.0 (float)", "expected int"),
+        ("model: {num_layers: true}", "model.num_layers = True (bool)", "expected int"),
+        ("model: {sequence_parallel: 1}", "model.sequence_parallel = 1 (int)", "expected bool"),
+        ("model: {sequence_parallel: 'yes'}", "model.sequence_parallel = 'yes' (text)", "expected bool"),
+        ("model: {moe_token_dispatcher_type: 3}", "model.moe_token_dispatcher_type = 3 (int)", "expected text"),
+        ("model: {recompute_modules: [1.5]}", "model.recompute_modules = [1.5] (list)", "expected list of names"),
+        ("model: {num_layers: {a: 1}}", "model.num_layers = {'a': 1} (a map)", "expected int"),
+        ("model: {transformer: {num_layers: {a: {b: 1}}}}", "model.transformer.num_layers = {'a.b': 1} (a map)", "expected int"),
+        ("optimizer: {optimizer_offload_fraction: .nan}", "optimizer.optimizer_offload_fraction = nan (float)", "expected float"),
+        ("optimizer: {optimizer_offload_fraction: .inf}", "optimizer.optimizer_offload_fraction = inf (float)", "expected float"),
+        ("model: {num_layers: 99999999999999999999999}", "model.num_layers = 99999999999999999999999 (int)", "expected int"),
+        ("versions: {torch: 2.6}", "versions.torch = 2.6 (float)", 'expected version in quotes, such as "2.6.0"'),
+        ("MODEL_ARGS: {--num-layers: 8.7}", "MODEL_ARGS.--num-layers = 8.7 (float)", "expected int"),
+        ("MODEL_ARGS: {--num-layers: '8.7'}", "MODEL_ARGS.--num-layers = '8.7' (text)", "expected int"),
+        ("MODEL_ARGS: {--no-rope-fusion: 3}", "MODEL_ARGS.--no-rope-fusion = 3 (int)", "expected bool"),
+        ("MODEL_ARGS: [1]", "MODEL_ARGS = [1] (list)", "expected map"),
+        ("model: {}\nenv_vars: {NCCL_GRAPH_REGISTER: off}", "env_vars.NCCL_GRAPH_REGISTER = False (bool)", "expected int"),
+    ],
+)
+def test_wrong_types_name_the_key_and_both_types(text: str, key: str, expected: str) -> None:
+    with pytest.raises(JobFileError) as caught:
+        parse_job(text, source="job.yaml")
+    assert caught.value.what == f"job.yaml has {key}, but {expected}."
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "second"),
+    [
+        ("model: {seq_length: 4096}\ndataset: {seq_length: 8192}", "model.seq_length = 4096", "dataset.seq_length = 8192"),
+        ("model: {num_layers: 4, transformer: {num_layers: 8}}", "model.num_layers = 4", "model.transformer.num_layers = 8"),
+        ("num_layers: 4\nmodel.num_layers: 8", "num_layers = 4", "model.num_layers = 8"),
+        ("MODEL_ARGS: {--seq-length: 1}\nseq_length: 2", "MODEL_ARGS.--seq-length = 1", "seq_length = 2"),
+        (
+            "model: {cuda_graph_modules: [attn], cuda_graph_scope: [moe]}",
+            "model.cuda_graph_modules = ('attn',)",
+            "model.cuda_graph_scope = ('moe',)",
+        ),
+        ("bf16: false\nmixed_precision: bf16_mixed", "mixed_precision = 'bf16_mixed'", "bf16 = False"),
+    ],
+)
+def test_conflicts_name_both_keys(text: str, first: str, second: str) -> None:
+    with pytest.raises(JobFileError) as caught:
+        parse_job(text)
+    assert f"says {first} and {second}, which are the same setting" in caught.value.what
+
+
+def test_the_framework_copies_overlap_settings_over_the_model() -> None:
+    job = parse_job("model: {overlap_moe_expert_parallel_comm: false}\ncomm_overlap: {overlap_moe_expert_parallel_comm: true}")
+    assert job.get("overlap_moe_expert_parallel_comm") is True
+    assert job.settings["overlap_moe_expert_parallel_comm"].key == "comm_overlap.overlap_moe_expert_parallel_comm"
+
+
+def test_same_value_under_two_keys_is_fine() -> None:
+    assert parse_job("model: {seq_length: 4096}\ndataset: {seq_length: 4096}").get("seq_length") == 4096
+
+
+def test_precision_as_a_map_and_by_name() -> None:
+    job = parse_job("model: {bf16: false}\nmixed_precision: {bf16: true, fp8: e4m3, fp8_recipe: mxfp8}")
+    assert (job.get("bf16"), job.get("fp8"), job.get("fp8_recipe")) == (True, "e4m3", "mxfp8")
+    named = parse_job("model: {bf16: false}\nmixed_precision: bf16_with_nvfp4_mixed")
+    assert (named.get("bf16"), named.get("fp8"), named.get("fp4")) == (True, "none", "e2m1")
+    custom = parse_job("model: {num_layers: 2}\nmixed_precision: my_own_mixed")
+    assert custom.get("fp8") is None, "an unknown name decides the precision, so no default may"
+
+
+def test_older_names_of_modules() -> None:
+    assert parse_job("recompute_modules: [up_proj, norm, moe_act]").get("recompute_modules") == ("mla_up_proj", "layernorm", "moe_act")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [1", "line 1"),
+        ("num_layers: 1\nnum_layers: 2\n", "line 2: the key 'num_layers' stands already in line 1"),
+        ("", "holds nothing"),
+        ("- 1\n- 2\n", "holds list"),
+        ("just words", "holds text"),
+        ("a: !!python/object:os.system x", "could not determine a constructor"),
+    ],
+)
+def test_files_that_are_no_job(text: str, said: str) -> None:
+    with pytest.raises(JobFileError) as caught:
+        parse_job(text, source="job.yaml")
+    assert said in caught.value.what
+    assert caught.value.what.startswith("job.yaml ")
+
+
+def test_bytes_that_are_no_text() -> None:
+    with pytest.raises(JobFileError):
+        parse_job(b"\xff\xfe\x00a: \x80")
+
+
+def test_read_job_from_disk(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(PLAIN, encoding="utf-8")
+    assert read_job(path) == parse_job(PLAIN, source="job.yaml")
+    with pytest.raises(JobFileError, match="cannot be read"):
+        read_job(tmp_path / "absent.yaml")
+    with pytest.raises(JobFileError, match="cannot be read"):
+        read_job(tmp_path)
