@@ -7,6 +7,7 @@ the arguments are known to be right.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -18,12 +19,12 @@ import click
 from diagnose import __version__
 from diagnose.errors import DataLossError, DiagnoseError, InputError, UsageError
 from diagnose.render import EXTENSIONS, RENDERERS, Options
-from diagnose.render.deliver import ClosedPipeError, check_target, progress, write_file, write_stdout
+from diagnose.render.deliver import ClosedPipeError, check_target, progress, silence, write_file, write_stdout
 
 if TYPE_CHECKING:
     from diagnose.diagnosis import Diagnosis
 
-EXIT_GATE, EXIT_USAGE, EXIT_FAULT, EXIT_INTERRUPTED = 1, 2, 70, 130
+EXIT_GATE, EXIT_USAGE, EXIT_FAULT, EXIT_OUTPUT, EXIT_INTERRUPTED = 1, 2, 70, 74, 130
 LEVELS = ("low", "medium", "high")
 _PATH = click.Path(path_type=Path)
 
@@ -323,8 +324,11 @@ def _ended(fault: BaseException) -> int:
             code, said = EXIT_USAGE, f"error: {fault.format_message()} Try `diagnose --help`."
         case click.Abort() | KeyboardInterrupt():
             code, said = EXIT_INTERRUPTED, "interrupted"
-        case SystemExit():
-            code = fault.code if isinstance(fault.code, int) else EXIT_FAULT
+        case SystemExit():  # click ends so when the reader of its help has gone
+            code = 0
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EROFS):
+            silence()
+            code, said = EXIT_OUTPUT, f"error: Something could not be written: {fault.strerror}. There is no result. Make room."
         case _:
             said = _internal(fault)
     _say(said)

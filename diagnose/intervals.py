@@ -36,18 +36,24 @@ def merge(frame: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     Touching intervals are joined and empty ones dropped. Result columns: `by`, start, end.
     """
     keys = list(by)
-    ordered = frame.select(*keys, "start", "end").filter(pl.col("end") > pl.col("start")).sort(*keys, "start")
-    if ordered.is_empty():
-        return ordered
-    reach = pl.col("end").cum_max()
-    previous = reach.over(keys).shift(1).over(keys) if keys else reach.shift(1)
-    marked = ordered.with_columns(
-        (reach.over(keys) if keys else reach).alias("_reach"),
-        (pl.col("start") > previous).fill_null(value=True).alias("_new"),
+    filled = frame.select(*keys, "start", "end").filter(pl.col("end") > pl.col("start"))
+    if not keys:
+        return _merged(filled if filled["start"].is_sorted() else filled.sort("start"))
+    if filled.is_empty():
+        return filled
+    # Parts keep the order of the rows: where those come in order of start, nothing has to be sorted.
+    parts = filled.partition_by(keys, maintain_order=True)
+    return pl.concat([_merged(part if part["start"].is_sorted() else part.sort("start"), keys) for part in parts]).sort(
+        *keys, maintain_order=True
     )
-    is_last = marked["_new"].shift(-1).fill_null(value=True)
-    ends = marked["_reach"].filter(is_last)
-    return marked.filter("_new").select(*keys, "start").with_columns(ends.alias("end"))
+
+
+def _merged(ordered: pl.DataFrame, keys: Sequence[str] = ()) -> pl.DataFrame:
+    """Union of intervals in order of start; the columns `keys` are constant."""
+    reach = ordered["end"].cum_max()
+    is_new = (ordered["start"] > reach.shift(1)).fill_null(value=True)
+    is_last = is_new.shift(-1).fill_null(value=True)
+    return ordered.filter(is_new).select(*keys, "start").with_columns(reach.filter(is_last).alias("end"))
 
 
 def gaps(merged: pl.DataFrame, start: int, end: int) -> pl.DataFrame:

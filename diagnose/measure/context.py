@@ -38,16 +38,21 @@ class HostContext:
 
 @dataclass(frozen=True, kw_only=True)
 class _Timeline:
-    """Maps (rank, thread, time) to one sortable integer."""
+    """Lays the threads' time lines end to end, so that (rank, thread, time) is one sortable integer, a moment."""
 
     lanes: pl.DataFrame  # rank, thread, lane
     stride: int
-    quantum: int
+    quantum: int  # ns per unit: 1 unless the capture spans years
 
-    def key(self, time: str) -> pl.Expr:
-        """Key of the column `time` in the row's lane."""
-        moment = pl.col(time).clip(0, None)
-        return pl.col("lane").cast(pl.Int64) * self.stride + (moment // self.quantum if self.quantum > 1 else moment)
+    def moment(self, time: str) -> pl.Expr:
+        """The moment of the column `time` in the row's lane; null where the lane is."""
+        inside = pl.col(time).clip(0, None)
+        return pl.col("lane").cast(pl.Int64) * self.stride + (inside // self.quantum if self.quantum > 1 else inside)
+
+    def laid(self, ranges: pl.LazyFrame, *columns: str) -> pl.LazyFrame:
+        """`ranges` on these lanes with start and end as moments, and `columns`."""
+        placed = ranges.join(self.lanes.lazy(), on=["rank", "thread"], how="inner")
+        return placed.select(self.moment("start").alias("start"), self.moment("end").alias("end"), *columns)
 
 
 def text_bits(texts: pl.Series, source: Source, taxonomy: Taxonomy) -> pl.DataFrame:
@@ -92,129 +97,99 @@ def _timeline(trace: Trace, launches: Launches) -> _Timeline:
 def innermost(frame: pl.DataFrame) -> pl.DataFrame:
     """Segments in which the innermost of nested ranges stays the same.
 
-    `frame`: lane, start, end, value. Result: lane, start, end, value, sorted; nothing outside all ranges.
+    `frame`: start, end, value. Result: the same columns, sorted and disjoint; nothing outside all ranges.
     """
     rows = frame.filter(pl.col("end") > pl.col("start")).with_row_index("id")
     lasting = pl.col("end") - pl.col("start")
     events = pl.concat(
         [
-            rows.select("lane", pl.col("start").alias("time"), pl.lit(1, dtype=pl.Int8).alias("step"), (-lasting).alias("order"), "id"),
-            rows.select("lane", pl.col("end").alias("time"), pl.lit(-1, dtype=pl.Int8).alias("step"), lasting.alias("order"), "id"),
+            rows.select(pl.col("start").alias("time"), pl.lit(1, dtype=pl.Int8).alias("step"), (-lasting).alias("order"), "id"),
+            rows.select(pl.col("end").alias("time"), pl.lit(-1, dtype=pl.Int8).alias("step"), lasting.alias("order"), "id"),
         ]
-    ).sort("lane", "time", "step", "order")
-    depth = pl.col("step").cast(pl.Int32).cum_sum().over("lane")
+    ).sort("time", "step", "order")
     opened = pl.when(pl.col("step") > 0).then("id")
-    events = events.with_columns(depth.alias("depth"), opened.alias("opened")).with_columns(
-        pl.col("opened").forward_fill().over("lane", "depth").alias("inside")
+    events = events.with_columns(pl.col("step").cast(pl.Int32).cum_sum().alias("depth"), opened.alias("opened")).with_columns(
+        pl.col("opened").forward_fill().over("depth").alias("inside")
     )
     inside = events.select(pl.when(pl.col("depth") > 0).then("inside")).to_series()
-    values = rows["value"].gather(inside)
     # Several events at one time: only the state after the last of them counts.
-    states = events.select("lane", pl.col("time").alias("start"), values.alias("value")).unique(
-        ["lane", "start"], keep="last", maintain_order=True
-    )
-    until = pl.col("start").shift(-1).over("lane").alias("end")
-    return states.with_columns(until).filter(pl.col("value").is_not_null()).select("lane", "start", "end", "value")
+    last = pl.col("start") != pl.col("start").shift(-1).fill_null(-1)
+    states = events.select(pl.col("time").alias("start"), rows["value"].gather(inside).alias("value")).filter(last)
+    until = pl.col("start").shift(-1).alias("end")
+    return states.with_columns(until).filter(pl.col("value").is_not_null()).select("start", "end", "value")
 
 
-def _looked_up(segments: pl.DataFrame, value: str, points: pl.DataFrame, time: str, line: _Timeline) -> pl.Series:
-    """Value of the segment (lane, start, end, `value`) in which each point (lane, `time`) lies; null where there is none."""
-    if segments.is_empty() or points.is_empty():
-        return pl.repeat(None, points.height, dtype=segments.schema[value], eager=True)
-    keys = segments.select(line.key("start")).to_series()
-    at = keys.search_sorted(points.select(line.key(time).fill_null(-1)).to_series(), side="right").cast(pl.Int64) - 1
+def _looked_up(segments: pl.DataFrame, value: str, moments: pl.Series) -> pl.Series:
+    """Value of the segment (start, end, `value`; disjoint and sorted) in which each moment lies; null where there is none."""
+    if segments.is_empty():
+        return pl.repeat(None, moments.len(), dtype=segments.schema[value], eager=True)
+    at = segments["start"].search_sorted(moments.fill_null(-1), side="right").cast(pl.Int64) - 1
     row = at.clip(0, None)
-    inside = (at >= 0) & (segments["lane"].gather(row) == points["lane"]) & (points[time] < segments["end"].gather(row))
+    inside = (at >= 0) & (moments < segments["end"].gather(row))
     return pl.DataFrame({"value": segments[value].gather(row), "inside": inside}).select(pl.when("inside").then("value")).to_series()
 
 
-def _tagged(trace: Trace, tags: pl.DataFrame, line: _Timeline) -> pl.DataFrame:
-    """Ranges that match a context or record a forward operator: lane, start, end, bit; a row for each bit."""
-    texts = trace.names["text"]
+def _backward_nodes(trace: Trace) -> pl.Series:
+    """Text ids of the ranges that are named as backward nodes."""
     used = trace.ranges.lazy().select("text_id").unique().drop_nulls().collect()["text_id"]
-    nodes = used.filter(texts.gather(used).str.contains(_BACKWARD_NODE).fill_null(value=False))
-    recorded = (
-        trace.ranges.lazy()
-        .filter(pl.col("sequence").is_not_null() & pl.col("forward_thread").is_null() & ~pl.col("text_id").is_in(nodes.implode()))
-        .select("rank", "thread", "start", "end", pl.lit(FORWARD_BIT, dtype=pl.Int8).alias("bit"))
-    )
-    matched = (
-        trace.ranges.lazy()
-        .select("rank", "thread", "start", "end", "kind", "text_id")
-        .join(tags.lazy(), on=["kind", "text_id"], how="inner")
-        .select("rank", "thread", "start", "end", "bit")
-    )
-    return (
-        pl.concat([matched, recorded])
-        .join(line.lanes.lazy(), on=["rank", "thread"], how="inner")
-        .select("lane", "start", "end", "bit")
-        .collect()
-    )
+    return used.filter(trace.names["text"].gather(used).str.contains(_BACKWARD_NODE).fill_null(value=False))
 
 
-def _inherited(trace: Trace, segments: pl.DataFrame, line: _Timeline, taxonomy: Taxonomy) -> pl.DataFrame:
-    """Contexts that backward nodes take over from their forward operators, as segments: lane, start, end, value (a mask).
+def _tagged(trace: Trace, tags: pl.DataFrame, nodes: pl.Series, line: _Timeline) -> pl.DataFrame:
+    """Ranges that match a context or record a forward operator: start, end, bit; a row for each bit."""
+    recorded = trace.ranges.lazy().filter(
+        pl.col("sequence").is_not_null() & pl.col("forward_thread").is_null() & ~pl.col("text_id").is_in(nodes.implode())
+    )
+    matched = trace.ranges.lazy().select("rank", "thread", "start", "end", "kind", "text_id").join(tags.lazy(), on=["kind", "text_id"])
+    marked = recorded.select("rank", "thread", "start", "end").with_columns(pl.lit(FORWARD_BIT, dtype=pl.Int8).alias("bit"))
+    return pl.concat([line.laid(matched, "bit"), line.laid(marked, "bit")]).collect()
+
+
+def _inherited(trace: Trace, segments: pl.DataFrame, nodes: pl.Series, line: _Timeline, taxonomy: Taxonomy) -> pl.DataFrame:
+    """Contexts that backward nodes take over from their forward operators, as segments: start, end, value (a mask).
 
     A backward node and its forward operator share the sequence number; the forward operator is the last one with that number
     that began before the node.
     """
     keep = sum(1 << bit for bit, context in enumerate(taxonomy.contexts) if context.inherited and (context.bucket or context.kind))
-    numbered = (
-        trace.ranges.lazy()
-        .filter(pl.col("sequence").is_not_null())
-        .select("rank", "thread", "start", "end", "text_id", "sequence", "forward_thread")
-        .join(line.lanes.lazy(), on=["rank", "thread"], how="inner")
-        .collect()
+    numbered = trace.ranges.lazy().filter(pl.col("sequence").is_not_null())
+    is_node = pl.col("forward_thread").is_not_null() | pl.col("text_id").is_in(nodes.implode())
+    began = pl.col("start").alias("began")
+    forward = line.laid(numbered.filter(~is_node).with_columns(began), "rank", "sequence", "began").collect()
+    mask = _looked_up(segments, "mask", forward["start"]).fill_null(0) & keep
+    lending = forward.select("rank", "sequence", "began", mask.alias("value")).filter(pl.col("value") != 0)
+    backward = line.laid(numbered.filter(is_node).with_columns(began), "rank", "sequence", "began").collect()
+    linked = backward.sort("began").join_asof(
+        lending.sort("began"), on="began", by=["rank", "sequence"], strategy="backward", check_sortedness=False
     )
-    empty = pl.DataFrame(schema={"lane": pl.UInt32, "start": pl.Int64, "end": pl.Int64, "value": pl.Int64})
-    if numbered.is_empty() or segments.is_empty():
-        return empty
-    used = numbered["text_id"].unique()
-    nodes = used.filter(trace.names["text"].gather(used).str.contains(_BACKWARD_NODE).fill_null(value=False))
-    is_node = numbered["forward_thread"].is_not_null() | numbered["text_id"].is_in(nodes.implode())
-    forward = numbered.filter(~is_node)
-    mask = _looked_up(segments, "mask", forward, "start", line).fill_null(0)
-    forward = forward.select("rank", "sequence", "start", (mask & keep).alias("value")).filter(pl.col("value") != 0)
-    if forward.is_empty():
-        return empty
-    backward = numbered.filter(is_node).select("rank", "sequence", "start", "end", "lane")
-    linked = backward.sort("start").join_asof(
-        forward.sort("start"), on="start", by=["rank", "sequence"], strategy="backward", check_sortedness=False
-    )
-    return innermost(linked.filter(pl.col("value").is_not_null()).select("lane", "start", "end", "value"))
+    return innermost(linked.filter(pl.col("value").is_not_null()).select("start", "end", "value"))
 
 
 def _described(trace: Trace, line: _Timeline) -> pl.DataFrame:
-    """Collective descriptions as segments: lane, start, end, value (payload_id of the innermost range that carries one)."""
-    carrying = (
-        trace.ranges.lazy()
-        .filter(pl.col("payload_id").is_not_null())
-        .select("rank", "thread", "start", "end", pl.col("payload_id").alias("value"))
-        .join(line.lanes.lazy(), on=["rank", "thread"], how="inner")
-        .select("lane", "start", "end", "value")
-        .collect()
-    )
-    return innermost(carrying)
+    """Collective descriptions as segments: start, end, value (payload_id of the innermost range that carries one)."""
+    carrying = trace.ranges.lazy().filter(pl.col("payload_id").is_not_null()).with_columns(pl.col("payload_id").alias("value"))
+    return innermost(line.laid(carrying, "value").collect())
 
 
 def host_context(trace: Trace, launches: Launches, taxonomy: Taxonomy) -> HostContext:
     """Contexts and collective descriptions at the launch of every device operation."""
     own = trace.ops["payload_id"]
-    nothing = HostContext(mask=pl.repeat(0, trace.ops.height, dtype=pl.Int64, eager=True), payload_id=own)
     if trace.ranges.is_empty() or launches.frame["thread"].null_count() == launches.frame.height:
-        return nothing
+        return HostContext(mask=pl.repeat(0, trace.ops.height, dtype=pl.Int64, eager=True), payload_id=own)
     line = _timeline(trace, launches)
-    points = pl.DataFrame({"rank": trace.ops["rank"], "thread": launches.frame["thread"], "call_start": launches.frame["call_start"]}).join(
-        line.lanes, on=["rank", "thread"], how="left", maintain_order="left"
+    nodes = _backward_nodes(trace)
+    launched = pl.DataFrame({"rank": trace.ops["rank"], "thread": launches.frame["thread"], "call_start": launches.frame["call_start"]})
+    moments = (
+        launched.join(line.lanes, on=["rank", "thread"], how="left", maintain_order="left").select(line.moment("call_start")).to_series()
     )
-    segments = sweep(_tagged(trace, _tags(trace, taxonomy), line), by=["lane"])
-    mask = _looked_up(segments, "mask", points, "call_start", line).fill_null(0)
-    inherited = _inherited(trace, segments, line, taxonomy)
+    segments = sweep(_tagged(trace, _tags(trace, taxonomy), nodes, line))
+    mask = _looked_up(segments, "mask", moments).fill_null(0)
+    inherited = _inherited(trace, segments, nodes, line, taxonomy)
     if not inherited.is_empty():
-        mask = mask | _looked_up(inherited, "value", points, "call_start", line).fill_null(0)
-    payload = _looked_up(_described(trace, line), "value", points, "call_start", line)
-    both = pl.DataFrame({"own": own, "around": payload})
-    return HostContext(mask=mask.alias("mask"), payload_id=both.select(pl.coalesce("own", "around")).to_series())
+        mask = mask | _looked_up(inherited, "value", moments).fill_null(0)
+    around = _looked_up(_described(trace, line), "value", moments)
+    payload = pl.DataFrame({"own": own, "around": around}).select(pl.coalesce("own", "around")).to_series()
+    return HostContext(mask=mask.alias("mask"), payload_id=payload)
 
 
 def masks_of(cases: Sequence[Mapping[Source, Sequence[str]]], taxonomy: Taxonomy) -> list[int]:

@@ -119,7 +119,7 @@ def measure_device(
     inside = _inside(work, windows)
     blocking = _blocking(found, work, classified.classes)
     times = budget.step_times(ran, windows).join(
-        stalls.stall_times(found, windows, work.select("op", "role")), on="index", how="left", maintain_order="left"
+        stalls.stall_times(found, windows, work["role"]), on="index", how="left", maintain_order="left"
     )
     part, fills = occupancy.occupancy(
         inside.filter((pl.col("kind") == "kernel") & (pl.col("role") == "compute")).select("name_id", "bucket", "start", "end", *SHAPE),

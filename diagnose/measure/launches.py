@@ -33,17 +33,25 @@ class Launches:
 
 def attribute(trace: Trace) -> Launches:
     """Join every device operation to the API call that issued it."""
-    keys = ["rank", "correlation"]
-    wanted = trace.ops.lazy().select(keys).filter(pl.col("correlation").is_not_null()).unique()
+    key = _launch_key(trace)
     calls = (
         trace.calls.lazy()
-        .select(*keys, pl.col("start").alias("call_start"), pl.col("end").alias("issued"), "thread")
-        .filter(pl.col("correlation").is_not_null())
-        .join(wanted, on=keys, how="semi")
+        .select(key, pl.col("start").alias("call_start"), pl.col("end").alias("issued"), "thread")
+        .filter(pl.col("key").is_not_null())
         .collect()
     )
-    unique = calls
-    if calls.select(keys).is_duplicated().any():
-        unique = calls.sort("issued").unique(keys, keep="last", maintain_order=True)
-    joined = trace.ops.select(keys).join(unique, on=keys, how="left", maintain_order="left")
-    return Launches(frame=joined.drop(keys), duplicates=calls.height - unique.height)
+    wanted = trace.ops.select(key)
+    repeated = calls.height - calls["key"].n_unique()
+    duplicates = 0
+    if repeated:
+        calls = calls.join(wanted.filter(pl.col("key").is_not_null()).unique(), on="key", how="semi")
+        unique = calls.sort("issued").unique("key", keep="last", maintain_order=True)
+        duplicates, calls = calls.height - unique.height, unique
+    return Launches(frame=wanted.join(calls, on="key", how="left", maintain_order="left").drop("key"), duplicates=duplicates)
+
+
+def _launch_key(trace: Trace) -> pl.Expr:
+    """Rank and correlation id as one number, which joins faster than two columns; null where there is no correlation id."""
+    several = trace.ops["rank"].n_unique() > 1
+    key = pl.col("rank").cast(pl.Int64) * (1 << 44) + pl.col("correlation") if several else pl.col("correlation")
+    return key.alias("key")

@@ -94,7 +94,7 @@ def stalls(work: pl.DataFrame, windows: pl.DataFrame, waits: Waits, host: HostAc
     host_pieces = _under_host_calls(starved, host)
     through_host = pl.col("cause") == "blocking"
     blocked = follow_chains(pl.concat([host_pieces.filter(through_host).select(blocking.columns), blocking]), work, known)
-    pieces = pl.concat([host_pieces.filter(~through_host).select(blocking.columns), blocked, stalled]).sort("start", "end")
+    pieces = pl.concat([host_pieces.filter(~through_host).select(blocking.columns), blocked, stalled])
     return Stalls(pieces=pieces, bounds=_bounds(found, host_pieces, windows))
 
 
@@ -116,8 +116,9 @@ def _with_producers(cut: pl.DataFrame, work: pl.DataFrame, known: Dependencies) 
     consumers = (
         found.filter(~pl.col("ends_step"))
         .select("op", pl.col("op_start").alias("start"), "stream", "correlation", "issued")
-        .unique("op", keep="first", maintain_order=True)
-        .sort("start")
+        .filter(
+            (pl.col("op") != pl.col("op").shift(1)).fill_null(value=True)
+        )  # a gap that a window cuts stands in two rows, one after the other
     )
     found = found.join(latest_producers(known, consumers), on="op", how="left", maintain_order="left")
     at_end, launched = pl.col("ends_step"), pl.col("issued").is_not_null()
@@ -232,10 +233,10 @@ def _bounds(found: pl.DataFrame, host_pieces: pl.DataFrame, windows: pl.DataFram
     return windows.select("index").join(summed, on="index", how="left", maintain_order="left").fill_null(0)
 
 
-def stall_times(found: Stalls, windows: pl.DataFrame, roles: pl.DataFrame) -> pl.DataFrame:
-    """The stalls of every window, in the document's names. `roles`: op → role of the producers."""
-    sized = found.pieces.join(roles, left_on="producer", right_on="op", how="left", maintain_order="left").with_columns(
-        (pl.col("end") - pl.col("start")).alias("ns")
+def stall_times(found: Stalls, windows: pl.DataFrame, roles: pl.Series) -> pl.DataFrame:
+    """The stalls of every window, in the document's names. `roles`: role of each operation by row number."""
+    sized = found.pieces.select(
+        "index", "cause", "inferred", (pl.col("end") - pl.col("start")).alias("ns"), roles.gather(found.pieces["producer"]).alias("role")
     )
     host = pl.col("cause").is_in(["allocator", "host_sync", "gc", "launch", "python"])
     blocking = pl.col("cause") == "blocking"

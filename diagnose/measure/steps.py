@@ -197,6 +197,9 @@ def _by_recurrence(kernels: pl.DataFrame, work: pl.DataFrame, anchor: str, min_p
     n = len(names)
     if n < MIN_REPEATS * max(min_period, 2):
         return None
+    phased = work.filter(pl.col("phase").is_in(["forward", "backward"])).select("start", pl.col("phase").cast(pl.String))
+    if phased["phase"].n_unique() < 2:
+        return None
     counts = names.value_counts(sort=False).filter(pl.col("count") >= MIN_REPEATS).sort("count", "name_id").head(8)
     for name_id, count in counts.iter_rows():
         period = _regular_period(names, name_id, count)
@@ -205,14 +208,13 @@ def _by_recurrence(kernels: pl.DataFrame, work: pl.DataFrame, anchor: str, min_p
         places = (names == name_id).arg_true()
         starts = kernels["start"].gather(places)
         windows = pl.DataFrame({"index": range(count - 1), "start": starts[:-1], "end": starts[1:]}).filter(pl.col("end") > pl.col("start"))
-        if _all_go_backward(work, windows):
+        if _all_go_backward(phased, windows):
             return Anchored(anchor=anchor, windows=windows)
     return None
 
 
-def _all_go_backward(work: pl.DataFrame, windows: pl.DataFrame) -> bool:
+def _all_go_backward(phased: pl.DataFrame, windows: pl.DataFrame) -> bool:
     """Whether every window holds both forward and backward kernels."""
-    phased = work.filter(pl.col("phase").is_in(["forward", "backward"])).select("start", pl.col("phase").cast(pl.String))
     placed = phased.join_asof(windows.select("index", pl.col("start").alias("begin"), "end"), left_on="start", right_on="begin").filter(
         pl.col("start") < pl.col("end")
     )

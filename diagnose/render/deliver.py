@@ -96,10 +96,10 @@ def write_stdout(text: str, *, utf8: bool = False) -> None:
         out.buffer.write(text.encode(encoding, errors="replace"))
         out.buffer.flush()
     except BrokenPipeError as fault:
-        _silence()
+        silence()
         raise ClosedPipeError from fault
     except OSError as fault:
-        _silence()
+        silence()
         raise OutputError(
             f"Standard output could not be written: {fault.strerror or fault}.",
             effect="The result is not complete.",
@@ -107,9 +107,9 @@ def write_stdout(text: str, *, utf8: bool = False) -> None:
         ) from fault
 
 
-def _silence() -> None:
+def silence() -> None:
     """Let the interpreter's last flush go nowhere instead of failing again."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, AttributeError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
         os.close(null)

@@ -32,7 +32,7 @@ def _layout(height: int, **more: Any) -> Figure:
         "bargap": 0.25,
         "font": {"size": 12},
         "hoverlabel": {"align": "left", "font": {"size": 12}},
-        "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "xanchor": "left", "traceorder": "normal"},
+        "showlegend": False,  # the page has one that wraps at any width
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         **more,
@@ -82,7 +82,7 @@ def budget(document: Diagnosis, device: DeviceBudget) -> Figure:
     ]
     return {
         "data": traces,
-        "layout": _layout(130 + 34 * len(steps), barmode="stack", xaxis=_axis("ms"), yaxis=_axis(autorange="reversed", type="category")),
+        "layout": _layout(66 + 34 * len(steps), barmode="stack", xaxis=_axis("ms"), yaxis=_axis(autorange="reversed", type="category")),
     }
 
 
@@ -108,7 +108,7 @@ def buckets(document: Diagnosis, rank: int, device: int) -> Figure:
     return {
         "data": traces,
         "layout": _layout(
-            130 + 24 * len(rows), barmode="stack", xaxis=_axis(f"busy, ms {tables.per(document)}"), yaxis=_axis(autorange="reversed")
+            66 + 24 * len(rows), barmode="stack", xaxis=_axis(f"busy, ms {tables.per(document)}"), yaxis=_axis(autorange="reversed")
         ),
     }
 
@@ -139,7 +139,7 @@ def communication(document: Diagnosis, rank: int, device: int) -> Figure:
     return {
         "data": traces,
         "layout": _layout(
-            130 + 30 * len(rows), barmode="stack", xaxis=_axis(f"busy, ms {tables.per(document)}"), yaxis=_axis(autorange="reversed")
+            66 + 30 * len(rows), barmode="stack", xaxis=_axis(f"busy, ms {tables.per(document)}"), yaxis=_axis(autorange="reversed")
         ),
     }
 
@@ -212,7 +212,7 @@ def timeline(found: Timeline) -> Figure:
     order = [GAP_LANE, *(f"stream {stream}" for stream in streams)]
     end = round((found.end_ns - zero) / 1e6, 6)
     layout = _layout(
-        190 + 34 * len(order),
+        66 + 34 * len(order),
         barmode="overlay",
         bargap=0.2,
         xaxis=_axis("ms from its start", range=[0, end]),

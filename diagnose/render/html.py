@@ -62,6 +62,9 @@ BOOT = """
     });
   }
   draw("newPlot");
+  addEventListener("beforeprint", function () {
+    document.querySelectorAll("details.finding").forEach(function (one) { one.open = true; });
+  });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", function () { draw("react"); });
 })();
 """

@@ -296,7 +296,8 @@ class PanicError(BaseException):
         (PanicError("index out of bounds"), 70, "error: internal fault, PanicError: index out of bounds"),
         (RuntimeError("first\nsecond"), 70, "error: internal fault, RuntimeError: first. There is no result."),
         (MemoryError(), 70, "error: internal fault, MemoryError"),
-        (OSError(28, "No space left on device"), 70, "error: internal fault, OSError"),
+        (OSError(5, "Input/output error"), 70, "error: internal fault, OSError"),
+        (OSError(28, "No space left on device"), 74, "error: Something could not be written: No space left on device."),
     ],
 )
 def test_faults_end_in_a_sentence(pipeline: Fake, capsys: pytest.CaptureFixture[str], fault: BaseException, code: int, said: str) -> None:
@@ -348,6 +349,21 @@ def test_a_closed_pipe_is_a_quiet_0(saved: Path) -> None:
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["rules"]])
+def test_every_command_ends_alike_on_a_full_disk_and_a_closed_pipe(arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    ends = []
+    with Path("/dev/full").open("wb") as full:
+        for out in (full, writer):
+            done = subprocess.run(
+                [sys.executable, "-m", "diagnose", *arguments], cwd=ROOT, stdout=out, stderr=subprocess.PIPE, timeout=60, check=False
+            )
+            ends.append((done.returncode, b"Traceback" in done.stderr or b"Exception" in done.stderr))
+    os.close(writer)
+    assert ends == [(74, False), (0, False)]
 
 
 def test_a_closed_standard_output_is_74(saved: Path) -> None:

@@ -45,7 +45,7 @@ def measured(case: Case) -> tuple[pl.DataFrame, pl.DataFrame]:
     )
     ran = budget.concurrency(work, CLASSES, windows)
     found = stalls.stalls(work, windows, resolve_waits(trace.waits, len(case.waits)), host_activity(trace, work, 0, HOSTS))
-    return budget.step_times(ran, windows), stalls.stall_times(found, windows, work.select("op", "role"))
+    return budget.step_times(ran, windows), stalls.stall_times(found, windows, work["role"])
 
 
 def modelled_budget(case: Case, window: tuple[int, int]) -> dict[str, int]:
