@@ -9,21 +9,7 @@ from pathlib import Path
 from msgspec import structs
 
 from diagnose import __version__
-from diagnose.diagnosis import (
-    SCHEMA,
-    Capture,
-    Communication,
-    DeviceInfo,
-    Diagnosis,
-    Fact,
-    FactValue,
-    JobRead,
-    LedgerEntry,
-    Memory,
-    RankInfo,
-    TableCount,
-    Tool,
-)
+from diagnose.diagnosis import SCHEMA, Capture, DeviceInfo, Diagnosis, Fact, JobRead, LedgerEntry, RankInfo, TableCount, Tool
 from diagnose.job import Job, read_job
 from diagnose.ledger import CODES, Ledger
 from diagnose.load.files import expand
@@ -37,9 +23,11 @@ from diagnose.measure.memory import peaks
 from diagnose.measure.places import places
 from diagnose.reason.findings import find
 from diagnose.reason.walls import bounds, verdict
+from diagnose.records import Communication, Memory
 from diagnose.rulebook import Rulebook, load_rulebook, platform_of
 from diagnose.taxonomy import HostRules, Taxonomy, load_host_rules, load_taxonomy
 from diagnose.trace import Provenance, Rank, Trace
+from diagnose.vocabulary import FactValue
 
 Progress = Callable[[str], None]
 
@@ -183,7 +171,7 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
     return Diagnosis(
         schema=SCHEMA,
         tool=Tool(name="diagnose", version=__version__, rules_sha256=knowledge.rulebook.sha256),
-        verdict=verdict(walls, facts, knowledge.rulebook, job),
+        verdict=structs.replace(verdict(walls, facts, knowledge.rulebook, job), rank=shown.rank, device=shown.device),
         walls=walls,
         job=_job(job),
         capture=_capture(measured, facts, ledger, include_host_info=include_host_info),

@@ -10,7 +10,8 @@ import msgspec
 import polars as pl
 from msgspec import Struct
 
-from diagnose.diagnosis import BUCKETS, COMM_KINDS, Expected, FactValue, Level, Status, Wall
+from diagnose.diagnosis import Expected
+from diagnose.vocabulary import BUCKETS, COMM_KINDS, FactValue, Level, Status, Wall
 
 Unit = Literal["ns", "share", "count", "bytes", "text", "bool"]
 UNIT_TYPES: Mapping[str, pl.DataType] = MappingProxyType(

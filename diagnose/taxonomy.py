@@ -23,8 +23,8 @@ import msgspec
 import polars as pl
 
 from diagnose import strict_yaml
-from diagnose.diagnosis import BUCKETS, CommKind, Role
 from diagnose.errors import RuleFileError
+from diagnose.vocabulary import BUCKETS, CommKind, Role
 
 MAX_CONTEXTS = 61  # one bit each in a mask; the last of the 62 bits that a sweep holds marks recorded forward operators
 

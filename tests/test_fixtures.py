@@ -187,7 +187,7 @@ def test_the_expert_exchange_dominates(name: str, recording: Recording, request:
     assert walls["communication"].parts["expert"] == pytest.approx(per_step, rel=0.02)
     assert walls["communication"].parts["expert"] == max(walls["communication"].parts.values())
     fixes = {fix.id: fix.state for finding in document.findings for fix in finding.fixes}
-    assert fixes["ep-all-to-all-overlap"] == "applicable"
+    assert fixes["COM-06"] == "applicable"
 
 
 def test_both_formats_give_the_same_budget(from_nsys: Diagnosis, from_torch: Diagnosis) -> None:

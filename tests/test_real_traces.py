@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from diagnose.diagnosis import Diagnosis, StepBudget, decode, encode
+from diagnose.diagnosis import Diagnosis, decode, encode
 from diagnose.errors import InputError
 from diagnose.pipeline import diagnose
+from diagnose.records import StepBudget
 
 from .conftest import SHARED
 

@@ -9,8 +9,8 @@ from typing import get_args
 import polars as pl
 import pytest
 
-from diagnose import diagnosis
 from diagnose import taxonomy as module
+from diagnose import vocabulary
 from diagnose.errors import RuleFileError
 from diagnose.measure.names import families, op_kinds
 from diagnose.taxonomy import MAX_CONTEXTS, HostRules, Taxonomy, load_host_rules, load_taxonomy, union
@@ -27,14 +27,14 @@ def hosts() -> HostRules:
 
 
 def test_the_vocabulary_is_the_document_s():
-    assert get_args(module.Bucket) == diagnosis.BUCKETS
-    assert get_args(module.Phase) == diagnosis.PHASES
+    assert get_args(module.Bucket) == vocabulary.BUCKETS
+    assert get_args(module.Phase) == vocabulary.PHASES
 
 
 def test_every_bucket_can_be_reached(taxonomy: Taxonomy):
     entries = [*taxonomy.families, *taxonomy.contexts]
     reached = {bucket for entry in entries for bucket in (entry.bucket, getattr(entry, "default", None))}
-    assert reached - {None} == set(diagnosis.BUCKETS)
+    assert reached - {None} == set(vocabulary.BUCKETS)
 
 
 def test_every_example_finds_its_own_family(taxonomy: Taxonomy):

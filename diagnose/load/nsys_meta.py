@@ -80,7 +80,7 @@ def _environment(source: Source) -> dict[str, int]:
             continue
         launched.add(name)
         variable, _, number = value.partition("=")
-        parsed = whole(number)
+        parsed = whole(number.strip('"'))  # exporters write the value in quotes
         if variable in _NEEDED_VARIABLES and parsed is not None:
             found[variable] = parsed
     return found if len(launched) == 1 else {}

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.diagnosis import BUCKETS, PHASES, Occupancy, Timeline, Totals
 from diagnose.measure import budget, occupancy, stalls
 from diagnose.measure.buckets import Classified
 from diagnose.measure.dependencies import Waits, resolve_waits
@@ -16,9 +15,11 @@ from diagnose.measure.launches import Launches
 from diagnose.measure.memory import Recompute, recompute
 from diagnose.measure.steps import StepWindows, find_steps
 from diagnose.measure.timeline import timeline
+from diagnose.records import Occupancy, Timeline, Totals
 from diagnose.rule_types import SmLimits
 from diagnose.taxonomy import HostRules
 from diagnose.trace import Device, Trace
+from diagnose.vocabulary import BUCKETS, PHASES
 
 TINY_NS = 10_000  # a kernel shorter than this costs about as much to launch as to run
 SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers", "shared_memory")
@@ -145,7 +146,7 @@ def measure_device(
         recompute=recompute(inside.select("index", "start", "end", "role", "bucket", "operation", "phase", "name_id"), windows),
         occupancy=part,
         fills=fills,
-        timeline=_timeline(inside, found, windows, trace, rank, device),
+        timeline=_timeline(inside, found, windows, trace, work["role"], (rank, device)),
         operations=work.height,
         launched=work.height - work["issued"].null_count(),
         merged_classes=ran.merged_classes,
@@ -324,9 +325,15 @@ def _names(inside: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     )
 
 
-def _timeline(inside: pl.DataFrame, found: stalls.Stalls, windows: pl.DataFrame, trace: Trace, rank: int, device: int) -> Timeline:
-    """The step of median length."""
+def _timeline(
+    inside: pl.DataFrame, found: stalls.Stalls, windows: pl.DataFrame, trace: Trace, roles: pl.Series, place: tuple[int, int]
+) -> Timeline:
+    """The step of median length; blocking pieces are named by the role of what blocked."""
     ordered = windows.with_columns((pl.col("end") - pl.col("start")).alias("length")).sort("length", "index")
     index, start, end = ordered.select("index", "start", "end").row((ordered.height - 1) // 2)
     own = inside.filter(pl.col("index") == index).select("start", "end", "stream", "bucket", "role", "name_id")
-    return timeline(own, found.pieces.filter(pl.col("index") == index), (index, start, end), trace.name_texts(), rank, device)
+    pieces = found.pieces.filter(pl.col("index") == index)
+    role = roles.gather(pieces["producer"]).cast(pl.String)
+    by_role = pl.when(pl.col("cause") == "blocking").then(pl.concat_str(pl.lit("blocking_"), role)).otherwise(None)
+    named = pieces.select("start", "end", pl.coalesce(by_role, "cause").alias("cause"))
+    return timeline(own, named, (index, start, end), trace.name_texts(), *place)

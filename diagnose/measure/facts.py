@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from diagnose.diagnosis import COMM_KINDS, Communication, Fact, FactValue, Memory, Status
+from diagnose.diagnosis import Fact
 from diagnose.measure.device import DeviceMeasure, median
+from diagnose.records import Communication, Memory
 from diagnose.trace import Trace
+from diagnose.vocabulary import COMM_KINDS, FactValue, Status
 
 _GROUP_OF_KIND = {
     "expert": "expert_exchange",

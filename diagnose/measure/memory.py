@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.diagnosis import Status
 from diagnose.intervals import union_length
 from diagnose.trace import Device, Trace
+from diagnose.vocabulary import Status
 
 REPEATED = 1.5  # forward attention kernels per backward one from which on a repetition is inferred
 

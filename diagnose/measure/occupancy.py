@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.diagnosis import KernelOccupancy, Occupancy
+from diagnose.records import KernelOccupancy, Occupancy
 from diagnose.rule_types import SmLimits
 from diagnose.trace import Device
 

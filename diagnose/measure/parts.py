@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from diagnose.diagnosis import (
-    EVIDENCE,
-    PHASES,
+from diagnose.measure.device import DeviceMeasure, median
+from diagnose.records import (
     Blocking,
     BucketTime,
     Communication,
@@ -17,13 +16,12 @@ from diagnose.diagnosis import (
     HostCost,
     Memory,
     Spread,
-    Status,
     StepBudget,
     Steps,
     Unclassified,
     Window,
 )
-from diagnose.measure.device import DeviceMeasure, median
+from diagnose.vocabulary import EVIDENCE, PHASES, Status
 
 SHOWN_NAMES = 30
 SHOWN_HOST_COSTS = 20

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from diagnose.diagnosis import COMM_KINDS, Communication, HostCost, Where
+from diagnose.diagnosis import Where
 from diagnose.measure.device import DeviceMeasure
+from diagnose.records import Communication, HostCost
+from diagnose.vocabulary import COMM_KINDS
 
 TOP = 5
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.diagnosis import CrossCheck, Dropped
+from diagnose.records import CrossCheck, Dropped
 from diagnose.taxonomy import StepAnchor
 from diagnose.trace import Trace
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from diagnose.diagnosis import Timeline, TimelineGap, TimelineOp
+from diagnose.records import Timeline, TimelineGap, TimelineOp
 
 BARS = 3000  # a page stays quick with about this many
 GAPS = 1500
@@ -18,7 +18,7 @@ def timeline(work: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int, i
     """
     index, begin, close = window
     bars, hidden = _bars(work.with_columns(pl.col("start").clip(begin, close), pl.col("end").clip(begin, close)), close - begin)
-    gaps, _ = _thin_gaps(pieces.select("start", "end", "cause").sort("start"), close - begin)
+    gaps, left_out = _thin_gaps(pieces.select("start", "end", "cause").sort("start"))
     return Timeline(
         rank=rank,
         device=device,
@@ -38,7 +38,7 @@ def timeline(work: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int, i
             for row in bars.iter_rows(named=True)
         ),
         gaps=tuple(TimelineGap(start_ns=start, end_ns=end, cause=cause) for start, end, cause in gaps.iter_rows()),
-        omitted=hidden,
+        omitted=hidden + left_out,
     )
 
 
@@ -73,12 +73,11 @@ def _bars(work: pl.DataFrame, length: int) -> tuple[pl.DataFrame, int]:
     return drawn, int(runs.slice(BARS)["kernels"].sum())
 
 
-def _thin_gaps(pieces: pl.DataFrame, length: int) -> tuple[pl.DataFrame, int]:
-    """Neighbouring pieces of one cause joined across distances that can't be seen; the GAPS longest of them."""
-    sight = max(1, length // 4000)
+def _thin_gaps(pieces: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Touching pieces of one cause joined; the GAPS longest of them, and how many are left out. Nothing is drawn where compute ran."""
     runs = (
         pieces.with_columns(
-            ((pl.col("cause") != pl.col("cause").shift(1)) | (pl.col("start") - pl.col("end").shift(1) > sight))
+            ((pl.col("cause") != pl.col("cause").shift(1)) | (pl.col("start") > pl.col("end").shift(1)))
             .fill_null(value=True)
             .cum_sum()
             .alias("run")

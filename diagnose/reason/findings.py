@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from diagnose import templates
-from diagnose.diagnosis import Evidence, Fact, FactValue, Finding, Level, NotAssessed, Status, Where
+from diagnose.diagnosis import Evidence, Fact, Finding, NotAssessed, Where
 from diagnose.job import Job
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.playbook import FixReader
 from diagnose.reason.walls import weakest
 from diagnose.rule_types import Rule
 from diagnose.rulebook import Rulebook
+from diagnose.vocabulary import FactValue, Level, Status
 
 _LEVELS: Mapping[Level, int] = {"high": 0, "medium": 1, "low": 2}
 _NOWHERE = Where(ranks=(), steps=())

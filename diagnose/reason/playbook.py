@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from diagnose import templates
-from diagnose.diagnosis import Change, Fix, FixState
+from diagnose.diagnosis import Change, Fix
 from diagnose.job import Job
 from diagnose.reason.context import Context
 from diagnose.rule_types import ChangeSpec, FixSpec, Requirement
+from diagnose.vocabulary import FixState
 
 _ORDER: Mapping[FixState, int] = {"applicable": 0, "unknown": 1, "blocked": 2, "already_on": 3}
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from diagnose import conditions, templates
-from diagnose.diagnosis import WALLS, Certainty, Fact, Status, Verdict, Wall, WallBound
+from diagnose.diagnosis import Fact, Verdict, WallBound
 from diagnose.job import Job
 from diagnose.reason.context import Context, make_context
 from diagnose.rule_types import VERDICT_COLUMNS, Clause, WallSpec
 from diagnose.rulebook import Rulebook
+from diagnose.vocabulary import WALLS, Certainty, Status, Wall
 
 _CONTENDERS: tuple[Wall, ...] = ("memory", "communication", "host_overhead")
 _STATUS_ORDER: tuple[Status, ...] = ("measured", "config", "inferred", "hypothesis")

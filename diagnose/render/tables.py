@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Literal
 
-from diagnose.diagnosis import BucketTime, Communication, DeviceBudget, Diagnosis, StepBudget, WallBound
+from diagnose.diagnosis import Diagnosis, WallBound
+from diagnose.records import BucketTime, Communication, DeviceBudget, StepBudget
 from diagnose.render import units, words
 
 Kind = Literal["text", "number", "name"]  # a name is shortened where it does not fit
@@ -85,10 +86,9 @@ def device_label(rank: int, device: int) -> str:
 
 
 def focus(document: Diagnosis) -> DeviceBudget | None:
-    """The device that the walls speak of: the one whose median compute time is the compute wall's, else the first."""
-    bound = next((wall.bound_ns for wall in document.walls if wall.wall == "compute"), None)
-    same = (one for one in document.budget if one.median is not None and one.median.compute_busy_ns == bound)
-    return next(same, document.budget[0] if document.budget else None)
+    """The device that walls, facts and findings speak of."""
+    spoken_of = (document.verdict.rank, document.verdict.device)
+    return next((one for one in document.budget if (one.rank, one.device) == spoken_of), document.budget[0] if document.budget else None)
 
 
 def typical(budget: DeviceBudget) -> StepBudget | None:

@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-from diagnose.diagnosis import FactValue
+from diagnose.vocabulary import FactValue
 
 MISSING = "–"
 NOT_MEASURED = "not measured"

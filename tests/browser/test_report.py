@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from diagnose import diagnosis as d
+from diagnose import records as r
 from diagnose.render import RENDERERS, Options, units
 from tests.render.sample import HOSTILE, minimal, rich
 
@@ -99,8 +100,8 @@ def _poisoned(value: Any, payloads: Iterator[str]) -> Any:
             "format",
             "recompute_status",
         }
-        if isinstance(value, d.Steps | d.HostCost):
-            closed |= {"anchor"} if isinstance(value, d.Steps) else {"cause"}
+        if isinstance(value, r.Steps | r.HostCost):
+            closed |= {"anchor"} if isinstance(value, r.Steps) else {"cause"}
         if isinstance(value, d.Capture):
             closed -= {"format"}
         return msgspec.structs.replace(

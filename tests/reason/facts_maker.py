@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from diagnose.diagnosis import Fact, FactValue, Status
+from diagnose.diagnosis import Fact
 from diagnose.rulebook import load_rulebook
+from diagnose.vocabulary import FactValue, Status
 
 BOOK = load_rulebook()
 

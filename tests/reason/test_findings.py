@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.diagnosis import Fact, FactValue, Finding, NotAssessed, Where
+from diagnose.diagnosis import Fact, Finding, NotAssessed, Where
 from diagnose.job import Job
 from diagnose.reason.findings import find
+from diagnose.vocabulary import FactValue
 from tests.reason.facts_maker import BOOK, CLEAN, facts
 from tests.reason.jobs import job
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.diagnosis import Fact, FactValue, Fix
+from diagnose.diagnosis import Fact, Fix
 from diagnose.job import Job
 from diagnose.reason.context import make_context
 from diagnose.reason.playbook import FixReader
+from diagnose.vocabulary import FactValue
 from tests.reason.facts_maker import BOOK, facts
 from tests.reason.jobs import A1, B1, job
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.diagnosis import FactValue, Verdict, Wall, WallBound
+from diagnose.diagnosis import Verdict, WallBound
 from diagnose.reason.walls import bounds, verdict
+from diagnose.vocabulary import FactValue, Wall
 from tests.reason.facts_maker import BOOK, facts
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from diagnose import diagnosis as d
+from diagnose import records as r
+from diagnose import vocabulary as v
 
 LONG_KERNEL = "void cutlass::device_kernel<" + "cute::tuple<cute::C<(int)64>, cute::C<(int)128>>, " * 97 + "float>(T1::Params)"
 SCRIPT = "</script><script>alert(1)</script>"
@@ -24,7 +26,7 @@ def _ms(value: float) -> int:
     return round(value * 1_000_000)
 
 
-def step(index: int | None, scale: float = 1.0, slow: float = 0.0) -> d.StepBudget:
+def step(index: int | None, scale: float = 1.0, slow: float = 0.0) -> r.StepBudget:
     """A step of 212.5 ms (times `scale`) plus `slow` ms of host work, all identities exact."""
     part = {name: _ms(value * scale) for name, value in _STEP_MS.items()}
     part["host_work"] += _ms(slow)
@@ -32,7 +34,7 @@ def step(index: int | None, scale: float = 1.0, slow: float = 0.0) -> d.StepBudg
     blocking = part["blocking_transport"] + part["blocking_packing"] + part["blocking_copy"]
     absent = starved + blocking + part["stalled"]
     busy = part["compute"] + blocking + _ms(0.25 * scale)
-    return d.StepBudget(
+    return r.StepBudget(
         index=index,
         window_ns=part["compute"] + absent,
         device_busy_ns=busy,
@@ -73,10 +75,10 @@ _STEP_MS = {
 }
 
 
-def _device_budget(rank: int, scale: float) -> d.DeviceBudget:
+def _device_budget(rank: int, scale: float) -> r.DeviceBudget:
     steps = (step(3, scale), step(4, scale * 1.012), step(5, scale, slow=19.417))
-    median = {name: sorted(getattr(one, name) for one in steps)[1] for name in d.StepBudget.__struct_fields__ if name != "index"}
-    return d.DeviceBudget(rank=rank, device=rank, per_step=steps, median=d.StepBudget(index=None, **median))
+    median = {name: sorted(getattr(one, name) for one in steps)[1] for name in r.StepBudget.__struct_fields__ if name != "index"}
+    return r.DeviceBudget(rank=rank, device=rank, per_step=steps, median=r.StepBudget(index=None, **median))
 
 
 _BUCKETS = (
@@ -100,10 +102,10 @@ _BUCKETS = (
 )
 
 
-def _buckets(rank: int, scale: float) -> tuple[d.BucketTime, ...]:
+def _buckets(rank: int, scale: float) -> tuple[r.BucketTime, ...]:
     total = sum(row[2] for row in _BUCKETS)
     return tuple(
-        d.BucketTime(
+        r.BucketTime(
             rank=rank,
             device=rank,
             bucket=bucket,
@@ -121,8 +123,8 @@ def _buckets(rank: int, scale: float) -> tuple[d.BucketTime, ...]:
     )
 
 
-def _communication(rank: int, scale: float) -> tuple[d.Communication, ...]:
-    rows: tuple[tuple[d.CommKind, str, int, float, float, float, float | None], ...] = (
+def _communication(rank: int, scale: float) -> tuple[r.Communication, ...]:
+    rows: tuple[tuple[v.CommKind, str, int, float, float, float, float | None], ...] = (
         ("expert", "deepep", 192, 78.402, 77.896, 38.114, 36.901),
         ("data", "nccl", 24, 18.224, 18.201, 8.312, 8.021),
         ("tensor", "nccl", 32, 7.511, 7.402, 1.192, 0.351),
@@ -130,7 +132,7 @@ def _communication(rank: int, scale: float) -> tuple[d.Communication, ...]:
         ("other", "nccl", 2, 0.132, 0.132, 0.0, None),
     )
     return tuple(
-        d.Communication(
+        r.Communication(
             rank=rank,
             device=rank,
             kind=kind,
@@ -150,9 +152,9 @@ def _communication(rank: int, scale: float) -> tuple[d.Communication, ...]:
     )
 
 
-def _timeline() -> d.Timeline:
+def _timeline() -> r.Timeline:
     names = ("fused_attention_fwd", "grouped_gemm_nn", HOSTILE[0], HOSTILE[6], "rmsnorm_fwd", LONG_KERNEL)
-    kinds: tuple[tuple[str, d.Role], ...] = (
+    kinds: tuple[tuple[str, v.Role], ...] = (
         ("attention", "compute"),
         ("expert_gemm", "compute"),
         ("norm", "compute"),
@@ -160,8 +162,8 @@ def _timeline() -> d.Timeline:
         ("elementwise", "compute"),
         ("optimizer", "compute"),
     )
-    ops: list[d.TimelineOp] = []
-    gaps: list[d.TimelineGap] = []
+    ops: list[r.TimelineOp] = []
+    gaps: list[r.TimelineGap] = []
     causes = (
         "blocking_transport",
         "host_work",
@@ -178,17 +180,17 @@ def _timeline() -> d.Timeline:
         bucket, role = kinds[index % len(kinds)]
         length = _ms(0.6 + (index * 37 % 23) / 10)
         ops.append(
-            d.TimelineOp(
+            r.TimelineOp(
                 stream=7, start_ns=now, end_ns=now + length, bucket=bucket, role=role, name=names[index % 6], kernels=1 + index % 9
             )
         )
         gap = _ms(0.2 + (index * 13 % 17) / 12)
         cause = causes[index * 7 % len(causes)]
-        gaps.append(d.TimelineGap(start_ns=now + length, end_ns=now + length + gap, cause=cause))
+        gaps.append(r.TimelineGap(start_ns=now + length, end_ns=now + length + gap, cause=cause))
         if cause.startswith("blocking"):
-            role_of: d.Role = "transport" if cause.endswith("transport") else "packing" if cause.endswith("packing") else "copy"
+            role_of: v.Role = "transport" if cause.endswith("transport") else "packing" if cause.endswith("packing") else "copy"
             ops.append(
-                d.TimelineOp(
+                r.TimelineOp(
                     stream=20 if role_of != "copy" else 24,
                     start_ns=now + length // 2,
                     end_ns=now + length + gap,
@@ -201,7 +203,7 @@ def _timeline() -> d.Timeline:
         now += length + gap
         index += 1
     ordered = tuple(sorted(ops, key=lambda op: (op.stream, op.start_ns)))
-    return d.Timeline(rank=0, device=0, step=4, start_ns=start, end_ns=end, ops=ordered, gaps=tuple(gaps), omitted=1_287)
+    return r.Timeline(rank=0, device=0, step=4, start_ns=start, end_ns=end, ops=ordered, gaps=tuple(gaps), omitted=1_287)
 
 
 def _fixes() -> tuple[d.Fix, ...]:
@@ -329,7 +331,7 @@ def _findings() -> tuple[d.Finding, ...]:
 
 
 _RICH_TOTALS = tuple(
-    d.Totals(
+    r.Totals(
         rank=rank,
         device=rank,
         kernel_count=23_989,
@@ -349,7 +351,7 @@ def rich() -> d.Diagnosis:
     """Two devices, three steps, every section filled, hostile texts in every field that a trace can fill."""
     budget = (_device_budget(0, 1.0), _device_budget(1, 0.97))
     step_ns = budget[0].median.window_ns if budget[0].median else 1
-    bounds: tuple[tuple[d.Wall, float, dict[str, float | None], d.Status], ...] = (
+    bounds: tuple[tuple[v.Wall, float, dict[str, float | None], v.Status], ...] = (
         ("memory", 8.914, {"recompute": 5.911, "blocking_copies": 1.101, "allocator": 1.902}, "inferred"),
         ("communication", 45.273, {"transfer": None, "wait": None}, "measured"),
         ("host_overhead", 22.905, {"host_work": 13.874, "host_sync": 9.031}, "measured"),
@@ -364,6 +366,8 @@ def rich() -> d.Diagnosis:
             certainty="medium",
             sentence="Communication holds this run back: compute waited 45.273 ms of each 215.050 ms step for transport, mostly for the expert exchange over DeepEP.",
             perturbed=True,
+            rank=0,
+            device=0,
             certainty_reasons=("91.2 % of stream waits were resolved", "3 steps, spread 9.1 %", "Python stacks were recorded"),
         ),
         walls=tuple(
@@ -446,46 +450,46 @@ def rich() -> d.Diagnosis:
                 meaning="Events of a kind that no measure uses (flow arrows, span markers, empty names). Nothing is lost.",
             ),
         ),
-        steps=d.Steps(
+        steps=r.Steps(
             anchor="iteration NVTX range",
             n=3,
             dropped=(
-                d.Dropped(index=0, why="warm-up"),
-                d.Dropped(index=1, why="graph capture"),
-                d.Dropped(index=2, why="the profiler's start"),
+                r.Dropped(index=0, why="warm-up"),
+                r.Dropped(index=1, why="graph capture"),
+                r.Dropped(index=2, why="the profiler's start"),
             ),
-            duration_ns=d.Spread(median=_ms(215.050), min=_ms(212.5), max=_ms(231.917), n=3),
+            duration_ns=r.Spread(median=_ms(215.050), min=_ms(212.5), max=_ms(231.917), n=3),
             windows=tuple(
-                d.Window(index=index, start_ns=_ms(212.5 * (index - 3)), end_ns=_ms(212.5 * (index - 2)), rank=rank, device=rank)
+                r.Window(index=index, start_ns=_ms(212.5 * (index - 3)), end_ns=_ms(212.5 * (index - 2)), rank=rank, device=rank)
                 for rank in (0, 1)
                 for index in (3, 4, 5)
             ),
-            cross_check=(d.CrossCheck(anchor="optimizer kernels", median_ns=_ms(213.9), n=3, disagrees=False),),
+            cross_check=(r.CrossCheck(anchor="optimizer kernels", median_ns=_ms(213.9), n=3, disagrees=False),),
         ),
         totals=_RICH_TOTALS,
         budget=budget,
         buckets=_buckets(0, 1.0) + _buckets(1, 0.97),
         unclassified=(
-            d.Unclassified(name=LONG_KERNEL, kernels=12, work_ns=_ms(3.114), share=0.0114),
+            r.Unclassified(name=LONG_KERNEL, kernels=12, work_ns=_ms(3.114), share=0.0114),
             *(
-                d.Unclassified(name=name, kernels=3 * (index + 1), work_ns=_ms(0.9 - index * 0.08), share=0.0033 - index * 0.0003)
+                r.Unclassified(name=name, kernels=3 * (index + 1), work_ns=_ms(0.9 - index * 0.08), share=0.0033 - index * 0.0003)
                 for index, name in enumerate(HOSTILE)
             ),
         ),
         communication=_communication(0, 1.0) + _communication(1, 0.97),
         blocking=tuple(
-            d.Blocking(rank=rank, device=rank, bucket=bucket, role=role, kind=kind, blocking_ns=_ms(value), status=status)
+            r.Blocking(rank=rank, device=rank, bucket=bucket, role=role, kind=kind, blocking_ns=_ms(value), status=status)
             for rank in (0, 1)
             for bucket, role, kind, value, status in _BLOCKING
         ),
         host=(
-            d.HostCost(rank=0, device=0, name="cudaStreamSynchronize", launch_starved_ns=_ms(9.031), count=48, cause="sync"),
-            d.HostCost(rank=0, device=0, name="aten::item", launch_starved_ns=_ms(6.2), count=48, cause="python"),
-            d.HostCost(rank=0, device=0, name="gc.collect", launch_starved_ns=_ms(4.18), count=1, cause="gc"),
-            d.HostCost(rank=0, device=0, name="cudaMalloc", launch_starved_ns=_ms(1.902), count=6, cause="allocator"),
-            d.HostCost(rank=0, device=0, name=HOSTILE[0], launch_starved_ns=_ms(1.1), count=2, cause="launch"),
+            r.HostCost(rank=0, device=0, name="cudaStreamSynchronize", launch_starved_ns=_ms(9.031), count=48, cause="sync"),
+            r.HostCost(rank=0, device=0, name="aten::item", launch_starved_ns=_ms(6.2), count=48, cause="python"),
+            r.HostCost(rank=0, device=0, name="gc.collect", launch_starved_ns=_ms(4.18), count=1, cause="gc"),
+            r.HostCost(rank=0, device=0, name="cudaMalloc", launch_starved_ns=_ms(1.902), count=6, cause="allocator"),
+            r.HostCost(rank=0, device=0, name=HOSTILE[0], launch_starved_ns=_ms(1.1), count=2, cause="launch"),
         ),
-        memory=d.Memory(
+        memory=r.Memory(
             recompute_ns=_ms(5.911),
             recompute_status="inferred",
             attention_forward_kernels=96,
@@ -494,12 +498,12 @@ def rich() -> d.Diagnosis:
             peak_reserved_bytes=None,
             capacity_bytes=85_520_809_984,
         ),
-        occupancy=d.Occupancy(
+        occupancy=r.Occupancy(
             device="NVIDIA H100 80GB HBM3",
             sm_count=132,
             buckets={"attention": 0.93, "expert_gemm": 0.612, "router": None},
             kernels=(
-                d.KernelOccupancy(
+                r.KernelOccupancy(
                     name="grouped_gemm_nn",
                     bucket="expert_gemm",
                     kernels=384,
@@ -509,7 +513,7 @@ def rich() -> d.Diagnosis:
                     fill=0.61,
                     limited_by="registers",
                 ),
-                d.KernelOccupancy(
+                r.KernelOccupancy(
                     name=HOSTILE[6], bucket="router", kernels=96, work_ns=_ms(2.1), occupancy=None, waves=None, fill=None, limited_by=None
                 ),
             ),
@@ -536,7 +540,7 @@ def rich() -> d.Diagnosis:
     )
 
 
-_BLOCKING: tuple[tuple[str, d.Role, d.CommKind | None, float, d.Status], ...] = (
+_BLOCKING: tuple[tuple[str, v.Role, v.CommKind | None, float, v.Status], ...] = (
     ("dispatch", "transport", "expert", 36.901, "measured"),
     ("collective", "transport", "data", 8.021, "measured"),
     ("dispatch", "packing", None, 7.214, "inferred"),
@@ -547,7 +551,7 @@ _BLOCKING: tuple[tuple[str, d.Role, d.CommKind | None, float, d.Status], ...] = 
 
 def minimal() -> d.Diagnosis:
     """One device, the capture as its one window, no job, no finding, null wherever null is allowed."""
-    only = d.StepBudget(
+    only = r.StepBudget(
         index=0,
         window_ns=1_000,
         device_busy_ns=1_000,
@@ -555,7 +559,7 @@ def minimal() -> d.Diagnosis:
         compute_busy_ns=1_000,
         compute_absent_ns=0,
         **dict.fromkeys(
-            (name for name in d.StepBudget.__struct_fields__ if name not in _MINIMAL_SET),
+            (name for name in r.StepBudget.__struct_fields__ if name not in _MINIMAL_SET),
             0,
         ),
     )
@@ -563,9 +567,15 @@ def minimal() -> d.Diagnosis:
         schema=d.SCHEMA,
         tool=d.Tool(name="diagnose", version="0.1.0", rules_sha256=""),
         verdict=d.Verdict(
-            dominant_wall="compute", runner_up="memory", certainty="low", sentence="Compute holds this run back.", perturbed=False
+            dominant_wall="compute",
+            runner_up="memory",
+            certainty="low",
+            sentence="Compute holds this run back.",
+            perturbed=False,
+            rank=0,
+            device=0,
         ),
-        walls=tuple(d.WallBound(wall=wall, bound_ns=None, share=None, parts={}, status="measured") for wall in d.WALLS),
+        walls=tuple(d.WallBound(wall=wall, bound_ns=None, share=None, parts={}, status="measured") for wall in v.WALLS),
         job=None,
         capture=d.Capture(
             format="torch-json",
@@ -582,15 +592,15 @@ def minimal() -> d.Diagnosis:
             slowdown=None,
         ),
         ledger=(),
-        steps=d.Steps(
+        steps=r.Steps(
             anchor="capture",
             n=1,
             dropped=(),
-            duration_ns=d.Spread(median=None, min=None, max=None),
-            windows=(d.Window(index=0, start_ns=0, end_ns=1_000),),
+            duration_ns=r.Spread(median=None, min=None, max=None),
+            windows=(r.Window(index=0, start_ns=0, end_ns=1_000),),
         ),
         totals=(
-            d.Totals(
+            r.Totals(
                 rank=0,
                 device=0,
                 kernel_count=1,
@@ -603,7 +613,7 @@ def minimal() -> d.Diagnosis:
                 last_ns=1_000,
             ),
         ),
-        budget=(d.DeviceBudget(rank=0, device=0, per_step=(only,), median=None),),
+        budget=(r.DeviceBudget(rank=0, device=0, per_step=(only,), median=None),),
         buckets=(),
         unclassified=(),
         communication=(),

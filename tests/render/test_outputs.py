@@ -14,6 +14,7 @@ import pytest
 from plotly import graph_objects
 
 from diagnose import diagnosis as d
+from diagnose import records as r
 from diagnose.render import EXTENSIONS, RENDERERS, Options, html, markdown, story, tables, units, words
 from tests.render.regenerate import SCHEMA, goldens, schema_text
 from tests.render.sample import HOSTILE, LONG_KERNEL, minimal, rich
@@ -71,7 +72,7 @@ def _numbers(document: d.Diagnosis) -> set[str]:
     assert device is not None
     assert device.median is not None
     found = {
-        units.ms(getattr(device.median, name)) for name in d.StepBudget.__struct_fields__ if name.endswith("_ns") and "er_ns" not in name
+        units.ms(getattr(device.median, name)) for name in r.StepBudget.__struct_fields__ if name.endswith("_ns") and "er_ns" not in name
     }
     found |= {units.ms(wall.bound_ns) for wall in document.walls}
     found |= {units.ms(value) for wall in document.walls for value in wall.parts.values()}

@@ -1,0 +1,37 @@
+"""The closed vocabularies that rules, measures and the document share."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Wall = Literal["memory", "communication", "host_overhead", "compute"]
+Status = Literal["measured", "inferred", "config", "hypothesis"]
+Certainty = Literal["high", "medium", "low"]
+Level = Literal["low", "medium", "high"]
+FixState = Literal["applicable", "already_on", "blocked", "unknown"]
+Role = Literal["compute", "transport", "packing", "copy"]
+CommKind = Literal["expert", "data", "tensor", "pipeline", "context", "other"]
+Cause = Literal["allocator", "sync", "gc", "python", "launch"]
+FactValue = int | float | bool | str | None
+WALLS: tuple[Wall, ...] = ("memory", "communication", "host_overhead", "compute")
+COMM_KINDS: tuple[CommKind, ...] = ("expert", "data", "tensor", "pipeline", "context", "other")
+BUCKETS = (
+    "vision_encoder",
+    "attention",
+    "router",
+    "dispatch",
+    "expert_gemm",
+    "optimizer",
+    "dense_gemm",
+    "norm",
+    "activation",
+    "embedding",
+    "loss",
+    "collective",
+    "memcpy",
+    "memset",
+    "elementwise",
+    "other",
+)
+PHASES = ("forward", "backward", "recompute", "optimizer")
+EVIDENCE = ("rule", "module", "operator", "name", "neighbours")
