@@ -222,7 +222,7 @@ def _read(path: Path) -> Diagnosis:
     """A diagnosis from its JSON file. Raises InputError."""
     import msgspec  # noqa: PLC0415
 
-    from diagnose.diagnosis import SCHEMA, decode
+    from diagnose.diagnosis import SCHEMA, decode  # noqa: PLC0415
 
     wanted = "Give the JSON that `diagnose TRACE -o x.json` wrote."
     try:

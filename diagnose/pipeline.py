@@ -20,7 +20,8 @@ from diagnose.measure.device import DeviceMeasure, device_work, measure_device
 from diagnose.measure.facts import device_facts, trace_facts, typed_facts
 from diagnose.measure.launches import attribute
 from diagnose.measure.memory import peaks
-from diagnose.measure.places import places
+from diagnose.measure.places import places as places_of
+from diagnose.measure.steps import find_steps
 from diagnose.reason.findings import find
 from diagnose.reason.walls import bounds, verdict
 from diagnose.records import Communication, Memory
@@ -67,7 +68,8 @@ def diagnose(
 ) -> Diagnosis:
     """Diagnose one or several traces of a job.
 
-    Each input is measured by itself; the verdict speaks of the device whose median step is the median of all, and says so.
+    Each input is measured by itself. The verdict speaks of one device: the one in the middle by median step, first within each input, then
+    among the inputs.
     `step_range` is a pattern for the ranges that mark steps. Raises the errors of `diagnose.errors`.
     """
     report = progress or (lambda _: None)
@@ -98,8 +100,13 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
     classified = classify(trace, launches, knowledge.taxonomy)
     ledger = trace.ledger.note("no_launch", "ops", launches.frame["issued"].null_count())
     ledger = ledger.note("duplicate_launch", "calls", launches.duplicates)
+    steps = {
+        (rank, device): find_steps(trace, work, rank, knowledge.hosts.steps, step_range)
+        for rank, device, work in device_work(trace, launches, classified)
+    }
+    _, *shown = typical([(found.median_ns, *place) for place, found in steps.items()])
     devices = []
-    for rank, device, work in device_work(trace, launches, classified):
+    for rank, device, work in device_work(trace, launches, classified):  # again, so that one device's operations are held at a time
         one = measure_device(
             trace,
             work,
@@ -108,7 +115,8 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
             rank=rank,
             device=device,
             sm_limits=knowledge.rulebook.platforms.sm_limits,
-            step_range=step_range,
+            steps=steps[rank, device],
+            draw=[rank, device] == shown,
         )
         parts.check_identities(parts.device_budget(one))
         ledger = ledger.note("merged_classes", "ops", one.merged_classes)
@@ -122,6 +130,11 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
         facts=trace_facts(trace, ranks_captured=0),
         metrics=tuple(sorted(set(trace.names["text"].gather(trace.counters["name_id"].unique()).to_list()))),
     )
+
+
+def typical(keys: Sequence[tuple[float, int, int]]) -> tuple[float, int, int]:
+    """Of (median step, rank, device), the one in the middle: the lower median."""
+    return sorted(keys)[(len(keys) - 1) // 2]
 
 
 def _told_apart(measured: Sequence[Measured]) -> list[Measured]:
@@ -152,21 +165,21 @@ def _renumbered(device: DeviceMeasure, rank: int) -> DeviceMeasure:
     """The same measurements under another rank."""
     if device.rank == rank:
         return device
-    totals, timeline = structs.replace(device.totals, rank=rank), structs.replace(device.timeline, rank=rank)
-    return replace(device, rank=rank, totals=totals, timeline=timeline)
+    timeline = structs.replace(device.timeline, rank=rank) if device.timeline else None
+    return replace(device, rank=rank, totals=structs.replace(device.totals, rank=rank), timeline=timeline)
 
 
 def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge, *, include_host_info: bool = False) -> Diagnosis:
     """From measurements to the document."""
     everywhere = [(one, memory) for part in measured for one, memory in zip(part.devices, part.memory, strict=True)]
-    ordered = sorted(everywhere, key=lambda pair: (pair[0].median_step_ns, pair[0].rank, pair[0].device))
-    shown, memory = ordered[(len(ordered) - 1) // 2]
+    middle = typical([(one.median_step_ns, one.rank, one.device) for one, _ in everywhere if one.timeline is not None])
+    shown, memory = next(pair for pair in everywhere if (pair[0].rank, pair[0].device) == middle[1:])
     source = next(part for part in measured if shown in part.devices)
     communication, host = parts.communication(shown), parts.host_costs(shown)
     ledger = sum((part.ledger for part in measured), start=Ledger())
     facts = _facts(source, shown, communication, memory, knowledge.rulebook, ranks=len(everywhere))
     walls = bounds(facts, knowledge.rulebook)
-    findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=places(shown, communication, host))
+    findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=places_of(shown, communication, host))
     devices = [one for one, _ in everywhere]
     return Diagnosis(
         schema=SCHEMA,

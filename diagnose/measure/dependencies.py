@@ -124,22 +124,32 @@ def latest_producers(known: Dependencies, consumers: pl.DataFrame) -> pl.DataFra
         allow_exact_matches=False,
         check_sortedness=False,
     )
-    edges = before.select("op", "producer", "producer_end").filter(pl.col("producer").is_not_null())
     covered, unresolved = _event_producers(known, consumers)
-    latest = (
-        pl.concat([edges, covered.select(edges.columns)]).sort("producer_end", "producer").unique("op", keep="last", maintain_order=True)
-    )
-    found = (
-        consumers.select("op")
-        .join(latest, on="op", how="left", maintain_order="left")
-        .join(unresolved.select("op", pl.lit(value=True).alias("unresolved")).unique(), on="op", how="left", maintain_order="left")
-        .with_columns(
-            pl.col("producer_end").alias("resolved_end"),
-            pl.lit(value=False).alias("inferred"),
-            pl.col("unresolved").fill_null(value=known.candidates is not None),
-        )
+    found = _later(before.select("op", "producer", "producer_end"), covered).with_columns(
+        pl.col("producer_end").alias("resolved_end"),
+        pl.lit(value=False).alias("inferred"),
+        pl.lit(value=True).alias("unresolved")
+        if known.candidates is not None
+        else pl.col("op").is_in(unresolved["op"].unique().implode()).alias("unresolved"),
     )
     return found if known.candidates is None else _with_inferred(found, consumers, known.candidates)
+
+
+def _later(found: pl.DataFrame, covered: pl.DataFrame) -> pl.DataFrame:
+    """`found` (op, producer, producer_end) with the producers of `covered` where those end later; of equal ends the later operation."""
+    if covered.is_empty():
+        return found
+    best = covered.sort("producer_end", "producer").unique("op", keep="last", maintain_order=True)
+    both = found.join(best.rename({"producer": "event", "producer_end": "event_end"}), on="op", how="left", maintain_order="left")
+    ends_later = (pl.col("event_end") > pl.col("producer_end")) | (
+        (pl.col("event_end") == pl.col("producer_end")) & (pl.col("event") > pl.col("producer"))
+    )
+    taken = (ends_later | pl.col("producer").is_null()) & pl.col("event").is_not_null()
+    return both.select(
+        "op",
+        pl.when(taken).then("event").otherwise("producer").alias("producer"),
+        pl.when(taken).then("event_end").otherwise("producer_end").alias("producer_end"),
+    )
 
 
 def _event_producers(known: Dependencies, consumers: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -13,7 +13,7 @@ from diagnose.measure.dependencies import Waits, resolve_waits
 from diagnose.measure.host import HostActivity, call_roles, host_activity
 from diagnose.measure.launches import Launches
 from diagnose.measure.memory import Recompute, recompute
-from diagnose.measure.steps import StepWindows, find_steps
+from diagnose.measure.steps import StepWindows
 from diagnose.measure.timeline import timeline
 from diagnose.records import Occupancy, Timeline, Totals
 from diagnose.rule_types import SmLimits
@@ -52,7 +52,7 @@ class DeviceMeasure:
     recompute: Recompute
     occupancy: Occupancy | None
     fills: dict[str, float | None]
-    timeline: Timeline
+    timeline: Timeline | None  # of the device that stands for its trace
     operations: int
     launched: int
     merged_classes: int
@@ -107,11 +107,11 @@ def measure_device(
     rank: int,
     device: int,
     sm_limits: Mapping[str, SmLimits],
-    step_range: str | None = None,
+    steps: StepWindows,
+    draw: bool = True,
 ) -> DeviceMeasure:
-    """Measure one device; `work` as `device_work` gives it."""
+    """Measure one device; `work` as `device_work` gives it, `steps` as `find_steps`; `draw`: with the timeline of one step."""
     info = next((one for one in trace.devices if (one.rank, one.device) == (rank, device)), None)
-    steps = find_steps(trace, work, rank, rules.steps, step_range)
     windows = steps.frame
     ran = budget.concurrency(work, classified.classes, windows)
     host = host_activity(trace, work, rank, rules)
@@ -146,7 +146,7 @@ def measure_device(
         recompute=recompute(inside.select("index", "start", "end", "role", "bucket", "operation", "phase", "name_id"), windows),
         occupancy=part,
         fills=fills,
-        timeline=_timeline(inside, found, windows, trace, work["role"], (rank, device)),
+        timeline=_timeline(inside, found, windows, trace, work["role"], (rank, device)) if draw else None,
         operations=work.height,
         launched=work.height - work["issued"].null_count(),
         merged_classes=ran.merged_classes,

@@ -111,8 +111,8 @@ def _with_last_operation(cut: pl.DataFrame, work: pl.DataFrame, windows: pl.Data
 
 def _with_producers(cut: pl.DataFrame, work: pl.DataFrame, known: Dependencies) -> pl.DataFrame:
     """Each gap with its operation's issue time, latest producer, whether that is inferred, and the upper bound of blocking."""
-    details = work.select("op", "issued", pl.col("start").alias("op_start"), "stream", "correlation", pl.col("end").alias("op_end"))
-    found = cut.join(details, on="op", how="left", maintain_order="left")
+    details = work.select("issued", pl.col("start").alias("op_start"), "stream", "correlation", pl.col("end").alias("op_end"))
+    found = cut.hstack(details.select(pl.all().gather(cut["op"])))
     consumers = (
         found.filter(~pl.col("ends_step"))
         .select("op", pl.col("op_start").alias("start"), "stream", "correlation", "issued")
@@ -135,14 +135,12 @@ def _last_other_end(found: pl.DataFrame, work: pl.DataFrame) -> pl.Series:
     """Until when anything but compute ran in each gap: the upper bound of what may have blocked."""
     others = (
         work.filter((pl.col("role") != "compute") & (pl.col("end") > pl.col("start")))
-        .select("start", pl.col("end").cum_max().alias("other_end"))
-        .unique("start", keep="last", maintain_order=True)
+        .select(pl.col("start").alias("other_start"), pl.col("end").cum_max().alias("other_end"))
+        .filter((pl.col("other_start") != pl.col("other_start").shift(-1)).fill_null(value=True))
     )
-    order = found.select("end").with_row_index("row").sort("end")
-    joined = order.join_asof(
-        others.rename({"start": "other_start"}), left_on="end", right_on="other_start", strategy="backward", allow_exact_matches=False
-    )
-    return joined.sort("row")["other_end"]
+    return found.select("end").join_asof(others, left_on="end", right_on="other_start", strategy="backward", allow_exact_matches=False)[
+        "other_end"
+    ]
 
 
 def _under_host_calls(starved: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
@@ -197,8 +195,9 @@ def _uncovered(frame: pl.DataFrame, covered: pl.DataFrame, keep: str | None = No
             pl.DataFrame({"row": pl.int_range(frame.height, dtype=pl.UInt32, eager=True), "from": frame["end"], "until": frame["end"]}),
         ]
     ).sort("row", "from", "until")
-    holes = edges.select("row", pl.col("until").alias("start"), pl.col("from").shift(-1).over("row").alias("end")).filter(
-        pl.col("end") > pl.col("start")
+    is_hole = (pl.col("row") == pl.col("row").shift(-1)) & (pl.col("from").shift(-1) > pl.col("until"))
+    holes = edges.select("row", pl.col("until").alias("start"), pl.when(is_hole).then(pl.col("from").shift(-1)).alias("end")).drop_nulls(
+        "end"
     )
     return holes.select("start", "end", identity.gather(holes["row"]).alias("left")).sort("start")
 

@@ -8,6 +8,7 @@ from diagnose.records import Timeline, TimelineGap, TimelineOp
 
 BARS = 3000  # a page stays quick with about this many
 GAPS = 1500
+UNSEEN = 20_000  # a gap shorter than this part of the step is narrower than a fraction of a pixel
 
 
 def timeline(work: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int, int], names: pl.Series, rank: int, device: int) -> Timeline:
@@ -18,7 +19,7 @@ def timeline(work: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int, i
     """
     index, begin, close = window
     bars, hidden = _bars(work.with_columns(pl.col("start").clip(begin, close), pl.col("end").clip(begin, close)), close - begin)
-    gaps, left_out = _thin_gaps(pieces.select("start", "end", "cause").sort("start"))
+    gaps, left_out = _thin_gaps(pieces.select("start", "end", "cause"), close - begin)
     return Timeline(
         rank=rank,
         device=device,
@@ -73,10 +74,11 @@ def _bars(work: pl.DataFrame, length: int) -> tuple[pl.DataFrame, int]:
     return drawn, int(runs.slice(BARS)["kernels"].sum())
 
 
-def _thin_gaps(pieces: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+def _thin_gaps(pieces: pl.DataFrame, length: int) -> tuple[pl.DataFrame, int]:
     """Touching pieces of one cause joined; the GAPS longest of them, and how many are left out. Nothing is drawn where compute ran."""
+    seen = pieces.filter(pl.col("end") - pl.col("start") >= length // UNSEEN).sort("start")
     runs = (
-        pieces.with_columns(
+        seen.with_columns(
             ((pl.col("cause") != pl.col("cause").shift(1)) | (pl.col("start") > pl.col("end").shift(1)))
             .fill_null(value=True)
             .cum_sum()
@@ -86,4 +88,5 @@ def _thin_gaps(pieces: pl.DataFrame) -> tuple[pl.DataFrame, int]:
         .agg(pl.col("start").min(), pl.col("end").max(), pl.col("cause").first())
         .sort(pl.col("end") - pl.col("start"), "start", descending=[True, False])
     )
-    return runs.head(GAPS).sort("start").select("start", "end", "cause"), max(0, runs.height - GAPS)
+    left_out = pieces.height - seen.height + max(0, runs.height - GAPS)
+    return runs.head(GAPS).sort("start").select("start", "end", "cause"), left_out

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
+from functools import lru_cache
 
 from diagnose.vocabulary import FactValue
 
@@ -109,6 +110,7 @@ def _spelt(sign: str) -> str:
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
+@lru_cache(maxsize=8192)  # a few names stand in thousands of bars
 def shorten(name: str, limit: int) -> str:
     """A kernel name in at most `limit` signs.
 

@@ -1,0 +1,318 @@
+"""Every anchor of the step windows, and what is left out of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from .scene import Item, Scene, Span, Steps, call, run, scene
+
+LOOP = Steps(n=4).build()
+WINDOWS = [(1, 10, 1010), (2, 1010, 2010), (3, 2010, 3010), (4, 3010, 3710)]  # the last ends with its last operation
+
+
+def later(items: list[Item], first: int, by: int) -> list[Item]:
+    """`items` with everything from number `first` on moved by `by` ns."""
+    return [replace(item, start=item.start + by, end=item.end + by, at=(item.at or 0) + by) if n >= first else item for n, item in enumerate(items)]
+
+
+def windows(one: Scene, step_range: str | None = None) -> list[tuple[int, int, int]]:
+    return [tuple(row) for row in one.steps(step_range).frame.iter_rows()]
+
+
+def texts(spelling: str) -> list[Span]:
+    """The loop's ranges under another name; {} is the step's number."""
+    return [replace(span, text=spelling.format(number)) for number, span in enumerate(LOOP.spans, start=1)]
+
+
+# ---------------------------------------------------------------------------------------------------- iteration ranges
+
+
+@pytest.mark.parametrize(
+    ("spelling", "anchor"),
+    [
+        ("ProfilerStep#{}", "range ProfilerStep#N"),
+        ("ProfilerStep #{}", "range ProfilerStep #N"),
+        ("iteration {}", "range iteration N"),
+        ("Training Iter: {}", "range Training Iter: N"),
+        ("train_iteration_{}", "range train_iteration_N"),
+        ("step {}", "range step N"),
+        ("global_step_{}", "range global_step_N"),
+        (":train.training_step_{}", "range :train.training_step_N"),
+    ],
+)
+def test_a_numbered_range_cuts_steps_and_gives_their_numbers(spelling: str, anchor: str) -> None:
+    found = scene(LOOP.items, texts(spelling))
+    assert found.steps().anchor == anchor
+    assert windows(found) == WINDOWS
+
+
+@pytest.mark.parametrize("spelling", ["train_step", "training_step", "iteration", "step", "1F1B"])
+def test_an_unnumbered_range_counts_from_zero(spelling: str) -> None:
+    found = scene(LOOP.items, texts(spelling))
+    assert found.steps().anchor == f"range {spelling.replace('1F1B', 'NFNB')}"
+    assert windows(found) == [(index - 1, start, end) for index, start, end in WINDOWS]
+
+
+def test_profiler_steps_go_before_other_ranges() -> None:
+    halves = [Span(text=f"iteration {n}", start=n * 500, end=n * 500 + 499) for n in range(8)]
+    assert scene(LOOP.items, [*halves, *LOOP.spans]).steps().anchor == "range ProfilerStep#N"
+    assert windows(scene(LOOP.items, [*halves, *LOOP.spans])) == WINDOWS
+
+
+def test_a_range_inside_a_range_of_its_kind_is_no_step() -> None:
+    inner = [Span(text=f"iteration {n}", start=n * 1000 + 100, end=n * 1000 + 300) for n in range(4)]
+    assert windows(scene(LOOP.items, [*texts("iteration 1{}"), *inner])) == [(index + 10, start, end) for index, start, end in WINDOWS]
+
+
+def test_launches_of_every_thread_count() -> None:
+    """Backward kernels are launched by the autograd thread, while the range stands on the main thread."""
+    items = [replace(item, thread=2 if item.phase == "backward" else 1) for item in LOOP.items]
+    assert windows(scene(items, LOOP.spans)) == WINDOWS
+
+
+def test_a_step_begins_at_its_first_operation_even_when_the_host_is_far_ahead() -> None:
+    items = [run("gemm", 1000 + 100 * n, 1090 + 100 * n, 10 * n) for n in range(6)]
+    spans = [Span(text=f"iteration {n}", start=20 * n, end=20 * n + 20) for n in range(3)]
+    assert windows(scene(items, spans)) == [(0, 1000, 1200), (1, 1200, 1400), (2, 1400, 1590)]
+
+
+def test_windows_reach_over_a_hole_between_ranges() -> None:
+    """Work between two ranges (an evaluation) belongs to the step before it: the next step begins with its own operations."""
+    items = later(LOOP.items, 8, 500)
+    spans = [*LOOP.spans[:2], *(replace(span, start=span.start + 500, end=span.end + 500) for span in LOOP.spans[2:])]
+    extra = run("gemm", 2100, 2300, 2050)
+    assert windows(scene([*items[:8], extra, *items[8:]], spans)) == [(1, 10, 1010), (2, 1010, 2510), (3, 2510, 3510), (4, 3510, 4210)]
+
+
+def test_equal_numbers_are_counted_anew() -> None:
+    spans = [replace(span, text="iteration 7") for span in LOOP.spans]
+    assert [index for index, _, _ in windows(scene(LOOP.items, spans))] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", ["mark", "gpu_annotation", "python", "comms"])
+def test_only_host_ranges_anchor(kind: str) -> None:
+    assert scene(LOOP.items, [replace(span, kind=kind) for span in LOOP.spans]).steps().anchor == "capture"
+
+
+def test_ranges_of_another_rank_do_not_anchor() -> None:
+    assert scene(LOOP.items, [replace(span, rank=1) for span in LOOP.spans]).steps().anchor == "capture"
+
+
+def test_operations_without_launch_leave_ranges_unused() -> None:
+    assert scene([replace(item, at=None) for item in LOOP.items], LOOP.spans).steps().anchor == "capture"
+
+
+# ---------------------------------------------------------------------------------------------------- the user's own range
+
+
+@pytest.mark.parametrize(("pattern", "first"), [(r"^outer (\d+)$", 1), ("^outer", 0), ("(?i)OUTER", 0), ("(?:outer) ", 0)])
+def test_the_users_own_range_goes_before_all(pattern: str, first: int) -> None:
+    halves = [Span(text=f"ProfilerStep#{n}", start=n * 500, end=n * 500 + 499) for n in range(8)]
+    found = scene(LOOP.items, [*halves, *texts("outer {}")])
+    assert found.steps(pattern).anchor == "range outer N"
+    assert windows(found, pattern) == [(index - 1 + first, start, end) for index, start, end in WINDOWS]
+
+
+def test_an_own_range_that_marks_nothing_leaves_the_other_anchors() -> None:
+    assert scene(LOOP.items, LOOP.spans).steps("absent").anchor == "range ProfilerStep#N"
+
+
+# ---------------------------------------------------------------------------------------------------- optimizer kernels
+
+
+def training(steps: int, forward: int = 6, burst: int = 3, clip: int = 0) -> list[Item]:
+    """Steps of equal GEMMs and a burst of optimizer kernels; `clip` GEMMs stand between the two halves of the burst."""
+    items: list[Item] = []
+    now = 10
+    for _ in range(steps):
+        for name, number in (("gemm", forward), ("adam", burst), ("gemm", clip), ("adam", burst if clip else 0)):
+            for _ in range(number):
+                items.append(run(name, now, now + 50, now - 10, phase=None))
+                now += 60
+    return items
+
+
+def test_optimizer_bursts_end_steps() -> None:
+    found = scene(training(5))
+    assert found.steps().anchor == "optimizer kernels"
+    assert windows(found) == [(1, 550, 1090), (2, 1090, 1630), (3, 1630, 2170), (4, 2170, 2700)]
+
+
+def test_a_burst_in_two_parts_is_one_burst() -> None:
+    """Gradient clipping, or a second parameter group, between two parts of the optimizer."""
+    found = scene(training(4, forward=9, burst=2, clip=2))
+    assert windows(found) == [(1, 910, 1810), (2, 1810, 2710), (3, 2710, 3600)]
+
+
+def test_gradient_accumulation_makes_one_step_of_many_micro_batches() -> None:
+    assert len(windows(scene(training(4, forward=24)))) == 3
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_fewer_than_three_bursts_are_no_anchor(steps: int) -> None:
+    assert scene(training(steps)).steps().anchor == "capture"
+
+
+def test_unequal_bursts_are_no_anchor() -> None:
+    items = [item for number, item in enumerate(training(5)) if number not in (7, 8)]  # the first burst is cut to a third
+    assert scene(items).steps().anchor == "capture"
+
+
+def test_optimizer_kernels_without_other_work_are_no_anchor() -> None:
+    assert scene([run("adam", 20 * n + 10, 20 * n + 20, 20 * n) for n in range(9)]).steps().anchor == "capture"
+
+
+# ---------------------------------------------------------------------------------------------------- recurrence
+
+
+def recurring(steps: int, phases: tuple[str | None, str | None], kernels: int = 24, collectives: int = 0) -> list[Item]:
+    """Steps of `kernels` GEMMs that begin with one attention kernel; `collectives` of them are exchanges."""
+    items: list[Item] = []
+    for number in range(steps * kernels):
+        place = number % kernels
+        name = "attention" if place == 0 else "nccl" if place in range(2, 2 + collectives) else "gemm"
+        items.append(run(name, 100 * number + 10, 100 * number + 90, 100 * number, phase=phases[2 * place // kernels]))
+    return items
+
+
+def test_a_recurring_kernel_sequence_with_a_backward_pass_is_a_step() -> None:
+    found = scene(recurring(4, ("forward", "backward")))
+    assert found.steps().anchor == "recurring kernels"
+    assert windows(found) == [(0, 10, 2410), (1, 2410, 4810), (2, 4810, 7210)]
+
+
+@pytest.mark.parametrize("phases", [("forward", "forward"), (None, None), ("backward", "backward")])
+def test_a_sequence_without_both_passes_is_no_step(phases: tuple[str | None, str | None]) -> None:
+    assert scene(recurring(4, phases)).steps().anchor == "capture"
+
+
+def test_a_sequence_that_comes_twice_is_no_step() -> None:
+    assert scene(recurring(2, ("forward", "backward"))).steps().anchor == "capture"
+
+
+def test_a_short_sequence_is_a_loop_inside_a_step() -> None:
+    assert scene(recurring(12, ("forward", "backward"), kernels=8)).steps().anchor == "capture"
+
+
+def test_recurring_collectives_go_before_recurring_kernels() -> None:
+    items = recurring(4, ("forward", "backward"), collectives=5)
+    different = [replace(item, op="allreduce") if item.op == "nccl" and place % 24 == 2 else item for place, item in enumerate(items)]
+    found = scene(different)
+    assert found.steps().anchor == "recurring collectives"
+    assert windows(found) == [(0, 210, 2610), (1, 2610, 5010), (2, 5010, 7410)]
+
+
+# ---------------------------------------------------------------------------------------------------- none, dropped, cross-check
+
+
+def test_without_an_anchor_the_capture_is_one_window() -> None:
+    found = scene([run("gemm", 30, 70, 5), run("nccl", 20, 90, 1, stream=9)]).steps()
+    assert (found.anchor, found.frame.rows(), found.dropped, found.cross_check) == ("capture", [(0, 20, 90)], (), ())
+
+
+def test_a_slow_first_step_is_warm_up() -> None:
+    items = later(LOOP.items, 4, 501)
+    spans = [LOOP.spans[0], *(replace(span, start=span.start + 501, end=span.end + 501) for span in LOOP.spans[1:])]
+    found = scene(items, spans).steps()
+    assert [tuple(row) for row in found.frame.iter_rows()] == [(2, 1511, 2511), (3, 2511, 3511), (4, 3511, 4211)]
+    assert [(one.index, one.why) for one in found.dropped] == [(1, "warm-up: 0.002 ms against a median of 0.001 ms")]
+
+
+def test_a_first_step_half_as_long_again_stays() -> None:
+    items = later(LOOP.items, 4, 500)
+    spans = [LOOP.spans[0], *(replace(span, start=span.start + 500, end=span.end + 500) for span in LOOP.spans[1:])]
+    assert scene(items, spans).steps().dropped == ()
+
+
+@pytest.mark.parametrize("name", ["cudaStreamBeginCapture", "cudaGraphInstantiate", "cuGraphInstantiateWithFlags"])
+def test_a_step_in_which_a_graph_was_captured_is_dropped(name: str) -> None:
+    found = scene([*LOOP.items, call(name, 1500, 1600)], LOOP.spans).steps()
+    assert [row[0] for row in found.frame.iter_rows()] == [1, 3, 4]
+    assert [(one.index, one.why) for one in found.dropped] == [(2, "a CUDA graph was captured in it")]
+
+
+def test_where_every_step_would_be_dropped_all_stay() -> None:
+    captures = [call("cudaGraphInstantiate", 1000 * number + 500, 1000 * number + 510) for number in range(4)]
+    found = scene([*LOOP.items, *captures], LOOP.spans).steps()
+    assert (found.frame.height, found.dropped) == (4, ())
+
+
+def test_two_anchors_that_agree() -> None:
+    items = training(6)
+    spans = [Span(text=f"iteration {n}", start=540 * n, end=540 * n + 540) for n in range(6)]
+    checks = scene(items, spans).steps().cross_check
+    assert [(one.anchor, one.median_ns, one.n, one.disagrees) for one in checks] == [("optimizer kernels", 540, 5, False)]
+
+
+def test_two_anchors_that_disagree_by_more_than_a_twentieth_are_reported() -> None:
+    items = training(6)
+    spans = [Span(text=f"iteration {n}", start=1080 * n, end=1080 * n + 1080) for n in range(3)]  # two optimizer steps each
+    found = scene(items, spans).steps()
+    assert found.anchor == "range iteration N"
+    assert [(one.anchor, one.median_ns, one.n, one.disagrees) for one in found.cross_check] == [("optimizer kernels", 540, 5, True)]
+
+
+# ---------------------------------------------------------------------------------------------------- windows on two devices
+
+
+def test_each_device_of_a_process_has_its_own_windows() -> None:
+    second = [replace(item, device=1, start=item.start + 5, end=item.end + 5, at=(item.at or 0) + 3) for item in LOOP.items]
+    one = scene([*LOOP.items, *second], LOOP.spans)
+    assert [tuple(row) for row in one.steps(place=0).frame.iter_rows()] == WINDOWS
+    assert [tuple(row) for row in one.steps(place=1).frame.iter_rows()] == [(n, start + 5, end + 5) for n, start, end in WINDOWS]
+
+
+# ---------------------------------------------------------------------------------------------------- known to be wrong
+
+OVERLAP = "ranges that begin a moment before the one before has ended count as nested in it, and all later steps vanish"
+
+
+@pytest.mark.xfail(strict=True, reason=OVERLAP)
+def test_ranges_that_overlap_by_a_nanosecond_are_still_steps() -> None:
+    assert windows(scene(LOOP.items, [replace(span, end=span.end + 2) for span in LOOP.spans])) == WINDOWS
+
+
+@pytest.mark.xfail(strict=True, reason=OVERLAP)
+def test_a_second_thread_with_the_same_ranges_a_little_later_changes_nothing() -> None:
+    second = [replace(span, thread=2, start=span.start + 50, end=span.end + 50) for span in LOOP.spans]
+    assert windows(scene(LOOP.items, [*LOOP.spans, *second])) == WINDOWS
+
+
+@pytest.mark.xfail(strict=True, reason="a number beyond 32 bits ends in an internal fault")
+def test_a_huge_number_is_no_fault() -> None:
+    found = scene(LOOP.items, [replace(span, text=f"iteration 2024013112345{number}") for number, span in enumerate(LOOP.spans)])
+    assert [(start, end) for _, start, end in windows(found)] == [(start, end) for _, start, end in WINDOWS]
+
+
+@pytest.mark.xfail(strict=True, reason="a prefetch copy of a later step that runs early cuts the step before it, and the last windows lose work")
+def test_a_prefetch_copy_that_runs_early_does_not_cut_the_step_before_it() -> None:
+    items = [
+        run("gemm", 10, 900, 1),
+        run("memcpy", 300, 310, 11, stream=8),
+        run("gemm", 900, 1800, 12),
+        run("memcpy", 320, 330, 21, stream=8),
+        run("gemm", 1800, 2700, 22),
+    ]
+    spans = [Span(text=f"ProfilerStep#{n}", start=10 * n, end=10 * n + 10) for n in range(3)]
+    assert windows(scene(items, spans)) == [(0, 10, 900), (1, 900, 1800), (2, 1800, 2700)]
+
+
+@pytest.mark.xfail(strict=True, reason="a step during which nothing was launched is neither a window nor listed as dropped")
+def test_a_step_without_operations_is_listed() -> None:
+    found = scene(LOOP.items[:4] + LOOP.items[8:], LOOP.spans).steps()
+    assert 2 in [one.index for one in found.dropped]
+
+
+@pytest.mark.xfail(strict=True, reason="evaluations longer than the steps between them make one window of many steps")
+def test_evaluations_between_steps_do_not_join_steps() -> None:
+    items: list[Item] = []
+    now = 10
+    for number in range(15):
+        for name, times in (("gemm", 6), ("adam", 3), ("gemm", 30 if number % 5 == 4 else 0)):
+            for _ in range(times):
+                items.append(run(name, now, now + 50, now - 10))
+                now += 60
+    found = scene(items).steps()
+    assert found.anchor == "capture" or found.frame.height >= 10
