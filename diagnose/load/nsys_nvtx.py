@@ -174,7 +174,7 @@ def read_ranges(source: Source, ledger: Ledger) -> tuple[Events | None, Ranges |
     if not source.columns(NVTX):
         return None, None, ledger
     kinds, create = _types(source)
-    payload = next((name for name in ("binaryData", "jsonText") if source.holds(NVTX, name)), None)
+    payload = source.holding(NVTX, ("binaryData", "jsonText"))
     wanted = _RANGE if payload is None else {**_RANGE, payload: "bytes"}
     rows = source.rows(NVTX, wanted, lambda frame: (_mapper(frame, kinds, payload), _created(frame, create)))
     ledger = ledger.note("wrong_type", NVTX, rows.wrong_type).note("bad_text", NVTX, rows.bad_text)

@@ -49,11 +49,13 @@ class ParquetSource:
         """All rows of a small table (the first 100 000 at most)."""
         return self._collect(table, lambda frame: frame.head(_SMALL_ROWS)).to_dicts() if self.columns(table) else []
 
-    def holds(self, table: str, column: str) -> bool:
-        """True when any row has a value in `column`."""
-        if column not in self.columns(table):
-            return False
-        return bool(self._collect(table, lambda frame: frame.select(pl.col(column).is_not_null().any())).item())
+    def holding(self, table: str, columns: Sequence[str]) -> str | None:
+        """The first of `columns` in which any row has a value."""
+        present = [column for column in columns if column in self.columns(table)]
+        if not present:
+            return None
+        filled = self._collect(table, lambda frame: frame.select(pl.col(present).is_not_null().any())).row(0)
+        return next((column for column, is_filled in zip(present, filled, strict=True) if is_filled), None)
 
     def strings(self, ids: Sequence[int]) -> tuple[pl.DataFrame, int]:
         """Texts of StringIds for `ids`. Parquet texts are valid UTF-8 by construction."""

@@ -89,8 +89,8 @@ class Source(Protocol):
         """The texts of StringIds for distinct `ids`: columns id (Int64), text; and how many held invalid UTF-8."""
         ...
 
-    def holds(self, table: str, column: str) -> bool:
-        """True when any row has a value in `column`."""
+    def holding(self, table: str, columns: Sequence[str]) -> str | None:
+        """The first of `columns` in which any row has a value."""
         ...
 
 

@@ -29,6 +29,7 @@ from diagnose.load.nsys_trace import build
 
 _SLICE = 1 << 18  # rows per slice: 20 columns take 40 MB, and there are two slices at a time
 _BATCH = 1 << 14  # rows per Arrow batch
+_LEAST_ROW = 8  # bytes that any row of an event table takes at least
 _TWO_CONNECTIONS = 200_000  # rows from which the second connection pays
 _METADATA_SECONDS = 60.0
 _SMALL_ROWS = 100_000
@@ -73,6 +74,7 @@ class SqliteSource:
     uri: str
     meta: sqlite3.Connection
     arrow: adbc.Connection
+    size: int  # bytes of the database
     tables_found: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def tables(self) -> frozenset[str]:
@@ -92,12 +94,16 @@ class SqliteSource:
         with _metadata(self.meta, self.name):
             return [dict(zip(names, row, strict=True)) for row in self.meta.execute(sql)]
 
-    def holds(self, table: str, column: str) -> bool:
-        """True when any row has a value in `column`."""
-        if column not in self.columns(table):
-            return False
+    def holding(self, table: str, columns: Sequence[str]) -> str | None:
+        """The first of `columns` in which any row has a value; one pass over the table where none has."""
+        present = [column for column in columns if column in self.columns(table)]
+        if not present:
+            return None
+        filled = [f"{_quoted(column)} IS NOT NULL" for column in present]
+        sql = f"SELECT {', '.join(filled)} FROM {_quoted(table)} WHERE {' OR '.join(filled)} LIMIT 1"  # noqa: S608  # quoted identifiers only
         with _metadata(self.meta, self.name):
-            return self.meta.execute(f"SELECT 1 FROM {_quoted(table)} WHERE {_quoted(column)} IS NOT NULL LIMIT 1").fetchone() is not None  # noqa: S608  # quoted identifiers and whole numbers only
+            row = self.meta.execute(sql).fetchone()
+        return None if row is None else next(column for column, is_filled in zip(present, row, strict=True) if is_filled)
 
     def strings(self, ids: Sequence[int]) -> tuple[pl.DataFrame, int]:
         """Texts of StringIds for `ids`; only these are read, since the table can hold millions."""
@@ -138,20 +144,22 @@ class SqliteSource:
             return [self._part(connection, table, wanted, clause, mapper) for clause in clauses]
 
     def _slices(self, table: str) -> tuple[list[str], int]:
-        """WHERE clauses that cut a table into ranges of row ids, and its number of rows."""
+        """WHERE clauses that cut a large table into ranges of row ids, and about how many rows it has (0: not cut)."""
         named = {name.lower() for name in self.columns(table)}
         rowid = next((name for name in ("_rowid_", "oid", "rowid") if name not in named), None)
+        if rowid is None:
+            return [""], 0
         with _metadata(self.meta, self.name):
-            (total,) = self.meta.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchone()  # noqa: S608  # quoted identifiers and whole numbers only
-            if total <= _SLICE or rowid is None:
-                return [""], total
             try:
-                first, last = self.meta.execute(f"SELECT min({rowid}), max({rowid}) FROM {_quoted(table)}").fetchone()  # noqa: S608  # quoted identifiers and whole numbers only
+                # one aggregate a query: SQLite then reads the ends of the tree, not the whole table
+                ends = f"SELECT (SELECT min({rowid}) FROM {_quoted(table)}), (SELECT max({rowid}) FROM {_quoted(table)})"  # noqa: S608  # quoted identifiers only
+                first, last = self.meta.execute(ends).fetchone()
             except sqlite3.OperationalError:  # a table WITHOUT ROWID
-                return [""], total
-        if last - first + 1 > 4 * total:
-            return [""], total
-        return [f" WHERE {rowid} BETWEEN {low} AND {min(low + _SLICE - 1, last)}" for low in range(first, last + 1, _SLICE)], total
+                return [""], 0
+        if first is None or not _SLICE < last - first + 1 <= self.size // _LEAST_ROW:  # sparse row ids would make slices without rows
+            return [""], 0
+        slices = [f" WHERE {rowid} BETWEEN {low} AND {min(low + _SLICE - 1, last)}" for low in range(first, last + 1, _SLICE)]
+        return slices, last - first + 1
 
     def _part(
         self, connection: adbc.Connection, table: str, wanted: Wanted, clause: str, mapper: Callable[[pl.DataFrame], T]
@@ -360,6 +368,6 @@ def read(path: Path, *, rank: int | None = None, display_name: str | None = None
             arrow = stack.enter_context(_arrow(uri))
         except (sqlite3.DatabaseError, *_FAILURES) as error:
             raise damaged(name, _reason(error)) from None
-        source = SqliteSource(name, uri, meta, arrow, _discover(meta, name))
+        source = SqliteSource(name, uri, meta, arrow, place.stat().st_size, _discover(meta, name))
         _check(source)
         return build(source, file=name, size=path.stat().st_size, format_="nsys-sqlite", rank=rank, ledger=ledger)

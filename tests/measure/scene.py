@@ -101,7 +101,9 @@ class Scene:
     def stalls(self, start: int, end: int, place: int = 0) -> Stalls:
         """The stalls of one device in the one window `[start, end)`."""
         rank, _, work = self.works()[place]
-        window = pl.DataFrame({"index": [0], "start": [start], "end": [end]}, schema={"index": pl.Int32, "start": pl.Int64, "end": pl.Int64})
+        window = pl.DataFrame(
+            {"index": [0], "start": [start], "end": [end]}, schema={"index": pl.Int32, "start": pl.Int64, "end": pl.Int64}
+        )
         waits = resolve_waits(self.trace.waits.filter(pl.col("rank") == rank), 0)
         return stalls(work, window, waits, host_activity(self.trace, work, rank, HOSTS))
 
@@ -139,17 +141,24 @@ def await_event(at: int, stream: int, event: int | None = None, sync: int | None
     return replace(Item(name="cudaStreamWaitEvent", at=at, stream=stream, wait="stream_wait", event=event, sync=sync), **more)  # type: ignore[arg-type]
 
 
-def scene(items: Sequence[Item], spans: Sequence[Span] = (), *, devices: Sequence[Device] = (), memory: Sequence[dict[str, int]] = ()) -> Scene:
+def scene(
+    items: Sequence[Item], spans: Sequence[Span] = (), *, devices: Sequence[Device] = (), memory: Sequence[dict[str, int]] = ()
+) -> Scene:
     """The capture of a host program."""
     texts = list(dict.fromkeys([item.name for item in items] + [item.op for item in items if item.op] + [span.text for span in spans]))
     ids = {text: number for number, text in enumerate(texts)}
-    placed = [replace(item, correlation=place if item.correlation is None else item.correlation or None) for place, item in enumerate(items, 1)]
+    placed = [
+        replace(item, correlation=place if item.correlation is None else item.correlation or None) for place, item in enumerate(items, 1)
+    ]
     ran = sorted((item for item in placed if item.op), key=lambda item: item.start)
     called = sorted((item for item in placed if item.at is not None), key=lambda item: item.at or 0)
     classes = list(dict.fromkeys((str(item.op), item.phase) for item in ran))
     ops = [
         {
-            **{name: getattr(item, name) for name in ("rank", "device", "start", "end", "stream", "correlation", "bytes", "copy_kind", "pinned")},
+            **{
+                name: getattr(item, name)
+                for name in ("rank", "device", "start", "end", "stream", "correlation", "bytes", "copy_kind", "pinned")
+            },
             "kind": "graph" if item.opaque else item.op if item.op in ("memcpy", "memset") else "kernel",
             "name_id": ids[str(item.op)],
             "graph_node": item.node,
@@ -166,7 +175,11 @@ def scene(items: Sequence[Item], spans: Sequence[Span] = (), *, devices: Sequenc
         for item in called
     ]
     waits = [
-        {**{name: getattr(item, name) for name in ("rank", "device", "stream", "event", "correlation")}, "kind": item.wait, "sync_id": item.sync}
+        {
+            **{name: getattr(item, name) for name in ("rank", "device", "stream", "event", "correlation")},
+            "kind": item.wait,
+            "sync_id": item.sync,
+        }
         for item in placed
         if item.wait
     ]
@@ -192,7 +205,9 @@ def scene(items: Sequence[Item], spans: Sequence[Span] = (), *, devices: Sequenc
 def _classes(keys: Sequence[tuple[str, str | None]]) -> pl.DataFrame:
     listed = [(*CLASSES[name], phase) for name, phase in keys]
     columns = ("bucket", "role", "kind", "backend", "operation", "phase")
-    frame = pl.DataFrame({column: [row[place] for row in listed] for place, column in enumerate(columns)}, schema=dict.fromkeys(columns, pl.String))
+    frame = pl.DataFrame(
+        {column: [row[place] for row in listed] for place, column in enumerate(columns)}, schema=dict.fromkeys(columns, pl.String)
+    )
     return frame.with_row_index("class_id").with_columns(
         pl.col("class_id").cast(pl.UInt16), pl.lit("name").alias("decided_by"), pl.lit("test").alias("rule")
     )

@@ -71,7 +71,13 @@ def test_without_sync_id_the_last_record_of_the_event_before_the_wait_counts() -
 
 def test_a_record_covers_only_what_was_issued_before_it() -> None:
     one = scene(
-        [run("gemm", 10, 20, 1), record(2, 20, sync=1), run("nccl", 12, 60, 3, stream=20), await_event(4, 7, sync=1), run("gemm", 70, 80, 5)]
+        [
+            run("gemm", 10, 20, 1),
+            record(2, 20, sync=1),
+            run("nccl", 12, 60, 3, stream=20),
+            await_event(4, 7, sync=1),
+            run("gemm", 70, 80, 5),
+        ]
     )
     assert producer_of(one, 70) == (10, False, False)
 
@@ -167,7 +173,9 @@ def test_waits_that_only_an_api_call_shows_count_as_unresolved() -> None:
 
 def pair(end: int, at: int = 1, consumer_at: int = 2, recorded: bool = True) -> Scene:
     """An exchange that ends at `end`, and a GEMM on another stream that starts at 100 000."""
-    return scene([run("gemm", 10, 20, 0), run("nccl", 15, end, at if recorded else None, stream=20), run("gemm", 100_000, 100_100, consumer_at)])
+    return scene(
+        [run("gemm", 10, 20, 0), run("nccl", 15, end, at if recorded else None, stream=20), run("gemm", 100_000, 100_100, consumer_at)]
+    )
 
 
 @pytest.mark.parametrize(("end", "found"), [(100_000, True), (99_999, True), (90_000, True), (89_999, False), (100_001, False)])
@@ -201,7 +209,9 @@ def test_inferred_blocking_lies_between_its_bounds() -> None:
 
 
 def test_resolved_blocking_has_equal_bounds() -> None:
-    one = scene([run("gemm", 0, 10, 0), run("nccl", 12, 60, 1, stream=20), record(2, 20, sync=1), await_event(3, 7, sync=1), run("gemm", 65, 80, 4)])
+    one = scene(
+        [run("gemm", 0, 10, 0), run("nccl", 12, 60, 1, stream=20), record(2, 20, sync=1), await_event(3, 7, sync=1), run("gemm", 65, 80, 4)]
+    )
     assert one.stalls(0, 80).bounds.rows() == [(0, 50, 50)]
 
 
@@ -242,9 +252,13 @@ def test_blocking_by_an_operation_is_never_longer_than_it_ran(name: str) -> None
     assert blocked_by(one.stalls(0, 1020), one).get(name, 0) <= 2
 
 
-@pytest.mark.xfail(strict=True, reason="only the candidate that ends last is looked at, though an earlier one was issued before the consumer")
+@pytest.mark.xfail(
+    strict=True, reason="only the candidate that ends last is looked at, though an earlier one was issued before the consumer"
+)
 def test_the_producer_is_inferred_among_those_issued_before_the_consumer() -> None:
-    one = scene([run("gemm", 0, 10, 0), run("nccl", 12, 100, 1, stream=20), run("gemm", 103, 120, 2), run("memset", 101, 102, 50, stream=9)])
+    one = scene(
+        [run("gemm", 0, 10, 0), run("nccl", 12, 100, 1, stream=20), run("gemm", 103, 120, 2), run("memset", 101, 102, 50, stream=9)]
+    )
     assert producer_of(one, 103) == (12, True, True)
 
 

@@ -83,7 +83,14 @@ def test_a_device_synchronisation_waits_for_every_stream() -> None:
 
 def test_an_allocator_call_inside_a_synchronisation_goes_first() -> None:
     one = gap(EXCHANGE, call("cudaStreamSynchronize", 3, 80, wait="stream_sync", stream=20), call("cudaFree", 50, 70))
-    assert causes(one.stalls(0, 120)) == {"allocator": 20, "blocking": 40, "dependency_stalled": 10, "host_sync": 10, "launch": 1, "python": 19}
+    assert causes(one.stalls(0, 120)) == {
+        "allocator": 20,
+        "blocking": 40,
+        "dependency_stalled": 10,
+        "host_sync": 10,
+        "launch": 1,
+        "python": 19,
+    }
 
 
 # ---------------------------------------------------------------------------------------------------- blocking copies
@@ -185,13 +192,17 @@ def test_a_copy_quicker_than_its_asynchronous_call_does_not_hold_the_host(copy: 
     assert one.host().blocked.is_empty()
 
 
-@pytest.mark.xfail(strict=True, reason="the calls of all launching threads are one state, whichever thread issues the next compute operation")
+@pytest.mark.xfail(
+    strict=True, reason="the calls of all launching threads are one state, whichever thread issues the next compute operation"
+)
 def test_another_threads_waiting_does_not_explain_why_this_thread_was_late() -> None:
     helper = (run("memcpy", 11, 90, 2, thread=2, stream=9), call("cudaStreamSynchronize", 3, 95, thread=2, wait="stream_sync", stream=9))
     assert causes(gap(*helper).stalls(0, 120)) == {"dependency_stalled": 10, "launch": 1, "python": 89}
 
 
-@pytest.mark.xfail(strict=True, reason="the call that started last is taken as the one that waits, whatever thread it is on and although it has ended")
+@pytest.mark.xfail(
+    strict=True, reason="the call that started last is taken as the one that waits, whatever thread it is on and although it has ended"
+)
 def test_the_awaited_operation_is_that_of_the_call_that_still_waits() -> None:
     program = (
         EXCHANGE,

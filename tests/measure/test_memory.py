@@ -9,7 +9,7 @@ from diagnose.measure.memory import Recompute, capacity, peaks
 from diagnose.records import Memory
 from diagnose.trace import Device
 
-from .scene import Item, run, scene
+from .scene import Item, Span, run, scene
 
 
 def sequence(*runs: tuple[str, str | None, int, int]) -> list[Item]:
@@ -33,7 +33,12 @@ def outcome(found: Recompute) -> tuple[list[int] | None, str | None, int | None,
 
 
 def test_checkpoint_ranges_measure_it() -> None:
-    found = recompute(("attention", "forward", 4, 10), ("gemm", "recompute", 3, 20), ("attention", "recompute", 4, 10), ("attention_bwd", "backward", 4, 25))
+    found = recompute(
+        ("attention", "forward", 4, 10),
+        ("gemm", "recompute", 3, 20),
+        ("attention", "recompute", 4, 10),
+        ("attention_bwd", "backward", 4, 25),
+    )
     assert outcome(found) == ([100], "measured", 8, 4)
     assert found.ratio == 2.0
 
@@ -44,7 +49,11 @@ def test_repeated_transport_is_no_recompute() -> None:
 
 
 def test_repeated_kernels_on_two_streams_count_once() -> None:
-    items = [run("gemm", 0, 10, 0, phase="forward"), run("gemm", 20, 40, 1, phase="recompute"), run("gemm", 30, 50, 2, phase="recompute", stream=9)]
+    items = [
+        run("gemm", 0, 10, 0, phase="forward"),
+        run("gemm", 20, 40, 1, phase="recompute"),
+        run("gemm", 30, 50, 2, phase="recompute", stream=9),
+    ]
     (one,) = scene(items).measure()
     assert outcome(one.recompute)[:2] == ([30], "measured")
 
@@ -78,8 +87,6 @@ def test_each_window_is_counted_by_itself() -> None:
     plain = (("attention", "forward", 2, 10), ("attention_bwd", "backward", 2, 20))
     twice = (("attention", "forward", 4, 10), ("attention_bwd", "backward", 2, 20))
     items = sequence(*plain, *twice)
-    from .scene import Span
-
     spans = [Span(text="iteration 1", start=0, end=62), Span(text="iteration 2", start=62, end=200)]
     (one,) = scene(items, spans).measure()
     assert one.recompute.per_window is not None
@@ -125,7 +132,10 @@ def test_capacity() -> None:
 # ---------------------------------------------------------------------------------------------------- known to be wrong
 
 
-@pytest.mark.xfail(strict=True, reason="the main kernels of the two passes may belong to different parts of the model: 48 language layers against 27 of the tower")
+@pytest.mark.xfail(
+    strict=True,
+    reason="the main kernels of the two passes may belong to different parts of the model: 48 language layers against 27 of the tower",
+)
 def test_a_vision_tower_beside_the_language_model_is_no_recompute() -> None:
     found = recompute(
         ("vision_attention", "forward", 12, 10),

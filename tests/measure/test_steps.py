@@ -14,7 +14,10 @@ WINDOWS = [(1, 10, 1010), (2, 1010, 2010), (3, 2010, 3010), (4, 3010, 3710)]  # 
 
 def later(items: list[Item], first: int, by: int) -> list[Item]:
     """`items` with everything from number `first` on moved by `by` ns."""
-    return [replace(item, start=item.start + by, end=item.end + by, at=(item.at or 0) + by) if n >= first else item for n, item in enumerate(items)]
+    return [
+        replace(item, start=item.start + by, end=item.end + by, at=(item.at or 0) + by) if n >= first else item
+        for n, item in enumerate(items)
+    ]
 
 
 def windows(one: Scene, step_range: str | None = None) -> list[tuple[int, int, int]]:
@@ -286,7 +289,9 @@ def test_a_huge_number_is_no_fault() -> None:
     assert [(start, end) for _, start, end in windows(found)] == [(start, end) for _, start, end in WINDOWS]
 
 
-@pytest.mark.xfail(strict=True, reason="a prefetch copy of a later step that runs early cuts the step before it, and the last windows lose work")
+@pytest.mark.xfail(
+    strict=True, reason="a prefetch copy of a later step that runs early cuts the step before it, and the last windows lose work"
+)
 def test_a_prefetch_copy_that_runs_early_does_not_cut_the_step_before_it() -> None:
     items = [
         run("gemm", 10, 900, 1),

@@ -1,0 +1,172 @@
+"""load → measure → reason over several inputs: ranks, the device that stands for all, the job's step range, and equal bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diagnose.diagnosis import Diagnosis, decode, encode
+from diagnose.errors import DiagnoseError
+from diagnose.load.readers import load
+from diagnose.pipeline import Knowledge, Measured, conclude, diagnose, measure
+from diagnose.rulebook import load_rulebook
+from diagnose.taxonomy import load_host_rules, load_taxonomy
+from tests.load.kineto_maker import call, document, kernel
+
+
+@pytest.fixture(scope="module")
+def knowledge() -> Knowledge:
+    return Knowledge(rulebook=load_rulebook(()), taxonomy=load_taxonomy(), hosts=load_host_rules())
+
+
+def annotation(ts: int, dur: int, name: str) -> dict[str, Any]:
+    return {"ph": "X", "cat": "user_annotation", "name": name, "pid": 10, "tid": 11, "ts": ts, "dur": dur, "args": {}}
+
+
+def write(folder: Path, name: str, *, step: int = 100, n: int = 3, rank: int | None = 3, devices: Sequence[int] = (0,)) -> Path:
+    """A trace of `n` steps of `step` µs; each is two halves named outer, and its kernels run for a tenth of it."""
+    events = []
+    for number in range(n):
+        begin = 1000 + number * step
+        events.append(annotation(begin, step, f"ProfilerStep#{number}"))
+        for half in range(2):
+            events.append(annotation(begin + half * step // 2, step // 2, "outer"))
+            for device in devices:
+                identity = 100 * number + 10 * half + device + 1
+                at = begin + half * step // 2
+                events += [call(at + 1, 1, correlation=identity), kernel(at + 3, step // 10, correlation=identity, device=device)]
+    keys: dict[str, Any] = {"distributedInfo": {"rank": rank, "world_size": 8}} if rank is not None else {"distributedInfo": {}}
+    path = folder / f"{name}.json"
+    path.write_bytes(document(events, **keys))
+    return path
+
+
+def ranks(found: Diagnosis) -> list[tuple[int, str, str]]:
+    return [(rank.rank, rank.source, rank.file) for rank in found.capture.ranks]
+
+
+def codes(found: Diagnosis) -> dict[str, int]:
+    """Occurrences by code, over all tables and files."""
+    return dict(sum((Counter({entry.code: entry.count}) for entry in found.ledger), start=Counter()))
+
+
+# ---------------------------------------------------------------------------------------------------- ranks
+
+
+def test_inputs_with_ranks_of_their_own_keep_them(tmp_path: Path) -> None:
+    found = diagnose([write(tmp_path, "a", rank=5), write(tmp_path, "b", rank=2)])
+    assert ranks(found) == [(5, "trace", "a.json"), (2, "trace", "b.json")]
+    assert [total.rank for total in found.totals] == [5, 2]
+    assert found.facts["ranks_captured"].value == 2
+    assert "renumbered_rank" not in codes(found)
+
+
+def test_a_claimed_rank_that_is_taken_gets_the_next_free_number_and_is_told(tmp_path: Path) -> None:
+    found = diagnose([write(tmp_path, "a", rank=3), write(tmp_path, "b", rank=3), write(tmp_path, "c", rank=4)])
+    assert [rank for rank, _, _ in ranks(found)] == [3, 4, 5]
+    assert codes(found)["renumbered_rank"] == 2
+    for part in (found.totals, found.budget, found.buckets, found.steps.windows):
+        assert sorted({row.rank for row in part}) == [3, 4, 5]
+
+
+def test_ranks_that_the_traces_do_not_tell_are_numbered_in_order(tmp_path: Path) -> None:
+    found = diagnose([write(tmp_path, name, rank=None) for name in "abc"])
+    assert [(rank, source) for rank, source, _ in ranks(found)] == [(0, "assigned"), (1, "assigned"), (2, "assigned")]
+    assert "renumbered_rank" not in codes(found)
+
+
+def test_a_folder_is_all_of_its_traces(tmp_path: Path) -> None:
+    for name in "ab":
+        write(tmp_path, name, rank=ord(name))
+    assert [rank for rank, _, _ in ranks(diagnose([tmp_path]))] == [97, 98]
+
+
+# ---------------------------------------------------------------------------------------------------- who stands for all
+
+
+@pytest.mark.parametrize(("steps", "shown"), [((100, 300, 200), 2), ((400, 100, 300, 200), 3), ((300, 100), 1), ((100, 100, 100), 1)])
+def test_the_verdict_speaks_of_the_device_in_the_middle(tmp_path: Path, steps: tuple[int, ...], shown: int) -> None:
+    """Of an even number, the quicker of the two in the middle."""
+    found = diagnose([write(tmp_path, str(place), step=step, rank=place) for place, step in enumerate(steps)])
+    assert found.timeline is not None
+    assert found.timeline.rank == shown
+    assert found.facts["step_ns"].value == 1000 * steps[shown] == found.steps.duration_ns.median
+    assert len(found.budget) == len(steps)
+
+
+def test_each_device_of_a_process_is_measured(tmp_path: Path) -> None:
+    found = diagnose([write(tmp_path, "a", devices=(0, 1))])
+    assert [(row.rank, row.device, len(row.per_step)) for row in found.budget] == [(3, 0, 3), (3, 1, 3)]
+
+
+# ---------------------------------------------------------------------------------------------------- step range, host, bytes
+
+
+def test_the_jobs_step_range_is_used_and_the_callers_goes_before_it(tmp_path: Path) -> None:
+    trace = write(tmp_path, "a")
+    job = tmp_path / "job.yaml"
+    job.write_text('step_range: "^outer$"\n')
+    found = diagnose([trace], config=job)
+    assert (found.steps.anchor, found.steps.n) == ("range outer", 6)
+    assert diagnose([trace], config=job, step_range=r"^ProfilerStep#(\d+)$").steps.anchor == "range ProfilerStep#N"
+
+
+def hosted(tmp_path: Path, knowledge: Knowledge) -> Measured:
+    measured = measure(load(write(tmp_path, "a")), knowledge)
+    return replace(measured, ranks=tuple(replace(rank, host="node-17.example") for rank in measured.ranks))
+
+
+def test_host_names_are_kept_only_on_request(tmp_path: Path, knowledge: Knowledge) -> None:
+    measured = hosted(tmp_path, knowledge)
+    assert b"node-17" not in encode(conclude([measured], None, knowledge))
+    shown = conclude([measured], None, knowledge, include_host_info=True)
+    assert [rank.host for rank in shown.capture.ranks] == ["node-17.example"]
+
+
+def test_no_path_enters_the_document(tmp_path: Path) -> None:
+    assert str(tmp_path).encode() not in encode(diagnose([write(tmp_path, "a")]))
+
+
+def test_equal_inputs_give_equal_bytes(tmp_path: Path) -> None:
+    paths = [write(tmp_path, name, step=step, rank=place) for place, (name, step) in enumerate({"a": 100, "b": 300, "c": 200}.items())]
+    first = encode(diagnose(paths))
+    assert [encode(diagnose(paths)) for _ in range(2)] == [first] * 2
+    assert encode(decode(first)) == first
+
+
+def test_progress_is_told_input_by_input(tmp_path: Path) -> None:
+    said: list[str] = []
+    diagnose([write(tmp_path, "a", rank=0), write(tmp_path, "b", rank=1)], progress=said.append)
+    assert said == ["reading a.json (1 of 2)", "measuring a.json", "reading b.json (2 of 2)", "measuring b.json", "drawing conclusions"]
+
+
+# ---------------------------------------------------------------------------------------------------- known to be wrong
+
+
+@pytest.mark.xfail(strict=True, reason="the first input takes the number, even where it was only assigned")
+def test_a_claimed_rank_goes_before_an_assigned_one(tmp_path: Path) -> None:
+    found = diagnose([write(tmp_path, "a", rank=None), write(tmp_path, "b", rank=0)])
+    assert [rank for rank, _, _ in ranks(found)] == [1, 0]
+
+
+@pytest.mark.xfail(strict=True, reason="devices are counted, not ranks")
+def test_two_devices_of_one_process_are_one_rank(tmp_path: Path) -> None:
+    assert diagnose([write(tmp_path, "a", devices=(0, 1))]).facts["ranks_captured"].value == 1
+
+
+@pytest.mark.xfail(strict=True, reason="a pattern that does not compile ends in an internal fault")
+def test_a_step_range_that_is_no_pattern_is_the_users_error(tmp_path: Path) -> None:
+    with pytest.raises(DiagnoseError, match="step"):
+        diagnose([write(tmp_path, "a")], step_range="[")
+
+
+@pytest.mark.xfail(strict=True, reason="nothing says that the range which the user named marks nothing")
+def test_a_step_range_that_marks_nothing_is_said(tmp_path: Path) -> None:
+    plain, named = diagnose([write(tmp_path, "a")]), diagnose([write(tmp_path, "a")], step_range="absent")
+    assert named.steps.anchor == plain.steps.anchor
+    assert encode(named) != encode(plain)
