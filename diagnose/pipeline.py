@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import polars as pl
 from msgspec import structs
 
 from diagnose import __version__
 from diagnose.diagnosis import SCHEMA, Capture, DeviceInfo, Diagnosis, Fact, JobRead, LedgerEntry, RankInfo, TableCount, Tool
+from diagnose.errors import UsageError
 from diagnose.job import Job, read_job
 from diagnose.ledger import CODES, Ledger
 from diagnose.load.files import expand
@@ -21,7 +23,7 @@ from diagnose.measure.facts import device_facts, trace_facts, typed_facts
 from diagnose.measure.launches import attribute
 from diagnose.measure.memory import peaks
 from diagnose.measure.places import places as places_of
-from diagnose.measure.steps import find_steps
+from diagnose.measure.steps import STEP_RANGE, find_steps
 from diagnose.reason.findings import find
 from diagnose.reason.walls import bounds, verdict
 from diagnose.records import Communication, Memory
@@ -74,6 +76,8 @@ def diagnose(
     """
     report = progress or (lambda _: None)
     job = read_job(config) if config else None
+    wanted = step_range or (job.step_range if job else None)
+    _check_pattern(wanted)
     knowledge = Knowledge(rulebook=load_rulebook(tuple(rules)), taxonomy=load_taxonomy(extra=_bucket_files(rules)), hosts=load_host_rules())
     paths: list[str | Path] = []
     for given in inputs:
@@ -84,9 +88,21 @@ def diagnose(
         report(f"reading {name}" + (f" ({place} of {len(paths)})" if len(paths) > 1 else ""))
         trace = load(path, rank=rank if len(paths) == 1 else None, nsys=nsys)
         report(f"measuring {name}")
-        measured.append(measure(trace, knowledge, step_range or (job.step_range if job else None)))
+        measured.append(measure(trace, knowledge, wanted))
     report("drawing conclusions")
     return conclude(_told_apart(measured), job, knowledge, include_host_info=include_host_info)
+
+
+def _check_pattern(step_range: str | None) -> None:
+    """Raise UsageError unless the user's pattern for step ranges is a regular expression of the kind that polars takes."""
+    try:
+        pl.select(pl.lit("").str.contains(step_range or ""))
+    except pl.exceptions.ComputeError as error:
+        raise UsageError(
+            f"The step range {step_range!r} is no regular expression: {' '.join(str(error).split())[:200]}",
+            effect="Nothing was analysed.",
+            next_step="Give a pattern without look-around, for example 'iteration (\\d+)'.",
+        ) from None
 
 
 def _bucket_files(rules: Sequence[Path]) -> list[Path]:
@@ -104,6 +120,8 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
         (rank, device): find_steps(trace, work, rank, knowledge.hosts.steps, step_range)
         for rank, device, work in device_work(trace, launches, classified)
     }
+    if step_range and not any(found.anchor.startswith(STEP_RANGE) for found in steps.values()):
+        raise _unmarked(trace, step_range)
     _, *shown = typical([(found.median_ns, *place) for place, found in steps.items()])
     devices = []
     for rank, device, work in device_work(trace, launches, classified):  # again, so that one device's operations are held at a time
@@ -132,6 +150,17 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
     )
 
 
+def _unmarked(trace: Trace, step_range: str) -> UsageError:
+    """The error for a pattern of the user's that marks no step, naming ranges that the trace does hold."""
+    used = trace.names.join(trace.ranges.select(pl.col("text_id").alias("id")), on="id", how="semi").head(400)["text"].to_list()
+    seen = ", ".join(repr(text[:60]) for text in dict.fromkeys(used) if "::" not in text)[:400]
+    return UsageError(
+        f"The step range {step_range!r} marks no step in {trace.provenance.file}: no range of that name launched work on a GPU.",
+        effect="Nothing was analysed.",
+        next_step=f"Leave it out, or name one of the ranges that the trace holds{': ' + seen if seen else ' (it holds none)'}.",
+    )
+
+
 def typical(keys: Sequence[tuple[float, int, int]]) -> tuple[float, int, int]:
     """Of (median step, rank, device), the one in the middle: the lower median."""
     return sorted(keys)[(len(keys) - 1) // 2]
@@ -140,15 +169,17 @@ def typical(keys: Sequence[tuple[float, int, int]]) -> tuple[float, int, int]:
 def _told_apart(measured: Sequence[Measured]) -> list[Measured]:
     """Inputs whose ranks do not collide: a rank that is taken, or only assigned, gets the next free number."""
     taken: set[int] = set()
+    told = [(place, rank) for place, one in enumerate(measured) for rank in one.ranks]
+    numbers: dict[tuple[int, int], int] = {}
+    for place, rank in sorted(told, key=lambda pair: pair[1].source == "assigned"):  # what a trace tells goes before what was assigned
+        number = rank.rank
+        while number in taken:
+            number += 1
+        taken.add(number)
+        numbers[place, rank.rank] = number
     result = []
-    for one in measured:
-        moved = {rank.rank: rank.rank for rank in one.ranks}
-        for rank in one.ranks:
-            number = rank.rank
-            while number in taken:
-                number += 1
-            taken.add(number)
-            moved[rank.rank] = number
+    for place, one in enumerate(measured):
+        moved = {rank.rank: numbers[place, rank.rank] for rank in one.ranks}
         claimed = sum(1 for rank in one.ranks if rank.source != "assigned" and moved[rank.rank] != rank.rank)
         result.append(
             replace(
@@ -177,7 +208,7 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
     source = next(part for part in measured if shown in part.devices)
     communication, host = parts.communication(shown), parts.host_costs(shown)
     ledger = sum((part.ledger for part in measured), start=Ledger())
-    facts = _facts(source, shown, communication, memory, knowledge.rulebook, ranks=len(everywhere))
+    facts = _facts(source, shown, communication, memory, knowledge.rulebook, ranks=len({one.rank for one, _ in everywhere}))
     walls = bounds(facts, knowledge.rulebook)
     findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=places_of(shown, communication, host))
     devices = [one for one, _ in everywhere]

@@ -97,6 +97,7 @@ class StepBudget(Struct, frozen=True, kw_only=True):
     blocking_transport_ns: int
     blocking_packing_ns: int
     blocking_copy_ns: int
+    blocking_host_copy_ns: int  # the part of blocking_copy_ns by copies between host and device
     dependency_stalled_ns: int
     blocking_lower_ns: int
     blocking_upper_ns: int
@@ -198,7 +199,7 @@ class KernelOccupancy(Struct, frozen=True, kw_only=True):
     work_ns: int
     occupancy: float | None  # theoretical: resident warps / maximum
     waves: float | None  # blocks / blocks that fit on the device at once
-    fill: float | None  # waves / ceil(waves): share of SM·time that had a block
+    fill: float | None  # share of SM·time in which an SM has a block: full waves, and the part of the SMs that the last wave reaches
     limited_by: str | None
 
 
@@ -214,7 +215,7 @@ class Occupancy(Struct, frozen=True, kw_only=True):
 class TimelineOp(Struct, frozen=True, kw_only=True):
     """One bar of the timeline figure: consecutive operations of one stream and bucket drawn as one."""
 
-    stream: int
+    stream: int | None
     start_ns: int
     end_ns: int
     bucket: str

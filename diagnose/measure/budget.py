@@ -171,7 +171,7 @@ def communication_times(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame
     """Busy and exposed time per window, kind and backend of transport: index, kind, backend, busy_ns, exposed_ns."""
     pairs = sorted({(one.kind or "other", one.backend or "other") for one in ran.classes if one.role == "transport"})
     parts = [_one_communication(ran, windows, kind, backend) for kind in COMM_KINDS for other, backend in pairs if other == kind]
-    empty = pl.DataFrame(schema={"index": pl.Int32, "kind": pl.String, "backend": pl.String, "busy_ns": pl.Int64, "exposed_ns": pl.Int64})
+    empty = pl.DataFrame(schema={"index": pl.Int64, "kind": pl.String, "backend": pl.String, "busy_ns": pl.Int64, "exposed_ns": pl.Int64})
     return pl.concat([empty, *parts])
 
 

@@ -1,8 +1,8 @@
-"""Who really held compute up: blocking time followed along the chain of producers.
+"""Who really held compute up: waiting time followed along the chain of producers.
 
-A gap that ends with an expert GEMM is often blocked by a short sorting kernel that itself waited for a long all-to-all. While a producer ran, the
-time is its own; before it started, the time belongs to what that producer waited for, and so on back to the start of the gap. The sum of blocking
-time does not change, only whose it is.
+A gap that ends with an expert GEMM is often held by a short sorting kernel that itself waited for a long all-to-all. While a producer ran, the time is
+its own; before it started, the time belongs to what that producer waited for, and so on back to the start of the gap. Time in which no producer of the
+chain ran is not blocking: nothing resolved explains it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,25 @@ MAX_CHAIN = 64  # producers that one gap is followed through
 
 
 def follow_chains(pieces: pl.DataFrame, work: pl.DataFrame, known: Dependencies) -> pl.DataFrame:
-    """Split blocking pieces among the producers of their chains.
+    """Split waiting pieces among the producers of their chains.
 
-    `pieces`: start, end, producer, inferred and any other columns; `work`: op, start, stream, correlation, issued of all operations. Time before a
-    producer started that nothing explains (its launch latency, an unresolved wait) stays with that producer. A piece without producer is kept.
+    `pieces`: start, end, cause, producer (never null), inferred, otherwise (the cause of time that no producer explains), and any other columns;
+    `work`: op, start, stream, correlation, issued of all operations. The result has the pieces' columns without `otherwise`; pieces without producer carry
+    that cause.
     """
-    columns = pieces.columns
-    done = [pieces.filter(pl.col("producer").is_null())]
-    details = work.select(pl.col("op").alias("producer"), pl.col("start").alias("began"), "stream", "correlation", "issued")
-    waiting = pieces.filter(pl.col("producer").is_not_null())
+    columns = [name for name in pieces.columns if name != "otherwise"]
+    unexplained = (
+        pl.col("otherwise").alias("cause"),
+        pl.lit(None, dtype=work.schema["op"]).alias("producer"),
+        pl.lit(value=False).alias("inferred"),
+    )
+    details = work.select(pl.col("start").alias("began"), "stream", "correlation", "issued")
+    done = []
+    waiting = pieces
     for _ in range(MAX_CHAIN):
         if waiting.is_empty():
             break
-        held = waiting.join(details, on="producer", how="left", maintain_order="left")
+        held = waiting.hstack(details.select(pl.all().gather(waiting["producer"])))
         done.append(held.with_columns(pl.max_horizontal("start", "began").alias("start")).select(columns))
         earlier = held.filter(pl.col("start") < pl.col("began")).with_columns(pl.min_horizontal("end", "began").alias("end"))
         consumers = (
@@ -41,7 +47,7 @@ def follow_chains(pieces: pl.DataFrame, work: pl.DataFrame, known: Dependencies)
         linked = earlier.join(before, on="producer", how="left", maintain_order="left").with_columns(
             pl.col("producer_end").fill_null(pl.col("start")).clip(pl.col("start"), pl.col("end")).alias("handed_over")
         )
-        done.append(linked.with_columns(pl.col("handed_over").alias("start")).select(columns))
+        done.append(linked.with_columns(pl.col("handed_over").alias("start"), *unexplained).select(columns))
         waiting = (
             linked.filter(pl.col("handed_over") > pl.col("start"))
             .with_columns(
@@ -49,6 +55,7 @@ def follow_chains(pieces: pl.DataFrame, work: pl.DataFrame, known: Dependencies)
                 pl.col("cause_op").alias("producer"),
                 (pl.col("inferred") | pl.col("guessed")).alias("inferred"),
             )
-            .select(columns)
+            .select(pieces.columns)
         )
-    return pl.concat([*done, waiting]).filter(pl.col("end") > pl.col("start"))
+    done.append(waiting.with_columns(*unexplained).select(columns))
+    return pl.concat(done).filter(pl.col("end") > pl.col("start"))

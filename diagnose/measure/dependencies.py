@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import polars as pl
 
 MAX_RELAYS = 16  # streams that an event may be passed through before following it ends
+TRIED = 4  # candidates that are tried for one inferred producer
 INFERENCE_REACH_NS = 10_000  # analysis contract: an inferred producer ends at most 10 µs before its consumer starts
 
 
@@ -99,7 +100,7 @@ def prepare(work: pl.DataFrame, waits: Waits) -> Dependencies:
     if stream_waits.is_empty():
         issued = issued.clear()
     else:
-        issued = issued.filter(pl.col("correlation").is_not_null()).sort("correlation")
+        issued = _whole_graphs(work, issued).filter(pl.col("correlation").is_not_null()).sort("correlation", "end")
         stream_waits = _neighbouring(stream_waits, issued, "stream", "correlation")
     return Dependencies(
         ordered=work.select("op", "start", "end", "stream"),
@@ -232,32 +233,59 @@ def _through_relays(pairs: pl.DataFrame, stream_waits: pl.DataFrame, issued: pl.
     )
 
 
+def _whole_graphs(work: pl.DataFrame, issued: pl.DataFrame) -> pl.DataFrame:
+    """`issued` with the end of a whole graph launch for each of its nodes: an event recorded after the launch covers all of them."""
+    nodes = work.filter(pl.col("graph_node").is_not_null() & pl.col("correlation").is_not_null()).select("op", "end", "correlation")
+    if nodes.is_empty():
+        return issued
+    last = nodes.sort("end", "op").unique("correlation", keep="last").rename({"op": "graph_op", "end": "graph_end"})
+    whole = issued.join(last, on="correlation", how="left", maintain_order="left")
+    return whole.select(pl.coalesce("graph_op", "op").alias("op"), pl.coalesce("graph_end", "end").alias("end"), "stream", "correlation")
+
+
 def _candidates(work: pl.DataFrame) -> pl.DataFrame:
-    """Operations that may be inferred as producers: no compute (which can't run in a gap of compute), with a known issue time."""
+    """Operations that may be inferred as producers, in order of end: no compute, which can't run in a gap of compute."""
     return (
-        work.filter((pl.col("role") != "compute") & pl.col("issued").is_not_null())
-        .select(pl.col("op").alias("guess"), pl.col("end").alias("guess_end"), pl.col("issued").alias("guess_issued"))
-        .sort("guess_end")
+        work.filter(pl.col("role") != "compute")
+        .select(
+            pl.col("op").alias("guess"),
+            pl.col("end").alias("guess_end"),
+            # one that already ran when the consumer was issued was issued before it, even if its own launch was not recorded
+            pl.coalesce("issued", "start").alias("guess_issued"),
+        )
+        .sort("guess_end", "guess")
     )
 
 
 def _with_inferred(found: pl.DataFrame, consumers: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
     """`found` with a likely producer from times alone where it ends later than the resolved one.
 
-    That is the candidate which ends last within 10 µs before the consumer starts and was issued before it.
+    That is the candidate which ends last within 10 µs before the consumer starts and was issued before it. Of candidates that end close together the last
+    TRIED are looked at.
     """
-    guesses = consumers.select("op", "start", "issued").join_asof(
-        candidates, left_on="start", right_on="guess_end", strategy="backward", tolerance=INFERENCE_REACH_NS, coalesce=False
+    start, issued = consumers["start"], consumers["issued"]
+    newest = candidates["guess_end"].search_sorted(start, side="right").cast(pl.Int64) - 1
+    guesses = pl.DataFrame({"guess": [None], "guess_end": [None]}, schema={"guess": candidates.schema["guess"], "guess_end": pl.Int64})
+    guesses = guesses.select(pl.all().gather([0] * len(start))) if len(start) else guesses.clear()
+    for back in range(TRIED):
+        place = newest - back
+        tried = candidates.select(pl.all().gather(pl.select(pl.when(place >= 0).then(place)).to_series()))
+        fits = (
+            (tried["guess_end"] >= start - INFERENCE_REACH_NS) & (tried["guess_issued"] <= issued) & (tried["guess"] != consumers["op"])
+        ).fill_null(value=False)
+        open_ = guesses["guess"].is_null() & fits
+        guesses = guesses.with_columns(
+            pl.when(open_).then(tried[name]).otherwise(guesses[name]).alias(name) for name in ("guess", "guess_end")
+        )
+    later = ((pl.col("guess_end") > pl.col("producer_end")) | (pl.col("producer_end").is_null() & pl.col("guess").is_not_null())).fill_null(
+        value=False
     )
-    later = (
-        (pl.col("guess_issued") < pl.col("issued")) & ((pl.col("guess_end") > pl.col("producer_end")) | pl.col("producer_end").is_null())
-    ).fill_null(value=False)
     return (
-        found.hstack(guesses.select("issued", "guess", "guess_end", "guess_issued"))
+        found.hstack(guesses)
         .with_columns(later.alias("inferred"))
         .with_columns(
             pl.when("inferred").then("guess").otherwise("producer").alias("producer"),
             pl.when("inferred").then("guess_end").otherwise("producer_end").alias("producer_end"),
         )
-        .drop("issued", "guess", "guess_end", "guess_issued")
+        .drop("guess", "guess_end")
     )

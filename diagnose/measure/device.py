@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from diagnose.intervals import merge, overlaps
 from diagnose.measure import budget, occupancy, stalls
 from diagnose.measure.buckets import Classified
 from diagnose.measure.dependencies import Waits, resolve_waits
-from diagnose.measure.host import HostActivity, call_roles, host_activity
+from diagnose.measure.host import HostActivity, host_activity
 from diagnose.measure.launches import Launches
 from diagnose.measure.memory import Recompute, recompute
 from diagnose.measure.steps import StepWindows
@@ -114,13 +115,14 @@ def measure_device(
     info = next((one for one in trace.devices if (one.rank, one.device) == (rank, device)), None)
     windows = steps.frame
     ran = budget.concurrency(work, classified.classes, windows)
-    host = host_activity(trace, work, rank, rules)
-    waits = resolve_waits(trace.waits.filter(pl.col("rank") == rank), _stream_wait_calls(trace, rank))
+    host = host_activity(trace, work, rank, rules, device)
+    own_waits = trace.waits.filter((pl.col("rank") == rank) & ((pl.col("device") == device) | pl.col("device").is_null()))
+    waits = resolve_waits(own_waits, _stream_wait_calls(trace, rank))
     found = stalls.stalls(work, windows, waits, host)
     inside = _inside(work, windows)
     blocking = _blocking(found, work, classified.classes)
     times = budget.step_times(ran, windows).join(
-        stalls.stall_times(found, windows, work["role"]), on="index", how="left", maintain_order="left"
+        stalls.stall_times(found, windows, work["role"], work["copy_kind"]), on="index", how="left", maintain_order="left"
     )
     part, fills = occupancy.occupancy(
         inside.filter((pl.col("kind") == "kernel") & (pl.col("role") == "compute")).select("name_id", "bucket", "start", "end", *SHAPE),
@@ -139,7 +141,7 @@ def measure_device(
         communication=_communication(ran, inside, windows, classified.classes, blocking),
         blocking=blocking,
         host=_host_costs(found, host, trace),
-        counts=_counts(trace, inside, windows, found, rank, rules),
+        counts=_counts(inside, windows, found, host),
         names=_names(inside, trace),
         totals=budget.totals(work, ran, rank, device, trace.provenance.origin_ns),
         waits=waits,
@@ -257,7 +259,7 @@ def _host_costs(found: stalls.Stalls, host: HostActivity, trace: Trace) -> pl.Da
     )
 
 
-def _counts(trace: Trace, inside: pl.DataFrame, windows: pl.DataFrame, found: stalls.Stalls, rank: int, rules: HostRules) -> pl.DataFrame:
+def _counts(inside: pl.DataFrame, windows: pl.DataFrame, found: stalls.Stalls, host: HostActivity) -> pl.DataFrame:
     """Counts per window that only facts use."""
     length = pl.col("end") - pl.col("start")
     kernel, compute = pl.col("kind") == "kernel", (pl.col("kind") == "kernel") & (pl.col("role") == "compute")
@@ -265,9 +267,10 @@ def _counts(trace: Trace, inside: pl.DataFrame, windows: pl.DataFrame, found: st
         kernel.sum().alias("kernels"),
         compute.sum().alias("compute_kernels"),
         (compute & (length < TINY_NS)).sum().alias("tiny_kernels"),
-        length.filter(compute & (length < TINY_NS)).sum().alias("tiny_work_ns"),
         length.filter(compute).median().cast(pl.Int64).alias("kernel_median_ns"),
         (kernel & pl.col("graph_node").is_not_null()).sum().alias("graph_kernels"),
+        pl.col("correlation").filter(pl.col("issued").is_not_null()).n_unique().alias("launch_calls"),
+        pl.col("correlation").filter(pl.col("graph_node").is_not_null() | (pl.col("kind") == "graph")).n_unique().alias("graph_launches"),
         length.filter(pl.col("kind") == "graph").sum().alias("opaque_work_ns"),
         length.sum().alias("work_ns"),
         (pl.col("role") == "packing").sum().alias("packing_kernels"),
@@ -276,28 +279,45 @@ def _counts(trace: Trace, inside: pl.DataFrame, windows: pl.DataFrame, found: st
         length.filter(pl.col("bucket") == "expert_gemm").median().cast(pl.Int64).alias("expert_median_ns"),
         length.filter(pl.col("bucket") == "expert_gemm").sum().alias("expert_work_ns"),
         length.filter((pl.col("bucket") == "expert_gemm") & (pl.col("operation") == "grouped_gemm")).sum().alias("expert_grouped_ns"),
-        length.filter(pl.col("operation") == "quantize").sum().alias("quantize_work_ns"),
-        length.filter(pl.col("pinned") == False).sum().alias("pageable_work_ns"),  # noqa: E712
         pl.col("bytes").filter(pl.col("copy_kind") == "h2d").sum().alias("h2d_bytes"),
         pl.col("bytes").filter(pl.col("copy_kind") == "d2h").sum().alias("d2h_bytes"),
-    )
-    calls = trace.calls.filter(pl.col("rank") == rank)
-    roles = call_roles(trace.names, calls, rules)
-    by_calls = (
-        _inside(calls.select("start", "name_id").join(roles, on="name_id", how="inner").sort("start"), windows)
-        .group_by("index")
-        .agg(
-            pl.col("host_role").is_in(["launch", "graph_launch"]).sum().alias("launch_calls"),
-            (pl.col("host_role") == "graph_launch").sum().alias("graph_launches"),
-            (pl.col("host_role") == "synchronise").sum().alias("sync_calls"),
-            (pl.col("host_role") == "allocator").sum().alias("allocator_calls"),
-        )
     )
     return (
         windows.select("index")
         .join(by_ops, on="index", how="left", maintain_order="left")
-        .join(by_calls, on="index", how="left", maintain_order="left")
+        .join(_busy(inside, windows), on="index", how="left", maintain_order="left")
+        .join(_host_counts(host, windows), on="index", how="left", maintain_order="left")
         .join(_long_gaps(found), on="index", how="left", maintain_order="left")
+    )
+
+
+def _busy(inside: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """index, tiny_busy_ns, quantize_busy_ns, pageable_busy_ns: unions per window."""
+    short = (pl.col("kind") == "kernel") & (pl.col("role") == "compute") & (pl.col("end") - pl.col("start") < TINY_NS)
+    subsets = {"tiny_busy_ns": short, "quantize_busy_ns": pl.col("operation") == "quantize", "pageable_busy_ns": pl.col("pinned") == False}  # noqa: E712
+    table = windows.select("index")
+    for name, condition in subsets.items():
+        common = overlaps(merge(inside.filter(condition)), windows)
+        summed = (
+            pl.DataFrame({"index": windows["index"].gather(common["right"]), name: common["end"] - common["start"]}).group_by("index").sum()
+        )
+        table = table.join(summed, on="index", how="left", maintain_order="left").with_columns(pl.col(name).fill_null(0))
+    return table
+
+
+def _host_counts(host: HostActivity, windows: pl.DataFrame) -> pl.DataFrame:
+    """index, sync_calls, allocator_calls, gc_ranges: by the host's clock, with what lies before the first or after the last step counted to those."""
+    open_ended = windows.with_columns(
+        pl.when(pl.int_range(pl.len()) == 0).then(pl.lit(-(2**62))).otherwise("start").alias("start"),
+        pl.when(pl.int_range(pl.len()) == pl.len() - 1).then(pl.lit(2**62)).otherwise("end").alias("end"),
+    )
+    return (
+        _inside(host.named, open_ended)
+        .group_by("index")
+        .agg(
+            (pl.col("cause") == cause).sum().alias(name)
+            for cause, name in (("sync", "sync_calls"), ("allocator", "allocator_calls"), ("gc", "gc_ranges"))
+        )
     )
 
 

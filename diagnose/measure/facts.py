@@ -73,6 +73,8 @@ def _time_facts(one: DeviceMeasure) -> dict[str, FactValue]:
         "copy_exposed_ns": middle["copy_exposed_ns"],
         "copy_blocking_ns": middle["blocking_copy_ns"],
         "packing_blocking_ns": middle["blocking_packing_ns"],
+        "host_copy_blocking_ns": middle["blocking_host_copy_ns"],
+        "host_copy_blocking_share": _share(middle["blocking_host_copy_ns"], step),
         "copy_blocking_share": _share(middle["blocking_copy_ns"], step),
     }
 
@@ -138,7 +140,7 @@ def _count_facts(one: DeviceMeasure) -> dict[str, FactValue]:
         "kernel_median_ns": known("kernel_median_ns"),
         "tiny_kernels_per_step": middle("tiny_kernels"),
         "tiny_kernel_share": _share(int(counts["tiny_kernels"].sum() or 0), compute),
-        "tiny_kernel_busy_ns": middle("tiny_work_ns"),
+        "tiny_kernel_busy_ns": middle("tiny_busy_ns"),
         "packing_kernels_per_step": middle("packing_kernels"),
         "router_kernels_per_step": middle("router_kernels"),
         "launch_calls_per_step": of_calls("launch_calls"),
@@ -150,8 +152,8 @@ def _count_facts(one: DeviceMeasure) -> dict[str, FactValue]:
         "expert_gemm_kernels_per_step": middle("expert_kernels"),
         "expert_gemm_grouped_share": _share(int(counts["expert_grouped_ns"].sum() or 0), expert_work),
         "expert_gemm_median_ns": known("expert_median_ns"),
-        "quantize_busy_ns": middle("quantize_work_ns"),
-        "pageable_copy_ns": middle("pageable_work_ns") if one.has_pinned else None,
+        "quantize_busy_ns": middle("quantize_busy_ns"),
+        "pageable_copy_ns": middle("pageable_busy_ns") if one.has_pinned else None,
         "copy_h2d_bytes": middle("h2d_bytes") if one.has_bytes else None,
         "copy_d2h_bytes": middle("d2h_bytes") if one.has_bytes else None,
     }
@@ -185,13 +187,8 @@ def device_facts(one: DeviceMeasure, communication: tuple[Communication, ...], m
         "gpu_compute_major": info.compute_major if info else None,
         "correlation_rate": _share(one.launched, one.operations),
         "resolved_wait_rate": one.waits.resolved_rate,
-        "gc_ranges_per_step": median(_gc_counts(one)) if one.has_gc_ranges else None,
+        "gc_ranges_per_step": median(one.counts["gc_ranges"].fill_null(0)) if one.has_gc_ranges else None,
     }
-
-
-def _gc_counts(one: DeviceMeasure) -> pl.Series:
-    own = one.host.filter(pl.col("cause") == "gc").group_by("index").agg(pl.col("count").sum())
-    return one.budget.select("index").join(own, on="index", how="left")["count"].fill_null(0)
 
 
 def trace_facts(trace: Trace, ranks_captured: int) -> dict[str, FactValue]:

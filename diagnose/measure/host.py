@@ -18,7 +18,7 @@ ALLOCATOR, WAITING, SYNC, GC = 1, 2, 4, 8
 class HostActivity:
     """The launching threads of one rank.
 
-    `state`: start, end, mask of ALLOCATOR, WAITING (a synchronising call while the work that it waits for runs), SYNC (after that work),
+    `state`: start, end (cut where a synchronising call begins or its work ends), mask of ALLOCATOR, WAITING (a synchronising call while the work that it waits for runs), SYNC (after that work),
     GC. `in_call`: union of all API calls. `blocked`: synchronising calls with start, end, awaited_end and the awaited operation (op row,
     null when nothing was awaited), sorted by start. `named`: the allocator and synchronising calls (start, end, name_id, cause).
     """
@@ -31,16 +31,24 @@ class HostActivity:
     has_gc_ranges: bool
 
 
-def host_activity(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> HostActivity:
-    """Classify the API calls of the threads that launch work on this device.
+def host_activity(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules, device: int | None = None) -> HostActivity:
+    """Classify the API calls of the threads that launch compute on this device.
 
-    `work`: the device's operations with op, start, end, stream, kind, correlation, pinned, issued, call_start, thread.
+    A thread that launches only copies is a loader or a helper; what it waits for does not hold compute up. `work`: the device's operations with op, start,
+    end, stream, kind, role, correlation, pinned, copy_kind, issued, call_start, thread.
     """
-    threads = work["thread"].drop_nulls().unique()
+    launching = work.filter(pl.col("role") == "compute")["thread"].drop_nulls().unique()
+    threads = launching if len(launching) else work["thread"].drop_nulls().unique()
     calls = trace.calls.filter((pl.col("rank") == rank) & pl.col("thread").is_in(threads.implode()))
     known = calls.join(call_roles(trace.names, calls, rules), on="name_id", how="inner")
     allocator = known.filter(pl.col("host_role") == "allocator")
-    syncs = _synchronising(trace, work, calls, known.filter(pl.col("host_role") == "synchronise"), rank)
+    here = pl.lit(value=True) if device is None else (pl.col("device") == device) | pl.col("device").is_null()
+    waits = trace.waits.filter((pl.col("rank") == rank) & here)
+    whole_device = trace.names.filter(pl.col("text").str.contains(rules.call_pattern("synchronise", "device")))["id"]
+    synchronising = known.filter(pl.col("host_role") == "synchronise").with_columns(
+        pl.col("name_id").is_in(whole_device.implode()).alias("whole_device")
+    )
+    syncs = _synchronising(waits, work, calls, synchronising)
     gc = _garbage_collection(trace, rank, rules)
     parts = [
         _with_bit(allocator, 0),
@@ -56,7 +64,7 @@ def host_activity(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules)
         ]
     ).sort("start")
     return HostActivity(
-        state=sweep(pl.concat(parts)).filter(pl.col("mask") != 0),
+        state=sweep(pl.concat(parts), cuts=pl.concat([syncs["start"], syncs["awaited_end"]])).filter(pl.col("mask") != 0),
         in_call=merge(calls),
         blocked=syncs,
         named=named,
@@ -80,51 +88,56 @@ def call_roles(names: pl.DataFrame, calls: pl.DataFrame, rules: HostRules) -> pl
     return used.select(pl.col("id").alias("name_id"), role.alias("host_role")).filter(pl.col("host_role").is_not_null())
 
 
-def _synchronising(trace: Trace, work: pl.DataFrame, calls: pl.DataFrame, plain: pl.DataFrame, rank: int) -> pl.DataFrame:
+def _synchronising(waits: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame, plain: pl.DataFrame) -> pl.DataFrame:
     """Calls that held the host until device work was done: start, end, name_id, awaited (op row or null), awaited_end, guessed.
 
-    Where the trace does not tell which stream a call waited for, the operation of any stream that ended last before the call returned is
-    taken, and `guessed` is set.
+    A copy call waited for its own copy. Otherwise the call waited for what ended last on its stream, or on the device, before it returned. Where the trace
+    does not tell the stream, the last of any stream is taken, and `guessed` is set.
     """
     streams = (
-        trace.waits.filter((pl.col("rank") == rank) & pl.col("kind").is_in(["stream_sync", "event_sync"]))
-        .filter(pl.col("correlation").is_not_null() & pl.col("stream").is_not_null())
+        waits.filter(
+            pl.col("kind").is_in(["stream_sync", "event_sync"]) & pl.col("correlation").is_not_null() & pl.col("stream").is_not_null()
+        )
         .select("correlation", "stream")
         .unique("correlation", keep="first", maintain_order=True)
     )
-    plain = plain.select("start", "end", "name_id", "correlation").join(streams, on="correlation", how="left").sort("end")
+    copies = work.filter((pl.col("kind") == "memcpy") & pl.col("correlation").is_not_null())
+    own = copies.select(pl.col("op").alias("awaited"), pl.col("end").alias("done"), "correlation")
+    named = plain.select("start", "end", "name_id", "correlation", "whole_device")
+    copying = named.join(own, on="correlation", how="inner")
+    others = named.join(own, on="correlation", how="anti").join(streams, on="correlation", how="left").sort("end")
     finished = work.select(pl.col("op").alias("awaited"), pl.col("end").alias("done"), "stream").sort("done")
-    on_stream = plain.filter(pl.col("stream").is_not_null()).join_asof(
+    on_stream = others.filter(pl.col("stream").is_not_null()).join_asof(
         finished, left_on="end", right_on="done", by="stream", strategy="backward", coalesce=False, check_sortedness=False
     )
-    on_any = plain.filter(pl.col("stream").is_null()).join_asof(
+    on_any = others.filter(pl.col("stream").is_null()).join_asof(
         finished.drop("stream"), left_on="end", right_on="done", strategy="backward", coalesce=False
     )
     columns = ["start", "end", "name_id", "awaited", "done", "guessed"]
-    both = pl.concat(
+    known = pl.lit(value=False).alias("guessed")
+    every = pl.concat(
         [
-            on_stream.with_columns(pl.lit(value=False).alias("guessed")).select(columns),
-            on_any.with_columns(pl.lit(value=True).alias("guessed")).select(columns),
-            _blocking_copies(work, calls).with_columns(pl.lit(value=False).alias("guessed")).select(columns),
+            copying.with_columns(known).select(columns),
+            on_stream.with_columns(known).select(columns),
+            on_any.with_columns((~pl.col("whole_device")).alias("guessed")).select(columns),
+            _staged_copies(copies, calls).with_columns(known).select(columns),
         ]
     )
     return (
-        both.with_columns(pl.when(pl.col("done") > pl.col("start")).then("awaited").alias("awaited"))
+        every.with_columns(pl.when(pl.col("done") > pl.col("start")).then("awaited").alias("awaited"))
         .with_columns(pl.col("done").fill_null(pl.col("start")).clip(pl.col("start"), pl.col("end")).alias("awaited_end"))
         .select("start", "end", "name_id", "awaited", "awaited_end", "guessed")
         .sort("start")
     )
 
 
-def _blocking_copies(work: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Copy calls that held the host: those that returned after their own copy, and those of pageable memory while their copy ran.
-
-    A copy from or to pageable memory is staged by the driver inside the call, whatever the call's name says.
-    """
-    held = (pl.col("issued") >= pl.col("end")) | ((pl.col("pinned") == False) & (pl.col("start") < pl.col("issued")))  # noqa: E712
-    copies = work.filter((pl.col("kind") == "memcpy") & held & pl.col("correlation").is_not_null())
-    return copies.select(pl.col("op").alias("awaited"), pl.col("end").alias("done"), "correlation").join(
-        calls.select("start", "end", "name_id", "correlation"), on="correlation", how="inner"
+def _staged_copies(copies: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Copies of pageable memory that ran inside their call: the driver stages them there, even where the call's name says Async."""
+    staged = (pl.col("pinned") == False) & pl.col("copy_kind").is_in(["h2d", "d2h"]) & (pl.col("start") < pl.col("issued"))  # noqa: E712
+    return (
+        copies.filter(staged)
+        .select(pl.col("op").alias("awaited"), pl.col("end").alias("done"), "correlation")
+        .join(calls.select("start", "end", "name_id", "correlation"), on="correlation", how="inner")
     )
 
 

@@ -38,12 +38,13 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame) -> Recompute:
     attention = work.filter((pl.col("operation") == "attention") & pl.col("phase").is_not_null())
     forward = _main_kernels(attention.filter(pl.col("phase").is_in(["forward", "recompute"])))
     backward = _main_kernels(attention.filter(pl.col("phase") == "backward"))
+    forward = forward.join(backward.select("bucket").unique(), on="bucket", how="semi")  # a frozen tower has no backward to compare with
     counts = (forward.height, backward.height) if backward.height else (None, None)
     repeated = work.filter((pl.col("phase") == "recompute") & (pl.col("role") == "compute"))
     if not repeated.is_empty():
         per_window = pl.DataFrame(
             {"index": windows["index"], "ns": [_union(repeated, index) for index in windows["index"]]},
-            schema={"index": pl.Int32, "ns": pl.Int64},
+            schema={"index": pl.Int64, "ns": pl.Int64},
         )
         return Recompute(per_window=per_window, status="measured", forward=counts[0], backward=counts[1])
     if counts[1] is None:
@@ -66,29 +67,20 @@ def _union(work: pl.DataFrame, index: int) -> int:
 
 
 def _main_kernels(attention: pl.DataFrame) -> pl.DataFrame:
-    """The kernels of the name that carries most work: one per attention call, helpers left out."""
-    if attention.is_empty():
-        return attention
-    by_name = attention.group_by("name_id").agg((pl.col("end") - pl.col("start")).sum().alias("work")).sort("work", "name_id")
-    return attention.filter(pl.col("name_id") == by_name["name_id"][-1])
+    """For each part of the model (bucket) the kernels of the name that carries most work: one per attention call, helpers left out."""
+    by_name = attention.group_by("bucket", "name_id").agg((pl.col("end") - pl.col("start")).sum().alias("work")).sort("work", "name_id")
+    main = by_name.unique("bucket", keep="last", maintain_order=True)
+    return attention.join(main.select("bucket", "name_id"), on=["bucket", "name_id"], how="semi")
 
 
 def _extra_forward(forward: pl.DataFrame, backward: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Time of the forward attention kernels beyond one per backward kernel: a lower bound of what is recomputed; 0 below REPEATED."""
-    ahead = forward.group_by("index").agg(pl.len().alias("n"), (pl.col("end") - pl.col("start")).sum().alias("work"))
-    behind = backward.group_by("index").agg(pl.len().alias("m"))
-    joined = (
-        windows.select("index")
-        .join(ahead, on="index", how="left", maintain_order="left")
-        .join(behind, on="index", how="left", maintain_order="left")
-        .fill_null(0)
-    )
-    extra = (
-        pl.when((pl.col("m") > 0) & (pl.col("n") >= REPEATED * pl.col("m")))
-        .then(pl.col("work") * (pl.col("n") - pl.col("m")) // pl.col("n"))
-        .otherwise(0)
-    )
-    return joined.select("index", extra.cast(pl.Int64).alias("ns"))
+    """Time of the forward attention kernels beyond one per backward kernel of the same part: a lower bound of what is recomputed; 0 below REPEATED."""
+    keys = ["index", "bucket"]
+    ahead = forward.group_by(keys).agg(pl.len().alias("n"), (pl.col("end") - pl.col("start")).sum().alias("work"))
+    behind = backward.group_by(keys).agg(pl.len().alias("m"))
+    extra = pl.when(pl.col("n") >= REPEATED * pl.col("m")).then(pl.col("work") * (pl.col("n") - pl.col("m")) // pl.col("n")).otherwise(0)
+    per_part = ahead.join(behind, on=keys, how="inner").select("index", extra.cast(pl.Int64).alias("ns"))
+    return windows.select("index").join(per_part.group_by("index").sum(), on="index", how="left", maintain_order="left").fill_null(0)
 
 
 def peaks(trace: Trace, rank: int, device: int) -> tuple[int | None, int | None]:

@@ -59,7 +59,7 @@ def residency(shapes: pl.DataFrame, limit: Limits) -> pl.DataFrame:
     """Occupancy, waves and fill of launch shapes.
 
     `shapes` has grid_x … block_z, registers, shared_memory. Adds occupancy (resident warps / maximum), waves (blocks / blocks that fit at
-    once), fill (waves / ceil(waves)) and limited_by; null where the shape is incomplete or fits no block.
+    once), fill (share of SM·time in which an SM has a block) and limited_by; null where the shape is incomplete or fits no block.
     """
     threads = pl.col("block_x").cast(pl.Int64) * pl.col("block_y") * pl.col("block_z")
     grid = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
@@ -83,11 +83,15 @@ def residency(shapes: pl.DataFrame, limit: Limits) -> pl.DataFrame:
     complete = pl.all_horizontal(pl.col(name).is_not_null() for name in ("_threads", "_grid", "registers", "shared_memory"))
     fits = complete & (resident > 0) & (pl.col("_threads") > 0) & (pl.col("_grid") > 0)
     limited = pl.coalesce(*(pl.when(pl.col(f"_{name}") == resident).then(pl.lit(name)) for name in caps))
-    waves = pl.col("_grid") / (resident * limit.sm_count)
+    at_once = resident * limit.sm_count
+    waves = pl.col("_grid") / at_once
+    rest = pl.col("_grid") % at_once  # blocks of the last wave, which spread over the SMs before two share one
+    last = pl.min_horizontal(rest / limit.sm_count, pl.lit(1.0))
+    fill = (pl.col("_grid") // at_once + last) / (pl.col("_grid") // at_once + (rest > 0).cast(pl.Int64))
     return named.with_columns(
         pl.when(fits).then((resident * warps / max_warps).clip(upper_bound=1.0)).alias("occupancy"),
         pl.when(fits).then(waves).alias("waves"),
-        pl.when(fits).then(waves / waves.ceil()).alias("fill"),
+        pl.when(fits).then(fill).alias("fill"),
         pl.when(fits).then(limited).alias("limited_by"),
     ).drop("_threads", "_grid", *(f"_{name}" for name in caps))
 

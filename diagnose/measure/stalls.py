@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.intervals import overlaps
+from diagnose.intervals import merge, overlaps
 from diagnose.measure.chains import follow_chains
 from diagnose.measure.dependencies import Dependencies, Waits, latest_producers, prepare
 from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, HostActivity
@@ -72,30 +72,27 @@ def stalls(work: pl.DataFrame, windows: pl.DataFrame, waits: Waits, host: HostAc
     found = found.with_columns(issued.alias("issued"))
     until = pl.max_horizontal(pl.col("producer_end").clip(pl.col("issued"), pl.col("end")), "issued").fill_null(pl.col("issued"))
     found = found.with_columns(until.alias("until"))
-    blocking = found.filter(pl.col("until") > pl.col("issued")).select(
-        "index",
+    columns = ["index", "start", "end", "cause", "op", "producer", "inferred"]
+    blocking = found.filter(pl.col("until") > pl.col("issued")).with_columns(
         pl.col("issued").alias("start"),
         pl.col("until").alias("end"),
         pl.lit("blocking").alias("cause"),
-        "op",
-        "producer",
-        "inferred",
+        pl.lit("dependency_stalled").alias("otherwise"),
     )
-    stalled = found.filter(pl.col("end") > pl.col("until")).select(
-        "index",
+    stalled = found.filter(pl.col("end") > pl.col("until")).with_columns(
         pl.col("until").alias("start"),
-        "end",
         pl.lit("dependency_stalled").alias("cause"),
-        "op",
         pl.lit(None, dtype=work.schema["op"]).alias("producer"),
         pl.lit(value=False).alias("inferred"),
     )
     starved = found.filter(pl.col("issued") > pl.col("start")).select("index", "start", pl.col("issued").alias("end"), "op")
     host_pieces = _under_host_calls(starved, host)
-    through_host = pl.col("cause") == "blocking"
-    blocked = follow_chains(pl.concat([host_pieces.filter(through_host).select(blocking.columns), blocking]), work, known)
-    pieces = pl.concat([host_pieces.filter(~through_host).select(blocking.columns), blocked, stalled])
-    return Stalls(pieces=pieces, bounds=_bounds(found, host_pieces, windows))
+    awaited = pl.col("producer").is_not_null()
+    through_host = host_pieces.filter(awaited).with_columns(pl.lit("host_sync").alias("otherwise"))
+    waiting = pl.concat([through_host.select(*columns, "otherwise"), blocking.select(*columns, "otherwise")])
+    followed = follow_chains(waiting, work, known)
+    pieces = pl.concat([host_pieces.filter(~awaited).select(columns), followed.select(columns), stalled.select(columns)])
+    return Stalls(pieces=pieces, bounds=_bounds(found, pieces, work, windows))
 
 
 def _with_last_operation(cut: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
@@ -110,7 +107,7 @@ def _with_last_operation(cut: pl.DataFrame, work: pl.DataFrame, windows: pl.Data
 
 
 def _with_producers(cut: pl.DataFrame, work: pl.DataFrame, known: Dependencies) -> pl.DataFrame:
-    """Each gap with its operation's issue time, latest producer, whether that is inferred, and the upper bound of blocking."""
+    """Each gap with its operation's issue time and latest producer; whether that is inferred, and whether anything is unresolved."""
     details = work.select("issued", pl.col("start").alias("op_start"), "stream", "correlation", pl.col("end").alias("op_end"))
     found = cut.hstack(details.select(pl.all().gather(cut["op"])))
     consumers = (
@@ -124,23 +121,10 @@ def _with_producers(cut: pl.DataFrame, work: pl.DataFrame, known: Dependencies) 
     at_end, launched = pl.col("ends_step"), pl.col("issued").is_not_null()
     return found.with_columns(
         pl.when(at_end).then("op").when(launched).then("producer").alias("producer"),
-        *(pl.when(at_end).then("op_end").when(launched).then(name).alias(name) for name in ("producer_end", "resolved_end")),
+        pl.when(at_end).then("op_end").when(launched).then("producer_end").alias("producer_end"),
         pl.col("inferred").fill_null(value=False) & launched & ~at_end,
         (pl.col("unresolved").fill_null(value=False) | ~launched) & ~at_end,
-        _last_other_end(found, work),
     )
-
-
-def _last_other_end(found: pl.DataFrame, work: pl.DataFrame) -> pl.Series:
-    """Until when anything but compute ran in each gap: the upper bound of what may have blocked."""
-    others = (
-        work.filter((pl.col("role") != "compute") & (pl.col("end") > pl.col("start")))
-        .select(pl.col("start").alias("other_start"), pl.col("end").cum_max().alias("other_end"))
-        .filter((pl.col("other_start") != pl.col("other_start").shift(-1)).fill_null(value=True))
-    )
-    return found.select("end").join_asof(others, left_on="end", right_on="other_start", strategy="backward", allow_exact_matches=False)[
-        "other_end"
-    ]
 
 
 def _under_host_calls(starved: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
@@ -203,39 +187,62 @@ def _uncovered(frame: pl.DataFrame, covered: pl.DataFrame, keep: str | None = No
 
 
 def _awaited(pieces: pl.DataFrame, blocked: pl.DataFrame) -> pl.DataFrame:
-    """The operation that a synchronising call waited for, for the pieces with cause blocking (null elsewhere), and whether it is guessed."""
-    joined = pieces.select("start", "cause").join_asof(
-        blocked.select(pl.col("start").alias("call_start"), "awaited", "guessed"),
-        left_on="start",
-        right_on="call_start",
-        strategy="backward",
+    """The operation that a synchronising call waited for, for the pieces with cause blocking (null elsewhere), and whether it is guessed.
+
+    Of several calls at once, the one whose work ends last.
+    """
+    calls = (
+        blocked.filter(pl.col("awaited_end") > pl.col("start"))
+        .with_columns((pl.col("awaited_end") == pl.col("awaited_end").cum_max()).alias("reaches"))
+        .select(
+            pl.col("start").alias("call_start"),
+            *(pl.when("reaches").then(name).otherwise(None).forward_fill().alias(name) for name in ("awaited", "guessed")),
+        )
     )
+    joined = pieces.select("start", "cause").join_asof(calls, left_on="start", right_on="call_start", strategy="backward")
     is_blocking = pl.col("cause") == "blocking"
     return joined.select(pl.when(is_blocking).then("awaited"), (pl.col("guessed") & is_blocking).fill_null(value=False))
 
 
-def _bounds(found: pl.DataFrame, host_pieces: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Lower and upper bound of blocking per window: equal where all waits of the consumers are resolved."""
-    value = pl.col("until") - pl.col("issued")
-    resolved = (pl.col("resolved_end").clip(pl.col("issued"), pl.col("end")) - pl.col("issued")).fill_null(0)
-    widest = pl.max_horizontal((pl.col("other_end").clip(pl.col("issued"), pl.col("end")) - pl.col("issued")).fill_null(0), value)
-    per_gap = found.select(
-        "index",
-        pl.when("unresolved").then(resolved).otherwise(value).alias("blocking_lower_ns"),
-        pl.when("unresolved").then(widest).otherwise(value).alias("blocking_upper_ns"),
+def _bounds(found: pl.DataFrame, pieces: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Lower and upper bound of blocking per window.
+
+    Lower: what is resolved. Upper: also what ran, other than compute, while a consumer with unresolved waits was waiting.
+    """
+    blocking = pl.col("cause") == "blocking"
+    length = (pl.col("end") - pl.col("start")).alias("ns")
+    lower = pieces.filter(blocking & ~pl.col("inferred")).select("index", length)
+    open_gaps = found.filter(pl.col("unresolved") & (pl.col("end") > pl.col("issued"))).select(
+        "index", pl.col("issued").alias("start"), "end", "op"
     )
-    through_host = host_pieces.filter(pl.col("cause") == "blocking").select("index", (pl.col("end") - pl.col("start")).alias("ns"))
-    both = pl.concat(
-        [per_gap, through_host.select("index", pl.col("ns").alias("blocking_lower_ns"), pl.col("ns").alias("blocking_upper_ns"))]
+    others = merge(work.filter(pl.col("role") != "compute"))
+    ran = overlaps(open_gaps, others)
+    may_block = pl.DataFrame({"index": open_gaps["index"].gather(ran["left"]), "ns": ran["end"] - ran["start"]})
+    resolved = pieces.filter(blocking).join(open_gaps.select("op").unique(), on="op", how="anti").select("index", length)
+    through_host = pieces.filter(blocking).join(open_gaps.select("op").unique(), on="op", how="semi")
+    issued = found.select("op", "index", "issued").unique(["op", "index"], keep="first", maintain_order=True)
+    before_issue = (
+        through_host.join(issued, on=["op", "index"], how="left").filter(pl.col("end") <= pl.col("issued")).select("index", length)
     )
-    summed = both.group_by("index").sum()
-    return windows.select("index").join(summed, on="index", how="left", maintain_order="left").fill_null(0)
+    upper = pl.concat([may_block, resolved, before_issue])
+    both = (
+        windows.select("index")
+        .join(lower.group_by("index").agg(pl.col("ns").sum().alias("blocking_lower_ns")), on="index", how="left", maintain_order="left")
+        .join(upper.group_by("index").agg(pl.col("ns").sum().alias("blocking_upper_ns")), on="index", how="left", maintain_order="left")
+    )
+    return both.fill_null(0)
 
 
-def stall_times(found: Stalls, windows: pl.DataFrame, roles: pl.Series) -> pl.DataFrame:
-    """The stalls of every window, in the document's names. `roles`: role of each operation by row number."""
+def stall_times(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds: pl.Series) -> pl.DataFrame:
+    """The stalls of every window, in the document's names. `roles`, `copy_kinds`: of each operation by row number."""
+    producer = found.pieces["producer"]
     sized = found.pieces.select(
-        "index", "cause", "inferred", (pl.col("end") - pl.col("start")).alias("ns"), roles.gather(found.pieces["producer"]).alias("role")
+        "index",
+        "cause",
+        "inferred",
+        (pl.col("end") - pl.col("start")).alias("ns"),
+        roles.gather(producer).alias("role"),
+        copy_kinds.gather(producer).alias("copy_kind"),
     )
     host = pl.col("cause").is_in(["allocator", "host_sync", "gc", "launch", "python"])
     blocking = pl.col("cause") == "blocking"
@@ -254,6 +261,7 @@ def stall_times(found: Stalls, windows: pl.DataFrame, roles: pl.Series) -> pl.Da
         total(blocking & (pl.col("role") == "transport"), "blocking_transport_ns"),
         total(blocking & (pl.col("role") == "packing"), "blocking_packing_ns"),
         total(blocking & (pl.col("role") == "copy"), "blocking_copy_ns"),
+        total(blocking & pl.col("copy_kind").is_in(["h2d", "d2h"]), "blocking_host_copy_ns"),
         total(blocking & pl.col("inferred"), "blocking_inferred_ns"),
         total(pl.col("cause") == "dependency_stalled", "dependency_stalled_ns"),
     )

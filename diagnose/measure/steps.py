@@ -15,9 +15,11 @@ from diagnose.records import CrossCheck, Dropped
 from diagnose.taxonomy import StepAnchor
 from diagnose.trace import Trace
 
+STEP_RANGE = "step range"  # how the anchor that the user names is called
 DISAGREEMENT = 0.05  # two anchors whose medians differ by more are reported
 WARM_UP_FACTOR = 1.5  # a first step this much longer than the median of the others is warm-up
 MIN_PERIOD = 20  # kernels in a recurring sequence below which it is a loop inside a step, not a step
+MODEL_WORK = ("attention", "dense_gemm", "expert_gemm", "vision_encoder", "embedding", "loss")  # what an optimizer does not do
 MIN_COLLECTIVES = 4  # the same for collectives
 MIN_REPEATS = 3
 SAME_SEQUENCE = 0.9  # share of equal names that makes two stretches the same sequence
@@ -44,6 +46,7 @@ class Anchored:
 
     anchor: str
     windows: pl.DataFrame
+    dropped: tuple[Dropped, ...] = ()
 
     @property
     def median_ns(self) -> int:
@@ -57,7 +60,7 @@ def find_steps(trace: Trace, work: pl.DataFrame, rank: int, anchors: Sequence[St
     `work` holds the device's operations in order of start: start, end, kind, stream, name_id, bucket, role, call_start.
     `anchors` are the spellings of iteration ranges, best first. `step_range` is the user's own pattern and goes before all.
     """
-    own = [StepAnchor(id="own", pattern=step_range, numbered="(" in step_range)] if step_range else []
+    own = [StepAnchor(id=STEP_RANGE, pattern=step_range, numbered="(" in step_range)] if step_range else []
     by_range = next((found for anchor in [*own, *anchors] if (found := _by_range(trace, work, rank, anchor)) is not None), None)
     proposals = [found for found in (by_range, _by_optimizer(work)) if found is not None]
     if not proposals:
@@ -69,15 +72,18 @@ def find_steps(trace: Trace, work: pl.DataFrame, rank: int, anchors: Sequence[St
         whole = pl.DataFrame({"index": [0], "start": [work["start"].min()], "end": [work["end"].max()]})
         return StepWindows(frame=_typed(whole), anchor="capture")
     best, others = proposals[0], proposals[1:]
-    kept, dropped = _drop_unsteady(trace, best.windows, rank)
+    kept, dropped = _drop_unsteady(trace, work, best.windows, rank)
     reference = Anchored(anchor=best.anchor, windows=kept)
     return StepWindows(
-        frame=_typed(kept), anchor=best.anchor, dropped=dropped, cross_check=tuple(_compare(reference, other) for other in others)
+        frame=_typed(kept),
+        anchor=best.anchor,
+        dropped=tuple(sorted((*best.dropped, *dropped), key=lambda one: one.index)),
+        cross_check=tuple(_compare(reference, other) for other in others),
     )
 
 
 def _typed(windows: pl.DataFrame) -> pl.DataFrame:
-    return windows.select(pl.col("index").cast(pl.Int32), pl.col("start").cast(pl.Int64), pl.col("end").cast(pl.Int64))
+    return windows.select(pl.col("index").cast(pl.Int64), pl.col("start").cast(pl.Int64), pl.col("end").cast(pl.Int64))
 
 
 def _compare(best: Anchored, other: Anchored) -> CrossCheck:
@@ -105,33 +111,38 @@ def _by_range(trace: Trace, work: pl.DataFrame, rank: int, anchor: StepAnchor) -
         trace.ranges.lazy()
         .filter((pl.col("rank") == rank) & pl.col("kind").is_in(["push_pop", "start_end", "annotation", "operator"]))
         .join(names.lazy(), on="text_id")
-        .select("start", "end", "number", "text")
+        .select("start", "end", "number", "text", "thread")
         .sort("start")
         .collect()
     )
-    ranges = _outermost(ranges)
     if ranges.is_empty():
         return None
     launched = (
-        work.select("start", "end", "call_start")
-        .filter(pl.col("call_start").is_not_null())
-        .sort("call_start")
-        .join_asof(
-            ranges.select(pl.col("start").alias("range_start"), pl.col("end").alias("range_end"), "number"),
-            left_on="call_start",
-            right_on="range_start",
-            strategy="backward",
-        )
-        .filter(pl.col("call_start") < pl.col("range_end"))
+        work.select("start", "end", "call_start", "thread", "role", "kind").filter(pl.col("call_start").is_not_null()).sort("call_start")
     )
-    if launched.is_empty():
+    ranges = _outermost(_one_thread(ranges, launched))
+    inside = _launched_inside(ranges, launched)
+    if inside.is_empty():
         return None
-    per_range = launched.group_by("range_start").agg(pl.col("start").min(), pl.col("end").max(), pl.col("number").first()).sort("start")
-    last_end = int(per_range["end"][-1])
+    computing = (pl.col("role") == "compute") & (pl.col("kind") == "kernel")
+    per_range = (
+        inside.group_by("range_start")
+        .agg(pl.coalesce(pl.col("start").filter(computing).min(), pl.col("start").min()), pl.col("end").max(), pl.col("number").first())
+        .sort("range_start")
+        .with_columns(pl.col("start").cum_max())  # a kernel that overtakes the step before it does not begin its own step earlier
+    )
     numbered = per_range["number"].null_count() == 0 and per_range["number"].is_unique().all()
     index = per_range["number"] if numbered else pl.Series("number", range(per_range.height), dtype=pl.Int64)
-    windows = _windows_from_starts(pl.DataFrame({"index": index, "start": per_range["start"]}), last_end)
-    return Anchored(anchor=f"range {_generic(ranges['text'][0])}", windows=windows)
+    windows = _windows_from_starts(pl.DataFrame({"index": index, "start": per_range["start"]}), int(per_range["end"].max()))  # type: ignore[arg-type]
+    if windows.is_empty():
+        return None
+    idle = ranges.join(per_range, left_on="start", right_on="range_start", how="anti") if numbered else ranges.clear()
+    dropped = tuple(
+        Dropped(index=number, why="its range launched nothing on this device")
+        for number in idle["number"].drop_nulls().unique().sort().to_list()
+    )
+    kind = STEP_RANGE if anchor.id == STEP_RANGE else "range"
+    return Anchored(anchor=f"{kind} {_generic(ranges['text'][0])}", windows=windows, dropped=dropped)
 
 
 def _generic(text: str) -> str:
@@ -142,10 +153,30 @@ def _generic(text: str) -> str:
     return shown.replace("\0", "N")[:80]
 
 
+def _launched_inside(ranges: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
+    """Operations launched inside one of `ranges` (disjoint, in order), with range_start and the range's number."""
+    return launched.join_asof(
+        ranges.select(pl.col("start").alias("range_start"), pl.col("end").alias("range_end"), "number"),
+        left_on="call_start",
+        right_on="range_start",
+        strategy="backward",
+    ).filter(pl.col("call_start") < pl.col("range_end"))
+
+
+def _one_thread(ranges: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
+    """The ranges of the thread that itself launches most inside its own; the same steps may be marked by loaders and helpers too."""
+    counts = []
+    for (thread,), own in ranges.group_by("thread", maintain_order=True):
+        inside = _launched_inside(_outermost(own), launched)
+        counts.append((int((inside["thread"] == thread).sum()), inside.height, own))
+    return max(counts, key=lambda found: found[:2])[2]
+
+
 def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Ranges that do not begin inside an earlier one (the same step seen by two threads, or nested calls)."""
+    """Ranges of one thread that do not lie inside an earlier one (nested calls); each ends where the next begins at the latest."""
     reach = pl.col("end").cum_max().shift(1)
-    return ranges.filter((pl.col("start") >= reach).fill_null(value=True))
+    outer = ranges.filter((pl.col("end") > reach).fill_null(value=True))
+    return outer.with_columns(pl.min_horizontal("end", pl.col("start").shift(-1)).alias("end"))
 
 
 # ------------------------------------------------------------------------------------------------ optimizer bursts
@@ -154,16 +185,18 @@ def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
 def _by_optimizer(work: pl.DataFrame) -> Anchored | None:
     """Windows between bursts of optimizer kernels: each step ends with its burst.
 
-    Two optimizer kernels belong to one burst unless other kernels take more time between them than optimizer bursts last.
+    Two optimizer kernels belong to one burst unless the model itself worked between them about as long as it does in a step.
     """
     kernels = work.filter((pl.col("kind") == "kernel") & (pl.col("end") > pl.col("start"))).select("start", "end", "bucket")
     is_optimizer = kernels["bucket"] == "optimizer"
     if int(is_optimizer.sum()) < 2 * MIN_REPEATS:
         return None
-    other_work = pl.when(pl.col("bucket") == "optimizer").then(0).otherwise(pl.col("end") - pl.col("start")).cum_sum()
+    other_work = pl.when(pl.col("bucket").cast(pl.String).is_in(MODEL_WORK)).then(pl.col("end") - pl.col("start")).otherwise(0).cum_sum()
     bursts = kernels.with_columns(other_work.alias("other")).filter(pl.col("bucket") == "optimizer")
     between = bursts["other"].diff()
-    limit = int(between.max() or 0) // 2  # type: ignore[arg-type]
+    largest = int(between.max() or 0)  # type: ignore[arg-type]
+    usual = between.filter(between * 10 >= largest).median()  # distances between steps, an evaluation or a checkpoint among them
+    limit = int(usual) // 2 if isinstance(usual, int | float) else 0
     if limit == 0:
         return None
     grouped = (
@@ -240,7 +273,7 @@ def _regular_period(names: pl.Series, name_id: int, count: int) -> int | None:
 # ------------------------------------------------------------------------------------------------ what is no steady step
 
 
-def _drop_unsteady(trace: Trace, windows: pl.DataFrame, rank: int) -> tuple[pl.DataFrame, tuple[Dropped, ...]]:
+def _drop_unsteady(trace: Trace, work: pl.DataFrame, windows: pl.DataFrame, rank: int) -> tuple[pl.DataFrame, tuple[Dropped, ...]]:
     """Windows without warm-up and CUDA graph capture; if nothing would be left, all of them."""
     reasons: dict[int, str] = {}
     lengths = (windows["end"] - windows["start"]).to_list()
@@ -249,7 +282,7 @@ def _drop_unsteady(trace: Trace, windows: pl.DataFrame, rank: int) -> tuple[pl.D
         rest = pl.Series(lengths[1:]).median()
         if isinstance(rest, int | float) and lengths[0] > WARM_UP_FACTOR * rest:
             reasons[indices[0]] = f"warm-up: {lengths[0] / 1e6:.3f} ms against a median of {rest / 1e6:.3f} ms"
-    for index in _capturing(trace, windows, rank):
+    for index in _capturing(trace, work, windows, rank):
         reasons.setdefault(index, "a CUDA graph was captured in it")
     if len(reasons) == len(indices):
         return windows, ()
@@ -257,15 +290,18 @@ def _drop_unsteady(trace: Trace, windows: pl.DataFrame, rank: int) -> tuple[pl.D
     return kept, tuple(Dropped(index=index, why=why) for index, why in sorted(reasons.items()))
 
 
-def _capturing(trace: Trace, windows: pl.DataFrame, rank: int) -> list[int]:
-    """Indices of windows during which the host captured a CUDA graph."""
+def _capturing(trace: Trace, work: pl.DataFrame, windows: pl.DataFrame, rank: int) -> list[int]:
+    """Indices of windows with work that was launched right after the host captured a CUDA graph."""
     ids = trace.names.filter(pl.col("text").str.contains("(?i)^(cuda|cu|hip)StreamBeginCapture|GraphInstantiate"))["id"]
-    calls = trace.calls.filter((pl.col("rank") == rank) & pl.col("name_id").is_in(ids.to_list())).select("start").sort("start")
-    if calls.is_empty():
+    calls = trace.calls.filter((pl.col("rank") == rank) & pl.col("name_id").is_in(ids.implode())).select("start").sort("start")
+    launched = work.select("call_start", pl.col("start").alias("began")).filter(pl.col("call_start").is_not_null()).sort("call_start")
+    if calls.is_empty() or launched.is_empty():
         return []
+    following = calls.join_asof(launched, left_on="start", right_on="call_start", strategy="forward").filter(pl.col("began").is_not_null())
     return (
-        calls.join_asof(windows.select("index", pl.col("start").alias("begin"), "end"), left_on="start", right_on="begin")
-        .filter(pl.col("start") < pl.col("end"))["index"]
+        following.sort("began")
+        .join_asof(windows.select("index", pl.col("start").alias("begin"), pl.col("end").alias("close")), left_on="began", right_on="begin")
+        .filter(pl.col("began") < pl.col("close"))["index"]
         .unique()
         .sort()
         .to_list()

@@ -44,7 +44,7 @@ def timeline(work: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int, i
 
 
 def _bars(work: pl.DataFrame, length: int) -> tuple[pl.DataFrame, int]:
-    """Runs of one bucket on one stream joined across distances that can't be seen; the BARS longest of them."""
+    """Runs of one bucket on one stream, joined across distances that are too short to see and shorter than what ran before; the BARS longest of them."""
     sight = max(1, length // 2000)
     runs = (
         work.sort("stream", "start", "end")
@@ -52,7 +52,7 @@ def _bars(work: pl.DataFrame, length: int) -> tuple[pl.DataFrame, int]:
             (
                 (pl.col("bucket") != pl.col("bucket").shift(1))
                 | (pl.col("stream") != pl.col("stream").shift(1))
-                | (pl.col("start") - pl.col("end").shift(1) > sight)
+                | (pl.col("start") - pl.col("end").shift(1) > pl.min_horizontal(pl.lit(sight), (pl.col("end") - pl.col("start")).shift(1)))
             )
             .fill_null(value=True)
             .cum_sum()

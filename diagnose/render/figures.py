@@ -158,12 +158,12 @@ def drawn(timeline: Timeline) -> tuple[list[TimelineOp], int]:
     return [ops[index] for index in sorted(longest)], timeline.omitted + len(ops) - room
 
 
-def lanes(ops: Sequence[TimelineOp]) -> list[int]:
-    """The streams in the order of their work, busiest first."""
-    work: dict[int, int] = {}
+def lanes(ops: Sequence[TimelineOp]) -> list[int | None]:
+    """The streams in the order of their work, busiest first; None where the trace does not tell the stream."""
+    work: dict[int | None, int] = {}
     for op in ops:
         work[op.stream] = work.get(op.stream, 0) + op.end_ns - op.start_ns
-    return sorted(work, key=lambda stream: (-work[stream], stream))
+    return sorted(work, key=lambda stream: (-work[stream], -1 if stream is None else stream))
 
 
 GAP_LANE = "no compute, because"

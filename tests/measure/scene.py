@@ -27,6 +27,7 @@ CLASSES: dict[str, tuple[str, str, str | None, str | None, str]] = {
     "attention_bwd": ("attention", "compute", None, None, "attention"),
     "vision_attention": ("vision_encoder", "compute", None, None, "attention"),
     "expert": ("expert_gemm", "compute", None, None, "grouped_gemm"),
+    "norm": ("norm", "compute", None, None, "norm"),
     "adam": ("optimizer", "compute", None, None, "optimizer"),
     "nccl": ("dispatch", "transport", "expert", "nccl", "exchange"),
     "allreduce": ("collective", "transport", "data", "nccl", "collective"),

@@ -122,6 +122,8 @@ def to_trace(case: Case) -> Trace:
                 "stream": op.stream,
                 "name_id": name_of["kernel"],
                 "correlation": op.correlation,
+                "pinned": False if op.class_id == 3 else None,
+                "copy_kind": "h2d" if op.class_id == 3 else None,
             }
             for op in case.ops
         ],
@@ -226,22 +228,22 @@ def _cause(case: Case, moment: int) -> str:
         latest = max(found, key=lambda op: (op.end, op.row)) if found else None
     if consumer.issued is None:
         if consumer is latest and moment < consumer.end:
-            return _blame(case, consumer, moment)
+            return _blame(case, consumer, moment, "dependency_stalled")
         return "dependency_stalled"
     if moment < consumer.issued:
         return _host_cause(case, moment)
     if latest is not None and moment < latest.end:
-        return _blame(case, latest, moment)
+        return _blame(case, latest, moment, "dependency_stalled")
     return "dependency_stalled"
 
 
-def _blame(case: Case, producer: Op, moment: int) -> str:
-    """While a producer ran the time is its own; before that it belongs to what the producer waited for."""
+def _blame(case: Case, producer: Op, moment: int, otherwise: str) -> str:
+    """While a producer ran the time is its own; before that it belongs to what the producer waited for; else nothing explains it."""
     while moment < producer.start:
         found = producers(case, producer)
         latest = max(found, key=lambda op: (op.end, op.row)) if found else None
         if latest is None or moment >= latest.end:
-            break
+            return otherwise
         producer = latest
     return f"blocking {ROLES[producer.class_id]}"
 
@@ -256,18 +258,18 @@ def _host_cause(case: Case, moment: int) -> str:
             ended = [op for op in case.ops if op.stream == stream and op.end <= call.end]
             awaited = max(ended, key=lambda op: (op.end, op.row)) if ended else None
             if awaited is not None and moment < awaited.end:
-                return _blame(case, awaited, moment)
+                return _blame(case, awaited, moment, "host_sync")
             return "host_sync"
     copy = _blocking_copy(case, moment)
     if copy is not None:
-        return _blame(case, copy, moment) if moment < copy.end else "host_sync"
+        return _blame(case, copy, moment, "host_sync") if moment < copy.end else "host_sync"
     return "launch" if recorded else "python"
 
 
 def _blocking_copy(case: Case, moment: int) -> Op | None:
-    """A copy whose launching call lasted until it had ended."""
+    """A copy of pageable memory that began before its launching call returned."""
     for op in case.ops:
-        if op.class_id == 3 and op.issued is not None and op.issued >= op.end:
+        if op.class_id == 3 and op.issued is not None and op.start < op.issued:
             call = next(call for call in case.calls if call.correlation == op.correlation)
             if call.start <= moment < call.end:
                 return op

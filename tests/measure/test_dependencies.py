@@ -204,15 +204,15 @@ def test_nothing_is_inferred_where_waits_are_resolved() -> None:
 def test_inferred_blocking_lies_between_its_bounds() -> None:
     one = scene([run("gemm", 0, 10, 0), run("nccl", 12, 60, 1, stream=20), run("gemm", 65, 80, 2)])
     found = one.stalls(0, 80)
-    assert causes(found) == {"blocking": 50, "dependency_stalled": 5}
-    assert found.bounds.rows() == [(0, 0, 50)]
+    assert causes(found) == {"blocking": 48, "dependency_stalled": 7}  # 10 … 12 and 60 … 65: nothing that explains the wait ran
+    assert found.bounds.rows() == [(0, 0, 48)]
 
 
 def test_resolved_blocking_has_equal_bounds() -> None:
     one = scene(
         [run("gemm", 0, 10, 0), run("nccl", 12, 60, 1, stream=20), record(2, 20, sync=1), await_event(3, 7, sync=1), run("gemm", 65, 80, 4)]
     )
-    assert one.stalls(0, 80).bounds.rows() == [(0, 50, 50)]
+    assert one.stalls(0, 80).bounds.rows() == [(0, 48, 48)]
 
 
 # ---------------------------------------------------------------------------------------------------- chains
@@ -223,8 +223,8 @@ def test_a_chain_gives_each_producer_the_time_that_it_ran() -> None:
     program = [run("gemm", 0, 10, 0), run("nccl", 12, 60, 1, stream=20), record(2, 20, sync=1), await_event(3, 7, sync=1)]
     one = scene([*program, run("permute", 62, 70, 4), run("gemm", 72, 80, 5)])
     found = one.stalls(0, 80)
-    assert causes(found) == {"blocking": 60, "dependency_stalled": 2}
-    assert blocked_by(found, one) == {"nccl": 50, "permute": 10}
+    assert causes(found) == {"blocking": 56, "dependency_stalled": 6}
+    assert blocked_by(found, one) == {"nccl": 48, "permute": 8}
 
 
 # ---------------------------------------------------------------------------------------------------- graphs
@@ -239,22 +239,18 @@ def test_a_wait_before_a_graph_launch_holds_the_graph() -> None:
     program = [run("gemm", 0, 10, 0), run("nccl", 12, 60, 1, stream=20), record(2, 20, sync=1), await_event(3, 7, sync=1)]
     one = scene([*program, run("gemm", 65, 80, 4, correlation=5, node=1), run("gemm", 80, 90, None, correlation=5, node=2)])
     assert producer_of(one, 65) == (12, False, False)
-    assert blocked_by(one.stalls(0, 90), one) == {"nccl": 50}
+    assert blocked_by(one.stalls(0, 90), one) == {"nccl": 48}
 
 
 # ---------------------------------------------------------------------------------------------------- known to be wrong
 
 
-@pytest.mark.xfail(strict=True, reason="time before a producer started is given to it, although nothing shows that it caused it")
 @pytest.mark.parametrize("name", ["memcpy", "memset"])
 def test_blocking_by_an_operation_is_never_longer_than_it_ran(name: str) -> None:
     one = scene([run("gemm", 0, 10, 0), run(name, 1000, 1002, 2), run("gemm", 1003, 1020, 3)])
     assert blocked_by(one.stalls(0, 1020), one).get(name, 0) <= 2
 
 
-@pytest.mark.xfail(
-    strict=True, reason="only the candidate that ends last is looked at, though an earlier one was issued before the consumer"
-)
 def test_the_producer_is_inferred_among_those_issued_before_the_consumer() -> None:
     one = scene(
         [run("gemm", 0, 10, 0), run("nccl", 12, 100, 1, stream=20), run("gemm", 103, 120, 2), run("memset", 101, 102, 50, stream=9)]
@@ -262,7 +258,6 @@ def test_the_producer_is_inferred_among_those_issued_before_the_consumer() -> No
     assert producer_of(one, 103) == (12, True, True)
 
 
-@pytest.mark.xfail(strict=True, reason="all nodes of a graph have one issue time, so that none counts as issued before another")
 def test_a_producer_is_inferred_inside_a_graph() -> None:
     nodes = [
         run("gemm", 10, 20, 0, correlation=1, node=1),
@@ -272,14 +267,12 @@ def test_a_producer_is_inferred_inside_a_graph() -> None:
     assert producer_of(scene(nodes), 92) == (21, True, True)
 
 
-@pytest.mark.xfail(strict=True, reason="a record after a graph launch covers only nodes on its own stream")
 def test_a_record_after_a_graph_launch_covers_the_whole_graph() -> None:
     nodes = [run("gemm", 10, 20, 0, correlation=1, node=1), run("nccl", 21, 90, None, stream=20, correlation=1, node=2)]
     waits = [record(2, 7, sync=9, correlation=2), await_event(3, 8, sync=9, correlation=3)]
     assert producer_of(scene([*nodes, *waits, run("gemm", 95, 120, 4, stream=8, correlation=4)]), 95) == (21, False, False)
 
 
-@pytest.mark.xfail(strict=True, reason="waits are joined on the stream number alone, which two devices of a process share")
 def test_a_wait_on_another_device_does_not_reach_this_one() -> None:
     program = [
         run("gemm", 0, 10, 0, device=0),
@@ -290,4 +283,5 @@ def test_a_wait_on_another_device_does_not_reach_this_one() -> None:
         run("gemm", 95, 120, 6, device=0),
         run("gemm", 60, 70, 7, device=1),
     ]
-    assert producer_of(scene(program), 95, place=0) == (0, False, False)
+    one, _ = scene(program).measure()
+    assert one.blocking.is_empty()

@@ -112,8 +112,8 @@ def test_the_values_of_a_small_step() -> None:
         "gpu_compute_major": 9,
         "device_memory_bytes": 80,
         "ranks_captured": 1,
-        "launch_starved_ns": 11,  # 360 … 371 of the last gap
-        "host_sync_ns": 5,
+        "launch_starved_ns": 26,  # 345 … 371 of the last gap
+        "host_sync_ns": 20,  # under the call, before its copy began and after it ended
         "gc_ns": 3,
         "python_gap_ns": 2,
         "allocator_ns": 0,
@@ -206,17 +206,14 @@ def two_at_once(**more: object) -> list[Item]:
     ]
 
 
-@pytest.mark.xfail(strict=True, reason="the table says union, the producer sums durations")
 def test_pageable_copies_that_run_together_count_once() -> None:
     assert facts_of(scene(two_at_once(pinned=False, copy_kind="h2d")))["pageable_copy_ns"] == 80
 
 
-@pytest.mark.xfail(strict=True, reason="the table says union, the producer sums durations")
 def test_tiny_kernels_that_run_together_count_once() -> None:
     assert facts_of(scene([run("gemm", 0, 10, 0), run("gemm", 0, 10, 1, stream=9)]))["tiny_kernel_busy_ns"] == 10
 
 
-@pytest.mark.xfail(strict=True, reason="pieces of launch-starved gaps are counted, not ranges")
 @pytest.mark.parametrize("busy", [True, False])
 def test_garbage_collections_are_counted_as_ranges(busy: bool) -> None:
     between = [run("gemm", 10, 290, 1)] if busy else [run("gemm", 100, 110, 90), run("gemm", 200, 210, 190)]
@@ -224,7 +221,6 @@ def test_garbage_collections_are_counted_as_ranges(busy: bool) -> None:
     assert facts_of(one)["gc_ranges_per_step"] == 1
 
 
-@pytest.mark.xfail(strict=True, reason="calls of threads that launch nothing are counted, which the table leaves out")
 def test_synchronisations_of_threads_that_launch_nothing_are_not_counted() -> None:
     assert (
         facts_of(scene([run("gemm", 0, 10, 0), call("cudaEventSynchronize", 2, 3, thread=5), run("gemm", 20, 30, 6)]))[
@@ -234,7 +230,6 @@ def test_synchronisations_of_threads_that_launch_nothing_are_not_counted() -> No
     )
 
 
-@pytest.mark.xfail(strict=True, reason="calls are counted by host time in windows of device time, which the host runs ahead of")
 def test_launches_belong_to_the_step_of_what_they_launched() -> None:
     found = facts_of(scene([run("gemm", 100 + 10 * n, 110 + 10 * n, 2 * n + 1) for n in range(10)]))
     assert (found["kernels_per_step"], found["launch_calls_per_step"]) == (10, 10)

@@ -44,7 +44,8 @@ def test_calls_of_another_rank_do_not_count() -> None:
 
 
 def test_the_autograd_threads_calls_count() -> None:
-    items = (call("cudaMalloc", 30, 70, thread=2), run("memset", 75, 76, 72, thread=2, stream=9))
+    backward = run("gemm", 130, 131, 125, thread=2, stream=9)
+    items = (call("cudaMalloc", 30, 70, thread=2), run("memset", 75, 76, 72, thread=2, stream=9), backward)
     assert causes(gap(*items).stalls(0, 120)) == {"allocator": 40, "dependency_stalled": 10, "launch": 2, "python": 48}
 
 
@@ -66,7 +67,7 @@ def test_a_stream_synchronisation_is_split_where_the_streams_work_ended() -> Non
 def test_a_synchronisation_whose_stream_is_unknown_waits_for_the_last_end_of_any() -> None:
     one = gap(EXCHANGE, OTHER, call("cudaStreamSynchronize", 3, 80))
     found = one.stalls(0, 120)
-    assert causes(found) == {"blocking": 55, "dependency_stalled": 10, "host_sync": 15, "launch": 1, "python": 19}
+    assert causes(found) == {"blocking": 54, "dependency_stalled": 10, "host_sync": 16, "launch": 1, "python": 19}  # 60 … 61: nothing ran
     assert found.pieces.filter(found.pieces["cause"] == "blocking")["inferred"].unique().to_list() == [True]
 
 
@@ -78,7 +79,7 @@ def test_a_synchronisation_of_a_stream_that_was_done_waits_for_nothing() -> None
 
 def test_a_device_synchronisation_waits_for_every_stream() -> None:
     found = gap(EXCHANGE, OTHER, call("cudaDeviceSynchronize", 3, 80, wait="device_sync", stream=None)).stalls(0, 120)
-    assert causes(found) == {"blocking": 55, "dependency_stalled": 10, "host_sync": 15, "launch": 1, "python": 19}
+    assert causes(found) == {"blocking": 54, "dependency_stalled": 10, "host_sync": 16, "launch": 1, "python": 19}
 
 
 def test_an_allocator_call_inside_a_synchronisation_goes_first() -> None:
@@ -98,7 +99,7 @@ def test_an_allocator_call_inside_a_synchronisation_goes_first() -> None:
 
 def test_a_pageable_copy_holds_the_host_while_it_runs() -> None:
     one = gap(run("memcpy", 30, 60, 25, until=70, name="cudaMemcpyAsync", pinned=False, copy_kind="d2h"))
-    assert causes(one.stalls(0, 120)) == {"blocking": 35, "dependency_stalled": 10, "host_sync": 10, "launch": 1, "python": 44}
+    assert causes(one.stalls(0, 120)) == {"blocking": 30, "dependency_stalled": 10, "host_sync": 15, "launch": 1, "python": 44}
     assert one.host().blocked.select("start", "end", "awaited_end", "guessed").rows() == [(25, 70, 60, False)]
 
 
@@ -179,30 +180,22 @@ def test_the_family_of_a_call(name: str, role: str | None) -> None:
 # ---------------------------------------------------------------------------------------------------- known to be wrong
 
 
-@pytest.mark.xfail(strict=True, reason="a device synchronisation waits for every stream, which is no guess")
 def test_waiting_for_the_device_is_not_guessed() -> None:
     one = gap(EXCHANGE, call("cudaDeviceSynchronize", 3, 80, wait="device_sync", stream=None))
     assert one.host().blocked["guessed"].to_list() == [False]
 
 
-@pytest.mark.xfail(strict=True, reason="an asynchronous copy that is quicker than its call counts as one that held the host")
 @pytest.mark.parametrize("copy", [{"copy_kind": "d2d"}, {"copy_kind": "h2d", "pinned": True}])
 def test_a_copy_quicker_than_its_asynchronous_call_does_not_hold_the_host(copy: dict[str, object]) -> None:
     one = gap(run("memcpy", 36, 38, 30, until=50, name="cudaMemcpyAsync", **copy))
     assert one.host().blocked.is_empty()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the calls of all launching threads are one state, whichever thread issues the next compute operation"
-)
 def test_another_threads_waiting_does_not_explain_why_this_thread_was_late() -> None:
     helper = (run("memcpy", 11, 90, 2, thread=2, stream=9), call("cudaStreamSynchronize", 3, 95, thread=2, wait="stream_sync", stream=9))
     assert causes(gap(*helper).stalls(0, 120)) == {"dependency_stalled": 10, "launch": 1, "python": 89}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the call that started last is taken as the one that waits, whatever thread it is on and although it has ended"
-)
 def test_the_awaited_operation_is_that_of_the_call_that_still_waits() -> None:
     program = (
         EXCHANGE,

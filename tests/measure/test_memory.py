@@ -132,10 +132,6 @@ def test_capacity() -> None:
 # ---------------------------------------------------------------------------------------------------- known to be wrong
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the main kernels of the two passes may belong to different parts of the model: 48 language layers against 27 of the tower",
-)
 def test_a_vision_tower_beside_the_language_model_is_no_recompute() -> None:
     found = recompute(
         ("vision_attention", "forward", 12, 10),

@@ -56,11 +56,20 @@ def test_resident_blocks(grid: int, block: int, registers: int, shared: int, res
     assert row["waves"] == pytest.approx(grid / (resident * 132))
 
 
-def test_fill_is_the_share_of_the_last_wave_too() -> None:
+@pytest.mark.parametrize(
+    ("grid", "waves", "fill"),
+    [
+        (132, 132 / 2112, 1.0),  # one block on each SM: every SM has work, though sixteen would fit
+        (66, 66 / 2112, 0.5),  # half of the SMs have none
+        (132 * 16 + 132 * 8, 1.5, 1.0),  # the last wave reaches every SM
+        (132 * 16 + 33, 2145 / 2112, (1 + 0.25) / 2),  # the last wave reaches a quarter of them
+    ],
+)
+def test_fill_counts_the_sms_that_the_last_wave_reaches(grid: int, waves: float, fill: float) -> None:
     assert LIMIT is not None
-    half = residency(shape(132 * 16 + 132 * 8, 128, 32, 0), LIMIT).row(0, named=True)
-    assert half["waves"] == pytest.approx(1.5)
-    assert half["fill"] == pytest.approx(0.75)
+    row = residency(shape(grid, 128, 32, 0), LIMIT).row(0, named=True)
+    assert row["waves"] == pytest.approx(waves)
+    assert row["fill"] == pytest.approx(fill)
 
 
 def test_incomplete_shapes_are_null_and_impossible_ones_too() -> None:

@@ -57,6 +57,7 @@ def step(index: int | None, scale: float = 1.0, slow: float = 0.0) -> r.StepBudg
         blocking_transport_ns=part["blocking_transport"],
         blocking_packing_ns=part["blocking_packing"],
         blocking_copy_ns=part["blocking_copy"],
+        blocking_host_copy_ns=part["blocking_copy"],
         dependency_stalled_ns=part["stalled"],
         blocking_lower_ns=blocking - _ms(3.1),
         blocking_upper_ns=blocking + _ms(4.4),
