@@ -120,8 +120,16 @@ def known_parts(wall: WallBound) -> int | None:
 
 
 def shown_parts(parts: dict[str, int | None]) -> list[tuple[str, int | None]]:
-    """The parts of a bound without those of 0 ms; what was not measured stays."""
-    return [(name, value) for name, value in parts.items() if value != 0]
+    """The parts of a bound without those of 0 ms; what was not measured stays.
+
+    `rest` is how far the medians of the parts are from the median of the sum. Below a hundredth of the whole it is left out.
+    """
+    whole = sum(value for value in parts.values() if value is not None)
+    return [
+        (name, value)
+        for name, value in parts.items()
+        if value != 0 and not (name == "rest" and value is not None and abs(value) * 100 < whole)
+    ]
 
 
 def walls(document: Diagnosis) -> Table:

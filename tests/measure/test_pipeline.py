@@ -113,7 +113,7 @@ def test_the_jobs_step_range_is_used_and_the_callers_goes_before_it(tmp_path: Pa
     job.write_text('step_range: "^outer$"\n')
     found = diagnose([trace], config=job)
     assert (found.steps.anchor, found.steps.n) == ("step range outer", 6)
-    assert diagnose([trace], config=job, step_range=r"^ProfilerStep#(\d+)$").steps.anchor == "range ProfilerStep#N"
+    assert diagnose([trace], config=job, step_range=r"^ProfilerStep#(\d+)$").steps.anchor == "step range ProfilerStep#N"
 
 
 def hosted(tmp_path: Path, knowledge: Knowledge) -> Measured:

@@ -116,5 +116,4 @@ def test_stalls_equal_the_slow_model(seed: int) -> None:
             assert row["blocking_host_copy_ns"] == blocking["copy"]
         else:
             assert row["host_sync_ns"] <= expected.get("host_sync", 0)  # an inferred producer may explain some of it
-            assert row["blocking_lower_ns"] == sum(blocking.values())
-            assert row["blocking_lower_ns"] <= row["blocking_ns"] <= row["blocking_upper_ns"]
+            assert row["blocking_lower_ns"] <= sum(blocking.values()) <= row["blocking_ns"] <= row["blocking_upper_ns"]

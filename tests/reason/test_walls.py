@@ -23,7 +23,7 @@ def test_bounds_and_their_parts() -> None:
     found = walls(
         allocator_ns=400_000,
         recompute_ns=2_000_000,
-        copy_blocking_ns=300_000,
+        host_copy_blocking_ns=300_000,
         data_parallel_blocking_ns=700_000,
         transport_blocking_ns=3_700_000,
     )
@@ -47,7 +47,7 @@ def test_medians_of_parts_that_do_not_add_up_leave_a_rest() -> None:
 
 
 def test_a_missing_fact_leaves_the_bound_unknown_and_the_known_parts_shown() -> None:
-    memory = walls(recompute_ns=None, copy_blocking_ns=7_000_000)["memory"]
+    memory = walls(recompute_ns=None, host_copy_blocking_ns=7_000_000)["memory"]
     assert (memory.bound_ns, memory.share) == (None, None)
     assert memory.parts == {"recompute": None, "blocking_copies": 7_000_000, "allocator": 0}
 
@@ -66,7 +66,7 @@ def test_status_is_that_of_the_weakest_fact() -> None:
         ({"transport_blocking_ns": 20_000_000, "launch_starved_ns": 15_000_000}, "communication", "host_overhead"),
         ({"transport_blocking_ns": 15_000_000, "launch_starved_ns": 20_000_000}, "host_overhead", "communication"),
         ({"recompute_ns": 30_000_000}, "memory", "compute"),
-        ({"recompute_ns": None, "copy_blocking_ns": 50_000_000}, "memory", "compute"),
+        ({"recompute_ns": None, "host_copy_blocking_ns": 50_000_000}, "memory", "compute"),
         ({"launch_starved_ns": 50_000_000, "allocator_ns": 45_000_000}, "memory", "compute"),
         ({"launch_starved_ns": None, "allocator_ns": None}, "compute", "communication"),
     ],
@@ -109,7 +109,7 @@ def test_sentence_for_communication() -> None:
 
 
 def test_sentence_when_the_bound_is_only_partly_known() -> None:
-    found = judged(recompute_ns=None, copy_blocking_ns=50_000_000)
+    found = judged(recompute_ns=None, host_copy_blocking_ns=50_000_000)
     assert found.sentence == (
         "Memory dominates: at least 50.00 of 100.0 ms per step (50.0 %) go to recompute, blocking copies and the allocator (blocking copies 50.00 ms)."
     )
