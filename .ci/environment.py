@@ -70,7 +70,7 @@ def install(folder: Path, kind: str) -> None:
     marker.touch()
     pip = [folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--quiet"]
     done = subprocess.run(
-        [*pip, "--editable", ".", *requirements(kind)], cwd=ROOT, env={**os.environ, "PIP_ROOT_USER_ACTION": "ignore"}, check=False
+        [*pip, "--editable", ".[gzip]", *requirements(kind)], cwd=ROOT, env={**os.environ, "PIP_ROOT_USER_ACTION": "ignore"}, check=False
     )
     if done.returncode:
         sys.exit("pip could not install what is needed; its message stands above.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -20,6 +21,7 @@ from diagnose.measure import parts
 from diagnose.measure.buckets import classify
 from diagnose.measure.device import DeviceMeasure, device_work, measure_device
 from diagnose.measure.facts import device_facts, trace_facts, typed_facts
+from diagnose.measure.host import kept_ranges
 from diagnose.measure.launches import attribute
 from diagnose.measure.memory import peaks
 from diagnose.measure.places import places as places_of
@@ -86,11 +88,19 @@ def diagnose(
     for place, path in enumerate(paths, start=1):
         name = Path(path).name if str(path) != STDIN else "standard input"
         report(f"reading {name}" + (f" ({place} of {len(paths)})" if len(paths) > 1 else ""))
-        trace = load(path, rank=rank if len(paths) == 1 else None, nsys=nsys)
-        report(f"measuring {name}")
-        measured.append(measure(trace, knowledge, wanted))
+        # no name here holds the trace, so that `measure` can let go of parts of it
+        measured.append(
+            measure(_read(path, rank if len(paths) == 1 else None, nsys, partial(report, f"measuring {name}")), knowledge, wanted)
+        )
     report("drawing conclusions")
     return conclude(_told_apart(measured), job, knowledge, include_host_info=include_host_info)
+
+
+def _read(path: str | Path, rank: int | None, nsys: Path | None, done: Callable[[], None]) -> Trace:
+    """One trace; `done` is called when it is read."""
+    trace = load(path, rank=rank, nsys=nsys)
+    done()
+    return trace
 
 
 def _check_pattern(step_range: str | None) -> None:
@@ -123,6 +133,9 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
     if step_range and not any(found.anchor.startswith(STEP_RANGE) for found in steps.values()):
         raise _unmarked(trace, step_range)
     _, *shown = typical([(found.median_ns, *place) for place, found in steps.items()])
+    trace = replace(
+        trace, ranges=kept_ranges(trace, knowledge.hosts), payloads=trace.payloads.clear()
+    )  # only the host's ranges are still needed
     devices = []
     for rank, device, work in device_work(trace, launches, classified):  # again, so that one device's operations are held at a time
         one = measure_device(
@@ -152,8 +165,9 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
 
 def _unmarked(trace: Trace, step_range: str) -> UsageError:
     """The error for a pattern of the user's that marks no step, naming ranges that the trace does hold."""
-    used = trace.names.join(trace.ranges.select(pl.col("text_id").alias("id")), on="id", how="semi").head(400)["text"].to_list()
-    seen = ", ".join(repr(text[:60]) for text in dict.fromkeys(used) if "::" not in text)[:400]
+    marks = trace.ranges.filter(pl.col("kind").is_in(["annotation", "push_pop", "start_end"]))
+    used = trace.names.join(marks.select(pl.col("text_id").alias("id")), on="id", how="semi")["text"].to_list()
+    seen = ", ".join(repr(text[:60]) for text in used[:12])
     return UsageError(
         f"The step range {step_range!r} marks no step in {trace.provenance.file}: no range of that name launched work on a GPU.",
         effect="Nothing was analysed.",
@@ -218,7 +232,7 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
         verdict=structs.replace(verdict(walls, facts, knowledge.rulebook, job), rank=shown.rank, device=shown.device),
         walls=walls,
         job=_job(job),
-        capture=_capture(measured, facts, ledger, include_host_info=include_host_info),
+        capture=_capture(measured, facts, ledger, shown, include_host_info=include_host_info),
         ledger=_ledger(ledger),
         steps=parts.steps(devices, shown),
         totals=tuple(one.totals for one in devices),
@@ -257,7 +271,9 @@ def _facts(
     return typed_facts(values, {name: spec.unit for name, spec in rulebook.facts.items()}, frozenset(guessed))
 
 
-def _capture(measured: Sequence[Measured], facts: dict[str, Fact], ledger: Ledger, *, include_host_info: bool) -> Capture:
+def _capture(
+    measured: Sequence[Measured], facts: dict[str, Fact], ledger: Ledger, verdict_of: DeviceMeasure, *, include_host_info: bool
+) -> Capture:
     first = measured[0].provenance
     refused: dict[str, int] = {}
     for entry in ledger.entries:
@@ -289,7 +305,18 @@ def _capture(measured: Sequence[Measured], facts: dict[str, Fact], ledger: Ledge
         metrics=measured[0].metrics,
         slowdown=None,
         tables=tuple(TableCount(table=row.table, read=row.read, kept=row.kept, refused=refused.get(row.table, 0)) for row in ledger.rows),
-        notes=tuple(dict.fromkeys(note for part in measured for note in part.provenance.notes)),
+        notes=(*_scope(measured, verdict_of), *dict.fromkeys(note for part in measured for note in part.provenance.notes)),
+    )
+
+
+def _scope(measured: Sequence[Measured], shown: DeviceMeasure) -> tuple[str, ...]:
+    """What the verdict speaks of, where there is more than one device."""
+    devices = sum(len(part.devices) for part in measured)
+    if devices == 1:
+        return ()
+    return (
+        f"{devices} devices are analysed, each by itself; the verdict speaks of rank {shown.rank}, device {shown.device}, the one in the middle by step.",
+        "What differs between ranks (stragglers, imbalance, transfer against wait) is not compared yet.",
     )
 
 

@@ -24,28 +24,10 @@ import polars as pl
 
 from diagnose import strict_yaml
 from diagnose.errors import RuleFileError
-from diagnose.vocabulary import BUCKETS, CommKind, Role
+from diagnose.vocabulary import BUCKETS, Bucket, CommKind, Phase, Role
 
 MAX_CONTEXTS = 61  # one bit each in a mask; the last of the 62 bits that a sweep holds marks recorded forward operators
 
-Bucket = Literal[
-    "vision_encoder",
-    "attention",
-    "router",
-    "dispatch",
-    "expert_gemm",
-    "optimizer",
-    "dense_gemm",
-    "norm",
-    "activation",
-    "embedding",
-    "loss",
-    "collective",
-    "memcpy",
-    "memset",
-    "elementwise",
-    "other",
-]
 Operation = Literal[
     "gemm",  # a plain matrix product
     "tail",  # set-up or tail kernel of a matrix product: split-K reduction, epilogue, tensor maps
@@ -76,7 +58,6 @@ Operation = Literal[
     "other",
 ]
 Backend = Literal["nccl", "rccl", "deepep", "hybridep", "nvshmem", "symmetric_memory", "userbuffers", "other"]
-Phase = Literal["forward", "backward", "recompute", "optimizer"]
 Source = Literal["nvtx", "annotation", "operator", "module"]
 Marker = Literal["open", "close"]  # begins, or ends, the stretch in which experts compute
 HostRole = Literal["allocator", "synchronise", "launch", "graph_launch", "capture"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 Wall = Literal["memory", "communication", "host_overhead", "compute"]
 Status = Literal["measured", "inferred", "config", "hypothesis"]
@@ -15,7 +15,7 @@ Cause = Literal["allocator", "sync", "gc", "python", "launch"]
 FactValue = int | float | bool | str | None
 WALLS: tuple[Wall, ...] = ("memory", "communication", "host_overhead", "compute")
 COMM_KINDS: tuple[CommKind, ...] = ("expert", "data", "tensor", "pipeline", "context", "other")
-BUCKETS = (
+Bucket = Literal[
     "vision_encoder",
     "attention",
     "router",
@@ -32,6 +32,8 @@ BUCKETS = (
     "memset",
     "elementwise",
     "other",
-)
-PHASES = ("forward", "backward", "recompute", "optimizer")
+]
+BUCKETS: tuple[Bucket, ...] = get_args(Bucket)
+Phase = Literal["forward", "backward", "recompute", "optimizer"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
 EVIDENCE = ("rule", "module", "operator", "name", "neighbours")

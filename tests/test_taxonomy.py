@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import get_args
 
 import polars as pl
 import pytest
 
-from diagnose import taxonomy as module
 from diagnose import vocabulary
 from diagnose.errors import RuleFileError
 from diagnose.measure.names import families, op_kinds
@@ -24,11 +22,6 @@ def taxonomy() -> Taxonomy:
 @pytest.fixture(scope="module")
 def hosts() -> HostRules:
     return load_host_rules()
-
-
-def test_the_vocabulary_is_the_document_s():
-    assert get_args(module.Bucket) == vocabulary.BUCKETS
-    assert get_args(module.Phase) == vocabulary.PHASES
 
 
 def test_every_bucket_can_be_reached(taxonomy: Taxonomy):

@@ -16,15 +16,22 @@ import zlib
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, BinaryIO, cast
-
-from isal import isal_zlib
-from isal.igzip_lib import IsalError
+from typing import IO, Any, BinaryIO
 
 from diagnose.errors import InputError
 
-_DAMAGED = cast("type[Exception]", IsalError)  # the stubs call the class an instance
+
+def _unpackers() -> tuple[Any, type[Exception]]:
+    """The module that unpacks gzip, and what it raises for damaged data: isal where it is installed (the extra `gzip`), else the standard library."""
+    if find_spec("isal") is None:
+        return zlib, zlib.error
+    return import_module("isal.isal_zlib"), import_module("isal.igzip_lib").IsalError
+
+
+_ZLIB, _DAMAGED = _unpackers()
 CHUNK = 2 << 20  # bytes; 1 to 8 MiB are alike in speed, more costs memory
 _GZIP_READ = 256 << 10
 _MAX_UNPACKED = 64 << 30
@@ -146,7 +153,7 @@ def _gunzipped(packed: Iterator[bytes], name: str) -> Blocks:
 
 def _members(packed: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
     """Bytes read so far and bytes unpacked, member by member of a gzip stream."""
-    unpacker = isal_zlib.decompressobj(wbits=31)
+    unpacker = _ZLIB.decompressobj(wbits=31)
     seen, between, members = 0, True, 0
     for block in packed:
         for low in range(0, len(block), _GZIP_READ):
@@ -163,7 +170,7 @@ def _members(packed: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
                 between = unpacker.eof
                 data = unpacker.unused_data.lstrip(b"\0") if between else unpacker.unconsumed_tail
                 if between:
-                    unpacker, members = isal_zlib.decompressobj(wbits=31), members + 1
+                    unpacker, members = _ZLIB.decompressobj(wbits=31), members + 1
     while not between and (out := unpacker.decompress(b"", CHUNK)):
         yield seen, out
     if not between and not unpacker.eof:

@@ -70,7 +70,7 @@ def raw_trace(
         threads=_threads(part, ranked, described.rank),
         devices=_devices(keys, ranked, described.rank),
         ranks=(_starting(described, keys, first),),
-        provenance=_provenance(keys, part, ranked, names, file, size),
+        provenance=_provenance(keys, part, ranked, names, file, size, described.rank),
         ledger=ledger,
     )
 
@@ -205,15 +205,15 @@ def _foreign(part: Part, undecodable: int, file: str) -> InputError:
 
 
 def _rank(keys: Mapping[str, Any], part: Part, option: int | None) -> Rank:
-    """The global rank as the file tells it, else as the user says, else 0, marked as assigned."""
+    """The global rank as the user says, else as the file tells it, else 0, marked as assigned."""
     told = _mapping(keys.get("distributedInfo"))
     rank, world = _small(told.get("rank")), _small(told.get("world_size"))
     pids = [pid for pid, _ in part.pids.most_common(1)]
     pid = integer(pids[0]) if pids else None
-    if rank is not None:
-        return Rank(rank=rank, world_size=world, pid=pid, source="trace")
     if option is not None:
         return Rank(rank=option, world_size=world, pid=pid, source="option")
+    if rank is not None:
+        return Rank(rank=rank, world_size=world, pid=pid, source="trace")
     return Rank(rank=0, world_size=world, pid=pid, source="assigned")
 
 
@@ -294,7 +294,9 @@ def _device(found: Mapping[str, Any], rank: int, device: int) -> Device:
     )
 
 
-def _provenance(keys: Mapping[str, Any], part: Part, tables: Sequence[RawTable], names: pl.DataFrame, file: str, size: int) -> Provenance:
+def _provenance(
+    keys: Mapping[str, Any], part: Part, tables: Sequence[RawTable], names: pl.DataFrame, file: str, size: int, rank: int
+) -> Provenance:
     versions = [f"{label} {keys[key]}" for key, label in _VERSIONS.items() if isinstance(keys.get(key), int | float | str)]
     diagnostics = [*_messages(keys, "ERROR"), *_messages(keys, "WARNING")][:_MAX_MESSAGES]
     diagnostics += [
@@ -314,7 +316,7 @@ def _provenance(keys: Mapping[str, Any], part: Part, tables: Sequence[RawTable],
         has_shapes=part.has_shapes or _small(keys.get("record_shapes")) == 1,
         graph_trace=_graph_trace(tables, names),
         diagnostics=tuple(text[:_MAX_LENGTH] for text in diagnostics),
-        notes=_pid_notes(part),
+        notes=(*_rank_notes(keys, rank), *_pid_notes(part)),
     )
 
 
@@ -324,6 +326,12 @@ def _graph_trace(tables: Sequence[RawTable], names: pl.DataFrame) -> Literal["no
     launched = any(bool(table.frame["name_id"].is_in(launches).any()) for table in tables if table.schema == "calls")
     nodes = any(table.frame["graph_node"].null_count() < table.frame.height for table in tables if table.schema == "ops")
     return "nodes" if launched or nodes else "none"
+
+
+def _rank_notes(keys: Mapping[str, Any], rank: int) -> tuple[str, ...]:
+    """A sentence where the user's rank is not the one that the file tells."""
+    told = _small(_mapping(keys.get("distributedInfo")).get("rank"))
+    return (f"The file calls itself rank {told}; --rank named it rank {rank}.",) if told is not None and told != rank else ()
 
 
 def _pid_notes(part: Part) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ _LOOKALIKES = (
 def read(source: Path | BinaryIO, *, display_name: str, rank: int | None = None, chunk: int = CHUNK, processes: int = 1) -> RawTrace:
     """Read one trace: a path or binary stream of plain, gzip or zip JSON.
 
-    `rank` is used where the file itself does not tell its global rank. `chunk` is the size in bytes of the pieces decoded
+    `rank` names the global rank and goes before what the file tells. `chunk` is the size in bytes of the pieces decoded
     at once. With `processes` above 1 a large plain file is decoded by that many processes. Raises InputError for what is
     not such a trace.
     """

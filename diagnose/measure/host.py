@@ -141,11 +141,17 @@ def _staged_copies(copies: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def kept_ranges(trace: Trace, rules: HostRules) -> pl.DataFrame:
+    """The ranges that `host_activity` looks at."""
+    ids = trace.names.filter(pl.col("text").str.contains(rules.range_pattern("garbage_collection")))["id"]
+    return trace.ranges.filter(pl.col("text_id").is_in(ids.implode()))
+
+
 def _garbage_collection(trace: Trace, rank: int, rules: HostRules) -> pl.DataFrame:
     """Ranges that show a garbage collection: start, end, name_id."""
-    ids = trace.names.filter(pl.col("text").str.contains(rules.range_pattern("garbage_collection")))["id"]
     return (
-        trace.ranges.filter((pl.col("rank") == rank) & pl.col("text_id").is_in(ids.implode()))
+        kept_ranges(trace, rules)
+        .filter(pl.col("rank") == rank)
         .select("start", "end", pl.col("text_id").alias("name_id"))
         .filter(pl.col("end") > pl.col("start"))
     )

@@ -69,7 +69,7 @@ def bucket_times(one: DeviceMeasure) -> tuple[BucketTime, ...]:
 def _phases(details: pl.DataFrame, steps: int) -> dict[str, int]:
     """Mean work per step by phase; "unknown" where it can't be told."""
     by_phase = dict(details.group_by("phase").agg(pl.col("work_ns").sum()).iter_rows())
-    named = {phase: by_phase.get(phase, 0) // steps for phase in PHASES}
+    named: dict[str, int] = {phase: by_phase.get(phase, 0) // steps for phase in PHASES}
     return {**named, "unknown": by_phase.get(None, 0) // steps}
 
 

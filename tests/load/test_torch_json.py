@@ -239,7 +239,10 @@ def test_a_compute_capability_is_cudas_alone() -> None:
 
 def test_rank_from_the_trace_the_option_or_assigned() -> None:
     bare = json.dumps(small(1)).encode()
-    assert load(document(small(1)), rank=5).ranks[0].rank == 3
+    assert (load(document(small(1))).ranks[0].rank, load(document(small(1))).ranks[0].source) == (3, "trace")
+    named = load(document(small(1)), rank=5)
+    assert (named.ranks[0].rank, named.ranks[0].source) == (5, "option")
+    assert named.provenance.notes == ("The file calls itself rank 3; --rank named it rank 5.",)
     assert (load(bare, rank=5).ranks[0].rank, load(bare, rank=5).ranks[0].source) == (5, "option")
     assert (load(bare).ranks[0].rank, codes(load(bare))["assigned_rank"]) == (0, 1)
 
