@@ -48,7 +48,7 @@ class EventStream:
     _to_look: int = 64 << 20
 
     def __iter__(self) -> Iterator[Events]:
-        pending, size = [self.start], len(self.start)
+        pending, size = [self.start] if self.start else [], len(self.start)  # the first piece is where separators are stripped
         while self.tail is None:
             block = self._next_block()
             pending.append(block)

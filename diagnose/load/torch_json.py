@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from diagnose.errors import InputError
 from diagnose.load.conform import RawTrace
 from diagnose.load.json_chunks import CHUNK, CutError, open_blocks
-from diagnose.load.kineto_parallel import PAYS_FROM, Decoded, decode_ranges, decode_stream
+from diagnose.load.kineto_parallel import PAYS_FROM, Decoded, collector_off, decode_ranges, decode_stream
 from diagnose.load.kineto_stream import EventStream
 from diagnose.load.kineto_tables import raw_trace
 
@@ -42,7 +40,7 @@ def read(source: Path | BinaryIO, *, display_name: str, rank: int | None = None,
     """
     opened = open_blocks(source, display_name, chunk)
     try:
-        with _collector_off():
+        with collector_off():
             keys, start, is_object = find_events(opened.blocks, display_name)
             decoded = _in_parallel(source, opened.size - len(start), processes, chunk) if processes > 1 and opened.is_plain else None
             if decoded is None:
@@ -65,18 +63,6 @@ def _in_parallel(source: Path | BinaryIO, start: int, processes: int, chunk: int
     if not isinstance(source, Path) or source.stat().st_size < PAYS_FROM:
         return None
     return decode_ranges(source, start, processes, chunk)
-
-
-@contextmanager
-def _collector_off() -> Iterator[None]:
-    """Millions of structs without cycles: the collector would only walk them again and again."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def find_events(blocks: Iterator[bytes], name: str) -> tuple[dict[str, Any], bytes, bool]:
