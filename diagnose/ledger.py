@@ -165,6 +165,18 @@ CODES: dict[str, Code] = _codes(
         meaning="The report was exported with nsys to a private folder and read from there.",
     ),
     Code(
+        name="refused_input",
+        severity="data_loss",
+        origin="analysis",
+        meaning="Inputs that can't be analysed, among several that can. Nothing of them is in the result; the reason stands beside it.",
+    ),
+    Code(
+        name="ignored_file",
+        severity="info",
+        origin="analysis",
+        meaning="Files of a folder that are no trace, or that another input stands for. Nothing of them is in the result.",
+    ),
+    Code(
         name="assigned_rank",
         severity="notice",
         origin="analysis",

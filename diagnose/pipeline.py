@@ -12,10 +12,10 @@ from msgspec import structs
 
 from diagnose import __version__
 from diagnose.diagnosis import SCHEMA, Capture, DeviceInfo, Diagnosis, Fact, JobRead, LedgerEntry, RankInfo, TableCount, Tool
-from diagnose.errors import UsageError
+from diagnose.errors import InputError, UsageError
 from diagnose.job import Job, read_job
 from diagnose.ledger import CODES, Ledger
-from diagnose.load.files import expand
+from diagnose.load.files import Inputs, expand
 from diagnose.load.readers import STDIN, load
 from diagnose.measure import parts
 from diagnose.measure.buckets import classify
@@ -72,7 +72,7 @@ def diagnose(
 ) -> Diagnosis:
     """Diagnose one or several traces of a job.
 
-    Each input is measured by itself. The verdict speaks of one device: the one in the middle by median step, first within each input, then
+    Each input is measured by itself; one that can't be analysed, among several, is counted in the ledger with its reason. The verdict speaks of one device: the one in the middle by median step, first within each input, then
     among the inputs.
     `step_range` is a pattern for the ranges that mark steps. Raises the errors of `diagnose.errors`.
     """
@@ -82,18 +82,37 @@ def diagnose(
     _check_pattern(wanted)
     knowledge = Knowledge(rulebook=load_rulebook(tuple(rules)), taxonomy=load_taxonomy(extra=_bucket_files(rules)), hosts=load_host_rules())
     paths: list[str | Path] = []
+    ignored: list[tuple[str, str]] = []
     for given in inputs:
-        paths += [given] if str(given) == STDIN else list(expand([Path(given)]).traces)
+        found = Inputs(traces=()) if str(given) == STDIN else expand([Path(given)])
+        paths += found.traces or [given]
+        ignored += found.ignored
     measured = []
+    refused: list[InputError] = []
     for place, path in enumerate(paths, start=1):
         name = Path(path).name if str(path) != STDIN else "standard input"
         report(f"reading {name}" + (f" ({place} of {len(paths)})" if len(paths) > 1 else ""))
-        # no name here holds the trace, so that `measure` can let go of parts of it
-        measured.append(
-            measure(_read(path, rank if len(paths) == 1 else None, nsys, partial(report, f"measuring {name}")), knowledge, wanted)
-        )
+        try:
+            # no name here holds the trace, so that `measure` can let go of parts of it
+            measured.append(
+                measure(_read(path, rank if len(paths) == 1 else None, nsys, partial(report, f"measuring {name}")), knowledge, wanted)
+            )
+        except InputError as error:
+            refused.append(error)
+    if not measured:
+        raise refused[0]
+    measured[0] = replace(measured[0], ledger=_with_inputs_left_out(measured[0].ledger, refused, ignored))
     report("drawing conclusions")
     return conclude(_told_apart(measured), job, knowledge, include_host_info=include_host_info)
+
+
+def _with_inputs_left_out(ledger: Ledger, refused: Sequence[InputError], ignored: Sequence[tuple[str, str]]) -> Ledger:
+    """The ledger with an entry for every input that was refused and for every file of a folder that is no input."""
+    for error in refused:
+        ledger = ledger.note("refused_input", "inputs", detail=error.what)
+    for name, reason in ignored:
+        ledger = ledger.note("ignored_file", "inputs", detail=f"{name}: {reason}")
+    return ledger
 
 
 def _read(path: str | Path, rank: int | None, nsys: Path | None, done: Callable[[], None]) -> Trace:

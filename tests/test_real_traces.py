@@ -142,3 +142,12 @@ def test_several_inputs_are_several_ranks(real_traces: Path) -> None:
     assert [(total.rank, total.device) for total in found.totals] == [(0, 0), (1, 1), (2, 0), (3, 1)]
     alone = diagnose([pair[1]])
     assert [total.kernel_work_ns for total in alone.totals] == [total.kernel_work_ns for total in found.totals[2:]]
+
+
+def test_one_refused_input_among_several_is_counted_not_fatal(real_traces: Path) -> None:
+    good, empty = real_traces / DEEPSEEK, real_traces / "nsys/StellaWava_benchmarking-n-profiling-_report1.sqlite"
+    found = diagnose([empty, good])
+    assert [rank.file for rank in found.capture.ranks] == [good.name]
+    (entry,) = [entry for entry in found.ledger if entry.code == "refused_input"]
+    assert (entry.severity, entry.count) == ("data_loss", 1)
+    assert entry.detail.startswith(f"{empty.name} holds no GPU work")

@@ -114,8 +114,7 @@ def latest_producers(known: Dependencies, consumers: pl.DataFrame) -> pl.DataFra
     """The producer of each consumer that ends last.
 
     `consumers`: op, start, stream, correlation, issued; distinct, sorted by start. Result, one row per consumer in the same order: op, producer
-    (row number, null: none), producer_end, resolved_end (without inference), inferred, unresolved (a wait has no known record, or the trace
-    holds no dependency at all).
+    (row number, null: none), producer_end, inferred, unresolved (a wait has no known record, or the trace holds no dependency at all).
     """
     before = consumers.select("op", "start", "stream").join_asof(
         known.ordered.select(pl.col("op").alias("producer"), pl.col("end").alias("producer_end"), "start", "stream"),
@@ -127,7 +126,6 @@ def latest_producers(known: Dependencies, consumers: pl.DataFrame) -> pl.DataFra
     )
     covered, unresolved = _event_producers(known, consumers)
     found = _later(before.select("op", "producer", "producer_end"), covered).with_columns(
-        pl.col("producer_end").alias("resolved_end"),
         pl.lit(value=False).alias("inferred"),
         pl.lit(value=True).alias("unresolved")
         if known.candidates is not None

@@ -23,13 +23,6 @@ class Launches:
     frame: pl.DataFrame
     duplicates: int  # API calls that shared their correlation id with another
 
-    @property
-    def rate(self) -> float | None:
-        """Share of device operations that joined a launch; None without operations."""
-        if self.frame.is_empty():
-            return None
-        return 1.0 - self.frame["issued"].null_count() / self.frame.height
-
 
 def attribute(trace: Trace) -> Launches:
     """Join every device operation to the API call that issued it."""

@@ -165,3 +165,13 @@ def test_a_step_range_that_is_no_pattern_is_the_users_error(tmp_path: Path) -> N
 def test_a_step_range_that_marks_nothing_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"marks no step in .* Leave it out, or name one of the ranges"):
         diagnose([write(tmp_path, "a")], step_range="absent")
+
+
+def test_a_folder_s_other_files_are_listed(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    write(folder, "a")
+    (folder / "notes.txt").write_text("not a trace")
+    (entry,) = [entry for entry in diagnose([folder]).ledger if entry.code == "ignored_file"]
+    assert entry.severity == "info"
+    assert entry.detail.startswith("notes.txt: ")
