@@ -5,7 +5,6 @@ Each ends in a diagnosis or in an error that names the reason; every budget adds
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,20 +28,6 @@ def every_trace() -> list[str]:
     """Relative paths of all inputs; a Parquet export folder is one."""
     found = sorted(path.relative_to(TRACES).as_posix() for path in TRACES.glob("*/*")) if TRACES.is_dir() else []
     return found or ["absent"]
-
-
-@pytest.fixture(scope="session")
-def reference() -> ModuleType:
-    """The brute-force reference, which uses nothing but the standard library."""
-    path = SHARED / "tools" / "reference.py"
-    if not path.is_file():
-        pytest.skip("the brute-force reference (../shared/tools/reference.py) is not here")
-    spec = importlib.util.spec_from_file_location("reference", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
@@ -72,19 +71,6 @@ VERSIONS = {
 }
 REPORT = "LeiWang1999_memfusion_artifact_report1"
 EXPORT = f"{REPORT}.nsys-rep-nsys-2024.2.3.38"
-
-
-@pytest.fixture(scope="module")
-def reference(real_traces: Path) -> ModuleType:
-    file = real_traces.parent / "tools" / "reference.py"
-    if not file.is_file():
-        pytest.skip("the brute-force reference (../shared/tools/reference.py) is not here")
-    spec = importlib.util.spec_from_file_location("reference", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def load(real_traces: Path, stem: str) -> Trace:

@@ -267,11 +267,6 @@ def test_each_device_of_a_process_has_its_own_windows() -> None:
     assert [tuple(row) for row in one.steps(place=1).frame.iter_rows()] == [(n, start + 5, end + 5) for n, start, end in WINDOWS]
 
 
-# ---------------------------------------------------------------------------------------------------- known to be wrong
-
-OVERLAP = "ranges that begin a moment before the one before has ended count as nested in it, and all later steps vanish"
-
-
 def test_ranges_that_overlap_by_a_nanosecond_are_still_steps() -> None:
     assert windows(scene(LOOP.items, [replace(span, end=span.end + 2) for span in LOOP.spans])) == WINDOWS
 
