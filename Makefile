@@ -1,15 +1,17 @@
-# make demo | test | bench | lint | clean: each sets up what it needs by itself.
+# make demo | test | bench | gallery | accuracy | scenarios | lint | clean: each sets up what it needs by itself.
 # Wanted on the machine: make, and Python 3.11 or newer with venv and pip. Another place for the environment: make VENV=/some/folder test
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint format clean
+.PHONY: help demo test bench gallery accuracy scenarios lint format clean
 
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \
   if "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo "$$name"; break; fi; done)
 VENV ?= .venv
 BIN = $(VENV)/bin
 SIZE ?= small
+SCENARIO ?= --all
+FORMAT ?= nsys
 TRACE := reports/demo.sqlite
 JOB := fixtures/jobs/qwen3_30b_a3b_alltoall_h100.yaml
 
@@ -19,12 +21,15 @@ define environment
 endef
 
 help:
-	@echo "make demo    diagnose a synthetic trace and write an HTML report"
-	@echo "make test    lint, format, types, import floors, tests"
-	@echo "make bench   speed and memory against the goals (SIZE=full for the large inputs)"
-	@echo "make lint    the checks of make test without the tests"
-	@echo "make format  put the sources into their format"
-	@echo "make clean   remove what make made"
+	@echo "make demo       diagnose a synthetic trace and write an HTML report"
+	@echo "make test       lint, format, types, import floors, tests"
+	@echo "make bench      speed and memory against the goals (SIZE=full for the large inputs)"
+	@echo "make gallery    diagnose the scenarios of the gallery into reports/gallery"
+	@echo "make accuracy   hold the diagnoses of all scenarios against their truth"
+	@echo "make scenarios  write traces, job file and truth of all scenarios into build/scenarios (SCENARIO=name for one, FORMAT=nsys, torch or both)"
+	@echo "make lint       the checks of make test without the tests"
+	@echo "make format     put the sources into their format"
+	@echo "make clean      remove what make made"
 
 demo:
 	$(call environment,run)
@@ -46,11 +51,23 @@ bench:
 	$(call environment,run)
 	@"$(BIN)/python" -m benchmarks --size $(SIZE)
 
+gallery:
+	$(call environment,run)
+	@"$(BIN)/python" -m fixtures gallery --html
+
+accuracy:
+	$(call environment,run)
+	@"$(BIN)/python" -m fixtures accuracy
+
+scenarios:
+	$(call environment,run)
+	@"$(BIN)/python" -m fixtures make $(SCENARIO) --out build/scenarios --format $(FORMAT)
+
 format:
 	$(call environment,dev)
 	@"$(BIN)/ruff" check --quiet --fix .
 	@"$(BIN)/ruff" format --quiet .
 
 clean:
-	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist reports/demo.html reports/demo.sqlite
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist reports/demo.html reports/demo.sqlite reports/gallery/*.html
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,11 +1,10 @@
-"""The synthetic traces: reproducible, self-consistent, alike in both formats, and diagnosed as they were made."""
+"""The checked-in traces and the command that makes them: reproducible, small, alike in both formats, and diagnosed as they were made."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import sqlite3
-from collections import defaultdict
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
@@ -14,21 +13,28 @@ import pytest
 
 from benchmarks.inputs import repeat_nsys, repeat_torch
 from diagnose.diagnosis import Diagnosis
+from diagnose.job import read_job
 from diagnose.pipeline import diagnose
-from fixtures.__main__ import FOLDER, NSYS, TORCH, make, unpack
-from fixtures.machine import Machine, Operation, Recording
-from fixtures.model import AUTOGRAD, BASE_MODEL, MAIN
-from fixtures.nsys_writer import SYNTHETIC
+from fixtures import __main__ as command
+from fixtures import sample, scenario
+from fixtures.capture import START_UNIX_NS, SYNTHETIC
+from fixtures.recording import Operation, Recording
+from fixtures.sample import FOLDER, JOB, NSYS, SAMPLES, TORCH, Sample, make, unpack
 from fixtures.torch_writer import BASE_NS
-from fixtures.training import demo
+from fixtures.truth import counterfactuals, splits, step_time
+from fixtures.truth_file import busy
 
-JOB = FOLDER.parent / "jobs" / "qwen3_30b_a3b_alltoall_h100.yaml"
-STEPS, MICRO_BATCHES = 4, 2
+from .fixtures import checks
+
+DEMO = scenario.load("demo")
+EXPERT_GROUP = "EXPERT_MODEL_PARALLEL_GROUP"
+RENEW = "the simulator or a scenario has changed; if that is meant: python -m fixtures samples"
 
 
 @pytest.fixture(scope="module")
 def recording() -> Recording:
-    return demo()
+    (made,) = sample.run_of("demo")
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +54,12 @@ def from_torch() -> Diagnosis:
     return diagnose([FOLDER / TORCH], config=JOB)
 
 
+@pytest.fixture(params=["from_nsys", "from_torch"])
+def document(request: pytest.FixtureRequest) -> Diagnosis:
+    found: Diagnosis = request.getfixturevalue(request.param)
+    return found
+
+
 def _dump(path: Path) -> list[str]:
     with closing(sqlite3.connect(path)) as database:
         return list(database.iterdump())
@@ -57,84 +69,85 @@ def _kernels(recording: Recording) -> list[Operation]:
     return [operation for operation in recording.operations if operation.kind == "kernel"]
 
 
-def test_the_checked_in_traces_are_what_the_simulator_makes(recording: Recording, database: Path, tmp_path: Path) -> None:
-    make(recording, tmp_path)
-    assert gzip.decompress((tmp_path / TORCH).read_bytes()) == gzip.decompress((FOLDER / TORCH).read_bytes())
-    fresh = tmp_path / "fresh.sqlite"
-    fresh.write_bytes(gzip.decompress((tmp_path / NSYS).read_bytes()))
-    assert _dump(fresh) == _dump(database)
+def _content(path: Path, folder: Path) -> object:
+    """What a checked-in file holds, whatever packed it."""
+    if path.suffix != ".gz":
+        return path.read_text(encoding="utf-8")
+    plain = gzip.decompress(path.read_bytes())
+    if ".sqlite" not in path.name:
+        return plain
+    opened = folder / "opened.sqlite"
+    opened.write_bytes(plain)
+    return _dump(opened)
 
 
-def test_the_same_recording_gives_the_same_bytes(recording: Recording, tmp_path: Path) -> None:
-    one, two = (make(recording, tmp_path / name) for name in ("one", "two"))
-    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
+# ---------------------------------------------------------------------------------------------- the files
 
 
-def test_the_traces_stay_small() -> None:
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 600_000
+@pytest.mark.parametrize("one", SAMPLES, ids=lambda one: one.stem)
+def test_the_checked_in_traces_are_what_the_simulator_makes(one: Sample, tmp_path: Path) -> None:
+    for path in make(one, tmp_path / "fresh"):
+        assert _content(path, tmp_path) == _content(FOLDER / path.name, tmp_path), RENEW
 
 
-def test_the_traces_say_that_they_are_synthetic(database: Path) -> None:
-    assert json.loads(gzip.decompress((FOLDER / TORCH).read_bytes()))["synthetic"] == SYNTHETIC
-    with closing(sqlite3.connect(database)) as opened:
-        assert opened.execute("SELECT value FROM META_DATA_EXPORT WHERE name = 'DERIVED_BY'").fetchall() == [(SYNTHETIC,)]
-        assert (SYNTHETIC,) in opened.execute("SELECT text FROM DIAGNOSTIC_EVENT").fetchall()
+def test_the_same_recording_gives_the_same_bytes(tmp_path: Path) -> None:
+    one, two = ([path.read_bytes() for path in make(SAMPLES[0], tmp_path / name)] for name in ("one", "two"))
+    assert one == two
 
 
-def test_operations_of_a_stream_keep_their_order(recording: Recording) -> None:
-    ends: dict[int, int] = {}
-    by_issue = sorted(recording.operations, key=lambda operation: operation.correlation)
-    for operation in by_issue:
-        assert operation.start >= ends.get(operation.stream, 0)
-        assert operation.end > operation.start
-        ends[operation.stream] = operation.end
+def test_the_traces_stay_small_and_there_are_no_others() -> None:
+    kept = {path.name: path.stat().st_size for path in FOLDER.iterdir()}
+    assert set(kept) == {name for one in SAMPLES for name in (*one.traces.values(), one.truth)}
+    assert sum(kept.values()) < 3_000_000
+    assert kept[NSYS] + kept[TORCH] < 700_000
 
 
-def test_nothing_starts_before_it_is_issued(recording: Recording) -> None:
-    issued = {call.correlation: call.end for call in recording.calls}
-    assert len(issued) == len(recording.calls)
-    assert all(operation.start > issued[operation.correlation] for operation in recording.operations)
+def test_what_the_samples_show() -> None:
+    """Both formats, DeepEP, CUDA graphs, images, recompute, and two ranks of one run."""
+    assert {kind for one in SAMPLES for kind in one.formats} == {"nsys", "torch"}
+    plans = {one.stem: scenario.load(one.scenario).plan for one in SAMPLES}
+    assert plans["deepep"].dispatcher == "deepep"
+    assert plans["graphs"].graphs("attn")
+    assert plans["vision"].has_vision
+    assert plans["recompute"].recomputes_all
+    assert len({one.rank for one in SAMPLES if one.scenario == "ranks-straggler"}) == 2
+    for stem, nodes in (("graphs", True), ("deepep", False)):
+        recorded = sample.run_of(next(one.scenario for one in SAMPLES if one.stem == stem))[0]
+        assert any(operation.graph for operation in recorded.operations) == nodes
 
 
-def test_waits_hold_and_synchronisations_block(recording: Recording) -> None:
-    streams: dict[int, list[Operation]] = defaultdict(list)
-    for operation in sorted(recording.operations, key=lambda operation: operation.correlation):
-        streams[operation.stream].append(operation)
-    checked = 0
-    for item in recording.dependencies:
-        if item.kind == "stream_wait":
-            covered = [operation.end for operation in streams[item.record_stream] if operation.correlation < item.record_correlation]
-            later = [operation.start for operation in streams[item.stream] if operation.correlation > item.correlation]
-            if covered and later:
-                assert later[0] >= covered[-1]
-                checked += 1
-        elif item.kind == "stream_sync":
-            covered = [operation.end for operation in streams[item.stream] if operation.correlation < item.correlation]
-            assert item.end >= covered[-1]
-            checked += 1
-    assert checked > 1000
+def test_the_traces_say_that_they_are_synthetic(tmp_path: Path) -> None:
+    for one in SAMPLES:
+        if "torch" in one.formats:
+            assert json.loads(gzip.decompress((FOLDER / one.traces["torch"]).read_bytes()))["synthetic"] == SYNTHETIC
+        if "nsys" in one.formats:
+            path = tmp_path / f"{one.stem}.sqlite"
+            unpack(one.traces["nsys"], path)
+            with closing(sqlite3.connect(path)) as opened:
+                assert opened.execute("SELECT value FROM META_DATA_EXPORT WHERE name = 'DERIVED_BY'").fetchall() == [(SYNTHETIC,)]
+                assert (SYNTHETIC,) in opened.execute("SELECT text FROM DIAGNOSTIC_EVENT").fetchall()
 
 
-def test_ranges_nest_on_each_thread(recording: Recording) -> None:
-    for thread in (MAIN, AUTOGRAD):
-        open_ends: list[int] = []
-        for item in (one for one in recording.ranges if one.thread == thread):
-            while open_ends and open_ends[-1] <= item.start:
-                open_ends.pop()
-            assert not open_ends or item.end <= open_ends[-1]
-            open_ends.append(item.end)
+# ---------------------------------------------------------------------------------------------- the demo
+
+
+def test_the_demo_is_consistent(recording: Recording) -> None:
+    checks.all_holds(recording)
+    assert checks.waits_hold(recording) > 1_000
+    assert all(operation.end > operation.start for operation in recording.operations)
 
 
 def test_both_files_hold_the_same_operations(recording: Recording, database: Path) -> None:
     true = sorted((kernel.start, kernel.end, kernel.stream, kernel.correlation) for kernel in _kernels(recording))
     with closing(sqlite3.connect(database)) as opened:
         nsys = opened.execute('SELECT start, "end", streamId, correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY 1, 2, 3').fetchall()
-        origin = opened.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME").fetchone()[0] - BASE_NS
-    document = json.loads(gzip.decompress((FOLDER / TORCH).read_bytes()), parse_float=Decimal)
+        origin = opened.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME").fetchone()[0]
+    assert origin == START_UNIX_NS
+    parsed = json.loads(gzip.decompress((FOLDER / TORCH).read_bytes()), parse_float=Decimal)
     torch = []
-    for event in document["traceEvents"]:
+    for event in parsed["traceEvents"]:
         if event.get("cat") == "kernel":
-            start = int(event["ts"] * 1000) - origin
+            start = int(event["ts"] * 1000) - (origin - BASE_NS)
             torch.append((start, start + int(event["dur"] * 1000), event["args"]["stream"], event["args"]["correlation"]))
     assert sorted(nsys) == true
     assert sorted(torch) == true
@@ -142,50 +155,53 @@ def test_both_files_hold_the_same_operations(recording: Recording, database: Pat
 
 def test_exchanges_per_step_are_those_of_the_dispatcher(recording: Recording) -> None:
     """Tokens, probabilities and combine: three all-to-all per layer, micro-batch and direction."""
+    plan = DEMO.plan
     exchanges = [kernel for kernel in _kernels(recording) if kernel.message and kernel.message.collective == "all_to_allv"]
-    assert len(exchanges) == 3 * 2 * BASE_MODEL.layers * MICRO_BATCHES * STEPS
+    assert len(exchanges) == 3 * 2 * plan.layers_per_chunk * plan.micro_batches * DEMO.steps
     for kernel in exchanges:
         assert kernel.message is not None
-        rows = sum(kernel.message.splits_in)
-        assert kernel.message.elements_in % rows == 0
-        assert rows == BASE_MODEL.tokens * BASE_MODEL.top_k
+        sent, received = sum(kernel.message.splits_in), sum(kernel.message.splits_out)
+        width = kernel.message.elements_in // sent
+        assert width in {1, plan.hidden}
+        assert (kernel.message.elements_in, kernel.message.elements_out) == (sent * width, received * width)
+        assert sent == pytest.approx(plan.routed, rel=0.1)
 
 
-def test_the_clock_stops_for_synchronisation() -> None:
-    machine = Machine(seed=1)
-    machine.copy("h2d", 25_000_000, stream=7)  # a millisecond
-    machine.synchronize(7)
-    made = machine.recording()
-    assert machine.now >= made.operations[0].end
-    assert made.calls[-1].end == machine.now
+def test_garbage_is_collected_in_one_step() -> None:
+    (made,) = sample.run_of("demo")
+    starts = [item for item in made.ranges if item.kind == "step"]
+    collected = [pause for pause in made.pauses if pause.cause == "gc"]
+    assert len(collected) == DEMO.plan.micro_batches
+    assert all(starts[2].start < pause.start < pause.end < starts[2].end for pause in collected)
+    assert [step for step, split in splits(made).items() if split.host["gc"]] == [12]
 
 
-@pytest.mark.parametrize("name", ["from_nsys", "from_torch"])
-def test_totals_equal_the_truth(name: str, recording: Recording, request: pytest.FixtureRequest) -> None:
-    document: Diagnosis = request.getfixturevalue(name)
+def test_totals_equal_the_truth(document: Diagnosis, recording: Recording) -> None:
     kernels = _kernels(recording)
     collectives = [kernel for kernel in kernels if kernel.message is not None]
     (total,) = document.totals
     assert total.kernel_count == len(kernels)
     assert total.kernel_work_ns == sum(kernel.end - kernel.start for kernel in kernels)
+    assert total.kernel_busy_ns == busy((kernel.start, kernel.end) for kernel in kernels)
+    assert total.device_busy_ns == busy((operation.start, operation.end) for operation in recording.operations)
     assert total.transport_busy_ns == sum(kernel.end - kernel.start for kernel in collectives)  # never two at once in this job
     assert total.transport_exposed_ns == total.transport_busy_ns  # and nothing beside them
-    assert document.steps.n == STEPS
+    assert document.steps.n == DEMO.steps
     assert document.capture.correlation_rate == 1.0
     assert document.capture.resolved_wait_rate == 1.0
     assert (document.capture.ranks[0].rank, document.capture.ranks[0].world_size) == (0, 16)
 
 
-@pytest.mark.parametrize("name", ["from_nsys", "from_torch"])
-def test_the_expert_exchange_dominates(name: str, recording: Recording, request: pytest.FixtureRequest) -> None:
-    """By construction: the compute stream waits for every exchange, and nothing runs beside one."""
-    document: Diagnosis = request.getfixturevalue(name)
-    exchanges = [kernel for kernel in _kernels(recording) if kernel.message and kernel.message.group == "EXPERT_MODEL_PARALLEL_GROUP"]
-    per_step = sum(kernel.end - kernel.start for kernel in exchanges) / STEPS
+def test_the_expert_exchange_dominates(document: Diagnosis, recording: Recording) -> None:
+    """By construction: the compute stream waits for every exchange, and nothing runs beside one; without them the step is that much shorter."""
+    exchanges = [kernel for kernel in _kernels(recording) if kernel.message and kernel.message.group == EXPERT_GROUP]
+    per_step = sum(kernel.end - kernel.start for kernel in exchanges) / DEMO.steps
     walls = {wall.wall: wall for wall in document.walls}
-    assert document.verdict.dominant_wall == "communication"
+    assert document.verdict.dominant_wall == DEMO.about == "communication"
     assert walls["communication"].parts["expert"] == pytest.approx(per_step, rel=0.02)
     assert walls["communication"].parts["expert"] == max(walls["communication"].parts.values())
+    saved = counterfactuals(DEMO.programs(), DEMO.offsets)[0]
+    assert walls["communication"].bound_ns == pytest.approx(saved["communication"], abs=0.02 * step_time(recording))
     fixes = {fix.id: fix.state for finding in document.findings for fix in finding.fixes}
     assert fixes["COM-06"] == "applicable"
 
@@ -201,8 +217,41 @@ def test_benchmark_inputs_repeat_the_demo_whole(tmp_path: Path, recording: Recor
     repeat_nsys(database, 2 * len(_kernels(recording)))
     repeat_torch(FOLDER / TORCH, text, 2 * len(gzip.decompress((FOLDER / TORCH).read_bytes())))
     for path in (database, text):
-        document = diagnose([path])
-        assert document.totals[0].kernel_count == 2 * len(_kernels(recording))
-        assert document.totals[0].kernel_work_ns == 2 * sum(kernel.end - kernel.start for kernel in _kernels(recording))
-        assert (document.capture.correlation_rate, document.capture.resolved_wait_rate) == (1.0, 1.0)
-        assert document.steps.n == 2 * STEPS
+        found = diagnose([path])
+        assert found.totals[0].kernel_count == 2 * len(_kernels(recording))
+        assert found.totals[0].kernel_work_ns == 2 * sum(kernel.end - kernel.start for kernel in _kernels(recording))
+        assert (found.capture.correlation_rate, found.capture.resolved_wait_rate) == (1.0, 1.0)
+        assert found.steps.n == 2 * DEMO.steps
+
+
+# ---------------------------------------------------------------------------------------------- the command
+
+
+def test_make_writes_what_a_scenario_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):  # the second time over the first
+        assert command.main(["make", "ranks-missing", "--out", str(tmp_path), "--format", "both"]) == 0
+    one = scenario.load("ranks-missing")
+    captured = one.captured
+    assert 0 < len(captured) < len(one.plan.machine.simulate)
+    traces = {f"rank{rank}{ending}" for rank in captured for ending in (".sqlite", ".pt.trace.json")}
+    folder = tmp_path / "ranks-missing"
+    assert {path.name for path in folder.iterdir()} == {*traces, "job.yaml", "truth.json"}
+    assert read_job(folder / "job.yaml").get("world_size") == one.plan.machine.world_size
+    truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
+    assert [item["rank"] for item in truth] == list(captured)
+    assert str(folder / "truth.json") in capsys.readouterr().out
+
+
+def test_list_names_every_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(scenario.names())
+    assert all(line.endswith(scenario.load(line.split()[0]).title) for line in lines)
+
+
+@pytest.mark.parametrize("words", [["make", "--out", "x"], ["make", "no-such", "--out", "x"], ["unpack", "no-such", "x"], []])
+def test_a_wrong_command_says_so(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(words)
+    assert ended.value.code == 2
+    assert "usage: python -m fixtures" in capsys.readouterr().err
