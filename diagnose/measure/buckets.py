@@ -14,6 +14,7 @@ import polars as pl
 
 from diagnose.measure.context import FORWARD_BIT, HostContext, host_context, masks_of
 from diagnose.measure.launches import Launches
+from diagnose.measure.line import chosen
 from diagnose.measure.names import families, op_kinds
 from diagnose.measure.neighbours import neighbours
 from diagnose.taxonomy import Context, Family, Group, Source, Taxonomy, union
@@ -225,29 +226,33 @@ def classify(trace: Trace, launches: Launches, taxonomy: Taxonomy) -> Classified
 
 
 def _numbered(case: pl.Series, verdicts: Sequence[Verdict], changed: pl.DataFrame) -> Classified:
-    """Number the distinct verdicts. `changed`: rows of ops with what their neighbours said (row, bucket, kind, rule)."""
+    """Number the distinct verdicts. `changed`: rows of ops with the choice of their neighbours (row, choice)."""
     said = changed.with_columns(case.gather(changed["row"]).alias("case"))
-    cases = said.select("case", "bucket", "kind", "rule").unique(maintain_order=True).with_row_index("extra")
+    cases = said.select("case", "choice").unique(maintain_order=True).with_row_index("extra")
+    meant = chosen()[cases["choice"]].select("bucket", "kind", "rule").rows()
     extra = [
-        replace(
-            verdicts[row["case"]],
-            bucket=row["bucket"],
-            kind=row["kind"] if verdicts[row["case"]].role == "transport" else None,
-            decided_by="neighbours",
-            rule=row["rule"],
-            weak=False,
-        )
-        for row in cases.iter_rows(named=True)
+        _by_neighbours(verdicts[number], bucket=bucket, kind=kind, rule=rule)
+        for number, (bucket, kind, rule) in zip(cases["case"], meant, strict=True)
     ]
     every = [*verdicts, *extra]
     numbers = {verdict: number for number, verdict in enumerate(dict.fromkeys(every))}
     number = pl.Series([numbers[verdict] for verdict in every], dtype=pl.UInt16)
-    new = said.join(cases, on=["case", "bucket", "kind", "rule"], how="left", nulls_equal=True, maintain_order="left")
+    new = said.join(cases, on=["case", "choice"], how="left", maintain_order="left")
     final = case.scatter(new["row"], new["extra"] + len(verdicts)) if new.height else case
     experts = any(verdict.bucket in _EXPERT_BUCKETS for verdict in every)
     classes = pl.DataFrame([_settled(verdict, experts=experts) for verdict in numbers], schema=_CLASS_SCHEMA)
     ids = pl.Series("class_id", range(len(numbers)), dtype=pl.UInt16)
     return Classified(class_id=number.gather(final).alias("class_id"), classes=classes.insert_column(0, ids))
+
+
+def _by_neighbours(verdict: Verdict, *, bucket: str, kind: str | None, rule: str) -> Verdict:
+    """`verdict` as its neighbours decide it."""
+    moved = replace(verdict, bucket=bucket, decided_by="neighbours", rule=rule, weak=False)
+    if verdict.role == "transport":
+        return replace(moved, kind=kind)
+    packs = bucket == "dispatch" and verdict.role == "compute"
+    phase = "optimizer" if bucket == "optimizer" else verdict.phase
+    return replace(moved, kind=None, role="packing" if packs else verdict.role, phase=phase)
 
 
 def _settled(verdict: Verdict, *, experts: bool) -> Verdict:

@@ -326,3 +326,18 @@ def test_requirements_and_decisive_names():
     group = Group(id="g", patterns=("g",), kind="tensor")
     fixed = Family(id="t", patterns=("t",), operation="collective", bucket="collective", role="transport", kind="data")
     assert decide(fixed, [], group, own=frozenset()).kind == "data"
+
+
+@pytest.mark.parametrize(
+    ("name", "nvtx", "bucket"),
+    [
+        ("nvjet_tst_256x128_64x4_2x1_v_bz_coopA_NTT", ["mlp wgrad", "nvte_multi_tensor_gemm"], "expert_gemm"),
+        ("nvjet_tst_256x128_64x4_2x1_v_bz_coopA_NTT", ["mlp wgrad", "nvte_cublas_gemm_v2"], "dense_gemm"),
+        ("nvjet_tst_256x128_64x4_2x1_v_bz_coopA_NTT", ["mlp wgrad"], "expert_gemm"),
+        ("nvjet_tst_256x128_64x4_2x1_v_bz_coopA_NTT", ["nvte_cublas_gemm_v2"], "dense_gemm"),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16> >(int)", ["moe_combine forward"], "elementwise"),
+        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<int>(int)", ["moe_combine forward"], "dispatch"),
+    ],
+)  # fmt: skip
+def test_pieces_of_the_overlapped_schedule(taxonomy: Taxonomy, name: str, nvtx: list[str], bucket: str):
+    assert describe(name, taxonomy, {"nvtx": nvtx}).bucket == bucket
