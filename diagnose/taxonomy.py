@@ -134,6 +134,14 @@ class HostRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     meaning: Literal["garbage_collection", "data_loading"]
 
 
+class PolledKernel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Kernels whose end the host polls for in mapped memory, without any call that a profiler would show."""
+
+    id: str
+    patterns: tuple[str, ...]
+    source: str
+
+
 class StepAnchor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One spelling of an iteration's range. `numbered`: the first capture group of the pattern is the iteration's number."""
 
@@ -151,6 +159,7 @@ class _BucketFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class _HostFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     calls: tuple[HostCall, ...]
     ranges: tuple[HostRange, ...]
+    polled: tuple[PolledKernel, ...] = ()
     steps: tuple[StepAnchor, ...]
 
 
@@ -173,11 +182,16 @@ class Taxonomy:
 
 @dataclass(frozen=True, kw_only=True)
 class HostRules:
-    """Families of host calls and ranges, and the spellings of step ranges in order of preference."""
+    """Families of host calls and ranges, kernels that the host polls for, and the spellings of step ranges in order of preference."""
 
     calls: tuple[HostCall, ...]
     ranges: tuple[HostRange, ...]
     steps: tuple[StepAnchor, ...]
+    polled: tuple[PolledKernel, ...] = ()
+
+    def polled_pattern(self) -> str:
+        """One pattern for the names of all kernels that the host polls for."""
+        return union([pattern for kernel in self.polled for pattern in kernel.patterns])
 
     def call_pattern(self, role: HostRole, waits_for: str | None = None) -> str:
         """One pattern for all calls of a role (and of what they wait for)."""
@@ -225,13 +239,13 @@ def load_host_rules(file: Traversable | Path | None = None) -> HostRules:
     """The rules for host calls and ranges. Raises RuleFileError."""
     path = file if file is not None else importlib.resources.files("trace_rules") / "hosts.yaml"
     decoded = _decode(path, _HostFile)
-    for place, entries in (("calls", decoded.calls), ("ranges", decoded.ranges)):
+    for place, entries in (("calls", decoded.calls), ("ranges", decoded.ranges), ("polled", decoded.polled)):
         for entry in entries:
             _check_patterns(path.name, f"{place}, {entry.id}", entry.patterns)
     for anchor in decoded.steps:
         _check_patterns(path.name, f"steps, {anchor.id}", (anchor.pattern,))
-    _check_unique(path.name, [entry.id for entries in (decoded.calls, decoded.ranges, decoded.steps) for entry in entries])
-    return HostRules(calls=decoded.calls, ranges=decoded.ranges, steps=decoded.steps)
+    _check_unique(path.name, [entry.id for entries in (decoded.calls, decoded.ranges, decoded.polled, decoded.steps) for entry in entries])
+    return HostRules(calls=decoded.calls, ranges=decoded.ranges, steps=decoded.steps, polled=decoded.polled)
 
 
 _FileT = TypeVar("_FileT", _BucketFile, _HostFile)

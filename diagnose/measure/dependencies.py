@@ -3,6 +3,9 @@
 Producers of an operation are the operation before it on its stream, and those covered by the events that its stream was told to
 wait for, followed through relays (an event recorded on a stream that itself only waited). Host calls are put in order by
 correlation id, which the profiler hands out in the order in which calls are made.
+
+Where a trace holds no event, producers are inferred: from times, and from the order of calls (a stream-wait call makes the operation launched after it
+wait for the one launched before it on another stream). Inside a replayed graph no trace holds events, so there too.
 """
 
 from __future__ import annotations
@@ -21,12 +24,14 @@ class Waits:
     """The stream waits of one rank, resolved to the records that they wait for.
 
     `stream_waits`: stream, correlation, record_stream, record_correlation (null where unresolved), previous (correlation of the last
-    operation on the stream before the wait, null for none). `total` counts all stream waits, those that only an API call shows included.
+    operation on the stream before the wait, null for none). `calls`: correlation ids of the stream-wait API calls, in order. `total` counts all stream
+    waits, those that only an API call shows included.
     """
 
     stream_waits: pl.DataFrame
     total: int
     resolved: int
+    calls: pl.Series
 
     @property
     def resolved_rate(self) -> float | None:
@@ -34,11 +39,11 @@ class Waits:
         return self.resolved / self.total if self.total else None
 
 
-def resolve_waits(waits: pl.DataFrame, stream_wait_calls: int) -> Waits:
+def resolve_waits(waits: pl.DataFrame, calls: pl.Series) -> Waits:
     """Find the event record behind each stream wait of one rank.
 
     `waits` has the columns of Trace.waits. A wait and a record with the same sync_id belong together; without sync_id the last record
-    of the same event handle before the wait counts. `stream_wait_calls` is the number of stream-wait API calls.
+    of the same event handle before the wait counts. `calls`: the correlation ids of the stream-wait API calls (null where not recorded).
     """
     asked = (
         waits.filter(pl.col("kind") == "stream_wait")
@@ -72,7 +77,7 @@ def resolve_waits(waits: pl.DataFrame, stream_wait_calls: int) -> Waits:
     columns = ["stream", "correlation", "record_stream", "record_correlation"]
     resolved = pl.concat([by_id.select(columns), by_order.select(columns)]).sort("correlation", nulls_last=True)
     found = int(resolved["record_correlation"].is_not_null().sum())
-    return Waits(stream_waits=resolved, total=max(asked.height, stream_wait_calls), resolved=found)
+    return Waits(stream_waits=resolved, total=max(asked.height, len(calls)), resolved=found, calls=calls.drop_nulls().sort())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,13 +86,17 @@ class Dependencies:
 
     `ordered`: op, start, end, stream in order of start. `issued`: op, end, stream, correlation in order of correlation. `stream_waits`: those of
     `Waits`, with the correlation of the operation issued before (`previous`) and after (`next`) them on their stream. `candidates`: what may be
-    inferred as a producer; None where the trace holds resolved waits.
+    inferred as a producer. `called`: op, guess, guess_end, inferred from the order of calls. `everywhere`: the trace holds no resolved wait, so that
+    producers are inferred for all operations; otherwise only for `replayed` ones (op rows): nodes of a graph after its first.
     """
 
     ordered: pl.DataFrame
     issued: pl.DataFrame
     stream_waits: pl.DataFrame
-    candidates: pl.DataFrame | None
+    candidates: pl.DataFrame
+    called: pl.DataFrame
+    everywhere: bool
+    replayed: pl.Series
 
 
 def prepare(work: pl.DataFrame, waits: Waits) -> Dependencies:
@@ -106,7 +115,10 @@ def prepare(work: pl.DataFrame, waits: Waits) -> Dependencies:
         ordered=work.select("op", "start", "end", "stream"),
         issued=issued,
         stream_waits=stream_waits,
-        candidates=_candidates(work) if waits.resolved == 0 else None,
+        candidates=_candidates(work),
+        called=_called(work, waits.calls if waits.resolved == 0 else waits.calls.clear()),
+        everywhere=waits.resolved == 0,
+        replayed=_inner_nodes(work),
     )
 
 
@@ -128,10 +140,10 @@ def latest_producers(known: Dependencies, consumers: pl.DataFrame) -> pl.DataFra
     found = _later(before.select("op", "producer", "producer_end"), covered).with_columns(
         pl.lit(value=False).alias("inferred"),
         pl.lit(value=True).alias("unresolved")
-        if known.candidates is not None
-        else pl.col("op").is_in(unresolved["op"].unique().implode()).alias("unresolved"),
+        if known.everywhere
+        else pl.col("op").is_in(pl.concat([unresolved["op"], known.replayed]).unique().implode()).alias("unresolved"),
     )
-    return found if known.candidates is None else _with_inferred(found, consumers, known.candidates)
+    return found if not known.everywhere and known.replayed.is_empty() else _with_inferred(found, consumers, known)
 
 
 def _later(found: pl.DataFrame, covered: pl.DataFrame) -> pl.DataFrame:
@@ -255,12 +267,79 @@ def _candidates(work: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_inferred(found: pl.DataFrame, consumers: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
-    """`found` with a likely producer from times alone where it ends later than the resolved one.
+def _inner_nodes(work: pl.DataFrame) -> pl.Series:
+    """The nodes of replayed graphs, less the first of each launch, which waits as any other launch does."""
+    nodes = work.filter(pl.col("graph_node").is_not_null()).select("op", "start", "correlation").sort("start", "op")
+    return nodes.filter(pl.col("correlation").is_null() | ~pl.col("correlation").is_first_distinct())["op"]
 
-    That is the candidate which ends last within 10 µs before the consumer starts and was issued before it. Of candidates that end close together the last
-    TRIED are looked at.
+
+def _called(work: pl.DataFrame, calls: pl.Series) -> pl.DataFrame:
+    """What stream-wait calls tell by their place among the launches alone: op, guess, guess_end.
+
+    The operation launched next after such a call waits for the one launched last before it on another stream. A guess that had not ended when the
+    consumer started is wrong and left out.
     """
+    launched = (
+        work.filter(pl.col("correlation").is_not_null()).select("op", "start", "end", "stream", "correlation").sort("correlation", "start")
+    )
+    nothing = pl.DataFrame(schema={"op": work.schema["op"], "guess": work.schema["op"], "guess_end": pl.Int64})
+    if calls.is_empty() or launched.is_empty():
+        return nothing
+    places = launched.with_row_index("place")
+    changed = (pl.col("stream") != pl.col("stream").shift(1)).fill_null(value=True)
+    begun = places.select(pl.when(changed).then("place").forward_fill().cast(pl.Int64).alias("begun"))["begun"]
+    following = launched["correlation"].search_sorted(calls, side="right").cast(pl.Int64)
+    following = following.filter((following > 0) & (following < launched.height))
+    before = following - 1
+    same = launched["stream"].gather(before) == launched["stream"].gather(following)
+    place = pl.select(pl.when(same).then(begun.gather(before) - 1).otherwise(before)).to_series()
+    guessed = pl.DataFrame({"next": following, "place": place}).filter(pl.col("place") >= 0)
+    return (
+        pl.DataFrame(
+            {
+                "op": launched["op"].gather(guessed["next"]),
+                "start": launched["start"].gather(guessed["next"]),
+                "guess": launched["op"].gather(guessed["place"]),
+                "guess_end": launched["end"].gather(guessed["place"]),
+            }
+        )
+        .filter(pl.col("guess_end") <= pl.col("start"))
+        .sort("guess_end", "guess")
+        .unique("op", keep="last", maintain_order=True)
+        .select("op", "guess", "guess_end")
+    )
+
+
+def _with_inferred(found: pl.DataFrame, consumers: pl.DataFrame, known: Dependencies) -> pl.DataFrame:
+    """`found` with a likely producer where it ends later than the resolved one.
+
+    From times that is the candidate which ends last within 10 µs before the consumer starts and was issued before it; of candidates that end close
+    together the last TRIED are looked at. Where a stream-wait call names one that ends later, that one.
+    Where the trace holds resolved waits, only the inner nodes of graphs are looked at: what orders those no trace holds.
+    """
+    guesses = _from_times(consumers, known.candidates)
+    called = consumers.select("op").join(known.called, on="op", how="left", maintain_order="left")
+    named_later = (called["guess_end"] > guesses["guess_end"]).fill_null(value=False) | guesses["guess_end"].is_null()
+    guesses = guesses.select(
+        pl.when(named_later).then(called[name]).otherwise(guesses[name]).alias(name) for name in ("guess", "guess_end")
+    )
+    allowed = pl.lit(value=True) if known.everywhere else pl.col("op").is_in(known.replayed.implode())
+    later = ((pl.col("guess_end") > pl.col("producer_end")) | (pl.col("producer_end").is_null() & pl.col("guess").is_not_null())).fill_null(
+        value=False
+    )
+    return (
+        found.hstack(guesses)
+        .with_columns((later & allowed).alias("inferred"))
+        .with_columns(
+            pl.when("inferred").then("guess").otherwise("producer").alias("producer"),
+            pl.when("inferred").then("guess_end").otherwise("producer_end").alias("producer_end"),
+        )
+        .drop("guess", "guess_end")
+    )
+
+
+def _from_times(consumers: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
+    """For each consumer the candidate that times suggest: guess, guess_end (null: none)."""
     start, issued = consumers["start"], consumers["issued"]
     newest = candidates["guess_end"].search_sorted(start, side="right").cast(pl.Int64) - 1
     guesses = pl.DataFrame({"guess": [None], "guess_end": [None]}, schema={"guess": candidates.schema["guess"], "guess_end": pl.Int64})
@@ -275,15 +354,4 @@ def _with_inferred(found: pl.DataFrame, consumers: pl.DataFrame, candidates: pl.
         guesses = guesses.with_columns(
             pl.when(open_).then(tried[name]).otherwise(guesses[name]).alias(name) for name in ("guess", "guess_end")
         )
-    later = ((pl.col("guess_end") > pl.col("producer_end")) | (pl.col("producer_end").is_null() & pl.col("guess").is_not_null())).fill_null(
-        value=False
-    )
-    return (
-        found.hstack(guesses)
-        .with_columns(later.alias("inferred"))
-        .with_columns(
-            pl.when("inferred").then("guess").otherwise("producer").alias("producer"),
-            pl.when("inferred").then("guess_end").otherwise("producer_end").alias("producer_end"),
-        )
-        .drop("guess", "guess_end")
-    )
+    return guesses

@@ -10,6 +10,7 @@ import polars as pl
 from diagnose.intervals import merge, overlaps
 from diagnose.measure import budget, occupancy, stalls
 from diagnose.measure.buckets import Classified
+from diagnose.measure.ceilings import ceilings
 from diagnose.measure.dependencies import Waits, resolve_waits
 from diagnose.measure.host import HostActivity, host_activity
 from diagnose.measure.launches import Launches
@@ -124,6 +125,7 @@ def measure_device(
     times = budget.step_times(ran, windows).join(
         stalls.stall_times(found, windows, work["role"], work["copy_kind"]), on="index", how="left", maintain_order="left"
     )
+    times = times.join(ceilings(found, windows, work["role"], work["copy_kind"]), on="index", how="left", maintain_order="left")
     part, fills = occupancy.occupancy(
         inside.filter((pl.col("kind") == "kernel") & (pl.col("role") == "compute")).select("name_id", "bucket", "start", "end", *SHAPE),
         trace.name_texts(),
@@ -145,7 +147,9 @@ def measure_device(
         names=_names(inside, trace),
         totals=budget.totals(work, ran, rank, device, trace.provenance.origin_ns),
         waits=waits,
-        recompute=recompute(inside.select("index", "start", "end", "role", "bucket", "operation", "phase", "name_id"), windows),
+        recompute=recompute(
+            inside.select("index", "op", "start", "end", "role", "bucket", "operation", "phase", "name_id"), windows, found.pieces
+        ),
         occupancy=part,
         fills=fills,
         timeline=_timeline(inside, found, windows, trace, work["role"], (rank, device)) if draw else None,
@@ -159,9 +163,10 @@ def measure_device(
     )
 
 
-def _stream_wait_calls(trace: Trace, rank: int) -> int:
+def _stream_wait_calls(trace: Trace, rank: int) -> pl.Series:
+    """Correlation ids of the stream-wait API calls of a rank."""
     ids = trace.names.filter(pl.col("text").str.contains("StreamWaitEvent"))["id"]
-    return trace.calls.filter((pl.col("rank") == rank) & pl.col("name_id").is_in(ids.implode())).height
+    return trace.calls.filter((pl.col("rank") == rank) & pl.col("name_id").is_in(ids.implode()))["correlation"]
 
 
 def _inside(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:

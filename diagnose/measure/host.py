@@ -10,6 +10,8 @@ from diagnose.intervals import merge, sweep
 from diagnose.taxonomy import HostRole, HostRules
 from diagnose.trace import Trace
 
+POLL_REACH_NS = 30_000  # this project's choice: a host that polls goes quiet this soon after the launch and calls again this soon after the kernel's end
+
 # Bits of the host's state.
 ALLOCATOR, WAITING, SYNC, GC = 1, 2, 4, 8
 
@@ -48,7 +50,8 @@ def host_activity(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules,
     synchronising = known.filter(pl.col("host_role") == "synchronise").with_columns(
         pl.col("name_id").is_in(whole_device.implode()).alias("whole_device")
     )
-    syncs = _synchronising(waits, work, calls, synchronising)
+    in_call = merge(calls)
+    syncs = pl.concat([_synchronising(waits, work, calls, synchronising), _polling(work, in_call, trace.names, rules)]).sort("start")
     gc = _garbage_collection(trace, rank, rules)
     parts = [
         _with_bit(allocator, 0),
@@ -65,7 +68,7 @@ def host_activity(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules,
     ).sort("start")
     return HostActivity(
         state=sweep(pl.concat(parts), cuts=pl.concat([syncs["start"], syncs["awaited_end"]])).filter(pl.col("mask") != 0),
-        in_call=merge(calls),
+        in_call=in_call,
         blocked=syncs,
         named=named,
         has_calls=not calls.is_empty(),
@@ -128,6 +131,30 @@ def _synchronising(waits: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame,
         .with_columns(pl.col("done").fill_null(pl.col("start")).clip(pl.col("start"), pl.col("end")).alias("awaited_end"))
         .select("start", "end", "name_id", "awaited", "awaited_end", "guessed")
         .sort("start")
+    )
+
+
+def _polling(work: pl.DataFrame, in_call: pl.DataFrame, names: pl.DataFrame, rules: HostRules) -> pl.DataFrame:
+    """Stretches without any call in which the host polled for the end of a kernel: the columns of `_synchronising`, all guessed.
+
+    Such a stretch begins right after the kernel's launch and ends right after its end (POLL_REACH_NS).
+    """
+    polled = names.filter(pl.col("text").str.contains(rules.polled_pattern()))["id"]
+    kernels = work.filter(pl.col("name_id").is_in(polled.implode()) & pl.col("issued").is_not_null()).select(
+        "op", "end", "issued", "name_id"
+    )
+    quiet = in_call.select(pl.col("end").alias("from"), pl.col("start").shift(-1).alias("until")).drop_nulls()
+    held = kernels.sort("issued").join_asof(
+        quiet, left_on="issued", right_on="from", strategy="forward", tolerance=POLL_REACH_NS, coalesce=False
+    )
+    inside = (pl.col("end") > pl.col("from")) & (pl.col("until") >= pl.col("end")) & (pl.col("until") <= pl.col("end") + POLL_REACH_NS)
+    return held.filter(inside).select(
+        pl.col("from").alias("start"),
+        pl.col("until").alias("end"),
+        "name_id",
+        pl.col("op").alias("awaited"),
+        pl.col("end").alias("awaited_end"),
+        pl.lit(value=True).alias("guessed"),
     )
 
 

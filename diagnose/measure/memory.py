@@ -30,10 +30,12 @@ class Recompute:
         return self.forward / self.backward
 
 
-def recompute(work: pl.DataFrame, windows: pl.DataFrame) -> Recompute:
+def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -> Recompute:
     """Find repeated forward work: by phase where ranges tell it, otherwise by counting attention kernels.
 
-    `work`: the operations inside the steps with index (window), start, end, role, bucket, operation, phase, name_id.
+    Where ranges tell it, it is the time in which repeated compute ran and the time in which compute was absent until repeated compute began: what the
+    repetition exchanges, packs and launches goes with it. `work`: the operations inside the steps with index (window), op, start, end, role, bucket,
+    operation, phase, name_id. `pieces`: the gaps without compute, with index, start, end, op (the operation that ends the gap).
     """
     attention = work.filter((pl.col("operation") == "attention") & pl.col("phase").is_not_null())
     forward = _main_kernels(attention.filter(pl.col("phase").is_in(["forward", "recompute"])))
@@ -42,8 +44,9 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame) -> Recompute:
     counts = (forward.height, backward.height) if backward.height else (None, None)
     repeated = work.filter((pl.col("phase") == "recompute") & (pl.col("role") == "compute"))
     if not repeated.is_empty():
+        waited = pieces.filter(pl.col("op").is_in(repeated["op"].implode()))
         per_window = pl.DataFrame(
-            {"index": windows["index"], "ns": [_union(repeated, index) for index in windows["index"]]},
+            {"index": windows["index"], "ns": [_union(repeated, index) + _length(waited, index) for index in windows["index"]]},
             schema={"index": pl.Int64, "ns": pl.Int64},
         )
         return Recompute(per_window=per_window, status="measured", forward=counts[0], backward=counts[1])
@@ -64,6 +67,10 @@ def _without_backward_attention(work: pl.DataFrame, windows: pl.DataFrame) -> Re
 def _union(work: pl.DataFrame, index: int) -> int:
     inside = work.filter(pl.col("index") == index)
     return union_length(inside["start"], inside["end"])
+
+
+def _length(pieces: pl.DataFrame, index: int) -> int:
+    return int(pieces.filter(pl.col("index") == index).select((pl.col("end") - pl.col("start")).sum()).item())
 
 
 def _main_kernels(attention: pl.DataFrame) -> pl.DataFrame:

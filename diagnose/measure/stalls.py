@@ -2,6 +2,8 @@
 
 For each gap that ends with the compute operation k: until the host had issued k it is launch-starved; then, while a producer of k still
 ran, blocking; the rest is dependency-stalled. The three sum to the compute-absent time of every window, exactly.
+
+What bounds count beyond that split, or short of it, is worked out in `ceilings`.
 """
 
 from __future__ import annotations
@@ -15,20 +17,23 @@ from diagnose.measure.chains import follow_chains
 from diagnose.measure.dependencies import Dependencies, Waits, latest_producers, prepare
 from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, HostActivity
 
-# Causes of a piece of a gap, in the order in which a reader wants them.
-CAUSES = ("allocator", "host_sync", "gc", "launch", "python", "blocking", "dependency_stalled")
+HOST_CAUSES = ("allocator", "host_sync", "gc", "launch", "python")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stalls:
     """All gaps of one device, cut into pieces.
 
-    `pieces`: index (window), start, end, cause (of CAUSES), op (the operation that ends the gap; null at the end of a step that ends idle),
-    producer (op row that blocked; null elsewhere), inferred (bool). `bounds`: index, blocking_lower_ns, blocking_upper_ns.
+    `pieces`: index (window), start, end, cause (one of HOST_CAUSES, blocking or dependency_stalled), op (the operation that ends the gap; null at the
+    end of a step that ends idle), producer (op row that blocked; null elsewhere), inferred (bool), through_host (bool: it held the host in a synchronising
+    call). `bounds`: index, blocking_lower_ns, blocking_upper_ns. `shadowed`: index, cause, ns: launch-starved time while a producer of `op` ran. `entered`:
+    index, op, ns: how long the host had been in an allocator call when the gap began.
     """
 
     pieces: pl.DataFrame
     bounds: pl.DataFrame
+    shadowed: pl.DataFrame
+    entered: pl.DataFrame
 
 
 def gaps(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
@@ -72,27 +77,67 @@ def stalls(work: pl.DataFrame, windows: pl.DataFrame, waits: Waits, host: HostAc
     found = found.with_columns(issued.alias("issued"))
     until = pl.max_horizontal(pl.col("producer_end").clip(pl.col("issued"), pl.col("end")), "issued").fill_null(pl.col("issued"))
     found = found.with_columns(until.alias("until"))
-    columns = ["index", "start", "end", "cause", "op", "producer", "inferred"]
+    columns = ["index", "start", "end", "cause", "op", "producer", "inferred", "through_host"]
+    direct = pl.lit(value=False).alias("through_host")
     blocking = found.filter(pl.col("until") > pl.col("issued")).with_columns(
         pl.col("issued").alias("start"),
         pl.col("until").alias("end"),
         pl.lit("blocking").alias("cause"),
         pl.lit("dependency_stalled").alias("otherwise"),
+        direct,
     )
     stalled = found.filter(pl.col("end") > pl.col("until")).with_columns(
         pl.col("until").alias("start"),
         pl.lit("dependency_stalled").alias("cause"),
         pl.lit(None, dtype=work.schema["op"]).alias("producer"),
         pl.lit(value=False).alias("inferred"),
+        direct,
     )
     starved = found.filter(pl.col("issued") > pl.col("start")).select("index", "start", pl.col("issued").alias("end"), "op")
     host_pieces = _under_host_calls(starved, host)
     awaited = pl.col("producer").is_not_null()
-    through_host = host_pieces.filter(awaited).with_columns(pl.lit("host_sync").alias("otherwise"))
+    through_host = host_pieces.filter(awaited).with_columns(
+        pl.lit("host_sync").alias("otherwise"), pl.lit(value=True).alias("through_host")
+    )
     waiting = pl.concat([through_host.select(*columns, "otherwise"), blocking.select(*columns, "otherwise")])
     followed = follow_chains(waiting, work, known)
-    pieces = pl.concat([host_pieces.filter(~awaited).select(columns), followed.select(columns), stalled.select(columns)])
-    return Stalls(pieces=pieces, bounds=_bounds(found, pieces, work, windows))
+    pieces = pl.concat(
+        [host_pieces.filter(~awaited).with_columns(direct).select(columns), followed.select(columns), stalled.select(columns)]
+    )
+    shadowed = _shadowed(found, host_pieces.filter(~awaited), work, known)
+    return Stalls(pieces=pieces, bounds=_bounds(found, pieces, work, windows), shadowed=shadowed, entered=_entered(cut, host))
+
+
+def _entered(cut: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
+    """Gaps that begin while the host is in an allocator call, with how long it has been there: index, op, ns."""
+    calls = host.named.filter(pl.col("cause") == "allocator").sort("start").with_columns(pl.col("end").cum_max().alias("returned"))
+    longest = calls.select(
+        pl.col("start").alias("begun"),
+        pl.when(pl.col("end") == pl.col("returned")).then("start").forward_fill().alias("called"),
+        "returned",
+    )
+    held = cut.sort("start").join_asof(longest, left_on="start", right_on="begun", strategy="backward", coalesce=False)
+    return held.filter(pl.col("returned") > pl.col("start")).select("index", "op", (pl.col("start") - pl.col("called")).alias("ns"))
+
+
+def _shadowed(found: pl.DataFrame, host_pieces: pl.DataFrame, work: pl.DataFrame, known: Dependencies) -> pl.DataFrame:
+    """Launch-starved time in which the operation to come could not have started, because what it waits for still ran: index, cause, ns."""
+    waiting = found.filter(pl.col("producer").is_not_null() & (pl.col("issued") > pl.col("start"))).select(
+        "index",
+        "start",
+        pl.min_horizontal("issued", "producer_end").alias("end"),
+        pl.lit("blocking").alias("cause"),
+        "op",
+        "producer",
+        "inferred",
+        pl.lit("none").alias("otherwise"),
+    )
+    ran = follow_chains(waiting.filter(pl.col("end") > pl.col("start")), work, known).filter(pl.col("producer").is_not_null()).sort("start")
+    common = overlaps(host_pieces.sort("start"), ran.select("start", "end"))
+    ordered = host_pieces.sort("start")
+    return (
+        ordered.select("index", "cause").select(pl.all().gather(common["left"])).with_columns((common["end"] - common["start"]).alias("ns"))
+    )
 
 
 def _with_last_operation(cut: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
@@ -244,7 +289,7 @@ def stall_times(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kin
         roles.gather(producer).alias("role"),
         copy_kinds.gather(producer).alias("copy_kind"),
     )
-    host = pl.col("cause").is_in(["allocator", "host_sync", "gc", "launch", "python"])
+    host = pl.col("cause").is_in(list(HOST_CAUSES))
     blocking = pl.col("cause") == "blocking"
 
     def total(condition: pl.Expr, name: str) -> pl.Expr:
@@ -265,5 +310,5 @@ def stall_times(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kin
         total(blocking & pl.col("inferred"), "blocking_inferred_ns"),
         total(pl.col("cause") == "dependency_stalled", "dependency_stalled_ns"),
     )
-    table = windows.select("index").join(summed, on="index", how="left", maintain_order="left").fill_null(0)
-    return table.join(found.bounds, on="index", how="left", maintain_order="left")
+    table = windows.select("index").join(summed, on="index", how="left", maintain_order="left")
+    return table.fill_null(0).join(found.bounds, on="index", how="left", maintain_order="left")

@@ -105,7 +105,7 @@ class Scene:
         window = pl.DataFrame(
             {"index": [0], "start": [start], "end": [end]}, schema={"index": pl.Int32, "start": pl.Int64, "end": pl.Int64}
         )
-        waits = resolve_waits(self.trace.waits.filter(pl.col("rank") == rank), 0)
+        waits = resolve_waits(self.trace.waits.filter(pl.col("rank") == rank), pl.Series(dtype=pl.Int64))
         return stalls(work, window, waits, host_activity(self.trace, work, rank, HOSTS))
 
     def measure(self, step_range: str | None = None) -> list[DeviceMeasure]:

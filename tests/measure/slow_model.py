@@ -203,25 +203,86 @@ def explain(case: Case, window: tuple[int, int]) -> dict[str, int]:
     return total
 
 
+def ends_idle(case: Case) -> bool:
+    """Compute ended last, and the last window goes on: the gap after it then belongs to the same operation as the gap before it."""
+    closing = _closing(case)
+    return closing is not None and closing.class_id == 0 and closing.end < case.windows[-1][1]
+
+
+def _closing(case: Case) -> Op | None:
+    """The operation that ends the last step."""
+    ending = [op for op in case.ops if op.end <= case.windows[-1][1] and op.end > op.start]
+    return max(ending, key=lambda op: (op.end, op.row)) if ending else None
+
+
+def explain_beyond(case: Case, window: tuple[int, int]) -> dict[str, int]:
+    """What bounds count beyond the split: shadows, handovers and restarts, in nanoseconds of the window.
+
+    A gap is a stretch of the window without compute.
+    """
+    total: dict[str, int] = {}
+    gap: list[int] = []
+    for moment in range(*window):
+        if 0 not in running(case, moment):
+            gap.append(moment)
+        if gap and (0 in running(case, moment) or moment + 1 == window[1]):
+            for name, ns in _of_gap(case, gap).items():
+                total[name] = total.get(name, 0) + ns
+            gap = []
+    return total
+
+
+def _of_gap(case: Case, gap: list[int]) -> dict[str, int]:
+    causes = {moment: _cause(case, moment) for moment in gap}
+    consumer = _next_compute(case, gap[0]) or _closing(case)
+    unissued = [moment for moment in gap if consumer is not None and consumer.issued is not None and moment < consumer.issued]
+    work = [moment for moment in unissued if causes[moment] in ("launch", "python")]
+    synchronising = [moment for moment in unissued if causes[moment] not in ("launch", "python", "allocator")]
+    late = [*work, *(moment for moment in synchronising if causes[moment] == "host_sync")]
+    stalled = sum(1 for moment in gap if causes[moment] == "dependency_stalled")
+
+    def shadowed(moments: list[int]) -> int:
+        return sum(1 for moment in moments if consumer is not None and _would_wait(case, consumer, moment))
+
+    def restart(held: list[int]) -> int:
+        return sum(1 for moment in late if held and moment > max(held))
+
+    def through_host(role: str) -> list[int]:
+        return [moment for moment in synchronising if causes[moment] == f"blocking {role}"]
+
+    return {
+        "launch_shadowed_ns": shadowed(work),
+        "allocator_shadowed_ns": shadowed([moment for moment in unissued if causes[moment] == "allocator"]),
+        "launch_handover_ns": stalled if late else 0,
+        "transport_handover_ns": stalled if "blocking transport" in causes.values() else 0,
+        "host_copy_handover_ns": stalled if "blocking copy" in causes.values() else 0,
+        "transport_restart_ns": min(restart(through_host("transport")), len(through_host("transport"))),
+        "host_copy_restart_ns": min(restart(through_host("copy")), len(through_host("copy"))),
+        "sync_restart_ns": restart(synchronising),
+    }
+
+
+def _would_wait(case: Case, consumer: Op, moment: int) -> bool:
+    """Something in the chain of what the consumer waits for runs."""
+    if _next_compute(case, moment) is None:
+        latest: Op | None = consumer
+    else:
+        found = producers(case, consumer)
+        latest = max(found, key=lambda op: (op.end, op.row)) if found else None
+    return latest is not None and moment < latest.end and _blame(case, latest, moment, "nothing") != "nothing"
+
+
 def _next_compute(case: Case, moment: int) -> Op | None:
     later = [op for op in case.ops if op.class_id == 0 and op.start > moment and op.end > op.start]
     return min(later, key=lambda op: (op.start, op.row)) if later else None
 
 
-def _gap_start(case: Case, moment: int, window: tuple[int, int]) -> int:
-    while moment > window[0] and 0 not in running(case, moment - 1):
-        moment -= 1
-    return moment
-
-
 def _cause(case: Case, moment: int) -> str:
-    end_of_steps = case.windows[-1][1]
     consumer = _next_compute(case, moment)
     if consumer is None:
-        ending = [op for op in case.ops if op.end <= end_of_steps and op.end > op.start]
-        if not ending:
+        consumer = _closing(case)
+        if consumer is None:
             return "dependency_stalled"
-        consumer = max(ending, key=lambda op: (op.end, op.row))
         latest: Op | None = consumer
     else:
         found = producers(case, consumer)

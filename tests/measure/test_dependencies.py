@@ -11,7 +11,7 @@ from .scene import Item, Scene, await_event, blocked_by, causes, record, run, sc
 
 
 def waits_of(one: Scene, calls: int = 0, rank: int = 0) -> Waits:
-    return resolve_waits(one.trace.waits.filter(pl.col("rank") == rank), calls)
+    return resolve_waits(one.trace.waits.filter(pl.col("rank") == rank), pl.Series([None] * calls, dtype=pl.Int64))
 
 
 def producer_of(one: Scene, start: int, place: int = 0) -> tuple[int | None, bool, bool]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import polars as pl
 import pytest
 
-from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, call_roles
+from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, call_roles, host_activity
 
 from .scene import HOSTS, Item, Scene, Span, blocked_by, call, causes, run, scene
 
@@ -120,10 +123,90 @@ def test_a_synchronous_copy_holds_the_host() -> None:
     assert one.host().state.rows() == [(25, 60, WAITING), (60, 70, SYNC)]
 
 
+# ---------------------------------------------------------------------------------------------------- polled kernels
+
+NOTIFY = "void deep_ep::internode::notify_dispatch<false, 8>(int const*, int*, int)"
+
+
+def polled(*between: Item, until: int = 60_000, name: str = NOTIFY) -> Scene:
+    """A kernel 2 000 … 50 000, launched at 1 000; the host's next call, at `until`, launches the GEMM that starts at `until` + 2 000."""
+    kernel = run("nccl", 2_000, 50_000, 1_000, stream=20)
+    one = scene([run("gemm", 0, 1_000, 0), kernel, *between, run("gemm", until + 2_000, until + 3_000, until)])
+    return replace(one, trace=replace(one.trace, names=one.trace.names.with_columns(pl.col("text").replace("nccl", name))))
+
+
+def test_a_quiet_host_after_a_polled_kernels_launch_waits_for_its_end() -> None:
+    one = polled()
+    assert one.host().blocked.select("start", "end", "awaited", "awaited_end", "guessed").rows() == [(1_001, 60_000, 1, 50_000, True)]
+    assert one.host().state.rows() == [(1_001, 50_000, WAITING), (50_000, 60_000, SYNC)]
+    found = one.stalls(0, 63_000)  # 1 001 … 2 000 the host waited for what did not yet run
+    assert causes(found) == {"blocking": 48_000, "dependency_stalled": 1_999, "host_sync": 10_999, "launch": 2}
+    assert blocked_by(found, one) == {NOTIFY: 48_000}
+    blocking = found.pieces.filter(found.pieces["cause"] == "blocking")
+    assert blocking.select("inferred", "through_host").rows() == [(True, True)]
+    assert found.bounds["blocking_lower_ns"].to_list() == [0]
+
+
+@pytest.mark.parametrize("name", [NOTIFY, "deep_ep::intranode::notify_dispatch", "notify_dispatch<8>"])
+def test_kernels_whose_end_the_host_polls_for(name: str) -> None:
+    assert polled(name=name).host().blocked.height == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void deep_ep::intranode::cached_notify_dispatch<8>(int const*, int)",  # its counts are known: nobody waits
+        "void deep_ep::internode::cached_notify<true>(int, int)",
+        "void deep_ep::intranode::dispatch<8, 768>(int4*, float*)",
+        "notify_dispatcher",
+        "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
+    ],
+)
+def test_kernels_that_nobody_polls_for(name: str) -> None:
+    one = polled(name=name)
+    assert one.host().blocked.is_empty()
+    assert causes(one.stalls(0, 63_000))["python"] == 58_999
+
+
+@pytest.mark.parametrize(("until", "held"), [(50_000, True), (80_000, True), (80_001, False), (150_000, False)])
+def test_a_host_that_stays_quiet_long_after_the_kernel_did_not_poll(until: int, held: bool) -> None:
+    assert polled(until=until).host().blocked.height == int(held)
+
+
+@pytest.mark.parametrize(
+    ("between", "held"),
+    [
+        (call("cudaMemGetInfo", 1_001, 31_001), True),  # calls without a pause, until 30 µs after the launch
+        (call("cudaMemGetInfo", 1_001, 31_002), False),
+        (call("cudaEventQuery", 20_000, 20_001), False),  # a host that polls calls nothing
+        (call("cudaMemGetInfo", 49_000, 51_000), False),
+        (call("cudaEventQuery", 50_000, 50_001), True),
+        (call("cudaEventQuery", 20_000, 20_001, thread=5), True),  # of a thread that launches nothing
+    ],
+)
+def test_only_a_stretch_without_calls_from_launch_to_end_is_polling(between: Item, held: bool) -> None:
+    assert polled(between).host().blocked.height == int(held)
+
+
+def test_a_kernel_that_ended_before_the_host_went_quiet_is_not_polled() -> None:
+    done = run("nccl", 1_000, 1_001, 1_000, stream=20)
+    one = scene([run("gemm", 0, 1_000, 0), done, run("gemm", 22_000, 23_000, 20_000)])
+    renamed = replace(one.trace, names=one.trace.names.with_columns(pl.col("text").replace("nccl", NOTIFY)))
+    assert replace(one, trace=renamed).host().blocked.is_empty()
+
+
+def test_a_polled_kernel_is_one_of_the_rules() -> None:
+    one = polled()
+    assert host_activity(one.trace, one.work(), 0, replace(HOSTS, polled=())).blocked.is_empty()
+
+
 # ---------------------------------------------------------------------------------------------------- garbage collection, Python
 
 
-@pytest.mark.parametrize("text", ["gc.collect", "GC", "gc: generation 2", "<built-in method collect of module object>", "python_gc"])
+@pytest.mark.parametrize(
+    "text",
+    ["gc.collect", "GC", "gc: generation 2", "<built-in method collect of module object>", "<built-in function collect>", "python_gc"],
+)
 def test_a_garbage_collection_range_names_host_work(text: str) -> None:
     one = gap(spans=(Span(text=text, start=20, end=60),))
     assert causes(one.stalls(0, 120)) == {"dependency_stalled": 10, "gc": 40, "launch": 1, "python": 49}
@@ -131,7 +214,9 @@ def test_a_garbage_collection_range_names_host_work(text: str) -> None:
     assert one.host().state.rows() == [(20, 60, GC)]
 
 
-@pytest.mark.parametrize("text", ["collect_metrics", "GCN forward", "magic", "logcollect"])
+@pytest.mark.parametrize(
+    "text", ["collect_metrics", "GCN forward", "magic", "logcollect", "<built-in function collective>", "<built-in function recollect>"]
+)
 def test_ranges_that_only_sound_like_it_do_not(text: str) -> None:
     assert not gap(spans=(Span(text=text, start=20, end=60),)).host().has_gc_ranges
 

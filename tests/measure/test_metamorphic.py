@@ -69,7 +69,8 @@ def test_later_by_a_constant_moves_the_windows_and_nothing_else(demo: Trace, pla
 def test_three_times_as_slow_is_three_times_as_long(demo: Trace, plain: DeviceMeasure, knowledge: Knowledge) -> None:
     slow = each(demo, lambda frame: frame.with_columns(pl.col(name) * 3 for name in TIMES if name in frame.columns))
     found = one(measure(slow, knowledge))
-    assert found.budget.equals(plain.budget.with_columns(pl.exclude("index") * 3))
+    capped = [name for name in plain.budget.columns if name.endswith("_handover_ns")]  # at most 10 µs of a gap, however slow
+    assert found.budget.drop(capped).equals(plain.budget.drop(capped).with_columns(pl.exclude("index") * 3))
     assert found.blocking.equals(plain.blocking.with_columns(pl.col("ns") * 3))
 
 

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from diagnose.measure import budget, stalls
 from diagnose.measure.buckets import Classified
+from diagnose.measure.ceilings import ceilings
 from diagnose.measure.dependencies import resolve_waits
 from diagnose.measure.device import device_work
 from diagnose.measure.host import host_activity
 from diagnose.measure.launches import attribute
 from diagnose.taxonomy import load_host_rules
 
-from .slow_model import Case, explain, make_case, running, to_trace
+from .slow_model import Case, ends_idle, explain, explain_beyond, make_case, running, to_trace
 
 HOSTS = load_host_rules()
 CLASSES = pl.DataFrame(
@@ -35,7 +36,7 @@ CLASSES = pl.DataFrame(
 
 
 def measured(case: Case) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The budget's times and the stalls' times of a case."""
+    """The budget's times, and those of the stalls with what bounds count beyond them, of a case."""
     trace = to_trace(case)
     classified = Classified(class_id=pl.Series("class_id", [op.class_id for op in case.ops], dtype=pl.UInt16), classes=CLASSES)
     ((_, _, work),) = device_work(trace, attribute(trace), classified)
@@ -44,8 +45,12 @@ def measured(case: Case) -> tuple[pl.DataFrame, pl.DataFrame]:
         schema={"index": pl.Int32, "start": pl.Int64, "end": pl.Int64},
     )
     ran = budget.concurrency(work, CLASSES, windows)
-    found = stalls.stalls(work, windows, resolve_waits(trace.waits, len(case.waits)), host_activity(trace, work, 0, HOSTS))
-    return budget.step_times(ran, windows), stalls.stall_times(found, windows, work["role"], work["copy_kind"])
+    found = stalls.stalls(
+        work, windows, resolve_waits(trace.waits, pl.Series([None] * len(case.waits), dtype=pl.Int64)), host_activity(trace, work, 0, HOSTS)
+    )
+    beyond = ceilings(found, windows, work["role"], work["copy_kind"])
+    times = stalls.stall_times(found, windows, work["role"], work["copy_kind"]).join(beyond, on="index", how="left", maintain_order="left")
+    return budget.step_times(ran, windows), times
 
 
 def modelled_budget(case: Case, window: tuple[int, int]) -> dict[str, int]:
@@ -117,3 +122,18 @@ def test_stalls_equal_the_slow_model(seed: int) -> None:
         else:
             assert row["host_sync_ns"] <= expected.get("host_sync", 0)  # an inferred producer may explain some of it
             assert row["blocking_lower_ns"] <= sum(blocking.values()) <= row["blocking_ns"] <= row["blocking_upper_ns"]
+
+
+@given(st.integers(min_value=0, max_value=10**9))
+@settings(max_examples=250, deadline=None)
+def test_what_bounds_count_beyond_the_split_equals_the_slow_model(seed: int) -> None:
+    case = make_case(seed)
+    if not case.windows or not case.waits:  # without a resolved wait producers are inferred, which the model does not
+        return
+    if ends_idle(case):
+        return
+    _, found = measured(case)
+    for place, window in enumerate(case.windows):
+        expected = explain_beyond(case, window)
+        row = found.row(place, named=True)
+        assert {name: row[name] for name in expected} == expected

@@ -29,10 +29,19 @@ def test_bounds_and_their_parts() -> None:
     )
     assert (found["memory"].bound_ns, found["memory"].parts) == (
         2_700_000,
-        {"recompute": 2_000_000, "blocking_copies": 300_000, "allocator": 400_000},
+        {"recompute": 2_000_000, "blocking_copies": 300_000, "handover": 0, "allocator": 400_000, "restart": 0},
     )
     assert found["communication"].bound_ns == 3_700_000
-    assert found["communication"].parts == {"expert": 3_000_000, "data": 700_000, "tensor": 0, "pipeline": 0, "context": 0, "other": 0}
+    assert found["communication"].parts == {
+        "expert": 3_000_000,
+        "data": 700_000,
+        "tensor": 0,
+        "pipeline": 0,
+        "context": 0,
+        "other": 0,
+        "handover": 0,
+        "restart": 0,
+    }
     assert found["host_overhead"].bound_ns == 1_600_000, "launch-starved less allocator; host-sync is part of it"
     assert found["compute"].bound_ns == 95_000_000
     assert found["compute"].beside == {"packing_busy": 1_000_000, "packing_exclusive": 100_000, "unexplained_wait": 0}
@@ -43,13 +52,13 @@ def test_bounds_and_their_parts() -> None:
 
 def test_medians_of_parts_that_do_not_add_up_leave_a_rest() -> None:
     found = walls(launch_starved_ns=2_100_000)
-    assert found["host_overhead"].parts == {"host_work": 1_500_000, "host_sync": 500_000, "rest": 100_000}
+    assert found["host_overhead"].parts == {"host_work": 1_500_000, "host_sync": 500_000, "handover": 0, "rest": 100_000}
 
 
 def test_a_missing_fact_leaves_the_bound_unknown_and_the_known_parts_shown() -> None:
     memory = walls(recompute_ns=None, host_copy_blocking_ns=7_000_000)["memory"]
     assert (memory.bound_ns, memory.share) == (None, None)
-    assert memory.parts == {"recompute": None, "blocking_copies": 7_000_000, "allocator": 0}
+    assert memory.parts == {"recompute": None, "blocking_copies": 7_000_000, "handover": 0, "allocator": 0, "restart": 0}
 
 
 def test_status_is_that_of_the_weakest_fact() -> None:
