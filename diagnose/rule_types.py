@@ -78,7 +78,12 @@ class Rule(_Strict, frozen=True, kw_only=True):
 
 
 class ChangeSpec(_Strict, frozen=True, kw_only=True):
-    """One setting to change in one framework, unless `only` is false; `value` computes what to set, `to` is shown where it cannot."""
+    """One setting to change in one framework, unless `only` is false; `value` computes what to set, `to` is shown where it cannot.
+
+    `to` is a YAML literal that can be written into a job file (`true`, `flex`, `[attn, moe_router]`), except where `choose` says that it
+    is words and a person has to choose. `op` says what is done with it: `add` and `remove` change single members of a list, `unset`
+    removes the setting.
+    """
 
     framework: Literal["megatron-bridge", "megatron-lm", "environment", "launcher", "code"]
     key: str
@@ -86,6 +91,8 @@ class ChangeSpec(_Strict, frozen=True, kw_only=True):
     setting: str | None = None
     value: str | None = None
     only: str | None = None
+    op: Literal["set", "add", "remove", "unset"] = "set"
+    choose: bool = False
 
 
 class Requirement(_Strict, frozen=True, kw_only=True):
@@ -118,6 +125,8 @@ class FixSpec(_Strict, frozen=True, kw_only=True):
     refs: tuple[str, ...]
     already_on: str | None = None
     undecidable: str = ""
+    step: int = 1
+    disputed: str = ""
     needs: tuple[Requirement, ...] = ()
     conflicts: tuple[Requirement, ...] = ()
 
