@@ -111,7 +111,7 @@ def test_sentence_for_hidden_communication() -> None:
 def test_sentence_for_communication() -> None:
     found = judged(transport_blocking_ns=24_000_000, expert_exchange_blocking_ns=22_000_000, data_parallel_blocking_ns=2_000_000)
     assert found.sentence == (
-        "Communication dominates: compute waits 24.00 of 100.0 ms per step (24.0 %) for transport that still runs (expert 22.00 ms, data 2.00 ms)."
+        "Communication dominates: transport holds compute up for 24.00 of 100.0 ms per step (24.0 %; expert 22.00 ms, data 2.00 ms)."
     )
     assert found.certainty == "high"
     assert found.certainty_reasons == ()
