@@ -164,12 +164,18 @@ class Where(Struct, frozen=True, kw_only=True):
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """One setting to change, in one framework's own key."""
+    """One setting to change, in one framework's own key.
+
+    `op` says what is done: `add` and `remove` change members of a list, `unset` takes the setting out. `choose`: `to` is words, not a
+    value, and a person has to choose.
+    """
 
     framework: str
     key: str
     from_: str | None = msgspec.field(name="from")
     to: str
+    op: Literal["set", "add", "remove", "unset"] = "set"
+    choose: bool = False
 
 
 class Expected(Struct, frozen=True, kw_only=True):
@@ -193,6 +199,10 @@ class Fix(Struct, frozen=True, kw_only=True):
     verify: str
     refs: tuple[str, ...]
     unknown: tuple[str, ...] = ()  # what would have to be known to decide
+    disputed: str = ""  # what sources disagree about
+    evidence: str = ""  # measured, candidate or required
+    phase: str = ""  # fit, scale, profile or retune
+    step: int = 1  # place inside the phase: 1 is tried first
 
 
 class Finding(Struct, frozen=True, kw_only=True):

@@ -82,6 +82,10 @@ class FixReader:
             risk=spec.risk,
             verify=spec.verify,
             refs=spec.refs,
+            disputed=spec.disputed,
+            evidence=spec.evidence,
+            phase=spec.phase,
+            step=spec.step,
             unknown=() if verdicts.state == "already_on" else tuple(self._unknown(spec, verdicts)),
         )
 
@@ -152,7 +156,14 @@ class FixReader:
         number = self.context.numbers([spec.value])[0] if spec.value is not None else None
         to = spec.to if number is None else str(round(number)) if number == round(number) else f"{number:.3g}"
         now = self.context.job.get(spec.setting) if self.context.job is not None and spec.setting is not None else None
-        return Change(framework=spec.framework, key=spec.key, from_=None if now is None else _shown(now), to=to)
+        return Change(
+            framework=spec.framework,
+            key=spec.key,
+            from_=None if now is None else _shown(now),
+            to=to,
+            op=spec.op,
+            choose=spec.choose and number is None,
+        )
 
 
 def _shown(value: object) -> str:

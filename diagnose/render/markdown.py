@@ -164,7 +164,11 @@ def _fix(fix: Fix) -> str:
         return "\n".join(lines)
     lines += [f"  - {_text(story.framework(one.framework))}: {_code(story.change(one), 200)}" for one in fix.changes]
     lines += [f"  - expected: {_text(expected.text)} (source: {_text(expected.source)})" for expected in fix.expected]
-    lines += [f"  - {label}: {_text(text)}" for label, text in (("cost", fix.cost), ("risk", fix.risk), ("verify", fix.verify)) if text]
+    lines += [
+        f"  - {label}: {_text(text)}"
+        for label, text in (("disputed", fix.disputed), ("cost", fix.cost), ("risk", fix.risk), ("verify", fix.verify))
+        if text
+    ]
     return "\n".join(lines)
 
 

@@ -7,6 +7,9 @@ from diagnose.render import units, words
 from diagnose.render.tables import per, wall_ceiling
 
 
+_CHOSEN = ("megatron-bridge", "megatron-lm", "environment")  # where a setting has a value; what stands under the others is words anyway
+
+
 def ordered_findings(document: Diagnosis) -> list[Finding]:
     """Severest first; among equals the largest bound, then the id."""
     return sorted(
@@ -79,17 +82,50 @@ def framework(name: str) -> str:
     return words.FRAMEWORK.get(name, name)
 
 
+def members(text: str) -> tuple[str, ...]:
+    """The members of a list as it is written in a job file or on a command line: `[a, b]`, `a b`, or one word."""
+    return tuple(part for part in text.strip("[] ").replace(",", " ").split() if part)
+
+
+def stays(one: Change) -> bool:
+    """True where the job already has what the change asks for."""
+    if one.from_ is None:
+        return False
+    if one.op in ("add", "remove"):
+        has = set(members(one.from_))
+        return has.issuperset(members(one.to)) if one.op == "add" else has.isdisjoint(members(one.to))
+    return one.from_ == one.to if one.op == "set" else one.from_ in ("none", "null")
+
+
+def target(op: str, to: str, *, choose: bool = False) -> str:
+    """What is done with a setting, in words that can stand behind its name."""
+    match op:
+        case "add" | "remove":
+            return f"{op} {', '.join(members(to)) or to}"
+        case "unset":
+            return "unset"
+        case _:
+            return f"choose {to}" if choose else to
+
+
 def change(one: Change) -> str:
     """One setting's change on one line."""
+    if one.op in ("add", "remove"):
+        now = f" (now {one.from_})" if one.from_ is not None else ""
+        said = f"{target(one.op, one.to)} {'to' if one.op == 'add' else 'from'} {one.key}{now}"
+        return f"{said}, as it is" if stays(one) else said
+    if one.op == "unset":
+        return f"unset {one.key}{f' (now {one.from_})' if one.from_ is not None else ''}"
+    to = target(one.op, one.to, choose=one.choose and one.framework in _CHOSEN)
     if one.from_ is None:
-        return f"{one.key}: {one.to}"
-    return f"{one.key}: {one.to}, as it is" if one.from_ == one.to else f"{one.key}: {one.from_} → {one.to}"
+        return f"{one.key}: {to}"
+    return f"{one.key}: {to}, as it is" if stays(one) else f"{one.key}: {one.from_} → {to}"
 
 
 def changes_by_framework(fix: Fix) -> list[tuple[str, str]]:
     """Framework and its changes on one line, in the rules' order; settings that stay are named only where nothing changes."""
     lines: dict[str, list[str]] = {}
-    for one in [one for one in fix.changes if one.from_ != one.to] or fix.changes:
+    for one in [one for one in fix.changes if not stays(one)] or fix.changes:
         lines.setdefault(framework(one.framework), []).append(change(one))
     return [(name, "; ".join(changes)) for name, changes in lines.items()]
 
@@ -107,7 +143,7 @@ def first_try(document: Diagnosis) -> str:
     """The first applicable fix of the severest finding with its first new setting, or an empty text."""
     for finding in ordered_findings(document):
         for fix in ordered_fixes(finding):
-            new = next((one for one in fix.changes if one.from_ != one.to), None)
+            new = next((one for one in fix.changes if not stays(one)), None)
             if fix.state == "applicable" and new is not None:
                 return f"{fix.title} ({framework(new.framework)}: {change(new)})"
     return ""

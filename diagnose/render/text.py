@@ -237,6 +237,7 @@ def _fix(fix: Fix) -> RenderableType:
     if fix.state == "applicable":  # of the others the HTML output tells the rest
         for expected in fix.expected:
             _add(body, "expected", f"{expected.text} [{expected.source}]")
+        _add(body, "disputed", fix.disputed)
         _add(body, "cost", fix.cost)
         _add(body, "risk", fix.risk)
         _add(body, "verify", fix.verify)

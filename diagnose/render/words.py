@@ -33,6 +33,17 @@ STATUS_MEANING = {
     "config": "follows from the job file",
     "hypothesis": "to verify, with the way to verify it",
 }
+EVIDENCE = {
+    "measured": "measured: published measurements show its effect",
+    "candidate": "candidate: recommended, but measurements are missing, disagree, or hold for some jobs only; compare matched runs",
+    "required": "required: no optimisation; without it something fails or is silently off",
+}
+FIX_PHASE = {
+    "fit": "fit: make the job fit into memory",
+    "scale": "scale: choose how it is split over GPUs",
+    "profile": "profile: find out what holds it back",
+    "retune": "retune: remove what the profile shows",
+}
 CERTAINTY = {"high": "high certainty", "medium": "medium certainty", "low": "low certainty"}
 COMM_KIND = {
     "expert": "expert exchange",
