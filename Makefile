@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench gallery accuracy scenarios lint format clean
+.PHONY: help demo test bench gallery accuracy scenarios reference lint format clean
 
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \
   if "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo "$$name"; break; fi; done)
@@ -27,6 +27,7 @@ help:
 	@echo "make gallery    diagnose the scenarios of the gallery into reports/gallery"
 	@echo "make accuracy   hold the diagnoses of all scenarios against their truth"
 	@echo "make scenarios  write traces, job file and truth of all scenarios into build/scenarios (SCENARIO=name for one, FORMAT=nsys, torch or both)"
+	@echo "make reference  make the pages in trace_rules/reference again from the data"
 	@echo "make lint       the checks of make test without the tests"
 	@echo "make format     put the sources into their format"
 	@echo "make clean      remove what make made"
@@ -36,6 +37,10 @@ demo:
 	@"$(BIN)/python" -m fixtures unpack demo.sqlite.gz $(TRACE)
 	@"$(BIN)/python" -m diagnose $(TRACE) --config $(JOB) -o reports/demo.html --force
 	@printf '\nThe trace is synthetic (fixtures/). The HTML report lies at:\n%s\n' "$(CURDIR)/reports/demo.html"
+
+reference:
+	$(call environment,run)
+	@"$(BIN)/python" -m diagnose.render.knowledge.reference trace_rules/reference
 
 lint:
 	$(call environment,dev)

@@ -170,11 +170,17 @@ def render(diagnosis: Path, **output: Any) -> int:
 @click.argument("diagnosis", type=_PATH, required=False, metavar="[DIAGNOSIS.json]")
 @click.option("--rules", type=_PATH, multiple=True, help="Folder or file of your own rules. Repeatable.")
 def explain(id_: str, diagnosis: Path | None, rules: tuple[Path, ...]) -> int:
-    """Explain a rule, a fix, a fact, a wall or a ledger code; with a diagnosis, in its numbers."""
+    """Explain a rule, fix, bucket, fact, job setting, platform, wall or ledger code; with a diagnosis, in its numbers.
+
+    The name of a kind (rules, fixes, walls, buckets, families, contexts, groups, facts, settings, platforms, codes) lists all of it. Where
+    several things have one name all are explained; `bucket:router` asks for one.
+    """
     from diagnose.render.explain import explain as explained  # noqa: PLC0415
     from diagnose.rulebook import load_rulebook  # noqa: PLC0415
+    from diagnose.taxonomy import load_taxonomy  # noqa: PLC0415
 
-    write_stdout(explained(load_rulebook(rules), id_, None if diagnosis is None else _read(diagnosis)))
+    own = [file for path in rules if path.is_dir() for file in sorted((path / "buckets").glob("*.yaml"))]
+    write_stdout(explained(load_rulebook(rules), id_, None if diagnosis is None else _read(diagnosis), load_taxonomy(extra=own)))
     return 0
 
 

@@ -1,22 +1,21 @@
-"""What the program knows about one rule, fix, fact, wall, ledger code or kernel name, in words; with a diagnosis, in its numbers."""
+"""What the program knows about one rule, fix, bucket, fact and so on, or about a kernel name, in words; with a diagnosis, in its numbers."""
 
 from __future__ import annotations
 
 import difflib
-import textwrap
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
 
 from diagnose.diagnosis import Diagnosis
 from diagnose.errors import UsageError
-from diagnose.ledger import CODES
-from diagnose.render import story, tables, units, words
-from diagnose.rule_types import FixSpec, Requirement, Rule
+from diagnose.render import units, words
+from diagnose.render.knowledge.as_text import text, wrapped
+from diagnose.render.knowledge.entries import Kind, Knowledge, knowledge
+from diagnose.render.knowledge.kinds import KINDS
 from diagnose.rulebook import Rulebook
-
-_WIDTH = 96
+from diagnose.taxonomy import Taxonomy
 
 
 class Described(Protocol):
@@ -44,158 +43,58 @@ class Described(Protocol):
     def alternatives(self) -> tuple[str, ...]: ...  # noqa: D102
 
 
-def explain(book: Rulebook, name: str, document: Diagnosis | None = None) -> str:
-    """The explanation of `name`, as text. Raises UsageError when nothing has that name."""
-    kinds: tuple[tuple[Collection[str], Callable[[str], list[str]]], ...] = (
-        (book.rules, lambda key: _rule(book, book.rules[key], document)),
-        (book.fixes, lambda key: _fix(book, book.fixes[key], document)),
-        (book.facts, lambda key: _fact(book, key, document)),
-        (CODES, lambda key: _code(key, document)),
-        (book.walls.walls, lambda key: _wall(book, key, document)),
-    )
+def explain(book: Rulebook, name: str, document: Diagnosis | None = None, taxonomy: Taxonomy | None = None) -> str:
+    """The explanation of everything that is called `name`, as text; of one kind only for `kind:name`.
+
+    The plural of a kind lists all of it. Raises UsageError when nothing has that name.
+    """
+    know = knowledge(book, taxonomy)
     wanted = name.strip().lower()
-    for names, told in kinds:
-        key = next((key for key in names if key.lower() == wanted), None)
-        if key is not None:
-            return "\n".join(told(key)) + "\n"
-    near = difflib.get_close_matches(name, [key for names, _ in kinds for key in names], n=3, cutoff=0.5)
+    listed = next((kind for kind in KINDS if kind.plural == wanted), None)
+    if listed is not None:
+        return listing_of(know, listed)
+    said = [
+        text(kind.entry(know, key), kind.run(know, key, document) if kind.run is not None and document is not None else [])
+        for kind in KINDS
+        for key in kind.ids(know)
+        if wanted in _names(kind, key)
+    ]
+    if said:
+        return "\n".join(said)
+    near = _near(name, [key for kind in KINDS for key in kind.ids(know)])
     raise UsageError(
         f"Nothing is called {units.shorten(name, 80)!r}.",
         effect="There is nothing to explain.",
-        next_step=f"Did you mean {', '.join(near)}?" if near else "`diagnose rules` lists rules and fixes.",
+        next_step=f"Did you mean {', '.join(near)}?" if near else f"`diagnose explain KIND` lists one of {', '.join(_plurals())}.",
     )
 
 
-# --- one of each ------------------------------------------------------------------------------------------------------
+def _names(kind: Kind, key: str) -> tuple[str, ...]:
+    """What an entry may be called."""
+    plain = key.lower()
+    return (plain, f"{kind.name}:{plain}", *((f"job_{plain}",) if kind.name == "setting" else ()))
 
 
-def _rule(book: Rulebook, rule: Rule, document: Diagnosis | None) -> list[str]:
-    lines = [
-        f"{rule.id}: {rule.name}",
-        f"rule ({rule.status}, since {rule.since}) for the {words.WALL[rule.wall].lower()} wall; its claim is {rule.claim}: {words.STATUS_MEANING[rule.claim]}",
-        *_entry("fires when", rule.when),
-        *_entry("saves at most", rule.saves or ""),
-        *_entry("why", rule.why),
-        *_entry("wrong when", rule.wrong_when),
-        *_entry("check", rule.check),
-        *_entry("to assess it", rule.capture),
-    ]
-    if document is not None:
-        lines += _in_this_run(book, rule, document)
-    lines += ["", "fixes:", *(f"  {key:<12} {book.fixes[key].title}" for key in rule.fixes if key in book.fixes)] if rule.fixes else []
-    return lines + _refs(rule.refs)
+def _near(name: str, ids: Iterable[str]) -> list[str]:
+    """Ids like `name`, whatever its case and whether a kind stands before it."""
+    plain = {key.lower(): key for key in ids}
+    found = difflib.get_close_matches(name.strip().lower().rpartition(":")[2].removeprefix("job_"), plain, n=3, cutoff=0.5)
+    return [plain[key] for key in found]
 
 
-def _in_this_run(book: Rulebook, rule: Rule, document: Diagnosis) -> list[str]:
-    """Whether the rule fired in the document, and the numbers that its expressions read."""
-    fired = next((finding for finding in document.findings if finding.id == rule.id), None)
-    unknown = next((one for one in document.not_assessed if one.id == rule.id), None)
-    if fired is not None:
-        bound = story.finding_ceiling(fired, document)
-        said = f"fired ({fired.severity}{f'; {bound}' if bound else ''}): {fired.summary}"
-    elif unknown is not None:
-        said = f"not assessed: {', '.join(unknown.missing)} could not be measured. {unknown.how}"
-    else:
-        said = "silent: its condition does not hold"
-    names = list(book.expression(rule.when).names)
-    if rule.saves:
-        names += [name for name in book.expression(rule.saves, "number").names if name not in names]
-    return [
-        "",
-        *_wrapped(f"in this run: {said}"),
-        *_values(book, [*names, *(name for name in rule.evidence if name not in names)], document),
-    ]
+def _plurals() -> list[str]:
+    return [kind.plural for kind in KINDS]
 
 
-def _values(book: Rulebook, names: Iterable[str], document: Diagnosis) -> list[str]:
-    settings = {} if document.job is None else {f"job_{setting.name}": setting.value for setting in document.job.settings}
-    lines = []
-    for name in names:
-        fact = document.facts.get(name)
-        if fact is not None:
-            shown = units.fact(fact.value, fact.unit)
-        elif name in settings:
-            value = settings[name]
-            shown = ", ".join(value) if isinstance(value, tuple) else units.fact(value, "")
-        else:
-            shown = "not in the job file" if name.startswith("job_") else units.NOT_MEASURED
-        meaning = book.facts[name].meaning if name in book.facts else "setting of the job file"
-        lines.append(f"  {name:<34} {units.visible(shown):>16}  {meaning}")
-    return lines
-
-
-def _fix(book: Rulebook, fix: FixSpec, document: Diagnosis | None) -> list[str]:
-    lines = [
-        f"{fix.id}: {fix.title}",
-        f"fix for: {', '.join(words.WALL[wall].lower() for wall in fix.walls)}; phase {fix.phase}; evidence: {fix.evidence}",
-        "",
-        "set:",
-        *(f"  {story.framework(change.framework):<16} {change.key}: {change.to}" for change in fix.changes),
-        *_entry("already on when", fix.already_on or ""),
-        *_requirements("needs", fix.needs),
-        *_requirements("conflicts with", fix.conflicts),
-        *(line for one in fix.expected for line in _entry("expected", f"{one.text} [{one.source}]")),
-        *_entry("cost", fix.cost),
-        *_entry("risk", fix.risk),
-        *_entry("verify", fix.verify),
-    ]
-    if document is not None:
-        found = [(finding, one) for finding in document.findings for one in finding.fixes if one.id == fix.id]
-        lines.append("")
-        lines += [
-            line
-            for finding, one in found
-            for line in _wrapped(f"in this run, for {finding.id}: {words.STATE[one.state]}. {story.fix_reason(one)}".rstrip())
-        ] or ["in this run: no finding calls for it"]
-    users = [rule.id for rule in book.rules.values() if fix.id in rule.fixes]
-    return lines + _entry("called for by", ", ".join(users)) + _refs(fix.refs)
-
-
-def _requirements(label: str, requirements: Iterable[Requirement]) -> list[str]:
-    return [line for one in requirements for line in _entry(label, f"{one.condition} ({one.say})")]
-
-
-def _fact(book: Rulebook, name: str, document: Diagnosis | None) -> list[str]:
-    spec = book.facts[name]
-    users = [rule.id for rule in book.rules.values() if name in book.expression(rule.when).names or name in rule.evidence]
-    lines = [f"{name}: {spec.meaning}", f"fact, unit: {spec.unit}", *_entry("null means", spec.null)]
-    if document is not None:
-        fact = document.facts.get(name)
-        lines += _entry("in this run", units.NOT_MEASURED if fact is None else f"{units.fact(fact.value, fact.unit)} ({fact.status})")
-    return lines + _entry("used by", ", ".join(users) or "no rule")
-
-
-def _code(name: str, document: Diagnosis | None) -> list[str]:
-    code = CODES[name]
-    lines = [
-        f"{name}: {code.meaning}",
-        f"ledger code, severity {words.words(code.severity)}, from the {code.origin}; {'its rows are left out' if code.refuses else 'no row is left out'}",
-    ]
-    if document is None:
-        return lines
-    found = [f"{units.count(entry.count)} in {entry.table}" for entry in document.ledger if entry.code == name]
-    return lines + _entry("in this run", ", ".join(found) or "none")
-
-
-def _wall(book: Rulebook, name: str, document: Diagnosis | None) -> list[str]:
-    spec = next(spec for wall, spec in book.walls.walls.items() if wall == name)
-    lines = [
-        f"{words.WALL[name]} wall: {words.WALL_MEANING[name]}",
-        *_entry("bound", spec.bound),
-        *(line for label, text in spec.parts.items() for line in _entry(f"part {words.words(label)}", text)),
-        *(line for label, text in spec.beside.items() for line in _entry(f"beside {words.words(label)}", text)),
-        *_entry(
-            "dominant",
-            f"the largest of the first three walls from {units.percent(book.walls.dominance_share, 0)} of the step on, else compute",
-        ),
-    ]
-    found = None if document is None else next((wall for wall in document.walls if wall.wall == name), None)
-    if document is not None and found is not None:
-        lines += _entry(
-            "in this run",
-            f"{story.ceiling(found, document)} ({units.percent(found.share)} of the {tables.whole(document)}, {found.status})",
-        )
-    return lines + _entry("rules", ", ".join(rule.id for rule in book.rules.values() if rule.wall == name) or "none")
+def listing_of(know: Knowledge, kind: Kind) -> str:
+    """All entries of one kind, one a line."""
+    ids = kind.ids(know)
+    widest = max((len(key) for key in ids), default=0)
+    lines = [f"{kind.plural} ({len(ids)})"]
+    for key in ids:
+        title = kind.entry(know, key).title
+        lines += wrapped(title, f"  {key:<{widest}}  ", " " * (widest + 4))
+    return "\n".join([*lines, "", "`diagnose explain ID` tells more.", ""])
 
 
 # --- lists ------------------------------------------------------------------------------------------------------------
@@ -242,20 +141,3 @@ def kernel_text(name: str, found: Described) -> str:
     }
     lines = [f"  {label:<10} {units.visible(value)}" for label, value in rows.items() if value]
     return "\n".join([units.shorten(name, 200), *lines, ""])
-
-
-# --- lines ------------------------------------------------------------------------------------------------------------
-
-
-def _wrapped(text: str, indent: str = "  ") -> list[str]:
-    return textwrap.wrap(units.visible(text), _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-
-
-def _entry(label: str, text: str) -> list[str]:
-    """A labelled paragraph behind an empty line; nothing without text."""
-    return ["", *_wrapped(f"{label}: {' '.join(text.split())}")] if text.strip() else []
-
-
-def _refs(refs: Iterable[str]) -> list[str]:
-    shown = [f"  {units.visible(ref)}" for ref in refs]
-    return ["", "see:", *shown] if shown else []

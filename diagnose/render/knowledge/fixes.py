@@ -1,0 +1,121 @@
+"""Entries of fixes."""
+
+from __future__ import annotations
+
+from diagnose.diagnosis import Diagnosis
+from diagnose.render import story, words
+from diagnose.render.knowledge.entries import (
+    Code,
+    Entry,
+    Knowledge,
+    Line,
+    Part,
+    Ref,
+    Span,
+    expression,
+    listed,
+    refs,
+    rows,
+    said,
+    sources,
+    unfilled,
+)
+from diagnose.rule_types import ChangeSpec, FixSpec, Requirement
+
+PHASES = ("fit", "scale", "profile", "retune")
+_GATE = {
+    "hard": "blocks; while it is unknown the fix is unknown too",
+    "known": "blocks where it is known to fail; told where it is unknown",
+    "note": "told, never blocks",
+}
+
+
+def order(know: Knowledge) -> list[str]:
+    """Fixes in the order in which they are tried: by phase, then by step, then by id."""
+    return sorted(know.book.fixes, key=lambda key: (PHASES.index(know.book.fixes[key].phase), know.book.fixes[key].step, key))
+
+
+def fix(know: Knowledge, key: str) -> Entry:
+    """One remedy."""
+    one = know.book.fixes[key]
+    walls = ", ".join(words.WALL[wall].lower() for wall in one.walls)
+    return Entry(
+        kind="fix",
+        id=key,
+        title=one.title,
+        about=f"fix for: {walls}; phase {one.phase}, step {one.step}; evidence: {one.evidence}",
+        brief=f"{one.phase} {one.step}",
+        parts=(
+            *rows("set", ("where", "change"), ((((story.framework(change.framework)),), change_line(change)) for change in one.changes)),
+            *expression("already on when", one.already_on),
+            *said("undecidable", one.undecidable),
+            *listed("needs", (_requirement(item, wanted=True) for item in one.needs)),
+            *listed("conflicts with", (_requirement(item, wanted=False) for item in one.conflicts)),
+            *rows("expected", ("published effect", "source"), ((((item.text),), ((item.source),)) for item in one.expected)),
+            *(said("expected", "no published figure") if not one.expected else []),
+            *said("evidence", words.EVIDENCE[one.evidence]),
+            *said("disputed", one.disputed),
+            *said("cost", one.cost),
+            *said("risk", one.risk),
+            *said("verify", one.verify),
+            *said("order", *_order(know, one)),
+            *said("called for by", *refs("rule", (rule.id for rule in know.book.rules.values() if key in rule.fixes))),
+            *sources("see", one.refs),
+        ),
+    )
+
+
+def change_line(change: ChangeSpec) -> Line:
+    """What is set, with where it holds and how its value is computed."""
+    key: Span = Ref("setting", change.setting, change.key) if change.setting else Code(change.key)
+    joined: list[Span] = []
+    for member in story.members(change.to) or (change.to,):
+        joined += [", ", Code(member)] if joined else [Code(member)]
+    line: list[Span]
+    if change.op in ("add", "remove"):
+        line = [f"{change.op} ", *joined, " to " if change.op == "add" else " from ", key]
+    elif change.op == "unset":
+        line = ["unset ", key]
+    elif change.choose:
+        line = [key, f": {change.to} (to choose)"]
+    else:
+        line = [key, ": ", Code(change.to) if change.value is None else change.to]
+    if change.value is not None:
+        line += [", computed as ", Code(change.value)]
+    if change.only is not None:
+        line += ["; only where ", Code(change.only)]
+    return tuple(line)
+
+
+def _requirement(item: Requirement, *, wanted: bool) -> Line:
+    line: list[Span] = [Code(item.condition), "; if not: " if wanted else "; then: ", unfilled(item.say)]
+    if item.unknown:
+        line.append(f" Where unknown: {item.unknown}")
+    if item.first is not None:
+        line += [" First: ", Ref("fix", item.first), "."]
+    return (*line, f" ({_GATE[item.gate]})")
+
+
+def _order(know: Knowledge, one: FixSpec) -> Line:
+    """Its phase, the fixes that clear the way for it, and those that it clears the way for."""
+    line: list[Span] = [f"{words.FIX_PHASE[one.phase]}; step {one.step} there"]
+    before = dict.fromkeys(item.first for item in (*one.needs, *one.conflicts) if item.first is not None)
+    after = [key for key, other in know.book.fixes.items() if any(item.first == one.id for item in (*other.needs, *other.conflicts))]
+    if before:
+        line += ["; may have to come first: ", *refs("fix", before)]
+    if after:
+        line += ["; clears the way for ", *refs("fix", after)]
+    return tuple(line)
+
+
+def fix_in_run(_know: Knowledge, key: str, document: Diagnosis) -> list[Part]:
+    """Which findings of the document call for the fix, and whether it can be applied."""
+    found = [(finding, one) for finding in document.findings for one in finding.fixes if one.id == key]
+    if not found:
+        return said("in this run", "no finding calls for it")
+    lines: list[Part] = []
+    for finding, one in found:
+        lines += said(f"in this run, for {finding.id}", f"{words.STATE[one.state]}. {story.fix_reason(one)}".rstrip())
+        changes = [(name, changes) for name, changes in story.changes_by_framework(one) if one.state in ("applicable", "unknown")]
+        lines += rows("here", ("where", "change"), (((name,), (text,)) for name, text in changes))
+    return lines

@@ -1,0 +1,156 @@
+"""Entries of buckets, and of what decides them: families of names, contexts, process groups."""
+
+from __future__ import annotations
+
+from diagnose.diagnosis import Diagnosis
+from diagnose.render import tables, units, words
+from diagnose.render.knowledge.entries import Entry, Knowledge, Line, Part, Ref, Span, listed, raw, refs, rows, said, sources
+from diagnose.taxonomy import Context, Family, Group
+
+_SOURCE = {"nvtx": "NVTX ranges", "annotation": "annotations", "operator": "operators", "module": "modules"}
+_EXAMPLES = 4  # kernel names under a bucket; its families show the rest
+
+
+def bucket(know: Knowledge, key: str) -> Entry:
+    """One part of the model that a kernel may serve."""
+    meaning = know.meanings[key]
+    families, contexts = know.taxonomy.families, know.taxonomy.contexts
+    decided = [one for one in families if key == one.bucket]
+    default = [one for one in families if one.bucket is None and key == one.default]
+    possible = [one for one in families if key in one.alternatives]
+    examples = [one.examples[0] for one in (*decided, *default) if one.examples]
+    return Entry(
+        kind="bucket",
+        id=key,
+        title=meaning.holds,
+        about="bucket: which part of the model a device operation serves",
+        brief=_roles(decided + default),
+        parts=(
+            *said("belongs elsewhere", meaning.elsewhere),
+            *said("told by", meaning.told_by),
+            *listed("traps", ((text,) for text in meaning.traps)),
+            *raw("names, for example", examples[:_EXAMPLES]),
+            *rows("by its name", ("family", "what"), (((Ref("family", one.id),), (_family_about(one),)) for one in decided)),
+            *rows(
+                "by its name, unless something around it knows better",
+                ("family", "what"),
+                (((Ref("family", one.id),), (_family_about(one),)) for one in default),
+            ),
+            *said("may come here by what is around them", *refs("family", (one.id for one in possible))),
+            *rows(
+                "by what encloses the launch",
+                ("context", "applies to"),
+                (((Ref("context", one.id),), (_operations(one),)) for one in contexts if key == one.bucket),
+            ),
+            *said(
+                "rules that show its costliest names",
+                *refs("rule", (rule.id for rule in know.book.rules.values() if f"bucket:{key}" in rule.where)),
+            ),
+            *sources("sources", meaning.sources),
+        ),
+    )
+
+
+def _roles(families: list[Family]) -> str:
+    return ", ".join(dict.fromkeys(one.role for one in families)) or "compute"
+
+
+def _family_about(one: Family) -> str:
+    parts = (words.words(one.operation), one.role, one.kind and words.COMM_KIND[one.kind], one.backend, one.phase)
+    return ", ".join(part for part in parts if part)
+
+
+def _operations(one: Context) -> str:
+    return ", ".join(words.words(name) for name in one.operations) or "every operation"
+
+
+def bucket_in_run(_know: Knowledge, key: str, document: Diagnosis) -> list[Part]:
+    """The bucket's time on the device that the verdict speaks of."""
+    device = tables.focus(document)
+    found = [
+        one
+        for one in document.buckets
+        if one.bucket == key and device is not None and (one.rank, one.device) == (device.rank, device.device)
+    ]
+    if not found:
+        return said("in this run", "no work in it")
+    return [
+        part
+        for one in found
+        for part in said(
+            "in this run", f"busy {units.ms_unit(one.busy_ns)} {tables.per(document)}, alone {units.ms_unit(one.exclusive_ns)}"
+        )
+    ]
+
+
+def family(know: Knowledge, key: str) -> Entry:
+    """One family of device operations, recognised by name."""
+    one = next(one for one in know.taxonomy.families if one.id == key)
+    return Entry(
+        kind="family",
+        id=key,
+        title=f"{words.words(one.operation)} kernels of this name",
+        about="family of names; the first family in order whose pattern matches decides",
+        brief=one.bucket or one.default or "",
+        parts=(
+            *said("bucket", *_target(one)),
+            *said("role", _family_about(one)),
+            *said("marks", f"{'begins' if one.marker == 'open' else 'ends'} the stretch in which experts compute" if one.marker else ""),
+            *said("elsewhere, by what is around it", *refs("bucket", one.alternatives)),
+            *raw("patterns", (pattern or "(anything)" for pattern in one.patterns)),
+            *raw("examples", one.examples),
+        ),
+    )
+
+
+def _target(one: Family) -> Line:
+    if one.bucket is None:
+        return (Ref("bucket", one.default or "other"), " by default: what encloses the launch, or a neighbour, may know better")
+    held = "; only a context that overrides may change it" if one.decisive else "; a context may change it"
+    return (Ref("bucket", one.bucket), held)
+
+
+def context(know: Knowledge, key: str) -> Entry:
+    """What an enclosing range tells about a launch."""
+    one = next(one for one in know.taxonomy.contexts if one.id == key)
+    gives: list[Span] = []
+    if one.bucket is not None:
+        gives += ["bucket ", Ref("bucket", one.bucket)]
+    if one.kind is not None:
+        gives += [", " if gives else "", f"communication is {words.COMM_KIND[one.kind]}"]
+    if one.phase is not None:
+        gives += [", " if gives else "", f"phase {one.phase} to every launch inside"]
+    return Entry(
+        kind="context",
+        id=key,
+        title=f"{one.evidence} around the launch",
+        about="context: a range, operator or module that encloses a launch; the first in order decides",
+        brief=one.bucket or one.phase or "",
+        parts=(
+            *said("gives", *gives),
+            *said("to", _operations(one)),
+            *said("holds even against", "a name that already decided" if one.overrides else ""),
+            *said("only inside", *refs("context", one.requires)),
+            *said("looked for in", ", ".join(_SOURCE[source] for source in one.sources)),
+            *said("backward nodes", "" if one.inherited else "do not take it over from their forward operator"),
+            *raw("patterns", one.patterns),
+            *raw("but not", one.unless),
+        ),
+    )
+
+
+def group(know: Knowledge, key: str) -> Entry:
+    """What a process group's description tells about its collectives."""
+    one = next(one for one in know.taxonomy.groups if one.id == key)
+    return Entry(
+        kind="group",
+        id=key,
+        title=f"{words.COMM_KIND[one.kind]} communication",
+        about="process group: the first in order whose pattern is found in the group's description decides",
+        brief=one.kind,
+        parts=(*said("bucket", Ref("bucket", _bucket_of(one))), *raw("patterns", one.patterns)),
+    )
+
+
+def _bucket_of(one: Group) -> str:
+    return "dispatch" if one.kind == "expert" else "collective"

@@ -1,0 +1,87 @@
+"""The reference pages: everything that the program knows, as Markdown made from the data.
+
+`python -m diagnose.render.knowledge.reference FOLDER` writes them; `make reference` does so for trace_rules/reference, and renews the table
+of facts in trace_rules/README.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from diagnose.render.knowledge.as_markdown import links, page
+from diagnose.render.knowledge.entries import Knowledge, load_knowledge
+from diagnose.render.knowledge.kinds import KINDS, PAGES
+
+INDEX = "README.md"
+_BEGIN, _END = "<!-- facts: begin -->", "<!-- facts: end -->"
+
+
+def pages(know: Knowledge) -> dict[str, str]:
+    """The text of every page by its file name; the same for the same knowledge."""
+    where = links(know, KINDS)
+    made = {name: page(know, title, [kind for kind in KINDS if kind.page == name], where) for name, title in PAGES.items()}
+    return {INDEX: _index(know), **made}
+
+
+def _index(know: Knowledge) -> str:
+    lines = [
+        "<!-- Made from the data by `make reference`; do not edit. -->",
+        "",
+        "# What the program knows",
+        "",
+        "Made from the files of this folder's parent, which `diagnose` itself reads; `diagnose explain ID` says the same on a terminal, and with a",
+        "diagnosis (`diagnose explain ID result.json`) in that run's numbers. Every entry has an anchor, such as `fixes.md#com-06`.",
+        "",
+        "| page | holds |",
+        "|---|---|",
+    ]
+    for name, title in PAGES.items():
+        held = ", ".join(f"{len(kind.ids(know))} {kind.plural}" for kind in KINDS if kind.page == name)
+        lines.append(f"| [{title}]({name}) | {held} |")
+    return "\n".join(lines) + "\n"
+
+
+def facts_table(know: Knowledge) -> str:
+    """The short table of facts for trace_rules/README.md."""
+    lines = ["| fact | unit | meaning | null means |", "|---|---|---|---|"]
+    lines += [f"| `{name}` | {spec.unit} | {spec.meaning} | {spec.null} |" for name, spec in know.book.facts.items()]
+    return "\n".join(lines)
+
+
+def with_facts(readme: str, know: Knowledge) -> str:
+    """A text with its table of facts made anew; unchanged where it has no place for one."""
+    before, begin, rest = readme.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    return f"{before}{begin}\n{facts_table(know)}\n{end}{after}" if begin and end else readme
+
+
+def write(folder: Path) -> list[Path]:
+    """Write the pages into `folder`, remove pages that are no longer made, and renew the README above. Gives what changed."""
+    know = load_knowledge()
+    folder.mkdir(parents=True, exist_ok=True)
+    made = {folder / name: content for name, content in pages(know).items()}
+    readme = folder.parent / "README.md"
+    if readme.is_file():
+        made[readme] = with_facts(readme.read_text(encoding="utf-8"), know)
+    changed = [path for path, content in made.items() if not path.is_file() or path.read_text(encoding="utf-8") != content]
+    for path in changed:
+        path.write_text(made[path], encoding="utf-8")
+    stale = sorted(path for path in folder.glob("*.md") if path not in made)
+    for path in stale:
+        path.unlink()
+    return [*changed, *stale]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Command line: one folder."""
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        sys.stderr.write("usage: python -m diagnose.render.knowledge.reference FOLDER\n")
+        return 2
+    sys.stdout.write("".join(f"{path}\n" for path in write(Path(arguments[0]))) or "The pages are up to date.\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

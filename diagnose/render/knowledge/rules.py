@@ -1,0 +1,153 @@
+"""Entries of rules and walls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from diagnose.diagnosis import Diagnosis
+from diagnose.render import story, tables, units, words
+from diagnose.render.knowledge.entries import (
+    Entry,
+    Knowledge,
+    Line,
+    Part,
+    Ref,
+    column,
+    expression,
+    refs,
+    rows,
+    rule_columns,
+    said,
+    sources,
+    unfilled,
+)
+from diagnose.rule_types import Rule, Severity
+
+
+def rule(know: Knowledge, key: str) -> Entry:
+    """One bad pattern."""
+    one = know.book.rules[key]
+    return Entry(
+        kind="rule",
+        id=key,
+        title=one.name,
+        about=f"rule ({one.status}, since {one.since}) for {_for(one.wall)}; its claim is {one.claim}: {words.STATUS_MEANING[one.claim]}",
+        brief=words.WALL[one.wall].lower(),
+        parts=(
+            *said("says", unfilled(one.summary)),
+            *expression("fires when", one.when),
+            *expression("saves at most", one.saves),
+            *said("severity", _severity(know, one)),
+            *said("why", one.why),
+            *said("wrong when", one.wrong_when),
+            *said("check", one.check),
+            *said("to assess it", one.capture),
+            *rows("reads", ("fact or setting", "meaning"), (((column(name),), (meaning(know, name),)) for name in _columns(know, one))),
+            *said("shows the costliest names of", ", ".join(one.where)),
+            *rows("fixes", ("fix", "what"), (((Ref("fix", fix),), (know.book.fixes[fix].title,)) for fix in one.fixes)),
+            *sources("see", one.refs),
+        ),
+    )
+
+
+def _for(wall: str) -> str:
+    return "the capture itself" if wall == "capture" else f"the {words.WALL[wall].lower()} wall"
+
+
+def _severity(know: Knowledge, one: Rule) -> str:
+    if isinstance(one.severity, str):
+        return f"always {one.severity}"
+    chosen = one.severity or Severity()
+    default = know.book.walls.severity
+    unset = chosen.high is None and chosen.medium is None
+    if unset and chosen.of is None and one.saves is None:
+        return ""
+    high, medium = (default.high, default.medium) if unset else (chosen.high, chosen.medium)
+    of = chosen.of or "the bound as a share of the step"
+    parts = [f"{level} from {_number(limit)} on" for level, limit in (("high", high), ("medium", medium)) if limit is not None]
+    return f"by {of}: {', '.join(parts)}, else low"
+
+
+def _number(limit: float) -> str:
+    return f"{limit:g} ({units.percent(limit, 0)})"
+
+
+def _columns(know: Knowledge, one: Rule) -> list[str]:
+    names = rule_columns(know.book, one.id)
+    return names + [name for name in one.evidence if name not in names]
+
+
+def meaning(know: Knowledge, name: str) -> str:
+    """What a column says, with its unit."""
+    if name.startswith("job_"):
+        return f"{know.book.settings[name.removeprefix('job_')].meaning} (job file)"
+    spec = know.book.facts[name]
+    return f"{spec.meaning} ({spec.unit})"
+
+
+def rule_in_run(know: Knowledge, key: str, document: Diagnosis) -> list[Part]:
+    """Whether the rule fired in the document, and the numbers that its expressions read."""
+    one = know.book.rules[key]
+    fired = next((finding for finding in document.findings if finding.id == key), None)
+    unknown = next((item for item in document.not_assessed if item.id == key), None)
+    if fired is not None:
+        bound = story.finding_ceiling(fired, document)
+        result = f"fired ({fired.severity}{f'; {bound}' if bound else ''}): {fired.summary}"
+    elif unknown is not None:
+        result = f"not assessed: {', '.join(unknown.missing)} could not be measured. {unknown.how}"
+    else:
+        result = "silent: its condition does not hold"
+    return [*said("in this run", result), *rows("its numbers", ("fact or setting", "value"), _values(know, _columns(know, one), document))]
+
+
+def _values(know: Knowledge, names: Iterable[str], document: Diagnosis) -> list[tuple[Line, Line]]:
+    settings = {} if document.job is None else {f"job_{setting.name}": setting.value for setting in document.job.settings}
+    lines: list[tuple[Line, Line]] = []
+    for name in names:
+        fact = document.facts.get(name)
+        if fact is not None:
+            shown = units.fact(fact.value, fact.unit)
+        elif name in settings:
+            value = settings[name]
+            shown = ", ".join(value) if isinstance(value, tuple) else units.fact(value, "")
+        else:
+            shown = "not in the job file" if name.startswith("job_") else units.NOT_MEASURED
+        lines.append(((column(name),), (f"{shown}: {meaning(know, name)}",)))
+    return lines
+
+
+# --- walls ------------------------------------------------------------------------------------------------------------
+
+
+def wall(know: Knowledge, key: str) -> Entry:
+    """One of the four walls."""
+    book = know.book
+    spec = next(spec for name, spec in book.walls.walls.items() if name == key)
+    return Entry(
+        kind="wall",
+        id=key,
+        title=f"{words.WALL[key]} wall",
+        about=f"wall: {words.WALL_MEANING[key]}",
+        brief="at most, in ns per step",
+        parts=(
+            *expression("bound", spec.bound),
+            *(part for label, text in spec.parts.items() for part in expression(f"part {words.words(label)}", text)),
+            *(part for label, text in spec.beside.items() for part in expression(f"beside {words.words(label)}", text)),
+            *said(
+                "dominant",
+                f"the largest of the first three walls from {units.percent(book.walls.dominance_share, 0)} of the step on, else compute; the threshold is this project's own choice",
+            ),
+            *said("rules", *refs("rule", (one.id for one in book.rules.values() if one.wall == key))),
+            *said("fixes", *refs("fix", (one.id for one in book.fixes.values() if key in one.walls))),
+        ),
+    )
+
+
+def wall_in_run(_know: Knowledge, key: str, document: Diagnosis) -> list[Part]:
+    """The wall's bound in the document."""
+    found = next((one for one in document.walls if one.wall == key), None)
+    if found is None:
+        return said("in this run", units.NOT_MEASURED)
+    return said(
+        "in this run", f"{story.ceiling(found, document)} ({units.percent(found.share)} of the {tables.whole(document)}, {found.status})"
+    )
