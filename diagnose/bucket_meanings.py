@@ -29,8 +29,12 @@ class BucketMeaning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 @lru_cache(maxsize=1)
 def load_bucket_meanings() -> Mapping[str, BucketMeaning]:
-    """The meanings of all buckets, in the order of the vocabulary. Raises RuleFileError, also where one is missing or unknown."""
-    data = (files("trace_rules") / _FILE).read_bytes()
+    """The meanings of all buckets, in the order of the vocabulary. Raises RuleFileError."""
+    return parse_bucket_meanings((files("trace_rules") / _FILE).read_bytes())
+
+
+def parse_bucket_meanings(data: bytes) -> Mapping[str, BucketMeaning]:
+    """The meanings in a file's bytes. Raises RuleFileError, also where a bucket is missing or unknown."""
     try:
         found = msgspec.convert(strict_yaml.load(data), dict[str, BucketMeaning])
     except (strict_yaml.YamlError, msgspec.ValidationError) as error:

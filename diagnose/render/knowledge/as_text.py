@@ -8,7 +8,7 @@ from diagnose.render import units
 from diagnose.render.knowledge.entries import Code, Entry, Expression, Line, Listed, Part, Raw, Rows, Said
 
 WIDTH = 96
-_LEFT = 34  # the widest first column; what is longer stands on a line of its own
+_LEFT = 40  # the widest first column; longer ones are sentences, which stand above what belongs to them
 
 
 def text(entry: Entry, run: list[Part]) -> str:
@@ -26,8 +26,11 @@ def plain(line: Line) -> str:
 
 def wrapped(said: str, first: str = "", rest: str = "  ") -> list[str]:
     """`said` in lines that fit; a single word that is longer than a line is cut."""
-    shown = units.visible(" ".join(said.split()))
-    return textwrap.wrap(shown, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False) or [""]
+    return _fitted(" ".join(said.split()), first, rest)
+
+
+def _fitted(said: str, first: str, rest: str) -> list[str]:
+    return textwrap.wrap(units.visible(said), WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False) or [""]
 
 
 def _part(part: Part) -> list[str]:
@@ -39,18 +42,15 @@ def _part(part: Part) -> list[str]:
         case Listed(label, lines):
             return [f"{label}:", *(row for line in lines for row in wrapped(plain(line), "  - ", "    "))]
         case Raw(label, texts):
-            return [f"{label}:", *(row for one in texts for row in wrapped(one, "  ", "    "))]
+            return [f"{label}:", *(row for one in texts for row in _fitted(one, "  ", "    "))]
         case Rows(label, _, rows):
             return [f"{label}:", *_rows([(plain(left), plain(right)) for left, right in rows])]
 
 
 def _rows(rows: list[tuple[str, str]]) -> list[str]:
-    left = min(_LEFT, max(len(one) for one, _ in rows))
-    lines: list[str] = []
-    for one, other in rows:
-        indent = " " * (left + 4)
-        if len(one) > left:
-            lines += [*wrapped(one, "  ", "    "), *wrapped(other, indent, indent)]
-        else:
-            lines += wrapped(other, f"  {one:<{left}}  ", indent)
-    return lines
+    """Two columns; where the first is sentences, each with the other below it."""
+    widest = max(len(one) for one, _ in rows)
+    if widest > _LEFT:
+        return [line for one, other in rows for line in (*wrapped(one, "  - ", "    "), *wrapped(f"[{other}]", "    ", "    "))]
+    indent = " " * (widest + 4)
+    return [line for one, other in rows for line in wrapped(other, f"  {one:<{widest}}  ", indent)]

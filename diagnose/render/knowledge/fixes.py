@@ -24,10 +24,10 @@ from diagnose.rule_types import ChangeSpec, FixSpec, Requirement
 
 PHASES = ("fit", "scale", "profile", "retune")
 _GATE = {
-    "hard": "blocks; while it is unknown the fix is unknown too",
-    "known": "blocks where it is known to fail; told where it is unknown",
-    "note": "told, never blocks",
-}
+    "hard": "",
+    "known": " (blocks only where it is known)",
+    "note": " (only told, never blocks)",
+}  # what a reader expects needs no words
 
 
 def order(know: Knowledge) -> list[str]:
@@ -67,7 +67,8 @@ def fix(know: Knowledge, key: str) -> Entry:
 
 def change_line(change: ChangeSpec) -> Line:
     """What is set, with where it holds and how its value is computed."""
-    key: Span = Ref("setting", change.setting, change.key) if change.setting else Code(change.key)
+    shown = _assigned(change)
+    key: Span = Ref("setting", change.setting, shown) if change.setting else Code(shown)
     joined: list[Span] = []
     for member in story.members(change.to) or (change.to,):
         joined += [", ", Code(member)] if joined else [Code(member)]
@@ -76,10 +77,12 @@ def change_line(change: ChangeSpec) -> Line:
         line = [f"{change.op} ", *joined, " to " if change.op == "add" else " from ", key]
     elif change.op == "unset":
         line = ["unset ", key]
-    elif change.choose:
-        line = [key, f": {change.to} (to choose)"]
+    elif shown != change.key or (change.key.startswith("--") and change.to == "true"):
+        line = [key]
     else:
-        line = [key, ": ", Code(change.to) if change.value is None else change.to]
+        line = [key, f": {change.to}"]
+    if change.choose and change.value is None:
+        line.append(" (to choose)")
     if change.value is not None:
         line += [", computed as ", Code(change.value)]
     if change.only is not None:
@@ -87,22 +90,31 @@ def change_line(change: ChangeSpec) -> Line:
     return tuple(line)
 
 
+def _assigned(change: ChangeSpec) -> str:
+    """The key as it is written with its value; the key alone where the value is words or is computed, or a list is changed."""
+    if change.op != "set" or change.choose or change.value is not None or change.framework in ("launcher", "code"):
+        return change.key
+    if change.key.startswith("--"):
+        return change.key if change.to == "true" else f"{change.key} {change.to}"
+    return f"{change.key}={change.to}"
+
+
 def _requirement(item: Requirement, *, wanted: bool) -> Line:
-    line: list[Span] = [Code(item.condition), "; if not: " if wanted else "; then: ", unfilled(item.say)]
+    line: list[Span] = [Code(item.condition), "; else: " if wanted else "; then: ", unfilled(item.say)]
     if item.unknown:
         line.append(f" Where unknown: {item.unknown}")
     if item.first is not None:
         line += [" First: ", Ref("fix", item.first), "."]
-    return (*line, f" ({_GATE[item.gate]})")
+    return (*line, _GATE[item.gate])
 
 
 def _order(know: Knowledge, one: FixSpec) -> Line:
     """Its phase, the fixes that clear the way for it, and those that it clears the way for."""
-    line: list[Span] = [f"{words.FIX_PHASE[one.phase]}; step {one.step} there"]
+    line: list[Span] = [f"step {one.step} of the phase {words.FIX_PHASE[one.phase]}"]
     before = dict.fromkeys(item.first for item in (*one.needs, *one.conflicts) if item.first is not None)
     after = [key for key, other in know.book.fixes.items() if any(item.first == one.id for item in (*other.needs, *other.conflicts))]
     if before:
-        line += ["; may have to come first: ", *refs("fix", before)]
+        line += ["; what may have to come first: ", *refs("fix", before)]
     if after:
         line += ["; clears the way for ", *refs("fix", after)]
     return tuple(line)

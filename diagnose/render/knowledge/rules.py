@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from diagnose.diagnosis import Diagnosis
 from diagnose.render import story, tables, units, words
 from diagnose.render.knowledge.entries import (
+    Code,
     Entry,
     Knowledge,
     Line,
@@ -131,8 +132,8 @@ def wall(know: Knowledge, key: str) -> Entry:
         brief="at most, in ns per step",
         parts=(
             *expression("bound", spec.bound),
-            *(part for label, text in spec.parts.items() for part in expression(f"part {words.words(label)}", text)),
-            *(part for label, text in spec.beside.items() for part in expression(f"beside {words.words(label)}", text)),
+            *rows("parts", ("part", "formula"), (((words.words(label),), (Code(text),)) for label, text in spec.parts.items())),
+            *rows("shown beside", ("figure", "formula"), (((words.words(label),), (Code(text),)) for label, text in spec.beside.items())),
             *said(
                 "dominant",
                 f"the largest of the first three walls from {units.percent(book.walls.dominance_share, 0)} of the step on, else compute; the threshold is this project's own choice",

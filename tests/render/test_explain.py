@@ -1,0 +1,151 @@
+"""`diagnose explain` for every id of every kind."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from diagnose.cli import main
+from diagnose.diagnosis import Diagnosis
+from diagnose.errors import UsageError
+from diagnose.render.explain import explain
+from diagnose.render.knowledge.as_text import WIDTH
+from diagnose.render.knowledge.entries import Kind, load_knowledge, unfilled
+from diagnose.render.knowledge.kinds import BY_NAME, KINDS, PAGES
+from diagnose.vocabulary import BUCKETS
+from tests.render.sample import rich
+
+KNOW = load_knowledge()
+RICH = rich()
+EVERY = [pytest.param(kind, key, id=f"{kind.name}:{key}") for kind in KINDS for key in kind.ids(KNOW)]
+NUMBERS = {*KNOW.book.schema, "per", "bound_ns", "bound_share", "speedup_ceiling"}
+
+
+def flat(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+def told_of(name: str, document: Diagnosis | None = None) -> str:
+    return explain(KNOW.book, name, document, KNOW.taxonomy)
+
+
+def left_open(text: str) -> list[str]:
+    """Fields of sentences that nobody filled in."""
+    return [found for found in re.findall(r"\{([a-z0-9_]+)(?::[a-z]+)?\}", text) if found in NUMBERS]
+
+
+@pytest.mark.parametrize(("kind", "key"), EVERY)
+def test_every_id_is_explained(kind: Kind, key: str) -> None:
+    told = told_of(f"{kind.name}:{key}")
+    entry = kind.entry(KNOW, key)
+    assert flat(told).startswith(flat(f"{key}: {entry.title} {entry.about}"))
+    assert entry.title
+    assert entry.brief
+    assert [line for line in told.splitlines() if len(line) > WIDTH] == []
+    assert left_open(told) == []
+    assert told in told_of(key.swapcase())
+    assert told.endswith("\n")
+
+
+@pytest.mark.parametrize(("kind", "key"), [one for one in EVERY if one.values[0].run is not None])
+def test_every_id_is_explained_in_the_numbers_of_a_run(kind: Kind, key: str) -> None:
+    told = told_of(f"{kind.name}:{key}", RICH)
+    assert "in this run" in told
+    assert [line for line in told.splitlines() if len(line) > WIDTH] == []
+    assert left_open(told) == []
+
+
+def test_the_kinds_are_those_that_the_program_knows() -> None:
+    assert set(BY_NAME["rule"].ids(KNOW)) == set(KNOW.book.rules)
+    assert set(BY_NAME["fix"].ids(KNOW)) == set(KNOW.book.fixes)
+    assert tuple(BY_NAME["bucket"].ids(KNOW)) == BUCKETS
+    assert set(BY_NAME["fact"].ids(KNOW)) == set(KNOW.book.facts)
+    assert set(BY_NAME["setting"].ids(KNOW)) == set(KNOW.book.settings)
+    assert {kind.page for kind in KINDS} == set(PAGES)
+    names = [name for kind in KINDS for name in (kind.name, kind.plural)]
+    assert len(names) == len(set(names))
+
+
+def test_fixes_come_in_the_order_in_which_they_are_tried() -> None:
+    found = [(KNOW.book.fixes[key].phase, KNOW.book.fixes[key].step) for key in BY_NAME["fix"].ids(KNOW)]
+    rank = {"fit": 0, "scale": 1, "profile": 2, "retune": 3}
+    assert [(rank[phase], step) for phase, step in found] == sorted((rank[phase], step) for phase, step in found)
+    assert len({phase for phase, _ in found}) == 4
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=[kind.name for kind in KINDS])
+def test_the_plural_lists_all_of_a_kind(kind: Kind) -> None:
+    told = told_of(kind.plural)
+    assert told.startswith(f"{kind.plural} ({len(kind.ids(KNOW))})\n")
+    assert all(re.search(rf"^  {re.escape(key)}  ", told, re.MULTILINE) for key in kind.ids(KNOW))
+    assert [line for line in told.splitlines() if len(line) > WIDTH] == []
+
+
+def test_one_name_of_two_kinds_is_explained_twice_unless_one_is_asked_for() -> None:
+    both = told_of("world_size")
+    assert "fact, unit: count" in both
+    assert "job setting, int" in both
+    assert "job setting" not in told_of("fact:world_size")
+    assert "fact, unit" not in told_of("job_world_size")
+
+
+def test_a_fix_tells_its_order_and_what_it_needs_first() -> None:
+    told = flat(told_of("COM-06"))
+    assert "phase retune, step" in told
+    assert "comm_overlap.overlap_moe_expert_parallel_comm=true" in told
+    assert "--overlap-moe-expert-parallel-comm already on when" in told  # a flag stands by itself
+    assert "Experts are not split between ranks (expert_model_parallel_size is ‹expert_model_parallel_size›)." in told
+    assert "41.25 s to 31.31 s per step (1.317 times as fast) [Megatron-Bridge skills/" in told
+    assert re.search(r"what may have to come first: [A-Z0-9, -]*MEM-03", told)
+    assert "clears the way for COM-07" in told
+
+
+def test_a_bucket_tells_what_holds_what_decides_and_what_misleads() -> None:
+    told = flat(told_of("bucket:expert_gemm"))
+    assert "the matrix products of routed experts" in told
+    assert "grouped_gemm grouped gemm, compute" in told
+    assert "traps: - on Hopper" in told
+    assert "delayed_weight_gradients gemm, tail, grouped gemm" in told
+
+
+def test_a_setting_tells_its_keys_in_both_frameworks() -> None:
+    told = flat(told_of("moe_flex_dispatcher_backend"))
+    assert "Megatron-Bridge model.moe_flex_dispatcher_backend" in told
+    assert "--moe-enable-deepep (stands for deepep)" in told
+    assert "read by the fixes:" in told
+
+
+def test_buckets_of_the_user_are_explained_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "buckets").mkdir()
+    (tmp_path / "buckets" / "mine.yaml").write_text(
+        "families:\n  - {id: my_family, patterns: ['^my_kernel'], operation: norm, bucket: norm}\n", encoding="utf-8"
+    )
+    assert main(["explain", "my_family", "--rules", str(tmp_path)]) == 0
+    assert "^my_kernel" in capsys.readouterr().out
+    assert main(["explain", "my_family"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [
+        ("COM-6", "COM-06"),
+        ("expert-gemm", "expert_gemm"),
+        ("job_recompute_module", "recompute_modules"),
+        ("rule:host-launch-starvd", "host-launch-starved"),
+    ],
+)
+def test_unknown_ids_get_what_is_near(wrong: str, near: str) -> None:
+    with pytest.raises(UsageError, match=near) as raised:
+        told_of(wrong)
+    assert raised.value.exit_code == 2
+
+
+def test_what_is_like_nothing_gets_the_kinds() -> None:
+    with pytest.raises(UsageError, match="lists one of rules, fixes, walls, buckets"):
+        told_of("qqqqqqqqqq")
+
+
+def test_sentences_name_the_numbers_that_they_will_hold() -> None:
+    assert unfilled("{step_ns:ms} ms {per}, {job_bf16} and {bound_share:pct}") == "‹step_ns› ms per step, ‹bf16› and ‹bound_share›"

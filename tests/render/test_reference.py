@@ -1,0 +1,179 @@
+"""The reference pages: current, well-formed, and linked to each other and from the READMEs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt  # comes with rich
+
+from diagnose.render.knowledge import reference
+from diagnose.render.knowledge.as_markdown import code, links, page
+from diagnose.render.knowledge.entries import Code, Entry, Kind, Ref, expression, listed, load_knowledge, raw, rows, said
+from diagnose.render.knowledge.kinds import KINDS
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "trace_rules" / "reference"
+KNOW = load_knowledge()
+MADE = reference.pages(KNOW)
+PARSER = MarkdownIt("commonmark").enable("table")
+
+
+def anchors(text: str) -> set[str]:
+    """What a link can name on a page: our own anchors, and those of headings."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return set(re.findall(r'<a id="([^"]+)"></a>', text)) | {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in headings}
+
+
+def targets(text: str) -> set[str]:
+    found = [child for token in PARSER.parse(text) for child in token.children or ()]
+    return {str(child.attrs["href"]) for child in found if child.type == "link_open"}
+
+
+def test_the_pages_are_current() -> None:
+    kept = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
+    stale = sorted(name for name in {*kept, *MADE} if kept.get(name) != MADE.get(name))
+    assert stale == [], "make them again: make reference"
+
+
+def test_they_are_made_the_same_twice() -> None:
+    assert reference.pages(load_knowledge()) == MADE
+
+
+@pytest.mark.parametrize("name", sorted(MADE))
+def test_links_resolve(name: str) -> None:
+    local = {target for target in targets(MADE[name]) if "://" not in target}
+    missing = []
+    for target in local:
+        file, _, anchor = target.partition("#")
+        text = MADE.get(file or name)
+        if text is None or (anchor and anchor not in anchors(text)):
+            missing.append(target)
+    assert missing == []
+    assert local
+
+
+def test_pages_are_linked_from_the_readmes() -> None:
+    for readme in (ROOT / "README.md", ROOT / "trace_rules" / "README.md"):
+        linked = {
+            (readme.parent / target.partition("#")[0]).resolve()
+            for target in targets(readme.read_text(encoding="utf-8"))
+            if "://" not in target
+        }
+        assert all(path.exists() for path in linked)
+        assert {FOLDER / name for name in ("rules.md", "fixes.md", "buckets.md", "facts.md", "job-settings.md", "platforms.md")} <= linked
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=[kind.name for kind in KINDS])
+def test_every_id_has_one_anchor_and_stands_in_the_contents(kind: Kind) -> None:
+    text = MADE[kind.page]
+    for key in kind.ids(KNOW):
+        assert text.count(f'<a id="{kind.anchor(key)}"></a>') == 1, key
+        assert f"[`{key}`](#{kind.anchor(key)})" in text
+
+
+@pytest.mark.parametrize("name", sorted(MADE))
+def test_markdown_shows_what_the_data_say(name: str) -> None:
+    """No markup comes from the data: no HTML but our anchors, no image, and every table keeps its columns."""
+    width = 0
+    for token in PARSER.parse(MADE[name]):
+        if token.type == "html_block":
+            assert re.fullmatch(r"<!-- [^<>]* -->\n", token.content), token.content
+        for child in token.children or ():
+            assert child.type != "html_inline" or re.fullmatch(r'<a id="[a-z0-9_-]+">|</a>', child.content), child.content
+            assert child.type != "image"
+        if token.type == "thead_open":
+            width = 0
+        width += token.type == "th_open"
+    for block in re.split(r"\n\n", re.sub(r"```.*?```", "", MADE[name], flags=re.DOTALL)):
+        lines = block.splitlines()
+        if lines and lines[0].startswith("|"):
+            assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1, lines[0]
+    assert width > 0
+
+
+def test_patterns_and_kernel_names_stand_letter_by_letter() -> None:
+    fenced = {line for token in PARSER.parse(MADE["buckets.md"]) if token.type == "fence" for line in token.content.splitlines()}
+    for one in KNOW.taxonomy.families:
+        assert {pattern for pattern in one.patterns if pattern} <= fenced
+        assert set(one.examples) <= fenced
+    for one in KNOW.taxonomy.contexts:
+        assert {*one.patterns, *one.unless} <= fenced
+
+
+def test_published_effects_stand_with_their_sources() -> None:
+    shown = re.sub(r"[\\`]|\[|\]\([^)]*\)", "", MADE["fixes.md"])
+    for fix in KNOW.book.fixes.values():
+        for one in fix.expected:
+            text, source = (re.sub(r"[\\`\[\]]", "", part).replace("&", "&amp;") for part in (one.text, one.source))
+            assert f"| {text} | {source} |" in shown, fix.id
+
+
+# --- the writer on texts that would break it --------------------------------------------------------------------------
+
+
+def _nasty(_know: object, key: str) -> Entry:
+    text = "a | b <script>x</script> *not* _this_ [no](http://evil.invalid) & `code|here` 1. first $x$ ~y~"
+    return Entry(
+        kind="nasty",
+        id=key,
+        title=text,
+        about=text,
+        brief="x | y",
+        parts=(
+            *said("said", text, Code("a|b<c>`d"), Ref("fix", "COM-06")),
+            *expression("when", "a < 1 AND b > 2"),
+            *listed("list", [("1. one",), (text,)]),
+            *rows("rows", ("left", "right"), [((Code("a|b"),), (text,))]),
+            *raw("raw", ["```", "<b>|</b>"]),
+        ),
+    )
+
+
+def test_no_text_can_leave_its_place() -> None:
+    kind = Kind(name="nasty", plural="nasties", page="nasty.md", brief="brief | x", intro="", ids=lambda _: ("one",), entry=_nasty)
+    text = page(KNOW, "Nasty", [kind], links(KNOW, KINDS))
+    tokens = PARSER.parse(text)
+    inline = [child for token in tokens for child in token.children or ()]
+    assert [child.content for child in inline if child.type == "html_inline"] == ['<a id="one">', "</a>"]
+    assert sum(token.type == "html_block" for token in tokens) == 1  # that the page is made
+    hrefs = {child.attrs["href"] for child in inline if child.type == "link_open"}
+    assert hrefs == {"#one", "fixes.md#com-06", "http://evil.invalid"}
+    assert [token.content for token in tokens if token.type == "fence"] == ["a < 1 AND b > 2\n", "```\n<b>|</b>\n"]
+    tables = [block for block in text.split("\n\n") if block.startswith("|")]
+    assert [len(re.findall(r"(?<!\\)\|", line)) for line in tables[1].splitlines()] == [3, 3, 3]
+    assert not any(token.type == "ordered_list_open" for token in tokens)
+
+
+def test_code_holds_backticks() -> None:
+    assert code("a`b") == "`` a`b ``"
+    assert code("") == "` `"
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def test_write_makes_removes_and_renews(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "README.md").write_text("before <!-- facts: begin -->\nold\n<!-- facts: end --> after\n", encoding="utf-8")
+    folder = tmp_path / "reference"
+    folder.mkdir()
+    (folder / "gone.md").touch()
+    assert reference.main([str(folder)]) == 0
+    assert {path.name for path in folder.iterdir()} == set(MADE)
+    readme = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert readme == f"before <!-- facts: begin -->\n{reference.facts_table(KNOW)}\n<!-- facts: end --> after\n"
+    assert "| `step_ns` | ns |" in readme
+    assert len(capsys.readouterr().out.splitlines()) == len(MADE) + 2
+    assert reference.main([str(folder)]) == 0
+    assert capsys.readouterr().out == "The pages are up to date.\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["a", "b"]])
+def test_wrong_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert reference.main(arguments) == 2
+    assert "usage" in capsys.readouterr().err
+
+
+def test_a_text_without_a_place_for_facts_stays() -> None:
+    assert reference.with_facts("nothing here", KNOW) == "nothing here"
