@@ -15,6 +15,7 @@ _TOKEN = re.compile(
 )
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~$])")
 _PIPE = re.compile(r"(?<!\\)\|")
+_PLAIN = re.compile(r"[a-z][a-z'-]*[,:]?(?:\s|$)")
 _NUMBERED = re.compile(r"^(\d+)([.)])(?=\s)")
 
 
@@ -157,5 +158,4 @@ def _block(texts: Sequence[str], language: str) -> str:
 
 def _first_up(text: str) -> str:
     """With a capital first letter, unless it begins with a name that is not a plain word."""
-    first = text.split(" ", 1)[0]
-    return text if not first.isalpha() or not first.islower() else text[:1].upper() + text[1:]
+    return text[:1].upper() + text[1:] if _PLAIN.match(text) else text

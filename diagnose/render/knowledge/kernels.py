@@ -89,7 +89,7 @@ def family(know: Knowledge, key: str) -> Entry:
     return Entry(
         kind="family",
         id=key,
-        title=f"{words.words(one.operation)} kernels of this name",
+        title=f"{words.words(one.operation)}, recognised by name",
         about="family of names; the first family in order whose pattern matches decides",
         brief=one.bucket or one.default or "",
         parts=(
