@@ -14,6 +14,7 @@ from diagnose.render.explain import explain
 from diagnose.render.knowledge.as_text import WIDTH
 from diagnose.render.knowledge.entries import Kind, load_knowledge, unfilled
 from diagnose.render.knowledge.kinds import BY_NAME, KINDS, PAGES
+from diagnose.rulebook import load_rulebook
 from diagnose.vocabulary import BUCKETS
 from tests.render.sample import rich
 
@@ -100,6 +101,52 @@ def test_a_fix_tells_its_order_and_what_it_needs_first() -> None:
     assert "41.25 s to 31.31 s per step (1.317 times as fast) [Megatron-Bridge skills/" in told
     assert re.search(r"what may have to come first: [A-Z0-9, -]*MEM-03", told)
     assert "clears the way for COM-07" in told
+
+
+FIX = """
+id: OWN-01
+title: mine
+walls: [memory]
+phase: fit
+step: 3
+evidence: candidate
+disputed: two guides name different defaults
+changes:
+  - {framework: megatron-bridge, key: model.recompute_modules, to: moe_act, op: add, setting: recompute_modules}
+  - {framework: megatron-lm, key: --recompute-modules, to: "[mlp, moe]", op: remove, only: job_bf16}
+  - {framework: megatron-bridge, key: model.recompute_method, to: "null", op: unset}
+  - {framework: megatron-bridge, key: train.micro_batch_size, to: what fits, choose: true}
+  - {framework: megatron-bridge, key: train.global_batch_size, to: twice as much, choose: true, value: job_global_batch_size * 2}
+  - {framework: environment, key: MY_VARIABLE, to: "1"}
+needs:
+  - {if: job_bf16, gate: known, say: "It is {job_micro_batch_size}.", unknown: Look it up., first: MEM-01}
+  - {if: step_ns > 1, gate: note, say: "It is {step_ns:ms} ms."}
+expected: []
+cost: none
+risk: none
+verify: step_ns falls
+refs: []
+"""
+
+
+def test_a_fix_tells_what_is_done_to_each_setting_and_what_is_disputed(tmp_path: Path) -> None:
+    (tmp_path / "fix.yaml").write_text(FIX, encoding="utf-8")
+    told = flat(explain(load_rulebook([tmp_path]), "OWN-01"))
+    for said in (
+        "phase fit, step 3; evidence: candidate",
+        "add moe_act to model.recompute_modules",
+        "remove mlp, moe from --recompute-modules; only where job_bf16",
+        "unset model.recompute_method",
+        "train.micro_batch_size: what fits (to choose)",
+        "train.global_batch_size: twice as much, computed as job_global_batch_size * 2",
+        "environment MY_VARIABLE=1",
+        "job_bf16; else: It is ‹micro_batch_size›. Where unknown: Look it up. First: MEM-01. (blocks only where it is known)",
+        "step_ns > 1; else: It is ‹step_ns› ms. (only told, never blocks)",
+        "expected: no published figure",
+        "disputed: two guides name different defaults",
+        "step 3 of the phase fit: make the job fit into memory; what may have to come first: MEM-01",
+    ):
+        assert said in told, said
 
 
 def test_a_bucket_tells_what_holds_what_decides_and_what_misleads() -> None:
