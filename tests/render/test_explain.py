@@ -92,15 +92,25 @@ def test_one_name_of_two_kinds_is_explained_twice_unless_one_is_asked_for() -> N
     assert "fact, unit" not in told_of("job_world_size")
 
 
-def test_a_fix_tells_its_order_and_what_it_needs_first() -> None:
+@pytest.mark.parametrize("key", KNOW.book.fixes)
+def test_a_fix_tells_all_that_its_file_says(key: str) -> None:
+    fix, told = KNOW.book.fixes[key], flat(told_of(f"fix:{key}"))
+    assert f"phase {fix.phase}, step {fix.step}; evidence: {fix.evidence}" in told
+    assert all(change.key in told for change in fix.changes)
+    requirements = (*fix.needs, *fix.conflicts)
+    assert all(flat(one.condition) in told and flat(unfilled(one.say)) in told for one in requirements)
+    assert all(flat(one.text) in told and flat(one.source) in told for one in fix.expected)
+    assert all(one.first in told.split("order:")[1] for one in requirements if one.first is not None)
+    after = [one.id for one in KNOW.book.fixes.values() if any(item.first == key for item in (*one.needs, *one.conflicts))]
+    assert ("clears the way for" in told) == bool(after)
+    assert all(one in told.split("clears the way for")[1] for one in after)
+    assert all(flat(text) in told for text in (fix.disputed, fix.cost, fix.risk, fix.verify))
+
+
+def test_a_flag_stands_by_itself_and_a_value_behind_its_key() -> None:
     told = flat(told_of("COM-06"))
-    assert "phase retune, step" in told
     assert "comm_overlap.overlap_moe_expert_parallel_comm=true" in told
-    assert "--overlap-moe-expert-parallel-comm already on when" in told  # a flag stands by itself
-    assert "Experts are not split between ranks (expert_model_parallel_size is ‹expert_model_parallel_size›)." in told
-    assert "41.25 s to 31.31 s per step (1.317 times as fast) [Megatron-Bridge skills/" in told
-    assert re.search(r"what may have to come first: [A-Z0-9, -]*MEM-03", told)
-    assert "clears the way for COM-07" in told
+    assert "--overlap-moe-expert-parallel-comm already on when" in told
 
 
 FIX = """
@@ -149,12 +159,14 @@ def test_a_fix_tells_what_is_done_to_each_setting_and_what_is_disputed(tmp_path:
         assert said in told, said
 
 
-def test_a_bucket_tells_what_holds_what_decides_and_what_misleads() -> None:
-    told = flat(told_of("bucket:expert_gemm"))
-    assert "the matrix products of routed experts" in told
-    assert "grouped_gemm grouped gemm, compute" in told
-    assert "traps: - on Hopper" in told
-    assert "delayed_weight_gradients gemm, tail, grouped gemm" in told
+@pytest.mark.parametrize("bucket", BUCKETS)
+def test_a_bucket_tells_what_holds_what_decides_and_what_misleads(bucket: str) -> None:
+    told, meaning = flat(told_of(f"bucket:{bucket}")), KNOW.meanings[bucket]
+    assert all(flat(text) in told for text in (meaning.holds, meaning.elsewhere, meaning.told_by, *meaning.traps))
+    deciding = [one.id for one in KNOW.taxonomy.families if bucket in (one.bucket, one.default, *one.alternatives)]
+    deciding += [one.id for one in KNOW.taxonomy.contexts if bucket == one.bucket]
+    assert all(re.search(rf"\b{one}\b", told) for one in deciding)
+    assert deciding
 
 
 def test_a_setting_tells_its_keys_in_both_frameworks() -> None:
