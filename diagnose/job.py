@@ -18,6 +18,7 @@ from diagnose import conditions, strict_yaml
 from diagnose.diagnosis import JobRead, JobSetting
 from diagnose.errors import JobFileError
 from diagnose.job_settings import JobFormat, SettingSpec, job_schema, load_settings, version_number
+from diagnose.job_values import list_expression
 
 SettingValue = int | float | bool | str | tuple[str, ...]
 Origin = Literal["key", "flag", "env"]
@@ -285,6 +286,8 @@ def _number(raw: object, kind: str, origin: Origin) -> int | float | None:
 
 
 def _list(raw: object, spec: SettingSpec, origin: Origin) -> tuple[str, ...] | None:
+    if spec.expression:
+        return list_expression(raw)
     if isinstance(raw, str) and (spec.scalar or origin == "flag"):
         return tuple(part for part in re.split(r"[\s,\[\]'\"]+", raw) if part)
     if isinstance(raw, list) and all(isinstance(item, str | int) and not isinstance(item, bool) for item in raw):

@@ -45,6 +45,7 @@ class SettingSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     presets: dict[str, dict[str, Scalar]] = {}
     derive: str | None = None
     scalar: bool = False
+    expression: bool = False
 
 
 @lru_cache(maxsize=1)
