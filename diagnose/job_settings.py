@@ -57,6 +57,7 @@ class SettingSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     aliases: dict[str, str] = {}
     presets: dict[str, dict[str, Scalar]] = {}
     derive: str | None = None
+    derive_is_default: bool = False
     scalar: bool = False
     expression: bool = False
     nested: bool = False

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+import shlex
+from collections.abc import Callable, Sequence
 
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed, job_error
 from diagnose.job.shell import Run, Token, read_script
-from diagnose.job.shell_words import Word, commands
 from diagnose.job.trees import OVERRIDE, override
 from diagnose.job_settings import JobFormat, flag_name, load_settings
 
@@ -23,7 +23,7 @@ _NOT_A_JOB = "Give the command that starts the training with its flags, or a fil
 def parse_flags(text: str, source: str) -> Parsed:
     """A file of flags, one or more a line, with comments and continued lines. Raises JobFileError."""
     try:
-        tokens = [token for command in commands(text) for token in _plain(command.words)]
+        tokens = _words(text)
     except ValueError as error:
         raise job_error(source, str(error), "Close it.") from error
     recipe = bool(_RECIPE_FLAGS & {token.text for token in tokens})
@@ -72,16 +72,16 @@ def _parsed(kind: JobFormat, leaves: Sequence[Leaf], notes: Sequence[str], *, op
     return Parsed(format=kind, leaves=tuple(leaves), notes=tuple(notes), open_ended=open_ended)
 
 
-def _plain(words: Iterable[Word]) -> list[Token]:
-    """Words of a flag file: quotes are taken away, nothing is put in."""
-    found = []
-    for word in words:
-        unresolved = next((part.shown for part in word.parts if part.kind != "text"), "")
-        found.append(
-            Token(
-                text="".join(part.text if part.kind == "text" else part.shown for part in word.parts), line=word.line, unresolved=unresolved
-            )
-        )
+def _words(text: str) -> list[Token]:
+    """Words of a flag file, line by line: quotes are taken away, nothing is put in. Raises ValueError for a quote that never closes."""
+    found: list[Token] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        bare = line.strip().removesuffix("\\")
+        try:
+            words = shlex.split(re.sub(r"(^|\s)#.*", "", bare))
+        except ValueError:
+            raise ValueError(f"holds a quote in line {number} that never ends") from None
+        found += [Token(text=word, line=number, unresolved=word if re.search(r"\$[\w{(@*]|`", word) else "") for word in words]
     return found
 
 

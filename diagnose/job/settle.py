@@ -65,7 +65,8 @@ def completed(job: Job, *, world_size: int | None) -> Job:
         return job
     told = Setting(name="world_size", value=world_size, key="world_size of the trace", source="trace")
     settings = dict(job.settings) | {"world_size": told}
-    settings |= _derived(settings, frozenset(job.unresolved))
+    left = frozenset(name for name, spec in load_settings().items() if spec.derive_is_default)
+    settings |= _derived(settings, job.unresolved | left)
     return Job(
         format=job.format,
         settings=MappingProxyType({name: settings[name] for name in load_settings() if name in settings}),
@@ -142,13 +143,17 @@ def _match(leaves: Sequence[Leaf], aliases: _Table, source: str) -> tuple[dict[s
         if leaf.key not in aliases:
             _refuse_map(leaf, aliases, source)
         for alias in aliases.get(leaf.key, ()):
-            if isinstance(leaf.value, str) and leaf.value.startswith(UNRESOLVED):
+            if _unresolved(leaf.value):
                 unresolved.add(alias.name)
             elif (value := _coerce(leaf.value, alias, leaf.shown, source)) is not None:
                 found.setdefault(alias.name, []).append(_Found(value=value, key=leaf.shown, order=alias.order, place=leaf.place))
-    unknown = {leaf.shown for leaf in leaves if leaf.key not in aliases and not leaf.known}
-    unknown |= {leaf.shown + leaf.value.removeprefix(UNRESOLVED) for leaf in leaves if _unresolved(leaf.value)}  # type: ignore[attr-defined]
+    unknown = {_said(leaf) for leaf in leaves if _unresolved(leaf.value) or (leaf.key not in aliases and not leaf.known)}
     return found, sorted(unknown), frozenset(unresolved - found.keys())
+
+
+def _said(leaf: Leaf) -> str:
+    """An unknown key, or a known one with what its value hangs on."""
+    return leaf.shown + str(leaf.value).removeprefix(UNRESOLVED) if _unresolved(leaf.value) else leaf.shown
 
 
 def _unresolved(value: object) -> bool:
@@ -213,10 +218,12 @@ def _settled(found: Mapping[str, list[_Found]], parsed: Parsed, unresolved: froz
     for name in [name for name, spec in specs.items() if spec.presets and name in settings]:
         covered |= {inner for preset in specs[name].presets.values() for inner in preset}
         settings |= _preset(settings, settings[name], specs[name], source)
-    if not parsed.open_ended:
-        settings = _with_defaults(settings, covered, parsed.format, derived=False)
-    settings |= _derived(settings, unresolved)
-    if not parsed.open_ended:
+    whole = not parsed.open_ended and parsed.format not in PARTIAL_FORMATS
+    if whole:
+        settings = _with_defaults(settings, covered, parsed.format, derived=parsed.format == "torchtitan")
+    # what is a default in the guise of a derivation needs a whole file
+    settings |= _derived(settings, unresolved if whole else unresolved | {name for name, spec in specs.items() if spec.derive_is_default})
+    if whole:
         settings = _with_defaults(settings, covered, parsed.format, derived=True)
         settings |= _derived(settings, unresolved)
     return {name: settings[name] for name in specs if name in settings}
@@ -239,7 +246,7 @@ def _with_defaults(settings: Mapping[str, Setting], covered: set[str], kind: Job
     """`settings` and the defaults of those that are not set; settings that an unknown preset decides have none."""
     result = dict(settings)
     for name, spec in load_settings().items():
-        if name in result or name in covered or bool(spec.derive) is not derived:
+        if name in result or name in covered or (spec.derive and not derived):
             continue
         value = _default(spec, kind, result)
         if value is not None:
@@ -250,7 +257,7 @@ def _with_defaults(settings: Mapping[str, Setting], covered: set[str], kind: Job
 def _default(spec: SettingSpec, kind: JobFormat, settings: Mapping[str, Setting]) -> SettingValue | None:
     if kind == "torchtitan":
         return spec.torchtitan_default
-    if kind in PARTIAL_FORMATS or kind in spec.no_default_in:
+    if kind in spec.no_default_in:
         return None
     for rule in spec.default_when:
         other = settings.get(rule.setting)

@@ -150,7 +150,7 @@ def _word(lexer: _Lexer) -> Word:
         if lexer.text.startswith(("\\\n", "\\\r\n"), lexer.at):
             break
         if sign == "(" and parts and parts[-1].kind == "text" and parts[-1].text.endswith("=") and not parts[-1].quoted:
-            return Word(parts=tuple(parts), line=line, array=_array(lexer))
+            return Word(parts=_merged(parts), line=line, array=_array(lexer))
         if sign in " \t\r\v\f\u00a0\n;&|()" or (sign in "<>" and parts):
             break
         parts += _piece(lexer, sign)
