@@ -5,6 +5,7 @@ Wrong types are errors with the key that they stand under; keys that the table d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -284,6 +285,7 @@ def _derived_once(settings: Mapping[str, Setting], unresolved: frozenset[str]) -
         for name, spec in specs.items()
         if spec.derive and name not in settings and name not in unresolved
     }
+    wanted = {name: expression for name, expression in wanted.items() if not _overflows(expression.names, settings)}
     values = {f"job_{name}": column(specs[name], item.value) for name, item in settings.items()}
     results = conditions.evaluate(list(wanted.values()), conditions.row(values, schema))
     known: dict[str, Setting] = {}
@@ -297,6 +299,12 @@ def _derived_once(settings: Mapping[str, Setting], unresolved: frozenset[str]) -
             name=name, value=plain, key=", ".join(parent.shown for parent in told) or "default", source="read" if told else "default"
         )
     return known
+
+
+def _overflows(names: Sequence[str], settings: Mapping[str, Setting]) -> bool:
+    """Whether the numbers that an expression reads could multiply to more than 64 bits: polars would wrap around in silence."""
+    found = [settings[name.removeprefix("job_")].value for name in names if name.removeprefix("job_") in settings]
+    return math.prod(abs(value) + 1 for value in found if isinstance(value, int)) >= 2**62
 
 
 def _combine(name: str, spec: SettingSpec, values: list[_Found], source: str) -> Setting:
