@@ -111,7 +111,12 @@ def _output_options(command: Any) -> Any:
 
 @cli.command()
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE...")
-@click.option("--config", type=_PATH, help="Job file: Megatron-Bridge dump, Megatron-LM arguments or plain job.yaml.")
+@click.option(
+    "--config", type=_PATH, help="Job file: Megatron-Bridge dump, Megatron-LM arguments, launch script, torchtitan TOML or plain job.yaml."
+)
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting on top of the job file, as Hydra writes it. Repeatable."
+)
 @click.option("--rules", type=_PATH, multiple=True, help="Folder or file of your own rules, fixes and buckets. Repeatable.")
 @click.option("--rank", type=click.IntRange(min=0), help="Rank of a trace that does not tell it.")
 @click.option("--step-range", metavar="PATTERN", help="Pattern for the ranges that mark a step.")
@@ -123,6 +128,7 @@ def analyse(
     traces: tuple[str, ...],
     *,
     config: Path | None,
+    overrides: tuple[str, ...],
     rules: tuple[Path, ...],
     rank: int | None,
     step_range: str | None,
@@ -139,6 +145,7 @@ def analyse(
         document = diagnose(
             traces,
             config=config,
+            overrides=overrides,
             rules=rules,
             rank=rank,
             step_range=step_range,

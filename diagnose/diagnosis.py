@@ -70,12 +70,31 @@ class JobSetting(Struct, frozen=True, kw_only=True):
     key: str
 
 
+class JobSize(Struct, frozen=True, kw_only=True):
+    """A size that follows from the job file. Null where something that it needs is not known; `from` says how, or what is missing."""
+
+    name: str
+    value: int | float | str | None
+    unit: str
+    from_: str = msgspec.field(name="from")
+
+
+class JobProblem(Struct, frozen=True, kw_only=True):
+    """What does not fit together in the job file; such a job would not start, or not run as written."""
+
+    id: str
+    text: str
+
+
 class JobRead(Struct, frozen=True, kw_only=True):
     """What the job file says. `unknown` lists keys that the program does not know (kept, never an error)."""
 
-    format: Literal["megatron-bridge", "megatron-lm", "plain"]
+    format: Literal["megatron-bridge", "megatron-lm", "plain", "overrides", "recipe", "torchtitan"]
     settings: tuple[JobSetting, ...]
     unknown: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    derived: tuple[JobSize, ...] = ()
+    problems: tuple[JobProblem, ...] = ()
 
 
 class DeviceInfo(Struct, frozen=True, kw_only=True):

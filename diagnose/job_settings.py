@@ -16,7 +16,8 @@ from diagnose import strict_yaml
 from diagnose.errors import RuleFileError
 
 SettingType = Literal["int", "float", "bool", "text", "list", "version"]
-JobFormat = Literal["megatron-bridge", "megatron-lm", "plain"]
+JobFormat = Literal["megatron-bridge", "megatron-lm", "plain", "overrides", "recipe", "torchtitan"]
+PARTIAL_FORMATS: frozenset[JobFormat] = frozenset({"overrides", "recipe"})  # a recipe decides what they leave out
 Scalar = int | float | bool | str
 DTYPES: Mapping[str, pl.DataType] = MappingProxyType(
     {
@@ -30,6 +31,14 @@ DTYPES: Mapping[str, pl.DataType] = MappingProxyType(
 )
 
 
+class DefaultWhen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A default that holds only where another setting has a certain value."""
+
+    setting: str
+    equals: Scalar
+    value: Scalar | tuple[str, ...]
+
+
 class SettingSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One setting; the fields are explained at the top of the YAML file."""
 
@@ -38,13 +47,20 @@ class SettingSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     bridge: tuple[str, ...] = ()
     megatron: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
+    recipe: dict[str, dict[str, Scalar] | None] = {}
+    torchtitan: dict[str, dict[str, Scalar] | None] = {}
     default: Scalar | tuple[str, ...] | None = None
+    default_when: tuple[DefaultWhen, ...] = ()
+    torchtitan_default: Scalar | None = None
     no_default_in: tuple[JobFormat, ...] = ()
     combine: Literal["conflict", "first", "any"] = "conflict"
     aliases: dict[str, str] = {}
     presets: dict[str, dict[str, Scalar]] = {}
     derive: str | None = None
+    derive_is_default: bool = False
     scalar: bool = False
+    expression: bool = False
+    nested: bool = False
 
 
 @lru_cache(maxsize=1)
@@ -65,6 +81,11 @@ def load_settings() -> Mapping[str, SettingSpec]:
 def job_schema() -> dict[str, pl.DataType]:
     """Columns job_<name> with their types, as conditions see them."""
     return {f"job_{name}": DTYPES[spec.type] for name, spec in load_settings().items()}
+
+
+def flag_name(text: str) -> str:
+    """A Megatron-LM flag as its argument is called: --num-layers is num_layers."""
+    return text.lstrip("-!").split("=")[0].replace("-", "_")
 
 
 def version_number(text: str) -> int:

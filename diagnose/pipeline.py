@@ -13,7 +13,7 @@ from msgspec import structs
 from diagnose import __version__
 from diagnose.diagnosis import SCHEMA, Capture, DeviceInfo, Diagnosis, Fact, JobRead, LedgerEntry, RankInfo, TableCount, Tool
 from diagnose.errors import InputError, UsageError
-from diagnose.job import Job, read_job
+from diagnose.job import Job, completed, overridden_job, read_job, sizes
 from diagnose.ledger import CODES, Ledger
 from diagnose.load.files import Inputs, expand
 from diagnose.load.readers import STDIN, load
@@ -63,6 +63,7 @@ def diagnose(
     inputs: Sequence[str | Path],
     *,
     config: Path | None = None,
+    overrides: Sequence[str] = (),
     rules: Sequence[Path] = (),
     rank: int | None = None,
     step_range: str | None = None,
@@ -74,10 +75,12 @@ def diagnose(
 
     Each input is measured by itself; one that can't be analysed, among several, is counted in the ledger with its reason. The verdict speaks of one device: the one in the middle by median step, first within each input, then
     among the inputs.
+    `config` is the job file, `overrides` (KEY=VALUE) go on top of it; its own rules are used beside `rules`.
     `step_range` is a pattern for the ranges that mark steps. Raises the errors of `diagnose.errors`.
     """
     report = progress or (lambda _: None)
-    job = read_job(config) if config else None
+    job = read_job(config, overrides) if config else overridden_job(overrides) if overrides else None
+    rules = (*(job.rules if job else ()), *rules)  # what the command line names replaces what the job file names
     wanted = step_range or (job.step_range if job else None)
     _check_pattern(wanted)
     knowledge = Knowledge(rulebook=load_rulebook(tuple(rules)), taxonomy=load_taxonomy(extra=_bucket_files(rules)), hosts=load_host_rules())
@@ -243,6 +246,9 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
     ledger = sum((part.ledger for part in measured), start=Ledger())
     facts = _facts(source, shown, communication, memory, knowledge.rulebook, ranks=len({one.rank for one, _ in everywhere}))
     walls = bounds(facts, knowledge.rulebook)
+    world = facts["world_size"].value
+    traced = world if isinstance(world, int) else None
+    job = None if job is None else completed(job, world_size=traced)
     findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=places_of(shown, communication, host))
     devices = [one for one, _ in everywhere]
     return Diagnosis(
@@ -250,7 +256,7 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
         tool=Tool(name="diagnose", version=__version__, rules_sha256=knowledge.rulebook.sha256),
         verdict=structs.replace(verdict(walls, facts, knowledge.rulebook, job), rank=shown.rank, device=shown.device),
         walls=walls,
-        job=_job(job),
+        job=_job(job, traced),
         capture=_capture(measured, facts, ledger, shown, include_host_info=include_host_info),
         ledger=_ledger(ledger),
         steps=parts.steps(devices, shown),
@@ -270,8 +276,12 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
     )
 
 
-def _job(job: Job | None) -> JobRead | None:
-    return job.read() if job else None
+def _job(job: Job | None, world_size: int | None) -> JobRead | None:
+    """What the job file says, with what follows from it."""
+    if job is None:
+        return None
+    found = sizes(job, world_size=world_size)
+    return structs.replace(job.read(), derived=found.derived, problems=found.problems)
 
 
 def _facts(

@@ -140,6 +140,7 @@ def test_bridge_dump() -> None:
         "num_moe_experts": 256,
         "moe_token_dispatcher_type": "flex",
         "moe_flex_dispatcher_backend": "hybridep",
+        "moe_a2a_overlap": True,
         "overlap_grad_reduce": True,
         "overlap_param_gather_with_optimizer_step": True,
         "use_distributed_optimizer": True,
@@ -165,6 +166,7 @@ def test_bridge_dump() -> None:
 
 def test_bridge_keys_defaults_and_unknown_keys() -> None:
     job = parse_job(BRIDGE)
+    assert job.get("overlap_moe_expert_parallel_comm") is False, "moe_a2a_overlap is an attribute that nothing reads"
     assert job.settings["num_layers"].key == "model.transformer.num_layers"
     assert job.settings["bf16"].key == "mixed_precision (bf16_mixed)"
     assert job.settings["expandable_segments"].key == "env_vars.PYTORCH_CUDA_ALLOC_CONF"
@@ -174,7 +176,6 @@ def test_bridge_keys_defaults_and_unknown_keys() -> None:
         "comm_overlap",
         "model.attention_backend",
         "model.init_method",
-        "model.transformer.moe_a2a_overlap",
         "model.transformer.params_dtype",
         "peft",
     )
@@ -184,7 +185,8 @@ def test_bridge_keys_defaults_and_unknown_keys() -> None:
 def test_megatron_arguments() -> None:
     job = parse_job(MEGATRON)
     assert job.format == "megatron-lm"
-    assert job.unknown == ("MODEL_ARGS.--moe-layer-freq",)
+    assert job.unknown == ()
+    assert job.get("moe_layer_freq") == ("0",) * 3 + ("1",) * 11
     got = read(job)
     assert (got["num_moe_experts"], got["virtual_pipeline_model_parallel_size"]) == (128, 2)
     assert (got["add_bias_linear"], got["apply_rope_fusion"]) == (False, False)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from diagnose.diagnosis import Diagnosis
+from diagnose.diagnosis import Diagnosis, JobRead
 from diagnose.render import units, words
 from diagnose.render.tables import Row, Table, columns, device_label, file_label, per, rows_of
+
+_MOST_KEYS = 40  # of a whole configuration dump, hundreds of keys decide nothing here; the JSON output lists all
 
 
 def memory(document: Diagnosis) -> Table:
@@ -86,11 +88,51 @@ def job(document: Diagnosis) -> Table:
         title="Job file" if document.job is None else f"Job file · {words.FRAMEWORK.get(document.job.format, document.job.format)}",
         columns=columns("setting", "value", "$key in the file"),
         rows=rows_of([[setting.name, _setting(setting.value), setting.key] for setting in settings]),
-        note=""
-        if document.job is None or not document.job.unknown
-        else f"Kept, but not known to the program: {', '.join(document.job.unknown)}.",
+        note="" if document.job is None else _job_note(document.job),
         empty="no job file was given (--config): fixes can't be told applicable from already on",
     )
+
+
+def _job_note(found: JobRead) -> str:
+    """What had to be said while the file was read, and what it holds beside the settings."""
+    shown, more = found.unknown[:_MOST_KEYS], len(found.unknown) - _MOST_KEYS
+    parts = [f"{note[:1].upper()}{note[1:]}." for note in found.notes]
+    if shown:
+        parts.append(f"Kept, but not known to the program: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}.")
+    return " ".join(parts)
+
+
+def job_sizes(document: Diagnosis) -> Table:
+    """What follows from the job file, and how."""
+    found = () if document.job is None else document.job.derived
+    return Table(
+        key="job-sizes",
+        title="Follows from the job file",
+        columns=columns("size", "#value", "unit", "from"),
+        rows=rows_of([[words.words(one.name), _size(one.value), one.unit, one.from_] for one in found]),
+        empty="nothing follows from the job file",
+    )
+
+
+def job_problems(document: Diagnosis) -> Table:
+    """What does not fit together in the job file."""
+    found = () if document.job is None else document.job.problems
+    return Table(
+        key="job-problems",
+        title="What does not fit in the job file",
+        columns=columns("check", "problem"),
+        rows=rows_of([[words.words(one.id), one.text] for one in found]),
+        note="A job written so would not start, or not run as written: the settings may belong to another run than the trace.",
+        empty="nothing",
+    )
+
+
+def _size(value: float | str | None) -> str:
+    if value is None:
+        return units.MISSING
+    if isinstance(value, str):
+        return value
+    return f"{value:.5g}" if isinstance(value, float) or abs(value) >= 10**9 else units.count(value)
 
 
 def _setting(value: object) -> str:

@@ -51,6 +51,9 @@ def _blocks(document: Diagnosis) -> Iterator[tuple[str, str]]:
     """Title and text of every block, in the order of their worth."""
     yield "verdict", _verdict(document)
     yield "walls", _table(tables.walls(document))
+    problems = appendix.job_problems(document)
+    if problems.rows:
+        yield "job problems", _table(problems)
     findings = story.ordered_findings(document)
     yield "findings", f"### Findings ({len(findings)})" + ("" if findings else "\n\nNo rule found anything to change.")
     for finding in findings:
@@ -68,6 +71,7 @@ def _blocks(document: Diagnosis) -> Iterator[tuple[str, str]]:
         appendix.not_assessed(document),
         tables.unclassified(document),
         appendix.job(document),
+        *[table for table in (appendix.job_sizes(document),) if table.rows],
         appendix.memory(document),
         appendix.fill(document),
         appendix.occupancy(document),

@@ -66,7 +66,7 @@ def _blocks(document: Diagnosis, width: int) -> Iterator[RenderableType]:
             yield _note(f"{units.plural(len(document.budget) - 1, 'other device')}: see the HTML or JSON output.")
         for build in (tables.buckets, tables.communication, tables.blocking, tables.host):
             yield from _table(build(document, device.rank, device.device), width)
-    for table in (appendix.memory(document), appendix.fill(document), appendix.occupancy(document)):
+    for table in (appendix.memory(document), appendix.fill(document), appendix.occupancy(document), appendix.job_problems(document)):
         if table.rows:
             yield from _table(table, width)
     yield _heading(f"Findings ({len(document.findings)})")
@@ -77,6 +77,7 @@ def _blocks(document: Diagnosis, width: int) -> Iterator[RenderableType]:
     for table in (
         tables.unclassified(document),
         appendix.job(document),
+        *[table for table in (appendix.job_sizes(document),) if table.rows],
         appendix.capture(document),
     ):
         yield from _table(table, width)

@@ -56,6 +56,10 @@ COMM_KIND = {
 FRAMEWORK = {
     "megatron-bridge": "Megatron-Bridge",
     "megatron-lm": "Megatron-LM",
+    "plain": "plain",
+    "overrides": "overrides alone",
+    "recipe": "Megatron-Bridge recipe command",
+    "torchtitan": "torchtitan",
     "environment": "environment",
     "launcher": "launcher",
     "code": "code",

@@ -1,0 +1,260 @@
+"""Floating-point operations of a training step as Megatron counts them.
+
+Three times the forward pass (forward, input gradients, weight gradients), two per multiply-add. Recomputed work, the router, norms and the
+optimizer are not counted, and a frozen stack is counted as if it were trained. The terms are those of `num_floating_point_operations` in
+Megatron-LM (megatron/training/training.py) and Megatron-Bridge (src/megatron/bridge/training/utils/flop_utils.py), read in 2026.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+Getter = Callable[[str], object]
+_TRAINING = 3 * 2  # forward and two backward products, two operations per multiply-add
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latent:
+    """Dimensions of multi-latent attention. `q_rank` is None where queries are not compressed."""
+
+    q_rank: int | None
+    kv_rank: int
+    qk_dim: int
+    rope_dim: int
+    v_dim: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What the count needs of a transformer. `moe_layers` says for each layer whether it has experts."""
+
+    layers: int
+    hidden: int
+    heads: int
+    groups: int
+    head_dim: int
+    moe_layers: tuple[bool, ...]
+    ffn: int
+    moe_ffn: int
+    topk: int
+    shared_ffn: int
+    latent_size: int | None
+    gated: bool
+    mtp_layers: int
+    padded_vocab: int
+    latent: Latent | None
+    output_gate: bool = False
+
+    @property
+    def moe_count(self) -> int:
+        """Layers with experts, those of multi-token prediction included: they are of the last layer's kind."""
+        return sum(self.moe_layers) + self.mtp_layers * self.moe_layers[-1]
+
+    @property
+    def dense_count(self) -> int:
+        """Layers without experts, in the same way."""
+        return self.layers + self.mtp_layers - self.moe_count
+
+
+def per_token(shape: Shape, seq_length: int) -> dict[str, int]:
+    """FLOP for one token of an unpacked sequence, by part of the model. The sum is the count."""
+    attention_layers = shape.layers + shape.mtp_layers
+    linear, core = _latent_attention(shape, shape.latent) if shape.latent else _grouped_attention(shape)
+    hidden = shape.hidden
+    return {
+        "mlp": _TRAINING * _mlp(shape),
+        "attention_linear": _TRAINING * linear * attention_layers,
+        "attention_core": _TRAINING * core * seq_length * attention_layers // 2,
+        "mtp": _TRAINING * shape.mtp_layers * (3 * hidden + 2 * hidden * hidden),
+        "logits": _TRAINING * hidden * shape.padded_vocab * (shape.mtp_layers + 1),
+    }
+
+
+def per_step(shape: Shape, seq_length: int, global_batch_size: int) -> int:
+    """FLOP for one step over all ranks."""
+    return sum(per_token(shape, seq_length).values()) * seq_length * global_batch_size
+
+
+def tflops_per_gpu(flop_per_step: int, step_ns: int, world_size: int) -> float:
+    """Model TFLOP/s of each GPU: what Megatron logs as its throughput."""
+    return flop_per_step / step_ns / world_size / 1e3
+
+
+def _mlp(shape: Shape) -> int:
+    """Multiply-adds of dense and routed MLPs for one token."""
+    factor = 3 if shape.gated else 2
+    routed = shape.moe_ffn * shape.topk * factor
+    if shape.latent_size is None:
+        routed *= shape.hidden
+    else:
+        routed = routed * shape.latent_size + 2 * shape.hidden * shape.latent_size
+    shared = shape.hidden * shape.shared_ffn * factor
+    return shape.hidden * shape.ffn * factor * shape.dense_count + (routed + shared) * shape.moe_count
+
+
+def _grouped_attention(shape: Shape) -> tuple[int, int]:
+    """Multiply-adds of one layer's projections for one token, and of its core for one token and one position, both halves of it."""
+    query, key = shape.heads * shape.head_dim, shape.groups * shape.head_dim
+    gate = query if shape.output_gate else 0
+    return shape.hidden * (query + 2 * key + gate) + query * shape.hidden, 2 * query
+
+
+def _latent_attention(shape: Shape, dims: Latent) -> tuple[int, int]:
+    """The same for multi-latent attention; the ones are its two norms."""
+    query_dim = dims.qk_dim + dims.rope_dim
+    whole = shape.heads * query_dim
+    query = shape.hidden * whole if dims.q_rank is None else dims.q_rank * (shape.hidden + whole + 1)
+    key_value = dims.kv_rank * (shape.hidden + shape.heads * (dims.qk_dim + dims.v_dim) + 1)
+    output = shape.heads * dims.v_dim * shape.hidden
+    return query + key_value + shape.hidden * dims.rope_dim + output, shape.heads * (query_dim + dims.v_dim)
+
+
+def padded_vocab(vocab: int, divisible_by: int, tensor_parallel: int) -> int:
+    """The vocabulary rounded up to a multiple of `divisible_by` times the tensor-parallel ranks."""
+    multiple = divisible_by * tensor_parallel
+    return math.ceil(vocab / multiple) * multiple
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vision:
+    """What the count needs of a vision tower in Qwen's manner. `deepstack` is the number of inner layers that hand over as well."""
+
+    depth: int
+    hidden: int
+    intermediate: int
+    merge: int
+    out: int
+    deepstack: int = 0
+
+
+def vision_flops(shape: Vision, patches: Sequence[int]) -> int:
+    """FLOP of a vision tower for images or frames of `patches` patches each. Attention sees the whole image, in both directions."""
+    total, squared = sum(patches), sum(count * count for count in patches)
+    tokens = sum(count // shape.merge**2 for count in patches)
+    merged = shape.hidden * shape.merge**2
+    layers = shape.depth * ((8 * shape.hidden**2 + 4 * shape.hidden * shape.intermediate) * total + 4 * shape.hidden * squared)
+    return 3 * (layers + (1 + shape.deepstack) * tokens * (2 * merged**2 + 2 * merged * shape.out))
+
+
+# --- from a job's settings ----------------------------------------------------------------------------------------------
+
+
+class NotCountedError(ValueError):
+    """The count can't be given for this job; the message says why."""
+
+
+def shape_of(get: Getter, *, nulls_are_told: bool) -> Shape:
+    """The shape that a job's settings describe. `nulls_are_told`: a setting that is absent is off, as in a whole dump.
+
+    Raises NotCountedError where something is missing or the model has terms of its own.
+    """
+    _refuse_variants(get)
+    layers, hidden, heads = (needed(get, name) for name in ("num_layers", "hidden_size", "num_attention_heads"))
+    moe = moe_layers(get, layers)
+    latent = _latent(get, nulls_are_told=nulls_are_told) if get("multi_latent_attention") is True else None
+    groups = heads if get("group_query_attention") is False else _int(get, "num_query_groups") or heads
+    mtp = _int(get, "mtp_num_layers") or 0
+    all_moe, any_moe = all(moe), any(moe)
+    gated = get("gated_linear_unit")
+    if gated is None and nulls_are_told:
+        gated = False
+    if not isinstance(gated, bool):
+        raise NotCountedError("gated_linear_unit is not known")
+    return Shape(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        groups=groups,
+        head_dim=_int(get, "kv_channels") or hidden // heads,
+        moe_layers=moe,
+        ffn=0 if all_moe else needed(get, "ffn_hidden_size"),
+        moe_ffn=(_int(get, "moe_ffn_hidden_size") or needed(get, "ffn_hidden_size")) if any_moe else 0,
+        topk=needed(get, "moe_router_topk") if any_moe else 0,
+        shared_ffn=(_int(get, "moe_shared_expert_intermediate_size") or 0) if any_moe else 0,
+        latent_size=_int(get, "moe_latent_size"),
+        gated=gated,
+        mtp_layers=mtp,
+        padded_vocab=vocabulary(get),
+        latent=latent,
+        output_gate=get("attention_output_gate") is True,
+    )
+
+
+def vocabulary(get: Getter) -> int:
+    """The padded vocabulary. Raises NotCountedError where it is not known."""
+    told = _int(get, "padded_vocab_size")
+    if told is not None:
+        return told
+    vocab = _int(get, "vocab_size")
+    if vocab is None:
+        raise NotCountedError("vocab_size is not known (a tokenizer may decide it)")
+    return padded_vocab(vocab, _int(get, "make_vocab_size_divisible_by") or 128, needed(get, "tensor_model_parallel_size"))
+
+
+def moe_layers(get: Getter, layers: int) -> tuple[bool, ...]:
+    """For each layer whether it has experts. Raises NotCountedError where the pattern is not known or does not fit."""
+    if layers > 100_000:
+        raise NotCountedError(f"num_layers is {layers}")
+    if get("num_moe_experts") is None:
+        if get("moe_ffn_hidden_size") is not None:
+            raise NotCountedError("num_moe_experts is not known, though the experts' size is given")
+        return (False,) * layers
+    pattern = get("moe_layer_freq")
+    if not isinstance(pattern, tuple):
+        raise NotCountedError("moe_layer_freq is not known")
+    numbers = [int(item) for item in pattern]
+    if len(numbers) == 1 and layers > 1:
+        if numbers[0] < 1:
+            raise NotCountedError(f"moe_layer_freq is {numbers[0]}")
+        return tuple(place % numbers[0] == 0 for place in range(layers))
+    if len(numbers) != layers or not set(numbers) <= {0, 1}:
+        raise NotCountedError(f"moe_layer_freq lists {len(numbers)} layers, num_layers says {layers}")
+    return tuple(bool(number) for number in numbers)
+
+
+_VARIANTS: Mapping[str, str] = {
+    "is_hybrid_model": "a hybrid model's Mamba or delta-net layers have terms of their own",
+    "hybrid_layer_pattern": "a hybrid model's Mamba or delta-net layers have terms of their own",
+    "window_size": "sliding-window attention has a term of its own",
+    "enable_offline_packing": "sequences are packed, and the attention of a pack depends on the lengths in it",
+    "enable_in_batch_packing": "sequences are packed, and the attention of a pack depends on the lengths in it",
+    "packing_buffer_size": "sequences are packed, and the attention of a pack depends on the lengths in it",
+    "packed_sequence_size": "sequences are packed, and the attention of a pack depends on the lengths in it",
+}
+
+
+def _refuse_variants(get: Getter) -> None:
+    variant = get("experimental_attention_variant")
+    if variant not in (None, "none"):
+        raise NotCountedError(f"attention of the variant {variant} has terms of its own")
+    for name, why in _VARIANTS.items():
+        if get(name) not in (None, False, 0, ()):
+            raise NotCountedError(why)
+
+
+def _latent(get: Getter, *, nulls_are_told: bool) -> Latent:
+    rank = _int(get, "q_lora_rank")
+    if rank is None and not nulls_are_told:
+        raise NotCountedError("q_lora_rank is not known")
+    names = ("kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim")
+    kv_rank, qk_dim, rope_dim, v_dim = (needed(get, name) for name in names)
+    return Latent(q_rank=rank, kv_rank=kv_rank, qk_dim=qk_dim, rope_dim=rope_dim, v_dim=v_dim)
+
+
+def _int(get: Getter, name: str) -> int | None:
+    value = get(name)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    if value < 0 or (value == 0 and name not in ("mtp_num_layers", "qk_pos_emb_head_dim", "moe_shared_expert_intermediate_size")):
+        raise NotCountedError(f"{name} is {value}")
+    return value
+
+
+def needed(get: Getter, name: str) -> int:
+    """A size that the count can't do without. Raises NotCountedError."""
+    value = _int(get, name)
+    if value is None:
+        raise NotCountedError(f"{name} is not known")
+    return value

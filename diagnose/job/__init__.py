@@ -1,0 +1,27 @@
+"""Job files of every shape, read into one set of normalised settings.
+
+Megatron-Bridge dumps, Hydra overrides, performance-recipe command lines, Megatron-LM YAML, flag files and shell scripts, torchtitan
+TOML, and a plain job.yaml. What a setting is called in each of them is data (trace_rules/job_settings.yaml).
+"""
+
+from __future__ import annotations
+
+from diagnose.job.model import Job, Setting, SettingValue
+from diagnose.job.read import overridden_job, parse_job, read_job
+from diagnose.job.settle import completed
+from diagnose.job.sizes import Problem, Sizes, sizes
+from diagnose.job.trees import parse_overrides
+
+__all__ = [
+    "Job",
+    "Problem",
+    "Setting",
+    "SettingValue",
+    "Sizes",
+    "completed",
+    "overridden_job",
+    "parse_job",
+    "parse_overrides",
+    "read_job",
+    "sizes",
+]

@@ -1,0 +1,128 @@
+"""The records of a job: its settings, and what is read from a file before it is known what it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from diagnose.diagnosis import JobRead, JobSetting
+from diagnose.errors import JobFileError
+from diagnose.job_settings import JobFormat, SettingSpec, load_settings, version_number
+
+SettingValue = int | float | bool | str | tuple[str, ...]
+Origin = Literal["key", "flag", "env", "option"]
+EFFECT = "The run was not compared with its settings."
+UNRESOLVED: Final = "\0unresolved"  # a value that only the process knew, such as $TP; no file holds a NUL
+COMPUTED = frozenset({"data_parallel_size", "expert_data_parallel_size", "num_microbatches"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One normalised setting. `key` is where it was read, or what it was derived from; `place` the line, or `--set`.
+
+    A default was not read at all; `trace` marks what the job file lacks and the trace tells.
+    """
+
+    name: str
+    value: SettingValue
+    key: str
+    source: Literal["read", "default", "trace"]
+    place: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """The key with its place, for people."""
+        return self.key if self.place is None else f"{self.key} ({self.place})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """The settings of one training job. `rules` are the rule folders that the file names, `notes` what had to be said while reading it."""
+
+    format: JobFormat
+    settings: Mapping[str, Setting]
+    unknown: tuple[str, ...] = ()
+    source: str = "job file"
+    notes: tuple[str, ...] = ()
+    rules: tuple[Path, ...] = ()
+    unresolved: frozenset[str] = frozenset()  # settings that are given, with values that the file does not tell
+
+    def get(self, name: str) -> SettingValue | None:
+        """The value of a setting, read or default; None when it is not known."""
+        found = self.settings.get(name)
+        return None if found is None else found.value
+
+    @property
+    def step_range(self) -> str | None:
+        """The user's own name for the range that is one step."""
+        value = self.get("step_range")
+        return value if isinstance(value, str) else None
+
+    def columns(self) -> dict[str, SettingValue]:
+        """Values as conditions see them: job_<name>, versions as numbers."""
+        specs = load_settings()
+        return {f"job_{name}": column(specs[name], item.value) for name, item in self.settings.items()}
+
+    def read(self) -> JobRead:
+        """What was read, for the diagnosis document; defaults and computed sizes are not part of it."""
+        rows = tuple(
+            JobSetting(name=item.name, value=item.value, key=item.shown)
+            for item in self.settings.values()
+            if item.source == "read" and item.name not in COMPUTED
+        )
+        return JobRead(format=self.format, settings=rows, unknown=self.unknown, notes=self.notes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaf:
+    """One value of a job file: the key to look up, and the key as the file shows it. Class names (`_target_`) count as known."""
+
+    key: str
+    shown: str
+    value: object
+    known: bool = False
+    place: str | None = None
+    forced: bool = False  # given on the command line: goes before the file
+    removed: bool = False  # Hydra's ~key: the key and all below it are gone
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parsed:
+    """A file taken apart. `open_ended` means that more settings may have been given than the file shows."""
+
+    format: JobFormat
+    leaves: tuple[Leaf, ...]
+    notes: tuple[str, ...] = ()
+    rules: tuple[Path, ...] = ()
+    open_ended: bool = False
+
+
+def column(spec: SettingSpec, value: SettingValue) -> SettingValue:
+    """A setting's value as conditions see it."""
+    return version_number(value) if spec.type == "version" and isinstance(value, str) else value
+
+
+def expected(spec: SettingSpec) -> str:
+    """A setting's type in words."""
+    return {"list": "list of names", "version": 'version in quotes, such as "2.6.0"'}.get(spec.type, spec.type)
+
+
+def type_name(value: object) -> str:
+    """The type of a file's value in words."""
+    if value is None:
+        return "nothing"
+    return {"str": "text", "dict": "a map"}.get(type(value).__name__, type(value).__name__)
+
+
+def wrong_type(source: str, key: str, wanted: str, raw: object) -> JobFileError:
+    """The error for a value of the wrong type."""
+    shown = repr(raw) if not isinstance(raw, int) or abs(raw) < 10**60 else "a number of more than 60 digits"
+    shown = shown if len(shown) <= 60 else shown[:57] + "…"
+    return job_error(source, f"has {key} = {shown} ({type_name(raw)}), but expected {wanted}", f"Correct {key}.")
+
+
+def job_error(source: str, what: str, next_step: str) -> JobFileError:
+    """An error of the job file; `what` goes on after the file's name."""
+    return JobFileError(f"{source} {what}.", effect=EFFECT, next_step=next_step)

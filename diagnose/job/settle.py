@@ -1,0 +1,324 @@
+"""From the values of a file to one value per setting: matched by key, coerced to its type, combined, derived, defaulted.
+
+Wrong types are errors with the key that they stand under; keys that the table does not know are kept and listed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from diagnose import conditions
+from diagnose.errors import JobFileError
+from diagnose.job.model import UNRESOLVED, Job, Leaf, Origin, Parsed, Setting, SettingValue, column, expected, job_error, wrong_type
+from diagnose.job.values import boolean, typed
+from diagnose.job_settings import PARTIAL_FORMATS, JobFormat, Scalar, SettingSpec, flag_name, job_schema, load_settings
+
+_DERIVE_ROUNDS = 4  # a derived size may need another derived one: expert tensor parallelism, then expert data parallelism
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """One value of one setting, with the key that it stood under; `order` is the standing of that key."""
+
+    value: SettingValue
+    key: str
+    order: int
+    place: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Alias:
+    """What a foreign key stands for. `values` turns the foreign value into the setting's; what it lacks says nothing."""
+
+    name: str
+    order: int
+    origin: Origin = "key"
+    inverted: bool = False
+    constant: str | None = None
+    values: Mapping[str, Scalar] | None = None
+
+
+_Table = Mapping[str, tuple[_Alias, ...]]
+
+
+def settle(parsed: Parsed, source: str) -> Job:
+    """The job that a file's values make. Raises JobFileError."""
+    leaves, aliases = _applied(parsed.leaves, parsed.format), _aliases(parsed.format)
+    found, unknown, unresolved = _match(leaves, aliases, source)
+    settings = _settled(found, parsed, unresolved, source)
+    return Job(
+        format=parsed.format,
+        settings=MappingProxyType(settings),
+        unknown=tuple(unknown),
+        source=source,
+        notes=parsed.notes,
+        rules=parsed.rules,
+        unresolved=unresolved,
+    )
+
+
+def completed(job: Job, *, world_size: int | None) -> Job:
+    """The job with the world size that the trace tells, where the file does not say, and the sizes that follow from it."""
+    if world_size is None or world_size < 1 or "world_size" in job.settings or "world_size" in job.unresolved:
+        return job
+    told = Setting(name="world_size", value=world_size, key="world_size of the trace", source="trace")
+    settings = dict(job.settings) | {"world_size": told}
+    left = frozenset(name for name, spec in load_settings().items() if spec.derive_is_default)
+    settings |= _derived(settings, job.unresolved | left)
+    return Job(
+        format=job.format,
+        settings=MappingProxyType({name: settings[name] for name in load_settings() if name in settings}),
+        unknown=job.unknown,
+        source=job.source,
+        notes=job.notes,
+        rules=job.rules,
+        unresolved=job.unresolved,
+    )
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+def _aliases(kind: JobFormat) -> _Table:
+    """Every key that stands for a setting in this format. The setting's own name has order 0."""
+    table: dict[str, tuple[_Alias, ...]] = {}
+    for name, spec in load_settings().items():
+        for key, alias in _keys(name, spec, kind):
+            table[key] = (*table.get(key, ()), alias)
+    return table
+
+
+def _keys(name: str, spec: SettingSpec, kind: JobFormat) -> list[tuple[str, _Alias]]:
+    flags = kind == "megatron-lm"
+    found = [(name, _Alias(name=name, order=0, origin="flag" if flags else "key"))]
+    found += [(f"env_vars.{key}", _Alias(name=name, order=order, origin="env")) for order, key in enumerate(spec.env, 1)]
+    if flags:
+        found += [(key, _Alias(name=name, order=order)) for order, key in enumerate(spec.bridge, 1) if key.startswith("versions.")]
+        found += [(flag_name(flag), _flag(name, flag, order)) for order, flag in enumerate(spec.megatron, 1)]
+    elif kind == "torchtitan":
+        for order, (key, values) in enumerate(spec.torchtitan.items(), 1):
+            found.append((key, _Alias(name=name, order=order, values=values)))
+    else:
+        found += [(key, _Alias(name=name, order=order)) for order, key in enumerate(spec.bridge, 1)]
+    if kind == "recipe":
+        for order, (options, values) in enumerate(spec.recipe.items(), len(spec.bridge) + 1):
+            alias = _Alias(name=name, order=order, origin="option", values=values)
+            found += [(f"-{option}", alias) for option in options.split("|")]
+    return [(key, alias) for place, (key, alias) in enumerate(found) if key not in {other for other, _ in found[:place]}]
+
+
+def _flag(name: str, flag: str, order: int) -> _Alias:
+    return _Alias(name=name, order=order, origin="flag", inverted=flag.startswith("!"), constant=flag.partition("=")[2] or None)
+
+
+def _applied(leaves: Sequence[Leaf], kind: JobFormat) -> list[Leaf]:
+    """The file's values with what the command line sets in their place."""
+    result = [leaf for leaf in leaves if not leaf.forced]
+    own, foreign = _aliases(kind), _aliases("megatron-bridge")
+    for leaf in (leaf for leaf in leaves if leaf.forced):
+        key = leaf.key if leaf.key in own else flag_name(leaf.key) if flag_name(leaf.key) in own else leaf.key
+        names = {alias.name for alias in own.get(key, foreign.get(key, ()))}
+        whole = key not in own or key in names  # a setting's own name, or another framework's key: it replaces every key of the setting
+        result = [one for one in result if not (_below(one.key, key) or (whole and names & {alias.name for alias in own.get(one.key, ())}))]
+        if not leaf.removed:
+            known = key if key in own else next(iter(names), key)
+            result.append(Leaf(key=known, shown=leaf.shown, value=leaf.value, place=leaf.place))
+    return result
+
+
+def _below(key: str, parent: str) -> bool:
+    return key == parent or key.startswith(f"{parent}.")
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def _match(leaves: Sequence[Leaf], aliases: _Table, source: str) -> tuple[dict[str, list[_Found]], list[str], frozenset[str]]:
+    """Values by setting, the keys that stand for none, and settings whose value only the process knew. A null says nothing."""
+    found: dict[str, list[_Found]] = {}
+    unresolved: set[str] = set()
+    for leaf in leaves:
+        if leaf.key not in aliases:
+            _refuse_map(leaf, aliases, source)
+        for alias in aliases.get(leaf.key, ()):
+            if _unresolved(leaf.value):
+                unresolved.add(alias.name)
+            elif (value := _coerce(leaf.value, alias, leaf.shown, source)) is not None:
+                found.setdefault(alias.name, []).append(_Found(value=value, key=leaf.shown, order=alias.order, place=leaf.place))
+    unknown = {_said(leaf) for leaf in leaves if _unresolved(leaf.value) or (leaf.key not in aliases and not leaf.known)}
+    return found, sorted(unknown), frozenset(unresolved - found.keys())
+
+
+def _said(leaf: Leaf) -> str:
+    """An unknown key, or a known one with what its value hangs on."""
+    return leaf.shown + str(leaf.value).removeprefix(UNRESOLVED) if _unresolved(leaf.value) else leaf.shown
+
+
+def _unresolved(value: object) -> bool:
+    return isinstance(value, str) and value.startswith(UNRESOLVED)
+
+
+def _refuse_map(leaf: Leaf, aliases: _Table, source: str) -> None:
+    """Raise where an unknown key lies inside a setting that has no inner keys: a map stands where a value should."""
+    parts, shown = leaf.key.split("."), leaf.shown.split(".")
+    for length in range(1, len(parts)):
+        parent = ".".join(parts[:length])
+        if parent in aliases and not any(key.startswith(f"{parent}.") for key in aliases):
+            spec = load_settings()[aliases[parent][0].name]
+            inner = ".".join(shown[len(shown) - len(parts) + length :])
+            raise wrong_type(source, ".".join(shown[: len(shown) - len(parts) + length]), expected(spec), {inner: leaf.value})
+
+
+def _coerce(raw: object, alias: _Alias, key: str, source: str) -> SettingValue | None:
+    """The value in the setting's type; None where it says nothing."""
+    spec = load_settings()[alias.name]
+    if raw is None or (raw == "None" and alias.origin == "option" and alias.values is None):
+        return None
+    if alias.values is not None:
+        given = [_foreign(item) for item in raw] if isinstance(raw, list) else [_foreign(raw)]
+        return next((alias.values[item] for item in given if item in alias.values), alias.values.get("*"))
+    if alias.constant is not None or alias.inverted:
+        return _switched(raw, alias, key, source)
+    value = typed(raw, spec, alias.origin)
+    if value is None:
+        raise wrong_type(source, key, expected(spec), raw)
+    if isinstance(value, str):
+        return spec.aliases.get(value, value)
+    return tuple(spec.aliases.get(item, item) for item in value) if isinstance(value, tuple) else value
+
+
+def _foreign(raw: object) -> str:
+    """A foreign value as the table of values writes it."""
+    if isinstance(raw, bool):
+        return "true" if raw else "false"
+    text = str(raw)
+    return {"1": "true", "t": "true", "yes": "true", "y": "true", "true": "true"}.get(text.lower(), text)
+
+
+def _switched(raw: object, alias: _Alias, key: str, source: str) -> SettingValue | None:
+    """What a flag says that turns its setting off, or that stands for one value."""
+    given = boolean(raw, alias.origin)
+    if given is None:
+        raise wrong_type(source, key, "bool", raw)
+    if alias.constant is not None:
+        return alias.constant if given else None
+    return not given
+
+
+# --- one value per setting --------------------------------------------------------------------------------------------
+
+
+def _settled(found: Mapping[str, list[_Found]], parsed: Parsed, unresolved: frozenset[str], source: str) -> dict[str, Setting]:
+    """One value per setting: read, named by a preset, derived, or the framework's default, in this order."""
+    specs = load_settings()
+    settings = {name: _combine(name, specs[name], values, source) for name, values in found.items()}
+    covered = set(unresolved)
+    for name in [name for name, spec in specs.items() if spec.presets and name in settings]:
+        covered |= {inner for preset in specs[name].presets.values() for inner in preset}
+        settings |= _preset(settings, settings[name], specs[name], source)
+    whole = not parsed.open_ended and parsed.format not in PARTIAL_FORMATS
+    if whole:
+        settings = _with_defaults(settings, covered, parsed.format, derived=parsed.format == "torchtitan")
+    # what is a default in the guise of a derivation needs a whole file
+    settings |= _derived(settings, unresolved if whole else unresolved | {name for name, spec in specs.items() if spec.derive_is_default})
+    if whole:
+        settings = _with_defaults(settings, covered, parsed.format, derived=True)
+        settings |= _derived(settings, unresolved)
+    return {name: settings[name] for name in specs if name in settings}
+
+
+def _preset(settings: Mapping[str, Setting], named: Setting, spec: SettingSpec, source: str) -> dict[str, Setting]:
+    """Settings that a named value stands for. It overrules framework keys, as in the framework, but not a setting's own name."""
+    values = spec.presets.get(str(named.value), {})
+    for name, value in values.items():
+        other = settings.get(name)
+        if other is not None and other.key == name and other.value != value:
+            raise _conflict(source, name, (named.key, named.value), (other.key, other.value))
+    return {
+        name: Setting(name=name, value=value, key=f"{named.key} ({named.value})", source="read", place=named.place)
+        for name, value in values.items()
+    }
+
+
+def _with_defaults(settings: Mapping[str, Setting], covered: set[str], kind: JobFormat, *, derived: bool) -> dict[str, Setting]:
+    """`settings` and the defaults of those that are not set; settings that an unknown preset decides have none."""
+    result = dict(settings)
+    for name, spec in load_settings().items():
+        if name in result or name in covered or (spec.derive and not derived):
+            continue
+        value = _default(spec, kind, result)
+        if value is not None:
+            result[name] = Setting(name=name, value=value, key="default", source="default")
+    return result
+
+
+def _default(spec: SettingSpec, kind: JobFormat, settings: Mapping[str, Setting]) -> SettingValue | None:
+    if kind == "torchtitan":
+        return spec.torchtitan_default
+    if kind in spec.no_default_in:
+        return None
+    for rule in spec.default_when:
+        other = settings.get(rule.setting)
+        if other is not None and other.value == rule.equals:
+            return rule.value
+    return spec.default
+
+
+def _derived(settings: Mapping[str, Setting], unresolved: frozenset[str]) -> dict[str, Setting]:
+    """Settings that follow from others, where those are known."""
+    known: dict[str, Setting] = {}
+    for _ in range(_DERIVE_ROUNDS):
+        fresh = _derived_once({**settings, **known}, unresolved)
+        if not fresh:
+            break
+        known |= fresh
+    return known
+
+
+def _derived_once(settings: Mapping[str, Setting], unresolved: frozenset[str]) -> dict[str, Setting]:
+    specs, schema = load_settings(), job_schema()
+    wanted = {
+        name: conditions.compile_expression(spec.derive, "number", schema)
+        for name, spec in specs.items()
+        if spec.derive and name not in settings and name not in unresolved
+    }
+    wanted = {name: expression for name, expression in wanted.items() if not _overflows(expression.names, settings)}
+    values = {f"job_{name}": column(specs[name], item.value) for name, item in settings.items()}
+    results = conditions.evaluate(list(wanted.values()), conditions.row(values, schema))
+    known: dict[str, Setting] = {}
+    for (name, expression), value in zip(wanted.items(), results, strict=True):
+        if value is None or value != value // 1:
+            continue
+        parents = [settings[one.removeprefix("job_")] for one in expression.names if one.removeprefix("job_") in settings]
+        told = [parent for parent in parents if parent.source != "default"]
+        plain = bool(value) if specs[name].type == "bool" else int(value)
+        known[name] = Setting(
+            name=name, value=plain, key=", ".join(parent.shown for parent in told) or "default", source="read" if told else "default"
+        )
+    return known
+
+
+def _overflows(names: Sequence[str], settings: Mapping[str, Setting]) -> bool:
+    """Whether the numbers that an expression reads could multiply to more than 64 bits: polars would wrap around in silence."""
+    found = [settings[name.removeprefix("job_")].value for name in names if name.removeprefix("job_") in settings]
+    return math.prod(abs(value) + 1 for value in found if isinstance(value, int)) >= 2**62
+
+
+def _combine(name: str, spec: SettingSpec, values: list[_Found], source: str) -> Setting:
+    """One of several values of a setting. A setting's own name, or the same key twice, never loses in silence."""
+    ranked = sorted(values, key=lambda item: item.order)
+    best = ranked[0]
+    for other in ranked[1:]:
+        if other.value != best.value and (spec.combine == "conflict" or best.order in (0, other.order)):
+            raise _conflict(source, name, (best.key, best.value), (other.key, other.value))
+    if spec.combine == "any":
+        best = next((item for item in ranked if item.value is True), best)
+    return Setting(name=name, value=best.value, key=best.key, source="read", place=best.place)
+
+
+def _conflict(source: str, name: str, first: tuple[str, SettingValue], second: tuple[str, SettingValue]) -> JobFileError:
+    what = f"says {first[0]} = {first[1]!r} and {second[0]} = {second[1]!r}, which are the same setting ({name})"
+    return job_error(source, what, "Keep one of the two.")

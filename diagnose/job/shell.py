@@ -1,0 +1,290 @@
+"""Shell scripts as far as they are literal: the commands they run, with variables and arrays put in, and what they export.
+
+Nothing is run and nothing is guessed. What only the process knew ($1, unset variables, command output) is marked as unresolved,
+and what stands under a condition counts as unresolved too.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from diagnose.job.shell_words import Command, Part, Word, commands
+
+_OPENERS, _CLOSERS = frozenset({"if", "for", "while", "until", "case", "select"}), frozenset({"fi", "done", "esac"})
+_SKIPPED = frozenset({"then", "else", "elif", "do", "!", "time"})
+_TESTS = frozenset({"[", "[[", "test"})
+_ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<plus>\+)?=")
+_DECLARING = frozenset({"export", "declare", "local", "readonly", "typeset"})
+_SHELLS = frozenset({"bash", "sh", "zsh", "eval"})
+_MAX_WORDS = 100_000
+_MAX_DEPTH = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Token:
+    """One word of a command after expansion. `unresolved` names what it holds that the file does not tell; such text is never read."""
+
+    text: str
+    line: int
+    unresolved: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One simple command with the environment that it sees."""
+
+    tokens: tuple[Token, ...]
+    environment: Mapping[str, Token]
+    conditional: bool = False
+
+
+@dataclass(kw_only=True)
+class _State:
+    """Variables while a script is read from top to bottom. An array is a tuple of tokens."""
+
+    variables: dict[str, tuple[Token, ...]] = field(default_factory=dict)
+    arrays: set[str] = field(default_factory=set)
+    exported: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+    words: int = 0
+    depth: int = 0
+
+
+def read_script(text: str) -> tuple[tuple[Run, ...], tuple[str, ...]]:
+    """The commands of a script in order, and what had to be noted. Raises ValueError with a sentence's end."""
+    state = _State()
+    return tuple(_runs(text, 1, state, level=0)), tuple(dict.fromkeys(state.notes))
+
+
+def _runs(text: str, line: int, state: _State, level: int) -> list[Run]:
+    if level > _MAX_DEPTH:
+        raise ValueError("holds commands inside commands too deeply")
+    found: list[Run] = []
+    tested = False
+    for command in commands(text, line):
+        words, depth = _uncontrolled(command, state)
+        maybe = depth > 0 or tested or command.before == "||"
+        tested = command.after == "&&" and (tested or (bool(words) and words[0].plain in _TESTS))
+        rest = _assign(words, state, conditional=maybe)
+        if rest is None:
+            continue
+        tokens = tuple(token for word in rest.words for token in _expanded(word, state))
+        state.words += len(tokens)
+        if state.words > _MAX_WORDS:
+            raise ValueError(f"unfolds to more than {_MAX_WORDS} words")
+        inner = _inner(tokens)
+        if inner is not None:
+            found += [replace(run, conditional=run.conditional or maybe) for run in _runs(inner.text, inner.line, state, level + 1)]
+        elif tokens:
+            seen = {name: state.variables[name][0] for name in state.exported if state.variables.get(name) and name not in state.arrays}
+            found.append(Run(tokens=tokens, environment=seen | rest.prefix, conditional=maybe))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rest:
+    words: tuple[Word, ...]
+    prefix: dict[str, Token]
+
+
+def _uncontrolled(command: Command, state: _State) -> tuple[tuple[Word, ...], int]:
+    """A command's words without the shell's own keywords, and how many conditions or loops it stands in."""
+    words = command.words
+    depth = state.depth
+    while words and words[0].plain in _OPENERS | _CLOSERS | _SKIPPED | {"{", "}", "function"}:
+        first = words[0].plain
+        if first in _OPENERS | {"{", "function"}:
+            state.depth += 1
+            depth = state.depth
+            if first in ("for", "case", "select", "function"):
+                return (), depth
+        elif first in _CLOSERS or first == "}":
+            state.depth = max(0, state.depth - 1)
+        words = words[1:]
+    return words, depth
+
+
+def _assign(words: tuple[Word, ...], state: _State, *, conditional: bool) -> _Rest | None:
+    """Take the assignments in front of a command into account; None where there is nothing else."""
+    declaring = bool(words) and words[0].plain in _DECLARING
+    export = declaring and (words[0].plain == "export" or any(word.plain == "-x" for word in words[1:]))
+    items = words[1:] if declaring else words
+    ahead = [_ASSIGNMENT.match(word.leading) for word in items]
+    count = next((place for place, match in enumerate(ahead) if match is None), len(items))
+    if not declaring and count < len(items):
+        prefix = {
+            match["name"]: _joined(_value(word, match.end(), state), word.line)
+            for word, match in zip(items, ahead[:count], strict=False)
+            if match
+        }
+        return _Rest(words=items[count:], prefix=prefix)
+    for word, match in zip(items, ahead, strict=True):
+        if match is not None:
+            _store(state, word, match, _value(word, match.end(), state), conditional=conditional)
+        if export:
+            state.exported.add(word.plain if match is None else match["name"])
+    return None
+
+
+def _store(state: _State, word: Word, match: re.Match[str], value: tuple[Token, ...], *, conditional: bool) -> None:
+    name = match["name"]
+    before = state.variables.get(name, ())
+    if conditional and value != before:
+        state.notes.append(f"line {word.line}: {name} is set under a condition, so what it holds is not known")
+        unknown = Token(text=f"${name}", line=word.line, unresolved=f"${name}")
+        value = (*before, unknown) if match["plus"] and word.array is not None else (unknown,)
+    elif match["plus"]:
+        joined = (*before, *value)
+        value = joined if word.array is not None or name in state.arrays else (_joined(joined, word.line),)
+    if word.array is not None:
+        state.arrays.add(name)
+    elif not match["plus"]:
+        state.arrays.discard(name)
+    state.variables[name] = value
+
+
+def _value(word: Word, skip: int, state: _State) -> tuple[Token, ...]:
+    if word.array is not None:
+        return tuple(token for item in word.array for token in _expanded(item, state))
+    rest = replace(word, parts=(replace(word.parts[0], text=word.parts[0].text[skip:]), *word.parts[1:]))
+    return (_joined(_expanded(rest, state, split=False), word.line),)
+
+
+def _joined(tokens: Sequence[Token], line: int) -> Token:
+    return Token(
+        text="".join(token.text for token in tokens),
+        line=tokens[0].line if tokens else line,
+        unresolved=next((token.unresolved for token in tokens if token.unresolved), ""),
+    )
+
+
+# --- expansion --------------------------------------------------------------------------------------------------------
+
+
+class _Tokens:
+    """Tokens under way: pieces are joined until a cut."""
+
+    def __init__(self) -> None:
+        self.done: list[Token] = []
+        self.current: list[Token] = []
+
+    def add(self, piece: Token) -> None:
+        self.current.append(piece)
+
+    def cut(self) -> None:
+        if self.current:
+            self.done.append(_joined(self.current, self.current[0].line))
+        self.current = []
+
+    def add_split(self, value: Token) -> None:
+        """A value cut at its blanks; blanks at its ends cut it off from its neighbours."""
+        if value.text[:1].isspace():
+            self.cut()
+        for place, piece in enumerate(_pieces(value)):
+            if place:
+                self.cut()
+            self.add(piece)
+        if value.text[-1:].isspace():
+            self.cut()
+
+
+def _expanded(word: Word, state: _State, *, split: bool = True) -> tuple[Token, ...]:
+    """A word's tokens: variables put in, and outside quotes cut at blanks, as the shell does."""
+    tokens = _Tokens()
+    for part in word.parts:
+        for number, value in enumerate(_part(part, state)):
+            if number and split:
+                tokens.cut()
+            if split and part.kind != "text" and not part.quoted and not value.unresolved:
+                tokens.add_split(value)
+            else:
+                tokens.add(value)
+    tokens.cut()
+    quoted = any(part.quoted for part in word.parts)
+    return tuple(token for token in tokens.done if token.text or token.unresolved or quoted)
+
+
+def _pieces(value: Token) -> list[Token]:
+    """A text cut at blanks, each piece with the line that it stands in."""
+    return [
+        Token(text=match.group(), line=value.line + value.text.count("\n", 0, match.start())) for match in re.finditer(r"\S+", value.text)
+    ]
+
+
+def _part(part: Part, state: _State) -> tuple[Token, ...]:
+    """What a piece of a word stands for: an array for several values."""
+    found: tuple[Token, ...] | None = None
+    if part.kind == "text":
+        found = (Token(text=part.text, line=part.line),)
+    elif part.kind == "arithmetic":
+        number = _arithmetic(part.text, state)
+        found = None if number is None else (Token(text=str(number), line=part.line),)
+    elif part.kind == "variable":
+        found = _variable(part, state)
+    return (Token(text=part.shown, line=part.line, unresolved=part.shown),) if found is None else found
+
+
+def _variable(part: Part, state: _State) -> tuple[Token, ...] | None:
+    """A variable's value, or the fallback that the script gives; None where only the process knew it."""
+    match = re.fullmatch(r"(\w+)(\[[@*]\])?(?:(:?[-=])(.*))?", part.text, re.DOTALL)
+    if match is None:
+        return None
+    name, array, fallback = match[1], match[2], match[4]
+    if name in state.variables:
+        held = state.variables[name]
+        return held[:1] if name in state.arrays and not array else held
+    if fallback is None or "$" in fallback or "`" in fallback:
+        return None
+    text = fallback.strip("\"'")
+    state.notes.append(f"line {part.line}: ${{{part.text}}} is taken as {text!r}; an environment that sets {name} goes before it")
+    return (Token(text=text, line=part.line),)
+
+
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.floordiv,
+}
+
+
+def _arithmetic(text: str, state: _State) -> int | None:
+    """A shell's sum or product of whole numbers and literal variables; None for anything else."""
+    names = re.sub(r"\$\{?(\w+)\}?", r"\1", text)
+    try:
+        return _number(ast.parse(names.strip(), mode="eval").body, state)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return None
+
+
+def _number(node: ast.expr, state: _State) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        found = node.value
+    elif isinstance(node, ast.Name):
+        held = state.variables.get(node.id, ())
+        if len(held) != 1 or held[0].unresolved or not re.fullmatch(r"\d{1,15}", held[0].text):
+            raise ValueError
+        found = int(held[0].text)
+    elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        found = _OPERATORS[type(node.op)](_number(node.left, state), _number(node.right, state))
+    else:
+        raise ValueError
+    if abs(found) > 10**15:
+        raise ValueError
+    return found
+
+
+def _inner(tokens: tuple[Token, ...]) -> Token | None:
+    """The script inside `bash -c "…"` or `eval …`, wherever it stands in the command."""
+    for place, token in enumerate(tokens):
+        if token.text == "eval" and place == 0 and len(tokens) > 1:
+            return Token(text=" ".join(one.text for one in tokens[1:]), line=tokens[1].line)
+        after = tokens[place + 1 : place + 3]
+        if token.text.rpartition("/")[2] in _SHELLS and len(after) == 2 and re.fullmatch(r"-\w*c", after[0].text):
+            return after[1]
+    return None
