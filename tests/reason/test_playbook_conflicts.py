@@ -268,6 +268,13 @@ def test_transport_of_context_parallelism_follows_what_is_in_use() -> None:
     assert (ring.state, {change.to for change in ring.changes}) == ("applicable", {"a2a"})
 
 
+def test_recompute_of_attention_alone_is_no_answer() -> None:
+    """Selective recompute without a list repeats core_attn, which frees next to nothing under fused attention."""
+    found = read("MEM-02", job(model__recompute_granularity="selective", model__transformer_impl="transformer_engine"))
+    assert found.state == "applicable"
+    assert any(line.startswith("core_attn in recompute_modules frees next to nothing") for line in found.unknown)
+
+
 def test_variables_for_offload_follow_the_nccl_version() -> None:
     def variables(**changes: object) -> set[str]:
         return {change.key for change in read("MEM-07", job(**changes)).changes if change.framework == "environment"}
