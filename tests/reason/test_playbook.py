@@ -203,7 +203,7 @@ def test_already_on(key: str, change: dict[str, object]) -> None:
             {"ddp__nccl_ub": True, "env_vars__PYTORCH_CUDA_ALLOC_CONF": "x:1"},
             "NCCL user buffers (nccl_ub) raise an error together with expandable segments.",
         ),
-        ("MEM-06", {}, "The optimizer is not offloaded, so these copies come from elsewhere."),
+        ("CPY-02", {}, "The optimizer is not offloaded, so these copies come from elsewhere."),
         (
             "MEM-08",
             {"model__cpu_offloading": True},
@@ -272,7 +272,7 @@ def test_without_a_job_file_the_trace_still_decides_what_it_can() -> None:
 def test_values_are_computed_from_the_job() -> None:
     changes = {change.key: (change.from_, change.to) for change in fix("HOST-05", job(train__micro_batch_size=2)).changes}
     assert changes == {"train.micro_batch_size": ("2", "4"), "--micro-batch-size": ("2", "4")}
-    offload = fix("MEM-06", job(optimizer__optimizer_cpu_offload=True, optimizer__optimizer_offload_fraction=0.5))
+    offload = fix("CPY-02", job(optimizer__optimizer_cpu_offload=True, optimizer__optimizer_offload_fraction=0.5))
     assert offload.state == "applicable"
     assert ("optimizer.optimizer_offload_fraction", "0.5", "0.25") in {(change.key, change.from_, change.to) for change in offload.changes}
 

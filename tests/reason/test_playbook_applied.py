@@ -1,0 +1,257 @@
+"""Changes applied to a job as they stand: the result must read as a job in which the fix is on."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import yaml
+
+from diagnose.diagnosis import Fact
+from diagnose.job import Job, parse_job
+from diagnose.reason.context import Context, make_context
+from diagnose.reason.playbook import FixReader
+from diagnose.rule_types import ChangeSpec
+from tests.reason.facts_maker import BOOK, facts
+
+H100 = facts()
+GB200 = facts(platform="gb200", gpu_compute_major=10, nvlink_domain=72)
+Nested = dict[str, object]
+
+MODEL: Nested = {
+    "num_layers": 48,
+    "num_moe_experts": 128,
+    "moe_grouped_gemm": True,
+    "expert_model_parallel_size": 8,
+    "moe_token_dispatcher_type": "alltoall",
+    "transformer_impl": "transformer_engine",
+    "gradient_accumulation_fusion": True,
+    "bf16": True,
+}
+BRIDGE: Nested = {
+    "model": MODEL,
+    "train": {"global_batch_size": 256, "micro_batch_size": 4},
+    "ddp": {"use_distributed_optimizer": True, "overlap_grad_reduce": True, "overlap_param_gather": False, "grad_reduce_in_fp32": True},
+    "comm_overlap": {"overlap_grad_reduce": True, "overlap_param_gather": False},
+    "optimizer": {"optimizer_cpu_offload": False},
+    "world_size": 32,
+    "versions": {"torch": "2.9.0", "transformer_engine": "2.14.0"},
+}
+LM: Nested = {
+    "MODEL_ARGS": {
+        "--num-layers": 48,
+        "--num-experts": 128,
+        "--moe-grouped-gemm": True,
+        "--expert-model-parallel-size": 8,
+        "--moe-token-dispatcher-type": "alltoall",
+        "--transformer-impl": "transformer_engine",
+        "--global-batch-size": 256,
+        "--micro-batch-size": 4,
+        "--use-distributed-optimizer": True,
+        "--overlap-grad-reduce": True,
+        "--accumulate-allreduce-grads-in-fp32": True,
+        "--bf16": True,
+        "--world-size": 32,
+    },
+    "ENV_VARS": {"CUDA_DEVICE_MAX_CONNECTIONS": 1},
+}
+
+# Fixes whose changes leave nothing to choose: what the job holds beside the base, in both frameworks, and the trace's platform.
+FLEX = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"}
+APPLIED: dict[str, tuple[Nested, dict[str, Fact]]] = {
+    "MEM-01": ({}, H100),
+    "MEM-02": ({"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}, H100),
+    "MEM-04": ({"use_distributed_optimizer": False}, H100),
+    "MEM-05": ({}, H100),
+    "MEM-06": ({}, H100),
+    "MEM-08": ({"recompute_granularity": "selective", "recompute_modules": ["moe", "layernorm"]}, H100),
+    "MEM-10": ({}, H100),
+    "MEM-15": (FLEX, GB200),
+    "MEM-16": ({"overlap_moe_expert_parallel_comm": True}, H100),
+    "MEM-17": ({}, H100),
+    "MEM-19": ({"recompute_granularity": "selective", "recompute_modules": ["moe_act"]}, H100),
+    "COM-01": ({"moe_shared_expert_overlap": True}, H100),
+    "COM-02": ({"moe_shared_expert_overlap": True}, GB200),
+    "COM-04": (FLEX, GB200),
+    "COM-05": (FLEX, H100),
+    "COM-06": ({}, H100),
+    "COM-07": ({"overlap_moe_expert_parallel_comm": True}, H100),
+    "COM-08": ({"moe_shared_expert_intermediate_size": 512}, H100),
+    "COM-09": ({"tensor_model_parallel_size": 2, "sequence_parallel": True}, H100),
+    "COM-10": ({"overlap_grad_reduce": False}, H100),
+    "COM-11": ({}, H100),
+    "COM-12": ({"bucket_size": 1000000}, H100),
+    "COM-18": ({"overlap_moe_expert_parallel_comm": True}, GB200),
+    "COM-19": ({}, H100),
+}
+
+
+def bridge_job(changes: Nested) -> Nested:
+    """The base job of Megatron-Bridge with settings under their first key, wherever the base holds one."""
+    data = copy.deepcopy(BRIDGE)
+    for name, value in changes.items():
+        for key in BOOK.settings[name].bridge[:2]:
+            put(data, key, value)
+    return data
+
+
+def lm_job(changes: Nested) -> Nested:
+    """The base job of Megatron-LM with flags; a flag that is false is left out."""
+    data = copy.deepcopy(LM)
+    flags = data["MODEL_ARGS"]
+    assert isinstance(flags, dict)
+    for name, value in changes.items():
+        flag = f"--{BOOK.settings[name].megatron[0]}"
+        if value is False:
+            flags.pop(flag, None)
+        else:
+            flags[flag] = " ".join(value) if isinstance(value, list) else value
+    return data
+
+
+def put(data: Nested, key: str, value: object) -> None:
+    *sections, last = key.split(".")
+    node = data
+    for section in sections:
+        node = node.setdefault(section, {})  # type: ignore[assignment]
+    node[last] = value
+
+
+def drop(data: Nested, key: str) -> None:
+    *sections, last = key.split(".")
+    node = data
+    for section in sections:
+        node = node.get(section, {})  # type: ignore[assignment]
+    node.pop(last, None)
+
+
+def found(data: Nested, key: str) -> object:
+    node: object = data
+    for section in key.split("."):
+        node = node.get(section) if isinstance(node, dict) else None
+    return node
+
+
+def apply(data: Nested, change: ChangeSpec, context: Context) -> None:
+    """One change, literally: the key is written, removed, or a member of its list is taken out."""
+    if change.framework == "environment":
+        data = data.setdefault("ENV_VARS" if "MODEL_ARGS" in data else "env_vars", {})  # type: ignore[assignment]
+    if change.framework == "megatron-lm":
+        data = data["MODEL_ARGS"]  # type: ignore[assignment]
+    if change.op == "unset":
+        drop(data, change.key)
+    elif change.op == "remove":
+        present = found(data, change.key)
+        listed = present.split() if isinstance(present, str) else list(present)  # type: ignore[call-overload]
+        put(data, change.key, [item for item in listed if item != change.to])
+    else:
+        number = context.numbers([change.value])[0] if change.value is not None else None
+        put(data, change.key, yaml.safe_load(change.to) if number is None else int(number) if number == round(number) else number)
+
+
+def applied(key: str, data: Nested, given: dict[str, Fact]) -> Job:
+    job = parse_job(yaml.safe_dump(data))
+    context = make_context(given, job, BOOK)
+    ours = {"megatron-lm" if "MODEL_ARGS" in data else "megatron-bridge", "environment"}
+    changed = copy.deepcopy(data)
+    for change in BOOK.fixes[key].changes:
+        if change.framework in ours and not change.choose and (change.only is None or context.holds(change.only) is not False):
+            apply(changed, change, context)
+    return parse_job(yaml.safe_dump(changed))
+
+
+def state(key: str, job: Job, given: dict[str, Fact]) -> str:
+    return FixReader(context=make_context(given, job, BOOK)).fix(BOOK.fixes[key]).state
+
+
+@pytest.mark.parametrize("kind", ["megatron-bridge", "megatron-lm"])
+@pytest.mark.parametrize("key", list(APPLIED))
+def test_an_applied_fix_is_on(key: str, kind: str) -> None:
+    changes, given = APPLIED[key]
+    data = bridge_job(changes) if kind == "megatron-bridge" else lm_job(changes)
+    assert state(key, parse_job(yaml.safe_dump(data)), given) in ("applicable", "unknown")
+    job = applied(key, data, given)
+    assert job.format == kind
+    assert state(key, job, given) == "already_on"
+
+
+def test_what_is_applied_is_what_the_framework_accepts() -> None:
+    """Coupled settings come along: nothing of the old state is left that the new one refuses."""
+    full = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    for data in (bridge_job(full), lm_job(full)):
+        job = applied("MEM-02", data, H100)
+        assert [job.get(name) for name in ("recompute_granularity", "recompute_modules", "recompute_method", "recompute_num_layers")] == [
+            "selective",
+            ("moe_act",),
+            "none",
+            0,
+        ]
+        less = applied("MEM-03", data, H100)
+        assert less.get("recompute_granularity") == "selective"
+        assert less.get("recompute_method") == "none"
+        overlap = {"applicable": state("COM-06", less, H100)}
+        assert overlap == {"applicable": "applicable"}
+
+
+def test_recompute_goes_down_in_steps() -> None:
+    data = bridge_job({"recompute_granularity": "selective", "recompute_modules": ["moe"]})
+    assert applied("MEM-03", data, H100).get("recompute_granularity") == "none"
+    flags = lm_job({})
+    flags["MODEL_ARGS"]["--recompute-activations"] = True  # type: ignore[index]
+    assert parse_job(yaml.safe_dump(flags)).get("recompute_granularity") == "selective"
+    assert applied("MEM-03", flags, H100).get("recompute_granularity") == "none"
+    assert applied("MEM-19", flags, H100).get("recompute_granularity") == "full"
+
+
+def test_offload_takes_the_place_of_recompute() -> None:
+    data = bridge_job({"recompute_granularity": "selective", "recompute_modules": ["moe", "moe_act", "layernorm"]})
+    job = applied("MEM-08", data, H100)
+    assert job.get("recompute_modules") == ("layernorm",)
+    assert job.get("offload_modules") == ("expert_fc1", "moe_act")
+    assert job.get("nvte_cpu_offload_v1") == 1
+
+
+@pytest.mark.parametrize(
+    ("graphs", "impl", "modules"),
+    [
+        (
+            {"cuda_graph_impl": "transformer_engine", "cuda_graph_modules": ["attn", "moe_router", "moe_preprocess"]},
+            "transformer_engine",
+            2,
+        ),
+        ({"cuda_graph_impl": "transformer_engine", "cuda_graph_modules": ["moe_router", "moe_preprocess"]}, "none", 0),
+        ({"cuda_graph_impl": "local"}, "none", 0),
+    ],
+)
+def test_graphs_get_narrower_and_then_go(graphs: Nested, impl: str, modules: int) -> None:
+    data = copy.deepcopy(BRIDGE)
+    for name, value in graphs.items():
+        put(data, "model.cuda_graph_scope" if name == "cuda_graph_modules" else f"model.{name}", value)
+    for job in (applied("MEM-14", data, H100), applied("MEM-14", lm_job(graphs), H100)):
+        assert job.get("cuda_graph_impl") == impl
+        assert len(job.get("cuda_graph_modules") or ()) == modules  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "experts", "expected"),
+    [(H100, 4, (4, 8, 0)), (H100, 16, (8, 8, 0)), (GB200, 64, (64, 72, 1)), (GB200, 8, (8, 72, 1))],
+)
+@pytest.mark.parametrize("key", ["COM-02", "COM-04"])
+def test_the_nvlink_domain_follows_the_rule(key: str, given: dict[str, Fact], experts: int, expected: tuple[int, int, int]) -> None:
+    """Ranks in the domain, its size, and multi-node NVLink: min(EP, 8), 8, 0 on nodes of eight, EP, 72, 1 on NVL72."""
+    flex = FLEX if key == "COM-04" else {}
+    job = applied(key, bridge_job({"expert_model_parallel_size": experts, **flex}), given)
+    assert tuple(job.get(name) for name in ("hybrid_ep_ranks_per_nvlink_domain", "nvlink_domain_size", "use_mnnvl")) == expected
+
+
+def test_the_older_knobs_of_the_dispatcher_go() -> None:
+    data = bridge_job({**FLEX, "moe_hybridep_num_sms": 16})
+    assert applied("COM-03", data, H100).get("moe_hybridep_num_sms") is None
+
+
+def test_fsdp_frees_the_connections() -> None:
+    """The assertion of Megatron-LM against one connection under FSDP is answered in the same change."""
+    job = applied("MEM-10", lm_job({}), H100)
+    assert job.get("cuda_device_max_connections") is None
+    assert job.get("ckpt_format") == "fsdp_dtensor"
+    assert job.get("data_parallel_sharding_strategy") == "optim_grads_params"
