@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.measure.buckets import NameVerdict, describe_all
+from diagnose.measure.describe import NameVerdict, describe_all
 from diagnose.taxonomy import load_taxonomy
 
 FLOOR = {"high": 0.99, "medium": 0.97}
