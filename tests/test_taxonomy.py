@@ -10,6 +10,7 @@ import pytest
 
 from diagnose import vocabulary
 from diagnose.errors import RuleFileError
+from diagnose.measure.describe import describe
 from diagnose.measure.names import families, op_kinds
 from diagnose.taxonomy import MAX_CONTEXTS, HostRules, Taxonomy, load_host_rules, load_taxonomy, own_bucket_files, union
 
@@ -269,3 +270,27 @@ def test_bucket_files_are_found_among_own_rules(tmp_path: Path):
     (tmp_path / "broken.yaml").write_text("a: [\n")
     with pytest.raises(RuleFileError, match=r"broken\.yaml: the text: .*line 2"):
         own_bucket_files([tmp_path])
+
+
+def test_the_worked_example_of_the_readme(tmp_path: Path):
+    readme = (Path(__file__).parents[1] / "trace_rules" / "README.md").read_text(encoding="utf-8")
+    text = readme.split("<!-- own buckets: begin -->")[1].split("<!-- own buckets: end -->")[0]
+    (tmp_path / "own.yaml").write_text(text.split("```yaml\n")[1].split("```")[0], encoding="utf-8")
+    own = load_taxonomy(extra=own_bucket_files([tmp_path / "own.yaml"]))
+    gemm, send = "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN", "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+    found = [
+        describe(name, own, context)
+        for name, context in (
+            ("acme_mixer_fwd", None),
+            ("acme_execute", None),
+            (gemm, {"nvtx": ["acme.experts"]}),
+            (send, {"pg_desc": "ring-of-fire"}),
+        )
+    ]
+    assert [(one.bucket, one.evidence, one.rule) for one in found] == [
+        ("attention", "rule", "acme_mixer"),
+        ("dispatch", "rule", "tutel"),
+        ("expert_gemm", "rule", "acme_experts"),
+        ("dispatch", "rule", "acme_ring"),
+    ]
+    assert len(own.families) == len(load_taxonomy().families) + 1
