@@ -211,17 +211,19 @@ def list_rules(rules: tuple[Path, ...], format_: str) -> int:
     "--format", "format_", type=click.Choice(["text", "json"]), default="text", help="text, or one JSON object per line. [default: text]"
 )
 def kernel(names: tuple[str, ...], rules: tuple[Path, ...], format_: str) -> int:
-    """Say which bucket a kernel name belongs to, and why; - reads names from standard input."""
-    from diagnose.measure.buckets import describe  # noqa: PLC0415
-    from diagnose.render.explain import kernel_json, kernel_text  # noqa: PLC0415
-    from diagnose.taxonomy import load_taxonomy  # noqa: PLC0415
+    """Say which bucket a kernel name belongs to, and why; - reads names from standard input.
 
-    own = [file for path in rules for file in (sorted((path / "buckets").glob("*.yaml")) if path.is_dir() else [path])]
-    taxonomy = load_taxonomy(extra=own)
-    shown = kernel_text if format_ == "text" else kernel_json
-    wanted = [line for name in names for line in (_lines() if name == "-" else [name]) if line.strip()]
-    write_stdout("".join(shown(name, describe(name, taxonomy)) for name in wanted), utf8=format_ == "json")
-    return 0
+    A line (or NAME) may be a JSON object {"name": …, "context": {…}}; trace_rules/README.md lists the context's keys. Exit code 3 when
+    a line could not be read; it is answered with an error, and the others are answered all the same.
+    """
+    from diagnose.kernel_lines import answers, as_json, as_text  # noqa: PLC0415
+    from diagnose.taxonomy import load_taxonomy, own_bucket_files  # noqa: PLC0415
+
+    taxonomy = load_taxonomy(extra=own_bucket_files(rules))
+    found = answers([line for name in names for line in (_lines() if name == "-" else [name])], taxonomy)
+    shown = as_text if format_ == "text" else as_json
+    write_stdout("".join(shown(answer) for answer in found), utf8=format_ == "json")
+    return InputError.exit_code if any(answer.error for answer in found) else 0
 
 
 def _lines() -> list[str]:

@@ -30,7 +30,7 @@ from diagnose.reason.findings import find
 from diagnose.reason.walls import bounds, verdict
 from diagnose.records import Communication, Memory
 from diagnose.rulebook import Rulebook, load_rulebook, platform_of
-from diagnose.taxonomy import HostRules, Taxonomy, load_host_rules, load_taxonomy
+from diagnose.taxonomy import HostRules, Taxonomy, load_host_rules, load_taxonomy, own_bucket_files
 from diagnose.trace import Provenance, Rank, Trace
 from diagnose.vocabulary import FactValue
 
@@ -83,7 +83,9 @@ def diagnose(
     rules = (*(job.rules if job else ()), *rules)  # what the command line names replaces what the job file names
     wanted = step_range or (job.step_range if job else None)
     _check_pattern(wanted)
-    knowledge = Knowledge(rulebook=load_rulebook(tuple(rules)), taxonomy=load_taxonomy(extra=_bucket_files(rules)), hosts=load_host_rules())
+    knowledge = Knowledge(
+        rulebook=load_rulebook(tuple(rules)), taxonomy=load_taxonomy(extra=own_bucket_files(rules)), hosts=load_host_rules()
+    )
     paths: list[str | Path] = []
     ignored: list[tuple[str, str]] = []
     for given in inputs:
@@ -135,11 +137,6 @@ def _check_pattern(step_range: str | None) -> None:
             effect="Nothing was analysed.",
             next_step="Give a pattern without look-around, for example 'iteration (\\d+)'.",
         ) from None
-
-
-def _bucket_files(rules: Sequence[Path]) -> list[Path]:
-    """The bucket files in the user's own rule folders."""
-    return [file for folder in rules if (folder / "buckets").is_dir() for file in sorted((folder / "buckets").glob("*.yaml"))]
 
 
 def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -> Measured:

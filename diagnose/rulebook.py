@@ -28,6 +28,11 @@ from diagnose.rule_types import PLACES, UNIT_TYPES, VERDICT_COLUMNS, FactSpec, F
 
 __all__ = ["PLACES", "FactSpec", "FixSpec", "Platforms", "Requirement", "Rule", "Rulebook", "load_rulebook", "platform_of", "rule_error"]
 _T = TypeVar("_T")
+_KEYS: Mapping[str, frozenset[str]] = MappingProxyType(  # what a file holds that lies outside these folders
+    {"rules": frozenset({"when"}), "playbook": frozenset({"changes"}), "buckets": frozenset({"families", "contexts", "groups"})}
+)
+_PLACE = re.compile(r"^(?P<start>[a-z_]+(?:[.\[][\w.\[\]]*)?): |at `\$\.?(?P<end>[^`]*)`")
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +99,9 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
         rules |= _collect(group, "rules/", Rule)
         fixes |= _collect(group, "playbook/", FixSpec)
     wall_schema = {**schema, **VERDICT_COLUMNS}
-    expressions = _compile([*_rule_expressions(rules), *_fix_expressions(fixes)], schema) | _compile(
-        list(_wall_expressions(walls)), wall_schema
+    texts = {source.label: source.data for source in (*built_in, *extra)}
+    expressions = _compile([*_rule_expressions(rules), *_fix_expressions(fixes)], schema, texts) | _compile(
+        list(_wall_expressions(walls)), wall_schema, texts
     )
     book = Rulebook(
         facts=MappingProxyType(facts),
@@ -108,7 +114,7 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
         expressions=MappingProxyType(expressions),
         sha256=_digest(built_in + extra),
     )
-    _check_names(book, {key: label for key, (label, _) in [*rules.items(), *fixes.items()]})
+    _check_names(book, {key: label for key, (label, _) in [*rules.items(), *fixes.items()]}, texts)
     return book
 
 
@@ -146,10 +152,13 @@ def _extra_sources(path: Path) -> tuple[_Source, ...]:
 
 def _told_by_keys(source: _Source) -> _Source:
     data = _yaml(source)
-    keys = data.keys() if isinstance(data, dict) else ()
-    if "when" not in keys and "changes" not in keys:
-        raise rule_error(source.label, "it holds neither a rule (`when`) nor a fix (`changes`); bucket files belong into a folder buckets/")
-    return _Source(label=f"{'rules' if 'when' in keys else 'playbook'}/{source.label}", data=source.data)
+    keys = data.keys() if isinstance(data, dict) else set()
+    for part, marks in _KEYS.items():
+        if keys & marks:
+            return _Source(label=f"{part}/{source.label}", data=source.data)
+    raise rule_error(
+        source.label, "it holds neither a rule (`when`), nor a fix (`changes`), nor buckets (`families`, `contexts`, `groups`)"
+    )
 
 
 def _yaml(source: _Source) -> object:
@@ -170,13 +179,23 @@ def _parse(source: _Source, kind: type[_T]) -> _T:
     try:
         return msgspec.convert(_yaml(source), kind)
     except msgspec.ValidationError as error:
-        raise rule_error(source.label, str(error)) from error
+        raise rule_error(source.label, str(error), source.data) from error
 
 
-def rule_error(label: str, what: str) -> RuleFileError:
-    """The error for one rule file; `what` names the place in it."""
+def _line(data: bytes, what: str) -> int | None:
+    """The line that `what` speaks of: the place that it names, and in it the word that it ends in or the field in its quotes."""
+    match = _PLACE.search(what)
+    place = (match["start"] or match["end"] or "") if match else ""
+    field = re.search(r"field `(\w+)`", what)
+    word = field[1] if field and "unknown" in what else what.rsplit(" ", 1)[-1] if match and match["start"] else ""
+    return strict_yaml.line_of(data, [int(index) if index else key for key, index in _STEP.findall(place)], word)
+
+
+def rule_error(label: str, what: str, data: bytes | None = None) -> RuleFileError:
+    """The error for one rule file; `what` names the place in it, and `data`, the file's text, gives the line."""
+    line = _line(data, what) if data is not None else None
     return RuleFileError(
-        f"The rule file {label} is wrong: {what.rstrip('.')}.",
+        f"The rule file {label} is wrong: {'' if line is None else f'line {line}: '}{what.rstrip('.')}.",
         effect="No rule was used, because a wrong rule would give a wrong diagnosis.",
         next_step="Correct the file; trace_rules/README.md explains its fields.",
     )
@@ -191,7 +210,7 @@ def _collect(sources: Sequence[_Source], part: str, kind: type[_T]) -> dict[str,
         entry = _parse(source, kind)
         key = str(getattr(entry, "id", ""))
         if key in found:
-            raise rule_error(source.label, f"the id {key} stands already in {found[key][0]}")
+            raise rule_error(source.label, f"id: the id {key} stands already in {found[key][0]}", source.data)
         found[key] = (source.label, entry)
     return found
 
@@ -236,22 +255,24 @@ def _wall_expressions(walls: Walls) -> Iterator[_Wanted]:
     yield _Wanted(label=label, place="perturbed", text=walls.perturbed)
 
 
-def _compile(wanted: Sequence[_Wanted], schema: Mapping[str, pl.DataType]) -> dict[tuple[str, Kind], Expression]:
+def _compile(
+    wanted: Sequence[_Wanted], schema: Mapping[str, pl.DataType], files: Mapping[str, bytes]
+) -> dict[tuple[str, Kind], Expression]:
     """Checked expressions by text and kind; types are tried for all at once."""
     expressions = []
     for item in wanted:
         try:
             expressions.append(compile_expression(item.text, item.kind, schema))
         except ConditionError as error:
-            raise rule_error(item.label, f"{item.place}: {error}") from error
+            raise rule_error(item.label, f"{item.place}: {error}", files[item.label]) from error
     wrong = check_types(expressions, schema)
     if wrong is not None:
         item = wanted[wrong[0]]
-        raise rule_error(item.label, f"{item.place}: {wrong[1]}")
+        raise rule_error(item.label, f"{item.place}: {wrong[1]}", files[item.label])
     return {(item.text, item.kind): expression for item, expression in zip(wanted, expressions, strict=True)}
 
 
-def _check_names(book: Rulebook, labels: Mapping[str, str]) -> None:
+def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, bytes]) -> None:
     """Names that stand outside expressions: evidence, fixes, places, settings, templates, examples."""
     units = {name: book.unit(name) for name in book.schema}
     said = units | {"per": "text"}
@@ -266,7 +287,7 @@ def _check_names(book: Rulebook, labels: Mapping[str, str]) -> None:
             + [f"summary: {problem}" for problem in templates.problems(rule.summary, bound_units)]
         )
         if wrong:
-            raise rule_error(labels[key], wrong[0])
+            raise rule_error(labels[key], wrong[0], files[labels[key]])
     for key, fix in book.fixes.items():
         texts = [item.say for item in (*fix.needs, *fix.conflicts)]
         wrong = (
@@ -275,7 +296,7 @@ def _check_names(book: Rulebook, labels: Mapping[str, str]) -> None:
             + [f"say: {problem}" for text in texts for problem in templates.problems(text, said)]
         )
         if wrong:
-            raise rule_error(labels[key], wrong[0])
+            raise rule_error(labels[key], wrong[0], files[labels[key]])
     verdict_units = said | {
         name: "share" if name.endswith("share") else "ns" if name.endswith("_ns") else "text" for name in VERDICT_COLUMNS
     }

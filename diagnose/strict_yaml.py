@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
@@ -55,6 +56,46 @@ def load(text: str | bytes) -> object:
     except RecursionError:
         raise YamlError("nested too deeply") from None
     return data
+
+
+def line_of(text: str | bytes, path: Sequence[str | int], word: str = "") -> int | None:
+    """The line, from 1, of what stands at `path` (keys and places in lists) in a document that `load` accepts.
+
+    Where the path ends early, or is not there at all, the line of what it reaches; with `word`, the line of the scalar or key below
+    that reads so. None for an empty document.
+    """
+    node = yaml.compose(text, Loader=yaml.CSafeLoader)
+    if node is None:
+        return None
+    line = node.start_mark.line
+    for step in path:
+        entry = _entry(node, step)
+        if entry is None:
+            break
+        line, node = entry
+    if word:
+        line = next((found.start_mark.line for found in _scalars(node, set()) if found.value == word), line)
+    return int(line) + 1
+
+
+def _entry(node: yaml.Node, step: str | int) -> tuple[int, yaml.Node] | None:
+    """The line and the node of one entry of a map or list."""
+    if isinstance(node, yaml.MappingNode):
+        return next(((key.start_mark.line, value) for key, value in node.value if getattr(key, "value", None) == str(step)), None)
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return node.value[step].start_mark.line, node.value[step]
+    return None
+
+
+def _scalars(node: yaml.Node, seen: set[int]) -> list[yaml.ScalarNode]:
+    """All scalars at and below a node, keys before their values."""
+    if id(node) in seen:
+        return []
+    seen.add(id(node))
+    if isinstance(node, yaml.ScalarNode):
+        return [node]
+    below = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+    return [found for one in below for found in _scalars(one, seen)]
 
 
 def _check_depth(text: str | bytes) -> None:

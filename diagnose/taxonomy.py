@@ -13,141 +13,46 @@
 from __future__ import annotations
 
 import importlib.resources
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import msgspec
 import polars as pl
 
 from diagnose import strict_yaml
 from diagnose.errors import RuleFileError
-from diagnose.vocabulary import BUCKETS, Bucket, CommKind, Phase, Role
+from diagnose.taxonomy_types import (
+    Backend,
+    Context,
+    Family,
+    Group,
+    HostCall,
+    HostRange,
+    HostRole,
+    Marker,
+    Operation,
+    PolledKernel,
+    Source,
+    StepAnchor,
+)
+from diagnose.vocabulary import BUCKETS
 
+__all__ = [
+    "Backend", "Context", "Family", "Group", "HostCall", "HostRange", "HostRole", "HostRules", "Marker", "Operation", "PolledKernel",
+    "Source", "StepAnchor", "Taxonomy", "load_host_rules", "load_taxonomy", "own_bucket_files", "own_id", "union",
+]  # fmt: skip
+
+BUCKET_KEYS = frozenset({"families", "contexts", "groups"})
 MAX_CONTEXTS = 61  # one bit each in a mask; the last of the 62 bits that a sweep holds marks recorded forward operators
 
-Operation = Literal[
-    "gemm",  # a plain matrix product
-    "tail",  # set-up or tail kernel of a matrix product: split-K reduction, epilogue, tensor maps
-    "grouped_gemm",
-    "attention",
-    "conv",
-    "norm",
-    "softmax",
-    "activation",
-    "elementwise",
-    "layout",  # copies that only move data: concatenation, transposition, padding
-    "reduce",
-    "sort",  # sort, top-k, histogram, scan
-    "gather",  # gather, scatter, index
-    "random",
-    "quantize",
-    "router",
-    "permute",
-    "exchange",  # tokens (or anything else) from every rank to every rank, or point to point
-    "notify",  # barrier or count exchange that belongs to an exchange: waiting, not moving
-    "collective",
-    "copy",
-    "foreach",  # one operation over a list of tensors
-    "optimizer",
-    "loss",
-    "embedding",
-    "graph",
-    "other",
-]
-Backend = Literal["nccl", "rccl", "deepep", "hybridep", "nvshmem", "symmetric_memory", "userbuffers", "other"]
-Source = Literal["nvtx", "annotation", "operator", "module"]
-Marker = Literal["open", "close"]  # begins, or ends, the stretch in which experts compute
-HostRole = Literal["allocator", "synchronise", "launch", "graph_launch", "capture"]
 
-_COMPUTE: Role = "compute"
-
-
-class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One family of device operations, recognised by name.
-
-    `bucket` is None where the name can't decide; the family then ends in `default` unless a context or a neighbour knows
-    better. `decisive`: no context but an overriding one (the vision tower) may change the bucket.
-    """
-
-    id: str
-    patterns: tuple[str, ...]
-    operation: Operation
-    bucket: Bucket | None = None
-    default: Bucket | None = None
-    decisive: bool = False
-    role: Role = _COMPUTE
-    kind: CommKind | None = None
-    backend: Backend | None = None
-    phase: Phase | None = None
-    marker: Marker | None = None
-    op_kind: Literal["kernel", "memcpy", "memset", "graph"] = "kernel"
-    alternatives: tuple[Bucket, ...] = ()
-    examples: tuple[str, ...] = ()
-
-
-class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an enclosing range tells about a launch, recognised by the range's text.
-
-    It gives `bucket` and `kind` to the listed `operations` (none listed: to all), and `phase` to every launch inside. `unless`
-    takes texts out again; `requires` names contexts of which one must enclose the launch too.
-    """
-
-    id: str
-    patterns: tuple[str, ...]
-    evidence: Literal["module", "operator"]
-    unless: tuple[str, ...] = ()
-    sources: tuple[Source, ...] = ("nvtx", "annotation", "operator", "module")
-    operations: tuple[Operation, ...] = ()
-    bucket: Bucket | None = None
-    kind: CommKind | None = None
-    phase: Phase | None = None
-    overrides: bool = False
-    requires: tuple[str, ...] = ()
-    inherited: bool = True  # a backward node takes it over from its forward operator
-
-
-class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a process group's description tells about its collectives."""
-
-    id: str
-    patterns: tuple[str, ...]
-    kind: CommKind
-
-
-class HostCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One family of host API calls. `waits_for`: what a synchronising call waits for."""
-
-    id: str
-    patterns: tuple[str, ...]
-    role: HostRole
-    waits_for: Literal["stream", "event", "device"] | None = None
-
-
-class HostRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One family of host ranges that name what the host does."""
-
-    id: str
-    patterns: tuple[str, ...]
-    meaning: Literal["garbage_collection", "data_loading"]
-
-
-class PolledKernel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Kernels whose end the host polls for in mapped memory, without any call that a profiler would show."""
-
-    id: str
-    patterns: tuple[str, ...]
-    source: str
-
-
-class StepAnchor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One spelling of an iteration's range. `numbered`: the first capture group of the pattern is the iteration's number."""
-
-    id: str
-    pattern: str
-    numbered: bool
+def own_id(entry: Family | Context | Group) -> str:
+    """How an entry is named among the user's own: ids are unique among entries of one kind only."""
+    return entry.id if isinstance(entry, Family) else f"{'contexts' if isinstance(entry, Context) else 'groups'}/{entry.id}"
 
 
 class _BucketFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -170,7 +75,7 @@ class Taxonomy:
     families: tuple[Family, ...]
     contexts: tuple[Context, ...]
     groups: tuple[Group, ...]
-    own: frozenset[str]  # ids that come from the user's files
+    own: frozenset[str]  # what comes from the user's files, each by its `own_id`
 
     def bit(self, context_id: str) -> int:
         """The bit of a context in a mask. Raises KeyError."""
@@ -215,108 +120,184 @@ def union(patterns: Sequence[str]) -> str:
 
 
 def load_taxonomy(folder: Traversable | Path | None = None, extra: Sequence[Path] = ()) -> Taxonomy:
-    """The bucket rules of `folder` (the program's own by default), after the user's own files `extra`.
+    """The bucket rules of `folder` (the program's own by default), and the user's own files `extra`.
 
-    Raises RuleFileError naming file, place and reason.
+    An own entry with the id of a built-in one of its kind stands in that one's place; all others stand first, in order. Raises
+    RuleFileError naming file, line and reason.
     """
     root = folder if folder is not None else importlib.resources.files("trace_rules") / "buckets"
     own = [_bucket_file(path) for path in extra]
     shipped = [_bucket_file(path) for path in sorted(root.iterdir(), key=lambda item: item.name) if path.name.endswith(".yaml")]
     if not shipped:
         raise _wrong(root.name, "the folder", "holds no .yaml file")
-    every = [*own, *shipped]
+    for files in (own, shipped):
+        for kind in ("families", "contexts", "groups"):
+            _check_unique([(file, place, entry.id) for file in files for place, entry in file.entries() if place[0] == kind])
     taxonomy = Taxonomy(
-        families=tuple(entry for file in every for entry in file.families),
-        contexts=tuple(entry for file in every for entry in file.contexts),
-        groups=tuple(entry for file in every for entry in file.groups),
-        own=frozenset(entry.id for file in own for entry in _entries(file)),
+        families=_merged([file.content.families for file in own], [file.content.families for file in shipped]),
+        contexts=_merged([file.content.contexts for file in own], [file.content.contexts for file in shipped]),
+        groups=_merged([file.content.groups for file in own], [file.content.groups for file in shipped]),
+        own=frozenset(own_id(entry) for file in own for _, entry in file.entries()),
     )
-    _check(taxonomy, root.name)
+    _check(taxonomy, [*own, *shipped], root.name)
     return taxonomy
+
+
+def own_bucket_files(paths: Sequence[Path]) -> list[Path]:
+    """The bucket files among the rules that the user named: of a folder those in its `buckets/` and those that lie bare.
+
+    Bucket files are told by their keys. Raises RuleFileError.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            bare = sorted(file for file in path.glob("*.y*ml") if _holds_buckets(file))
+            found += [*sorted((path / "buckets").glob("*.y*ml")), *bare]
+        elif _holds_buckets(path):
+            found.append(path)
+    return found
+
+
+def _holds_buckets(path: Path) -> bool:
+    try:
+        data = strict_yaml.load(path.read_bytes())
+    except OSError as error:
+        raise _wrong(path.name, "the file", f"can't be read ({error.strerror or 'unknown reason'})") from error
+    except (strict_yaml.YamlError, UnicodeDecodeError) as error:
+        raise _wrong(path.name, "the text", str(error)) from error
+    return isinstance(data, dict) and bool(data.keys() & BUCKET_KEYS)
+
+
+_EntryT = TypeVar("_EntryT", Family, Context, Group)
+
+
+def _merged(own: Sequence[Sequence[_EntryT]], shipped: Sequence[Sequence[_EntryT]]) -> tuple[_EntryT, ...]:
+    """The user's new entries, then the built-in ones with those that the user replaces."""
+    mine: dict[str, _EntryT] = {entry.id: entry for file in own for entry in file}
+    built_in: list[_EntryT] = [entry for file in shipped for entry in file]
+    known = {entry.id for entry in built_in}
+    new = [entry for entry in mine.values() if entry.id not in known]
+    return tuple(new + [mine.get(entry.id, entry) for entry in built_in])
 
 
 def load_host_rules(file: Traversable | Path | None = None) -> HostRules:
     """The rules for host calls and ranges. Raises RuleFileError."""
     path = file if file is not None else importlib.resources.files("trace_rules") / "hosts.yaml"
-    decoded = _decode(path, _HostFile)
+    decoded, _ = _decode(path, _HostFile)
     for place, entries in (("calls", decoded.calls), ("ranges", decoded.ranges), ("polled", decoded.polled)):
         for entry in entries:
             _check_patterns(path.name, f"{place}, {entry.id}", entry.patterns)
     for anchor in decoded.steps:
         _check_patterns(path.name, f"steps, {anchor.id}", (anchor.pattern,))
-    _check_unique(path.name, [entry.id for entries in (decoded.calls, decoded.ranges, decoded.polled, decoded.steps) for entry in entries])
+    ids = [entry.id for entries in (decoded.calls, decoded.ranges, decoded.polled, decoded.steps) for entry in entries]
+    twice = next((name for name in ids if ids.count(name) > 1), None)
+    if twice is not None:
+        raise _wrong(path.name, f"entry {twice}", "the id stands twice")
     return HostRules(calls=decoded.calls, ranges=decoded.ranges, steps=decoded.steps, polled=decoded.polled)
 
 
 _FileT = TypeVar("_FileT", _BucketFile, _HostFile)
+_Path = tuple[str | int, ...]  # keys and places in lists, from the document's root
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 
-def _decode(path: Traversable | Path, kind: type[_FileT]) -> _FileT:
-    """One rule file as `kind`. Raises RuleFileError."""
+@dataclass(frozen=True, kw_only=True)
+class _Read:
+    """One bucket file: its content, and its text to find lines in."""
+
+    name: str
+    text: bytes
+    content: _BucketFile
+
+    def entries(self) -> Iterator[tuple[_Path, Family | Context | Group]]:
+        """Every entry with its place."""
+        for kind in ("families", "contexts", "groups"):
+            yield from (((kind, index), entry) for index, entry in enumerate(getattr(self.content, kind)))
+
+    def wrong(self, place: _Path, entry: str, reason: str, word: str = "") -> RuleFileError:
+        """The error for what stands at `place`."""
+        return _wrong(self.name, _in_line(self.text, place, word) + f"entry {entry}", reason)
+
+
+def _decode(path: Traversable | Path, kind: type[_FileT]) -> tuple[_FileT, bytes]:
+    """One rule file as `kind`, and its text. Raises RuleFileError."""
     try:
         text = path.read_bytes()
     except OSError as error:
         raise _wrong(path.name, "the file", f"can't be read ({error.strerror or 'unknown reason'})") from error
     try:
-        return msgspec.convert(strict_yaml.load(text), type=kind, strict=True)
-    except strict_yaml.YamlError as error:
+        return msgspec.convert(strict_yaml.load(text), type=kind, strict=True), text
+    except (strict_yaml.YamlError, UnicodeDecodeError) as error:
         raise _wrong(path.name, "the text", str(error)) from error
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at ")
-        raise _wrong(path.name, place.strip("`") or "the document", reason) from error
+        steps = tuple(int(index) if index else key for key, index in _STEP.findall(place.strip("`")))
+        word = reason.rpartition("`")[0].rpartition("`")[2] if "unknown field" in reason else ""
+        raise _wrong(path.name, _in_line(text, steps, word) + (place.strip("`") or "the document"), reason) from error
 
 
-def _bucket_file(path: Traversable | Path) -> _BucketFile:
-    file = _decode(path, _BucketFile)
-    for entry in _entries(file):
-        place = f"entry {entry.id}"
+def _in_line(text: bytes, place: Sequence[str | int], word: str = "") -> str:
+    line = strict_yaml.line_of(text, place, word)
+    return "" if line is None else f"line {line}: "
+
+
+def _bucket_file(path: Traversable | Path) -> _Read:
+    content, text = _decode(path, _BucketFile)
+    file = _Read(name=path.name, text=text, content=content)
+    for place, entry in file.entries():
         if not entry.patterns:
-            raise _wrong(path.name, place, "has no pattern")
-        _check_patterns(path.name, place, entry.patterns)
+            raise file.wrong((*place, "patterns"), entry.id, "has no pattern")
+        _check_entry_patterns(file, place, entry, "patterns")
         if isinstance(entry, Context):
-            _check_patterns(path.name, place, entry.unless)
+            _check_entry_patterns(file, place, entry, "unless")
             if entry.bucket is None and entry.kind is None and entry.phase is None:
-                raise _wrong(path.name, place, "tells neither bucket, kind nor phase")
+                raise file.wrong(place, entry.id, "tells neither bucket, kind nor phase")
         if isinstance(entry, Family) and entry.bucket is None and entry.default is None:
-            raise _wrong(path.name, place, "has neither a bucket nor a default")
+            raise file.wrong(place, entry.id, "has neither a bucket nor a default")
     return file
 
 
-def _entries(file: _BucketFile) -> Iterator[Family | Context | Group]:
-    yield from file.families
-    yield from file.contexts
-    yield from file.groups
+def _check_entry_patterns(file: _Read, place: _Path, entry: Family | Context | Group, field: str) -> None:
+    """Raise RuleFileError for the first pattern of an entry that does not compile."""
+    wrong = _first_wrong(getattr(entry, field))
+    if wrong is not None:
+        pattern, reason = wrong
+        raise file.wrong((*place, field), entry.id, f"the pattern {pattern!r} is no regular expression ({reason})", pattern)
 
 
-def _check(taxonomy: Taxonomy, name: str) -> None:
+def _check(taxonomy: Taxonomy, files: Sequence[_Read], name: str) -> None:
     """Raise RuleFileError for what only shows across files."""
-    for entries in (taxonomy.families, taxonomy.contexts, taxonomy.groups):
-        _check_unique(name, [entry.id for entry in entries])
     if len(taxonomy.contexts) > MAX_CONTEXTS:
         raise _wrong(name, "contexts", f"{len(taxonomy.contexts)} of them; at most {MAX_CONTEXTS} are possible")
     known = {context.id for context in taxonomy.contexts}
-    for context in taxonomy.contexts:
-        for needed in context.requires:
-            if needed not in known:
-                raise _wrong(name, f"entry {context.id}", f"requires {needed!r}, which is no context")
+    for file in files:
+        for place, entry in file.entries():
+            for needed in entry.requires if isinstance(entry, Context) else ():
+                if needed not in known:
+                    raise file.wrong((*place, "requires"), entry.id, f"requires {needed!r}, which is no context", needed)
 
 
-def _check_unique(file: str, ids: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for name in ids:
+def _check_unique(entries: Sequence[tuple[_Read, _Path, str]]) -> None:
+    seen: dict[str, str] = {}
+    for file, place, name in entries:
         if name in seen:
-            raise _wrong(file, f"entry {name}", "the id stands twice")
-        seen.add(name)
+            raise file.wrong(place, name, "the id stands twice" + ("" if seen[name] == file.name else f", also in {seen[name]}"))
+        seen[name] = file.name
 
 
 def _check_patterns(file: str, place: str, patterns: Sequence[str]) -> None:
     """Raise RuleFileError for the first pattern that does not compile."""
+    wrong = _first_wrong(patterns)
+    if wrong is not None:
+        raise _wrong(file, place, f"the pattern {wrong[0]!r} is no regular expression ({wrong[1]})")
+
+
+def _first_wrong(patterns: Sequence[str]) -> tuple[str, str] | None:
+    """The first of `patterns` that does not compile, and why."""
     if not patterns or _compiles(patterns) is None:
-        return
-    for pattern in patterns:
-        reason = _compiles((pattern,))
-        if reason is not None:
-            raise _wrong(file, place, f"the pattern {pattern!r} is no regular expression ({reason})")
+        return None
+    reasons = ((pattern, _compiles((pattern,))) for pattern in patterns)
+    return next(((pattern, reason) for pattern, reason in reasons if reason is not None), None)
 
 
 def _compiles(patterns: Sequence[str]) -> str | None:

@@ -292,3 +292,46 @@ def test_platform_by_name(name: str | None, expected: str | None) -> None:
 )
 def test_templates(template: str, values: dict[str, object], expected: str) -> None:
     assert templates.fill(template, values) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"when": "launch_starved_nss > 1"}, "when:"),
+        ({"evidence": ["launch_starved_ns", "nothing"]}, "- nothing"),
+        ({"fixes": ["HOST-03", "COM-99"]}, "- COM-99"),
+        ({"severity": {"of": "nothing", "high": 1}}, "of:"),
+        ({"severity": "grave"}, "severity:"),
+        ({"colour": "red"}, "colour:"),
+        ({"why": None}, "id:"),
+        ({"claim": 3}, "claim:"),
+    ],
+)
+def test_a_wrong_rule_is_refused_with_its_line(write: Write, changes: dict[str, object], key: str) -> None:
+    path = write(**changes)
+    line = next(number for number, text in enumerate(path.read_text("utf-8").splitlines(), start=1) if text.strip().startswith(key))
+    with pytest.raises(RuleFileError, match=rf"mine\.yaml is wrong: line {line}: "):
+        load_rulebook([path])
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"needs": [{"if": "job_bf16", "say": "no"}, {"if": "job_nothing", "say": "no"}]}, "- if: job_nothing"),
+        ({"changes": [{"framework": "megatron-lm", "key": "--own", "to": "1", "only": "nothing > 1"}]}, "only:"),
+        ({"phase": "later"}, "phase:"),
+    ],
+)
+def test_a_wrong_fix_is_refused_with_its_line(tmp_path: Path, changes: dict[str, object], key: str) -> None:
+    path = fix_file(tmp_path, **changes)
+    line = next(number for number, text in enumerate(path.read_text("utf-8").splitlines(), start=1) if text.strip().startswith(key))
+    with pytest.raises(RuleFileError, match=rf"fix\.yaml is wrong: line {line}: "):
+        load_rulebook([path])
+
+
+def test_a_bare_bucket_file_is_no_rule_but_counts_in_the_digest(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("families:\n  - id: mine\n    patterns: ['x']\n    operation: gemm\n    bucket: norm\n", encoding="utf-8")
+    book = load_rulebook([path])
+    assert (book.rules.keys(), book.fixes.keys()) == (BOOK.rules.keys(), BOOK.fixes.keys())
+    assert book.sha256 != BOOK.sha256

@@ -10,8 +10,9 @@ import pytest
 
 from diagnose import vocabulary
 from diagnose.errors import RuleFileError
+from diagnose.measure.describe import describe
 from diagnose.measure.names import families, op_kinds
-from diagnose.taxonomy import MAX_CONTEXTS, HostRules, Taxonomy, load_host_rules, load_taxonomy, union
+from diagnose.taxonomy import MAX_CONTEXTS, HostRules, Taxonomy, load_host_rules, load_taxonomy, own_bucket_files, union
 
 
 @pytest.fixture(scope="module")
@@ -200,3 +201,96 @@ def test_a_wrong_host_file_is_refused(tmp_path: Path):
     path.write_text("calls: []\nranges: []\n")
     with pytest.raises(RuleFileError, match="missing required field `steps`"):
         load_host_rules(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("families:\n  - id: a\n    patterns: ['x']\n    operation: gemm\n    buckett: norm\n", 5),
+        ("families:\n  - id: a\n    patterns: ['x']\n    operation: gemm\n    bucket: nose\n", 5),
+        ("# note\n\nfamilies:\n  - id: a\n    patterns:\n      - 'fine'\n      - '(?=x)'\n    operation: gemm\n    bucket: norm\n", 7),
+        ("families:\n  - id: a\n    patterns: []\n    operation: gemm\n    bucket: norm\n", 3),
+        ("families:\n  - id: a\n    operation: gemm\n    bucket: norm\n", 2),
+        (FAMILY + FAMILY[len("families:\n") :], 6),
+        ("contexts:\n  - id: a\n    patterns: ['x']\n    evidence: module\n    bucket: norm\n    requires: [gone]\n", 6),
+        ("groups:\n  - id: a\n    patterns: ['x']\n    kind: colour\n", 4),
+        ("families: [\n", 2),
+        ("families:\n  - id: a\n    id: b\n", 3),
+    ],
+)
+def test_a_wrong_file_of_the_user_s_is_refused_with_its_line(tmp_path: Path, text: str, line: int):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(RuleFileError, match=rf"^mine\.yaml: .*line {line}\b"):
+        load_taxonomy(extra=[path])
+
+
+OVER = """
+families:
+  - id: router
+    patterns: ['\\bour_router\\b']
+    operation: router
+    bucket: router
+contexts:
+  - id: dispatcher
+    patterns: ['^our dispatcher$']
+    evidence: module
+    bucket: dispatch
+groups:
+  - id: tensor
+    patterns: ['^OURS$']
+    kind: tensor
+"""
+
+
+def test_own_entries_replace_built_in_ones_of_their_kind_in_their_place(tmp_path: Path):
+    (tmp_path / "own.yaml").write_text(OVER)
+    built_in, own = load_taxonomy(), load_taxonomy(extra=[tmp_path / "own.yaml"])
+    for kind in ("families", "contexts", "groups"):
+        before, after = getattr(built_in, kind), getattr(own, kind)
+        assert [entry.id for entry in after] == [entry.id for entry in before]
+        assert [entry.id for entry, old in zip(after, before, strict=True) if entry != old] == {
+            "families": ["router"], "contexts": ["dispatcher"], "groups": ["tensor"]
+        }[kind]  # fmt: skip
+    assert own.own == {"router", "contexts/dispatcher", "groups/tensor"}  # the built-in context `router` is not the user's
+    names = pl.Series(["our_router", "aiter::topksoftmax_4x128x8_bf16"])
+    assert [own.families[index].id for index in families(names, op_kinds(names, own), own)] != ["router", "router"]
+    assert own.families[families(names, op_kinds(names, own), own)[0]].id == "router"
+
+
+def test_bucket_files_are_found_among_own_rules(tmp_path: Path):
+    (tmp_path / "buckets").mkdir()
+    for path in (tmp_path / "buckets" / "b.yml", tmp_path / "bare.yaml"):
+        path.write_text(FAMILY)
+    (tmp_path / "rule.yaml").write_text("when: x\n")
+    assert own_bucket_files([tmp_path]) == [tmp_path / "buckets" / "b.yml", tmp_path / "bare.yaml"]
+    assert own_bucket_files([tmp_path / "bare.yaml", tmp_path / "rule.yaml"]) == [tmp_path / "bare.yaml"]
+    with pytest.raises(RuleFileError, match=r"gone\.yaml: the file: can't be read"):
+        own_bucket_files([tmp_path / "gone.yaml"])
+    (tmp_path / "broken.yaml").write_text("a: [\n")
+    with pytest.raises(RuleFileError, match=r"broken\.yaml: the text: .*line 2"):
+        own_bucket_files([tmp_path])
+
+
+def test_the_worked_example_of_the_readme(tmp_path: Path):
+    readme = (Path(__file__).parents[1] / "trace_rules" / "README.md").read_text(encoding="utf-8")
+    text = readme.split("<!-- own buckets: begin -->")[1].split("<!-- own buckets: end -->")[0]
+    (tmp_path / "own.yaml").write_text(text.split("```yaml\n")[1].split("```")[0], encoding="utf-8")
+    own = load_taxonomy(extra=own_bucket_files([tmp_path / "own.yaml"]))
+    gemm, send = "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN", "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+    found = [
+        describe(name, own, context)
+        for name, context in (
+            ("acme_mixer_fwd", None),
+            ("acme_execute", None),
+            (gemm, {"nvtx": ["acme.experts"]}),
+            (send, {"pg_desc": "ring-of-fire"}),
+        )
+    ]
+    assert [(one.bucket, one.evidence, one.rule) for one in found] == [
+        ("attention", "rule", "acme_mixer"),
+        ("dispatch", "rule", "tutel"),
+        ("expert_gemm", "rule", "acme_experts"),
+        ("dispatch", "rule", "acme_ring"),
+    ]
+    assert len(own.families) == len(load_taxonomy().families) + 1

@@ -1,23 +1,23 @@
 """Which part of the model each device operation serves, its role, its phase, and on what evidence.
 
 The decision is made once for each distinct combination of name family, launch context and process group, by `decide`, and
-joined back to the operations; what stays undecided then asks its neighbours on the stream. `describe` uses the same decision
-for a single name.
+joined back to the operations; what stays undecided then asks its neighbours on the stream. `measure/describe.py` uses the same
+decision for single names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
 
-from diagnose.measure.context import FORWARD_BIT, HostContext, host_context, masks_of
+from diagnose.measure.context import FORWARD_BIT, HostContext, host_context
 from diagnose.measure.launches import Launches
 from diagnose.measure.line import chosen
-from diagnose.measure.names import families, op_kinds
+from diagnose.measure.names import families
 from diagnose.measure.neighbours import neighbours
-from diagnose.taxonomy import Context, Family, Group, Source, Taxonomy, union
+from diagnose.taxonomy import Context, Family, Group, Taxonomy, own_id, union
 from diagnose.trace import Trace
 
 NO_GROUP = -1
@@ -52,23 +52,7 @@ class Classified:
     classes: pl.DataFrame
 
 
-@dataclass(frozen=True, kw_only=True)
-class NameVerdict:
-    """What a kernel name means, with the context given. `alternatives`: buckets that the name may have in another context."""
-
-    bucket: str
-    role: str
-    kind: str | None
-    backend: str | None
-    phase: str | None
-    operation: str
-    evidence: str
-    rule: str
-    weak: bool
-    alternatives: tuple[str, ...]
-
-
-_CLASS_SCHEMA: dict[str, type[pl.DataType]] = {
+CLASS_SCHEMA: dict[str, type[pl.DataType]] = {
     "bucket": pl.String,
     "role": pl.String,
     "kind": pl.String,
@@ -114,10 +98,10 @@ def _transport(family: Family, contexts: Sequence[Context], group: Group | None,
     kind: str | None
     if family.kind is not None:
         kind, evidence, rule = family.kind, "name", family.id
-    elif telling is not None and telling.id in own:
+    elif telling is not None and own_id(telling) in own:
         kind, evidence, rule = telling.kind, "rule", telling.id
     elif group is not None:
-        kind, evidence, rule = group.kind, "rule" if group.id in own else "operator", group.id
+        kind, evidence, rule = group.kind, "rule" if own_id(group) in own else "operator", group.id
     elif telling is not None:
         kind, evidence, rule = telling.kind, telling.evidence, telling.id
     else:
@@ -152,7 +136,7 @@ def decide(family: Family, contexts: Sequence[Context], group: Group | None, *, 
     present = frozenset(context.id for context in contexts)
     for context in contexts:
         if context.bucket is not None and _applies(context, family, present):
-            evidence = "rule" if context.id in own else context.evidence
+            evidence = "rule" if own_id(context) in own else context.evidence
             return replace(
                 base, bucket=context.bucket, role=_role(family, context.bucket), decided_by=evidence, rule=context.id, weak=False
             )
@@ -170,7 +154,8 @@ def _contexts_of(mask: int, taxonomy: Taxonomy) -> tuple[Context, ...]:
     return tuple(context for bit, context in enumerate(taxonomy.contexts) if mask >> bit & 1)
 
 
-def _verdict(family: int, mask: int, group: int, taxonomy: Taxonomy) -> Verdict:
+def verdict_of(family: int, mask: int, group: int, taxonomy: Taxonomy) -> Verdict:
+    """The decision for a family, a mask of contexts and a group, all by their numbers in `taxonomy`."""
     return decide(
         taxonomy.families[family],
         _contexts_of(mask, taxonomy),
@@ -219,9 +204,9 @@ def classify(trace: Trace, launches: Launches, taxonomy: Taxonomy) -> Classified
     group = _group_of_ops(trace, family, context, taxonomy)
     keys = pl.DataFrame({"family": family, "mask": context.mask, "group": group})
     distinct = keys.unique(maintain_order=True).with_row_index("case")
-    verdicts = [_verdict(item, mask, number, taxonomy) for item, mask, number in distinct.select("family", "mask", "group").iter_rows()]
+    verdicts = [verdict_of(item, mask, number, taxonomy) for item, mask, number in distinct.select("family", "mask", "group").iter_rows()]
     case = keys.join(distinct, on=["family", "mask", "group"], how="left", maintain_order="left")["case"]
-    changed = neighbours(trace.ops, case, pl.DataFrame(verdicts, schema=_CLASS_SCHEMA), taxonomy)
+    changed = neighbours(trace.ops, case, pl.DataFrame(verdicts, schema=CLASS_SCHEMA), taxonomy)
     return _numbered(case, verdicts, changed)
 
 
@@ -231,7 +216,7 @@ def _numbered(case: pl.Series, verdicts: Sequence[Verdict], changed: pl.DataFram
     cases = said.select("case", "choice").unique(maintain_order=True).with_row_index("extra")
     meant = chosen()[cases["choice"]].select("bucket", "kind", "rule").rows()
     extra = [
-        _by_neighbours(verdicts[number], bucket=bucket, kind=kind, rule=rule)
+        by_neighbours(verdicts[number], bucket=bucket, kind=kind, rule=rule)
         for number, (bucket, kind, rule) in zip(cases["case"], meant, strict=True)
     ]
     every = [*verdicts, *extra]
@@ -240,12 +225,12 @@ def _numbered(case: pl.Series, verdicts: Sequence[Verdict], changed: pl.DataFram
     new = said.join(cases, on=["case", "choice"], how="left", maintain_order="left")
     final = case.scatter(new["row"], new["extra"] + len(verdicts)) if new.height else case
     experts = any(verdict.bucket in _EXPERT_BUCKETS for verdict in every)
-    classes = pl.DataFrame([_settled(verdict, experts=experts) for verdict in numbers], schema=_CLASS_SCHEMA)
+    classes = pl.DataFrame([settled(verdict, experts=experts) for verdict in numbers], schema=CLASS_SCHEMA)
     ids = pl.Series("class_id", range(len(numbers)), dtype=pl.UInt16)
     return Classified(class_id=number.gather(final).alias("class_id"), classes=classes.insert_column(0, ids))
 
 
-def _by_neighbours(verdict: Verdict, *, bucket: str, kind: str | None, rule: str) -> Verdict:
+def by_neighbours(verdict: Verdict, *, bucket: str, kind: str | None, rule: str) -> Verdict:
     """`verdict` as its neighbours decide it."""
     moved = replace(verdict, bucket=bucket, decided_by="neighbours", rule=rule, weak=False)
     if verdict.role == "transport":
@@ -255,7 +240,7 @@ def _by_neighbours(verdict: Verdict, *, bucket: str, kind: str | None, rule: str
     return replace(moved, kind=None, role="packing" if packs else verdict.role, phase=phase)
 
 
-def _settled(verdict: Verdict, *, experts: bool) -> Verdict:
+def settled(verdict: Verdict, *, experts: bool) -> Verdict:
     """`verdict` as shown.
 
     A generic kernel that nobody claims is honestly elementwise, not weakly so. Where nothing in the capture belongs to
@@ -263,66 +248,3 @@ def _settled(verdict: Verdict, *, experts: bool) -> Verdict:
     """
     honest = verdict.bucket == "elementwise" or (verdict.bucket == "dense_gemm" and not experts)
     return replace(verdict, weak=False) if honest else verdict
-
-
-_CONTEXT_KEYS: Mapping[str, Source] = {
-    "ops": "operator",
-    "operators": "operator",
-    "nvtx": "nvtx",
-    "annotation": "annotation",
-    "annotations": "annotation",
-    "modules": "module",
-    "fwd_modules": "module",
-    "python": "module",
-}
-
-
-def describe(name: str, taxonomy: Taxonomy, context: Mapping[str, object] | None = None) -> NameVerdict:
-    """What the kernel `name` is, by name and by the launch context given.
-
-    `context` may hold: ops, nvtx, modules, fwd_modules, annotation, python (texts of enclosing ranges, a string or a list) and
-    pg_desc (process group description). Other keys are ignored.
-    """
-    return describe_all([(name, context)], taxonomy)[0]
-
-
-def describe_all(cases: Sequence[tuple[str, Mapping[str, object] | None]], taxonomy: Taxonomy) -> list[NameVerdict]:
-    """`describe` for several names with their contexts, at the cost of one."""
-    names = pl.Series([name for name, _ in cases], dtype=pl.String)
-    found = families(names, op_kinds(names, taxonomy), taxonomy)
-    given = [context or {} for _, context in cases]
-    groups = group_index(
-        pl.Series([text if isinstance(text := one.get("pg_desc"), str) else None for one in given], dtype=pl.String), taxonomy
-    )
-    masks = masks_of([_ranges(one) for one in given], taxonomy)
-    return [
-        _named(_settled(_verdict(family, mask, group, taxonomy), experts=True), taxonomy.families[family])
-        for family, mask, group in zip(found, masks, groups, strict=True)
-    ]
-
-
-def _ranges(context: Mapping[str, object]) -> dict[Source, list[str]]:
-    """The texts in `context` by the kind of range that they come from."""
-    texts: dict[Source, list[str]] = {}
-    for key, source in _CONTEXT_KEYS.items():
-        value = context.get(key)
-        listed = [value] if isinstance(value, str) else value
-        if isinstance(listed, Sequence):
-            texts.setdefault(source, []).extend(str(text) for text in listed)
-    return texts
-
-
-def _named(verdict: Verdict, family: Family) -> NameVerdict:
-    possible = dict.fromkeys(bucket for bucket in (family.bucket, family.default, *family.alternatives) if bucket is not None)
-    return NameVerdict(
-        bucket=verdict.bucket,
-        role=verdict.role,
-        kind=verdict.kind,
-        backend=verdict.backend,
-        phase=verdict.phase,
-        operation=verdict.operation,
-        evidence=verdict.decided_by,
-        rule=verdict.rule,
-        weak=verdict.weak,
-        alternatives=tuple(bucket for bucket in possible if bucket != verdict.bucket),
-    )

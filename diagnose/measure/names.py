@@ -44,7 +44,7 @@ def normalised(names: pl.Series) -> pl.Series:
     frame = pl.DataFrame({"name": names.cast(pl.String)})
     mangled = frame["name"].str.starts_with("_Z").fill_null(value=False)
     if mangled.any():
-        found = frame["name"].filter(mangled)
+        found = frame["name"].filter(mangled).unique()
         plain = pl.Series([demangled(name) for name in found], dtype=pl.String)
         frame = frame.with_columns(pl.col("name").replace(found, plain))
     text = (

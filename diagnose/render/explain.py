@@ -19,7 +19,7 @@ from diagnose.taxonomy import Taxonomy
 
 
 class Described(Protocol):
-    """What is known of a kernel name (diagnose.measure.buckets.NameVerdict)."""
+    """What is known of a kernel name (diagnose.measure.describe.NameVerdict)."""
 
     @property
     def bucket(self) -> str: ...  # noqa: D102
@@ -41,6 +41,8 @@ class Described(Protocol):
     def weak(self) -> bool: ...  # noqa: D102
     @property
     def alternatives(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def not_understood(self) -> tuple[str, ...]: ...  # noqa: D102
 
 
 def explain(book: Rulebook, name: str, document: Diagnosis | None = None, taxonomy: Taxonomy | None = None) -> str:
@@ -120,14 +122,6 @@ def listing_json(book: Rulebook) -> str:
     return msgspec.json.format(msgspec.json.encode(data), indent=1).decode("utf-8") + "\n"
 
 
-_KERNEL_FIELDS = ("bucket", "role", "kind", "backend", "phase", "operation", "evidence", "rule", "weak", "alternatives")
-
-
-def kernel_json(name: str, found: Described) -> str:
-    """One line of JSON."""
-    return msgspec.json.encode({"name": name} | {field: getattr(found, field) for field in _KERNEL_FIELDS}).decode("utf-8") + "\n"
-
-
 def kernel_text(name: str, found: Described) -> str:
     """The bucket of a kernel name and why."""
     moves = ", ".join(part for part in (found.kind and words.COMM_KIND.get(found.kind, found.kind), found.backend) if part)
@@ -138,6 +132,7 @@ def kernel_text(name: str, found: Described) -> str:
         "operation": found.operation,
         "because": f"{found.evidence}, rule {found.rule}{' (weak: by default only)' if found.weak else ''}",
         "elsewhere": ", ".join(words.words(bucket) for bucket in found.alternatives),
+        "not understood": ", ".join(found.not_understood),
     }
     lines = [f"  {label:<10} {units.visible(value)}" for label, value in rows.items() if value]
     return "\n".join([units.shorten(name, 200), *lines, ""])

@@ -112,6 +112,8 @@ def _table(table: Table, heading: bool = True) -> str:
         lines += ["", f"_{len(table.rows) - _most(table)} more rows in the JSON and HTML outputs._"]
     if table.note:
         lines += ["", f"<sub>{_text(table.note)}</sub>"]
+    if table.copy:
+        lines += ["", "```yaml", table.copy.rstrip("\n"), "```"]  # made of words and numbers alone, so that nothing can end the block
     return "\n".join(lines)
 
 

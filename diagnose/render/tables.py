@@ -13,6 +13,7 @@ from typing import Literal
 from diagnose.diagnosis import Diagnosis, WallBound
 from diagnose.records import BucketTime, Communication, DeviceBudget, StepBudget
 from diagnose.render import units, words
+from diagnose.render.snippet import snippet
 
 Kind = Literal["text", "number", "name"]  # a name is shortened where it does not fit
 
@@ -39,7 +40,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A titled table. `note` explains its terms; `empty` is said instead when it has no rows."""
+    """A titled table. `note` explains its terms; `empty` is said instead when it has no rows; `copy` is a text to copy, below it."""
 
     key: str
     title: str
@@ -47,6 +48,7 @@ class Table:
     rows: tuple[Row, ...]
     note: str = ""
     empty: str = "nothing to show"
+    copy: str = ""
 
 
 def columns(*labels: str) -> tuple[Column, ...]:
@@ -314,8 +316,9 @@ def unclassified(document: Diagnosis) -> Table:
         rows=rows_of(
             [[row.name, units.ms(row.work_ns), units.percent(row.share, 2), units.count(row.kernels)] for row in document.unclassified]
         ),
-        note="Name them in a file of your own and give it with --rules; `diagnose kernel NAME` says what is known.",
+        note="Name them in a file of your own and give it with --rules; `diagnose kernel NAME` says what is known. To begin with:",
         empty="every kernel is in a bucket",
+        copy=snippet([row.name for row in document.unclassified]),
     )
 
 

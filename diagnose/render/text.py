@@ -139,6 +139,8 @@ def _table(table: Table, width: int) -> Iterator[RenderableType]:
         yield _note(f"Left out for lack of room: {', '.join(dropped)}.")
     if table.note:
         yield _note(table.note)
+    if table.copy:
+        yield Text("\n".join(_shown(line) for line in ("", *table.copy.splitlines())), no_wrap=True, overflow="ignore")
 
 
 def _fitting(table: Table, width: int) -> list[int]:

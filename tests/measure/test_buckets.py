@@ -8,7 +8,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from diagnose.measure.buckets import Classified, classify, decide, describe, describe_all
+from diagnose.measure.buckets import Classified, classify, decide
+from diagnose.measure.describe import describe, describe_all
 from diagnose.measure.launches import attribute
 from diagnose.measure.names import demangled, normalised
 from diagnose.taxonomy import Context, Family, Group, Taxonomy, load_taxonomy

@@ -1,0 +1,95 @@
+"""The rules file to begin with, under the list of kernels that no rule knows."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from diagnose.measure.describe import describe
+from diagnose.render import RENDERERS, Options
+from diagnose.render.snippet import MOST_ENTRIES, function_name, snippet
+from diagnose.taxonomy import load_taxonomy
+from tests.render.sample import HOSTILE, rich
+
+UNKNOWN = (
+    "void (anonymous namespace)::frobnicate_tokens<c10::BFloat16, 128>(c10::BFloat16*, int)",
+    "<unnamed>::frobnicate_tokens<c10::Half, (int)64>(T1 *, int)",
+    "void cutlass::device_kernel<acme::fused::Sprocket<int>>(acme::fused::Sprocket<int>::Params)",
+    "_ZN4acme5fused8twiddlerILi256EEEvPKfPf",
+    "wibble_wobble_17",
+    "'); DROP TABLE kernels; --",
+    "fusion",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        (UNKNOWN[0], "frobnicate_tokens"),
+        (UNKNOWN[1], "frobnicate_tokens"),
+        (UNKNOWN[2], "Sprocket"),
+        (UNKNOWN[3], "twiddler"),
+        ("wibble_wobble_17", "wibble_wobble_17"),
+        ("std::enable_if<(8)>(0)", None),
+        ("Kernel", "Kernel"),
+        ("🙂", None),
+    ],
+)
+def test_the_word_by_which_a_kernel_is_known(name: str, word: str | None) -> None:
+    assert function_name(name) == word
+
+
+def test_the_snippet_is_accepted_and_claims_what_it_was_made_from(tmp_path: Path) -> None:
+    text = snippet(UNKNOWN)
+    assert text.count("- id:") == 6  # two names are one function
+    path = tmp_path / "own.yaml"
+    path.write_text(text.replace("bucket: other  # choose", "bucket: norm"), encoding="utf-8")
+    own = load_taxonomy(extra=[path])
+    for name in (*UNKNOWN[:5], "fusion", "fusion_3", "wibble_wobble_9"):
+        assert describe(name, load_taxonomy()).bucket == "other"
+        assert (describe(name, own).bucket, describe(name, own).evidence) == ("norm", "rule"), name
+    assert describe("confusion_kernel_x", own).bucket == "other"
+
+
+def test_hostile_and_many_names_give_yaml_all_the_same() -> None:
+    assert snippet(()) == snippet(("🙂", "12")) == ""
+    text = snippet([*HOSTILE, *(f"name_{chr(97 + n)}{chr(97 + n)}_kernel" for n in range(20))])
+    assert len(yaml.safe_load(text)["families"]) == MOST_ENTRIES
+    assert max(map(len, text.splitlines())) < 80
+    assert re.fullmatch(r"[\x20-\x7e\n]+", text)
+
+
+@pytest.mark.parametrize("kind", ["text", "md", "html"])
+def test_every_report_ends_its_list_with_it(kind: str) -> None:
+    shown = RENDERERS["markdown" if kind == "md" and "md" not in RENDERERS else kind](rich(), Options(width=80))
+    assert "own-buckets.yaml" in shown
+    wanted = snippet([row.name for row in rich().unclassified]).splitlines()
+    assert all(line.replace("'", "&#39;") in shown or line in shown for line in wanted)
+
+
+def test_from_a_report_to_a_run_with_the_chosen_buckets(tmp_path: Path) -> None:
+    packed = Path(__file__).parents[2] / "fixtures" / "traces" / "demo.pt.trace.json.gz"
+    trace = tmp_path / "strange.pt.trace.json"
+    text = gzip.decompress(packed.read_bytes()).decode("utf-8")
+    trace.write_text(re.sub(r'"name": ?"_permute_kernel"', '"name": "wibble_wobble"', text), encoding="utf-8")
+
+    def run(*more: str) -> dict[str, object]:
+        done = subprocess.run([sys.executable, "-m", "diagnose", str(trace), "--format", "json", *more], capture_output=True, check=True)
+        found: dict[str, object] = json.loads(done.stdout)
+        return found
+
+    before = run()
+    names = [row["name"] for row in before["unclassified"]]  # type: ignore[attr-defined]
+    assert names == ["wibble_wobble"]
+    rules = tmp_path / "own-buckets.yaml"
+    rules.write_text(snippet(names).replace("bucket: other  # choose", "bucket: dispatch"), encoding="utf-8")
+    after = run("--rules", str(rules))
+    assert after["unclassified"] == []
+    assert after["tool"]["rules_sha256"] != before["tool"]["rules_sha256"]  # type: ignore[index]
