@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import click
 
 from diagnose import __version__
-from diagnose.commands import analyse, explain, kernel, render
+from diagnose.commands import analyse, check, explain, kernel, render
 from diagnose.commands.shared import EXIT_GATE, say
 from diagnose.errors import DiagnoseError
 from diagnose.render.deliver import ClosedPipeError, silence
@@ -67,12 +67,12 @@ def cli() -> None:
     \b
     diagnose run.nsys-rep --config job.yaml -o report.html
 
-    Exit codes: 0 analysed; 1 --fail-on not met; 2 usage, job file or rule file wrong; 3 input can't be analysed; 4 data lost, with
+    Exit codes: 0 analysed; 1 --fail-on not met, or check found a fault; 2 usage, job file or rule file wrong; 3 input can't be analysed; 4 data lost, with
     --strict; 70 internal fault; 74 output could not be written; 130 interrupted.
     """  # noqa: D301 - \\b is click's sign for "do not rewrap"
 
 
-for verb in (analyse.analyse, render.render, explain.explain, explain.list_rules, kernel.kernel):
+for verb in (analyse.analyse, check.check, render.render, explain.explain, explain.list_rules, kernel.kernel):
     cli.add_command(verb)
 
 

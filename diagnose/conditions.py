@@ -17,7 +17,9 @@ MAX_LENGTH = 500  # a sum of many thousand terms crashes the parser
 MAX_DEPTH = 30
 FUNCTIONS = frozenset({"NULLIF", "COALESCE", "ABS", "ARRAY_CONTAINS", "ARRAY_LENGTH", "ARRAY_GET", "TRY_CAST"})
 KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS", "NULL", "TRUE", "FALSE", "AS", "BIGINT"})
-_TOKEN = re.compile(r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>\d+(?:\.\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<sign><=|>=|<>|!=|[<>=+\-*/%(),]))")
+_TOKEN = re.compile(
+    r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>\d+(?:\.\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<sign><=|>=|<>|!=|[<>=+\-*/%(),]))"
+)
 
 Kind = Literal["condition", "number"]
 Value = int | float | bool | str | tuple[str, ...] | None

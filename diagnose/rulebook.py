@@ -24,9 +24,33 @@ from diagnose import strict_yaml, templates
 from diagnose.conditions import ConditionError, Expression, Kind, check_types, compile_expression
 from diagnose.errors import RuleFileError
 from diagnose.job_settings import SettingSpec, job_schema, load_settings
-from diagnose.rule_types import PLACES, UNIT_TYPES, VERDICT_COLUMNS, CheckSpec, FactSpec, FixSpec, Platforms, Requirement, Rule, Severity, Walls
+from diagnose.rule_types import (
+    PLACES,
+    UNIT_TYPES,
+    VERDICT_COLUMNS,
+    CheckSpec,
+    FactSpec,
+    FixSpec,
+    Platforms,
+    Requirement,
+    Rule,
+    Severity,
+    Walls,
+)
 
-__all__ = ["PLACES", "CheckSpec", "FactSpec", "FixSpec", "Platforms", "Requirement", "Rule", "Rulebook", "load_rulebook", "platform_of", "rule_error"]
+__all__ = [
+    "PLACES",
+    "CheckSpec",
+    "FactSpec",
+    "FixSpec",
+    "Platforms",
+    "Requirement",
+    "Rule",
+    "Rulebook",
+    "load_rulebook",
+    "platform_of",
+    "rule_error",
+]
 PLATFORM_FACTS = ("platform", "gpu_compute_major", "nvlink_domain")
 _T = TypeVar("_T")
 
