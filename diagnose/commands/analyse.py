@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from diagnose.commands.shared import PATH, check_outputs, deliver, output_options
-from diagnose.errors import DataLossError
-from diagnose.render.deliver import progress
+from diagnose.commands.shared import PATH, check_outputs, deliver, output_options, say
+from diagnose.errors import DataLossError, UsageError
+from diagnose.render.deliver import check_target, progress, write_file, write_stdout
+
+if TYPE_CHECKING:
+    from diagnose.diagnosis import Diagnosis
+    from diagnose.reason.patch import Patched
 
 
 @click.command()
@@ -21,6 +25,7 @@ from diagnose.render.deliver import progress
 @click.option("--step-range", metavar="PATTERN", help="Pattern for the ranges that mark a step.")
 @click.option("--nsys", type=PATH, help="The nsys to export .nsys-rep files with. [default: the one found]")
 @click.option("--strict", is_flag=True, help="Exit 4 if data was lost.")
+@click.option("--patch", "patch_to", type=PATH, help="Write the job file of --config, changed as advised, to this file.")
 @click.option("--include-host-info", is_flag=True, help="Keep host names in the result.")
 @output_options
 def analyse(
@@ -32,11 +37,14 @@ def analyse(
     step_range: str | None,
     nsys: Path | None,
     strict: bool,
+    patch_to: Path | None,
     include_host_info: bool,
     **output: Any,
 ) -> int:
     """Analyse traces (the default command)."""
     check_outputs(output, inputs=tuple(Path(trace) for trace in traces if trace != "-") + ((config,) if config else ()))
+    if patch_to is not None:
+        _check_patch(patch_to, config, force=output["force"])
     with progress(shown=sys.stderr.isatty() and not output["quiet"] and output["format_"] == "text") as report:
         from diagnose.pipeline import diagnose  # noqa: PLC0415 - imports polars
 
@@ -50,7 +58,15 @@ def analyse(
             include_host_info=include_host_info,
             progress=report,
         )
+    patched = _patched(document, config, rules) if patch_to is not None and config is not None else None
     status = deliver(document, **output)
+    if patched is not None and patch_to is not None:
+        write_file(patch_to, patched.text, force=output["force"])
+        if output["format_"] == "text" and not output["quiet"]:
+            from diagnose.render.patch import text  # noqa: PLC0415
+
+            write_stdout("\n" + text(patched.report))
+            say(f"wrote {patch_to}")
     if strict and any(entry.severity in ("data_loss", "error") for entry in document.ledger):
         raise DataLossError(
             "Data was lost.",
@@ -58,3 +74,17 @@ def analyse(
             next_step="Read its ledger; it says what is missing and why.",
         )
     return status
+
+
+def _check_patch(path: Path, config: Path | None, *, force: bool) -> None:
+    """Refuse a place for the changed job file before any work is done."""
+    if config is None:
+        raise UsageError("--patch changes a job file.", effect="Nothing was analysed.", next_step="Name it with --config.")
+    check_target(path, force=force, inputs=(config,))
+
+
+def _patched(document: Diagnosis, config: Path, rules: tuple[Path, ...]) -> Patched:
+    from diagnose.commands.patch import apply  # noqa: PLC0415
+    from diagnose.rulebook import load_rulebook  # noqa: PLC0415
+
+    return apply(config, load_rulebook(rules), document)
