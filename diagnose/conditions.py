@@ -15,9 +15,11 @@ import polars as pl
 
 MAX_LENGTH = 500  # a sum of many thousand terms crashes the parser
 MAX_DEPTH = 30
-FUNCTIONS = frozenset({"NULLIF", "COALESCE", "ABS", "ARRAY_CONTAINS", "ARRAY_LENGTH"})
-KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS", "NULL", "TRUE", "FALSE"})
-_TOKEN = re.compile(r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>\d+(?:\.\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<sign><=|>=|<>|!=|[<>=+\-*/(),]))")
+FUNCTIONS = frozenset({"NULLIF", "COALESCE", "ABS", "ARRAY_CONTAINS", "ARRAY_LENGTH", "ARRAY_GET", "TRY_CAST"})
+KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS", "NULL", "TRUE", "FALSE", "AS", "BIGINT"})
+_TOKEN = re.compile(
+    r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>\d+(?:\.\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<sign><=|>=|<>|!=|[<>=+\-*/%(),]))"
+)
 
 Kind = Literal["condition", "number"]
 Value = int | float | bool | str | tuple[str, ...] | None
@@ -82,6 +84,8 @@ def _names(text: str) -> tuple[str, ...]:
 def _check_pair(previous: str, word: str) -> None:
     if previous == "/" and word.upper() != "NULLIF":
         raise ConditionError("a division must be by NULLIF(…, 0): x / 0 is infinite, which counts as large")
+    if previous == "%" and word.upper() != "NULLIF":
+        raise ConditionError("a remainder must be by NULLIF(…, 0), so that it is unknown where there is nothing to divide by")
     if previous == "-" and word == "-":
         raise ConditionError("'--' would begin a comment")
 

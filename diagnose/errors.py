@@ -42,6 +42,12 @@ class RuleFileError(DiagnoseError):
     exit_code = 2
 
 
+class PatchRefusedError(DiagnoseError):
+    """The changed job would break what a fix needs, or could not be written."""
+
+    exit_code = 2
+
+
 class InputError(DiagnoseError):
     """The trace cannot be analysed: unreadable, foreign, damaged, or without GPU work."""
 

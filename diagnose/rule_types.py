@@ -11,7 +11,7 @@ import polars as pl
 from msgspec import Struct
 
 from diagnose.diagnosis import Expected
-from diagnose.vocabulary import BUCKETS, COMM_KINDS, FactValue, Level, Status, Wall
+from diagnose.vocabulary import BUCKETS, COMM_KINDS, FactValue, Level, Outcome, Status, Wall
 
 Unit = Literal["ns", "share", "count", "bytes", "text", "bool"]
 UNIT_TYPES: Mapping[str, pl.DataType] = MappingProxyType(
@@ -107,6 +107,7 @@ class Requirement(_Strict, frozen=True, kw_only=True):
     unknown: str = ""
     gate: Literal["hard", "known", "note"] = "hard"
     first: str | None = None
+    outcome: Outcome | None = None  # what a run does that has the fix on and breaks this; None where no source tells
 
 
 class FixSpec(_Strict, frozen=True, kw_only=True):
@@ -129,6 +130,26 @@ class FixSpec(_Strict, frozen=True, kw_only=True):
     disputed: str = ""
     needs: tuple[Requirement, ...] = ()
     conflicts: tuple[Requirement, ...] = ()
+
+
+class CheckSpec(_Strict, frozen=True, kw_only=True):
+    """One way in which a job fails, hangs or silently does something else; trace_rules/README.md explains the fields.
+
+    Without `when` no job file can show it: a log or a run has to, as `confirm` says.
+    """
+
+    title: str
+    outcome: Outcome
+    when: str | None
+    say: str
+    remedy: str
+    refs: tuple[str, ...]
+    symptom: str = ""
+    confirm: str = ""
+    sure: bool = True
+    frameworks: tuple[Literal["megatron-bridge", "megatron-lm"], ...] = ()
+    fixes: tuple[str, ...] = ()
+    examples: Examples | None = None
 
 
 class Platform(_Strict, frozen=True, kw_only=True):

@@ -24,9 +24,34 @@ from diagnose import strict_yaml, templates
 from diagnose.conditions import ConditionError, Expression, Kind, check_types, compile_expression
 from diagnose.errors import RuleFileError
 from diagnose.job_settings import SettingSpec, job_schema, load_settings
-from diagnose.rule_types import PLACES, UNIT_TYPES, VERDICT_COLUMNS, FactSpec, FixSpec, Platforms, Requirement, Rule, Severity, Walls
+from diagnose.rule_types import (
+    PLACES,
+    UNIT_TYPES,
+    VERDICT_COLUMNS,
+    CheckSpec,
+    FactSpec,
+    FixSpec,
+    Platforms,
+    Requirement,
+    Rule,
+    Severity,
+    Walls,
+)
 
-__all__ = ["PLACES", "FactSpec", "FixSpec", "Platforms", "Requirement", "Rule", "Rulebook", "load_rulebook", "platform_of", "rule_error"]
+__all__ = [
+    "PLACES",
+    "CheckSpec",
+    "FactSpec",
+    "FixSpec",
+    "Platforms",
+    "Requirement",
+    "Rule",
+    "Rulebook",
+    "load_rulebook",
+    "platform_of",
+    "rule_error",
+]
+PLATFORM_FACTS = ("platform", "gpu_compute_major", "nvlink_domain")
 _T = TypeVar("_T")
 _KEYS: Mapping[str, frozenset[str]] = MappingProxyType(  # what a file holds that lies outside these folders
     {"rules": frozenset({"when"}), "playbook": frozenset({"changes"}), "buckets": frozenset({"families", "contexts", "groups"})}
@@ -43,6 +68,7 @@ class Rulebook:
     settings: Mapping[str, SettingSpec]
     rules: Mapping[str, Rule]
     fixes: Mapping[str, FixSpec]
+    checks: Mapping[str, CheckSpec]
     walls: Walls
     platforms: Platforms
     schema: Mapping[str, pl.DataType]
@@ -95,12 +121,14 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
     schema = {name: UNIT_TYPES[spec.unit] for name, spec in facts.items()} | job_schema()
     rules: dict[str, tuple[str, Rule]] = {}
     fixes: dict[str, tuple[str, FixSpec]] = {}
+    checks: dict[str, tuple[str, CheckSpec]] = {}
     for group in (built_in, extra):
         rules |= _collect(group, "rules/", Rule)
         fixes |= _collect(group, "playbook/", FixSpec)
+        checks |= _collect_checks(group)
     wall_schema = {**schema, **VERDICT_COLUMNS}
     texts = {source.label: source.data for source in (*built_in, *extra)}
-    expressions = _compile([*_rule_expressions(rules), *_fix_expressions(fixes)], schema, texts) | _compile(
+    expressions = _compile([*_rule_expressions(rules), *_fix_expressions(fixes), *_check_expressions(checks)], schema, texts) | _compile(
         list(_wall_expressions(walls)), wall_schema, texts
     )
     book = Rulebook(
@@ -108,6 +136,7 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
         settings=load_settings(),
         rules=MappingProxyType({key: rule for key, (_, rule) in sorted(rules.items())}),
         fixes=MappingProxyType({key: fix for key, (_, fix) in sorted(fixes.items())}),
+        checks=MappingProxyType({key: check for key, (_, check) in checks.items()}),
         walls=walls,
         platforms=_parse(by_label["platforms.yaml"], Platforms),
         schema=MappingProxyType(schema),
@@ -115,6 +144,8 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
         sha256=_digest(built_in + extra),
     )
     _check_names(book, {key: label for key, (label, _) in [*rules.items(), *fixes.items()]}, texts)
+    for key, (label, check) in checks.items():
+        _check_check(book, label, key, check)
     return book
 
 
@@ -128,11 +159,11 @@ def _tree(folder: Traversable, prefix: str) -> Iterator[_Source]:
 
 
 def _extra_sources(path: Path) -> tuple[_Source, ...]:
-    """Rule files under a path that the user named, as rules/…, playbook/… or buckets/…; files that lie bare are told by their keys."""
+    """Rule files under a path that the user named, as rules/…, playbook/…, checks/… or buckets/…; files that lie bare are told by their keys."""
     try:
         if not path.is_dir():
             return (_told_by_keys(_Source(label=path.name, data=path.read_bytes())),)
-        parts = {part: sorted((path / part).glob("*.y*ml")) for part in ("rules", "playbook", "buckets")}
+        parts = {part: sorted((path / part).glob("*.y*ml")) for part in ("rules", "playbook", "checks", "buckets")}
         inner = [_Source(label=f"{part}/{file.name}", data=file.read_bytes()) for part, found in parts.items() for file in found]
         bare = [_told_by_keys(_Source(label=file.name, data=file.read_bytes())) for file in sorted(path.glob("*.y*ml"))]
     except OSError as error:
@@ -145,7 +176,7 @@ def _extra_sources(path: Path) -> tuple[_Source, ...]:
         raise RuleFileError(
             f"The folder {path} holds no rule file.",
             effect="Nothing was analysed.",
-            next_step="Put YAML files into rules/, playbook/ or buckets/ under it; trace_rules/README.md explains their fields.",
+            next_step="Put YAML files into rules/, playbook/, checks/ or buckets/ under it; trace_rules/README.md explains their fields.",
         )
     return tuple(inner + bare)
 
@@ -213,6 +244,42 @@ def _collect(sources: Sequence[_Source], part: str, kind: type[_T]) -> dict[str,
             raise rule_error(source.label, f"id: the id {key} stands already in {found[key][0]}", source.data)
         found[key] = (source.label, entry)
     return found
+
+
+def _collect_checks(sources: Sequence[_Source]) -> dict[str, tuple[str, CheckSpec]]:
+    """The checks of one layer by id; a file of checks maps ids to checks. Two with the same id are an error."""
+    found: dict[str, tuple[str, CheckSpec]] = {}
+    for source in sources:
+        if not source.label.startswith("checks/"):
+            continue
+        for key, check in _parse(source, dict[str, CheckSpec]).items():
+            if key in found:
+                raise rule_error(source.label, f"the id {key} stands already in {found[key][0]}")
+            found[key] = (source.label, check)
+    return found
+
+
+def _check_expressions(checks: Mapping[str, tuple[str, CheckSpec]]) -> Iterator[_Wanted]:
+    for key, (label, check) in checks.items():
+        if check.when is not None:
+            yield _Wanted(label=label, place=f"{key}.when", text=check.when)
+
+
+def _check_check(book: Rulebook, label: str, key: str, check: CheckSpec) -> None:
+    """Names of one check that stand outside its condition: only settings and the platform are known without a trace."""
+    units = {name: book.unit(name) for name in book.schema if name.startswith("job_") or name in PLATFORM_FACTS}
+    examples = () if check.examples is None else (*check.examples.fires, *check.examples.silent)
+    read = () if check.when is None else book.expression(check.when).names
+    wrong = (
+        [f"when: {name} is not known without a trace" for name in read if name not in units]
+        + [f"fixes: unknown fix {name}" for name in check.fixes if name not in book.fixes]
+        + [f"examples: unknown name {name}" for name in sorted({name for facts in examples for name in facts}) if name not in units]
+        + [f"say: {problem}" for problem in templates.problems(check.say, units)]
+        + (["examples: a check with a condition needs them"] if check.when is not None and check.examples is None else [])
+        + (["confirm: without a condition, say how to tell"] if check.when is None and not check.confirm else [])
+    )
+    if wrong:
+        raise rule_error(label, f"{key}: {wrong[0]}")
 
 
 def _rule_expressions(rules: Mapping[str, tuple[str, Rule]]) -> Iterator[_Wanted]:

@@ -37,3 +37,6 @@ BUCKETS: tuple[Bucket, ...] = get_args(Bucket)
 Phase = Literal["forward", "backward", "recompute", "optimizer"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 EVIDENCE = ("rule", "module", "operator", "name", "neighbours")
+Outcome = Literal["assert", "error", "out_of_memory", "wrong_result", "hang", "silently_off", "slow", "not_trustworthy"]
+Group = Literal["will_fail", "will_hang", "silently_off", "doubtful"]
+GROUPS: tuple[Group, ...] = get_args(Group)

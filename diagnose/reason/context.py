@@ -11,9 +11,7 @@ from diagnose import conditions
 from diagnose.conditions import Expression
 from diagnose.diagnosis import Fact
 from diagnose.job import Job
-from diagnose.rulebook import Rulebook, platform_of
-
-_PLATFORM_FACTS = ("platform", "gpu_compute_major", "nvlink_domain")
+from diagnose.rulebook import PLATFORM_FACTS, Rulebook, platform_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,5 +66,5 @@ def _platform(named: object, rulebook: Rulebook) -> dict[str, conditions.Value]:
     table = rulebook.platforms.platforms
     key = named.lower() if named.lower() in table else platform_of(named, rulebook.platforms)
     if key is None:
-        return dict.fromkeys(_PLATFORM_FACTS)
+        return dict.fromkeys(PLATFORM_FACTS)
     return {"platform": key, "gpu_compute_major": table[key].compute_major, "nvlink_domain": table[key].nvlink_domain}

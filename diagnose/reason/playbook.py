@@ -68,12 +68,12 @@ class FixReader:
 
     def fix(self, spec: FixSpec) -> Fix:
         """One fix with its state, the sentences behind it, and the changes that it asks for."""
-        verdicts = self._decide(spec)
+        verdicts = self.decide(spec)
         return Fix(
             id=spec.id,
             title=spec.title,
             state=verdicts.state,
-            blocked_by=tuple(self._sentence(item) for item in verdicts.failed) if verdicts.state == "blocked" else (),
+            blocked_by=tuple(self.sentence(item) for item in verdicts.failed) if verdicts.state == "blocked" else (),
             changes=tuple(
                 self._change(change) for change in spec.changes if change.only is None or self.context.holds(change.only) is not False
             ),
@@ -89,7 +89,8 @@ class FixReader:
             unknown=() if verdicts.state == "already_on" else tuple(self._unknown(spec, verdicts)),
         )
 
-    def _decide(self, spec: FixSpec) -> Verdicts:
+    def decide(self, spec: FixSpec) -> Verdicts:
+        """Every condition of one fix, decided."""
         requirements = (*spec.needs, *spec.conflicts)
         texts = [item.condition for item in requirements] + ([spec.already_on] if spec.already_on else [])
         holds = self.context.holds_all(texts)
@@ -97,7 +98,7 @@ class FixReader:
         already_on = holds[-1] if spec.already_on else False if self.context.job is not None and not spec.undecidable else None
         return Verdicts(already_on=already_on, requirements=tuple(zip(requirements, met, strict=True)))
 
-    def _sentence(self, item: Requirement) -> str:
+    def sentence(self, item: Requirement) -> str:
         """Why a requirement fails, with the fix that clears the way."""
         said = templates.fill(item.say, self.context.values)
         if item.first is None:

@@ -1,0 +1,103 @@
+"""`diagnose TRACE...`, the default verb."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diagnose.commands.shared import PATH, check_outputs, deliver, output_options, say
+from diagnose.errors import DataLossError, UsageError
+from diagnose.render.deliver import check_target, progress, write_file, write_stdout
+
+if TYPE_CHECKING:
+    from diagnose.diagnosis import Diagnosis
+    from diagnose.reason.patch import Patched
+
+
+@click.command()
+@click.argument("traces", nargs=-1, required=True, metavar="TRACE...")
+@click.option(
+    "--config", type=PATH, help="Job file: Megatron-Bridge dump, Megatron-LM arguments, launch script, torchtitan TOML or plain job.yaml."
+)
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting on top of the job file, as Hydra writes it. Repeatable."
+)
+@click.option("--rules", type=PATH, multiple=True, help="Folder or file of your own rules, fixes and buckets. Repeatable.")
+@click.option("--rank", type=click.IntRange(min=0), help="Rank of a trace that does not tell it.")
+@click.option("--step-range", metavar="PATTERN", help="Pattern for the ranges that mark a step.")
+@click.option("--nsys", type=PATH, help="The nsys to export .nsys-rep files with. [default: the one found]")
+@click.option("--strict", is_flag=True, help="Exit 4 if data was lost.")
+@click.option("--patch", "patch_to", type=PATH, help="Write the job file of --config, changed as advised, to this file.")
+@click.option("--include-host-info", is_flag=True, help="Keep host names in the result.")
+@output_options
+def analyse(
+    traces: tuple[str, ...],
+    *,
+    config: Path | None,
+    overrides: tuple[str, ...],
+    rules: tuple[Path, ...],
+    rank: int | None,
+    step_range: str | None,
+    nsys: Path | None,
+    strict: bool,
+    patch_to: Path | None,
+    include_host_info: bool,
+    **output: Any,
+) -> int:
+    """Analyse traces (the default command)."""
+    check_outputs(output, inputs=tuple(Path(trace) for trace in traces if trace != "-") + ((config,) if config else ()))
+    if patch_to is not None:
+        _check_patch(patch_to, config, overrides, force=output["force"])
+    with progress(shown=sys.stderr.isatty() and not output["quiet"] and output["format_"] == "text") as report:
+        from diagnose.pipeline import diagnose  # noqa: PLC0415 - imports polars
+
+        document = diagnose(
+            traces,
+            config=config,
+            overrides=overrides,
+            rules=rules,
+            rank=rank,
+            step_range=step_range,
+            nsys=nsys,
+            include_host_info=include_host_info,
+            progress=report,
+        )
+    patched = _patched(document, config, rules) if patch_to is not None and config is not None else None
+    status = deliver(document, **output)
+    if patched is not None and patch_to is not None:
+        write_file(patch_to, patched.text, force=output["force"])
+        if output["format_"] == "text" and not output["quiet"]:
+            from diagnose.render.patch import text  # noqa: PLC0415
+
+            write_stdout("\n" + text(patched.report))
+            say(f"wrote {patch_to}")
+    if strict and any(entry.severity in ("data_loss", "error") for entry in document.ledger):
+        raise DataLossError(
+            "Data was lost.",
+            effect="The result is written but not complete.",
+            next_step="Read its ledger; it says what is missing and why.",
+        )
+    return status
+
+
+def _check_patch(path: Path, config: Path | None, overrides: tuple[str, ...], *, force: bool) -> None:
+    """Refuse a place for the changed job file, or settings that the file does not hold, before any work is done."""
+    if config is None:
+        raise UsageError("--patch changes a job file.", effect="Nothing was analysed.", next_step="Name it with --config.")
+    if overrides:
+        raise UsageError(
+            "--patch and --set do not go together: the changed file would lack what --set adds.",
+            effect="Nothing was analysed.",
+            next_step="Write those settings into the job file first.",
+        )
+    check_target(path, force=force, inputs=(config,))
+
+
+def _patched(document: Diagnosis, config: Path, rules: tuple[Path, ...]) -> Patched:
+    from diagnose.commands.patch import apply  # noqa: PLC0415
+    from diagnose.rulebook import load_rulebook  # noqa: PLC0415
+
+    return apply(config, load_rulebook(rules), document)

@@ -1,0 +1,158 @@
+"""The changes that a fix asks for, as edits of a job file with typed values; what is no value is left to a person, with the reason."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from diagnose import strict_yaml
+from diagnose.job import Job, SettingValue
+from diagnose.job_documents import LeftToYou
+from diagnose.job_settings import SettingSpec
+from diagnose.job_text import Edit
+from diagnose.reason.context import Context
+from diagnose.rule_types import ChangeSpec, FixSpec
+
+_NONE: frozenset[type] = frozenset()
+_TYPES: Mapping[str, frozenset[type]] = MappingProxyType(
+    {"bool": frozenset({bool}), "int": frozenset({int}), "float": frozenset({int, float}), "version": frozenset({str})}
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What one fix asks for: edits that can be written, and what is left to a person."""
+
+    edits: tuple[Edit, ...]
+    left: tuple[LeftToYou, ...]
+
+
+def framework_of(job: Job) -> str:
+    """Whose keys the job file holds; a plain one may hold those of Megatron-Bridge."""
+    return "megatron-lm" if job.format == "megatron-lm" else "megatron-bridge"
+
+
+def plan(spec: FixSpec, context: Context, framework: str) -> Plan:
+    """The changes of `spec` for one framework, with the environment's."""
+    edits: list[Edit] = []
+    left: list[LeftToYou] = []
+    for change in spec.changes:
+        if change.framework in ("megatron-bridge", "megatron-lm") and change.framework != framework:
+            continue
+        wanted = True if change.only is None else context.holds(change.only)
+        if wanted is False:
+            continue
+        made = _edit(change, context) if wanted else "whether it is wanted is not known: " + _unknown(change, context)
+        if isinstance(made, Edit):
+            edits.append(made)
+        else:
+            left.append(LeftToYou(fix=spec.id, framework=change.framework, key=change.key, to=change.to, why=made))
+    return Plan(edits=tuple(edits), left=tuple(left))
+
+
+def _unknown(change: ChangeSpec, context: Context) -> str:
+    names = context.missing(context.rulebook.expression(change.only or ""))
+    return f"{', '.join(name.removeprefix('job_') for name in names)} is not given"
+
+
+def _edit(change: ChangeSpec, context: Context) -> Edit | str:
+    """The edit, or why there is none."""
+    if change.framework in ("launcher", "code"):
+        return f"it is a matter of the {change.framework}, not of the job file"
+    if change.choose:
+        return "it is yours to choose"
+    setting = None if change.setting is None else context.rulebook.settings[change.setting]
+    value = None if change.op == "unset" else _value(change, setting, context)
+    if value is None and change.op != "unset" and change.to != "null":
+        return f"{change.to!r} is no value" if change.value is None else "the facts that it is computed from are not known"
+    op = "unset" if value is None else change.op
+    return Edit(framework=change.framework, key=change.key, op=op, value=value, setting=change.setting)
+
+
+def _value(change: ChangeSpec, setting: SettingSpec | None, context: Context) -> SettingValue | None:
+    """The typed value of a change; None where there is none."""
+    if change.value is not None:
+        number = context.numbers([change.value])[0]
+        if number is not None:
+            return int(number) if number == round(number) else number
+    try:
+        plain = strict_yaml.load(change.to)
+    except strict_yaml.YamlError:
+        plain = change.to
+    kind = setting.type if setting is not None else None
+    if kind == "list" or (kind is None and isinstance(plain, list)):
+        return _members(plain)
+    if kind in ("text", "version") and change.op in ("add", "remove"):
+        return tuple(change.to.split(","))
+    if kind == "text" and isinstance(plain, str | int | float):
+        return change.to
+    if not isinstance(plain, bool | int | float | str):
+        return None
+    return plain if kind is None or _TYPES.get(kind, _NONE).issuperset({type(plain)}) else None
+
+
+def _members(plain: object) -> tuple[str, ...] | None:
+    """Names of a list, from a YAML list or from words with spaces between; None for a sentence."""
+    if isinstance(plain, list) and all(isinstance(item, str | int) for item in plain):
+        return tuple(str(item) for item in plain)
+    if isinstance(plain, str) and all(part.replace("_", "").replace("+", "").isalnum() for part in plain.split()):
+        return tuple(plain.split())
+    return None
+
+
+# --- for the command line ---------------------------------------------------------------------------------------------
+
+
+def bridge_overrides(edits: Sequence[Edit], job: Job) -> Iterator[str]:
+    """`key=value` for Megatron-Bridge's command line."""
+    for edit in edits:
+        if edit.framework == "megatron-bridge":
+            yield f"{edit.key}={shlex.quote(_shown(_whole(edit, job), ','))}"
+
+
+def megatron_flags(edits: Sequence[Edit], job: Job) -> Iterator[str]:
+    """`--flag value` for Megatron-LM's command line; a flag to leave out says so."""
+    for edit in edits:
+        if edit.framework != "megatron-lm":
+            continue
+        value = _whole(edit, job)
+        if value is True:
+            yield edit.key
+        elif value is None or value is False:
+            yield f"(leave out {edit.key})"
+        else:
+            yield f"{edit.key} {' '.join(map(shlex.quote, _texts(value)))}"
+
+
+def exports(edits: Sequence[Edit], job: Job) -> Iterator[str]:
+    """`export NAME=value` for the shell."""
+    for edit in edits:
+        if edit.framework == "environment":
+            value = _whole(edit, job)
+            yield f"unset {edit.key}" if value is None else f"export {edit.key}={shlex.quote(_shown(value, ',', brackets=False))}"
+
+
+def _texts(value: SettingValue) -> tuple[str, ...]:
+    return value if isinstance(value, tuple) else (str(value),)
+
+
+def _whole(edit: Edit, job: Job) -> SettingValue | None:
+    """The value that a setting has after the edit, all members of a list included."""
+    if edit.op not in ("add", "remove") or edit.setting is None:
+        return edit.value
+    now = job.get(edit.setting)
+    members = _texts(edit.value) if edit.value is not None else ()
+    present = tuple(part for part in now.split(",") if part) if isinstance(now, str) else now if isinstance(now, tuple) else ()
+    if edit.op == "remove":
+        return tuple(member for member in present if member not in members)
+    return (*present, *(member for member in members if member not in present))
+
+
+def _shown(value: SettingValue | None, sign: str, *, brackets: bool = True) -> str:
+    if isinstance(value, tuple):
+        return f"[{sign.join(value)}]" if brackets else sign.join(value)
+    if value is None:
+        return "null"
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)

@@ -1,0 +1,190 @@
+"""A job alone, without a trace: what would fail, hang or silently be off.
+
+Two sources: the checks of trace_rules/checks, and the needs and conflicts of every fix that the job has on. A check wins over a
+fix's requirement that reads the same settings. What follows only with a framework's default, which the file does not state, is
+doubtful, except for Megatron-LM, whose arguments are the whole truth about a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from diagnose import templates
+from diagnose.diagnosis import Fact, Tool
+from diagnose.errors import UsageError
+from diagnose.job import Job, Setting
+from diagnose.job_documents import CHECK_SCHEMA, CheckReport, CheckResult, Deciding, FixName, NotAssessed
+from diagnose.job_settings import SettingSpec
+from diagnose.reason.context import Context, make_context
+from diagnose.reason.playbook import FixReader
+from diagnose.rule_types import CheckSpec, FixSpec, Requirement
+from diagnose.rulebook import PLATFORM_FACTS, Rulebook, platform_of
+from diagnose.vocabulary import GROUPS, Group, Outcome
+
+_GROUP: Mapping[Outcome, Group] = MappingProxyType(
+    {
+        "assert": "will_fail",
+        "error": "will_fail",
+        "out_of_memory": "will_fail",
+        "wrong_result": "will_fail",
+        "hang": "will_hang",
+        "silently_off": "silently_off",
+        "slow": "doubtful",
+        "not_trustworthy": "doubtful",
+    }
+)
+_WHOLE_TRUTH = "megatron-lm"
+_NO_FACTS: Mapping[str, Fact] = MappingProxyType({})
+
+
+def check(job: Job, book: Rulebook, tool: Tool, platform: str | None = None) -> CheckReport:
+    """Everything that is known to go wrong with `job`. `platform` overrules the job file's own. Raises UsageError."""
+    job = on_platform(job, book, platform)
+    context = make_context(_NO_FACTS, job, book)
+    stated = make_context(_NO_FACTS, _without_defaults(job), book)
+    specs = {key: spec for key, spec in book.checks.items() if spec.when is not None and _concerns(spec, job)}
+    texts = [spec.when or "" for spec in specs.values()]
+    holds = dict(zip(specs, context.holds_all(texts), strict=True))
+    certain = dict(zip(specs, stated.holds_all(texts), strict=True))
+    found = [_result(key, specs[key], context, assumes=certain[key] is not True) for key, value in holds.items() if value]
+    derived = _of_fixes(context, stated, [book.expression(specs[result.id].when or "").names for result in found])
+    results = tuple(sorted([*found, *derived], key=lambda result: GROUPS.index(result.group)))
+    named = context.values.get("platform")
+    return CheckReport(
+        schema=CHECK_SCHEMA,
+        tool=tool,
+        job=job.read(),
+        platform=named if isinstance(named, str) else None,
+        failed=any(result.group != "doubtful" for result in results),
+        checked=sum(value is not None for value in holds.values()),
+        results=results,
+        not_assessed=tuple(_lacking(key, specs[key], context) for key, value in holds.items() if value is None),
+    )
+
+
+def on_platform(job: Job, book: Rulebook, platform: str | None) -> Job:
+    """The job as if its file named `platform`. Raises UsageError for a platform that the table does not hold."""
+    if platform is None:
+        return job
+    table = book.platforms.platforms
+    if platform.lower() not in table and platform_of(platform, book.platforms) is None:
+        raise UsageError(
+            f"--platform {platform} is not known.", effect="Nothing was checked.", next_step=f"Use one of {', '.join(sorted(table))}."
+        )
+    named = Setting(name="platform", value=platform, key="--platform", source="read")
+    return replace(job, settings=MappingProxyType({**job.settings, "platform": named}))
+
+
+def _without_defaults(job: Job) -> Job:
+    """The job with what its file states only; all of it for Megatron-LM."""
+    if job.format == _WHOLE_TRUTH:
+        return job
+    return replace(job, settings=MappingProxyType({name: item for name, item in job.settings.items() if item.source == "read"}))
+
+
+def _concerns(spec: CheckSpec, job: Job) -> bool:
+    """Whether a check speaks of this job's framework; a plain job file may be meant for either."""
+    frameworks: Sequence[str] = spec.frameworks
+    return not frameworks or job.format in frameworks or job.format not in ("megatron-bridge", "megatron-lm")
+
+
+def _result(key: str, spec: CheckSpec, context: Context, *, assumes: bool) -> CheckResult:
+    book = context.rulebook
+    names = book.expression(spec.when or "").names
+    return CheckResult(
+        id=key,
+        title=spec.title,
+        group="doubtful" if assumes or not spec.sure else _GROUP[spec.outcome],
+        outcome=spec.outcome,
+        summary=templates.fill(spec.say, context.values),
+        symptom=spec.symptom,
+        settings=_deciding(names, context),
+        assumed=_assumed(names, context) if assumes else (),
+        remedy=spec.remedy,
+        fixes=tuple(FixName(id=fix, title=book.fixes[fix].title) for fix in spec.fixes),
+        refs=spec.refs,
+        source="check",
+    )
+
+
+def _deciding(names: Sequence[str], context: Context) -> tuple[Deciding, ...]:
+    """The values that a condition read, with the keys they came from; what is unset is left out."""
+    settings = {} if context.job is None else context.job.settings
+    found = [settings[name.removeprefix("job_")] for name in names if name.removeprefix("job_") in settings and name.startswith("job_")]
+    rows = [Deciding(name=item.name, value=item.value, key=item.key, source=item.source) for item in found]
+    plain = {name: value for name in names if name in PLATFORM_FACTS and not isinstance(value := context.values.get(name), tuple)}
+    rows += [Deciding(name=name, value=value, key="platform", source="platform") for name, value in plain.items() if value is not None]
+    return tuple(rows)
+
+
+def _assumed(names: Sequence[str], context: Context) -> tuple[str, ...]:
+    settings = {} if context.job is None else context.job.settings
+    found = [settings[name.removeprefix("job_")] for name in names if name.startswith("job_") and name.removeprefix("job_") in settings]
+    return tuple(item.name for item in found if item.source == "default")
+
+
+def _lacking(key: str, spec: CheckSpec, context: Context) -> NotAssessed:
+    """Which settings a check lacks, and where they are given."""
+    missing = tuple(name.removeprefix("job_") for name in context.missing(context.rulebook.expression(spec.when or "")))
+    return NotAssessed(id=key, title=spec.title, missing=missing, how="; ".join(_place(name, context) for name in missing))
+
+
+def _place(name: str, context: Context) -> str:
+    """Where a missing value is given: the key of this job's framework."""
+    if name in PLATFORM_FACTS:
+        return "--platform, or platform in the job file"
+    spec: SettingSpec = context.rulebook.settings[name]
+    flags = [f"--{flag.lstrip('!').split('=')[0]}" for flag in spec.megatron]
+    environment = [f"env_vars.{key}" for key in spec.env]
+    megatron = context.job is not None and context.job.format == "megatron-lm"
+    keys = [*flags, *spec.bridge, *environment] if megatron else [*spec.bridge, *environment, *flags]
+    return keys[0] if keys else name
+
+
+# --- what the job has on, against what that needs ---------------------------------------------------------------------
+
+
+def _of_fixes(context: Context, stated: Context, told: Sequence[Sequence[str]]) -> Iterator[CheckResult]:
+    """Failed requirements of fixes that are on, unless one of `told` (the settings that a fired check read) covers them."""
+    reader, certain = FixReader(context=context), FixReader(context=stated)
+    seen: set[str] = set()
+    for spec in context.rulebook.fixes.values():
+        if spec.already_on is None:
+            continue
+        verdicts = reader.decide(spec)
+        if not verdicts.already_on:
+            continue
+        sure = {item.condition for item in certain.decide(spec).failed}
+        own = set(context.rulebook.expression(spec.already_on).names)
+        for item in verdicts.failed:
+            names = set(context.rulebook.expression(item.condition).names)
+            covered = any(names <= set(read) and (own & set(read) or own <= names) for read in told)
+            if covered or item.condition in seen or not all(_static(name) for name in names):
+                continue
+            seen.add(item.condition)
+            yield _conflict(spec, item, reader, assumes=item.condition not in sure)
+
+
+def _static(name: str) -> bool:
+    return name.startswith("job_") or name in PLATFORM_FACTS
+
+
+def _conflict(spec: FixSpec, item: Requirement, reader: FixReader, *, assumes: bool) -> CheckResult:
+    book = reader.context.rulebook
+    names = tuple(dict.fromkeys([*book.expression(spec.already_on or "").names, *book.expression(item.condition).names]))
+    return CheckResult(
+        id=f"{spec.id}-requirement",
+        title=f"{spec.title}: on, without what it needs",
+        group="doubtful" if assumes or item.outcome is None else _GROUP[item.outcome],
+        outcome=item.outcome,
+        summary=templates.fill(item.say, reader.context.values),
+        symptom="",
+        settings=_deciding(names, reader.context),
+        assumed=_assumed(names, reader.context) if assumes else (),
+        remedy=f"see `diagnose explain {spec.id}`",
+        fixes=() if item.first is None else (FixName(id=item.first, title=book.fixes[item.first].title),),
+        refs=spec.refs,
+        source="fix",
+    )

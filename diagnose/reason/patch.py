@@ -1,0 +1,230 @@
+"""Fixes applied to the text of a job file, one after the other; what would break a need, a conflict or a check is refused or skipped.
+
+After each fix the changed text is read again as a job, and every fix applied so far is held against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from diagnose.diagnosis import Diagnosis, Fact, Fix, Tool
+from diagnose.errors import JobFileError, PatchRefusedError
+from diagnose.job import Job, parse_job
+from diagnose.job_documents import PATCH_SCHEMA, Applied, CheckResult, LeftToYou, PatchReport, Skipped, Written
+from diagnose.job_text import Edit, keys, write
+from diagnose.reason.changes import Plan, bridge_overrides, exports, framework_of, megatron_flags, plan
+from diagnose.reason.checks import check
+from diagnose.reason.context import Context, make_context
+from diagnose.reason.playbook import FixReader
+from diagnose.rule_types import FixSpec
+from diagnose.rulebook import Rulebook
+from diagnose.yaml_edit import YamlEditError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Fixes of which the first that can be had is applied; `finding` is None where the user named the fix."""
+
+    fixes: tuple[str, ...]
+    finding: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patched:
+    """The changed text and what was done."""
+
+    text: str
+    report: PatchReport
+
+
+@dataclass(frozen=True, kw_only=True)
+class _State:
+    """The job file so far."""
+
+    text: str
+    job: Job
+    specs: tuple[FixSpec, ...] = ()
+    applied: tuple[Applied, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    left: tuple[LeftToYou, ...] = ()
+    written: tuple[Written, ...] = ()
+    edits: tuple[Edit, ...] = ()  # as the command line of the job's framework wants them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patcher:
+    """Applies fixes to one job file. `facts` are those of the trace; without one they are empty, and fixes that need them are unknown."""
+
+    book: Rulebook
+    tool: Tool
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+
+    def patch(self, text: str, source: str, wanted: Sequence[Wanted]) -> Patched:
+        """The text with the wanted fixes applied. Raises PatchRefusedError where a fix that the user named can't be, and JobFileError."""
+        job = parse_job(text, source=source)
+        state = _State(text=text, job=job)
+        for one in wanted:
+            state = self._apply(state, one)
+        before = {result.id for result in self._wrong(job)}
+        report = PatchReport(
+            schema=PATCH_SCHEMA,
+            tool=self.tool,
+            source=source,
+            applied=state.applied,
+            skipped=state.skipped,
+            written=state.written,
+            left_to_you=state.left,
+            still_wrong=tuple(result for result in self._wrong(state.job) if result.id in before),
+            bridge_overrides=tuple(dict.fromkeys(self._forms(job, state, "megatron-bridge"))),
+            megatron_flags=tuple(dict.fromkeys(self._forms(job, state, "megatron-lm"))),
+            environment=tuple(dict.fromkeys(exports(state.edits, job))),
+        )
+        return Patched(text=state.text, report=report)
+
+    def _context(self, job: Job) -> Context:
+        return make_context(self.facts, job, self.book)
+
+    def _wrong(self, job: Job) -> list[CheckResult]:
+        """What is certainly wrong with a job on the platform of the trace."""
+        seen = self.facts.get("platform")
+        platform = seen.value if seen is not None and job.get("platform") is None and isinstance(seen.value, str) else None
+        return [result for result in check(job, self.book, self.tool, platform).results if result.group != "doubtful"]
+
+    def _forms(self, job: Job, state: _State, framework: str) -> Iterator[str]:
+        """The changes as one framework's command line; where it is not the job's own, from the fixes anew."""
+        if framework == framework_of(job):
+            edits = list(state.edits)
+        else:
+            edits = [edit for spec in state.specs for edit in plan(spec, self._context(job), framework).edits]
+        yield from (bridge_overrides if framework == "megatron-bridge" else megatron_flags)(edits, job)
+
+    def _apply(self, state: _State, wanted: Wanted) -> _State:
+        """The first of some fixes that can be applied; for a finding the others are skipped with the reason."""
+        for key in wanted.fixes:
+            spec = self.book.fixes[key]
+            if spec in state.specs:
+                break
+            done = self._try(state, spec, wanted.finding)
+            if isinstance(done, _State):
+                return done
+            if wanted.finding is None and not done.harmless:
+                raise PatchRefusedError(
+                    f"{spec.id} can't be applied: {done.why}",
+                    effect="Nothing was written.",
+                    next_step=f"`diagnose explain {spec.id}` tells more.",
+                )
+            state = replace(
+                state,
+                skipped=(*state.skipped, Skipped(id=spec.id, title=spec.title, why=done.why)),
+                left=(*state.left, *done.left),
+            )
+        return state
+
+    def _try(self, state: _State, spec: FixSpec, finding: str | None) -> _State | _Reason:
+        """The state with one fix applied, or why it is not."""
+        context = self._context(state.job)
+        fix = FixReader(context=context).fix(spec)
+        asked = plan(spec, context, framework_of(state.job))
+        reason = _refusal(fix, asked)
+        if reason is not None:
+            return reason
+        try:
+            text = _edited(state.text, asked)
+            job = parse_job(text, source=state.job.source)
+        except (YamlEditError, JobFileError) as error:
+            return _Reason(why=f"It can't be written: {str(error).rstrip('.')}.")
+        new = replace(state, text=text, job=job, specs=(*state.specs, spec))
+        broken = self._broken(state, new, spec, asked)
+        if broken:
+            return _Reason(why=broken)
+        return replace(
+            new,
+            applied=(
+                *state.applied,
+                Applied(id=spec.id, title=spec.title, for_finding=finding, expected=spec.expected, verify=spec.verify, unknown=fix.unknown),
+            ),
+            written=(*state.written, *_written(state.job, job, spec, asked)),
+            left=(*state.left, *asked.left),
+            edits=(*state.edits, *_by_key(state.text, asked)),
+        )
+
+    def _broken(self, old: _State, new: _State, spec: FixSpec, asked: Plan) -> str:
+        """The sentence that says what the changed job would break; empty where it breaks nothing."""
+        reader = FixReader(context=self._context(new.job))
+        for one in new.specs:
+            failed = reader.decide(one).failed
+            if failed:
+                return f"{reader.sentence(failed[0])}" if one is spec else f"It would break {one.id}: {reader.sentence(failed[0])}"
+        if reader.decide(spec).already_on is False and not asked.left:
+            return "Its changes would not turn it on, which is a fault of the rules; please report it."
+        before = {(result.id, result.summary) for result in self._wrong(old.job)}
+        worse = [result for result in self._wrong(new.job) if (result.id, result.summary) not in before]
+        return f"The changed job would go wrong ({worse[0].id}): {worse[0].summary}" if worse else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Reason:
+    """Why a fix was not applied. Harmless reasons refuse nothing, even where the user named the fix."""
+
+    why: str
+    harmless: bool = False
+    left: tuple[LeftToYou, ...] = ()
+
+
+def _refusal(fix: Fix, asked: Plan) -> _Reason | None:
+    """Why a fix is not even tried."""
+    if fix.state == "already_on":
+        return _Reason(why="It is on already.", harmless=True)
+    if fix.state == "blocked":
+        return _Reason(why=" ".join(fix.blocked_by))
+    return None if asked.edits else _Reason(why="Nothing of it can be written into a job file.", harmless=True, left=asked.left)
+
+
+def _by_key(text: str, asked: Plan) -> Iterator[Edit]:
+    """The edits with one for each key that has to be overridden: a job file may set one thing in two places."""
+    for edit in asked.edits:
+        if edit.framework == "megatron-bridge":
+            yield from (replace(edit, key=key) for key in keys(text, edit))
+        else:
+            yield edit
+
+
+def _edited(text: str, asked: Plan) -> str:
+    for edit in asked.edits:
+        text = write(text, edit)
+    return text
+
+
+def _written(before: Job, after: Job, spec: FixSpec, asked: Plan) -> Iterator[Written]:
+    """What changed, setting by setting, with the key that it is read from now."""
+    for edit in asked.edits:
+        old = None if edit.setting is None else before.settings.get(edit.setting)
+        new = None if edit.setting is None else after.settings.get(edit.setting)
+        if edit.setting is not None and (None if old is None else old.value) == (None if new is None else new.value):
+            continue
+        key = edit.key if new is None or new.source == "default" else new.key
+        yield Written(
+            fix=spec.id,
+            framework=edit.framework,
+            key=key,
+            from_=None if old is None or old.source == "default" else _shown(old.value),
+            to=_shown(edit.value) if new is None else _shown(new.value),
+        )
+
+
+def _shown(value: object) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
+
+
+def wanted_by(document: Diagnosis) -> tuple[Wanted, ...]:
+    """What a diagnosis asks for: for each finding about the run, in order, its applicable fixes, best first."""
+    return tuple(
+        Wanted(fixes=fixes, finding=finding.id)
+        for finding in document.findings
+        if finding.wall != "capture" and (fixes := tuple(fix.id for fix in finding.fixes if fix.state == "applicable"))
+    )
