@@ -19,7 +19,7 @@ class Deciding(Struct, frozen=True, kw_only=True):
     name: str
     value: FactValue | tuple[str, ...]
     key: str
-    source: Literal["read", "default", "platform"]
+    source: Literal["read", "default", "trace", "platform"]
 
 
 class FixName(Struct, frozen=True, kw_only=True):
