@@ -21,6 +21,7 @@ _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<plus>\+)?=")
 _DECLARING = frozenset({"export", "declare", "local", "readonly", "typeset"})
 _SHELLS = frozenset({"bash", "sh", "zsh", "eval"})
 _MAX_WORDS = 100_000
+_MAX_TEXT = 1_000_000
 _MAX_DEPTH = 5
 
 
@@ -139,6 +140,8 @@ def _store(state: _State, word: Word, match: re.Match[str], value: tuple[Token, 
         value = (*before, unknown) if match["plus"] and word.array is not None else (unknown,)
     elif match["plus"]:
         joined = (*before, *value)
+        if len(joined) > _MAX_WORDS or sum(len(one.text) for one in joined) > _MAX_TEXT:
+            raise ValueError(f"unfolds to more than {_MAX_WORDS} words")
         value = joined if word.array is not None or name in state.arrays else (_joined(joined, word.line),)
     if word.array is not None:
         state.arrays.add(name)
@@ -149,7 +152,10 @@ def _store(state: _State, word: Word, match: re.Match[str], value: tuple[Token, 
 
 def _value(word: Word, skip: int, state: _State) -> tuple[Token, ...]:
     if word.array is not None:
-        return tuple(token for item in word.array for token in _expanded(item, state))
+        found = tuple(token for item in word.array for token in _expanded(item, state))
+        if len(found) > _MAX_WORDS:
+            raise ValueError(f"unfolds to more than {_MAX_WORDS} words")
+        return found
     rest = replace(word, parts=(replace(word.parts[0], text=word.parts[0].text[skip:]), *word.parts[1:]))
     return (_joined(_expanded(rest, state, split=False), word.line),)
 
@@ -203,9 +209,16 @@ def _expanded(word: Word, state: _State, *, split: bool = True) -> tuple[Token, 
                 tokens.add_split(value)
             else:
                 tokens.add(value)
+        _bound(tokens)
     tokens.cut()
     quoted = any(part.quoted for part in word.parts)
     return tuple(token for token in tokens.done if token.text or token.unresolved or quoted)
+
+
+def _bound(tokens: _Tokens) -> None:
+    """Raise where a word unfolds to more than a job can need: variables that hold themselves twice grow without end."""
+    if sum(len(one.text) + 1 for one in (*tokens.done, *tokens.current)) > _MAX_TEXT:
+        raise ValueError(f"unfolds to more than {_MAX_TEXT} characters")
 
 
 def _pieces(value: Token) -> list[Token]:

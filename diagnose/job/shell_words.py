@@ -26,7 +26,7 @@ class Part:
     def shown(self) -> str:
         """The piece as the script writes it, for people."""
         if self.kind == "variable":
-            return "${" + self.text[:60] + "}" if not self.text.isalnum() or len(self.text) > 1 else "$" + self.text
+            return f"${self.text}" if re.fullmatch(r"\w+|[@*#?$!-]", self.text) else "${" + self.text[:60] + "}"
         return {"arithmetic": f"$(({self.text[:60]}))", "command": "$(…)", "text": self.text}[self.kind]
 
 

@@ -73,6 +73,10 @@ def test_options_reach_the_pipeline(pipeline: Fake, tmp_path: Path) -> None:
         "b.json",
         "--config",
         job,
+        "--set",
+        "model.num_layers=4",
+        "--set",
+        "~model.mtp_num_layers",
         "--rules",
         rules,
         "--rank",
@@ -87,6 +91,7 @@ def test_options_reach_the_pipeline(pipeline: Fake, tmp_path: Path) -> None:
     assert pipeline.inputs == ("a.sqlite", "b.json")
     assert pipeline.options == {
         "config": job,
+        "overrides": ("model.num_layers=4", "~model.mtp_num_layers"),
         "rules": (rules,),
         "rank": 3,
         "step_range": "iter*",
