@@ -172,7 +172,8 @@ def _walk(node: Mapping[object, object], path: str, shown: str) -> Iterator[_Lea
         if isinstance(plain, dict):
             yield from _walk(plain, inner, inner_shown)
         else:
-            yield _Leaf(key=inner, shown=inner_shown, value=plain, known=key == "_target_")
+            own_class = key == "_target_" and inner != inner_shown  # the class of model.transformer is not that of the model
+            yield _Leaf(key=inner_shown if own_class else inner, shown=inner_shown, value=plain, known=key == "_target_")
 
 
 def _reduce(value: object) -> object:
