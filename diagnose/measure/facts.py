@@ -8,7 +8,7 @@ import polars as pl
 
 from diagnose.diagnosis import Fact
 from diagnose.measure.device import DeviceMeasure, median
-from diagnose.measure.proofs import hierarchical_context_groups, proof_facts
+from diagnose.measure.proofs import graph_launch_calls, hierarchical_context_groups, proof_facts
 from diagnose.records import Communication, Memory
 from diagnose.trace import Trace
 from diagnose.vocabulary import COMM_KINDS, FactValue, Status
@@ -208,6 +208,7 @@ def trace_facts(trace: Trace, ranks_captured: int) -> dict[str, FactValue]:
     return {
         "world_size": max(worlds, default=None),
         "ranks_captured": ranks_captured,
+        "graph_launch_calls": graph_launch_calls(trace),
         "hierarchical_context_groups": hierarchical_context_groups(trace),
         "python_stacks": trace.provenance.has_python_stacks,
         "profiler_overhead_ns": trace.provenance.overhead_ns,

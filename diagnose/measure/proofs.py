@@ -9,6 +9,7 @@ import polars as pl
 from diagnose.features import FeatureName, matching
 from diagnose.measure.device import DeviceMeasure, median
 from diagnose.records import Communication
+from diagnose.taxonomy import load_host_rules
 from diagnose.trace import Trace
 from diagnose.vocabulary import CommKind, FactValue
 
@@ -36,6 +37,18 @@ def hierarchical_context_groups(trace: Trace) -> bool | None:
     if matching("hierarchical_groups", described):
         return True
     return False if matching("context_groups", described) else None
+
+
+def graph_launch_calls(trace: Trace) -> int | None:
+    """API calls of the whole capture that launched a CUDA graph; None where no call was recorded.
+
+    Kernels tell their graph only in some formats and versions, the calls always do.
+    """
+    if trace.calls.is_empty():
+        return None
+    pattern = load_host_rules().call_pattern("graph_launch")
+    ids = trace.names.filter(pl.col("text").str.contains(pattern))["id"]
+    return trace.calls.filter(pl.col("name_id").is_in(ids.implode())).height
 
 
 def _beside_compute(one: DeviceMeasure, kind: CommKind) -> int:

@@ -183,6 +183,13 @@ def test_facts_of_the_capture() -> None:
         "ranks_captured": 2,
         "python_stacks": True,
         "profiler_overhead_ns": 5,
+        "graph_launch_calls": None,
+        "hierarchical_context_groups": None,
+    }
+        "world_size": 8,
+        "ranks_captured": 2,
+        "python_stacks": True,
+        "profiler_overhead_ns": 5,
         "hierarchical_context_groups": None,
     }
 
