@@ -186,12 +186,6 @@ def test_facts_of_the_capture() -> None:
         "graph_launch_calls": None,
         "hierarchical_context_groups": None,
     }
-        "world_size": 8,
-        "ranks_captured": 2,
-        "python_stacks": True,
-        "profiler_overhead_ns": 5,
-        "hierarchical_context_groups": None,
-    }
 
 
 def test_a_fact_that_the_table_lacks_is_a_fault() -> None:
