@@ -64,13 +64,17 @@ def _nccl_share(communication: Sequence[Communication], kind: CommKind) -> float
 
 
 def _low_precision_share(one: DeviceMeasure) -> float | None:
-    """Share of GEMM work in FP8 or FP4, among the kernels whose names tell their operands; None where none does."""
-    gemms = one.names.filter(pl.col("bucket").cast(pl.String).is_in(["dense_gemm", "expert_gemm"]))
+    """Share of GEMM work in FP8 or FP4, among the kernels whose names tell their operands; None where less than half of the work does."""
+    gemms = one.names.filter(
+        pl.col("bucket").cast(pl.String).is_in(["dense_gemm", "expert_gemm"])
+        & pl.col("operation").cast(pl.String).is_in(["gemm", "grouped_gemm"])  # not what comes after a product
+    )
     names = gemms["name"].drop_nulls().unique().to_list()
     narrow = matching("narrow_gemm", names)
     wide = matching("wide_gemm", names) - narrow
     low, high = _work(gemms, narrow), _work(gemms, wide)
-    return low / (low + high) if low + high else None
+    told = low + high
+    return low / told if told and 2 * told >= int(gemms["work_ns"].sum()) else None
 
 
 def _work(frame: pl.DataFrame, names: frozenset[str]) -> int:

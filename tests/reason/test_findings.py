@@ -9,7 +9,7 @@ from diagnose.job import Job
 from diagnose.reason.findings import find
 from diagnose.vocabulary import FactValue
 from tests.reason.facts_maker import BOOK, CLEAN, facts
-from tests.reason.jobs import job
+from tests.reason.jobs import A1, job
 
 # The published case of 41.25 s per step: the expert exchange blocks about a quarter of it.
 COMMUNICATION_BOUND = facts(
@@ -82,7 +82,7 @@ def test_an_inferred_fact_weakens_the_claim() -> None:
 
 
 def test_configured_but_not_active() -> None:
-    on = job(model__moe_token_dispatcher_type="flex", model__moe_flex_dispatcher_backend="deepep")
+    on = job({**A1, "model.moe_token_dispatcher_type": "flex", "model.moe_flex_dispatcher_backend": "deepep"})
     finding = found_with(facts(), on)["communication-dispatcher-not-active"]
     said = "The job file asks for deepep under the flex dispatcher, but the exchange in the trace runs on nccl (100.0 % of it on NCCL)."
     assert (finding.summary, finding.severity) == (said, "high")
