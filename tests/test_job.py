@@ -114,6 +114,7 @@ ddp.overlap_grad_reduce: false
 model.freeze_language_model: true
 mixed_precision: bf16_mixed
 tokenizer.tokenizer_type: NullTokenizer
+tokenizer.vocab_size: 151936
 platform: gb200
 world_size: 64
 versions: {torch: 2.6.0a0+git1, transformer_engine: "2.10"}
@@ -135,7 +136,9 @@ def test_bridge_dump() -> None:
         "global_batch_size": 4096,
         "micro_batch_size": 1,
         "seq_length": 4096,
+        "context_parallel_chunk": 2048,
         "num_layers": 61,
+        "model_target": "megatron.bridge.models.gpt_provider.GPTModelProvider",
         "multi_latent_attention": True,
         "num_moe_experts": 256,
         "moe_token_dispatcher_type": "flex",
@@ -208,7 +211,8 @@ def test_flat_arguments() -> None:
 def test_plain_file() -> None:
     job = parse_job(PLAIN)
     assert job.format == "plain"
-    assert job.unknown == ("tokenizer.tokenizer_type",)
+    assert job.unknown == ("tokenizer.vocab_size",)
+    assert job.get("tokenizer_type") == "NullTokenizer"
     assert job.get("cuda_graph_modules") == ("moe_router", "moe_preprocess")
     assert job.get("platform") == "gb200"
     assert job.step_range == "iteration [0-9]+"

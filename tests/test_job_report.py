@@ -72,7 +72,7 @@ def own_rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("own")
     (folder / "mine" / "rules").mkdir(parents=True)
     (folder / "mine" / "rules" / "compute-always.yaml").write_text(
-        "id: compute-always\nname: job of many ranks\nwall: compute\nstatus: stable\nsince: 0.1.0\nsummary: \"{job_data_parallel_size:n} ranks\"\n"
+        'id: compute-always\nname: job of many ranks\nwall: compute\nstatus: stable\nsince: 0.1.0\nsummary: "{job_data_parallel_size:n} ranks"\n'
         "when: job_data_parallel_size > 4\nseverity: low\nclaim: config\nwhy: w\nwrong_when: w\ncheck: c\nevidence: [step_ns]\nfixes: []\n"
         "examples: {fires: [{job_data_parallel_size: 8}], silent: [{job_data_parallel_size: 4}, {}]}\n"
     )
@@ -88,7 +88,11 @@ def test_rules_of_the_job_file_are_used_and_see_sizes_from_the_trace(own_rules: 
     derived = {one.name: one for one in document.job.derived}
     assert (derived["world_size"].value, derived["world_size"].from_) == (16, "the trace")
     assert derived["num_microbatches"].value == 2
-    assert {row.key for row in document.job.settings} == {"model.tensor_model_parallel_size", "train.global_batch_size (--set)", "micro_batch_size (--set)"}
+    assert {row.key for row in document.job.settings} == {
+        "model.tensor_model_parallel_size",
+        "train.global_batch_size (--set)",
+        "micro_batch_size (--set)",
+    }
     assert document.efficiency is None
 
 

@@ -110,7 +110,7 @@ def _derived(one: _View) -> Iterator[JobSize]:
     yield from _flops(one, tokens)
 
 
-def _size(name: str, value: int | float | str | None, unit: str, how: str) -> JobSize:
+def _size(name: str, value: float | str | None, unit: str, how: str) -> JobSize:
     if isinstance(value, int) and abs(value) > 2**53:
         value = float(value)  # JSON's readers hold no larger whole number
     return JobSize(name=name, value=value, unit=unit, from_=how)

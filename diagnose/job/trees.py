@@ -148,7 +148,8 @@ def _walk(node: Mapping[Any, object], path: str, shown: str) -> Iterator[Leaf]:
         if isinstance(plain, dict):
             yield from _walk(plain, inner, inner_shown)
         else:
-            yield Leaf(key=inner, shown=inner_shown, value=plain, known=key in ("_target_", "_call_"))
+            own_class = key == "_target_" and inner != inner_shown  # the class of model.transformer is not that of the model
+            yield Leaf(key=inner_shown if own_class else inner, shown=inner_shown, value=plain, known=key in ("_target_", "_call_"))
 
 
 def _reduce(value: object) -> object:

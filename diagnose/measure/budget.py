@@ -56,6 +56,10 @@ class Concurrency:
         """Time with a class of `mask` running and nothing else."""
         return self._sum((pl.col("mask") != 0) & ((pl.col("mask") & ~mask) == 0), windows)
 
+    def together(self, first: int, second: int, windows: pl.DataFrame | None = None) -> pl.Series:
+        """Time with a class of `first` and a class of `second` running at once."""
+        return self._sum(((pl.col("mask") & first) != 0) & ((pl.col("mask") & second) != 0), windows)
+
     def _sum(self, condition: pl.Expr, windows: pl.DataFrame | None) -> pl.Series:
         chosen = self.frame.filter(condition)
         if windows is None:
@@ -173,6 +177,17 @@ def communication_times(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame
     parts = [_one_communication(ran, windows, kind, backend) for kind in COMM_KINDS for other, backend in pairs if other == kind]
     empty = pl.DataFrame(schema={"index": pl.Int64, "kind": pl.String, "backend": pl.String, "busy_ns": pl.Int64, "exposed_ns": pl.Int64})
     return pl.concat([empty, *parts])
+
+
+def beside_compute(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame:
+    """Time per window and kind of transport in which compute ran too, or a graph whose content is unknown: index, kind, ns."""
+    compute = ran.mask(lambda one: one.role == "compute" or one.opaque)
+    return pl.concat(
+        pl.DataFrame({"index": windows["index"], "ns": ran.together(ran.mask(is_transport(kind)), compute, windows)}).select(
+            "index", pl.lit(kind).alias("kind"), "ns"
+        )
+        for kind in COMM_KINDS
+    )
 
 
 def _one_communication(ran: Concurrency, windows: pl.DataFrame, kind: CommKind, backend: str) -> pl.DataFrame:

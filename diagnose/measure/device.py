@@ -32,7 +32,8 @@ class DeviceMeasure:
     """The measurements of one device. Frames with a column index have one row (or several) per step window.
 
     `budget`: the document's step budget. `buckets`: bucket, kernels, work_ns, busy_ns, exclusive_ns. `details`: bucket, phase, decided_by,
-    work_ns over all steps. `communication`: kind, backend, count, work_ns, busy_ns, exposed_ns, blocking_ns. `blocking`: bucket, role, kind,
+    work_ns over all steps. `communication`: kind, backend, count, work_ns, busy_ns, exposed_ns, blocking_ns. `beside`: kind, ns (transport
+    while compute ran). `blocking`: bucket, role, kind,
     ns, inferred. `host`: name, cause, ns, count. `counts`: figures that only facts use, one row per window. `names`: kernels by name with
     bucket, operation, kernels, work_ns over all steps.
     """
@@ -45,6 +46,7 @@ class DeviceMeasure:
     buckets: pl.DataFrame
     details: pl.DataFrame
     communication: pl.DataFrame
+    beside: pl.DataFrame
     blocking: pl.DataFrame
     host: pl.DataFrame
     counts: pl.DataFrame
@@ -141,6 +143,7 @@ def measure_device(
         buckets=_buckets(ran, inside, windows),
         details=_details(inside, classified.classes),
         communication=_communication(ran, inside, windows, classified.classes, blocking),
+        beside=budget.beside_compute(ran, windows),
         blocking=blocking,
         host=_host_costs(found, host, trace),
         counts=_counts(inside, windows, found, host),
@@ -285,6 +288,7 @@ def _counts(inside: pl.DataFrame, windows: pl.DataFrame, found: stalls.Stalls, h
         length.filter(pl.col("bucket") == "expert_gemm").sum().alias("expert_work_ns"),
         length.filter((pl.col("bucket") == "expert_gemm") & (pl.col("operation") == "grouped_gemm")).sum().alias("expert_grouped_ns"),
         pl.col("bytes").filter(pl.col("copy_kind") == "h2d").sum().alias("h2d_bytes"),
+        (pl.col("copy_kind") == "p2p").sum().alias("peer_copies"),
         pl.col("bytes").filter(pl.col("copy_kind") == "d2h").sum().alias("d2h_bytes"),
     )
     return (

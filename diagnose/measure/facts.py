@@ -8,6 +8,7 @@ import polars as pl
 
 from diagnose.diagnosis import Fact
 from diagnose.measure.device import DeviceMeasure, median
+from diagnose.measure.proofs import graph_launch_calls, hierarchical_context_groups, proof_facts
 from diagnose.records import Communication, Memory
 from diagnose.trace import Trace
 from diagnose.vocabulary import COMM_KINDS, FactValue, Status
@@ -192,6 +193,7 @@ def device_facts(one: DeviceMeasure, communication: tuple[Communication, ...], m
         **_bucket_facts(one),
         **_count_facts(one),
         **_memory_facts(one, memory, step),
+        **proof_facts(one, communication),
         "gpu_name": info.name if info else None,
         "gpu_compute_major": info.compute_major if info else None,
         "correlation_rate": _share(one.launched, one.operations),
@@ -206,6 +208,8 @@ def trace_facts(trace: Trace, ranks_captured: int) -> dict[str, FactValue]:
     return {
         "world_size": max(worlds, default=None),
         "ranks_captured": ranks_captured,
+        "graph_launch_calls": graph_launch_calls(trace),
+        "hierarchical_context_groups": hierarchical_context_groups(trace),
         "python_stacks": trace.provenance.has_python_stacks,
         "profiler_overhead_ns": trace.provenance.overhead_ns,
     }

@@ -127,7 +127,7 @@ def job_problems(document: Diagnosis) -> Table:
     )
 
 
-def _size(value: int | float | str | None) -> str:
+def _size(value: float | str | None) -> str:
     if value is None:
         return units.MISSING
     if isinstance(value, str):

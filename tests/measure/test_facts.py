@@ -178,7 +178,14 @@ def test_facts_of_the_capture() -> None:
         ranks=(Rank(rank=3, world_size=8), Rank(rank=4)),
         provenance=Provenance(file="f", size=1, format="torch-json", profiler="p", has_python_stacks=True, overhead_ns=5),
     )
-    assert trace_facts(trace, 2) == {"world_size": 8, "ranks_captured": 2, "python_stacks": True, "profiler_overhead_ns": 5}
+    assert trace_facts(trace, 2) == {
+        "world_size": 8,
+        "ranks_captured": 2,
+        "python_stacks": True,
+        "profiler_overhead_ns": 5,
+        "graph_launch_calls": None,
+        "hierarchical_context_groups": None,
+    }
 
 
 def test_a_fact_that_the_table_lacks_is_a_fault() -> None:

@@ -45,6 +45,8 @@ CLEAN: Mapping[str, FactValue] = {
     "expert_exchange_blocking_ns": 3_000_000,
     "expert_exchange_blocking_share": 0.03,
     "expert_exchange_backend": "nccl",
+    "expert_exchange_nccl_share": 1.0,
+    "graph_launch_calls": 0,
     "data_parallel_blocking_ns": 0,
     "tensor_parallel_blocking_ns": 0,
     "pipeline_parallel_blocking_ns": 0,

@@ -9,7 +9,7 @@ from diagnose.job import Job
 from diagnose.reason.findings import find
 from diagnose.vocabulary import FactValue
 from tests.reason.facts_maker import BOOK, CLEAN, facts
-from tests.reason.jobs import job
+from tests.reason.jobs import A1, job
 
 # The published case of 41.25 s per step: the expert exchange blocks about a quarter of it.
 COMMUNICATION_BOUND = facts(
@@ -82,11 +82,23 @@ def test_an_inferred_fact_weakens_the_claim() -> None:
 
 
 def test_configured_but_not_active() -> None:
-    on = job(model__moe_flex_dispatcher_backend="deepep")
+    on = job({**A1, "model.moe_token_dispatcher_type": "flex", "model.moe_flex_dispatcher_backend": "deepep"})
     finding = found_with(facts(), on)["communication-dispatcher-not-active"]
-    assert finding.summary == "The job file asks for deepep under the alltoall dispatcher, but the exchange in the trace runs on nccl."
+    said = "The job file asks for deepep under the flex dispatcher, but the exchange in the trace runs on nccl (100.0 % of it on NCCL)."
+    assert (finding.summary, finding.severity) == (said, "high")
     graphs = found_with(facts(graph_launches_per_step=0), job(model__cuda_graph_impl="transformer_engine"))
-    assert "host-graphs-not-replayed" in graphs
+    assert graphs["host-graphs-not-replayed"].severity == "high"
+
+
+def test_a_backend_under_another_dispatcher_type_is_only_a_hint() -> None:
+    found = found_with(facts(), job(model__moe_flex_dispatcher_backend="deepep"))
+    assert "communication-dispatcher-not-active" not in found
+    hint = found["communication-backend-without-flex"]
+    assert hint.severity == "low"
+    assert hint.summary == (
+        "The job file names deepep, but a backend counts only under the flex dispatcher, and the type is alltoall; "
+        "the exchange in the trace runs on nccl."
+    )
 
 
 def test_evidence_leaves_out_what_was_not_measured() -> None:

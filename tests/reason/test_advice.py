@@ -1,0 +1,242 @@
+"""Long-context, vision-language and packing advice on jobs in the shape of published layouts."""
+
+from __future__ import annotations
+
+import pytest
+
+from diagnose.reason.context import make_context
+from diagnose.reason.findings import find
+from diagnose.reason.playbook import FixReader
+from tests.reason.facts_maker import BOOK, facts
+from tests.reason.jobs import A1, job
+
+# Layouts of Megatron-Bridge skills/nemo-mbridge-perf-moe-long-context.
+DSV3_128K: dict[str, object] = {
+    "model.tensor_model_parallel_size": 1,
+    "model.context_parallel_size": 32,
+    "model.expert_model_parallel_size": 32,
+    "model.pipeline_model_parallel_size": 8,
+    "model.virtual_pipeline_model_parallel_size": 4,
+    "model.num_moe_experts": 256,
+    "model.multi_latent_attention": True,
+    "model.moe_grouped_gemm": True,
+    "model.seq_length": 131072,
+    "model.sequence_parallel": False,
+    "model.moe_token_dispatcher_type": "flex",
+    "model.moe_flex_dispatcher_backend": "deepep",
+    "model.recompute_granularity": "selective",
+    "model.recompute_modules": ["mla_up_proj", "layernorm", "moe", "mlp"],
+    "optimizer.optimizer_cpu_offload": True,
+    "optimizer.use_distributed_optimizer": True,
+    "world_size": 256,
+}
+DSV3_256K = {**DSV3_128K, "model.context_parallel_size": 64, "model.seq_length": 262144, "world_size": 512}
+QWEN3_128K: dict[str, object] = {
+    "model.tensor_model_parallel_size": 4,
+    "model.context_parallel_size": 4,
+    "model.expert_model_parallel_size": 32,
+    "model.pipeline_model_parallel_size": 4,
+    "model.num_moe_experts": 128,
+    "model.seq_length": 131072,
+    "model.sequence_parallel": True,
+    "model.recompute_granularity": "selective",
+    "model.recompute_modules": ["moe_act", "layernorm"],
+    "optimizer.optimizer_cpu_offload": True,
+    "world_size": 128,
+}
+# Qwen3-VL-235B on 64 GB200 with mock data (Megatron-Bridge perf_recipes/qwen_vl/gb200/qwen3_vl.py).
+QWEN3_VL: dict[str, object] = {
+    "model._target_": "megatron.bridge.models.qwen_vl.qwen3_vl_provider.Qwen3VLMoEModelProvider",
+    "model.tensor_model_parallel_size": 1,
+    "model.context_parallel_size": 1,
+    "model.pipeline_model_parallel_size": 8,
+    "model.expert_model_parallel_size": 8,
+    "model.expert_tensor_parallel_size": 1,
+    "model.num_moe_experts": 128,
+    "model.seq_length": 4096,
+    "model.moe_router_force_load_balancing": True,
+    "model.cuda_graph_impl": "transformer_engine",
+    "model.cuda_graph_scope": ["moe_router", "moe_preprocess"],
+    "model.freeze_language_model": True,
+    "model.freeze_vision_model": True,
+    "train.global_batch_size": 1024,
+    "train.micro_batch_size": 2,
+    "dataset._target_": "megatron.bridge.data.vlm_datasets.MockVLMConversationProvider",
+    "tokenizer.tokenizer_type": "NullTokenizer",
+    "ddp.overlap_grad_reduce": False,
+    "mixed_precision": "bf16_mixed",
+    "world_size": 64,
+}
+LENGTH = {"memory-context-parallel-small", "communication-context-parallel-large", "capture-sequence-not-divisible"}
+
+
+def ids(base: dict[str, object], **values: float | str | bool | None) -> set[str]:
+    return {finding.id for finding in find(facts(**values), job=job(base), rulebook=BOOK)[0]}
+
+
+@pytest.mark.parametrize("layout", [DSV3_128K, DSV3_256K, QWEN3_128K])
+def test_published_long_context_layouts_keep_4096_to_8192_tokens_on_a_rank(layout: dict[str, object]) -> None:
+    assert not ids(layout) & (LENGTH | {"memory-attention-recompute-long-context", "memory-very-long-context"})
+
+
+@pytest.mark.parametrize(("length", "size"), [(8192, 1), (16384, 2), (32768, 4), (65536, 8), (131072, 16), (262144, 32)])
+def test_the_size_that_leaves_8192_tokens_is_neither_small_nor_large(length: int, size: int) -> None:
+    def at(context: int) -> set[str]:
+        layout = {**DSV3_128K, "model.seq_length": length, "model.context_parallel_size": context, "world_size": 4096}
+        return ids(layout) & LENGTH
+
+    assert at(size) == set()
+    assert at(4 * size) == {"communication-context-parallel-large"}
+    if size > 1:
+        assert at(size // 2) == {"memory-context-parallel-small"}
+
+
+def test_both_tables_are_told() -> None:
+    fix = BOOK.fixes["LCX-01"]
+    assert "4096 to 8192" in fix.disputed
+    assert "8K to 32K size 2, above 32K size 4 to 8" in fix.disputed
+    for rule in ("memory-context-parallel-small", "communication-context-parallel-large"):
+        assert "parallelism guide" in BOOK.rules[rule].summary
+
+
+def test_one_data_parallel_rank_is_told() -> None:
+    assert "compute-data-parallel-floor" in ids(DSV3_128K)
+    assert "compute-data-parallel-floor" not in ids({**DSV3_128K, "world_size": 512})
+    assert "compute-data-parallel-floor" not in ids(QWEN3_128K)
+
+
+def test_a_sequence_that_cannot_be_cut_is_told() -> None:
+    assert "capture-sequence-not-divisible" in ids({**DSV3_128K, "model.seq_length": 131072 + 32})
+    assert "capture-sequence-not-divisible" not in ids({**DSV3_128K, "model.seq_length": 131072 + 64})
+    assert "capture-sequence-not-divisible" not in ids({**A1, "model.seq_length": 4097})
+
+
+def test_recompute_of_attention_and_optimizer_on_the_device_at_long_context() -> None:
+    found = ids({**DSV3_128K, "model.recompute_modules": ["core_attn"], "optimizer.optimizer_cpu_offload": False})
+    assert {"memory-attention-recompute-long-context", "memory-very-long-context"} <= found
+    assert "memory-full-recompute-long-context" in ids({**DSV3_128K, "model.recompute_granularity": "full"})
+
+
+def test_the_mock_vision_job_is_labelled() -> None:
+    found = ids(QWEN3_VL, vision_encoder_share=0.1)
+    assert {"capture-mock-vision-data", "capture-benchmark-only"} <= found
+    assert not found & {
+        "capture-image-free-data",
+        "compute-vision-not-frozen",
+        "host-graph-scope-vision",
+        "compute-small-micro-batch-vision",
+    }
+
+
+def test_image_free_data_is_severe() -> None:
+    given = facts(vision_encoder_share=0.0, pipeline_parallel_busy_ns=0)
+    found = {finding.id: finding for finding in find(given, job=job(QWEN3_VL), rulebook=BOOK)[0]}
+    assert found["capture-image-free-data"].severity == "high"
+    assert [fix.id for fix in found["capture-image-free-data"].fixes] == ["VLM-02", "VLM-08"]
+
+
+def test_a_pipeline_stage_without_the_encoder_is_no_image_free_job() -> None:
+    assert "capture-image-free-data" not in ids(QWEN3_VL, vision_encoder_share=0.0, pipeline_parallel_busy_ns=1000)
+
+
+def test_vision_advice() -> None:
+    careless = {
+        **QWEN3_VL,
+        "model.freeze_language_model": False,
+        "model.freeze_vision_model": False,
+        "model.expert_tensor_parallel_size": 8,
+        "model.cuda_graph_scope": ["attn", "moe_router"],
+        "train.micro_batch_size": 1,
+        "mixed_precision": "bf16_with_mxfp8_mixed",
+        "model.recompute_granularity": "full",
+    }
+    assert {
+        "compute-vision-not-frozen",
+        "compute-expert-tensor-parallelism",
+        "host-graph-scope-vision",
+        "compute-small-micro-batch-vision",
+        "capture-vision-untested-path",
+        "memory-full-recompute-vision",
+        "communication-data-parallel-vision",
+    } <= ids(careless, vision_encoder_share=0.1, data_parallel_blocking_share=0.05)
+
+
+def test_a_text_job_gets_no_vision_advice() -> None:
+    found = ids({**A1, "tokenizer.tokenizer_type": "NullTokenizer"}, vision_encoder_share=0.0)
+    assert not {name for name in found if "vision" in name or "image" in name}
+
+
+def test_packing_rules() -> None:
+    packed = {**A1, "dataset.enable_offline_packing": True, "model.cuda_graph_impl": "transformer_engine"}
+    assert "host-graphs-with-packing" in ids(packed)
+    assert "host-graphs-with-packing" not in ids({**packed, "dataset.dataset_kwargs.pad_to_max_length": True})
+    assert "capture-packing-batch-size" in ids({**packed, "train.micro_batch_size": 2})
+    assert "capture-packing-batch-size" in ids({**A1, "dataset.enable_in_batch_packing": True})
+    assert "communication-expert-overlap-off-by-packing" in ids(
+        {**A1, "comm_overlap.overlap_moe_expert_parallel_comm": True, "dataset.packing_buffer_size": 64}
+    )
+
+
+def test_expert_parallelism_takes_over_what_split_the_experts_inside() -> None:
+    on = job({**A1, "model.expert_model_parallel_size": 4, "model.expert_tensor_parallel_size": 2})
+    found = FixReader(context=make_context(facts(), on, BOOK)).fix(BOOK.fixes["CMP-09"])
+    assert found.state == "applicable"
+    assert {(change.key, change.to) for change in found.changes if change.framework == "megatron-bridge"} == {
+        ("model.expert_model_parallel_size", "8"),
+        ("model.expert_tensor_parallel_size", "1"),
+    }
+
+
+def test_the_last_tensor_parallel_rank_takes_its_companions_along() -> None:
+    on = job({**A1, "model.tensor_model_parallel_size": 2, "model.sequence_parallel": True, "comm_overlap.tp_comm_overlap": True})
+    found = FixReader(context=make_context(facts(), on, BOOK)).fix(BOOK.fixes["HOST-06"])
+    assert {(change.key, change.to) for change in found.changes if change.framework == "megatron-bridge"} == {
+        ("model.tensor_model_parallel_size", "1"),
+        ("model.sequence_parallel", "false"),
+        ("comm_overlap.tp_comm_overlap", "false"),
+    }
+
+
+def test_a_full_iteration_graph_changes_all_that_goes_with_it() -> None:
+    on = job({**A1, "model.moe_pad_expert_input_to_capacity": True, "env_vars.PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
+    found = FixReader(context=make_context(facts(), on, BOOK)).fix(BOOK.fixes["HOST-02"])
+    assert found.state == "applicable"
+    assert {
+        ("model.cuda_graph_impl", "full_iteration"),
+        ("model.cuda_graph_modules", "[]"),
+        ("model.use_te_rng_tracker", "true"),
+        ("rerun_state_machine.check_for_nan_in_loss", "false"),
+        ("ddp.check_for_nan_in_grad", "false"),
+        ("NCCL_GRAPH_REGISTER", "0"),
+    } <= {(change.key, change.to) for change in found.changes}
+
+
+def test_router_padding_does_not_go_with_a_captured_preprocessing_of_all_to_all() -> None:
+    captured = {**A1, "model.cuda_graph_impl": "transformer_engine", "model.cuda_graph_modules": ["moe_router", "moe_preprocess"]}
+    found = FixReader(context=make_context(facts(), job(captured), BOOK)).fix(BOOK.fixes["CMP-05"])
+    assert found.state == "blocked"
+    assert found.blocked_by[0].endswith("First: COM-02, move tokens with HybridEP.")
+
+
+OURS = [
+    *(f"HOST-{number:02}" for number in range(1, 9)),
+    *(f"CMP-{number:02}" for number in range(1, 12)),
+    *(f"VLM-{number:02}" for number in range(1, 13)),
+    *(f"LCX-{number:02}" for number in range(1, 13)),
+    "PCK-01",
+]
+
+
+@pytest.mark.parametrize("key", OURS)
+def test_every_entry_is_there_with_its_place(key: str) -> None:
+    fix = BOOK.fixes[key]
+    assert fix.step >= 1
+    assert fix.cost
+    assert fix.risk
+    assert any(key in rule.fixes for rule in BOOK.rules.values())
+
+
+@pytest.mark.parametrize("key", ["HOST-01", "HOST-02", "HOST-03", "CMP-05", "LCX-01", "LCX-07", "VLM-04", "VLM-06"])
+def test_what_sources_disagree_about_is_told(key: str) -> None:
+    """Section 10 of the playbook: graph scope and naming, interval of collections, FP8 by GPU, context size, offload, FSDP against 3D, Qwen3-VL."""
+    assert len(BOOK.fixes[key].disputed) > 80

@@ -1,0 +1,130 @@
+"""Configured but not active: silent on simulated runs in which the feature is at work, fired when its job file is handed the plain run."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from diagnose.diagnosis import Fact, Finding
+from diagnose.job import Job, parse_job
+from diagnose.reason.findings import find
+from diagnose.rulebook import load_rulebook
+from fixtures import scenario
+from fixtures.accuracy import document
+
+BOOK = load_rulebook()
+PROOFS = (
+    "communication-data-parallel-overlap-not-active",
+    "communication-dispatcher-not-active",
+    "communication-expert-overlap-not-active",
+    "communication-tensor-overlap-not-active",
+    "compute-low-precision-not-active",
+    "compute-permute-fusion-not-active",
+    "compute-router-fusion-not-active",
+    "host-full-iteration-graph-not-active",
+    "host-graphs-not-replayed",
+    "host-manual-gc-not-active",
+    "memory-activation-offload-not-active",
+    "memory-optimizer-offload-not-active",
+    "memory-recompute-not-active",
+    "memory-recompute-not-configured",
+)
+
+
+@cache
+def facts_of(name: str) -> Mapping[str, Fact]:
+    """What the program measures in a simulated run."""
+    one = scenario.load(name)
+    with tempfile.TemporaryDirectory() as place:
+        return document("nsys", one, one.record(), Path(place)).facts
+
+
+def job_of(name: str, changes: Mapping[str, Mapping[str, Any]] | None = None) -> Job:
+    """The job file of a simulated run, with some settings of some sections changed."""
+    data = yaml.safe_load(scenario.load(name).job_text())
+    for section, values in (changes or {}).items():
+        data[section] = {**data.get(section, {}), **values}
+    return parse_job(yaml.safe_dump(data))
+
+
+def fired(facts: Mapping[str, Fact], job: Job) -> dict[str, Finding]:
+    return {finding.id: finding for finding in find(facts, job=job, rulebook=BOOK)[0] if finding.id in PROOFS}
+
+
+# A run in which the feature is at work, the same job without it, and the rule that has to tell them apart.
+PAIRS = [
+    ("pair-expert-overlap", "communication-hybridep-slow-network", "communication-expert-overlap-not-active"),
+    ("pair-deepep", "communication-alltoall-two-nodes", "communication-dispatcher-not-active"),
+    ("pair-hybridep", "communication-alltoall-two-nodes", "communication-dispatcher-not-active"),
+    ("pair-gradient-overlap", "communication-data-parallel-burst", "communication-data-parallel-overlap-not-active"),
+    ("pair-tensor-overlap", "communication-tensor-parallel", "communication-tensor-overlap-not-active"),
+    ("pair-fp8", "compute-large-experts", "compute-low-precision-not-active"),
+    ("pair-fewer-kernels", "host-unfused-router-and-permutation", "compute-router-fusion-not-active"),
+    ("pair-fewer-kernels", "host-unfused-router-and-permutation", "compute-permute-fusion-not-active"),
+    ("pair-scoped-graphs", "host-slow-launches", "host-graphs-not-replayed"),
+    ("pair-full-iteration-graph", "host-padded-experts", "host-graphs-not-replayed"),
+    ("pair-full-iteration-graph", "pair-scoped-graphs", "host-full-iteration-graph-not-active"),
+    ("pair-manual-gc", "host-garbage-collection", "host-manual-gc-not-active"),
+    ("pair-activation-offload", "memory-recompute-moe", "memory-activation-offload-not-active"),
+    ("pair-less-offload", "pair-less-recompute", "memory-optimizer-offload-not-active"),
+    ("memory-full-recompute", "pair-less-recompute", "memory-recompute-not-active"),
+    ("memory-recompute-attention", "pair-less-recompute", "memory-recompute-not-active"),
+    ("pair-less-recompute", "memory-full-recompute", "memory-recompute-not-configured"),
+]
+
+
+@pytest.mark.parametrize(("active", "plain", "rule"), PAIRS)
+def test_the_job_of_the_feature_on_the_plain_run_is_a_finding(active: str, plain: str, rule: str) -> None:
+    found = fired(facts_of(plain), job_of(active))
+    assert rule in found
+    assert found[rule].severity == "high"
+    assert found[rule].fixes
+
+
+@pytest.mark.parametrize("name", sorted({pair[0] for pair in PAIRS} | {"healthy-expert-overlap", "healthy-graphs", "healthy-one-node"}))
+def test_a_feature_at_work_is_no_finding(name: str) -> None:
+    assert fired(facts_of(name), job_of(name)) == {}
+
+
+def test_no_proof_fires_where_graphs_hide_what_runs() -> None:
+    opaque = {**facts_of("compute-large-experts"), "opaque_graph_share": Fact(value=0.9, unit="share", status="measured")}
+    job = job_of("pair-fp8", {"comm_overlap": {"overlap_moe_expert_parallel_comm": True, "tp_comm_overlap": True}})
+    assert fired(opaque, job) == {}
+
+
+def test_one_step_proves_nothing() -> None:
+    single = {**facts_of("host-slow-launches"), "steps_n": Fact(value=1, unit="count", status="measured")}
+    assert fired(single, job_of("pair-scoped-graphs")) == {}
+
+
+def test_graphs_are_not_missed_in_the_steps_that_warm_them_up() -> None:
+    facts = facts_of("host-slow-launches")
+    early = job_of("pair-scoped-graphs", {"profiling": {"profile_step_start": 1}})
+    assert "host-graphs-not-replayed" not in fired(facts, early)
+    assert "host-graphs-not-replayed" in fired(facts, job_of("pair-scoped-graphs", {"profiling": {"profile_step_start": 10}}))
+
+
+def test_a_launch_call_is_enough_where_kernels_do_not_tell_their_graph() -> None:
+    facts = {**facts_of("host-slow-launches"), "graph_launch_calls": Fact(value=48, unit="count", status="measured")}
+    assert "host-graphs-not-replayed" not in fired(facts, job_of("pair-scoped-graphs"))
+
+
+def test_a_vision_job_whose_encoder_hardly_runs() -> None:
+    def ids(name: str) -> set[str]:
+        return {finding.id for finding in find(facts_of(name), job=job_of("healthy-vision"), rulebook=BOOK)[0]}
+
+    assert "capture-image-free-data" in ids("healthy-one-node")
+    assert "capture-image-free-data" not in ids("healthy-vision")
+
+
+def test_grouped_gemm_by_plain_products_on_several_streams_is_no_contradiction() -> None:
+    """Transformer Engine runs cuBLAS per expert where it has no grouped kernel: the setting is active all the same."""
+    found = {finding.id for finding in find(facts_of("healthy-one-node"), job=job_of("healthy-one-node"), rulebook=BOOK)[0]}
+    assert facts_of("healthy-one-node")["expert_gemm_grouped_share"].value == 0.0
+    assert "compute-ungrouped-experts" not in found
