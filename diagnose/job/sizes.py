@@ -111,7 +111,7 @@ def _derived(one: _View) -> Iterator[JobSize]:
 
 
 def _size(name: str, value: float | str | None, unit: str, how: str) -> JobSize:
-    if isinstance(value, int) and abs(value) > 2**53:
+    if value is not None and not isinstance(value, str) and abs(value) > 2**53:
         value = float(value)  # JSON's readers hold no larger whole number
     return JobSize(name=name, value=value, unit=unit, from_=how)
 

@@ -132,7 +132,7 @@ def _size(value: float | str | None) -> str:
         return units.MISSING
     if isinstance(value, str):
         return value
-    return f"{value:.5g}" if isinstance(value, float) or abs(value) >= 10**9 else units.count(value)
+    return units.count(round(value)) if value == round(value) and abs(value) < 10**9 else f"{value:.5g}"
 
 
 def _setting(value: object) -> str:
