@@ -16,6 +16,7 @@ from diagnose.job.model import Job
 from diagnose.job.settle import completed
 
 Problem = JobProblem
+_Value = int | float | str | None
 _MESH = {
     "TP": "tensor_model_parallel_size",
     "CP": "context_parallel_size",
@@ -110,7 +111,7 @@ def _derived(one: _View) -> Iterator[JobSize]:
     yield from _flops(one, tokens)
 
 
-def _size(name: str, value: float | str | None, unit: str, how: str) -> JobSize:
+def _size(name: str, value: _Value, unit: str, how: str) -> JobSize:
     if isinstance(value, int) and abs(value) > 2**53:
         value = float(value)  # JSON's readers hold no larger whole number
     return JobSize(name=name, value=value, unit=unit, from_=how)
