@@ -44,7 +44,7 @@ def test_the_same_job_in_the_formats_of_megatron_lm(name: str) -> None:
     assert given_.pop("group_query_attention") is True
     assert {name: bridge[name] for name in given_} == given_
     left = set(read(read_job(A1))) - set(known(other))
-    assert left - (TOLD_ELSEWHERE if name.endswith("flags") else set()) == {"mixed_precision", "dataset_target"}
+    assert left - (TOLD_ELSEWHERE if name.endswith("flags") else set()) == {"mixed_precision", "dataset_target", "model_target"}
     for one in set(read(read_job(A1))) & set(known(other)) - {"moe_layer_freq"}:
         assert known(other)[one] == bridge[one], one
 
@@ -196,6 +196,7 @@ def test_a_recipe_command() -> None:
         "micro_batch_size": 1,
         "num_microbatches": 64,
         "seq_length": 4096,
+        "context_parallel_chunk": 2048,
         "moe_token_dispatcher_type": "alltoall",
         "moe_shared_expert_overlap": False,
         "overlap_moe_expert_parallel_comm": True,
@@ -423,6 +424,7 @@ def test_torchtitan() -> None:
         "micro_batch_size": 4,
         "num_microbatches": 4,
         "seq_length": 4096,
+        "context_parallel_chunk": 2048,
         "recompute_granularity": "selective",
         "fp8": "hybrid",
         "fp8_recipe": "rowwise",

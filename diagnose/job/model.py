@@ -15,7 +15,7 @@ SettingValue = int | float | bool | str | tuple[str, ...]
 Origin = Literal["key", "flag", "env", "option"]
 EFFECT = "The run was not compared with its settings."
 UNRESOLVED: Final = "\0unresolved"  # a value that only the process knew, such as $TP; no file holds a NUL
-COMPUTED = frozenset({"data_parallel_size", "expert_data_parallel_size", "num_microbatches"})
+COMPUTED = frozenset({"data_parallel_size", "expert_data_parallel_size", "num_microbatches", "context_parallel_chunk"})
 
 
 @dataclass(frozen=True, kw_only=True)

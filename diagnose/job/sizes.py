@@ -16,6 +16,7 @@ from diagnose.job.model import Job
 from diagnose.job.settle import completed
 
 Problem = JobProblem
+_Value = int | float | str | None
 _MESH = {
     "TP": "tensor_model_parallel_size",
     "CP": "context_parallel_size",
@@ -110,8 +111,8 @@ def _derived(one: _View) -> Iterator[JobSize]:
     yield from _flops(one, tokens)
 
 
-def _size(name: str, value: float | str | None, unit: str, how: str) -> JobSize:
-    if value is not None and not isinstance(value, str) and abs(value) > 2**53:
+def _size(name: str, value: _Value, unit: str, how: str) -> JobSize:
+    if isinstance(value, int) and abs(value) > 2**53:
         value = float(value)  # JSON's readers hold no larger whole number
     return JobSize(name=name, value=value, unit=unit, from_=how)
 

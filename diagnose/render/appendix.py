@@ -6,6 +6,7 @@ from diagnose.diagnosis import Diagnosis, JobRead
 from diagnose.render import units, words
 from diagnose.render.tables import Row, Table, columns, device_label, file_label, per, rows_of
 
+_SizeValue = int | float | str | None
 _MOST_KEYS = 40  # of a whole configuration dump, hundreds of keys decide nothing here; the JSON output lists all
 
 
@@ -127,7 +128,7 @@ def job_problems(document: Diagnosis) -> Table:
     )
 
 
-def _size(value: float | str | None) -> str:
+def _size(value: _SizeValue) -> str:
     if value is None:
         return units.MISSING
     if isinstance(value, str):
