@@ -80,7 +80,7 @@ def diagnose(
     """
     report = progress or (lambda _: None)
     job = read_job(config, overrides) if config else overridden_job(overrides) if overrides else None
-    rules = (*(job.rules if job else ()), *rules)  # what the command line names replaces what the job file names
+    rules = tuple(dict.fromkeys((*(job.rules if job else ()), *rules)))  # named in both places: read once; one id in two files is refused
     wanted = step_range or (job.step_range if job else None)
     _check_pattern(wanted)
     knowledge = Knowledge(
