@@ -12,7 +12,7 @@ from diagnose.measure import budget, occupancy, stalls
 from diagnose.measure.buckets import Classified
 from diagnose.measure.ceilings import ceilings
 from diagnose.measure.dependencies import Waits, resolve_waits
-from diagnose.measure.host import HostActivity, host_activity
+from diagnose.measure.host import HostActivity, graph_launches, host_activity
 from diagnose.measure.launches import Launches
 from diagnose.measure.memory import Recompute, recompute
 from diagnose.measure.steps import StepWindows
@@ -146,7 +146,7 @@ def measure_device(
         beside=budget.beside_compute(ran, windows),
         blocking=blocking,
         host=_host_costs(found, host, trace),
-        counts=_counts(inside, windows, found, host),
+        counts=_counts(inside, windows, found, host, graph_launches(trace, rank, rules)),
         names=_names(inside, trace),
         totals=budget.totals(work, ran, rank, device, trace.provenance.origin_ns),
         waits=waits,
@@ -267,8 +267,9 @@ def _host_costs(found: stalls.Stalls, host: HostActivity, trace: Trace) -> pl.Da
     )
 
 
-def _counts(inside: pl.DataFrame, windows: pl.DataFrame, found: stalls.Stalls, host: HostActivity) -> pl.DataFrame:
-    """Counts per window that only facts use."""
+def _counts(inside: pl.DataFrame, windows: pl.DataFrame, found: stalls.Stalls, host: HostActivity, graphs: pl.Series) -> pl.DataFrame:
+    """Counts per window that only facts use. `graphs`: correlation ids of the calls that launched a CUDA graph."""
+    of_graph = pl.col("graph_node").is_not_null() | (pl.col("correlation").is_in(graphs.implode()) & pl.col("correlation").is_not_null())
     length = pl.col("end") - pl.col("start")
     kernel, compute = pl.col("kind") == "kernel", (pl.col("kind") == "kernel") & (pl.col("role") == "compute")
     by_ops = inside.group_by("index").agg(
@@ -276,9 +277,9 @@ def _counts(inside: pl.DataFrame, windows: pl.DataFrame, found: stalls.Stalls, h
         compute.sum().alias("compute_kernels"),
         (compute & (length < TINY_NS)).sum().alias("tiny_kernels"),
         length.filter(compute).median().cast(pl.Int64).alias("kernel_median_ns"),
-        (kernel & pl.col("graph_node").is_not_null()).sum().alias("graph_kernels"),
+        (kernel & of_graph).sum().alias("graph_kernels"),
         pl.col("correlation").filter(pl.col("issued").is_not_null()).n_unique().alias("launch_calls"),
-        pl.col("correlation").filter(pl.col("graph_node").is_not_null() | (pl.col("kind") == "graph")).n_unique().alias("graph_launches"),
+        pl.col("correlation").filter(of_graph | (pl.col("kind") == "graph")).n_unique().alias("graph_launches"),
         length.filter(pl.col("kind") == "graph").sum().alias("opaque_work_ns"),
         length.sum().alias("work_ns"),
         (pl.col("role") == "packing").sum().alias("packing_kernels"),

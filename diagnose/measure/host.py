@@ -80,6 +80,12 @@ def _with_bit(frame: pl.DataFrame, bit: int) -> pl.DataFrame:
     return frame.select("start", "end", pl.lit(bit, dtype=pl.UInt8).alias("bit"))
 
 
+def graph_launches(trace: Trace, rank: int, rules: HostRules) -> pl.Series:
+    """Correlation ids of a rank's API calls that launched a CUDA graph: not every format tells a kernel's graph."""
+    ids = trace.names.filter(pl.col("text").str.contains(rules.call_pattern("graph_launch")))["id"]
+    return trace.calls.filter((pl.col("rank") == rank) & pl.col("name_id").is_in(ids.implode()))["correlation"].drop_nulls()
+
+
 def call_roles(names: pl.DataFrame, calls: pl.DataFrame, rules: HostRules) -> pl.DataFrame:
     """name_id → role of the API calls that matter here (HostRole; at most one per name)."""
     used = names.join(calls.select(pl.col("name_id").alias("id")).unique(), on="id", how="semi")

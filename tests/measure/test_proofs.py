@@ -106,3 +106,17 @@ def test_levels_of_the_context_exchange(groups: list[str], known: bool | None) -
     rows = [{"id": index, "group": group} for index, group in enumerate(groups)]
     payloads = pl.DataFrame([{name: row.get(name) for name in PAYLOADS} for row in rows], schema=dict(PAYLOADS))
     assert hierarchical_context_groups(replace(trace, payloads=payloads)) is known
+
+
+def test_kernels_of_a_graph_are_told_by_the_call_where_they_do_not_say_so() -> None:
+    """Older PyTorch profilers record no graph node: kernels share the correlation of the call that launched the graph."""
+    one = scene([run("gemm", 0, 10, 1), run("gemm", 40, 50, 2), run("gemm", 60, 70, 3)])
+    name = one.trace.names.height
+    graph = one.trace.names.head(1).with_columns(pl.lit(name, dtype=pl.Int32).alias("id"), pl.lit("cudaGraphLaunch").alias("text"))
+    second = one.trace.calls["correlation"].sort()[1]
+    calls = one.trace.calls.with_columns(
+        pl.when(pl.col("correlation") == second).then(pl.lit(name, dtype=pl.Int32)).otherwise("name_id").alias("name_id")
+    )
+    found = facts_of(replace(one, trace=replace(one.trace, names=pl.concat([one.trace.names, graph]), calls=calls)))
+    assert found["graph_launches_per_step"] == 1
+    assert found["graph_kernel_share"] == pytest.approx(1 / 3)

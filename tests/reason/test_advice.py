@@ -168,8 +168,11 @@ def test_a_text_job_gets_no_vision_advice() -> None:
 
 def test_packing_rules() -> None:
     packed = {**A1, "dataset.enable_offline_packing": True, "model.cuda_graph_impl": "transformer_engine"}
-    assert "host-graphs-with-packing" in ids(packed)
+    assert "host-graphs-with-packing" in ids({**packed, "dataset.dataset_kwargs.pad_to_max_length": False})
     assert "host-graphs-with-packing" not in ids({**packed, "dataset.dataset_kwargs.pad_to_max_length": True})
+    assert "host-graphs-with-packing" in {entry.id for entry in find(facts(), job=job(packed), rulebook=BOOK)[1]}, (
+        "not told, so not assessed"
+    )
     assert "capture-packing-batch-size" in ids({**packed, "train.micro_batch_size": 2})
     assert "capture-packing-batch-size" in ids({**A1, "dataset.enable_in_batch_packing": True})
     assert "communication-expert-overlap-off-by-packing" in ids(
