@@ -67,8 +67,8 @@ def cli() -> None:
     \b
     diagnose run.nsys-rep --config job.yaml -o report.html
 
-    Exit codes: 0 analysed; 1 --fail-on not met, or check found a fault; 2 usage, job file or rule file wrong; 3 input can't be
-    analysed; 4 data lost, with --strict; 70 internal fault; 74 output could not be written; 130 interrupted.
+    Exit codes: 0 analysed; 1 --fail-on or check not met; 2 usage, job file or rule file wrong; 3 input can't be analysed; 4 data lost, with
+    --strict; 70 internal fault; 74 output could not be written; 130 interrupted.
     """  # noqa: D301 - \\b is click's sign for "do not rewrap"
 
 

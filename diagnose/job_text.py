@@ -42,8 +42,8 @@ def write(text: str, edit: Edit) -> str:
 def keys(text: str, edit: Edit) -> tuple[str, ...]:
     """The keys of a Megatron-Bridge job file that an edit writes, dotted: those that set it now, else the framework's own."""
     root = yaml_edit.compose(text)
-    given = [path for path in _candidates(root, edit) if not _at(root, path).is_null]
-    return tuple(".".join(path) for path in given) or (edit.key,)
+    given = [".".join(path) for path in _candidates(root, edit) if not _at(root, path).is_null]
+    return tuple(key for key in given if "." in key) or (edit.key,)
 
 
 def _spec(edit: Edit) -> SettingSpec | None:
@@ -199,11 +199,17 @@ def _change(text: str, path: Path, edit: Edit, *, plain: bool) -> str:
         return text if node is None or node.is_null else yaml_edit.put(text, path, "null")
     if edit.op == "set":
         same = node is not None and node.kind != "map" and _same(node, edit.value)
-        return text if same else yaml_edit.put(text, path, _shown(edit.value, plain=plain))
+        return text if same else yaml_edit.put(text, path, _quoted_as(node, _shown(edit.value, plain=plain), edit))
     members = edit.value if isinstance(edit.value, tuple) else (str(edit.value),)
     if node is not None and node.kind == "scalar" and not node.is_null:
         return yaml_edit.put(text, path, _shown(_joined(node.value, members, edit.op), plain=True))
     return _change_members(text, path, edit, members, plain=plain)
+
+
+def _quoted_as(node: Node | None, literal: str, edit: Edit) -> str:
+    """A number in the environment stands in quotes where the one before it did."""
+    number = edit.framework == "environment" and isinstance(edit.value, int | float)
+    return f"{node.quote}{literal}{node.quote}" if number and node is not None and node.quote in ("'", '"') else literal
 
 
 def _change_members(text: str, path: Path, edit: Edit, members: tuple[str, ...], *, plain: bool) -> str:

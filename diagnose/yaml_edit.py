@@ -6,7 +6,6 @@ re-indent lists, re-wrap lines and re-space flow maps; a job file that is under 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -203,8 +202,6 @@ def _replace(text: str, key: Node, value: Node, literal_: str) -> str:
     if value.start == value.end or not value.flow:
         start = text.index(":", key.end) + 1
         return f"{text[:start]} {literal_}{text[value.end :]}"
-    if value.quote and re.fullmatch(r"[\w.+-]+", literal_):
-        literal_ = f"{value.quote}{literal_}{value.quote}"
     return text[: value.start] + literal_ + text[value.end :]
 
 

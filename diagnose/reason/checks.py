@@ -21,20 +21,8 @@ from diagnose.reason.context import Context, make_context
 from diagnose.reason.playbook import FixReader
 from diagnose.rule_types import CheckSpec, FixSpec, Requirement
 from diagnose.rulebook import PLATFORM_FACTS, Rulebook, platform_of
-from diagnose.vocabulary import GROUPS, Group, Outcome
+from diagnose.vocabulary import GROUP_OF, GROUPS
 
-_GROUP: Mapping[Outcome, Group] = MappingProxyType(
-    {
-        "assert": "will_fail",
-        "error": "will_fail",
-        "out_of_memory": "will_fail",
-        "wrong_result": "will_fail",
-        "hang": "will_hang",
-        "silently_off": "silently_off",
-        "slow": "doubtful",
-        "not_trustworthy": "doubtful",
-    }
-)
 _WHOLE_TRUTH = "megatron-lm"
 _NO_FACTS: Mapping[str, Fact] = MappingProxyType({})
 
@@ -96,7 +84,7 @@ def _result(key: str, spec: CheckSpec, context: Context, *, assumes: bool) -> Ch
     return CheckResult(
         id=key,
         title=spec.title,
-        group="doubtful" if assumes or not spec.sure else _GROUP[spec.outcome],
+        group="doubtful" if assumes or not spec.sure else GROUP_OF[spec.outcome],
         outcome=spec.outcome,
         summary=templates.fill(spec.say, context.values),
         symptom=spec.symptom,
@@ -177,7 +165,7 @@ def _conflict(spec: FixSpec, item: Requirement, reader: FixReader, *, assumes: b
     return CheckResult(
         id=f"{spec.id}-requirement",
         title=f"{spec.title}: on, without what it needs",
-        group="doubtful" if assumes or item.outcome is None else _GROUP[item.outcome],
+        group="doubtful" if assumes or item.outcome is None else GROUP_OF[item.outcome],
         outcome=item.outcome,
         summary=templates.fill(item.say, reader.context.values),
         symptom="",

@@ -153,10 +153,11 @@ class Patcher:
         """The sentence that says what the changed job would break; empty where it breaks nothing."""
         reader = FixReader(context=self._context(new.job))
         for one in new.specs:
-            failed = reader.decide(one).failed
+            needs = () if is_step(one, self.book) else one.needs
+            failed = [item for item in reader.decide(one).failed if item in (*needs, *one.conflicts)]
             if failed:
                 return f"{reader.sentence(failed[0])}" if one is spec else f"It would break {one.id}: {reader.sentence(failed[0])}"
-        if reader.decide(spec).already_on is False and not asked.left:
+        if reader.decide(spec).already_on is False and not asked.left and not is_step(spec, self.book):
             return "Its changes would not turn it on, which is a fault of the rules; please report it."
         before = {(result.id, result.summary) for result in self._wrong(old.job)}
         worse = [result for result in self._wrong(new.job) if (result.id, result.summary) not in before]
@@ -170,6 +171,16 @@ class _Reason:
     why: str
     harmless: bool = False
     left: tuple[LeftToYou, ...] = ()
+
+
+def is_step(spec: FixSpec, book: Rulebook) -> bool:
+    """Whether a fix is one step of several in a direction (a larger micro-batch, less recompute): applied once, it may be applied again.
+
+    Its needs speak of the job before the step, so they are not asked of the job after it.
+    """
+    own = {f"job_{change.setting}" for change in spec.changes if change.setting is not None}
+    asked = {name for change in spec.changes if change.only is not None for name in book.expression(change.only).names}
+    return spec.already_on is None or any(change.value is not None for change in spec.changes) or bool(own & asked)
 
 
 def _refusal(fix: Fix, asked: Plan) -> _Reason | None:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import msgspec
 
 from diagnose.job_documents import CheckReport, CheckResult, Deciding
-from diagnose.render import units
+from diagnose.render import units, words
 from diagnose.vocabulary import GROUPS, Group
 
 HEADINGS: Mapping[Group, str] = MappingProxyType(
@@ -18,18 +18,6 @@ HEADINGS: Mapping[Group, str] = MappingProxyType(
         "will_hang": "Will hang",
         "silently_off": "Silently off",
         "doubtful": "Doubtful",
-    }
-)
-OUTCOME = MappingProxyType(
-    {
-        "assert": "assertion",
-        "error": "error",
-        "out_of_memory": "out of memory",
-        "wrong_result": "wrong result",
-        "hang": "hang",
-        "silently_off": "has no effect",
-        "slow": "slow",
-        "not_trustworthy": "not to be trusted",
     }
 )
 _WIDTH = 110
@@ -51,7 +39,7 @@ def text(report: CheckReport) -> str:
 
 
 def _result(result: CheckResult) -> list[str]:
-    kind = f"{OUTCOME[result.outcome]}" if result.outcome else "does not go together"
+    kind = f"{words.OUTCOME[result.outcome]}" if result.outcome else "does not go together"
     lines = ["", *_wrapped(f"{result.id} ({kind})", "  "), *_wrapped(result.summary, "    ")]
     if result.assumed:
         lines += _wrapped(f"Follows only with defaults that the file does not state: {', '.join(result.assumed)}.", "    ")

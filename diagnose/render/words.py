@@ -38,6 +38,16 @@ EVIDENCE = {
     "candidate": "candidate: recommended, but measurements are missing, disagree, or hold for some jobs only; compare matched runs",
     "required": "required: no optimisation; without it something fails or is silently off",
 }
+OUTCOME = {
+    "assert": "assertion",
+    "error": "error",
+    "out_of_memory": "out of memory",
+    "wrong_result": "wrong result",
+    "hang": "hang",
+    "silently_off": "has no effect",
+    "slow": "slow",
+    "not_trustworthy": "not to be trusted",
+}
 FIX_PHASE = {
     "fit": "fit: make the job fit into memory",
     "scale": "scale: choose how it is split over GPUs",

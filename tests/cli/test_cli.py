@@ -132,7 +132,19 @@ def test_help_and_version_are_0(arguments: list[str], capsys: pytest.CaptureFixt
 def test_help_shows_the_options_of_the_default_command_and_every_other_command(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--help"])
     out = " ".join(capsys.readouterr().out.split())
-    for word in ("--config", "--fail-on", "--strict", "--output", "explain", "rules", "kernel", "render", "check", "patch", "130 interrupted"):
+    for word in (
+        "--config",
+        "--fail-on",
+        "--strict",
+        "--output",
+        "explain",
+        "rules",
+        "kernel",
+        "render",
+        "check",
+        "patch",
+        "130 interrupted",
+    ):
         assert word in out
 
 

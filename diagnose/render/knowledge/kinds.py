@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from diagnose.ledger import CODES
-from diagnose.render.knowledge import fixes, kernels, numbers, rules
+from diagnose.render.knowledge import checks, fixes, kernels, numbers, rules
 from diagnose.render.knowledge.entries import Kind
 from diagnose.vocabulary import BUCKETS
 
@@ -33,6 +33,15 @@ KINDS: tuple[Kind, ...] = (
         ids=fixes.order,
         entry=fixes.fix,
         run=fixes.fix_in_run,
+    ),
+    Kind(
+        name="check",
+        plural="checks",
+        page="checks.md",
+        brief="outcome",
+        intro="One way each in which a job fails, hangs, or silently does something else. `diagnose check job.yaml` asks those with a condition of a job file alone; the others are symptoms that only a log or a run can show. A check that lacks a setting is *not assessed*; what follows only from a framework's default that the file does not state is *doubtful*. In sentences `‹name›` stands for a value of the job.",
+        ids=lambda know: tuple(know.book.checks),
+        entry=checks.check,
     ),
     Kind(
         name="wall",
@@ -129,6 +138,7 @@ PAGES: Mapping[str, str] = MappingProxyType(
     {
         "rules.md": "Rules",
         "fixes.md": "Fixes",
+        "checks.md": "Checks of job files",
         "walls.md": "Walls",
         "buckets.md": "Buckets",
         "facts.md": "Facts",

@@ -1,0 +1,129 @@
+"""A job file alone: groups, defaults that are only assumed, what is not assessed, and what fixes that are on demand."""
+
+from __future__ import annotations
+
+import pytest
+
+from diagnose.diagnosis import Tool
+from diagnose.errors import UsageError
+from diagnose.job import parse_job
+from diagnose.job_documents import CheckReport, CheckResult
+from diagnose.reason.checks import check
+from fixtures import scenario
+from tests.reason.facts_maker import BOOK
+from tests.reason.jobs import A1, B1, job
+
+TOOL = Tool(name="diagnose", version="0", rules_sha256="")
+OVERLAP = {"comm_overlap__overlap_moe_expert_parallel_comm": True}
+
+
+def report(base: dict[str, object] | None = None, platform: str | None = "h100", **changes: object) -> CheckReport:
+    return check(job(base, **changes), BOOK, TOOL, platform)
+
+
+def result(found: CheckReport, key: str) -> CheckResult:
+    return next(one for one in found.results if one.id == key)
+
+
+def test_the_published_jobs_are_fine() -> None:
+    for base, platform in ((A1, "h100"), (B1, "gb200")):
+        found = report(base, platform, rng__te_rng_tracker=True)
+        assert [one.id for one in found.results] == []
+        assert not found.failed
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "group"),
+    [
+        ({**OVERLAP, "model__recompute_granularity": "full"}, "expert-overlap-with-full-recompute", "will_fail"),
+        ({**OVERLAP, "versions__torch": "2.5.1"}, "expert-overlap-on-old-torch", "will_hang"),
+        ({**OVERLAP, "dataset__packing_buffer_size": 8}, "expert-overlap-off-under-packing", "silently_off"),
+        ({"model__moe_router_force_load_balancing": True}, "forced-load-balance", "doubtful"),
+        ({"train__global_batch_size": 24}, "batch-not-divisible", "will_fail"),
+        ({"model__context_parallel_size": 4, "model__seq_length": 4100}, "sequence-not-divisible-for-context-parallelism", "will_fail"),
+    ],
+)
+def test_each_group(change: dict[str, object], key: str, group: str) -> None:
+    found = report(**change)
+    one = result(found, key)
+    assert one.group == group
+    assert found.failed == (group != "doubtful")
+    assert one.assumed == ()
+
+
+def test_the_reason_is_that_of_the_fix() -> None:
+    """A job that has the overlap on beside full recompute fails once, with the settings that decide and the fix that helps."""
+    found = report(**OVERLAP, model__recompute_granularity="full")
+    assert [one.id for one in found.results] == ["expert-overlap-with-full-recompute"]
+    one = found.results[0]
+    assert one.summary == "overlap_moe_expert_parallel_comm is on and recompute_granularity is full, which the overlap refuses."
+    assert [(row.name, row.value, row.source) for row in one.settings] == [
+        ("overlap_moe_expert_parallel_comm", True, "read"),
+        ("recompute_granularity", "full", "read"),
+    ]
+    assert [fix.id for fix in one.fixes] == ["MEM-03", "MEM-02"]
+
+
+def test_what_follows_from_a_default_only_is_doubtful() -> None:
+    found = report(**OVERLAP, model__expert_model_parallel_size=None)
+    one = result(found, "expert-overlap-without-expert-parallelism")
+    assert (one.group, one.assumed) == ("doubtful", ("expert_model_parallel_size",))
+    assert not found.failed
+
+
+def test_the_defaults_of_megatron_lm_are_certain() -> None:
+    found = check(parse_job("MODEL_ARGS:\n  --overlap-moe-expert-parallel-comm: true\n  --num-experts: 8\n  --bf16: true\n"), BOOK, TOOL)
+    assert found.failed
+    assert {"expert-overlap-without-expert-parallelism", "expert-overlap-with-allgather"} <= {
+        one.id for one in found.results if one.group == "will_fail"
+    }
+
+
+def test_checks_of_one_framework_are_not_asked_of_the_other() -> None:
+    lines = "  --sequence-parallel: true\n  --tensor-model-parallel-size: 1\n"
+    megatron = check(parse_job(f"MODEL_ARGS:\n{lines}"), BOOK, TOOL)
+    bridge = check(parse_job("model:\n  sequence_parallel: true\n  tensor_model_parallel_size: 1\n"), BOOK, TOOL)
+    assert [one.id for one in megatron.results] == ["sequence-parallel-switched-off"]
+    assert [one.id for one in bridge.results] == ["sequence-parallel-without-tensor-parallel"]
+
+
+def test_what_is_missing_is_named_with_its_key() -> None:
+    found = report(**OVERLAP)
+    lacking = {one.id: one for one in found.not_assessed}
+    assert lacking["expert-overlap-on-old-torch"].missing == ("torch_version",)
+    assert lacking["expert-overlap-on-old-torch"].how == "versions.torch"
+    megatron = check(parse_job("MODEL_ARGS:\n  --context-parallel-size: 2\n"), BOOK, TOOL)
+    assert {one.id: one.how for one in megatron.not_assessed}["sequence-not-divisible-for-context-parallelism"] == "--seq-length"
+
+
+def test_the_platform_comes_from_the_command_line_or_from_the_job() -> None:
+    change = {"model__moe_token_dispatcher_type": "flex", "model__moe_flex_dispatcher_backend": "deepep", "model__moe_router_dtype": "fp32"}
+    assert not report(platform="h100", **change).failed
+    assert result(report(platform="gb200", **change), "deepep-on-unsupported-gpu").group == "silently_off"
+    own = check(parse_job("platform: gb200\nmodel: {moe_token_dispatcher_type: flex, moe_flex_dispatcher_backend: deepep}\n"), BOOK, TOOL)
+    assert own.platform == "gb200"
+    assert "deepep-on-unsupported-gpu" in {one.id for one in own.results}
+    with pytest.raises(UsageError, match="tpu"):
+        report(platform="tpu")
+
+
+def test_without_a_platform_its_checks_are_not_assessed() -> None:
+    change = {"model__moe_token_dispatcher_type": "flex", "model__moe_flex_dispatcher_backend": "deepep"}
+    found = report(platform=None, **change)
+    lacking = {one.id: one.how for one in found.not_assessed}
+    assert lacking["deepep-on-unsupported-gpu"].startswith("--platform, or platform in the job file")
+
+
+def test_a_fix_that_is_on_without_what_it_needs_is_told_where_no_check_covers_it() -> None:
+    """Permutation inside HybridEP (COM-05) on another dispatcher: no check speaks of it, the fix's own need does."""
+    found = report(model__moe_permute_fusion_into_hybridep=True)
+    one = result(found, "COM-05-requirement")
+    assert (one.source, one.outcome, one.group) == ("fix", None, "doubtful")
+    assert "dispatcher" in one.summary.lower() or "hybridep" in one.summary.lower()
+
+
+@pytest.mark.parametrize("name", [name for name in scenario.names() if not name.startswith("pair-")])
+def test_no_simulated_job_is_said_to_fail(name: str) -> None:
+    """The scenarios' jobs run; what is said of them may be doubtful, never that they fail."""
+    found = check(parse_job(scenario.load(name).job_text()), BOOK, TOOL, "h100")
+    assert [one.id for one in found.results if one.group != "doubtful"] == []

@@ -1,0 +1,270 @@
+"""Fixes applied to job files: what is written where, what is refused, and that every applicable fix is on afterwards."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diagnose.diagnosis import Fact, Tool
+from diagnose.errors import PatchRefusedError
+from diagnose.job import parse_job
+from diagnose.reason.changes import framework_of, plan
+from diagnose.reason.checks import check
+from diagnose.reason.context import make_context
+from diagnose.reason.patch import Patched, Patcher, Wanted, is_step
+from diagnose.reason.playbook import FixReader
+from fixtures import scenario
+from tests.reason.facts_maker import BOOK, facts
+from tests.test_yaml_edit import changed
+
+TOOL = Tool(name="diagnose", version="0", rules_sha256="")
+JOBS = Path(__file__).parents[2] / "fixtures" / "jobs"
+DEMO = (JOBS / "qwen3_30b_a3b_alltoall_h100.yaml").read_text(encoding="utf-8")
+H100 = {name: fact for name, fact in facts().items() if name in ("platform", "gpu_compute_major", "nvlink_domain")}
+
+BRIDGE = """\
+# our job
+model:
+  num_moe_experts: 8            # per layer
+  expert_model_parallel_size: 8
+  moe_token_dispatcher_type: alltoall
+  recompute_granularity: null
+  num_layers: 4
+train: {manual_gc: false,  micro_batch_size: 1}
+comm_overlap: null              # nothing yet
+mixed_precision: bf16_mixed
+env_vars:
+  CUDA_DEVICE_MAX_CONNECTIONS: "1"
+  PYTORCH_CUDA_ALLOC_CONF: max_split_size_mb:128
+"""
+
+MEGATRON = """\
+ENV_VARS:
+  CUDA_DEVICE_MAX_CONNECTIONS: 1
+MODEL_ARGS:
+  --num-experts: 8      # experts
+  --expert-model-parallel-size: 8
+  --moe-token-dispatcher-type: alltoall
+  --bf16: true
+  --moe-grouped-gemm: true
+  --no-rope-fusion: true
+TEST_TYPE: regular
+"""
+
+
+def patched(text: str, *fixes: str, given: dict[str, Fact] | None = None) -> Patched:
+    wanted = [Wanted(fixes=(fix,)) for fix in fixes]
+    return Patcher(book=BOOK, tool=TOOL, facts=H100 if given is None else given).patch(text, "job.yaml", wanted)
+
+
+def state(text: str, fix: str) -> str:
+    return FixReader(context=make_context(H100, parse_job(text), BOOK)).fix(BOOK.fixes[fix]).state
+
+
+# --- where it is written ----------------------------------------------------------------------------------------------
+
+
+def test_only_the_lines_that_change_change() -> None:
+    done = patched(BRIDGE, "HOST-03")
+    assert changed(BRIDGE, done.text) == (
+        ["train: {manual_gc: false,  micro_batch_size: 1}\n"],
+        ["train: {manual_gc: true,  micro_batch_size: 1, manual_gc_interval: 100}\n"],
+    )
+    assert [(row.key, row.from_, row.to) for row in done.report.written] == [
+        ("train.manual_gc", "false", "true"),
+        ("train.manual_gc_interval", None, "100"),
+    ]
+
+
+def test_a_section_that_is_null_becomes_a_map() -> None:
+    assert changed(BRIDGE, patched(BRIDGE, "COM-06").text) == (
+        ["comm_overlap: null              # nothing yet\n"],
+        ["comm_overlap:              # nothing yet\n", "  overlap_moe_expert_parallel_comm: true\n"],
+    )
+
+
+def test_a_new_section_of_a_saved_configuration_names_its_class() -> None:
+    text = "_target_: megatron.bridge.training.config.ConfigContainer\n" + BRIDGE
+    went, came = changed(text, patched(text, "COM-06").text)
+    assert went == ["comm_overlap: null              # nothing yet\n"]
+    assert came[1:] == [
+        "  _target_: megatron.bridge.training.comm_overlap.CommOverlapConfig\n",
+        "  tp_comm_overlap: false\n",
+        "  overlap_moe_expert_parallel_comm: true\n",
+    ]
+
+
+def test_transformer_keys_go_where_the_model_keeps_them() -> None:
+    text = "model:\n  transformer:\n    moe_grouped_gemm: true\n    recompute_granularity: null\n  seq_length: 64\ntrain:\n  micro_batch_size: 1\n"
+    assert changed(text, patched(text, "MEM-02").text) == (
+        ["    recompute_granularity: null\n"],
+        ["    recompute_granularity: selective\n", "    recompute_modules: [moe_act]\n"],
+    )
+
+
+def test_every_key_that_sets_it_is_changed() -> None:
+    """comm_overlap.overlap_grad_reduce goes before ddp.overlap_grad_reduce, so one of the two is not enough."""
+    done = patched(DEMO, "COM-10")
+    assert parse_job(done.text).get("overlap_grad_reduce") is True
+    assert changed(DEMO, done.text)[0].count("  overlap_grad_reduce: false\n") == 2
+    assert set(done.report.bridge_overrides) == {"ddp.overlap_grad_reduce=true", "comm_overlap.overlap_grad_reduce=true"}
+
+
+def test_quotes_of_the_environment_stay() -> None:
+    text = BRIDGE.replace("comm_overlap: null ", "comm_overlap: {overlap_moe_expert_parallel_comm: true} ")
+    done = patched(text, "COM-18")
+    assert changed(text, done.text) == (['  CUDA_DEVICE_MAX_CONNECTIONS: "1"\n'], ['  CUDA_DEVICE_MAX_CONNECTIONS: "32"\n'])
+    assert done.report.environment == ("export CUDA_DEVICE_MAX_CONNECTIONS=32",)
+
+
+def test_megatron_lm_arguments() -> None:
+    done = patched(MEGATRON, "COM-06", "HOST-03")
+    assert changed(MEGATRON, done.text) == (
+        [],
+        ["  --overlap-moe-expert-parallel-comm: true\n", "  --manual-gc: true\n", "  --manual-gc-interval: 100\n"],
+    )
+    assert done.report.megatron_flags == ("--overlap-moe-expert-parallel-comm", "--manual-gc", "--manual-gc-interval 100")
+    assert "comm_overlap.overlap_moe_expert_parallel_comm=true" in done.report.bridge_overrides
+
+
+def test_lists_of_megatron_lm_are_words() -> None:
+    done = patched(MEGATRON, "MEM-02")
+    assert "  --recompute-modules: moe_act\n" in done.text
+    assert parse_job(done.text).get("recompute_modules") == ("moe_act",)
+
+
+def test_a_plain_job_keeps_its_way_of_naming() -> None:
+    flat = "num_moe_experts: 8\nexpert_model_parallel_size: 8\nmoe_token_dispatcher_type: alltoall\nbf16: true\n"
+    assert patched(flat, "COM-06").text == flat + "overlap_moe_expert_parallel_comm: true\n"
+    dotted = "model.num_moe_experts: 8\nmodel.expert_model_parallel_size: 8\nmodel.moe_token_dispatcher_type: alltoall\nmodel.bf16: true\n"
+    assert patched(dotted, "COM-06").text == dotted + "comm_overlap.overlap_moe_expert_parallel_comm: true\n"
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fix", "sentence"),
+    [
+        ("recompute_granularity: null", "recompute_granularity: full", "COM-06", "Full recompute is on, which the overlap refuses."),
+        ("moe_token_dispatcher_type: alltoall", "moe_token_dispatcher_type: allgather", "COM-06", "The dispatcher is allgather"),
+        ("comm_overlap: null ", "comm_overlap: &shared {tp_comm_overlap: false}\nother: *shared ", "COM-06", "by an anchor"),
+        ("train: {", "train: &t {", "HOST-03", "by an anchor"),
+    ],
+)
+def test_what_can_not_be_is_refused(old: str, new: str, fix: str, sentence: str) -> None:
+    with pytest.raises(PatchRefusedError, match=sentence) as caught:
+        patched(BRIDGE.replace(old, new), fix)
+    assert caught.value.exit_code == 2
+
+
+def test_a_later_fix_that_breaks_an_earlier_one_is_refused() -> None:
+    with pytest.raises(PatchRefusedError, match="COM-08 can't be applied"):
+        patched(BRIDGE.replace("  num_layers: 4\n", "  num_layers: 4\n  moe_shared_expert_intermediate_size: 64\n"), "COM-06", "COM-08")
+
+
+def test_a_change_that_a_check_knows_to_fail_is_refused() -> None:
+    """DeepEP's fix says nothing of padded capacity; the checks do."""
+    text = BRIDGE.replace(
+        "  num_layers: 4\n", "  num_layers: 4\n  moe_pad_expert_input_to_capacity: true\n  moe_expert_capacity_factor: 1.0\n"
+    )
+    with pytest.raises(PatchRefusedError, match=r"capacity|padded"):
+        patched(text, "COM-01")
+
+
+def test_what_was_wrong_before_is_said_and_stops_nothing() -> None:
+    text = BRIDGE.replace("num_moe_experts: 8 ", "num_moe_experts: 9 ")
+    done = patched(text, "HOST-03")
+    assert [one.id for one in done.report.still_wrong] == ["experts-not-divisible"]
+    assert done.report.applied
+
+
+def test_for_a_finding_the_next_fix_is_taken() -> None:
+    text = BRIDGE.replace("comm_overlap: null ", "comm_overlap: {overlap_moe_expert_parallel_comm: true} ")
+    wanted = [Wanted(fixes=("COM-08", "HOST-03"), finding="some-finding")]
+    done = Patcher(book=BOOK, tool=TOOL, facts=H100).patch(text, "job.yaml", wanted)
+    assert [one.id for one in done.report.skipped] == ["COM-08"]
+    assert done.report.skipped[0].why
+    assert [(one.id, one.for_finding) for one in done.report.applied] == [("HOST-03", "some-finding")]
+
+
+def test_what_a_person_has_to_do_is_left() -> None:
+    done = patched(BRIDGE, "HOST-04")
+    assert done.text == BRIDGE
+    assert not done.report.applied
+    assert {row.framework for row in done.report.left_to_you} <= {"launcher", "code", "environment", "megatron-bridge"}
+    assert done.report.left_to_you
+
+
+def test_a_fix_that_is_on_changes_nothing() -> None:
+    once = patched(BRIDGE, "COM-06")
+    again = patched(once.text, "COM-06")
+    assert again.text == once.text
+    assert [one.why for one in again.report.skipped] == ["It is on already."]
+
+
+# --- every fix, every job ---------------------------------------------------------------------------------------------
+
+
+def _texts() -> list[str]:
+    """Job files of the fixtures, one of each content."""
+    texts = [path.read_text(encoding="utf-8") for path in sorted(JOBS.glob("*.y*ml"))] + [
+        scenario.load(name).job_text() for name in scenario.names()
+    ]
+    return list({"\n".join(line for line in text.splitlines() if not line.startswith("#")): text for text in texts}.values())
+
+
+TEXTS = [*_texts(), BRIDGE, MEGATRON]
+
+
+def _lines_kept(before: str, after: str) -> bool:
+    """Whether every line of `before` that went held a setting, and the order of the others is the same."""
+    old, new = changed(before, after)
+    kept = [line for line in old if line in new]
+    return [line for line in new if line in kept] == kept and not any(line.lstrip().startswith("#") and line not in new for line in old)
+
+
+def _hold(text: str, fix: str) -> None:
+    """The fix is on after it was applied, breaks no check that passed, and is not applied twice."""
+    spec = BOOK.fixes[fix]
+    if state(text, fix) != "applicable":
+        return
+    try:
+        done = patched(text, fix)
+    except PatchRefusedError as error:
+        assert re.search(r"would go wrong|can't be written", error.what)  # noqa: PT017
+        return
+    wrong = {one.id for one in check(parse_job(text), BOOK, TOOL, "h100").results if one.group != "doubtful"}
+    worse = {one.id for one in check(parse_job(done.text), BOOK, TOOL, "h100").results if one.group != "doubtful"} - wrong
+    assert worse == set()
+    assert _lines_kept(text, done.text)
+    if done.report.applied and not done.report.left_to_you and not is_step(spec, BOOK):
+        assert state(done.text, fix) == "already_on"
+        assert patched(done.text, fix).text == done.text
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=st.sampled_from(TEXTS), fix=st.sampled_from(sorted(BOOK.fixes)))
+def test_an_applicable_fix_is_on_afterwards(text: str, fix: str) -> None:
+    _hold(text, fix)
+
+
+@pytest.mark.parametrize("fix", sorted(BOOK.fixes))
+def test_every_fix_on_the_jobs_of_this_file(fix: str) -> None:
+    for text in (DEMO, BRIDGE, MEGATRON):
+        _hold(text, fix)
+
+
+@pytest.mark.parametrize("job", [DEMO, MEGATRON], ids=["bridge", "megatron-lm"])
+def test_changes_are_values_or_said_to_be_choices(job: str) -> None:
+    """What a fix asks for can be written as it stands, unless the fix says that a person has to choose."""
+    parsed = parse_job(job)
+    context = make_context(H100, parsed, BOOK)
+    words = [
+        row for spec in BOOK.fixes.values() for row in plan(spec, context, framework_of(parsed)).left if row.why.endswith("is no value")
+    ]
+    assert [(row.fix, row.key, row.to) for row in words] == []
