@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from diagnose.diagnosis import Diagnosis, JobRead
+from collections.abc import Sequence
+
+from diagnose.diagnosis import Diagnosis, JobRead, NotAssessed
 from diagnose.render import units, words
 from diagnose.render.tables import Row, Table, columns, device_label, file_label, per, rows_of
 
@@ -238,15 +240,26 @@ def tables_read(document: Diagnosis) -> Table:
 
 
 def not_assessed(document: Diagnosis) -> Table:
-    """Rules that lacked a fact: neither found nor ruled out."""
+    """Rules that lacked a fact: neither found nor ruled out. Those that only the job file could decide share one row."""
+    lacking_job = [one for one in document.not_assessed if all(name.startswith("job_") for name in one.missing)]
+    alone = [one for one in document.not_assessed if one not in lacking_job]
+    told = len(lacking_job) > 1
+    rows = [[one.id, ", ".join(one.missing), one.how] for one in (alone if told else document.not_assessed)]
     return Table(
         key="not-assessed",
         title="Not assessed",
         columns=columns("rule", "missing", "how to know"),
-        rows=rows_of([[one.id, ", ".join(one.missing), one.how] for one in document.not_assessed]),
+        rows=rows_of(rows + ([_job_only(lacking_job, given=document.job is not None)] if told else [])),
         note="Not the same as fine: a fact that these rules need could not be measured.",
         empty="every rule could be judged",
     )
+
+
+def _job_only(rules: Sequence[NotAssessed], *, given: bool) -> list[str]:
+    """One row for all rules that lack nothing but job settings; the JSON output holds each with its settings."""
+    settings = sorted({name.removeprefix("job_") for one in rules for name in one.missing})
+    ask = "The job file does not say" if given else "Give the job file (--config), which says"
+    return [f"{len(rules)} rules", "only job settings", f"{ask} {', '.join(settings)}. Rules: {', '.join(one.id for one in rules)}."]
 
 
 def totals(document: Diagnosis) -> Table:

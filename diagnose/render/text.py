@@ -160,12 +160,12 @@ def _needed(table: Table, index: int) -> int:
 
 def _not_assessed(document: Diagnosis) -> Iterator[RenderableType]:
     table = appendix.not_assessed(document)
-    yield _heading(f"{table.title} ({len(table.rows)})")
+    yield _heading(f"{table.title} ({len(document.not_assessed)})")
     yield _note(table.note if table.rows else f"{table.empty}.")
     for row in table.rows:
         rule, missing, how = (_shown(cell) for cell in row.cells)
         head = Text(f" {rule}")
-        head.append(f"  lacks {missing}", style="dim")
+        head.append(f"  lacking {missing}", style="dim")
         yield head
         yield Padding(Text(how, style="dim"), (0, 0, 0, 4))
 
