@@ -25,6 +25,7 @@ class Edit:
     op: Op
     value: SettingValue | None
     setting: str | None = None
+    literal: str | None = None  # what is written instead of the value, for values that a file spells as a map
 
 
 def write(text: str, edit: Edit) -> str:
@@ -199,7 +200,8 @@ def _change(text: str, path: Path, edit: Edit, *, plain: bool) -> str:
         return text if node is None or node.is_null else yaml_edit.put(text, path, "null")
     if edit.op == "set":
         same = node is not None and node.kind != "map" and _same(node, edit.value)
-        return text if same else yaml_edit.put(text, path, _quoted_as(node, _shown(edit.value, plain=plain), edit))
+        shown = _quoted_as(node, edit.literal or _shown(edit.value, plain=plain), edit)
+        return text if same else yaml_edit.put(text, path, shown)
     members = edit.value if isinstance(edit.value, tuple) else (str(edit.value),)
     if node is not None and node.kind == "scalar" and not node.is_null:
         return yaml_edit.put(text, path, _shown(_joined(node.value, members, edit.op), plain=True))

@@ -68,7 +68,8 @@ def _edit(change: ChangeSpec, context: Context) -> Edit | str:
     if value is None and change.op != "unset" and change.to != "null":
         return f"{change.to!r} is no value" if change.value is None else "the facts that it is computed from are not known"
     op = "unset" if value is None else change.op
-    return Edit(framework=change.framework, key=change.key, op=op, value=value, setting=change.setting)
+    literal = change.to if value is not None and change.to.startswith("{") else None
+    return Edit(framework=change.framework, key=change.key, op=op, value=value, setting=change.setting, literal=literal)
 
 
 def _value(change: ChangeSpec, setting: SettingSpec | None, context: Context) -> SettingValue | None:
@@ -82,15 +83,23 @@ def _value(change: ChangeSpec, setting: SettingSpec | None, context: Context) ->
     except strict_yaml.YamlError:
         plain = change.to
     kind = setting.type if setting is not None else None
+    if isinstance(plain, dict):
+        plain = _class_name(plain, setting)
     if kind == "list" or (kind is None and isinstance(plain, list)):
         return _members(plain)
     if kind in ("text", "version") and change.op in ("add", "remove"):
         return tuple(change.to.split(","))
     if kind == "text" and isinstance(plain, str | int | float):
-        return change.to
+        return plain if change.to.startswith("{") else change.to
     if not isinstance(plain, bool | int | float | str):
         return None
     return plain if kind is None or _TYPES.get(kind, _NONE).issuperset({type(plain)}) else None
+
+
+def _class_name(plain: dict[object, object], setting: SettingSpec | None) -> str:
+    """The name that a map such as `{_target_: torch.bfloat16, _call_: false}` stands for."""
+    named = str(plain.get("_target_", "")).rpartition(".")[2]
+    return named if setting is None else setting.aliases.get(named, named)
 
 
 def _members(plain: object) -> tuple[str, ...] | None:

@@ -135,7 +135,10 @@ def _place(name: str, context: Context) -> str:
 
 
 def _of_fixes(context: Context, stated: Context, told: Sequence[Sequence[str]]) -> Iterator[CheckResult]:
-    """Failed requirements of fixes that are on, unless one of `told` (the settings that a fired check read) covers them."""
+    """Conflicts of switches that are on, unless one of `told` (the settings that a fired check read) covers them.
+
+    Of other fixes, and of needs, only what has an outcome: the rest speaks of the fix's own changes, or of when it is worth while.
+    """
     reader, certain = FixReader(context=context), FixReader(context=stated)
     seen: set[str] = set()
     for spec in context.rulebook.fixes.values():
@@ -146,13 +149,20 @@ def _of_fixes(context: Context, stated: Context, told: Sequence[Sequence[str]]) 
             continue
         sure = {item.condition for item in certain.decide(spec).failed}
         own = set(context.rulebook.expression(spec.already_on).names)
-        for item in verdicts.failed:
+        asked = spec.conflicts if _is_switch(spec, own) else ()
+        for item in (one for one in verdicts.failed if one in asked or one.outcome is not None):
             names = set(context.rulebook.expression(item.condition).names)
             covered = any(names <= set(read) and (own & set(read) or own <= names) for read in told)
             if covered or item.condition in seen or not all(_static(name) for name in names):
                 continue
             seen.add(item.condition)
             yield _conflict(spec, item, reader, assumes=item.condition not in sure)
+
+
+def _is_switch(spec: FixSpec, own: set[str]) -> bool:
+    """Whether a fix is on exactly where the settings that it turns on are on; its conflicts then hold for any job that has them."""
+    turned_on = {f"job_{change.setting}" for change in spec.changes if change.to == "true" and change.only is None}
+    return own <= turned_on and (spec.already_on or "") == " AND ".join(sorted(own, key=(spec.already_on or "").index))
 
 
 def _static(name: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from diagnose.diagnosis import Tool
@@ -9,6 +11,7 @@ from diagnose.errors import UsageError
 from diagnose.job import parse_job
 from diagnose.job_documents import CheckReport, CheckResult
 from diagnose.reason.checks import check
+from diagnose.rulebook import load_rulebook
 from fixtures import scenario
 from tests.reason.facts_maker import BOOK
 from tests.reason.jobs import A1, B1, job
@@ -114,12 +117,38 @@ def test_without_a_platform_its_checks_are_not_assessed() -> None:
     assert lacking["deepep-on-unsupported-gpu"].startswith("--platform, or platform in the job file")
 
 
-def test_a_fix_that_is_on_without_what_it_needs_is_told_where_no_check_covers_it() -> None:
-    """Permutation inside HybridEP (COM-05) on another dispatcher: no check speaks of it, the fix's own need does."""
-    found = report(model__moe_permute_fusion_into_hybridep=True)
-    one = result(found, "COM-05-requirement")
-    assert (one.source, one.outcome, one.group) == ("fix", None, "doubtful")
-    assert "dispatcher" in one.summary.lower() or "hybridep" in one.summary.lower()
+OWN_FIX = """
+id: OWN-01
+title: our own switch
+walls: [communication]
+phase: retune
+evidence: candidate
+changes: [{framework: megatron-bridge, key: model.sequence_parallel, to: "true", setting: sequence_parallel}]
+already_on: job_sequence_parallel
+needs:
+  - {if: "job_num_layers > 100", say: "Worth while above 100 layers only."}
+  - {if: "job_hidden_size > 64", say: "The hidden size is {job_hidden_size}.", outcome: error}
+conflicts:
+  - {if: "job_vocab_size < 100", say: "The vocabulary is small ({job_vocab_size})."}
+expected: []
+cost: none
+risk: none
+verify: step_ns falls
+refs: [us]
+"""
+
+
+def test_fixes_that_are_on_are_asked_for_their_conflicts(tmp_path: Path) -> None:
+    """A conflict without an outcome is doubtful, a need with one is what it says, a need without one is no matter."""
+    (tmp_path / "playbook").mkdir()
+    (tmp_path / "playbook" / "own.yaml").write_text(OWN_FIX, encoding="utf-8")
+    lines = "  tensor_model_parallel_size: 2\n  num_layers: 4\n  hidden_size: 64\n  vocab_size: 99\n"
+    found = check(parse_job(f"model:\n  sequence_parallel: true\n{lines}"), load_rulebook([tmp_path]), TOOL)
+    own = [(one.summary, one.group, one.outcome, one.source) for one in found.results if one.id == "OWN-01-requirement"]
+    assert own == [
+        ("The hidden size is 64.", "will_fail", "error", "fix"),
+        ("The vocabulary is small (99).", "doubtful", None, "fix"),
+    ]
 
 
 @pytest.mark.parametrize("name", [name for name in scenario.names() if not name.startswith("pair-")])

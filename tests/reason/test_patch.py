@@ -99,11 +99,18 @@ def test_a_new_section_of_a_saved_configuration_names_its_class() -> None:
 
 
 def test_transformer_keys_go_where_the_model_keeps_them() -> None:
-    text = "model:\n  transformer:\n    moe_grouped_gemm: true\n    recompute_granularity: null\n  seq_length: 64\ntrain:\n  micro_batch_size: 1\n"
+    text = "model:\n  transformer:\n    num_moe_experts: 8\n    moe_grouped_gemm: true\n    recompute_granularity: null\n  seq_length: 64\ntrain:\n  micro_batch_size: 1\n"
     assert changed(text, patched(text, "MEM-02").text) == (
         ["    recompute_granularity: null\n"],
         ["    recompute_granularity: selective\n", "    recompute_modules: [moe_act]\n"],
     )
+
+
+def test_a_precision_is_written_as_saved_configurations_spell_it() -> None:
+    text = "optimizer:\n  exp_avg_dtype:\n    _target_: torch.float32\n    _call_: false\n  use_distributed_optimizer: true\n"
+    done = patched(text, "MEM-05")
+    assert "  exp_avg_dtype: {_target_: torch.bfloat16, _call_: false}\n" in done.text
+    assert parse_job(done.text).get("exp_avg_dtype") == "bf16"
 
 
 def test_every_key_that_sets_it_is_changed() -> None:
@@ -228,6 +235,12 @@ def _lines_kept(before: str, after: str) -> bool:
     return [line for line in new if line in kept] == kept and not any(line.lstrip().startswith("#") and line not in new for line in old)
 
 
+def _wrong(text: str) -> set[str]:
+    job = parse_job(text)
+    found = check(job, BOOK, TOOL, None if job.get("platform") else "h100")
+    return {one.id for one in found.results if one.group != "doubtful"}
+
+
 def _hold(text: str, fix: str) -> None:
     """The fix is on after it was applied, breaks no check that passed, and is not applied twice."""
     spec = BOOK.fixes[fix]
@@ -238,9 +251,7 @@ def _hold(text: str, fix: str) -> None:
     except PatchRefusedError as error:
         assert re.search(r"would go wrong|can't be written", error.what)  # noqa: PT017
         return
-    wrong = {one.id for one in check(parse_job(text), BOOK, TOOL, "h100").results if one.group != "doubtful"}
-    worse = {one.id for one in check(parse_job(done.text), BOOK, TOOL, "h100").results if one.group != "doubtful"} - wrong
-    assert worse == set()
+    assert _wrong(done.text) - _wrong(text) == set()
     assert _lines_kept(text, done.text)
     if done.report.applied and not done.report.left_to_you and not is_step(spec, BOOK):
         assert state(done.text, fix) == "already_on"
