@@ -134,6 +134,8 @@ class Patcher:
             job = parse_job(text, source=state.job.source)
         except (YamlEditError, JobFileError) as error:
             return _Reason(why=f"It can't be written: {str(error).rstrip('.')}.")
+        if text == state.text and asked.left:
+            return _Reason(why="What it changes is yours to choose.", harmless=True, left=asked.left)
         new = replace(state, text=text, job=job, specs=(*state.specs, spec))
         broken = self._broken(state, new, spec, asked)
         if broken:
@@ -214,7 +216,8 @@ def _written(before: Job, after: Job, spec: FixSpec, asked: Plan) -> Iterator[Wr
         new = None if edit.setting is None else after.settings.get(edit.setting)
         if edit.setting is not None and (None if old is None else old.value) == (None if new is None else new.value):
             continue
-        key = edit.key if new is None or new.source == "default" else new.key
+        several = sum(other.setting == edit.setting for other in asked.edits) > 1
+        key = edit.key if several or new is None or new.source == "default" else new.key
         yield Written(
             fix=spec.id,
             framework=edit.framework,

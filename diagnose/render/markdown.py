@@ -166,9 +166,10 @@ def _fix(fix: Fix) -> str:
     reason = story.fix_reason(fix)
     if reason:
         lines.append(f"  - because: {_text(reason)}")
-    if fix.state == "already_on":
+    if fix.state in ("applicable", "unknown"):
+        lines += [f"  - {_text(story.framework(one.framework))}: {_code(story.change(one), 200)}" for one in fix.changes]
+    if fix.state != "applicable":  # of the others the HTML output tells the rest, as it does beside the terminal's text
         return "\n".join(lines)
-    lines += [f"  - {_text(story.framework(one.framework))}: {_code(story.change(one), 200)}" for one in fix.changes]
     lines += [f"  - expected: {_text(expected.text)} (source: {_text(expected.source)})" for expected in fix.expected]
     lines += [
         f"  - {label}: {_text(text)}"
