@@ -116,6 +116,7 @@ class PatchReport(Struct, frozen=True, kw_only=True):
     schema: str
     tool: Tool
     source: str
+    rewritten: bool  # False for launch scripts, recipes and TOML, of which only the forms for the command line are given
     applied: tuple[Applied, ...]
     skipped: tuple[Skipped, ...]
     written: tuple[Written, ...]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from diagnose.commands.patch import check_rewritten
 from diagnose.commands.shared import PATH, check_outputs, deliver, output_options, say
 from diagnose.errors import DataLossError, UsageError
 from diagnose.render.deliver import check_target, progress, write_file, write_stdout
@@ -68,6 +69,7 @@ def analyse(
     patched = _patched(document, config, rules) if patch_to is not None and config is not None else None
     status = deliver(document, **output)
     if patched is not None and patch_to is not None:
+        check_rewritten(patched)
         write_file(patch_to, patched.text, force=output["force"])
         if output["format_"] == "text" and not output["quiet"]:
             from diagnose.render.patch import text  # noqa: PLC0415
@@ -98,6 +100,7 @@ def _check_patch(path: Path, config: Path | None, overrides: tuple[str, ...], *,
 
 def _patched(document: Diagnosis, config: Path, rules: tuple[Path, ...]) -> Patched:
     from diagnose.commands.patch import apply  # noqa: PLC0415
+    from diagnose.job import read_job  # noqa: PLC0415
     from diagnose.rulebook import load_rulebook  # noqa: PLC0415
 
-    return apply(config, load_rulebook(rules), document)
+    return apply(config, load_rulebook(tuple(dict.fromkeys((*read_job(config).rules, *rules)))), document)

@@ -10,7 +10,7 @@ import click
 
 from diagnose import __version__
 from diagnose.commands.shared import PATH, say
-from diagnose.errors import JobFileError, UsageError
+from diagnose.errors import JobFileError, PatchRefusedError, UsageError
 from diagnose.render.deliver import check_target, progress, write_file, write_stdout
 
 if TYPE_CHECKING:
@@ -55,13 +55,16 @@ def patch(
     if output is not None:
         check_target(output, force=force, inputs=(config, *(Path(trace) for trace in traces if trace != "-")))
     with progress(shown=sys.stderr.isatty() and format_ == "text") as report:
+        from diagnose.job import read_job  # noqa: PLC0415
         from diagnose.pipeline import diagnose  # noqa: PLC0415 - imports polars
         from diagnose.rulebook import load_rulebook  # noqa: PLC0415
 
-        book = load_rulebook(rules)
+        rules = (*read_job(config).rules, *rules)
+        book = load_rulebook(tuple(dict.fromkeys(rules)))
         document = diagnose(traces, config=config, rules=rules, progress=report, **options) if traces else None
     patched = apply(config, book, document, fixes)
     if output is not None:
+        check_rewritten(patched)
         write_file(output, patched.text, force=force)
     if format_ == "yaml":
         write_stdout(patched.text, utf8=True)
@@ -73,6 +76,16 @@ def patch(
     if format_ == "text":
         say(f"wrote {output}" if output is not None else "nothing was written; name a file with -o")
     return 0
+
+
+def check_rewritten(patched: Patched) -> None:
+    """Refuse to write a file that holds none of the changes. Raises PatchRefusedError."""
+    if not patched.report.rewritten:
+        raise PatchRefusedError(
+            f"{patched.report.source} is a launch script, a recipe's command line or TOML, which is not rewritten.",
+            effect="Nothing was written.",
+            next_step="Run `diagnose patch` without -o, and give what it prints at launch.",
+        )
 
 
 def apply(config: Path, book: Rulebook, document: Diagnosis | None, fixes: tuple[str, ...] = ()) -> Patched:

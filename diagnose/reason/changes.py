@@ -30,8 +30,8 @@ class Plan:
 
 
 def framework_of(job: Job) -> str:
-    """Whose keys the job file holds; a plain one may hold those of Megatron-Bridge."""
-    return "megatron-lm" if job.format == "megatron-lm" else "megatron-bridge"
+    """Whose keys the job file holds; a plain one may hold those of Megatron-Bridge, of which recipes and overrides speak too."""
+    return job.format if job.format in ("megatron-lm", "torchtitan") else "megatron-bridge"
 
 
 def plan(spec: FixSpec, context: Context, framework: str) -> Plan:
@@ -118,7 +118,7 @@ def bridge_overrides(edits: Sequence[Edit], job: Job) -> Iterator[str]:
     """`key=value` for Megatron-Bridge's command line."""
     for edit in edits:
         if edit.framework == "megatron-bridge":
-            yield f"{edit.key}={shlex.quote(_shown(_whole(edit, job), ','))}"
+            yield f"{edit.key}={shlex.quote(_shown(whole(edit, job), ','))}"
 
 
 def megatron_flags(edits: Sequence[Edit], job: Job) -> Iterator[str]:
@@ -126,7 +126,7 @@ def megatron_flags(edits: Sequence[Edit], job: Job) -> Iterator[str]:
     for edit in edits:
         if edit.framework != "megatron-lm":
             continue
-        value = _whole(edit, job)
+        value = whole(edit, job)
         if value is True:
             yield edit.key
         elif value is None or value is False:
@@ -139,7 +139,7 @@ def exports(edits: Sequence[Edit], job: Job) -> Iterator[str]:
     """`export NAME=value` for the shell."""
     for edit in edits:
         if edit.framework == "environment":
-            value = _whole(edit, job)
+            value = whole(edit, job)
             yield f"unset {edit.key}" if value is None else f"export {edit.key}={shlex.quote(_shown(value, ',', brackets=False))}"
 
 
@@ -147,7 +147,7 @@ def _texts(value: SettingValue) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else (str(value),)
 
 
-def _whole(edit: Edit, job: Job) -> SettingValue | None:
+def whole(edit: Edit, job: Job) -> SettingValue | None:
     """The value that a setting has after the edit, all members of a list included."""
     if edit.op not in ("add", "remove") or edit.setting is None:
         return edit.value

@@ -17,6 +17,7 @@ from diagnose.errors import UsageError
 from diagnose.job import Job, Setting
 from diagnose.job_documents import CHECK_SCHEMA, CheckReport, CheckResult, Deciding, FixName, NotAssessed
 from diagnose.job_settings import SettingSpec
+from diagnose.reason.changes import framework_of
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.playbook import FixReader
 from diagnose.rule_types import CheckSpec, FixSpec, Requirement
@@ -75,7 +76,7 @@ def _without_defaults(job: Job) -> Job:
 def _concerns(spec: CheckSpec, job: Job) -> bool:
     """Whether a check speaks of this job's framework; a plain job file may be meant for either."""
     frameworks: Sequence[str] = spec.frameworks
-    return not frameworks or job.format in frameworks or job.format not in ("megatron-bridge", "megatron-lm")
+    return not frameworks or job.format == "plain" or framework_of(job) in frameworks
 
 
 def _result(key: str, spec: CheckSpec, context: Context, *, assumes: bool) -> CheckResult:

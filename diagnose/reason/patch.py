@@ -7,19 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from diagnose.diagnosis import Diagnosis, Fact, Fix, Tool
 from diagnose.errors import JobFileError, PatchRefusedError
 from diagnose.job import Job, parse_job
 from diagnose.job_documents import PATCH_SCHEMA, Applied, CheckResult, LeftToYou, PatchReport, Skipped, Written
+from diagnose.job_lines import is_flags, shown, write_flag, write_override
 from diagnose.job_text import Edit, keys, write
-from diagnose.reason.changes import Plan, bridge_overrides, exports, framework_of, megatron_flags, plan
+from diagnose.reason.changes import Plan, bridge_overrides, exports, framework_of, megatron_flags, plan, whole
 from diagnose.reason.checks import check
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.playbook import FixReader
 from diagnose.rule_types import FixSpec
 from diagnose.rulebook import Rulebook
-from diagnose.yaml_edit import YamlEditError
+from diagnose.yaml_edit import YamlEditError, compose
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,7 @@ class _State:
     skipped: tuple[Skipped, ...] = ()
     left: tuple[LeftToYou, ...] = ()
     written: tuple[Written, ...] = ()
+    overrides: tuple[str, ...] = ()  # what can't be written into this file, as `key=value`
     edits: tuple[Edit, ...] = ()  # as the command line of the job's framework wants them
 
 
@@ -71,6 +74,7 @@ class Patcher:
             schema=PATCH_SCHEMA,
             tool=self.tool,
             source=source,
+            rewritten=_form(state) != "script",
             applied=state.applied,
             skipped=state.skipped,
             written=state.written,
@@ -130,13 +134,14 @@ class Patcher:
         if reason is not None:
             return reason
         try:
-            text = _edited(state.text, asked)
-            job = parse_job(text, source=state.job.source)
+            text, unwritten = _edited(state, asked)
+            overrides = (*state.overrides, *(_override(edit, state.job) for edit in unwritten))
+            job = parse_job(text, source=state.job.source, overrides=overrides)
         except (YamlEditError, JobFileError) as error:
             return _Reason(why=f"It can't be written: {str(error).rstrip('.')}.")
-        if text == state.text and asked.left:
+        if text == state.text and asked.left and not unwritten:
             return _Reason(why="What it changes is yours to choose.", harmless=True, left=asked.left)
-        new = replace(state, text=text, job=job, specs=(*state.specs, spec))
+        new = replace(state, text=text, job=job, specs=(*state.specs, spec), overrides=overrides)
         broken = self._broken(state, new, spec, asked)
         if broken:
             return _Reason(why=broken)
@@ -147,8 +152,8 @@ class Patcher:
                 Applied(id=spec.id, title=spec.title, for_finding=finding, expected=spec.expected, verify=spec.verify, unknown=fix.unknown),
             ),
             written=(*state.written, *_written(state.job, job, spec, asked)),
-            left=(*state.left, *asked.left),
-            edits=(*state.edits, *_by_key(state.text, asked)),
+            left=(*state.left, *asked.left, *(_left(spec, edit, state.job) for edit in unwritten)),
+            edits=(*state.edits, *_by_key(state, asked)),
         )
 
     def _broken(self, old: _State, new: _State, spec: FixSpec, asked: Plan) -> str:
@@ -194,19 +199,53 @@ def _refusal(fix: Fix, asked: Plan) -> _Reason | None:
     return None if asked.edits else _Reason(why="Nothing of it can be written into a job file.", harmless=True, left=asked.left)
 
 
-def _by_key(text: str, asked: Plan) -> Iterator[Edit]:
+def _form(state: _State) -> Literal["map", "overrides", "flags", "script"]:
+    """How the job file is written."""
+    if state.job.format == "overrides":
+        return "overrides"
+    if state.job.format == "torchtitan":
+        return "script"
+    try:
+        if compose(state.text).kind == "map" and not state.text.lstrip().startswith("--"):
+            return "map"
+    except YamlEditError:
+        pass
+    return "flags" if state.job.format == "megatron-lm" and is_flags(state.text) else "script"
+
+
+def _by_key(state: _State, asked: Plan) -> Iterator[Edit]:
     """The edits with one for each key that has to be overridden: a job file may set one thing in two places."""
     for edit in asked.edits:
-        if edit.framework == "megatron-bridge":
-            yield from (replace(edit, key=key) for key in keys(text, edit))
+        if edit.framework == "megatron-bridge" and _form(state) == "map":
+            yield from (replace(edit, key=key) for key in keys(state.text, edit))
         else:
             yield edit
 
 
-def _edited(text: str, asked: Plan) -> str:
+def _edited(state: _State, asked: Plan) -> tuple[str, tuple[Edit, ...]]:
+    """The changed text, and the edits that this kind of file can't take. Raises YamlEditError."""
+    text, form, unwritten = state.text, _form(state), []
     for edit in asked.edits:
-        text = write(text, edit)
-    return text
+        if form == "map":
+            text = write(text, edit)
+        elif form == "overrides":
+            text = write_override(text, edit, whole(edit, state.job))
+        elif form == "flags" and edit.framework == "megatron-lm":
+            text = write_flag(text, edit, whole(edit, state.job))
+        else:
+            unwritten.append(edit)
+    return text, tuple(unwritten)
+
+
+def _override(edit: Edit, job: Job) -> str:
+    value = whole(edit, job)
+    return f"~{edit.setting or edit.key}" if value is None else f"{edit.setting or edit.key}={shown(value)}"
+
+
+def _left(spec: FixSpec, edit: Edit, job: Job) -> LeftToYou:
+    return LeftToYou(
+        fix=spec.id, framework=edit.framework, key=edit.key, to=shown(whole(edit, job)), why="this file can't take it; give it at launch"
+    )
 
 
 def _written(before: Job, after: Job, spec: FixSpec, asked: Plan) -> Iterator[Written]:

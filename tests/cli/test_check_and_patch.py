@@ -71,6 +71,12 @@ def test_check_of_a_wrong_file_is_2(text: str, said: str, tmp_path: Path, capsys
     assert main(["check", str(tmp_path / "missing.yaml")]) == 2
 
 
+def test_check_with_settings_on_top(capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--set", "comm_overlap.overlap_moe_expert_parallel_comm=true", "--set", "model.recompute_granularity=full"]
+    assert main(["check", str(DEMO), *more]) == 1
+    assert "expert-overlap-with-full-recompute" in capsys.readouterr().out
+
+
 def test_check_refuses_an_unknown_platform(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(DEMO), "--platform", "abacus"]) == 2
     assert "Use one of a100," in capsys.readouterr().err
@@ -126,6 +132,16 @@ def test_patch_refuses_what_would_break(broken: Path, tmp_path: Path, capsys: py
     assert main(["patch", "--config", str(broken), "--fix", "COM-06", "-o", str(target)]) == 2
     assert "COM-06 can't be applied: " in capsys.readouterr().err
     assert not target.exists()
+
+
+def test_a_launch_script_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = DEMO.with_name("a1_qwen3_30b_h100.sh")
+    target = tmp_path / "new.sh"
+    assert main(["patch", "--config", str(script), "--fix", "COM-06", "-o", str(target)]) == 2
+    assert "is not rewritten" in capsys.readouterr().err
+    assert not target.exists()
+    assert main(["patch", "--config", str(script), "--fix", "COM-06"]) == 0
+    assert "  --overlap-moe-expert-parallel-comm\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

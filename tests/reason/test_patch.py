@@ -151,6 +151,48 @@ def test_a_plain_job_keeps_its_way_of_naming() -> None:
     assert patched(dotted, "COM-06").text == dotted + "comm_overlap.overlap_moe_expert_parallel_comm: true\n"
 
 
+FLAGS = """\
+# our flags
+--num-experts 8 \\
+--expert-model-parallel-size=8 \\
+--moe-token-dispatcher-type alltoall \\
+--bf16 \\
+--moe-grouped-gemm \\
+--recompute-granularity full
+"""
+
+
+def test_a_file_of_flags() -> None:
+    text = FLAGS.replace("--recompute-granularity full", "--no-rope-fusion")
+    assert changed(text, patched(text, "COM-06").text) == (
+        ["--no-rope-fusion\n"],
+        ["--no-rope-fusion \\\n", "--overlap-moe-expert-parallel-comm\n"],
+    )
+    less = patched(FLAGS, "MEM-03")
+    assert parse_job(less.text).get("recompute_granularity") == "selective"
+    assert changed(FLAGS, less.text)[0] == ["--recompute-granularity full\n"]
+
+
+def test_a_file_of_overrides() -> None:
+    text = (
+        "# ours\nmodel.num_moe_experts=8\nmodel.expert_model_parallel_size=8\nmodel.moe_token_dispatcher_type=alltoall\nmodel.bf16=true\n"
+    )
+    text += "comm_overlap.overlap_moe_expert_parallel_comm=false\n"
+    done = patched(text, "HOST-03")
+    assert changed(text, done.text) == ([], ["train.manual_gc=true\n", "train.manual_gc_interval=100\n"])
+    assert done.report.rewritten
+
+
+@pytest.mark.parametrize("name", ["a1_qwen3_30b_h100.sh", "a_recipe.sh", "torchtitan_deepseek_v3.toml"])
+def test_scripts_are_not_rewritten_but_the_change_is_judged_and_told(name: str) -> None:
+    text = (JOBS / name).read_text(encoding="utf-8")
+    done = patched(text, "MEM-01") if state(text, "MEM-01") in ("applicable", "unknown") else patched(text, "HOST-03")
+    assert done.text == text
+    assert not done.report.rewritten
+    if done.report.applied:
+        assert "this file can't take it; give it at launch" in {row.why for row in done.report.left_to_you}
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
@@ -219,13 +261,13 @@ def test_a_fix_that_is_on_changes_nothing() -> None:
 
 def _texts() -> list[str]:
     """Job files of the fixtures, one of each content."""
-    texts = [path.read_text(encoding="utf-8") for path in sorted(JOBS.glob("*.y*ml"))] + [
+    texts = [path.read_text(encoding="utf-8") for path in sorted(JOBS.iterdir()) if path.name != "README.md"] + [
         scenario.load(name).job_text() for name in scenario.names()
     ]
     return list({"\n".join(line for line in text.splitlines() if not line.startswith("#")): text for text in texts}.values())
 
 
-TEXTS = [*_texts(), BRIDGE, MEGATRON]
+TEXTS = [*_texts(), BRIDGE, MEGATRON, FLAGS]
 
 
 def _lines_kept(before: str, after: str) -> bool:
