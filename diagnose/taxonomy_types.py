@@ -89,12 +89,24 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     inherited: bool = True  # a backward node takes it over from its forward operator
 
 
+class Payload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a collective carries: element types as PyTorch records them, and how many elements one rank gives."""
+
+    dtypes: tuple[str, ...] = ()  # none listed: any
+    min_elements: int = 0
+    max_elements: int | None = None
+
+
 class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a process group's description tells about its collectives."""
+    """What a process group's description tells about its collectives.
+
+    With a `payload` the entry speaks of collectives whose group no description tells, and its patterns match the collective's name.
+    """
 
     id: str
     patterns: tuple[str, ...]
     kind: CommKind
+    payload: Payload | None = None
 
 
 class HostCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -165,14 +165,26 @@ def verdict_of(family: int, mask: int, group: int, taxonomy: Taxonomy) -> Verdic
     )
 
 
-def group_index(descriptions: pl.Series, taxonomy: Taxonomy) -> pl.Series:
-    """Index of the first group entry that matches each process group description (Int16); NO_GROUP where none does."""
-    frame = pl.DataFrame({"text": descriptions.cast(pl.String)})
-    found = [
-        pl.when(pl.col("text").str.contains(union(group.patterns))).then(pl.lit(index, dtype=pl.Int16))
-        for index, group in enumerate(taxonomy.groups)
-    ]
-    return frame.select(pl.coalesce(*found, pl.lit(NO_GROUP, dtype=pl.Int16)).alias("group"))["group"]
+def group_index(payloads: pl.DataFrame, taxonomy: Taxonomy) -> pl.Series:
+    """Index of the group entry that tells each collective's process group (Int16); NO_GROUP where none does.
+
+    `payloads`: group, collective, dtype, elements_in. The first description that matches wins; only where none does, what the
+    collective carries decides.
+    """
+    numbered = sorted(enumerate(taxonomy.groups), key=lambda entry: entry[1].payload is not None)
+    found = [pl.when(_tells(group)).then(pl.lit(index, dtype=pl.Int16)) for index, group in numbered]
+    return payloads.select(pl.coalesce(*found, pl.lit(NO_GROUP, dtype=pl.Int16)).alias("group"))["group"]
+
+
+def _tells(group: Group) -> pl.Expr:
+    """Whether a group entry speaks of a collective."""
+    pattern = union(group.patterns)
+    if group.payload is None:
+        return pl.col("group").cast(pl.String).str.contains(pattern)
+    told = pl.col("collective").cast(pl.String).str.contains(pattern) & (pl.col("elements_in") >= group.payload.min_elements)
+    if group.payload.dtypes:
+        told &= pl.col("dtype").is_in(list(group.payload.dtypes))
+    return told if group.payload.max_elements is None else told & (pl.col("elements_in") <= group.payload.max_elements)
 
 
 def _family_of_ops(trace: Trace, taxonomy: Taxonomy) -> pl.Series:
@@ -191,7 +203,7 @@ def _family_of_ops(trace: Trace, taxonomy: Taxonomy) -> pl.Series:
 def _group_of_ops(trace: Trace, family: pl.Series, context: HostContext, taxonomy: Taxonomy) -> pl.Series:
     """Group index (Int16) of every operation; NO_GROUP for all but collectives whose process group is described."""
     moving = pl.Series([item.role == "transport" for item in taxonomy.families], dtype=pl.Boolean)
-    groups = trace.payloads.select("id", group_index(trace.payloads["group"], taxonomy).alias("group"))
+    groups = trace.payloads.select("id", group_index(trace.payloads, taxonomy).alias("group"))
     frame = pl.DataFrame({"id": context.payload_id, "moving": moving.gather(family)})
     wanted = frame.select(pl.when("moving").then("id").alias("id"))
     return wanted.join(groups, on="id", how="left", maintain_order="left")["group"].fill_null(NO_GROUP)

@@ -33,9 +33,10 @@ RANGE_KEYS: Mapping[str, Source] = {
 }
 FORWARD_KEY = "fwd_modules"  # modules of the forward operator that a backward kernel belongs to
 GROUP_KEY, PHASE_KEY, BETWEEN_KEY = "pg_desc", "phase", "between"
-TEXT_KEYS = (*RANGE_KEYS, FORWARD_KEY, GROUP_KEY, PHASE_KEY, BETWEEN_KEY)
+ELEMENTS_KEY, TYPE_KEY = "in_msg_nelems", "dtype"  # what a collective carries: counts where its group is not described
+TEXT_KEYS = (*RANGE_KEYS, FORWARD_KEY, GROUP_KEY, TYPE_KEY, PHASE_KEY, BETWEEN_KEY)
 # What describes a launch without deciding about it: in a trace, too, only its order and its ranges do.
-SILENT_KEYS = ("group_size", "in_msg_nelems", "dtype", "stream", "grid", "block", "mean_us", "count", "stream_role", "origin")
+SILENT_KEYS = ("group_size", "stream", "grid", "block", "mean_us", "count", "stream_role", "origin")
 
 _PHASE = re.compile(r"^\W*(?:(?:start|middle|end) of |in )?(" + "|".join(PHASES) + r")\b", re.IGNORECASE)
 _APART = re.compile(r"\s*(?:->|→|…|\.\.+|,|;|\||\band\b)\s*")
@@ -75,12 +76,24 @@ def describe_all(cases: Sequence[tuple[str, Context | None]], taxonomy: Taxonomy
     names = pl.Series([name for name, _ in cases], dtype=pl.String)
     found = families(names, op_kinds(names, taxonomy), taxonomy)
     given = [context or {} for _, context in cases]
-    groups = group_index(pl.Series([" ".join(texts(one, GROUP_KEY)) or None for one in given], dtype=pl.String), taxonomy)
+    groups = group_index(_payloads(given), taxonomy)
     masks = _masks(given, taxonomy)
     return [
         _named(_placed(name, verdict_of(family, mask, group, taxonomy), context, taxonomy), taxonomy.families[family], context)
         for name, family, mask, group, context in zip(names, found, masks, groups, given, strict=True)
     ]
+
+
+def _payloads(given: Sequence[Context]) -> pl.DataFrame:
+    """What the contexts tell of collectives, as a trace's payloads would."""
+    columns = {"group": GROUP_KEY, "collective": "collective", "dtype": TYPE_KEY}
+    told = {column: pl.Series([" ".join(texts(one, key)) or None for one in given], dtype=pl.String) for column, key in columns.items()}
+    return pl.DataFrame({**told, "elements_in": pl.Series([_elements(one) for one in given], dtype=pl.Int64)})
+
+
+def _elements(context: Context) -> int | None:
+    value = context.get(ELEMENTS_KEY)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else None
 
 
 def texts(context: Context, key: str) -> list[str]:
@@ -179,9 +192,10 @@ def _not_understood(context: Context) -> tuple[str, ...]:
     silent = {
         PHASE_KEY: _phase(context) is None,
         BETWEEN_KEY: _sides(context) is None,
-        **{key: not texts(context, key) for key in (*RANGE_KEYS, FORWARD_KEY, GROUP_KEY)},
+        ELEMENTS_KEY: _elements(context) is None,
+        **{key: not texts(context, key) for key in (*RANGE_KEYS, FORWARD_KEY, GROUP_KEY, TYPE_KEY)},
     }
-    known = (*TEXT_KEYS, *SILENT_KEYS)
+    known = (*TEXT_KEYS, ELEMENTS_KEY, *SILENT_KEYS)
     return tuple(
         key for key, value in context.items() if key not in known or (value is not None and value != [] and silent.get(key, False))
     )

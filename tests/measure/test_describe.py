@@ -132,3 +132,41 @@ def test_ambiguous_names_name_their_candidates(taxonomy: Taxonomy):
         found = describe(name, taxonomy)
         assert found.weak
         assert candidates <= set(found.alternatives)
+
+
+REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+@pytest.mark.parametrize(
+    ("context", "kind", "rule"),
+    [
+        (
+            {"pg_desc": "default_pg", "collective": "allreduce", "dtype": "Float", "in_msg_nelems": 1_000_000},
+            "data",
+            "gradients_by_payload",
+        ),
+        ({"collective": "_reduce_scatter_base", "dtype": "Float", "in_msg_nelems": 8_000_000}, "data", "gradients_by_payload"),
+        ({"pg_desc": "undefined", "collective": "allreduce", "dtype": "Double", "in_msg_nelems": 1}, "other", "scalars_by_payload"),
+    ],
+)
+def test_payload_tells_where_the_group_does_not(taxonomy: Taxonomy, context: dict[str, object], kind: str, rule: str) -> None:
+    found = describe(REDUCE, taxonomy, context)
+    assert (found.bucket, found.kind, found.rule, found.not_understood) == ("collective", kind, rule, ())
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        {"collective": "allreduce", "dtype": "Float", "in_msg_nelems": 999_999},
+        {"collective": "allreduce", "dtype": "BFloat16", "in_msg_nelems": 8_000_000},  # activations, as tensor parallelism sums them
+        {"collective": "_allgather_base", "dtype": "Float", "in_msg_nelems": 8_000_000},
+        {"collective": "allreduce", "in_msg_nelems": 17},
+        {"pg_desc": "TENSOR_MODEL_PARALLEL_GROUP", "collective": "allreduce", "dtype": "Float", "in_msg_nelems": 8_000_000},
+    ],
+)
+def test_payload_does_not_tell_more_than_it_can(taxonomy: Taxonomy, context: dict[str, object]) -> None:
+    assert not describe(REDUCE, taxonomy, context).rule.endswith("_by_payload")
+
+
+def test_a_payload_that_says_nothing_is_reported(taxonomy: Taxonomy) -> None:
+    assert describe(REDUCE, taxonomy, {"in_msg_nelems": "many"}).not_understood == ("in_msg_nelems",)

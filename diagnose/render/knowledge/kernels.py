@@ -146,10 +146,21 @@ def group(know: Knowledge, key: str) -> Entry:
         kind="group",
         id=key,
         title=f"{words.COMM_KIND[one.kind]} communication",
-        about="process group: the first in order whose pattern is found in the group's description decides",
+        about="process group: the first in order whose pattern is found in the group's description decides"
+        if one.payload is None
+        else "payload: where no description tells the process group, the collective's name and what it carries decide",
         brief=one.kind,
-        parts=(*said("bucket", Ref("bucket", _bucket_of(one))), *raw("patterns", one.patterns)),
+        parts=(*said("bucket", Ref("bucket", _bucket_of(one))), *raw("patterns", one.patterns), *raw("payload", _payload_of(one))),
     )
+
+
+def _payload_of(one: Group) -> tuple[str, ...]:
+    if one.payload is None:
+        return ()
+    kinds = (f"element type {' or '.join(one.payload.dtypes)}",) if one.payload.dtypes else ()
+    least = (f"at least {one.payload.min_elements:,} elements",) if one.payload.min_elements else ()
+    most = () if one.payload.max_elements is None else (f"at most {one.payload.max_elements:,} elements",)
+    return (*kinds, *least, *most)
 
 
 def _bucket_of(one: Group) -> str:
