@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from diagnose.rank_records import Ranks
 from diagnose.records import (
     Blocking,
     BucketTime,
@@ -274,7 +275,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     occupancy: Occupancy | None
     efficiency: None = None
     vision: None = None
-    ranks: None = None
+    ranks: Ranks | None = None
     facts: dict[str, Fact]
     findings: tuple[Finding, ...]
     not_assessed: tuple[NotAssessed, ...]

@@ -9,6 +9,7 @@ import pytest
 from fixtures import scenario
 from fixtures.accuracy import Row, score
 from fixtures.accuracy_report import REPORT, ROWS, criteria, read_rows, report, rows_text
+from tests.same_text import check_same
 
 RENEW = "a change of behaviour: run `make accuracy`, read the difference, and commit reports/accuracy.*"
 
@@ -30,8 +31,8 @@ def test_the_report_has_a_row_for_every_scenario_and_no_other(rows: tuple[Row, .
 
 
 def test_the_report_is_made_of_the_rows(rows: tuple[Row, ...]) -> None:
-    assert REPORT.read_text(encoding="utf-8") == report(rows), RENEW
-    assert ROWS.read_text(encoding="utf-8") == rows_text(rows)
+    check_same(REPORT.name, REPORT.read_text(encoding="utf-8"), report(rows), RENEW)
+    check_same(ROWS.name, ROWS.read_text(encoding="utf-8"), rows_text(rows), RENEW)
 
 
 @pytest.mark.parametrize("place", range(11))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from diagnose.cli import main
 from fixtures import gallery, sample, scenario
 from fixtures.gallery import CHECKED_IN, FOLDER, README
+from tests.same_text import check_same
 
 SHOWN = gallery.shown()
 MEANT = "the program's output has changed; if that is meant: make gallery"
@@ -19,24 +19,17 @@ MEANT = "the program's output has changed; if that is meant: make gallery"
 def test_an_exhibit_is_what_the_program_says(name: str) -> None:
     fresh = gallery.exhibit(name)
     for ending in CHECKED_IN:
-        kept, made = (FOLDER / f"{name}{ending}").read_bytes(), fresh.files[ending].encode()
-        assert kept == made, f"{name}{ending}: {MEANT}\n{_difference(kept, made)}"
+        kept = (FOLDER / f"{name}{ending}").read_bytes().decode("utf-8")
+        check_same(f"{name}{ending}", kept, fresh.files[ending], MEANT)
     assert fresh.row in (FOLDER / README).read_text(encoding="utf-8").splitlines(keepends=True), f"{README}: {MEANT}"
-
-
-def _difference(kept: bytes, made: bytes) -> str:
-    """The first lines that differ."""
-    lines = difflib.unified_diff(kept.decode().splitlines(), made.decode().splitlines(), "kept", "made", lineterm="", n=0)
-    return "\n".join(line[:200] for line, _ in zip(lines, range(12), strict=False))
 
 
 def test_the_gallery_holds_all_exhibits_and_nothing_else() -> None:
     kept = {path.name for path in FOLDER.iterdir() if path.suffix != ".html"}
     assert kept == {README, *(f"{name}{ending}" for name in SHOWN for ending in CHECKED_IN)}, MEANT
     text = (FOLDER / README).read_text(encoding="utf-8")
-    assert text == gallery.readme({name: next(row for row in text.splitlines(keepends=True) if f"({name}.md)" in row) for name in SHOWN}), (
-        MEANT
-    )
+    rows = {name: next(row for row in text.splitlines(keepends=True) if f"({name}.md)" in row) for name in SHOWN}
+    check_same(README, text, gallery.readme(rows), MEANT)
 
 
 def test_the_bytes_are_those_of_the_command_line(tmp_path: Path) -> None:
@@ -49,4 +42,6 @@ def test_the_bytes_are_those_of_the_command_line(tmp_path: Path) -> None:
     words = [word for path in outputs for word in ("-o", str(path))]
     assert main([*traces, "--config", str(folder / "job.yaml"), "--quiet", *words]) == 0
     fresh = gallery.exhibit(name, html=True)
-    assert {path.suffix: path.read_bytes() for path in outputs} == {ending: text.encode() for ending, text in fresh.files.items()}
+    assert [path.suffix for path in outputs] == list(fresh.files)
+    for path in outputs:
+        check_same(path.name, path.read_bytes().decode("utf-8"), fresh.files[path.suffix], "another text than gallery.exhibit's")
