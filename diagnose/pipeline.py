@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,45 +18,18 @@ from diagnose.ledger import CODES, Ledger
 from diagnose.load.files import Inputs, expand
 from diagnose.load.readers import STDIN, load
 from diagnose.measure import parts
-from diagnose.measure.buckets import classify
-from diagnose.measure.device import DeviceMeasure, device_work, measure_device
-from diagnose.measure.facts import device_facts, trace_facts, typed_facts
-from diagnose.measure.host import kept_ranges
-from diagnose.measure.launches import attribute
-from diagnose.measure.memory import peaks
+from diagnose.measure.capture import Knowledge, Measured, measure, typical
+from diagnose.measure.device import DeviceMeasure
+from diagnose.measure.facts import device_facts, typed_facts
 from diagnose.measure.places import places as places_of
-from diagnose.measure.steps import STEP_RANGE, find_steps
 from diagnose.reason.findings import find
 from diagnose.reason.walls import bounds, verdict
 from diagnose.records import Communication, Memory
 from diagnose.rulebook import Rulebook, load_rulebook, platform_of
-from diagnose.taxonomy import HostRules, Taxonomy, load_host_rules, load_taxonomy, own_bucket_files
-from diagnose.trace import Provenance, Rank, Trace
-from diagnose.vocabulary import FactValue
+from diagnose.taxonomy import load_host_rules, load_taxonomy, own_bucket_files
+from diagnose.trace import Trace
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Knowledge:
-    """All rules in use."""
-
-    rulebook: Rulebook
-    taxonomy: Taxonomy
-    hosts: HostRules
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """What is kept of one input once its trace is measured; the frames of the trace itself are let go."""
-
-    provenance: Provenance
-    ranks: tuple[Rank, ...]
-    ledger: Ledger
-    devices: tuple[DeviceMeasure, ...]
-    memory: tuple[Memory, ...]  # one per device
-    facts: dict[str, FactValue]
-    metrics: tuple[str, ...]
 
 
 def diagnose(
@@ -137,66 +110,6 @@ def _check_pattern(step_range: str | None) -> None:
             effect="Nothing was analysed.",
             next_step="Give a pattern without look-around, for example 'iteration (\\d+)'.",
         ) from None
-
-
-def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -> Measured:
-    """Measure every device of one trace."""
-    launches = attribute(trace)
-    classified = classify(trace, launches, knowledge.taxonomy)
-    ledger = trace.ledger.note("no_launch", "ops", launches.frame["issued"].null_count())
-    ledger = ledger.note("duplicate_launch", "calls", launches.duplicates)
-    steps = {
-        (rank, device): find_steps(trace, work, rank, knowledge.hosts.steps, step_range)
-        for rank, device, work in device_work(trace, launches, classified)
-    }
-    if step_range and not any(found.anchor.startswith(STEP_RANGE) for found in steps.values()):
-        raise _unmarked(trace, step_range)
-    _, *shown = typical([(found.median_ns, *place) for place, found in steps.items()])
-    trace = replace(
-        trace, ranges=kept_ranges(trace, knowledge.hosts), payloads=trace.payloads.clear()
-    )  # only the host's ranges are still needed
-    devices = []
-    for rank, device, work in device_work(trace, launches, classified):  # again, so that one device's operations are held at a time
-        one = measure_device(
-            trace,
-            work,
-            classified,
-            knowledge.hosts,
-            rank=rank,
-            device=device,
-            sm_limits=knowledge.rulebook.platforms.sm_limits,
-            steps=steps[rank, device],
-            draw=[rank, device] == shown,
-        )
-        parts.check_identities(parts.device_budget(one))
-        ledger = ledger.note("merged_classes", "ops", one.merged_classes)
-        devices.append(one)
-    return Measured(
-        provenance=trace.provenance,
-        ranks=trace.ranks,
-        ledger=ledger,
-        devices=tuple(devices),
-        memory=tuple(parts.memory(one, *peaks(trace, one.rank, one.device)) for one in devices),
-        facts=trace_facts(trace, ranks_captured=0),
-        metrics=tuple(sorted(set(trace.names["text"].gather(trace.counters["name_id"].unique()).to_list()))),
-    )
-
-
-def _unmarked(trace: Trace, step_range: str) -> UsageError:
-    """The error for a pattern of the user's that marks no step, naming ranges that the trace does hold."""
-    marks = trace.ranges.filter(pl.col("kind").is_in(["annotation", "push_pop", "start_end"]))
-    used = trace.names.join(marks.select(pl.col("text_id").alias("id")), on="id", how="semi")["text"].to_list()
-    seen = ", ".join(repr(text[:60]) for text in used[:12])
-    return UsageError(
-        f"The step range {step_range!r} marks no step in {trace.provenance.file}: no range of that name launched work on a GPU.",
-        effect="Nothing was analysed.",
-        next_step=f"Leave it out, or name one of the ranges that the trace holds{': ' + seen if seen else ' (it holds none)'}.",
-    )
-
-
-def typical(keys: Sequence[tuple[float, int, int]]) -> tuple[float, int, int]:
-    """Of (median step, rank, device), the one in the middle: the lower median."""
-    return sorted(keys)[(len(keys) - 1) // 2]
 
 
 def _told_apart(measured: Sequence[Measured]) -> list[Measured]:

@@ -11,8 +11,8 @@ import pytest
 from msgspec import structs
 
 from diagnose.load.readers import load
+from diagnose.measure.capture import Knowledge, Measured, measure
 from diagnose.measure.device import DeviceMeasure
-from diagnose.pipeline import Knowledge, Measured, measure
 from diagnose.rulebook import load_rulebook
 from diagnose.taxonomy import load_host_rules, load_taxonomy
 from diagnose.trace import Trace

@@ -1,0 +1,106 @@
+"""Everything that is measured of one input: what one task of a run over many ranks returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from diagnose.errors import UsageError
+from diagnose.ledger import Ledger
+from diagnose.measure import parts
+from diagnose.measure.buckets import classify
+from diagnose.measure.device import DeviceMeasure, device_work, measure_device
+from diagnose.measure.facts import trace_facts
+from diagnose.measure.host import kept_ranges
+from diagnose.measure.launches import attribute
+from diagnose.measure.memory import peaks
+from diagnose.measure.steps import STEP_RANGE, find_steps
+from diagnose.records import Memory
+from diagnose.rulebook import Rulebook
+from diagnose.taxonomy import HostRules, Taxonomy
+from diagnose.trace import Provenance, Rank, Trace
+from diagnose.vocabulary import FactValue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knowledge:
+    """All rules in use."""
+
+    rulebook: Rulebook
+    taxonomy: Taxonomy
+    hosts: HostRules
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What is kept of one input once its trace is measured; the frames of the trace itself are let go."""
+
+    provenance: Provenance
+    ranks: tuple[Rank, ...]
+    ledger: Ledger
+    devices: tuple[DeviceMeasure, ...]
+    memory: tuple[Memory, ...]  # one per device
+    facts: dict[str, FactValue]
+    metrics: tuple[str, ...]
+
+
+def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -> Measured:
+    """Measure every device of one trace."""
+    launches = attribute(trace)
+    classified = classify(trace, launches, knowledge.taxonomy)
+    ledger = trace.ledger.note("no_launch", "ops", launches.frame["issued"].null_count())
+    ledger = ledger.note("duplicate_launch", "calls", launches.duplicates)
+    steps = {
+        (rank, device): find_steps(trace, work, rank, knowledge.hosts.steps, step_range)
+        for rank, device, work in device_work(trace, launches, classified)
+    }
+    if step_range and not any(found.anchor.startswith(STEP_RANGE) for found in steps.values()):
+        raise _unmarked(trace, step_range)
+    _, *shown = typical([(found.median_ns, *place) for place, found in steps.items()])
+    trace = replace(
+        trace, ranges=kept_ranges(trace, knowledge.hosts), payloads=trace.payloads.clear()
+    )  # only the host's ranges are still needed
+    devices = []
+    for rank, device, work in device_work(trace, launches, classified):  # again, so that one device's operations are held at a time
+        one = measure_device(
+            trace,
+            work,
+            classified,
+            knowledge.hosts,
+            rank=rank,
+            device=device,
+            sm_limits=knowledge.rulebook.platforms.sm_limits,
+            steps=steps[rank, device],
+            draw=[rank, device] == shown,
+        )
+        parts.check_identities(parts.device_budget(one))
+        ledger = ledger.note("merged_classes", "ops", one.merged_classes)
+        devices.append(one)
+    return Measured(
+        provenance=trace.provenance,
+        ranks=trace.ranks,
+        ledger=ledger,
+        devices=tuple(devices),
+        memory=tuple(parts.memory(one, *peaks(trace, one.rank, one.device)) for one in devices),
+        facts=trace_facts(trace, ranks_captured=0),
+        metrics=tuple(sorted(set(trace.names["text"].gather(trace.counters["name_id"].unique()).to_list()))),
+    )
+
+
+def _unmarked(trace: Trace, step_range: str) -> UsageError:
+    """The error for a pattern of the user's that marks no step, naming ranges that the trace does hold."""
+    marks = trace.ranges.filter(pl.col("kind").is_in(["annotation", "push_pop", "start_end"]))
+    used = trace.names.join(marks.select(pl.col("text_id").alias("id")), on="id", how="semi")["text"].to_list()
+    seen = ", ".join(repr(text[:60]) for text in used[:12])
+    return UsageError(
+        f"The step range {step_range!r} marks no step in {trace.provenance.file}: no range of that name launched work on a GPU.",
+        effect="Nothing was analysed.",
+        next_step=f"Leave it out, or name one of the ranges that the trace holds{': ' + seen if seen else ' (it holds none)'}.",
+    )
+
+
+def typical(keys: Sequence[tuple[float, int, int]]) -> tuple[float, int, int]:
+    """Of (median step, rank, device), the one in the middle: the lower median."""
+    return sorted(keys)[(len(keys) - 1) // 2]
