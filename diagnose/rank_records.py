@@ -19,7 +19,7 @@ LateCause = Literal["slow_gpu", "slow_host", "expert_work", "vision_work", "more
 
 
 class StepTime(Struct, frozen=True, kw_only=True):
-    """One step of one device. `own_ns`: the step less the time in which it waited for others in matched exchanges; None where nothing was matched."""
+    """One step of one device. `own_ns`: the step less its waiting for others, in matched exchanges (as far as that can have held compute up) and for other stages; None where nothing was matched."""
 
     index: int
     window_ns: int

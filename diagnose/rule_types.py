@@ -164,6 +164,7 @@ class Platform(_Strict, frozen=True, kw_only=True):
     sm_count: int | None
     memory_gb: float | None
     memory_tb_per_s: float | None
+    nvlink_gb_per_s: float | None = None  # one way, all links of one GPU together
     peak_tflops: dict[str, float]
     sources: tuple[str, ...]
     note: str = ""

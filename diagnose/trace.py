@@ -135,6 +135,7 @@ PAYLOADS: Schema = _schema(
         "elements_out": pl.Int64,
         "bytes": pl.Int64,
         "peer": pl.Int64,
+        "members": pl.String,  # the group's global ranks as recorded: "[0, 1, 2, 3]", long lists cut short with "..."
     }
 )
 
@@ -188,6 +189,7 @@ class Rank:
     host: str | None = None  # shown only on request
     source: RankSource = "assigned"
     start_unix_ns: int | None = None  # wall-clock time of the capture's start, for aligning ranks
+    claimed: int | None = None  # the rank that the trace told, where another input has that number
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,7 +54,18 @@ _FOLDER = re.compile(r"^/.*/(?=(?:megatron|transformer_engine|deep_ep|deepspeed|
 
 
 Payload = tuple[Any, ...]
-PAYLOAD_COLUMNS = ("collective", "group", "group_name", "group_size", "communicator", "dtype", "elements_in", "elements_out", "peer")
+PAYLOAD_COLUMNS = (
+    "collective",
+    "group",
+    "group_name",
+    "group_size",
+    "communicator",
+    "dtype",
+    "elements_in",
+    "elements_out",
+    "peer",
+    "members",
+)
 
 
 class Lookup(dict[Any, Any]):
@@ -311,7 +322,7 @@ def payload(a: Args) -> Payload:
     communicator = integer(a.communicator, bits=64)
     peer = {"send": a.target_rank, "recv": a.source_rank}.get((a.collective or "").lower())
     sizes = [integer(size) for size in (a.group_size, a.elements_in, a.elements_out, peer)]
-    return (a.collective, a.group, a.group_name, sizes[0], communicator, a.dtype, sizes[1], sizes[2], sizes[3])
+    return (a.collective, a.group, a.group_name, sizes[0], communicator, a.dtype, sizes[1], sizes[2], sizes[3], a.members)
 
 
 def sync_kind(text: object) -> str | None:

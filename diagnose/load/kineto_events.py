@@ -20,6 +20,7 @@ _ARG_KEYS = {
     "group": "Process Group Description",
     "group_name": "Process Group Name",
     "group_size": "Group size",
+    "members": "Process Group Ranks",
     "communicator": "Comms Id",
     "elements_in": "In msg nelems",
     "elements_out": "Out msg nelems",
@@ -63,6 +64,7 @@ class Args(msgspec.Struct, gc=False, frozen=True, rename=_ARG_KEYS):
     group: str | None = None
     group_name: str | None = None
     group_size: Number = None
+    members: str | None = None
     communicator: Number = None
     dtype: str | None = None
     elements_in: Number = None

@@ -44,12 +44,13 @@ class Verdict:
 class Classified:
     """The decision for every row of `Trace.ops`.
 
-    `class_id` (UInt16) has one value per operation, in order. `classes` has one row per distinct decision: class_id, bucket,
-    role, kind, backend, phase, operation, decided_by, rule, weak, family.
+    `class_id` (UInt16) and `payload_id` (Int32: the collective's description; null where none is known) have one value per operation, in
+    order. `classes` has one row per distinct decision: class_id, bucket, role, kind, backend, phase, operation, decided_by, rule, weak, family.
     """
 
     class_id: pl.Series
     classes: pl.DataFrame
+    payload_id: pl.Series
 
 
 CLASS_SCHEMA: dict[str, type[pl.DataType]] = {
@@ -219,11 +220,12 @@ def classify(trace: Trace, launches: Launches, taxonomy: Taxonomy) -> Classified
     verdicts = [verdict_of(item, mask, number, taxonomy) for item, mask, number in distinct.select("family", "mask", "group").iter_rows()]
     case = keys.join(distinct, on=["family", "mask", "group"], how="left", maintain_order="left")["case"]
     changed = neighbours(trace.ops, case, pl.DataFrame(verdicts, schema=CLASS_SCHEMA), taxonomy)
-    return _numbered(case, verdicts, changed)
+    numbers, classes = _numbered(case, verdicts, changed)
+    return Classified(class_id=numbers, classes=classes, payload_id=context.payload_id)
 
 
-def _numbered(case: pl.Series, verdicts: Sequence[Verdict], changed: pl.DataFrame) -> Classified:
-    """Number the distinct verdicts. `changed`: rows of ops with the choice of their neighbours (row, choice)."""
+def _numbered(case: pl.Series, verdicts: Sequence[Verdict], changed: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
+    """The number of each operation's verdict, and the distinct verdicts. `changed`: rows of ops with the choice of their neighbours (row, choice)."""
     said = changed.with_columns(case.gather(changed["row"]).alias("case"))
     cases = said.select("case", "choice").unique(maintain_order=True).with_row_index("extra")
     meant = chosen()[cases["choice"]].select("bucket", "kind", "rule").rows()
@@ -239,7 +241,7 @@ def _numbered(case: pl.Series, verdicts: Sequence[Verdict], changed: pl.DataFram
     experts = any(verdict.bucket in _EXPERT_BUCKETS for verdict in every)
     classes = pl.DataFrame([settled(verdict, experts=experts) for verdict in numbers], schema=CLASS_SCHEMA)
     ids = pl.Series("class_id", range(len(numbers)), dtype=pl.UInt16)
-    return Classified(class_id=number.gather(final).alias("class_id"), classes=classes.insert_column(0, ids))
+    return number.gather(final).alias("class_id"), classes.insert_column(0, ids)
 
 
 def by_neighbours(verdict: Verdict, *, bucket: str, kind: str | None, rule: str) -> Verdict:

@@ -58,10 +58,7 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
     }
     if step_range and not any(found.anchor.startswith(STEP_RANGE) for found in steps.values()):
         raise _unmarked(trace, step_range)
-    _, *shown = typical([(found.median_ns, *place) for place, found in steps.items()])
-    trace = replace(
-        trace, ranges=kept_ranges(trace, knowledge.hosts), payloads=trace.payloads.clear()
-    )  # only the host's ranges are still needed
+    trace = replace(trace, ranges=kept_ranges(trace, knowledge.hosts))  # only the host's ranges are still needed
     devices = []
     for rank, device, work in device_work(trace, launches, classified):  # again, so that one device's operations are held at a time
         one = measure_device(
@@ -73,7 +70,6 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
             device=device,
             sm_limits=knowledge.rulebook.platforms.sm_limits,
             steps=steps[rank, device],
-            draw=[rank, device] == shown,
         )
         parts.check_identities(parts.device_budget(one))
         ledger = ledger.note("merged_classes", "ops", one.merged_classes)

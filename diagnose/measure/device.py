@@ -12,6 +12,7 @@ from diagnose.measure import budget, occupancy, stalls
 from diagnose.measure.buckets import Classified
 from diagnose.measure.ceilings import ceilings
 from diagnose.measure.dependencies import Waits, resolve_waits
+from diagnose.measure.exchanges import Exchanges, exchanges
 from diagnose.measure.host import HostActivity, graph_launches, host_activity
 from diagnose.measure.launches import Launches
 from diagnose.measure.memory import Recompute, recompute
@@ -56,7 +57,8 @@ class DeviceMeasure:
     recompute: Recompute
     occupancy: Occupancy | None
     fills: dict[str, float | None]
-    timeline: Timeline | None  # of the device that stands for its trace
+    timeline: Timeline
+    exchanges: Exchanges
     operations: int
     launched: int
     merged_classes: int
@@ -88,7 +90,7 @@ def device_work(trace: Trace, launches: Launches, classified: Classified) -> Ite
     Columns: those of Trace.ops except rank and device; call_start, issued, thread; class_id, bucket, role, kind_of, backend, phase, operation,
     decided_by; op, the row number.
     """
-    every = trace.ops.hstack(launches.frame).with_columns(classified.class_id.alias("class_id"))
+    every = trace.ops.hstack(launches.frame).with_columns(classified.class_id.alias("class_id"), classified.payload_id.alias("payload_id"))
     classes = classified.classes.sort("class_id").select(
         "class_id",
         pl.col("bucket").cast(pl.Enum(BUCKETS)),
@@ -112,9 +114,8 @@ def measure_device(
     device: int,
     sm_limits: Mapping[str, SmLimits],
     steps: StepWindows,
-    draw: bool = True,
 ) -> DeviceMeasure:
-    """Measure one device; `work` as `device_work` gives it, `steps` as `find_steps`; `draw`: with the timeline of one step."""
+    """Measure one device; `work` as `device_work` gives it, `steps` as `find_steps`."""
     info = next((one for one in trace.devices if (one.rank, one.device) == (rank, device)), None)
     windows = steps.frame
     ran = budget.concurrency(work, classified.classes, windows)
@@ -155,7 +156,8 @@ def measure_device(
         ),
         occupancy=part,
         fills=fills,
-        timeline=_timeline(inside, found, windows, trace, work["role"], (rank, device)) if draw else None,
+        timeline=_timeline(inside, found, windows, trace, work["role"], (rank, device)),
+        exchanges=exchanges(work, inside, windows, classified.classes, found, trace),
         operations=work.height,
         launched=work.height - work["issued"].null_count(),
         merged_classes=ran.merged_classes,

@@ -27,9 +27,10 @@ SAME_SEQUENCE = 0.9  # share of equal names that makes two stretches the same se
 
 @dataclass(frozen=True, kw_only=True)
 class StepWindows:
-    """Windows of one device. `frame` has index, start, end (relative ns, disjoint, in order); dropped steps are not in it."""
+    """Windows of one device. `frame` has index, start, end (relative ns, disjoint, in order); dropped steps are not in it, but in `every`."""
 
     frame: pl.DataFrame
+    every: pl.DataFrame
     anchor: str
     dropped: tuple[Dropped, ...] = ()
     cross_check: tuple[CrossCheck, ...] = ()
@@ -70,12 +71,13 @@ def find_steps(trace: Trace, work: pl.DataFrame, rank: int, anchors: Sequence[St
         proposals = [repeating] if repeating is not None else []
     if not proposals:
         whole = pl.DataFrame({"index": [0], "start": [work["start"].min()], "end": [work["end"].max()]})
-        return StepWindows(frame=_typed(whole), anchor="capture")
+        return StepWindows(frame=_typed(whole), every=_typed(whole), anchor="capture")
     best, others = proposals[0], proposals[1:]
     kept, dropped = _drop_unsteady(trace, work, best.windows, rank)
     reference = Anchored(anchor=best.anchor, windows=kept)
     return StepWindows(
         frame=_typed(kept),
+        every=_typed(best.windows),
         anchor=best.anchor,
         dropped=tuple(sorted((*best.dropped, *dropped), key=lambda one: one.index)),
         cross_check=tuple(_compare(reference, other) for other in others),

@@ -200,7 +200,7 @@ def scene(
         provenance=Provenance(file="scene", size=0, format="torch-json", profiler="test"),
     )
     numbers = pl.Series("class_id", [classes.index((str(item.op), item.phase)) for item in ran], dtype=pl.UInt16)
-    return Scene(trace=trace, classified=Classified(class_id=numbers, classes=_classes(classes)))
+    return Scene(trace=trace, classified=Classified(class_id=numbers, classes=_classes(classes), payload_id=trace.ops["payload_id"]))
 
 
 def _classes(keys: Sequence[tuple[str, str | None]]) -> pl.DataFrame:

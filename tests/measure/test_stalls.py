@@ -38,7 +38,8 @@ CLASSES = pl.DataFrame(
 def measured(case: Case) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The budget's times, and those of the stalls with what bounds count beyond them, of a case."""
     trace = to_trace(case)
-    classified = Classified(class_id=pl.Series("class_id", [op.class_id for op in case.ops], dtype=pl.UInt16), classes=CLASSES)
+    numbers = pl.Series("class_id", [op.class_id for op in case.ops], dtype=pl.UInt16)
+    classified = Classified(class_id=numbers, classes=CLASSES, payload_id=trace.ops["payload_id"])
     ((_, _, work),) = device_work(trace, attribute(trace), classified)
     windows = pl.DataFrame(
         {"index": range(len(case.windows)), "start": [a for a, _ in case.windows], "end": [b for _, b in case.windows]},

@@ -1,0 +1,234 @@
+"""What one device shows of its exchanges with other ranks, and what else a comparison of ranks needs: small frames that the reduction over ranks works on.
+
+Nothing here looks at another rank. Times are the trace's own (ns from the capture's start).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from diagnose.exchange_names import Shape, operation_of
+from diagnose.measure.stalls import Stalls
+from diagnose.trace import Trace
+
+SHAPES_KEPT = 48
+_LAUNCH = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+# Bytes of one element, by the names that PyTorch prints.
+_ITEM_BYTES: Mapping[str, int] = {
+    "Byte": 1, "Char": 1, "Bool": 1, "Float8_e4m3fn": 1, "Float8_e5m2": 1, "Half": 2, "BFloat16": 2, "Short": 2, "Int": 4, "Float": 4, "Long": 8, "Double": 8,
+}  # fmt: skip
+# NCCL describes these by what one rank gives or gets (its enqueue.cc); as a whole they move that times the number of ranks.
+_PER_RANK = ("ncclAllGather", "ncclReduceScatter")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lane:
+    """Exchanges of one rank that follow each other in the same group of ranks, on one communicator where the trace tells it."""
+
+    kind: str
+    backend: str
+    operation: str
+    shape: Shape
+    group: str | None
+    group_name: str | None
+    size: int | None
+    communicator: int | None
+    members: str | None
+    stream: int | None  # only where nothing else tells groups apart
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchanges:
+    """One device's part in exchanges.
+
+    `instances`, in order of start: lane (index into `lanes`), index (step; null outside the steps), start, end, bytes (null where not recorded), elements (that this rank
+    received; null likewise), expert_ns (work of expert GEMMs that began before its end, summed from the capture's start).
+    `shapes`: name, launch (grid and block as text), bucket, kernels, median_ns, work_ns: the costliest compute kernels inside the steps.
+    `stage_waits`: index, warm_up_ns, steady_ns, cool_down_ns (waiting for pipeline transfers), tail_ns (waiting for data-parallel exchanges after the last backward);
+    `has_phases`: whether forward and backward could be told apart, which that split needs.
+    """
+
+    lanes: tuple[Lane, ...]
+    instances: pl.DataFrame
+    shapes: pl.DataFrame
+    stage_waits: pl.DataFrame
+    has_phases: bool
+
+
+def exchanges(
+    work: pl.DataFrame, inside: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame, found: Stalls, trace: Trace
+) -> Exchanges:
+    """`work`: all operations of the device, `inside`: those in steps, with index; both with class_id, name_id, payload_id, bucket, role, phase."""
+    lanes, instances = _instances(work, windows, classes, trace)
+    phases = inside.filter((pl.col("role") == "compute") & pl.col("phase").is_in(["forward", "backward"]))
+    return Exchanges(
+        lanes=lanes,
+        instances=instances,
+        shapes=_shapes(inside, trace),
+        stage_waits=_stage_waits(found, work, windows, classes, phases),
+        has_phases=phases["phase"].n_unique() == 2,
+    )
+
+
+# ------------------------------------------------------------------------------------------------ instances
+
+
+def _instances(work: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame, trace: Trace) -> tuple[tuple[Lane, ...], pl.DataFrame]:
+    transport = classes.filter(pl.col("role") == "transport").select("class_id", "kind", "backend")
+    rows = (
+        work.filter(pl.col("role") == "transport")
+        .select("start", "end", "stream", "name_id", "payload_id", "class_id")
+        .join(transport.with_columns(pl.col("kind").fill_null("other"), pl.col("backend").fill_null("other")), on="class_id", how="left")
+        .join(_sizes(trace), left_on="payload_id", right_on="id", how="left")
+        .sort("start", "end")
+    )
+    lanes, lane = _lanes(rows, trace)
+    placed = rows.with_columns(lane.alias("lane")).join_asof(
+        windows.select("index", pl.col("start").alias("_begin"), pl.col("end").alias("_close")),
+        left_on="start",
+        right_on="_begin",
+        strategy="backward",
+    )
+    step = pl.when(pl.col("start") < pl.col("_close")).then("index").alias("index")
+    return lanes, placed.with_columns(_expert_work(work, placed["end"]), step).select(
+        "lane", "index", "start", "end", "bytes", pl.col("elements_out").alias("elements"), "expert_ns"
+    )
+
+
+def _sizes(trace: Trace) -> pl.DataFrame:
+    """id, group, group_name, group_size, communicator, members, collective, elements_out, bytes (of the whole operation) of each description."""
+    item = pl.col("dtype").replace_strict(dict(_ITEM_BYTES), default=None, return_dtype=pl.Int64)
+    largest = pl.max_horizontal("elements_in", "elements_out") * item
+    told = pl.when(pl.col("collective").is_in(_PER_RANK)).then(pl.col("bytes") * pl.col("group_size")).otherwise("bytes")
+    return trace.payloads.select(
+        "id",
+        "group",
+        "group_name",
+        "group_size",
+        "communicator",
+        "members",
+        "collective",
+        "elements_out",
+        pl.coalesce(told, largest).alias("bytes"),
+    )
+
+
+_TELLING = ["kind", "backend", "name_id", "collective", "group", "group_name", "group_size", "communicator", "members", "stream"]
+
+
+def _lanes(rows: pl.DataFrame, trace: Trace) -> tuple[tuple[Lane, ...], pl.Series]:
+    """The distinct lanes, and the lane of each row. Kernels of one operation in one group are one lane, whatever the kernel's variant."""
+    known = pl.col("communicator").is_not_null() | pl.col("group_name").is_not_null() | pl.col("group").is_not_null()
+    keyed = rows.with_columns(pl.when(~known).then("stream").alias("stream"))
+    distinct = keyed.select(_TELLING).unique(maintain_order=True)
+    found = [_lane(row, trace) for row in distinct.iter_rows(named=True)]
+    numbers = {lane: number for number, lane in enumerate(dict.fromkeys(found))}
+    table = distinct.with_columns(pl.Series("lane", [numbers[lane] for lane in found], dtype=pl.UInt16))
+    return tuple(numbers), keyed.join(table, on=_TELLING, how="left", nulls_equal=True, maintain_order="left")["lane"]
+
+
+def _lane(row: Mapping[str, object], trace: Trace) -> Lane:
+    def text(name: str) -> str | None:
+        value = row[name]
+        return value if isinstance(value, str) and value else None
+
+    def number(name: str) -> int | None:
+        value = row[name]
+        return value if isinstance(value, int) else None
+
+    kernel = trace.names["text"][number("name_id") or 0]
+    operation = operation_of(str(row["kind"]), text("collective"), str(kernel))
+    return Lane(
+        kind=str(row["kind"]),
+        backend=str(row["backend"]),
+        operation=operation.id,
+        shape=operation.shape,
+        group=text("group"),
+        group_name=text("group_name"),
+        size=number("group_size"),
+        communicator=number("communicator"),
+        members=text("members"),
+        stream=number("stream"),
+    )
+
+
+def _expert_work(work: pl.DataFrame, until: pl.Series) -> pl.Series:
+    """Work of expert GEMMs that began before each moment, from the capture's start."""
+    ran = work.filter((pl.col("bucket") == "expert_gemm") & (pl.col("kind") == "kernel")).select(
+        "start", (pl.col("end") - pl.col("start")).alias("ns")
+    )
+    ran = ran.sort("start")
+    summed = pl.concat([pl.Series("ns", [0], dtype=pl.Int64), ran["ns"].cum_sum()])
+    return summed.gather(ran["start"].search_sorted(until, side="left")).alias("expert_ns")
+
+
+# ------------------------------------------------------------------------------------------------ kernels of like shape
+
+
+def _shapes(inside: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    length = pl.col("end") - pl.col("start")
+    costly = (
+        inside.lazy()
+        .filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel"))
+        .group_by("name_id", *_LAUNCH)
+        .agg(
+            pl.col("bucket").first(),
+            pl.len().alias("kernels"),
+            length.median().cast(pl.Int64).alias("median_ns"),
+            length.sum().alias("work_ns"),
+        )
+        .sort(["work_ns", "name_id", *_LAUNCH], descending=[True, *[False] * (1 + len(_LAUNCH))])
+        .head(SHAPES_KEPT)
+        .collect()
+    )
+    launch = pl.concat_str([pl.col(name).fill_null(-1) for name in _LAUNCH], separator=",")
+    return costly.select(
+        trace.names["text"].gather(costly["name_id"]).alias("name"),
+        launch.alias("launch"),
+        pl.col("bucket").cast(pl.String),
+        "kernels",
+        "median_ns",
+        "work_ns",
+    )
+
+
+# ------------------------------------------------------------------------------------------------ waiting for other stages
+
+
+def _stage_waits(found: Stalls, work: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame, phases: pl.DataFrame) -> pl.DataFrame:
+    """Blocking by pipeline transfers, by the part of the step that it lies in, and by data-parallel exchanges after the last backward.
+
+    What ends with an operation of the next step belongs to that step's warm-up, although it lies before its first operation.
+    """
+    of_class = pl.concat([pl.DataFrame({"kind": [None]}, schema={"kind": pl.String}), classes.sort("class_id").select("kind")])["kind"]
+    pieces = found.pieces.filter(pl.col("cause") == "blocking").select("index", "start", "end", "op", "producer")
+    kind = of_class.gather(work["class_id"].gather(pieces["producer"]).cast(pl.Int64).fill_null(-1) + 1)
+    backward = (
+        phases.filter(pl.col("phase") == "backward")
+        .group_by("index")
+        .agg(pl.col("start").min().alias("first_backward"), pl.col("end").max().alias("last_backward"))
+    )
+    forward = phases.filter(pl.col("phase") == "forward").group_by("index").agg(pl.col("end").max().alias("last_forward"))
+    placed = (
+        pieces.with_columns(kind.alias("kind"), work["start"].gather(pieces["op"]).alias("next"))
+        .filter(pl.col("kind").is_in(["pipeline", "data"]))
+        .join(windows.select("index", pl.col("end").alias("close")), on="index", how="left")
+        .join(backward, on="index", how="left")
+        .join(forward, on="index", how="left")
+    )
+    length = pl.col("end") - pl.col("start")
+    pipeline = pl.col("kind") == "pipeline"
+    warm = pl.coalesce((pl.col("next") >= pl.col("close")) | (pl.col("next") <= pl.col("first_backward")), pl.lit(value=False))
+    cool = ~warm & pl.coalesce(pl.col("start") >= pl.col("last_forward"), pl.lit(value=False))
+    tail = (pl.col("kind") == "data") & pl.coalesce(pl.col("end") > pl.col("last_backward"), pl.lit(value=False))
+    summed = placed.group_by("index").agg(
+        length.filter(pipeline & warm).sum().alias("warm_up_ns"),
+        length.filter(pipeline & ~warm & ~cool).sum().alias("steady_ns"),
+        length.filter(pipeline & cool).sum().alias("cool_down_ns"),
+        length.filter(tail).sum().alias("tail_ns"),
+    )
+    columns = ("warm_up_ns", "steady_ns", "cool_down_ns", "tail_ns")
+    return windows.select("index").join(summed, on="index", how="left", maintain_order="left").with_columns(pl.col(columns).fill_null(0))

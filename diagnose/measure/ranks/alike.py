@@ -1,0 +1,90 @@
+"""Which ranks hold the same part of the model: only those are compared."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import polars as pl
+
+from diagnose.measure.device import median
+from diagnose.measure.ranks.members import Member, Mesh
+from diagnose.rank_records import LikeGroup
+
+_WORDS = {
+    "embedding": "the embedding",
+    "vision_encoder": "a vision encoder",
+    "attention": "attention",
+    "expert_gemm": "experts",
+    "loss": "the loss",
+}
+TOLERANCE = 0.1  # counts of attention kernels that differ by less are alike; this project's choice
+
+
+def like_groups(members: Sequence[Member], mesh: Mesh | None) -> tuple[tuple[LikeGroup, ...], Mapping[int, str]]:
+    """The groups, and by a member's place the group that it is in. By pipeline stage where the job tells, else by what the ranks run."""
+    by: Literal["job", "fingerprint"]
+    staged = mesh is not None and all(member.rank.rank < mesh.world for member in members)
+    by, keys = ("job", _by_stage(members, mesh)) if staged and mesh is not None else ("fingerprint", _by_fingerprint(members))
+    pools: dict[int, list[Member]] = defaultdict(list)
+    for member, key in zip(members, keys, strict=True):
+        pools[key].append(member)
+    groups: list[LikeGroup] = []
+    of: dict[int, str] = {}
+    for number, (key, own) in enumerate(sorted(pools.items())):
+        name = f"stage {key}" if by == "job" and mesh is not None and mesh.pipeline > 1 else _letter(number)
+        groups.append(
+            LikeGroup(
+                id=name,
+                ranks=tuple(member.rank.rank for member in own),
+                stage=key if by == "job" else None,
+                by=by,
+                holds=_holds(own),
+            )
+        )
+        of |= {member.place: name for member in own}
+    return tuple(groups), of
+
+
+def _letter(number: int) -> str:
+    """The name of the `number`-th group: A to Z, then A1 to Z1, and so on."""
+    return chr(ord("A") + number % 26) + (str(number // 26) if number >= 26 else "")
+
+
+def _by_stage(members: Sequence[Member], mesh: Mesh) -> list[int]:
+    return [mesh.stage(member.rank.rank) for member in members]
+
+
+def _by_fingerprint(members: Sequence[Member]) -> list[int]:
+    """Like ranks have the embedding or not, the loss or not, experts or not, and about as many attention kernels in a step."""
+    found: list[tuple[tuple[bool, ...], int]] = []
+    keys = []
+    for member in members:
+        counts = _kernels(member)
+        has = tuple(counts.get(bucket, 0) > 0 for bucket in ("embedding", "loss", "expert_gemm"))
+        attention = counts.get("attention", 0)
+        same = (
+            place
+            for place, (kept, number) in enumerate(found)
+            if kept == has and abs(attention - number) <= TOLERANCE * max(attention, number)
+        )
+        place = next(same, None)
+        if place is None:
+            place = len(found)
+            found.append((has, attention))
+        keys.append(place)
+    return keys
+
+
+def _kernels(member: Member) -> dict[str, int]:
+    """Kernels per step by bucket (median over the steps that have the bucket)."""
+    counted = member.device.buckets.group_by("bucket", maintain_order=True).agg(pl.col("kernels"))
+    return {str(bucket): median(pl.Series(kernels)) for bucket, kernels in counted.iter_rows()}
+
+
+def _holds(members: Sequence[Member]) -> str:
+    """What the group's ranks run, in words."""
+    seen = {bucket for member in members for bucket, count in _kernels(member).items() if count}
+    words = [text for bucket, text in _WORDS.items() if bucket in seen]
+    return ", ".join(words) if words else "none of the model's own parts"

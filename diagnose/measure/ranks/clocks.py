@@ -1,0 +1,97 @@
+"""How the clocks of hosts compare, by the ends of the exchanges that both took part in."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from diagnose.measure.ranks.matching import Matched
+from diagnose.measure.ranks.members import Member, host_label
+from diagnose.rank_records import ClockPair
+
+LIMIT_NS = 100_000  # residual (p5, p95) above which nothing is said by the clock; matched ends of real two-node captures agree within it (playbook, section 9.3)
+MIN_ENDS = 8  # fewer matched ends align nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clocks:
+    """`pairs` for the report. `shift_ns`: by a member's place, what to take off its times to have those of the first member's clock; absent where nothing aligns it."""
+
+    pairs: tuple[ClockPair, ...]
+    shift_ns: Mapping[int, int]
+
+
+def clocks(members: Sequence[Member], matched: Sequence[Matched]) -> Clocks:
+    """Compare the clocks of all hosts that meet in an exchange. Devices of one input, and of one host that is known, share a clock."""
+    clock_of = {one.place: _clock(one) for one in members}
+    first = {clock: one for one in reversed(members) for clock in [clock_of[one.place]]}
+    pooled = _differences(matched, clock_of)
+    pairs = {
+        pair: _pair(first[pair[0]], first[pair[1]], pl.Series(values)) for pair, values in sorted(pooled.items()) if len(values) >= MIN_ENDS
+    }
+    offsets = _offsets(list(dict.fromkeys(clock_of.values())), pairs)
+    shift = {one.place: offsets[clock_of[one.place]] for one in members if clock_of[one.place] in offsets}
+    return Clocks(pairs=tuple(pairs.values()), shift_ns=shift)
+
+
+def _clock(member: Member) -> tuple[int, int]:
+    """What tells the member's clock from others: its host, else its input."""
+    return (0, member.host) if member.host is not None and member.rank.start_unix_ns is not None else (1, member.part)
+
+
+def _differences(
+    matched: Sequence[Matched], clock_of: Mapping[int, tuple[int, int]]
+) -> dict[tuple[tuple[int, int], tuple[int, int]], list[int]]:
+    """By pair of clocks: the end of the one less the end of the other, for every matched instance."""
+    found: dict[tuple[tuple[int, int], tuple[int, int]], list[int]] = defaultdict(list)
+    for group in matched:
+        own = [clock_of[part.member.place] for part in group.parts]
+        leaders = {clock: place for place, clock in reversed(list(enumerate(own)))}
+        reference, *others = sorted(leaders)
+        if not others:
+            continue
+        ends = {place: rows["end"] for (place,), rows in group.instances.group_by("place", maintain_order=True)}
+        for other in others:
+            found[reference, other] += (ends[leaders[other]] - ends[leaders[reference]]).to_list()
+    return found
+
+
+def _pair(reference: Member, other: Member, differences: pl.Series) -> ClockPair:
+    middle = int(differences.median())  # type: ignore[arg-type]
+    low, high = (int((differences - middle).quantile(share, "nearest")) for share in (0.05, 0.95))  # type: ignore[arg-type]
+    return ClockPair(
+        reference=reference.rank.rank,
+        rank=other.rank.rank,
+        reference_host=host_label(reference),
+        host=host_label(other),
+        by_start_times=reference.rank.start_unix_ns is not None and other.rank.start_unix_ns is not None,
+        offset_ns=middle,
+        residual_p5_ns=low,
+        residual_p95_ns=high,
+        n=len(differences),
+        limit_ns=LIMIT_NS,
+        aligned=max(abs(low), abs(high)) <= LIMIT_NS,
+    )
+
+
+def _offsets(
+    every: Sequence[tuple[int, int]], pairs: Mapping[tuple[tuple[int, int], tuple[int, int]], ClockPair]
+) -> dict[tuple[int, int], int]:
+    """Each clock's offset from the first one's, along pairs that are aligned."""
+    beside: dict[tuple[int, int], list[tuple[tuple[int, int], int]]] = defaultdict(list)
+    for (a, b), pair in pairs.items():
+        if pair.aligned:
+            beside[a].append((b, pair.offset_ns))
+            beside[b].append((a, -pair.offset_ns))
+    found = {every[0]: 0} if every else {}
+    waiting = deque(found)
+    while waiting:
+        here = waiting.popleft()
+        for there, offset in beside[here]:
+            if there not in found:
+                found[there] = found[here] + offset
+                waiting.append(there)
+    return found

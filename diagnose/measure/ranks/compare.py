@@ -1,0 +1,127 @@
+"""All that the captured ranks tell together: one Ranks record, and the device whose path is the slowest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median_low
+
+from diagnose.job import Job
+from diagnose.measure.device import DeviceMeasure, median
+from diagnose.measure.ranks import waits as waiting
+from diagnose.measure.ranks.alike import like_groups
+from diagnose.measure.ranks.clocks import clocks
+from diagnose.measure.ranks.experts import experts
+from diagnose.measure.ranks.lateness import late, own_times
+from diagnose.measure.ranks.matching import match
+from diagnose.measure.ranks.members import Member, members_of, mesh_of
+from diagnose.measure.ranks.slowness import slow_devices
+from diagnose.measure.ranks.stages import pipeline, tails
+from diagnose.measure.ranks.survey import problems, skews, surveyed
+from diagnose.measure.ranks.waits import Own, Waits
+from diagnose.rank_records import Late, Ranks
+from diagnose.trace import Rank
+
+SLOWEST = 0.02  # of the step: own times that exceed the middle by less make no slowest path; this project's choice
+
+Links = Callable[[Sequence[int]], float | None]  # ranks of a group → GB/s of the link between them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """`ranks` for the document; `shown`: the device on the slowest path; `waits` by (rank, device, kind, backend): transfer, wait, matched, unmatched."""
+
+    ranks: Ranks
+    shown: DeviceMeasure
+    exchanged: Mapping[tuple[int, int, str, str], tuple[int, int, int, int]]
+
+
+def compare(
+    parts: Sequence[tuple[int, str, Sequence[Rank], Sequence[DeviceMeasure]]],
+    job: Job | None,
+    *,
+    world: int | None,
+    claimed: Mapping[int, int],
+    middle: tuple[int, int],
+    link_gb_s: Links,
+) -> Compared:
+    """Compare all devices. `parts`: number, file, ranks and devices of each input; `middle`: (rank, device) in the middle by step time."""
+    members = members_of(parts)
+    mesh = mesh_of(job)
+    matched, unmatched = match(members, mesh)
+    every = [waiting.waits(group) for group in matched]
+    own = waiting.by_member(members, every)
+    groups, group_of = like_groups(members, mesh)
+    told = clocks(members, matched)
+    skewed, skew = skews(members, group_of, told)
+    slow = slow_devices(members, group_of)
+    uneven = experts(every, slow)
+    lateness = late(every, own, uneven, slow)
+    slowest, chosen = _slowest(members, own, lateness, middle)
+    return Compared(
+        ranks=Ranks(
+            world_size=world,
+            captured=len({member.rank.rank for member in members}),
+            slowest=slowest.rank.rank,
+            chosen=chosen,
+            problems=problems(members, world, claimed),
+            groups=groups,
+            survey=tuple(surveyed(member, group_of[member.place], mesh, own[member.place], skewed.get(member.place)) for member in members),
+            clocks=told.pairs,
+            exchanges=tuple(waiting.record(found, link_gb_s(found.group.ranks)) for found in every),
+            late=lateness,
+            skew=skew,
+            experts=uneven,
+            pipeline=pipeline(members, mesh, job),
+            tail=tails(members),
+            notes=(*waiting.left_alone(unmatched), *(() if every else (_NOTHING,))),
+        ),
+        shown=slowest.device,
+        exchanged=_exchanged(members, every),
+    )
+
+
+_NOTHING = "No exchange could be matched across ranks: who comes late, and how much of an exchange is waiting, can't be said."
+
+
+def _slowest(members: Sequence[Member], own: Mapping[int, Own], lateness: Sequence[Late], middle: tuple[int, int]) -> tuple[Member, str]:
+    """The member that the verdict speaks of, and why it."""
+    central = next(member for member in members if (member.rank.rank, member.device.device) == middle)
+    if all(own[member.place].wait is None for member in members):
+        return (
+            central,
+            f"rank {central.rank.rank} is the one in the middle by step time; no exchange was matched that would tell the slowest path",
+        )
+    times = {member.place: median(own_times(member, own[member.place])) for member in members}
+    usual = median_low(list(times.values()))
+    behind = [entry.rank for entry in lateness if entry.rank is not None]
+    if behind:
+        member = next(one for one in members if one.rank.rank == behind[0])
+        return member, f"rank {member.rank.rank} is the slowest path: the ranks that it exchanges with wait for it"
+    place = max(times, key=lambda one: (times[one], -one))
+    step = median(central.device.budget["window_ns"])
+    if times[place] - usual > SLOWEST * step:
+        member = members[place]
+        return member, f"rank {member.rank.rank} is the slowest path: it waits least for others"
+    return central, f"no rank's own time stands out; rank {central.rank.rank} is the one in the middle by step time"
+
+
+def _exchanged(members: Sequence[Member], every: Sequence[Waits]) -> dict[tuple[int, int, str, str], tuple[int, int, int, int]]:
+    """Transfer and wait per step (median), matched and unmatched instances, by (rank, device, kind, backend)."""
+    sums: dict[tuple[int, int, str, str], tuple[int, int, int, int]] = {}
+    by_place = {member.place: member for member in members}
+    for found in every:
+        for place, part in enumerate(found.group.parts):
+            member = by_place[part.member.place]
+            steps = member.device.budget["index"]
+            rows = found.rows.filter(found.rows["place"] == place)
+            key = (member.rank.rank, member.device.device, found.group.kind, found.group.backend)
+            before = sums.get(key, (0, 0, 0, 0))
+            new = (
+                median(waiting.per_step(rows, "transfer", steps)),
+                median(waiting.per_step(rows, "wait", steps)),
+                found.group.matched,
+                part.rows.height - found.group.matched,
+            )
+            sums[key] = (before[0] + new[0], before[1] + new[1], before[2] + new[2], before[3] + new[3])
+    return sums

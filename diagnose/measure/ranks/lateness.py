@@ -1,0 +1,218 @@
+"""Who keeps the others waiting, how often, and what takes longer there."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median_low
+
+import polars as pl
+
+from diagnose.measure.device import median
+from diagnose.measure.ranks.members import Member
+from diagnose.measure.ranks.slowness import Slowness
+from diagnose.measure.ranks.waits import Own, Waits
+from diagnose.rank_records import ExpertImbalance, Late, LateCause, Pattern
+from diagnose.vocabulary import COMM_KINDS, CommKind
+
+# All of these are this project's choice.
+WORTH = 0.01  # of the step: less waiting behind one rank is not reported
+WORTH_ROTATING = 0.05  # likewise for waiting behind nobody in particular
+ALWAYS, MOSTLY = 0.8, 0.5  # share of the waiting that is behind one rank
+OWN = 0.3  # of the waiting: by so much the late rank's own time must exceed the others', or it is late because it waited elsewhere
+EXPLAINS = 0.4  # share of the lateness that a cause must account for
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Blame:
+    """Waiting in one set of ranks: per step by who came last (by place), how often each did, and in which kinds."""
+
+    members: tuple[Member, ...]
+    behind: Mapping[int, int]  # by a member's place: mean wait of the others per step
+    lasts: Mapping[int, int]
+    noticed: int
+    kinds: tuple[CommKind, ...]
+
+
+def late(
+    every: Sequence[Waits], own: Mapping[int, Own], experts: Sequence[ExpertImbalance], slow: Mapping[int, Slowness]
+) -> tuple[Late, ...]:
+    """One entry for each rank that others wait for, costliest first; rotating lateness only where no rank stands out."""
+    entries = [entry for blame in _blames(every) if (entry := _judged(blame, own, experts, slow)) is not None]
+    best: dict[int | None, Late] = {}
+    for entry in sorted(entries, key=lambda entry: (-entry.wait_ns, entry.ranks)):
+        best.setdefault(entry.rank, entry)
+    return tuple(best.values())
+
+
+def _blames(every: Sequence[Waits]) -> Iterator[_Blame]:
+    sets: dict[tuple[int, ...], list[Waits]] = defaultdict(list)
+    for found in every:
+        sets[tuple(part.member.place for part in found.group.parts)].append(found)
+    for places, group in sorted(sets.items()):
+        members = tuple(part.member for part in group[0].group.parts)
+        behind, lasts = _behind(group, members)
+        costly = sorted(group, key=lambda one: -int(one.rows["wait"].sum()))
+        kinds = tuple(dict.fromkeys(kind for one in costly for kind in COMM_KINDS if kind == one.group.kind and one.rows["last"].any()))
+        del places
+        yield _Blame(members=members, behind=behind, lasts=lasts, noticed=sum(lasts.values()), kinds=kinds)
+
+
+def _behind(group: Sequence[Waits], members: tuple[Member, ...]) -> tuple[dict[int, int], dict[int, int]]:
+    """Mean wait of the others per step behind each member (at most as long as transport held compute up), and how often it came last."""
+    table = pl.concat(
+        [
+            one.rows.select("ordinal", "place", "index", "wait", "last").with_columns(pl.lit(number).alias("lane"))
+            for number, one in enumerate(group)
+        ]
+    )
+    last = table.filter("last").select("lane", "ordinal", pl.col("place").alias("culprit"))
+    costs = (
+        table.filter(pl.col("index").is_not_null())
+        .join(last, on=["lane", "ordinal"])
+        .filter(pl.col("place") != pl.col("culprit"))
+        .group_by("culprit", "index")
+        .agg(pl.col("wait").sum() // (len(members) - 1))
+    )
+    steps = max(member.device.budget.height for member in members)
+    held = median_low([median(member.device.budget["blocking_transport_ns"]) for member in members])
+    behind = dict.fromkeys((member.place for member in members), 0)
+    for (culprit,), rows in costs.group_by("culprit"):
+        waited = [*rows["wait"].to_list(), *[0] * max(0, steps - rows.height)]
+        behind[members[int(culprit)].place] = min(median(pl.Series(waited)), held)
+    counts = dict(last.group_by("culprit").len().iter_rows())
+    return behind, {member.place: counts.get(place, 0) for place, member in enumerate(members)}
+
+
+def _judged(blame: _Blame, own: Mapping[int, Own], experts: Sequence[ExpertImbalance], slow: Mapping[int, Slowness]) -> Late | None:
+    """The entry for one set of ranks; None where nobody waits long enough, or whoever comes last is itself held up elsewhere."""
+    step = median_low([median(member.device.budget["window_ns"]) for member in blame.members])
+    total = sum(blame.behind.values())
+    if not total or not step:
+        return None
+    culprit = max(blame.behind, key=lambda place: (blame.behind[place], -place))
+    share = blame.behind[culprit] / total
+    member = next(one for one in blame.members if one.place == culprit)
+    others = [one for one in blame.members if one.place != culprit]
+    if share < MOSTLY:
+        return _rotating(blame, total, step, experts)
+    if blame.behind[culprit] < WORTH * step or _own_time(member, own) - _middle(others, own) < OWN * blame.behind[culprit]:
+        return None
+    pattern: Pattern = "always" if share >= ALWAYS else "mostly"
+    cause, bucket, longer, words = _cause(member, others, blame.behind[culprit], slow.get(culprit))
+    times = blame.lasts[culprit] / blame.noticed
+    return Late(
+        kinds=blame.kinds,
+        ranks=tuple(one.rank.rank for one in blame.members),
+        rank=member.rank.rank,
+        pattern=pattern,
+        last_share=round(times, 4),
+        wait_ns=blame.behind[culprit],
+        cause=cause,
+        bucket=bucket,
+        longer_ns=longer,
+        evidence=f"Rank {member.rank.rank} comes last in {times:.0%} of the {blame.noticed} exchanges in which somebody waits noticeably; {words}.",
+        status="inferred",
+    )
+
+
+def _rotating(blame: _Blame, total: int, step: int, experts: Sequence[ExpertImbalance]) -> Late | None:
+    if total < WORTH_ROTATING * step:
+        return None
+    ranks = tuple(one.rank.rank for one in blame.members)
+    lost = next((entry.lost_ns for entry in experts if entry.ranks == ranks), 0)
+    uneven = lost >= EXPLAINS * total
+    most = max(blame.lasts.values(), default=0) / max(1, blame.noticed)
+    words = "the experts' work differs from layer to layer" if uneven else "no rank does so most of the time"
+    return Late(
+        kinds=blame.kinds,
+        ranks=ranks,
+        rank=None,
+        pattern="rotating",
+        last_share=round(most, 4),
+        wait_ns=total,
+        cause="expert_work" if uneven else "unknown",
+        bucket="expert_gemm" if uneven else None,
+        longer_ns=lost if uneven else None,
+        evidence=f"Another rank comes last from one exchange to the next (the one that does so most often, in {most:.0%} of {blame.noticed}); {words}.",
+        status="inferred",
+    )
+
+
+def _own_time(member: Member, own: Mapping[int, Own]) -> int:
+    return median(own_times(member, own[member.place]))
+
+
+def own_times(member: Member, own: Own) -> pl.Series:
+    """Each step less the waiting for others: for other pipeline stages, and in matched exchanges as far as that can have held compute up."""
+    budget, stages = member.device.budget, member.device.exchanges.stage_waits
+    bubble = stages.select(pl.sum_horizontal("warm_up_ns", "steady_ns", "cool_down_ns")).to_series()
+    blocked = (budget["blocking_transport_ns"] - bubble).clip(0, None)
+    wait = pl.zeros(len(bubble), dtype=pl.Int64, eager=True) if own.wait is None else own.wait
+    held = pl.DataFrame({"wait": wait, "blocked": blocked}).select(pl.min_horizontal("wait", "blocked")).to_series()
+    return (budget["window_ns"] - bubble - held).rename("own_ns")
+
+
+def _middle(members: Sequence[Member], own: Mapping[int, Own]) -> int:
+    return int(median_low([_own_time(member, own) for member in members]))
+
+
+# ------------------------------------------------------------------------------------------------ causes
+
+
+def _cause(member: Member, others: Sequence[Member], wait: int, slowness: Slowness | None) -> tuple[LateCause, str | None, int | None, str]:
+    """What takes longer on the late rank than on the others: cause, bucket, by how much per step, and the figures in words."""
+    if slowness is not None:
+        longer = _above(member, others, "compute_busy_ns")
+        return (
+            "slow_gpu",
+            None,
+            longer,
+            f"its kernels of like shape take {slowness.ratio:.2f} times as long as on the others (median of {slowness.shapes} shapes by their work)",
+        )
+    starved = _above(member, others, "launch_starved_ns")
+    bucket, more = _longest_bucket(member, others)
+    if starved >= EXPLAINS * wait and starved >= more:
+        return (
+            "slow_host",
+            None,
+            starved,
+            f"its host issues work later: compute is launch-starved for {starved / 1e6:.3f} ms a step more than on the others",
+        )
+    if bucket is None or more < EXPLAINS * wait:
+        return "unknown", None, None, "no part of its step takes correspondingly longer than on the others"
+    causes: Mapping[str, LateCause] = {"expert_gemm": "expert_work", "dispatch": "expert_work", "vision_encoder": "vision_work"}
+    return (
+        causes.get(bucket, "more_work"),
+        bucket,
+        more,
+        f"its work in the bucket {bucket} takes {more / 1e6:.3f} ms a step more than on the others",
+    )
+
+
+def _above(member: Member, others: Sequence[Member], column: str) -> int:
+    """How much more of a budget's column the member has per step than the median of the others."""
+    return median(member.device.budget[column]) - int(median_low([median(one.device.budget[column]) for one in others]))
+
+
+def _work(member: Member) -> dict[str, int]:
+    """Work by bucket per step (median), transport aside: that holds the waiting."""
+    windows = member.device.budget.select("index")
+    roles = member.device.names.group_by("bucket", "role").agg(pl.col("work_ns").sum())
+    moving = {str(bucket): int(ns) for bucket, role, ns in roles.iter_rows() if role == "transport"}
+    found = {}
+    for (bucket,), rows in member.device.buckets.group_by("bucket", maintain_order=True):
+        steps = windows.join(rows.select("index", "work_ns"), on="index", how="left")["work_ns"].fill_null(0)
+        found[str(bucket)] = max(0, median(steps) - moving.get(str(bucket), 0) // max(1, windows.height))
+    return found
+
+
+def _longest_bucket(member: Member, others: Sequence[Member]) -> tuple[str | None, int]:
+    """The bucket whose work exceeds the others' most, and by how much."""
+    mine, theirs = _work(member), [_work(one) for one in others]
+    above = {bucket: ns - int(median_low([one.get(bucket, 0) for one in theirs])) for bucket, ns in mine.items()}
+    if not above:
+        return None, 0
+    bucket = max(above, key=lambda name: (above[name], name))
+    return bucket, above[bucket]

@@ -1,0 +1,243 @@
+"""Which exchanges of different ranks are one: groups of ranks, and in each the instances that all captured members took part in."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from diagnose.exchange_names import Shape
+from diagnose.measure.exchanges import Lane
+from diagnose.measure.ranks.alignment import FIRM_NS, LOOSE_NS, Course, Fit, fit
+from diagnose.measure.ranks.members import Member, Mesh, share_clock
+from diagnose.rank_records import Grouping
+
+_SYMMETRIC: tuple[Shape, ...] = ("all_reduce", "all_gather", "reduce_scatter")  # every member gives the same number of bytes
+_CANDIDATES = 24  # groups that a lane without a name is tried against, the nearest in rank first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One member's sequence of exchanges in one group. `rows`: start, end, index, bytes, elements, expert_ns in order of start."""
+
+    member: Member
+    lane: Lane
+    rows: pl.DataFrame
+
+    def course(self) -> Course:
+        """What alignment looks at; ends by the host's wall clock."""
+        sizes = self.rows["bytes"].to_list() if self.lane.shape in _SYMMETRIC else [None] * self.rows.height
+        return Course(ends=(self.rows["end"] + self.member.start_unix_ns).to_list(), sizes=sizes, steps=self.rows["index"].to_list())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matched:
+    """One operation of one group of ranks.
+
+    `instances`, one row for each member of each instance that all captured members took part in: ordinal, place (index into `parts`), start and end (own clock,
+    with the wall clock of the trace's start), index (the member's own step; null outside), bytes, elements, expert_ns. `seen`: instances that any member shows.
+    """
+
+    kind: str
+    backend: str
+    operation: str
+    shape: Shape
+    by: Grouping
+    size: int | None
+    parts: tuple[Part, ...]
+    instances: pl.DataFrame
+    matched: int
+    seen: int
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The captured members."""
+        return tuple(part.member.rank.rank for part in self.parts)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every member was captured, as far as the trace tells."""
+        return self.size is not None and len(self.parts) == self.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unmatched:
+    """Exchanges of one member that were not held against anybody's, and why."""
+
+    member: Member
+    lane: Lane
+    count: int
+    why: str
+
+
+PAIRWISE = "a transfer between two ranks, and the trace does not name the other"
+ALONE = "no other member of its group was captured"
+NO_FIT = "the captured members' sequences do not fit together"
+_SPAN = re.compile(r"^\[(\d+(?:, ?\d+)*)\]$")
+
+
+def match(members: Sequence[Member], mesh: Mesh | None) -> tuple[tuple[Matched, ...], tuple[Unmatched, ...]]:
+    """All exchanges of all members, matched as far as they can be."""
+    named: dict[Hashable, list[Part]] = defaultdict(list)
+    nameless: dict[Hashable, list[Part]] = defaultdict(list)
+    unmatched = []
+    for part in _parts(members):
+        lane = part.lane
+        if lane.shape == "pairwise":
+            unmatched.append(Unmatched(member=part.member, lane=lane, count=part.rows.height, why=PAIRWISE))
+        elif (key := _group_key(lane)) is not None:
+            named[lane.kind, lane.backend, lane.operation, key].append(part)
+        else:
+            nameless[lane.kind, lane.backend, lane.operation].append(part)
+    matched: list[Matched] = []
+    for key, parts in named.items():
+        found, left = _matched(_one_each(parts), "communicator" if parts[0].lane.communicator is not None else "process group")
+        matched += found
+        unmatched += left
+        del key
+    for parts in nameless.values():
+        for by, group in _by_common_ends(parts, mesh):
+            found, left = _matched(group, by)
+            matched += found
+            unmatched += left
+    ordered = sorted(matched, key=lambda one: (one.kind, one.backend, one.operation, one.ranks))
+    return tuple(ordered), tuple(unmatched)
+
+
+def _parts(members: Sequence[Member]) -> Iterator[Part]:
+    for member in members:
+        found = member.device.exchanges
+        for (number,), rows in found.instances.group_by("lane", maintain_order=True):
+            yield Part(member=member, lane=found.lanes[int(number)], rows=rows)
+
+
+def _group_key(lane: Lane) -> Hashable | None:
+    """What names the group on every rank alike; None where nothing does.
+
+    PyTorch's names of groups count up alike on all ranks; where a name is all there is, the description belongs to it.
+    """
+    if lane.communicator is not None:
+        return lane.communicator
+    members = members_told(lane)
+    if members is not None:
+        return members, lane.group_name
+    return (lane.group, lane.group_name) if lane.group_name is not None else None
+
+
+def members_told(lane: Lane) -> tuple[int, ...] | None:
+    """The group's global ranks, where the trace lists them all."""
+    found = _SPAN.match(lane.members or "")
+    if found is None:
+        return None
+    ranks = tuple(int(number) for number in found[1].split(","))
+    return ranks if lane.size is None or len(ranks) == lane.size else None
+
+
+def _one_each(parts: Sequence[Part]) -> list[Part]:
+    """One sequence for each member: a member that shows the group more than once (several streams) has them put in order of start."""
+    by_member: dict[int, list[Part]] = defaultdict(list)
+    for part in parts:
+        by_member[part.member.place].append(part)
+    return [
+        own[0]
+        if len(own) == 1
+        else Part(member=own[0].member, lane=own[0].lane, rows=pl.concat([one.rows for one in own]).sort("start", "end"))
+        for own in by_member.values()
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ groups without a name
+
+
+def _by_common_ends(parts: Sequence[Part], mesh: Mesh | None) -> Iterator[tuple[Grouping, list[Part]]]:
+    """Groups of sequences that end together; with the job's sizes only ranks that share their coordinates are tried."""
+    pools: dict[tuple[int, ...] | None, list[Part]] = defaultdict(list)
+    for part in parts:
+        told = mesh.group(part.lane.kind, part.member.rank.rank) if mesh is not None else None
+        pools[told].append(part)
+    for told, pool in pools.items():
+        groups: list[tuple[Course, list[Part]]] = []
+        for part in pool:
+            course = part.course()
+            home = next((group for reference, group in groups[: -_CANDIDATES - 1 : -1] if _fits(reference, course, group, part)), None)
+            if home is None:
+                groups.append((course, [part]))
+            else:
+                home.append(part)
+        for _, group in groups:
+            yield "job" if told is not None else "common ends", group
+
+
+def _fits(reference: Course, course: Course, group: Sequence[Part], part: Part) -> bool:
+    """Whether a sequence belongs to a group: another rank's, as long, and ending together."""
+    if any(one.member.place == part.member.place for one in group):
+        return False
+    found = fit(reference, course, limit=FIRM_NS)
+    return found is not None and found.n >= 2
+
+
+# ------------------------------------------------------------------------------------------------ instances
+
+
+def _matched(parts: Sequence[Part], by: Grouping) -> tuple[list[Matched], list[Unmatched]]:
+    """The group's instances; members whose sequence fits nobody's are left out."""
+    courses = [part.course() for part in parts]
+    reference = max(range(len(parts)), key=lambda place: (len(courses[place].ends), -place))
+    fits: dict[int, Fit] = {reference: Fit(shift=0, spread=0, n=len(courses[reference].ends))}
+    for place, course in enumerate(courses):
+        if (
+            place != reference
+            and (found := fit(courses[reference], course)) is not None
+            and _believable(found, parts[reference], parts[place])
+        ):
+            fits[place] = found
+    inside = [(place, parts[place]) for place in sorted(fits)]
+    left = [
+        Unmatched(member=part.member, lane=part.lane, count=part.rows.height, why=NO_FIT)
+        for place, part in enumerate(parts)
+        if place not in fits
+    ]
+    if len(inside) < 2:
+        why = ALONE if len(parts) == 1 else NO_FIT
+        return [], [*left, *(Unmatched(member=part.member, lane=part.lane, count=part.rows.height, why=why) for _, part in inside)]
+    kept = tuple(part for _, part in inside)
+    table = pl.concat([_placed(part, number, fits[place].shift) for number, (place, part) in enumerate(inside)])
+    complete = table.group_by("ordinal").len().filter(pl.col("len") == len(kept)).select("ordinal")
+    lane = kept[0].lane
+    told = members_told(lane)
+    return [
+        Matched(
+            kind=lane.kind,
+            backend=lane.backend,
+            operation=lane.operation,
+            shape=lane.shape,
+            by=by,
+            size=lane.size or (len(told) if told else None),
+            parts=kept,
+            instances=table.join(complete, on="ordinal", how="semi").sort("ordinal", "place"),
+            matched=complete.height,
+            seen=table["ordinal"].n_unique(),
+        )
+    ], left
+
+
+def _believable(found: Fit, reference: Part, part: Part) -> bool:
+    """By one clock, exchanges of one group end together; what does not is no group, or its members were not held up by each other."""
+    return not share_clock(reference.member, part.member) or abs(found.offset) <= LOOSE_NS
+
+
+def _placed(part: Part, place: int, shift: int) -> pl.DataFrame:
+    moved = part.member.start_unix_ns
+    return part.rows.with_row_index("row").select(
+        (pl.col("row").cast(pl.Int64) + shift).alias("ordinal"),
+        pl.lit(place, dtype=pl.Int32).alias("place"),
+        (pl.col("start") + moved).alias("start"),
+        (pl.col("end") + moved).alias("end"),
+        "index",
+        "bytes",
+        "elements",
+        "expert_ns",
+    )

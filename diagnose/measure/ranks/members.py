@@ -1,0 +1,124 @@
+"""The captured ranks, and where each stands in the job: which ranks share a pipeline stage, an expert group, a host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from diagnose.job import Job
+from diagnose.measure.device import DeviceMeasure
+from diagnose.trace import Rank
+
+UNKNOWN_HOST = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One device of one rank. `host` is a number in order of rank, None where the trace does not tell; `start_unix_ns`: wall clock of the trace's zero, by that host."""
+
+    place: int  # its place among all members
+    rank: Rank
+    device: DeviceMeasure
+    file: str
+    part: int  # its input
+    host: int | None = None
+
+    @property
+    def start_unix_ns(self) -> int:
+        """Wall clock at the trace's zero; 0 where it is not known."""
+        return self.rank.start_unix_ns or 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mesh:
+    """The ranks' coordinates as Megatron-Core lays them out: tensor fastest, then context, data, pipeline (or pipeline before data).
+
+    Sizes of the attention mesh, and of the expert mesh over the same ranks. Source: Megatron-Core parallel_state.py, order "tp-cp-ep-dp-pp".
+    """
+
+    world: int
+    tensor: int
+    context: int
+    pipeline: int
+    expert: int | None
+    expert_tensor: int
+    pipeline_before_data: bool
+
+    def stage(self, rank: int) -> int:
+        """The rank's pipeline stage."""
+        if self.pipeline_before_data:
+            return rank // (self.tensor * self.context) % self.pipeline
+        return rank // (self.world // self.pipeline)
+
+    def _inside_stage(self, rank: int) -> int:
+        """The rank's number among those of its stage."""
+        if not self.pipeline_before_data:
+            return rank % (self.world // self.pipeline)
+        inner = self.tensor * self.context
+        return rank % inner + rank // (inner * self.pipeline) * inner
+
+    def group(self, kind: str, rank: int) -> tuple[int, ...] | None:
+        """What the members of the rank's group of `kind` have in common: their shared coordinates. None where the sizes do not tell."""
+        stage, inside = self.stage(rank), self._inside_stage(rank)
+        if kind == "tensor":
+            return stage, inside // self.tensor
+        if kind == "context":
+            return stage, inside // (self.tensor * self.context), inside % self.tensor
+        if kind == "expert" and self.expert is not None:
+            return stage, inside // (self.expert_tensor * self.expert), inside % self.expert_tensor
+        if kind == "pipeline":
+            return (inside,)
+        return None
+
+
+def mesh_of(job: Job | None) -> Mesh | None:
+    """The mesh of a job whose sizes are all known and fit the world; None otherwise."""
+    if job is None:
+        return None
+    names = ("world_size", "tensor_model_parallel_size", "context_parallel_size", "pipeline_model_parallel_size")
+    sizes = [value if isinstance(value := job.get(name), int) and value > 0 else None for name in names]
+    world, tensor, context, pipeline = (sizes[0], *(size or 1 for size in sizes[1:]))
+    if world is None or world % (tensor * context * pipeline):
+        return None
+    expert, expert_tensor = job.get("expert_model_parallel_size"), job.get("expert_tensor_parallel_size")
+    return Mesh(
+        world=world,
+        tensor=tensor,
+        context=context,
+        pipeline=pipeline,
+        expert=expert if isinstance(expert, int) and expert > 0 else None,
+        expert_tensor=expert_tensor if isinstance(expert_tensor, int) and expert_tensor > 0 else 1,
+        pipeline_before_data=job.get("use_tp_pp_dp_mapping") is True,
+    )
+
+
+def members_of(parts: Sequence[tuple[int, str, Sequence[Rank], Sequence[DeviceMeasure]]]) -> tuple[Member, ...]:
+    """All devices in order of rank; hosts numbered in that order. `parts`: number, file name, ranks and devices of each input."""
+    found = [
+        Member(place=0, rank=next(rank for rank in ranks if rank.rank == device.rank), device=device, file=file, part=part)
+        for part, file, ranks, devices in parts
+        for device in devices
+    ]
+    ordered = sorted(found, key=lambda one: (one.rank.rank, one.device.device, one.part))
+    hosts = _hosts(ordered)
+    return tuple(
+        Member(place=place, rank=one.rank, device=one.device, file=one.file, part=one.part, host=hosts.get(one.rank.host or ""))
+        for place, one in enumerate(ordered)
+    )
+
+
+def _hosts(members: Sequence[Member]) -> Mapping[str, int]:
+    """A number for each host's name."""
+    names = dict.fromkeys(one.rank.host for one in members if one.rank.host)
+    return {name: number for number, name in enumerate(names)}
+
+
+def share_clock(one: Member, other: Member) -> bool:
+    """Whether both captures' times are known to be of one clock."""
+    timed = one.rank.start_unix_ns is not None and other.rank.start_unix_ns is not None
+    return one.part == other.part or (timed and one.host is not None and one.host == other.host)
+
+
+def host_label(member: Member) -> str:
+    """How a report names the member's host: never by its name."""
+    return UNKNOWN_HOST if member.host is None else f"host {member.host}"
