@@ -18,6 +18,7 @@ from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.facts import device_facts, typed_facts
 from diagnose.measure.places import places as places_of
 from diagnose.measure.ranks.compare import Compared, compare
+from diagnose.measure.ranks.members import Input
 from diagnose.reason.findings import find
 from diagnose.reason.walls import bounds, verdict
 from diagnose.records import Communication, Memory
@@ -26,7 +27,7 @@ from diagnose.rulebook import Rulebook, platform_of
 
 def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge, *, include_host_info: bool = False) -> Diagnosis:
     """From measurements to the document."""
-    everywhere = [(one, memory) for part in measured for one, memory in zip(part.devices, part.memory, strict=True)]
+    everywhere = [pair for part in measured for pair in zip(part.devices, part.records, strict=True)]
     worlds = [value for part in measured if isinstance(value := part.facts["world_size"], int)]
     traced = max(worlds, default=None)
     job = None if job is None else completed(job, world_size=traced)
@@ -34,13 +35,13 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
     compared = _compared(measured, middle, job, traced, knowledge.rulebook)
     place = (compared.shown.rank, compared.shown.device) if compared is not None else middle
     chosen = compared.ranks.chosen if compared is not None else "it is the one in the middle by step"
-    shown, memory = next(pair for pair in everywhere if (pair[0].rank, pair[0].device) == place)
+    shown, records = next(pair for pair in everywhere if (pair[0].rank, pair[0].device) == place)
     source = next(part for part in measured if shown in part.devices)
-    communication, host = parts.communication(shown), parts.host_costs(shown)
+    memory = records.memory
     ledger = sum((part.ledger for part in measured), start=Ledger())
-    facts = _facts(source, shown, communication, memory, knowledge.rulebook, ranks=len({one.rank for one, _ in everywhere}))
+    facts = _facts(source, shown, records.communication, memory, knowledge.rulebook, ranks=len({one.rank for one, _ in everywhere}))
     walls = bounds(facts, knowledge.rulebook)
-    findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=places_of(shown, communication, host))
+    findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=places_of(shown, records.communication, records.host))
     devices = [one for one, _ in everywhere]
     return Diagnosis(
         schema=SCHEMA,
@@ -52,12 +53,12 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
         ledger=_ledger(ledger),
         steps=parts.steps(devices, shown),
         totals=tuple(one.totals for one in devices),
-        budget=tuple(parts.device_budget(one) for one in devices),
-        buckets=tuple(row for one in devices for row in parts.bucket_times(one)),
+        budget=tuple(own.budget for _, own in everywhere),
+        buckets=tuple(row for _, own in everywhere for row in own.buckets),
         unclassified=parts.unclassified(shown),
-        communication=tuple(_with_waits(row, compared) for one in devices for row in parts.communication(one)),
-        blocking=tuple(row for one in devices for row in parts.blocking(one)),
-        host=tuple(row for one in devices for row in parts.host_costs(one)),
+        communication=tuple(_with_waits(row, compared) for _, own in everywhere for row in own.communication),
+        blocking=tuple(row for _, own in everywhere for row in own.blocking),
+        host=tuple(row for _, own in everywhere for row in own.host),
         memory=memory,
         occupancy=shown.occupancy,
         facts=facts,
@@ -83,8 +84,9 @@ def _compared(
     kept = []
     for number, part in enumerate(measured):
         own = {rank.rank for rank in part.ranks if rank.claimed is None}
-        kept.append((number, part.provenance.file, part.ranks, [device for device in part.devices if device.rank in own]))
-    devices = [device for *_, found in kept for device in found]
+        pairs = [pair for pair in zip(part.devices, part.records, strict=True) if pair[0].rank in own]
+        kept.append(Input(number=number, file=part.provenance.file, ranks=part.ranks, devices=tuple(pairs)))
+    devices = [device for one in kept for device, _ in one.devices]
     if len(devices) < 2:
         return None
     places = [(device.rank, device.device) for device in devices]

@@ -17,7 +17,7 @@ from diagnose.job import overridden_job, read_job
 from diagnose.ledger import Ledger
 from diagnose.load.files import Inputs, expand
 from diagnose.load.readers import STDIN, load
-from diagnose.measure.capture import Knowledge, Measured, measure
+from diagnose.measure.capture import Knowledge, Measured, measure, moved
 from diagnose.measure.device import DeviceMeasure
 from diagnose.rulebook import load_rulebook
 from diagnose.taxonomy import load_host_rules, load_taxonomy, own_bucket_files
@@ -119,13 +119,15 @@ def _told_apart(measured: Sequence[Measured]) -> list[Measured]:
         numbers[place, rank.rank] = number
     result = []
     for place, one in enumerate(measured):
-        moved = {rank.rank: numbers[place, rank.rank] for rank in one.ranks}
-        claimed = sum(1 for rank in one.ranks if rank.source != "assigned" and moved[rank.rank] != rank.rank)
+        claimed = sum(1 for rank in one.ranks if rank.source != "assigned" and numbers[place, rank.rank] != rank.rank)
         result.append(
             replace(
                 one,
-                ranks=tuple(_moved(rank, moved[rank.rank]) for rank in one.ranks),
-                devices=tuple(_renumbered(device, moved.get(device.rank, device.rank)) for device in one.devices),
+                ranks=tuple(_moved(rank, numbers[place, rank.rank]) for rank in one.ranks),
+                devices=tuple(_renumbered(device, numbers[place, device.rank]) for device in one.devices),
+                records=tuple(
+                    moved(records, numbers[place, device.rank]) for records, device in zip(one.records, one.devices, strict=True)
+                ),
                 ledger=one.ledger.note("renumbered_rank", "ranks", claimed, one.provenance.file),
             )
         )

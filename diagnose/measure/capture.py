@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
+from msgspec import structs
 
 from diagnose.errors import UsageError
 from diagnose.ledger import Ledger
@@ -17,7 +18,7 @@ from diagnose.measure.host import kept_ranges
 from diagnose.measure.launches import attribute
 from diagnose.measure.memory import peaks
 from diagnose.measure.steps import STEP_RANGE, find_steps
-from diagnose.records import Memory
+from diagnose.records import Blocking, BucketTime, Communication, DeviceBudget, HostCost, Memory
 from diagnose.rulebook import Rulebook
 from diagnose.taxonomy import HostRules, Taxonomy
 from diagnose.trace import Provenance, Rank, Trace
@@ -34,6 +35,18 @@ class Knowledge:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeviceRecords:
+    """What the document says of one device by itself."""
+
+    budget: DeviceBudget
+    buckets: tuple[BucketTime, ...]
+    communication: tuple[Communication, ...]
+    blocking: tuple[Blocking, ...]
+    host: tuple[HostCost, ...]
+    memory: Memory
+
+
+@dataclass(frozen=True, kw_only=True)
 class Measured:
     """What is kept of one input once its trace is measured; the frames of the trace itself are let go."""
 
@@ -41,7 +54,7 @@ class Measured:
     ranks: tuple[Rank, ...]
     ledger: Ledger
     devices: tuple[DeviceMeasure, ...]
-    memory: tuple[Memory, ...]  # one per device
+    records: tuple[DeviceRecords, ...]  # one per device
     facts: dict[str, FactValue]
     metrics: tuple[str, ...]
 
@@ -59,7 +72,8 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
     if step_range and not any(found.anchor.startswith(STEP_RANGE) for found in steps.values()):
         raise _unmarked(trace, step_range)
     trace = replace(trace, ranges=kept_ranges(trace, knowledge.hosts))  # only the host's ranges are still needed
-    devices = []
+    devices: list[DeviceMeasure] = []
+    records: list[DeviceRecords] = []
     for rank, device, work in device_work(trace, launches, classified):  # again, so that one device's operations are held at a time
         one = measure_device(
             trace,
@@ -71,7 +85,8 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
             sm_limits=knowledge.rulebook.platforms.sm_limits,
             steps=steps[rank, device],
         )
-        parts.check_identities(parts.device_budget(one))
+        records.append(_records(one, trace))
+        parts.check_identities(records[-1].budget)
         ledger = ledger.note("merged_classes", "ops", one.merged_classes)
         devices.append(one)
     return Measured(
@@ -79,9 +94,34 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
         ranks=trace.ranks,
         ledger=ledger,
         devices=tuple(devices),
-        memory=tuple(parts.memory(one, *peaks(trace, one.rank, one.device)) for one in devices),
+        records=tuple(records),
         facts=trace_facts(trace, ranks_captured=0),
         metrics=tuple(sorted(set(trace.names["text"].gather(trace.counters["name_id"].unique()).to_list()))),
+    )
+
+
+def _records(one: DeviceMeasure, trace: Trace) -> DeviceRecords:
+    return DeviceRecords(
+        budget=parts.device_budget(one),
+        buckets=parts.bucket_times(one),
+        communication=parts.communication(one),
+        blocking=parts.blocking(one),
+        host=parts.host_costs(one),
+        memory=parts.memory(one, *peaks(trace, one.rank, one.device)),
+    )
+
+
+def moved(records: DeviceRecords, rank: int) -> DeviceRecords:
+    """The same records under another rank."""
+    if records.budget.rank == rank:
+        return records
+    return DeviceRecords(
+        budget=structs.replace(records.budget, rank=rank),
+        buckets=tuple(structs.replace(row, rank=rank) for row in records.buckets),
+        communication=tuple(structs.replace(row, rank=rank) for row in records.communication),
+        blocking=tuple(structs.replace(row, rank=rank) for row in records.blocking),
+        host=tuple(structs.replace(row, rank=rank) for row in records.host),
+        memory=records.memory,
     )
 
 

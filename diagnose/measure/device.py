@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -75,8 +75,13 @@ class DeviceMeasure:
 
 def median(values: pl.Series) -> int:
     """Median as an integer (the mean of the two middle values, rounded down); 0 for no value."""
-    ordered = values.drop_nulls().sort()
-    if ordered.is_empty():
+    return median_of(values.drop_nulls().to_list())
+
+
+def median_of(values: Iterable[int]) -> int:
+    """`median` of plain numbers."""
+    ordered = sorted(values)
+    if not ordered:
         return 0
     middle = len(ordered) // 2
     if len(ordered) % 2:

@@ -6,9 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-import polars as pl
-
-from diagnose.measure.device import median
 from diagnose.measure.ranks.members import Member, Mesh
 from diagnose.rank_records import LikeGroup
 
@@ -78,9 +75,8 @@ def _by_fingerprint(members: Sequence[Member]) -> list[int]:
 
 
 def _kernels(member: Member) -> dict[str, int]:
-    """Kernels per step by bucket (median over the steps that have the bucket)."""
-    counted = member.device.buckets.group_by("bucket", maintain_order=True).agg(pl.col("kernels"))
-    return {str(bucket): median(pl.Series(kernels)) for bucket, kernels in counted.iter_rows()}
+    """Kernels per step by bucket (median)."""
+    return {row.bucket: row.kernels for row in member.records.buckets}
 
 
 def _holds(members: Sequence[Member]) -> str:

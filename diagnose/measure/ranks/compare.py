@@ -7,20 +7,19 @@ from dataclasses import dataclass
 from statistics import median_low
 
 from diagnose.job import Job
-from diagnose.measure.device import DeviceMeasure, median
+from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.ranks import waits as waiting
 from diagnose.measure.ranks.alike import like_groups
 from diagnose.measure.ranks.clocks import clocks
 from diagnose.measure.ranks.experts import experts
-from diagnose.measure.ranks.lateness import late, own_times
+from diagnose.measure.ranks.lateness import late
 from diagnose.measure.ranks.matching import match
-from diagnose.measure.ranks.members import Member, members_of, mesh_of
+from diagnose.measure.ranks.members import Input, Member, members_of, mesh_of
 from diagnose.measure.ranks.slowness import slow_devices
 from diagnose.measure.ranks.stages import pipeline, tails
 from diagnose.measure.ranks.survey import problems, skews, surveyed
 from diagnose.measure.ranks.waits import Own, Waits
 from diagnose.rank_records import Late, Ranks
-from diagnose.trace import Rank
 
 SLOWEST = 0.02  # of the step: own times that exceed the middle by less make no slowest path; this project's choice
 
@@ -37,7 +36,7 @@ class Compared:
 
 
 def compare(
-    parts: Sequence[tuple[int, str, Sequence[Rank], Sequence[DeviceMeasure]]],
+    inputs: Sequence[Input],
     job: Job | None,
     *,
     world: int | None,
@@ -45,8 +44,8 @@ def compare(
     middle: tuple[int, int],
     link_gb_s: Links,
 ) -> Compared:
-    """Compare all devices. `parts`: number, file, ranks and devices of each input; `middle`: (rank, device) in the middle by step time."""
-    members = members_of(parts)
+    """Compare all devices; `middle`: (rank, device) in the middle by step time."""
+    members = members_of(inputs)
     mesh = mesh_of(job)
     matched, unmatched = match(members, mesh)
     every = [waiting.waits(group) for group in matched]
@@ -77,7 +76,7 @@ def compare(
             notes=(*waiting.left_alone(unmatched), *(() if every else (_NOTHING,))),
         ),
         shown=slowest.device,
-        exchanged=_exchanged(members, every),
+        exchanged=_exchanged(every),
     )
 
 
@@ -87,41 +86,33 @@ _NOTHING = "No exchange could be matched across ranks: who comes late, and how m
 def _slowest(members: Sequence[Member], own: Mapping[int, Own], lateness: Sequence[Late], middle: tuple[int, int]) -> tuple[Member, str]:
     """The member that the verdict speaks of, and why it."""
     central = next(member for member in members if (member.rank.rank, member.device.device) == middle)
-    if all(own[member.place].wait is None for member in members):
+    if not any(own[member.place].matched for member in members):
         return (
             central,
             f"rank {central.rank.rank} is the one in the middle by step time; no exchange was matched that would tell the slowest path",
         )
-    times = {member.place: median(own_times(member, own[member.place])) for member in members}
+    times = {member.place: own[member.place].median_ns for member in members}
     usual = median_low(list(times.values()))
     behind = [entry.rank for entry in lateness if entry.rank is not None]
     if behind:
         member = next(one for one in members if one.rank.rank == behind[0])
         return member, f"rank {member.rank.rank} is the slowest path: the ranks that it exchanges with wait for it"
     place = max(times, key=lambda one: (times[one], -one))
-    step = median(central.device.budget["window_ns"])
+    step = central.median.window_ns
     if times[place] - usual > SLOWEST * step:
         member = members[place]
         return member, f"rank {member.rank.rank} is the slowest path: it waits least for others"
     return central, f"no rank's own time stands out; rank {central.rank.rank} is the one in the middle by step time"
 
 
-def _exchanged(members: Sequence[Member], every: Sequence[Waits]) -> dict[tuple[int, int, str, str], tuple[int, int, int, int]]:
+def _exchanged(every: Sequence[Waits]) -> dict[tuple[int, int, str, str], tuple[int, int, int, int]]:
     """Transfer and wait per step (median), matched and unmatched instances, by (rank, device, kind, backend)."""
     sums: dict[tuple[int, int, str, str], tuple[int, int, int, int]] = {}
-    by_place = {member.place: member for member in members}
     for found in every:
         for place, part in enumerate(found.group.parts):
-            member = by_place[part.member.place]
-            steps = member.device.budget["index"]
-            rows = found.rows.filter(found.rows["place"] == place)
-            key = (member.rank.rank, member.device.device, found.group.kind, found.group.backend)
+            key = (part.member.rank.rank, part.member.device.device, found.group.kind, found.group.backend)
+            transfer, wait = waiting.medians(found, place)
             before = sums.get(key, (0, 0, 0, 0))
-            new = (
-                median(waiting.per_step(rows, "transfer", steps)),
-                median(waiting.per_step(rows, "wait", steps)),
-                found.group.matched,
-                part.rows.height - found.group.matched,
-            )
-            sums[key] = (before[0] + new[0], before[1] + new[1], before[2] + new[2], before[3] + new[3])
+            left = part.rows.height - found.group.matched
+            sums[key] = (before[0] + transfer, before[1] + wait, before[2] + found.group.matched, before[3] + left)
     return sums

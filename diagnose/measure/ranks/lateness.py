@@ -9,7 +9,7 @@ from statistics import median_low
 
 import polars as pl
 
-from diagnose.measure.device import median
+from diagnose.measure.device import median_of
 from diagnose.measure.ranks.members import Member
 from diagnose.measure.ranks.slowness import Slowness
 from diagnose.measure.ranks.waits import Own, Waits
@@ -75,19 +75,19 @@ def _behind(group: Sequence[Waits], members: tuple[Member, ...]) -> tuple[dict[i
         .group_by("culprit", "index")
         .agg(pl.col("wait").sum() // (len(members) - 1))
     )
-    steps = max(member.device.budget.height for member in members)
-    held = median_low([median(member.device.budget["blocking_transport_ns"]) for member in members])
+    steps = max(len(member.steps) for member in members)
+    held = median_low([member.median.blocking_transport_ns for member in members])
     behind = dict.fromkeys((member.place for member in members), 0)
     for (culprit,), rows in costs.group_by("culprit"):
         waited = [*rows["wait"].to_list(), *[0] * max(0, steps - rows.height)]
-        behind[members[int(culprit)].place] = min(median(pl.Series(waited)), held)
+        behind[members[int(culprit)].place] = min(median_of(waited), held)
     counts = dict(last.group_by("culprit").len().iter_rows())
     return behind, {member.place: counts.get(place, 0) for place, member in enumerate(members)}
 
 
 def _judged(blame: _Blame, own: Mapping[int, Own], experts: Sequence[ExpertImbalance], slow: Mapping[int, Slowness]) -> Late | None:
     """The entry for one set of ranks; None where nobody waits long enough, or whoever comes last is itself held up elsewhere."""
-    step = median_low([median(member.device.budget["window_ns"]) for member in blame.members])
+    step = median_low([member.median.window_ns for member in blame.members])
     total = sum(blame.behind.values())
     if not total or not step:
         return None
@@ -97,7 +97,7 @@ def _judged(blame: _Blame, own: Mapping[int, Own], experts: Sequence[ExpertImbal
     others = [one for one in blame.members if one.place != culprit]
     if share < MOSTLY:
         return _rotating(blame, total, step, experts)
-    if blame.behind[culprit] < WORTH * step or _own_time(member, own) - _middle(others, own) < OWN * blame.behind[culprit]:
+    if blame.behind[culprit] < WORTH * step or own[culprit].median_ns - _middle(others, own) < OWN * blame.behind[culprit]:
         return None
     pattern: Pattern = "always" if share >= ALWAYS else "mostly"
     cause, bucket, longer, words = _cause(member, others, blame.behind[culprit], slow.get(culprit))
@@ -140,22 +140,8 @@ def _rotating(blame: _Blame, total: int, step: int, experts: Sequence[ExpertImba
     )
 
 
-def _own_time(member: Member, own: Mapping[int, Own]) -> int:
-    return median(own_times(member, own[member.place]))
-
-
-def own_times(member: Member, own: Own) -> pl.Series:
-    """Each step less the waiting for others: for other pipeline stages, and in matched exchanges as far as that can have held compute up."""
-    budget, stages = member.device.budget, member.device.exchanges.stage_waits
-    bubble = stages.select(pl.sum_horizontal("warm_up_ns", "steady_ns", "cool_down_ns")).to_series()
-    blocked = (budget["blocking_transport_ns"] - bubble).clip(0, None)
-    wait = pl.zeros(len(bubble), dtype=pl.Int64, eager=True) if own.wait is None else own.wait
-    held = pl.DataFrame({"wait": wait, "blocked": blocked}).select(pl.min_horizontal("wait", "blocked")).to_series()
-    return (budget["window_ns"] - bubble - held).rename("own_ns")
-
-
 def _middle(members: Sequence[Member], own: Mapping[int, Own]) -> int:
-    return int(median_low([_own_time(member, own) for member in members]))
+    return int(median_low([own[member.place].median_ns for member in members]))
 
 
 # ------------------------------------------------------------------------------------------------ causes
@@ -191,21 +177,16 @@ def _cause(member: Member, others: Sequence[Member], wait: int, slowness: Slowne
     )
 
 
-def _above(member: Member, others: Sequence[Member], column: str) -> int:
-    """How much more of a budget's column the member has per step than the median of the others."""
-    return median(member.device.budget[column]) - int(median_low([median(one.device.budget[column]) for one in others]))
+def _above(member: Member, others: Sequence[Member], figure: str) -> int:
+    """How much more of a budget's figure the member has per step than the median of the others."""
+    return int(getattr(member.median, figure)) - int(median_low([getattr(one.median, figure) for one in others]))
 
 
 def _work(member: Member) -> dict[str, int]:
     """Work by bucket per step (median), transport aside: that holds the waiting."""
-    windows = member.device.budget.select("index")
-    roles = member.device.names.group_by("bucket", "role").agg(pl.col("work_ns").sum())
-    moving = {str(bucket): int(ns) for bucket, role, ns in roles.iter_rows() if role == "transport"}
-    found = {}
-    for (bucket,), rows in member.device.buckets.group_by("bucket", maintain_order=True):
-        steps = windows.join(rows.select("index", "work_ns"), on="index", how="left")["work_ns"].fill_null(0)
-        found[str(bucket)] = max(0, median(steps) - moving.get(str(bucket), 0) // max(1, windows.height))
-    return found
+    roles = member.device.names.filter(pl.col("role") == "transport").group_by("bucket").agg(pl.col("work_ns").sum())
+    moving = {str(bucket): int(ns) for bucket, ns in roles.iter_rows()}
+    return {row.bucket: max(0, row.work_ns - moving.get(row.bucket, 0) // len(member.steps)) for row in member.records.buckets}
 
 
 def _longest_bucket(member: Member, others: Sequence[Member]) -> tuple[str | None, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -86,12 +86,13 @@ def match(members: Sequence[Member], mesh: Mesh | None) -> tuple[tuple[Matched, 
     unmatched = []
     for part in _parts(members):
         lane = part.lane
-        if lane.shape == "pairwise":
+        if lane.shape == "pairwise" and lane.kind == "pipeline":
             unmatched.append(Unmatched(member=part.member, lane=lane, count=part.rows.height, why=PAIRWISE))
-        elif (key := _group_key(lane)) is not None:
+        elif (key := _group_key(lane)) is not None and lane.shape != "pairwise":
             named[lane.kind, lane.backend, lane.operation, key].append(part)
         else:
-            nameless[lane.kind, lane.backend, lane.operation].append(part)
+            # NCCL sends and receives between all members of a group in one kernel, too: then all of them end together
+            nameless[lane.kind, lane.backend, lane.operation, key].append(part)
     matched: list[Matched] = []
     for key, parts in named.items():
         found, left = _matched(_one_each(parts), "communicator" if parts[0].lane.communicator is not None else "process group")
@@ -99,10 +100,10 @@ def match(members: Sequence[Member], mesh: Mesh | None) -> tuple[tuple[Matched, 
         unmatched += left
         del key
     for parts in nameless.values():
-        for by, group in _by_common_ends(parts, mesh):
+        for by, group, tried in _by_common_ends(parts, mesh):
             found, left = _matched(group, by)
             matched += found
-            unmatched += left
+            unmatched += [replace(one, why=NO_FIT) for one in left] if tried else left
     ordered = sorted(matched, key=lambda one: (one.kind, one.backend, one.operation, one.ranks))
     return tuple(ordered), tuple(unmatched)
 
@@ -152,8 +153,8 @@ def _one_each(parts: Sequence[Part]) -> list[Part]:
 # ------------------------------------------------------------------------------------------------ groups without a name
 
 
-def _by_common_ends(parts: Sequence[Part], mesh: Mesh | None) -> Iterator[tuple[Grouping, list[Part]]]:
-    """Groups of sequences that end together; with the job's sizes only ranks that share their coordinates are tried."""
+def _by_common_ends(parts: Sequence[Part], mesh: Mesh | None) -> Iterator[tuple[Grouping, list[Part], bool]]:
+    """Groups of sequences that end together, and whether there were others to try; with the job's sizes only ranks that share their coordinates are."""
     pools: dict[tuple[int, ...] | None, list[Part]] = defaultdict(list)
     for part in parts:
         told = mesh.group(part.lane.kind, part.member.rank.rank) if mesh is not None else None
@@ -168,7 +169,7 @@ def _by_common_ends(parts: Sequence[Part], mesh: Mesh | None) -> Iterator[tuple[
             else:
                 home.append(part)
         for _, group in groups:
-            yield "job" if told is not None else "common ends", group
+            yield "job" if told is not None else "common ends", group, len(pool) > 1
 
 
 def _fits(reference: Course, course: Course, group: Sequence[Part], part: Part) -> bool:

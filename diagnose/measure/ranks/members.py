@@ -3,25 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import polars as pl
 
 from diagnose.job import Job
+from diagnose.measure.capture import DeviceRecords
 from diagnose.measure.device import DeviceMeasure
+from diagnose.records import StepBudget
 from diagnose.trace import Rank
 
 UNKNOWN_HOST = "unknown"
+STAGE_PARTS = ("warm_up_ns", "steady_ns", "cool_down_ns")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """What one input adds to the comparison: its ranks, and its devices with what the document says of each."""
+
+    number: int
+    file: str
+    ranks: Sequence[Rank]
+    devices: Sequence[tuple[DeviceMeasure, DeviceRecords]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One device of one rank. `host` is a number in order of rank, None where the trace does not tell; `start_unix_ns`: wall clock of the trace's zero, by that host."""
+    """One device of one rank. `host` is a number in order of rank, None where the trace does not tell.
+
+    `bubble`: waiting for other pipeline stages, by step, in the order of the budget's steps.
+    """
 
     place: int  # its place among all members
     rank: Rank
     device: DeviceMeasure
+    records: DeviceRecords
+    bubble: tuple[int, ...]
     file: str
     part: int  # its input
     host: int | None = None
+
+    @property
+    def steps(self) -> tuple[StepBudget, ...]:
+        """The budget of every step."""
+        return self.records.budget.per_step
+
+    @property
+    def median(self) -> StepBudget:
+        """The median of each figure of the budget."""
+        found = self.records.budget.median
+        if found is None:
+            raise AssertionError(f"rank {self.rank.rank} has no step")
+        return found
 
     @property
     def start_unix_ns(self) -> int:
@@ -92,19 +125,24 @@ def mesh_of(job: Job | None) -> Mesh | None:
     )
 
 
-def members_of(parts: Sequence[tuple[int, str, Sequence[Rank], Sequence[DeviceMeasure]]]) -> tuple[Member, ...]:
-    """All devices in order of rank; hosts numbered in that order. `parts`: number, file name, ranks and devices of each input."""
+def members_of(inputs: Sequence[Input]) -> tuple[Member, ...]:
+    """All devices in order of rank; hosts numbered in that order."""
     found = [
-        Member(place=0, rank=next(rank for rank in ranks if rank.rank == device.rank), device=device, file=file, part=part)
-        for part, file, ranks, devices in parts
-        for device in devices
+        Member(
+            place=0,
+            rank=next(rank for rank in one.ranks if rank.rank == device.rank),
+            device=device,
+            records=records,
+            bubble=tuple(device.exchanges.stage_waits.select(pl.sum_horizontal(STAGE_PARTS)).to_series().to_list()),
+            file=one.file,
+            part=one.number,
+        )
+        for one in inputs
+        for device, records in one.devices
     ]
     ordered = sorted(found, key=lambda one: (one.rank.rank, one.device.device, one.part))
     hosts = _hosts(ordered)
-    return tuple(
-        Member(place=place, rank=one.rank, device=one.device, file=one.file, part=one.part, host=hosts.get(one.rank.host or ""))
-        for place, one in enumerate(ordered)
-    )
+    return tuple(replace(one, place=place, host=hosts.get(one.rank.host or "")) for place, one in enumerate(ordered))
 
 
 def _hosts(members: Sequence[Member]) -> Mapping[str, int]:

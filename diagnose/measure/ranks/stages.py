@@ -6,14 +6,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import mean
 
-import polars as pl
-
 from diagnose.job import Job
-from diagnose.measure.device import median
-from diagnose.measure.ranks.members import Member, Mesh
+from diagnose.measure.device import median, median_of
+from diagnose.measure.ranks.members import STAGE_PARTS, Member, Mesh
 from diagnose.rank_records import DataTail, Pipeline, Stage
 
-_PARTS = ("warm_up_ns", "steady_ns", "cool_down_ns")
 NO_PHASES = "forward and backward could not be told apart, so that all waiting for other stages is called steady"
 
 
@@ -27,7 +24,7 @@ def pipeline(members: Sequence[Member], mesh: Mesh | None, job: Job | None) -> P
     if len(by_stage) < 2:
         return None
     stages = tuple(_stage(number, own) for number, own in sorted(by_stage.items()))
-    steps = [median(member.device.budget["window_ns"]) for member in members]
+    steps = [member.median.window_ns for member in members]
     bubble, step = mean(one.bubble_ns for one in stages), mean(steps)
     compute = [one.compute_busy_ns for one in stages]
     expected, saves = _expected(mesh, job, int(bubble))
@@ -42,13 +39,12 @@ def pipeline(members: Sequence[Member], mesh: Mesh | None, job: Job | None) -> P
 
 
 def _stage(number: int, members: Sequence[Member]) -> Stage:
-    waits = {part: [median(member.device.exchanges.stage_waits[part]) for member in members] for part in _PARTS}
-    whole = [median(member.device.exchanges.stage_waits.select(pl.sum_horizontal(_PARTS)).to_series()) for member in members]
+    waits = {part: [median(member.device.exchanges.stage_waits[part]) for member in members] for part in STAGE_PARTS}
     return Stage(
         stage=number,
         ranks=tuple(member.rank.rank for member in members),
-        compute_busy_ns=int(mean(median(member.device.budget["compute_busy_ns"]) for member in members)),
-        bubble_ns=int(mean(whole)),
+        compute_busy_ns=int(mean(member.median.compute_busy_ns for member in members)),
+        bubble_ns=int(mean(median_of(member.bubble) for member in members)),
         warm_up_ns=int(mean(waits["warm_up_ns"])),
         steady_ns=int(mean(waits["steady_ns"])),
         cool_down_ns=int(mean(waits["cool_down_ns"])),

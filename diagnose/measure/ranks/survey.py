@@ -8,10 +8,8 @@ from statistics import median_low
 
 import polars as pl
 
-from diagnose.measure import parts
-from diagnose.measure.device import median
+from diagnose.measure.device import median_of
 from diagnose.measure.ranks.clocks import Clocks
-from diagnose.measure.ranks.lateness import own_times
 from diagnose.measure.ranks.members import Member, Mesh, host_label
 from diagnose.measure.ranks.waits import Own
 from diagnose.rank_records import RankProblem, RankSurvey, StartSkew, StepTime
@@ -25,26 +23,24 @@ TOGETHER = 0.2  # of the skew: windows whose ends differ by less end together; t
 
 def surveyed(member: Member, group: str, mesh: Mesh | None, own: Own, skew_ns: int | None) -> RankSurvey:
     """One device's row."""
-    device, budget = member.device, member.device.budget
-    lengths = budget["window_ns"]
-    mine = own_times(member, own).to_list() if own.wait is not None else [None] * len(lengths)
+    lengths = [step.window_ns for step in member.steps]
     return RankSurvey(
         rank=member.rank.rank,
-        device=device.device,
+        device=member.device.device,
         file=member.file,
         host=host_label(member),
         group=group,
         stage=mesh.stage(member.rank.rank) if mesh is not None and member.rank.rank < mesh.world else None,
-        step=Spread(median=median(lengths), min=min(lengths), max=max(lengths), n=len(lengths)),
-        **{name: median(budget[name]) for name in _COLUMNS},
-        buckets={row.bucket: row.work_ns for row in parts.bucket_times(device)},
+        step=Spread(median=median_of(lengths), min=min(lengths), max=max(lengths), n=len(lengths)),
+        **{name: getattr(member.median, name) for name in _COLUMNS},
+        buckets={row.bucket: row.work_ns for row in member.records.buckets},
         collectives=_collectives(member),
         steps=tuple(
-            StepTime(index=index, window_ns=length, own_ns=left)
-            for index, length, left in zip(budget["index"].to_list(), lengths.to_list(), mine, strict=True)
+            StepTime(index=step.index or 0, window_ns=step.window_ns, own_ns=left if own.matched else None)
+            for step, left in zip(member.steps, own.time, strict=True)
         ),
-        wait_ns=None if own.wait is None else median(own.wait),
-        transfer_ns=None if own.transfer is None else median(own.transfer),
+        wait_ns=median_of(own.wait) if own.matched else None,
+        transfer_ns=median_of(own.transfer) if own.matched else None,
         start_skew_ns=skew_ns,
     )
 
@@ -83,7 +79,7 @@ def problems(members: Sequence[Member], world: int | None, claimed: Mapping[int,
 
 
 def _uneven(members: Sequence[Member]) -> list[RankProblem]:
-    counts = {member.rank.rank: member.device.budget.height for member in members}
+    counts = {member.rank.rank: len(member.steps) for member in members}
     usual = Counter(counts.values()).most_common(1)[0][0]
     odd = [rank for rank, number in sorted(counts.items()) if number != usual]
     if not odd:
@@ -113,7 +109,7 @@ def skews(members: Sequence[Member], groups: Mapping[int, str], clocks: Clocks) 
             continue
         spans = {member.place: _span(member, min(common), clocks) for member in pool}
         begin, end = (median_low([span[side] for span in spans.values()]) for side in (0, 1))
-        step = median_low([median(member.device.budget["window_ns"]) for member in pool])
+        step = median_low([member.median.window_ns for member in pool])
         for member in pool:
             begins, ends = spans[member.place][0] - begin, spans[member.place][1] - end
             late[member.place] = begins

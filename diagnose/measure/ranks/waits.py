@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from diagnose.exchange_names import bus_factor
-from diagnose.measure.device import median
+from diagnose.measure.device import median_of
 from diagnose.measure.ranks.matching import ALONE, Matched, Unmatched
 from diagnose.measure.ranks.members import Member
 from diagnose.rank_records import MatchedExchange, RankWait
@@ -26,10 +26,18 @@ class Waits:
     """One matched group with its times.
 
     `rows`: those of its instances, with duration, transfer and wait in ns, and last (bool): this member came last, and another waited noticeably.
+    `sums`: by (place in the group, step of that member): transfer and wait. `lasts`: by place, how often it came last.
     """
 
     group: Matched
     rows: pl.DataFrame
+    sums: Mapping[tuple[int, int], tuple[int, int]]
+    lasts: Mapping[int, int]
+
+    def of_steps(self, place: int) -> list[tuple[int, int]]:
+        """Transfer and wait of one member in each of its steps."""
+        member = self.group.parts[place].member
+        return [self.sums.get((place, step.index), (0, 0)) for step in member.steps if step.index is not None]
 
 
 def waits(group: Matched) -> Waits:
@@ -39,25 +47,22 @@ def waits(group: Matched) -> Waits:
     longest = pl.col("duration").max().over("ordinal") - pl.col("transfer")
     noticed = longest > pl.max_horizontal(pl.lit(NOTICEABLE_NS), (pl.col("transfer") * NOTICEABLE_SHARE).cast(pl.Int64))
     first_of_last = pl.col("place").filter(pl.col("duration") == pl.col("transfer")).first().over("ordinal") == pl.col("place")
+    rows = rows.with_columns((pl.col("duration") - pl.col("transfer")).alias("wait"), (noticed & first_of_last).alias("last"))
+    summed = rows.filter(pl.col("index").is_not_null()).group_by("place", "index").agg(pl.col("transfer", "wait").sum())
     return Waits(
         group=group,
-        rows=rows.with_columns((pl.col("duration") - pl.col("transfer")).alias("wait"), (noticed & first_of_last).alias("last")),
+        rows=rows,
+        sums={(place, index): (transfer, wait) for place, index, transfer, wait in summed.iter_rows()},
+        lasts=dict(rows.group_by("place").agg(pl.col("last").sum()).iter_rows()),
     )
-
-
-def per_step(rows: pl.DataFrame, column: str, steps: pl.Series) -> pl.Series:
-    """Sum of a column by the steps of one member, in the order of `steps`; 0 where it has none."""
-    summed = rows.filter(pl.col("index").is_not_null()).group_by("index").agg(pl.col(column).sum())
-    return pl.DataFrame({"index": steps}).join(summed, on="index", how="left", maintain_order="left")[column].fill_null(0)
 
 
 def record(found: Waits, link_gb_s: float | None) -> MatchedExchange:
     """The group for the document."""
     group = found.group
     kind: CommKind = next((known for known in COMM_KINDS if known == group.kind), "other")
-    own = {place: rows for (place,), rows in found.rows.group_by("place", maintain_order=True)}
-    middle = {place: _medians(own[place], part.member) for place, part in enumerate(group.parts) if place in own}
-    noticed = found.rows.filter("last").height
+    middle = [medians(found, place) for place in range(len(group.parts))]
+    noticed = sum(found.lasts.values())
     algorithm, bus, note = _bandwidth(found)
     return MatchedExchange(
         kind=kind,
@@ -68,13 +73,13 @@ def record(found: Waits, link_gb_s: float | None) -> MatchedExchange:
         size=group.size,
         matched=group.matched,
         unmatched=group.seen - group.matched,
-        transfer_ns=min((transfer for transfer, _ in middle.values()), default=0),
-        wait_ns=sum(wait for _, wait in middle.values()) // max(1, len(middle)),
+        transfer_ns=min(transfer for transfer, _ in middle),
+        wait_ns=sum(wait for _, wait in middle) // len(middle),
         waits=tuple(
             RankWait(
                 rank=part.member.rank.rank,
-                wait_ns=middle[place][1] if place in middle else 0,
-                last_share=own[place].filter("last").height / noticed if noticed and place in own else 0.0,
+                wait_ns=middle[place][1],
+                last_share=round(found.lasts.get(place, 0) / noticed, 6) if noticed else 0.0,
             )
             for place, part in enumerate(group.parts)
         ),
@@ -85,10 +90,10 @@ def record(found: Waits, link_gb_s: float | None) -> MatchedExchange:
     )
 
 
-def _medians(rows: pl.DataFrame, member: Member) -> tuple[int, int]:
+def medians(found: Waits, place: int) -> tuple[int, int]:
     """Transfer and wait per step of one member."""
-    steps = member.device.budget["index"]
-    return median(per_step(rows, "transfer", steps)), median(per_step(rows, "wait", steps))
+    steps = found.of_steps(place)
+    return median_of(transfer for transfer, _ in steps), median_of(wait for _, wait in steps)
 
 
 def _bandwidth(found: Waits) -> tuple[float | None, float | None, str]:
@@ -113,27 +118,39 @@ def _bandwidth(found: Waits) -> tuple[float | None, float | None, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Own:
-    """One member's waiting and transfer by step, over all its matched groups; None for both where nothing was matched."""
+    """One member's waiting, transfer and own time by step. `matched`: some of its exchanges were.
 
-    wait: pl.Series | None
-    transfer: pl.Series | None
+    Own time is the step less the waiting for others: for other pipeline stages, and in matched exchanges as far as that can have held compute up.
+    """
+
+    matched: bool
+    wait: tuple[int, ...]
+    transfer: tuple[int, ...]
+    time: tuple[int, ...]
+
+    @property
+    def median_ns(self) -> int:
+        """Own time per step."""
+        return median_of(self.time)
 
 
 def by_member(members: Sequence[Member], every: Sequence[Waits]) -> Mapping[int, Own]:
-    """By a member's place: its waiting and transfer per step. Exchanges that overlap on one device are counted each."""
-    sums: dict[int, list[pl.DataFrame]] = defaultdict(list)
+    """By a member's place: its own times, over all its matched groups. Exchanges that overlap on one device are counted each."""
+    groups: dict[int, list[list[tuple[int, int]]]] = defaultdict(list)
     for found in every:
-        for (place,), rows in found.rows.group_by("place"):
-            sums[found.group.parts[int(place)].member.place].append(rows.select("index", "wait", "transfer"))
-    result = {}
-    for member in members:
-        parts = sums.get(member.place)
-        if not parts:
-            result[member.place] = Own(wait=None, transfer=None)
-            continue
-        rows, steps = pl.concat(parts), member.device.budget["index"]
-        result[member.place] = Own(wait=per_step(rows, "wait", steps), transfer=per_step(rows, "transfer", steps))
-    return result
+        for place, part in enumerate(found.group.parts):
+            groups[part.member.place].append(found.of_steps(place))
+    return {member.place: _own(member, groups.get(member.place, [])) for member in members}
+
+
+def _own(member: Member, groups: Sequence[Sequence[tuple[int, int]]]) -> Own:
+    transfer = tuple(sum(group[place][0] for group in groups) for place in range(len(member.steps)))
+    wait = tuple(sum(group[place][1] for group in groups) for place in range(len(member.steps)))
+    time = tuple(
+        step.window_ns - bubble - min(waited, max(0, step.blocking_transport_ns - bubble))
+        for step, bubble, waited in zip(member.steps, member.bubble, wait, strict=True)
+    )
+    return Own(matched=bool(groups), wait=wait, transfer=transfer, time=time)
 
 
 def left_alone(unmatched: Sequence[Unmatched]) -> tuple[str, ...]:
