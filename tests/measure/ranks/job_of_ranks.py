@@ -1,0 +1,114 @@
+"""Small invented jobs: members whose exchanges are written down, without a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import polars as pl
+
+from diagnose.measure.exchanges import Exchanges, Lane
+from diagnose.measure.ranks.members import Member
+from diagnose.trace import Rank
+
+SHAPES = {"name": pl.String, "launch": pl.String, "bucket": pl.String, "kernels": pl.UInt32, "median_ns": pl.Int64, "work_ns": pl.Int64}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """One exchange of one rank."""
+
+    start: int
+    end: int
+    step: int | None = 0
+    bytes: int | None = None
+    elements: int | None = None
+    expert_ns: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Did:
+    """One rank: its exchanges by lane, and the figures of its step."""
+
+    rank: int
+    lanes: Mapping[Lane, Sequence[Ran]]
+    host: int | None = None
+    started: int | None = 0
+    step_ns: int = 1_000_000
+    blocked_ns: int = 1_000_000
+    compute_ns: int = 500_000
+    starved_ns: int = 0
+    steps: int = 1
+    work: Mapping[str, int] = field(default_factory=dict)
+    shapes: Sequence[tuple[str, str, int]] = ()  # name, bucket, median ns
+
+
+def lane(kind: str = "expert", operation: str = "all-to-all", shape: str = "all_to_all", **told: Any) -> Lane:
+    """A lane; `told`: what names its group."""
+    known = {"group": None, "group_name": None, "size": None, "communicator": None, "members": None, "stream": None}
+    return Lane(kind=kind, backend="nccl", operation=operation, shape=cast("Any", shape), **{**known, **told})
+
+
+def members(did: Sequence[Did]) -> tuple[Member, ...]:
+    """The members, in the order given."""
+    return tuple(_member(place, one) for place, one in enumerate(did))
+
+
+def _member(place: int, did: Did) -> Member:
+    lanes = tuple(did.lanes)
+    rows = [
+        {
+            "lane": number,
+            "index": ran.step,
+            "start": ran.start,
+            "end": ran.end,
+            "bytes": ran.bytes,
+            "elements": ran.elements,
+            "expert_ns": ran.expert_ns,
+        }
+        for number, one in enumerate(lanes)
+        for ran in did.lanes[one]
+    ]
+    schema = {
+        "lane": pl.UInt16,
+        "index": pl.Int64,
+        "start": pl.Int64,
+        "end": pl.Int64,
+        "bytes": pl.Int64,
+        "elements": pl.Int64,
+        "expert_ns": pl.Int64,
+    }
+    stage_waits = pl.DataFrame(
+        {"index": range(did.steps), **{name: [0] * did.steps for name in ("warm_up_ns", "steady_ns", "cool_down_ns", "tail_ns")}}
+    )
+    exchanges = Exchanges(
+        lanes=lanes,
+        instances=pl.DataFrame(rows, schema=schema).sort("start", "end"),
+        shapes=pl.DataFrame(
+            [(name, "1,1,1,128,1,1", bucket, 10, ns, ns * 10) for name, bucket, ns in did.shapes], schema=SHAPES, orient="row"
+        ),
+        stage_waits=stage_waits,
+        has_phases=True,
+    )
+    budget = SimpleNamespace(
+        index=0,
+        window_ns=did.step_ns,
+        blocking_transport_ns=did.blocked_ns,
+        compute_busy_ns=did.compute_ns,
+        launch_starved_ns=did.starved_ns,
+    )
+    steps = tuple(SimpleNamespace(**{**vars(budget), "index": index}) for index in range(did.steps))
+    names = pl.DataFrame(schema={"bucket": pl.String, "role": pl.String, "work_ns": pl.Int64})
+    buckets = tuple(SimpleNamespace(bucket=bucket, work_ns=ns, kernels=1) for bucket, ns in did.work.items())
+    return Member(
+        place=place,
+        rank=Rank(rank=did.rank, start_unix_ns=did.started, source="trace"),
+        device=cast("Any", SimpleNamespace(exchanges=exchanges, device=0, names=names)),
+        records=cast("Any", SimpleNamespace(budget=SimpleNamespace(per_step=steps, median=budget), buckets=buckets)),
+        bubble=(0,) * did.steps,
+        file=f"rank{did.rank}",
+        part=place,
+        host=did.host,
+    )
