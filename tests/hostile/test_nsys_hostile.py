@@ -80,7 +80,7 @@ def test_truncated_at_many_offsets(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_flipped_bits(tmp_path: Path, seed: int) -> None:
     whole = rich(tmp_path / "whole.sqlite").read_bytes()
-    rng = random.Random(seed)  # noqa: S311
+    rng = random.Random(seed)
     found = Counter()
     for _ in range(20):
         mutant = bytearray(whole)
@@ -96,7 +96,7 @@ def test_flipped_bits(tmp_path: Path, seed: int) -> None:
 def test_overwritten_pages(tmp_path: Path, seed: int) -> None:
     whole = rich(tmp_path / "whole.sqlite").read_bytes()
     pages = len(whole) // 4096
-    rng = random.Random(seed)  # noqa: S311
+    rng = random.Random(seed)
     for _ in range(15):
         mutant = bytearray(whole)
         at = 4096 * rng.randrange(pages)
@@ -108,7 +108,7 @@ def test_overwritten_pages(tmp_path: Path, seed: int) -> None:
 def test_flipped_bits_of_a_parquet_folder(tmp_path: Path) -> None:
     folder = parquet(tmp_path)
     assert outcome(folder) == "read"
-    rng = random.Random(1)  # noqa: S311
+    rng = random.Random(1)
     for _ in range(60):
         file = rng.choice(sorted(folder.iterdir()))
         whole = file.read_bytes()
@@ -225,7 +225,7 @@ def test_a_deeply_nested_or_odd_json_payload(tmp_path: Path) -> None:
 
 def test_a_folder_in_place_of_a_file_and_a_dangling_sidecar(tmp_path: Path) -> None:
     path = rich(tmp_path / "a.sqlite")
-    (tmp_path / "a.sqlite-wal").write_bytes(b"\x37\x7f\x06\x82" + random.Random(3).randbytes(4000))  # noqa: S311
+    (tmp_path / "a.sqlite-wal").write_bytes(b"\x37\x7f\x06\x82" + random.Random(3).randbytes(4000))
     assert outcome(path) in {"read", "refused"}
     (tmp_path / "a.sqlite-wal").unlink()
     shutil.copyfile(path, tmp_path / "a.sqlite-journal")

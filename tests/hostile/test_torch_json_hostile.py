@@ -73,7 +73,7 @@ def test_a_cut_gzip_is_read_up_to_the_cut() -> None:
 
 @pytest.mark.parametrize("packing", ["plain", "gzip"])
 def test_flipped_bytes_never_raise_anything_else(packing: str) -> None:
-    chance = random.Random(20260)  # noqa: S311
+    chance = random.Random(20260)
     base = gzip.compress(WHOLE) if packing == "gzip" else WHOLE
     for _ in range(400):
         data = bytearray(base)
@@ -88,7 +88,7 @@ def test_flipped_bytes_never_raise_anything_else(packing: str) -> None:
 
 
 def test_removed_blocks_never_raise_anything_else() -> None:
-    chance = random.Random(7)  # noqa: S311
+    chance = random.Random(7)
     for _ in range(300):
         low = chance.randrange(len(WHOLE))
         high = low + chance.randrange(400)

@@ -57,7 +57,7 @@ class Case:
 
 def make_case(seed: int, *, with_dependencies: bool = True) -> Case:
     """A random, causally consistent case."""
-    rng = random.Random(seed)  # noqa: S311
+    rng = random.Random(seed)
     case = Case()
     now = rng.randint(0, 5)
     stream_end = dict.fromkeys(range(3), 0)

@@ -154,7 +154,7 @@ def test_the_kernel_s_own_description_comes_first_and_the_innermost_range_s_seco
 
 @pytest.mark.parametrize("seed", range(5))
 def test_innermost_agrees_with_a_search_through_all_ranges(seed: int):
-    rng = random.Random(seed)  # noqa: S311
+    rng = random.Random(seed)
     rows: list[tuple[int, int, int]] = []
 
     def nest(start: int, end: int, depth: int) -> None:
