@@ -89,11 +89,10 @@ def _wait_share(exchanges: Sequence[MatchedExchange]) -> float | None:
 # --- who is late ------------------------------------------------------------------------------------------------------
 
 
-def _lateness_known(ranks: Ranks | None) -> bool:
-    """Whether "nobody is late" is a statement: something was matched, and no pair of hosts has clocks that disagree."""
-    if ranks is None or not any(one.matched for one in ranks.exchanges):
-        return False
-    return bool(ranks.late) or all(pair.aligned for pair in ranks.clocks)
+def _nobody(ranks: Ranks | None) -> int | None:
+    """The waiting for a late rank where none is named: nought where exchanges were matched and all clocks agree, otherwise not known."""
+    looked = ranks is not None and any(one.matched for one in ranks.exchanges) and all(pair.aligned for pair in ranks.clocks)
+    return 0 if looked else None
 
 
 def the_straggler(ranks: Ranks | None) -> Late | None:
@@ -105,7 +104,7 @@ def the_straggler(ranks: Ranks | None) -> Late | None:
 def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
     late = the_straggler(ranks)
     rotates = any(one.pattern == "rotating" for one in (ranks.late if ranks else ()))
-    wait = late.wait_ns if late else 0 if _lateness_known(ranks) else None
+    wait = late.wait_ns if late else _nobody(ranks)
     return {
         "straggler_rank": str(late.rank) if late else None,
         "straggler_wait_ns": wait,
@@ -121,7 +120,7 @@ def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
 
 def _rotating(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
     waits = [one.wait_ns for one in (ranks.late if ranks else ()) if one.pattern == "rotating"]
-    wait = max(waits, default=0) if _lateness_known(ranks) else None
+    wait = max(waits, default=_nobody(ranks))
     return {"rotating_wait_ns": wait, "rotating_wait_share": _share(wait, step_ns)}
 
 
@@ -207,10 +206,12 @@ def _clocks(ranks: Ranks | None) -> dict[str, FactValue]:
 
 
 def _link(ranks: Ranks | None) -> dict[str, FactValue]:
+    """The group is named only where it is slower than its likes at all."""
     found = slow_link(ranks) if ranks else None
+    named = found.exchange if found and found.excess_ns else None
     return {
         "slow_link_ns": found.excess_ns if found else None,
         "slow_link_share": found.share if found else None,
-        "slow_link_exchange": f"{found.exchange.kind} {found.exchange.backend} {found.exchange.operation}" if found else None,
-        "slow_link_ranks": rank_list(found.exchange.ranks) if found else None,
+        "slow_link_exchange": f"{named.kind} {named.backend} {named.operation}" if named else None,
+        "slow_link_ranks": rank_list(named.ranks) if named else None,
     }

@@ -25,8 +25,8 @@ def rank_places(ranks: Ranks | None) -> Mapping[str, Where]:
         "experts": (experts.busiest,) if experts else (),
         "stages": stage.ranks if stage else (),
         "tail": (tail.rank,) if tail else (),
-        "link": link.exchange.ranks if link else (),
-        **{kind: (rank for one in ranks.problems if one.kind == kind for rank in one.ranks) for kind in ("duplicate", "steps")},
+        "link": link.exchange.ranks if link and link.excess_ns else (),
+        **{kind: [rank for one in ranks.problems if one.kind == kind for rank in one.ranks] for kind in ("duplicate", "steps")},
         "captured": {one.rank for one in ranks.survey},
     }
     places = {f"ranks:{name}": tuple(sorted(numbers)) for name, numbers in found.items()}
