@@ -7,7 +7,7 @@ the one that loses most speaks. Nought means that the thing was looked for and i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import fmean, median_low
 
 from diagnose.measure.facts import GROUP_OF_KIND
 from diagnose.measure.slow_link import slow_link
@@ -66,17 +66,30 @@ def _matched(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
     wait = _mean(list(waits.values()))
     transfer = _mean([one.transfer_ns for one in survey if one.transfer_ns is not None])
     bubble = sum(part.wait_ns for one in exchanges if one.kind == "pipeline" for part in one.waits)
+    pipeline = min(round(bubble / len(waits)), wait) if wait is not None else None
     return {
         "matched_exchanges": matched if ranks else None,
         "unmatched_exchanges": unmatched if ranks else None,
         "matched_share": _share(matched, matched + unmatched),
         "ranks_wait_ns": wait,
         "ranks_wait_share": _share(wait, step_ns),
-        "ranks_wait_pipeline_ns": None if wait is None else min(round(bubble / len(waits)), wait),
+        "ranks_wait_pipeline_ns": pipeline,
+        "ranks_wait_blocking_ns": _blocking(ranks, wait, pipeline),
         "ranks_transfer_ns": transfer,
         "ranks_wait_over_transfer": _share(wait, transfer),
         **{f"{name}_wait_share": _wait_share([one for one in exchanges if one.kind == kind]) for kind, name in GROUP_OF_KIND.items()},
     }
+
+
+def _blocking(ranks: Ranks | None, wait: int | None, pipeline: int | None) -> int | None:
+    """Waiting in exchanges other than those of the pipeline, as far as it can have held compute up: what steps have lost to others, the bubble left out."""
+    if ranks is None or wait is None or pipeline is None:
+        return None
+    lost = [[step.window_ns - step.own_ns for step in one.steps if step.own_ns is not None] for one in ranks.survey]
+    held = _mean([median_low(own) for own in lost if own])
+    stages = ranks.pipeline.stages if ranks.pipeline else ()
+    bubble = _mean([one.bubble_ns for one in stages]) or 0
+    return None if held is None else max(0, min(wait - pipeline, held - bubble))
 
 
 def _wait_share(exchanges: Sequence[MatchedExchange]) -> float | None:
@@ -90,9 +103,8 @@ def _wait_share(exchanges: Sequence[MatchedExchange]) -> float | None:
 
 
 def _nobody(ranks: Ranks | None) -> int | None:
-    """The waiting for a late rank where none is named: nought where exchanges were matched and all clocks agree, otherwise not known."""
-    looked = ranks is not None and any(one.matched for one in ranks.exchanges) and all(pair.aligned for pair in ranks.clocks)
-    return 0 if looked else None
+    """The waiting for a late rank where none is named: nought where exchanges were matched, otherwise not known. Durations tell it, no clock is needed."""
+    return 0 if ranks is not None and any(one.matched for one in ranks.exchanges) else None
 
 
 def the_straggler(ranks: Ranks | None) -> Late | None:
@@ -208,10 +220,10 @@ def _clocks(ranks: Ranks | None) -> dict[str, FactValue]:
 def _link(ranks: Ranks | None) -> dict[str, FactValue]:
     """The group is named only where it is slower than its likes at all."""
     found = slow_link(ranks) if ranks else None
-    named = found.exchange if found and found.excess_ns else None
+    named = found if found and found.excess_ns else None
     return {
         "slow_link_ns": found.excess_ns if found else None,
         "slow_link_share": found.share if found else None,
-        "slow_link_exchange": f"{named.kind} {named.backend} {named.operation}" if named else None,
+        "slow_link_exchange": named.exchange if named else None,
         "slow_link_ranks": rank_list(named.ranks) if named else None,
     }

@@ -25,7 +25,7 @@ def rank_places(ranks: Ranks | None) -> Mapping[str, Where]:
         "experts": (experts.busiest,) if experts else (),
         "stages": stage.ranks if stage else (),
         "tail": (tail.rank,) if tail else (),
-        "link": link.exchange.ranks if link and link.excess_ns else (),
+        "link": link.ranks if link and link.excess_ns else (),
         **{kind: [rank for one in ranks.problems if one.kind == kind for rank in one.ranks] for kind in ("duplicate", "steps")},
         "captured": {one.rank for one in ranks.survey},
     }

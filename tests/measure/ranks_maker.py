@@ -23,9 +23,16 @@ STEP = 100_000_000
 
 
 def survey(
-    rank: int, *, host: str = "host 0", group: str = "all", steps: int = 4, wait: int | None = 4_000_000, skew: int | None = 0
+    rank: int,
+    *,
+    host: str = "host 0",
+    group: str = "all",
+    steps: int = 4,
+    wait: int | None = 4_000_000,
+    skew: int | None = 0,
+    held: int | None = None,
 ) -> RankSurvey:
-    """One rank with `steps` steps of 100 ms; 10 ms of transfer in each."""
+    """One rank with `steps` steps of 100 ms; 10 ms of transfer in each. `held`: what the waiting holds compute up, all of it if not given."""
     return RankSurvey(
         rank=rank,
         device=0,
@@ -43,7 +50,10 @@ def survey(
         blocking_transport_ns=10_000_000,
         buckets={},
         collectives={},
-        steps=tuple(StepTime(index=index, window_ns=STEP) for index in range(steps)),
+        steps=tuple(
+            StepTime(index=index, window_ns=STEP, own_ns=None if wait is None else STEP - (wait if held is None else held))
+            for index in range(steps)
+        ),
         wait_ns=wait,
         transfer_ns=None if wait is None else 10_000_000,
         start_skew_ns=skew,
@@ -59,15 +69,16 @@ def exchange(
     matched: int = 400,
     unmatched: int = 0,
     pace: float | None = None,
+    size: int | None = None,
 ) -> MatchedExchange:
-    """Exchanges of one group, a hundred per step; every member waits the same."""
+    """Exchanges of one group, a hundred per step; every member waits the same, and all members are captured unless `size` says more."""
     return MatchedExchange(
         kind=kind,
         backend="nccl",
         operation="alltoall",
         by="communicator",
         ranks=tuple(members),
-        size=len(members),
+        size=size or len(members),
         matched=matched,
         unmatched=unmatched,
         transfer_ns=transfer,

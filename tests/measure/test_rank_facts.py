@@ -52,6 +52,7 @@ def test_even_ranks() -> None:
         "ranks_wait_ns": 4_000_000,
         "ranks_wait_share": 0.04,
         "ranks_wait_pipeline_ns": 0,
+        "ranks_wait_blocking_ns": 4_000_000,
         "ranks_transfer_ns": 10_000_000,
         "ranks_wait_over_transfer": 0.4,
         "expert_exchange_wait_share": 4 / 14,
@@ -98,13 +99,43 @@ def test_waiting_for_other_stages_is_told_apart() -> None:
     }
 
 
+def test_waiting_that_compute_hides_does_not_block() -> None:
+    some = (survey(0, wait=6_000_000, held=1_000_000), survey(1, wait=6_000_000, held=3_000_000))
+    assert given(ranks(survey=some), "ranks_wait_ns", "ranks_wait_blocking_ns") == {
+        "ranks_wait_ns": 6_000_000,
+        "ranks_wait_blocking_ns": 2_000_000,
+    }
+
+
+def test_the_bubble_is_no_waiting_that_balance_could_win() -> None:
+    """Steps lose 25 ms to others, 20 of them in the bubble; of 30 ms of waiting 4 are outside pipeline exchanges."""
+    some = tuple(survey(rank, wait=30_000_000, held=25_000_000) for rank in range(2))
+    both = (exchange((0, 1), kind="pipeline", wait=26_000_000), exchange((0, 1), wait=4_000_000))
+    found = ranks(survey=some, exchanges=both, pipeline=PIPELINE)
+    assert given(found, "ranks_wait_pipeline_ns", "ranks_wait_blocking_ns") == {
+        "ranks_wait_pipeline_ns": 26_000_000,
+        "ranks_wait_blocking_ns": 4_000_000,
+    }
+    less = ranks(survey=tuple(survey(rank, wait=30_000_000, held=22_000_000) for rank in range(2)), exchanges=both, pipeline=PIPELINE)
+    assert rank_facts(less, STEP)["ranks_wait_blocking_ns"] == 2_000_000
+
+
 def test_nothing_matched_is_not_known_rather_than_nought() -> None:
     bare = ranks(survey=tuple(survey(rank, wait=None) for rank in range(2)), exchanges=(exchange((0, 1), matched=0, unmatched=5, wait=0),))
-    names = ("matched_exchanges", "matched_share", "ranks_wait_ns", "expert_exchange_wait_share", "straggler_wait_ns", "rotating_wait_ns")
+    names = (
+        "matched_exchanges",
+        "matched_share",
+        "ranks_wait_ns",
+        "ranks_wait_blocking_ns",
+        "expert_exchange_wait_share",
+        "straggler_wait_ns",
+        "rotating_wait_ns",
+    )
     assert given(bare, *names) == {
         "matched_exchanges": 0,
         "matched_share": 0.0,
         "ranks_wait_ns": None,
+        "ranks_wait_blocking_ns": None,
         "expert_exchange_wait_share": None,
         "straggler_wait_ns": None,
         "rotating_wait_ns": None,
@@ -151,21 +182,12 @@ def test_where_ranks_take_turns_there_is_no_straggler() -> None:
     }
 
 
-def test_clocks_that_disagree_leave_lateness_unknown() -> None:
-    names = ("clocks_aligned", "straggler_wait_ns", "straggler_wait_share", "rotating_wait_ns")
-    assert given(ranks(clocks=(clock(aligned=True), clock(aligned=False, residual=(-9_000_000, 4)))), *names, "clock_residual_ns") == {
+def test_lateness_is_told_by_durations_and_needs_no_clock() -> None:
+    found = ranks(clocks=(clock(aligned=True), clock(aligned=False, residual=(-9_000_000, 4))))
+    assert given(found, "clocks_aligned", "straggler_wait_ns", "clock_residual_ns") == {
         "clocks_aligned": False,
-        "straggler_wait_ns": None,
-        "straggler_wait_share": None,
-        "rotating_wait_ns": None,
+        "straggler_wait_ns": 0,
         "clock_residual_ns": 9_000_000,
-    }
-    said = ranks(clocks=(clock(aligned=False),), late=(late(1, 5_000_000),))
-    assert given(said, *names) == {
-        "clocks_aligned": False,
-        "straggler_wait_ns": 5_000_000,
-        "straggler_wait_share": 0.05,
-        "rotating_wait_ns": None,
     }
 
 
@@ -305,6 +327,25 @@ def test_other_parts_of_the_model_and_other_kinds_are_no_likes() -> None:
     kinds = (exchange((0, 1)), exchange((2, 3), kind="data", transfer=20_000_000))
     assert given(groups(*kinds), *LINK) == dict.fromkeys(LINK)
     assert given(groups(exchange((0, 1)), exchange((2, 3), matched=0, transfer=0)), *LINK) == dict.fromkeys(LINK)
+
+
+def test_a_group_that_was_not_captured_as_a_whole_is_left_out() -> None:
+    """Its shortest participant may still have waited for one that was not captured."""
+    partly = groups(exchange((0, 1)), exchange((2, 3), transfer=20_000_000, size=4), exchange((4, 5)))
+    assert given(partly, *LINK) == {"slow_link_ns": 0, "slow_link_share": 0.0, "slow_link_ranks": None}
+
+
+def test_several_communicators_of_the_same_ranks_are_taken_together() -> None:
+    """Large and small exchanges of the same ranks are no likes of each other."""
+    sizes = [exchange(members, transfer=transfer) for members in ((0, 1), (2, 3)) for transfer in (1_000_000, 19_000_000)]
+    assert given(groups(*sizes), *LINK) == {"slow_link_ns": 0, "slow_link_share": 0.0, "slow_link_ranks": None}
+    assert given(groups(*sizes[:2]), *LINK) == dict.fromkeys(LINK)
+    slow = [*sizes[:3], exchange((2, 3), transfer=29_000_000)]
+    assert given(groups(*slow), *LINK) == {"slow_link_ns": 10_000_000, "slow_link_share": 0.5, "slow_link_ranks": "2, 3"}
+
+
+def test_groups_that_share_a_rank_are_no_likes() -> None:
+    assert given(groups(exchange((0, 1)), exchange((1, 2), transfer=20_000_000)), *LINK) == dict.fromkeys(LINK)
 
 
 # --- texts and places -------------------------------------------------------------------------------------------------
