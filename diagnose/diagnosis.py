@@ -29,6 +29,8 @@ from diagnose.records import (
 from diagnose.vocabulary import Certainty, FactValue, FixState, Level, Status, Wall
 
 SCHEMA = "diagnosis/1"
+# `NotAssessed.how` of a rule that lacks nothing but other ranks; reports tell such rules together.
+SEVERAL_RANKS = "Capture the same steps on several ranks of the job and give all traces in one run."
 
 
 class Tool(Struct, frozen=True, kw_only=True):

@@ -22,6 +22,10 @@ PLACES = (
     *(f"communication:{kind}" for kind in COMM_KINDS),
     *(f"host:{cause}" for cause in ("allocator", "sync", "gc", "python", "launch")),
     *(f"role:{role}" for role in ("compute", "transport", "packing", "copy")),
+    *(
+        f"ranks:{part}"
+        for part in ("straggler", "rotating", "skewed", "experts", "stages", "tail", "link", "duplicate", "steps", "captured")
+    ),
     "tiny",
 )
 
@@ -31,11 +35,12 @@ class _Strict(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class FactSpec(_Strict, frozen=True, kw_only=True):
-    """One line of the table of facts."""
+    """One line of the table of facts. `scope`: what the value speaks of; facts of ranks need several captured ranks."""
 
     unit: Unit
     meaning: str
     null: str
+    scope: Literal["device", "ranks"] = "device"
 
 
 class Severity(_Strict, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from diagnose.records import Communication, Memory
 from diagnose.trace import Trace
 from diagnose.vocabulary import COMM_KINDS, FactValue, Status
 
-_GROUP_OF_KIND = {
+GROUP_OF_KIND = {
     "expert": "expert_exchange",
     "data": "data_parallel",
     "tensor": "tensor_parallel",
@@ -99,7 +99,7 @@ def _exchange_facts(rows: tuple[Communication, ...], step: int) -> dict[str, Fac
     found: dict[str, FactValue] = {}
     for kind in COMM_KINDS:
         own = [row for row in rows if row.kind == kind]
-        prefix = _GROUP_OF_KIND[kind]
+        prefix = GROUP_OF_KIND[kind]
         blocking = sum(row.blocking_ns or 0 for row in own)
         found[f"{prefix}_busy_ns"] = sum(row.busy_ns for row in own)
         found[f"{prefix}_exposed_ns"] = sum(row.exposed_ns for row in own)

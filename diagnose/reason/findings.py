@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from diagnose import templates
-from diagnose.diagnosis import Evidence, Fact, Finding, NotAssessed, Where
+from diagnose.diagnosis import SEVERAL_RANKS, Evidence, Fact, Finding, NotAssessed, Where
 from diagnose.job import Job
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.playbook import FixReader
@@ -47,6 +47,8 @@ def _finding(rule: Rule, saves: float | None, context: Context, reader: FixReade
     step = context.values.get("step_ns")
     length = float(step) if isinstance(step, int | float) and step > 0 else None
     bound = None if saves is None else max(round(saves), 0)
+    if bound is not None and length is not None:
+        bound = min(bound, round(length))  # waiting on several streams at once adds up to more than the step, which nothing can save
     share = None if bound is None or length is None else bound / length
     ceiling = length / (length - bound) if bound is not None and length is not None and bound < length else None
     values = {**context.values, "bound_ns": bound, "bound_share": share, "speedup_ceiling": ceiling}
@@ -108,11 +110,18 @@ def _where(rule: Rule, where: Mapping[str, Where]) -> Where:
 
 
 def _not_assessed(rule: Rule, context: Context) -> NotAssessed:
-    """What the rule lacks, why it is lacking, and what to capture or to give."""
+    """What the rule lacks, why it is lacking, and what to capture or to give.
+
+    Where one rank was captured, all facts of ranks lack for that reason: it is said once, and in the same words for every rule.
+    """
     missing = context.missing(context.rulebook.expression(rule.when))
-    measured = [name for name in missing if name in context.rulebook.facts]
-    told = [name.removeprefix("job_") for name in missing if name not in context.rulebook.facts]
-    sentences = [f"{name}: {context.rulebook.facts[name].null}." for name in measured]
+    specs = context.rulebook.facts
+    alone = context.values.get("ranks_captured") == 1
+    of_ranks = [name for name in missing if alone and name in specs and specs[name].scope == "ranks"]
+    measured = [name for name in missing if name in specs and name not in of_ranks]
+    told = [name.removeprefix("job_") for name in missing if name not in specs]
+    sentences = [SEVERAL_RANKS] if of_ranks else []
+    sentences += [f"{name}: {specs[name].null}." for name in measured]
     if measured and rule.capture:
         sentences.append(rule.capture)
     if told and context.job is None:

@@ -134,8 +134,10 @@ class FixReader:
         return [f"Give the job file (--config); these settings decide: {wanted}."] if wanted else ["Give the job file (--config)."]
 
     def _facts_wanted(self, spec: FixSpec) -> list[str]:
-        lacking = [name for name in self._names(spec) if not name.startswith("job_") and self.context.values.get(name) is None]
-        return [f"{name} is not in the trace: {self.context.rulebook.facts[name].null}." for name in lacking]
+        facts = self.context.rulebook.facts
+        lacking = [name for name in self._names(spec) if name in facts and self.context.values.get(name) is None]
+        wanted = [name for name in lacking if facts[name].scope != "ranks"]  # facts of ranks only add notes; no fix waits for them
+        return [f"{name} is not in the trace: {facts[name].null}." for name in wanted]
 
     def _lacking(self, text: str) -> str:
         names = self.context.missing(self.context.rulebook.expression(text))

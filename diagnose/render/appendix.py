@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diagnose.diagnosis import Diagnosis, JobRead, NotAssessed
+from diagnose.diagnosis import SEVERAL_RANKS, Diagnosis, JobRead, NotAssessed
 from diagnose.render import units, words
 from diagnose.render.tables import Row, Table, columns, device_label, file_label, per, rows_of
 
@@ -240,19 +240,27 @@ def tables_read(document: Diagnosis) -> Table:
 
 
 def not_assessed(document: Diagnosis) -> Table:
-    """Rules that lacked a fact: neither found nor ruled out. Those that only the job file could decide share one row."""
+    """Rules that lacked a fact: neither found nor ruled out. Those that only the job file could decide share one row, and so do those that only more ranks could."""
     lacking_job = [one for one in document.not_assessed if all(name.startswith("job_") for name in one.missing)]
-    alone = [one for one in document.not_assessed if one not in lacking_job]
-    told = len(lacking_job) > 1
-    rows = [[one.id, ", ".join(one.missing), one.how] for one in (alone if told else document.not_assessed)]
+    lacking_ranks = [one for one in document.not_assessed if one.how == SEVERAL_RANKS]
+    shared = [group for group in (lacking_job, lacking_ranks) if len(group) > 1]
+    alone = [one for one in document.not_assessed if not any(one in group for group in shared)]
+    rows = [[one.id, ", ".join(one.missing), one.how] for one in alone]
+    rows += [_ranks_only(lacking_ranks)] if lacking_ranks in shared else []
+    rows += [_job_only(lacking_job, given=document.job is not None)] if lacking_job in shared else []
     return Table(
         key="not-assessed",
         title="Not assessed",
         columns=columns("rule", "missing", "how to know"),
-        rows=rows_of(rows + ([_job_only(lacking_job, given=document.job is not None)] if told else [])),
+        rows=rows_of(rows),
         note="Not the same as fine: a fact that these rules need could not be measured.",
         empty="every rule could be judged",
     )
+
+
+def _ranks_only(rules: Sequence[NotAssessed]) -> list[str]:
+    """One row for all rules that only lack other ranks; the JSON output holds each with its facts."""
+    return [f"{len(rules)} rules", "several ranks", f"{SEVERAL_RANKS} Rules: {', '.join(one.id for one in rules)}."]
 
 
 def _job_only(rules: Sequence[NotAssessed], *, given: bool) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 
 from diagnose.measure import parts
 from diagnose.measure.facts import device_facts, trace_facts, typed_facts
+from diagnose.measure.rank_facts import rank_facts
 from diagnose.rulebook import Rulebook, load_rulebook
 from diagnose.trace import Device, Provenance, Rank
 from diagnose.vocabulary import FactValue
@@ -25,7 +26,8 @@ def rulebook() -> Rulebook:
 def facts_of(one: Scene, place: int = 0) -> dict[str, FactValue]:
     measured = one.measure()[place]
     communication = parts.communication(measured)
-    return {**trace_facts(one.trace, 1), **device_facts(measured, communication, parts.memory(measured, None, None))}
+    memory = parts.memory(measured, None, None)
+    return {**trace_facts(one.trace, 1), **device_facts(measured, communication, memory), **rank_facts(None, measured.median_step_ns)}
 
 
 # One step with compute, exchange, permute, copies of known kind and size, allocator, synchronisation, an event and a device row.
