@@ -17,8 +17,10 @@ from diagnose.measure.capture import Knowledge, Measured, typical
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.facts import device_facts, typed_facts
 from diagnose.measure.places import places as places_of
+from diagnose.measure.rank_facts import inferred_rank_facts, rank_facts
 from diagnose.measure.ranks.compare import Compared, compare
 from diagnose.measure.ranks.members import Input
+from diagnose.rank_records import Ranks
 from diagnose.reason.findings import find
 from diagnose.reason.walls import bounds, verdict
 from diagnose.records import Communication, Memory
@@ -39,7 +41,9 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
     source = next(part for part in measured if shown in part.devices)
     memory = records.memory
     ledger = sum((part.ledger for part in measured), start=Ledger())
-    facts = _facts(source, shown, records.communication, memory, knowledge.rulebook, ranks=len({one.rank for one, _ in everywhere}))
+    ranks = compared.ranks if compared is not None else None
+    captured = len({one.rank for one, _ in everywhere})
+    facts = _facts(source, shown, records.communication, memory, knowledge.rulebook, ranks, captured=captured)
     walls = bounds(facts, knowledge.rulebook)
     findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=places_of(shown, records.communication, records.host))
     devices = [one for one, _ in everywhere]
@@ -65,7 +69,7 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
         findings=findings,
         not_assessed=not_assessed,
         timeline=shown.timeline,
-        ranks=compared.ranks if compared is not None else None,
+        ranks=ranks,
     )
 
 
@@ -128,16 +132,30 @@ def _job(job: Job | None, world_size: int | None) -> JobRead | None:
 
 
 def _facts(
-    source: Measured, shown: DeviceMeasure, communication: tuple[Communication, ...], memory: Memory, rulebook: Rulebook, *, ranks: int
+    source: Measured,
+    shown: DeviceMeasure,
+    communication: tuple[Communication, ...],
+    memory: Memory,
+    rulebook: Rulebook,
+    ranks: Ranks | None,
+    *,
+    captured: int,
 ) -> dict[str, Fact]:
-    values = {**source.facts, **device_facts(shown, communication, memory), "ranks_captured": ranks}
+    values = {
+        **source.facts,
+        **device_facts(shown, communication, memory),
+        **rank_facts(ranks, shown.median_step_ns),
+        "ranks_captured": captured,
+    }
     key = platform_of(shown.info.name if shown.info else None, rulebook.platforms)
     platform = rulebook.platforms.platforms[key] if key else None
     values["platform"] = key
     values["nvlink_domain"] = platform.nvlink_domain if platform else None
     if values["gpu_compute_major"] is None and platform:
         values["gpu_compute_major"] = platform.compute_major
-    guessed = {"recompute_ns", "recompute_share"} if memory.recompute_status == "inferred" else set()
+    guessed = set(inferred_rank_facts(ranks))
+    if memory.recompute_status == "inferred":
+        guessed |= {"recompute_ns", "recompute_share"}
     if values["blocking_inferred_share"]:
         guessed |= {name for name in rulebook.facts if "blocking" in name}
     return typed_facts(values, {name: spec.unit for name, spec in rulebook.facts.items()}, frozenset(guessed))
