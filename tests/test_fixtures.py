@@ -238,7 +238,9 @@ def test_make_writes_what_a_scenario_has(tmp_path: Path, capsys: pytest.CaptureF
     assert {path.name for path in folder.iterdir()} == {*traces, "job.yaml", "truth.json"}
     assert read_job(folder / "job.yaml").get("world_size") == one.plan.machine.world_size
     truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
-    assert [item["rank"] for item in truth] == list(captured)
+    *each, between = truth
+    assert [item["rank"] for item in each] == list(captured)
+    assert (between["schema"], between["captured"]) == ("simulated-ranks/1", list(captured))
     assert str(folder / "truth.json") in capsys.readouterr().out
 
 
