@@ -106,7 +106,7 @@ class MatchedExchange(Struct, frozen=True, kw_only=True):
     """Exchanges of one kind in one group of ranks, matched instance by instance.
 
     `ranks`: the captured members; `size`: how many members there are, where known. An instance's transfer is the shortest participant's duration, the rest of each
-    duration is wait; `transfer_ns` is their sum per step, `wait_ns` the mean over members. `matched` and `unmatched` count instances in the whole capture. Bandwidths
+    duration is wait; `transfer_ns` is their sum per step (of the member in the middle), `wait_ns` the mean over members. `matched` and `unmatched` count instances in the whole capture. Bandwidths
     are in GB/s, from the sizes of instances and the transfer time; None where sizes are not recorded or not all members were captured.
     """
 

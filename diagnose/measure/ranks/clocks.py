@@ -26,7 +26,7 @@ class Clocks:
 
 def clocks(members: Sequence[Member], matched: Sequence[Matched]) -> Clocks:
     """Compare the clocks of all hosts that meet in an exchange. Devices of one input, and of one host that is known, share a clock."""
-    clock_of = {one.place: _clock(one) for one in members}
+    clock_of = _clocks_of(members, matched)
     first = {clock: one for one in reversed(members) for clock in [clock_of[one.place]]}
     pooled = _differences(matched, clock_of)
     pairs = {
@@ -37,9 +37,23 @@ def clocks(members: Sequence[Member], matched: Sequence[Matched]) -> Clocks:
     return Clocks(pairs=tuple(pairs.values()), shift_ns=shift)
 
 
-def _clock(member: Member) -> tuple[int, int]:
-    """What tells the member's clock from others: its host, else its input."""
-    return (0, member.host) if member.host is not None and member.rank.start_unix_ns is not None else (1, member.part)
+def _clocks_of(members: Sequence[Member], matched: Sequence[Matched]) -> dict[int, tuple[int, int]]:
+    """By a member's place, what tells its clock from others: its host, else its input. A capture whose ends contradict its host's, by a wrong start time, has a clock of its own."""
+    alone = {one.place: (1, one.part) for one in members}
+    hosts = {
+        one.place: (0, one.host) if one.host is not None and one.rank.start_unix_ns is not None else alone[one.place] for one in members
+    }
+    leaders: dict[tuple[int, int], tuple[int, int]] = {}
+    for one in members:
+        leaders.setdefault(hosts[one.place], alone[one.place])
+    found = dict(hosts)
+    for (reference, other), values in _differences(matched, alone).items():
+        for one in members:
+            here = hosts[one.place]
+            if alone[one.place] == other and here[0] == 0 and leaders[here] == reference and len(values) >= MIN_ENDS:
+                apart = abs(int(pl.Series(values).median())) > LIMIT_NS  # type: ignore[arg-type]
+                found[one.place] = other if apart else here
+    return found
 
 
 def _differences(

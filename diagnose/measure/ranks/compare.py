@@ -12,8 +12,8 @@ from diagnose.measure.ranks import waits as waiting
 from diagnose.measure.ranks.alike import like_groups
 from diagnose.measure.ranks.clocks import clocks
 from diagnose.measure.ranks.experts import experts
-from diagnose.measure.ranks.lateness import late
-from diagnose.measure.ranks.matching import match
+from diagnose.measure.ranks.lateness import Known, late
+from diagnose.measure.ranks.matching import NO_FIT, match
 from diagnose.measure.ranks.members import Input, Member, members_of, mesh_of
 from diagnose.measure.ranks.slowness import slow_devices
 from diagnose.measure.ranks.stages import pipeline, tails
@@ -48,14 +48,17 @@ def compare(
     members = members_of(inputs)
     mesh = mesh_of(job)
     matched, unmatched = match(members, mesh)
+    told = clocks(members, matched)
+    if any(told.shift_ns.values()) and any(one.why == NO_FIT for one in unmatched):  # the clocks are known better now
+        matched, unmatched = match(members, mesh, told.shift_ns)
+        told = clocks(members, matched)
     every = [waiting.waits(group) for group in matched]
     own = waiting.by_member(members, every)
     groups, group_of = like_groups(members, mesh)
-    told = clocks(members, matched)
     skewed, skew = skews(members, group_of, told)
     slow = slow_devices(members, group_of)
     uneven = experts(every, slow)
-    lateness = late(every, own, uneven, slow)
+    lateness = late(every, Known(own=own, slow=slow, alike=group_of, experts=uneven))
     slowest, chosen = _slowest(members, own, lateness, middle)
     return Compared(
         ranks=Ranks(

@@ -17,10 +17,11 @@ from diagnose.rank_records import ExpertImbalance, Late, LateCause, Pattern
 from diagnose.vocabulary import COMM_KINDS, CommKind
 
 # All of these are this project's choice.
-WORTH = 0.01  # of the step: less waiting behind one rank is not reported
+WORTH = 0.02  # of the step: less waiting behind one rank is not reported
 WORTH_ROTATING = 0.05  # likewise for waiting behind nobody in particular
 ALWAYS, MOSTLY = 0.8, 0.5  # share of the waiting that is behind one rank
-OWN = 0.3  # of the waiting: by so much the late rank's own time must exceed the others', or it is late because it waited elsewhere
+OWN = 0.6  # of the waiting: by so much the late rank's own time must exceed that of its likes, or it is late because it waited elsewhere
+MOST_STEPS = 0.7  # of the steps: there it must exceed theirs by half of that at least
 EXPLAINS = 0.4  # share of the lateness that a cause must account for
 
 
@@ -35,11 +36,24 @@ class _Blame:
     kinds: tuple[CommKind, ...]
 
 
-def late(
-    every: Sequence[Waits], own: Mapping[int, Own], experts: Sequence[ExpertImbalance], slow: Mapping[int, Slowness]
-) -> tuple[Late, ...]:
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is known of all members, by their places: own times, those with a slow device, the like group of each; and of their experts."""
+
+    own: Mapping[int, Own]
+    slow: Mapping[int, Slowness]
+    alike: Mapping[int, str]
+    experts: Sequence[ExpertImbalance]
+
+    def likes(self, place: int, fallback: Sequence[Member]) -> list[int]:
+        """Places of the other members of the same like group; those of `fallback` where it is alone in it."""
+        found = [other for other, group in self.alike.items() if group == self.alike[place] and other != place]
+        return found or [member.place for member in fallback]
+
+
+def late(every: Sequence[Waits], known: Known) -> tuple[Late, ...]:
     """One entry for each rank that others wait for, costliest first; rotating lateness only where no rank stands out."""
-    entries = [entry for blame in _blames(every) if (entry := _judged(blame, own, experts, slow)) is not None]
+    entries = [entry for blame in _blames(every) if (entry := _judged(blame, known)) is not None]
     best: dict[int | None, Late] = {}
     for entry in sorted(entries, key=lambda entry: (-entry.wait_ns, entry.ranks)):
         best.setdefault(entry.rank, entry)
@@ -85,7 +99,7 @@ def _behind(group: Sequence[Waits], members: tuple[Member, ...]) -> tuple[dict[i
     return behind, {member.place: counts.get(place, 0) for place, member in enumerate(members)}
 
 
-def _judged(blame: _Blame, own: Mapping[int, Own], experts: Sequence[ExpertImbalance], slow: Mapping[int, Slowness]) -> Late | None:
+def _judged(blame: _Blame, known: Known) -> Late | None:
     """The entry for one set of ranks; None where nobody waits long enough, or whoever comes last is itself held up elsewhere."""
     step = median_low([member.median.window_ns for member in blame.members])
     total = sum(blame.behind.values())
@@ -96,11 +110,11 @@ def _judged(blame: _Blame, own: Mapping[int, Own], experts: Sequence[ExpertImbal
     member = next(one for one in blame.members if one.place == culprit)
     others = [one for one in blame.members if one.place != culprit]
     if share < MOSTLY:
-        return _rotating(blame, total, step, experts)
-    if blame.behind[culprit] < WORTH * step or own[culprit].median_ns - _middle(others, own) < OWN * blame.behind[culprit]:
+        return _rotating(blame, total, step, known.experts)
+    if blame.behind[culprit] < WORTH * step or not _slower(known, culprit, others, blame.behind[culprit]):
         return None
     pattern: Pattern = "always" if share >= ALWAYS else "mostly"
-    cause, bucket, longer, words = _cause(member, others, blame.behind[culprit], slow.get(culprit))
+    cause, bucket, longer, words = _cause(member, others, blame.behind[culprit], known.slow.get(culprit))
     times = blame.lasts[culprit] / blame.noticed
     return Late(
         kinds=blame.kinds,
@@ -140,8 +154,16 @@ def _rotating(blame: _Blame, total: int, step: int, experts: Sequence[ExpertImba
     )
 
 
-def _middle(members: Sequence[Member], own: Mapping[int, Own]) -> int:
-    return int(median_low([own[member.place].median_ns for member in members]))
+def _slower(known: Known, culprit: int, others: Sequence[Member], wait: int) -> bool:
+    """Whether a rank's own time exceeds that of its likes by about what the others wait, in most steps: if not, it comes last because it waited elsewhere, or by chance.
+
+    All its likes count, not only those that wait: within one set of ranks that end their steps together, whoever waits least has the most own time.
+    """
+    mine = known.own[culprit].time
+    theirs = [known.own[place].time for place in known.likes(culprit, others)]
+    steps = min(len(mine), *(len(times) for times in theirs))
+    above = [mine[step] - median_low([times[step] for times in theirs]) for step in range(steps)]
+    return median_of(above) >= OWN * wait and sum(excess >= OWN * wait / 2 for excess in above) >= MOST_STEPS * steps
 
 
 # ------------------------------------------------------------------------------------------------ causes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -16,6 +16,7 @@ from diagnose.measure.ranks.members import Member, Mesh, share_clock
 from diagnose.rank_records import Grouping
 
 _SYMMETRIC: tuple[Shape, ...] = ("all_reduce", "all_gather", "reduce_scatter")  # every member gives the same number of bytes
+CERTAIN = 8  # instances that outweigh a start time that contradicts them; this project's choice
 _CANDIDATES = 24  # groups that a lane without a name is tried against, the nearest in rank first
 
 
@@ -79,8 +80,11 @@ NO_FIT = "the captured members' sequences do not fit together"
 _SPAN = re.compile(r"^\[(\d+(?:, ?\d+)*)\]$")
 
 
-def match(members: Sequence[Member], mesh: Mesh | None) -> tuple[tuple[Matched, ...], tuple[Unmatched, ...]]:
-    """All exchanges of all members, matched as far as they can be."""
+def match(
+    members: Sequence[Member], mesh: Mesh | None, shift_ns: Mapping[int, int] | None = None
+) -> tuple[tuple[Matched, ...], tuple[Unmatched, ...]]:
+    """All exchanges of all members, matched as far as they can be. `shift_ns`: by a member's place, what its clock is ahead, where that is known already."""
+    shifts = shift_ns or {}
     named: dict[Hashable, list[Part]] = defaultdict(list)
     nameless: dict[Hashable, list[Part]] = defaultdict(list)
     unmatched = []
@@ -95,13 +99,13 @@ def match(members: Sequence[Member], mesh: Mesh | None) -> tuple[tuple[Matched, 
             nameless[lane.kind, lane.backend, lane.operation, key].append(part)
     matched: list[Matched] = []
     for key, parts in named.items():
-        found, left = _matched(_one_each(parts), "communicator" if parts[0].lane.communicator is not None else "process group")
+        found, left = _matched(_one_each(parts), shifts, "communicator" if parts[0].lane.communicator is not None else "process group")
         matched += found
         unmatched += left
         del key
     for parts in nameless.values():
         for by, group, tried in _by_common_ends(parts, mesh):
-            found, left = _matched(group, by)
+            found, left = _matched(group, shifts, by)
             matched += found
             unmatched += [replace(one, why=NO_FIT) for one in left] if tried else left
     ordered = sorted(matched, key=lambda one: (one.kind, one.backend, one.operation, one.ranks))
@@ -183,7 +187,7 @@ def _fits(reference: Course, course: Course, group: Sequence[Part], part: Part) 
 # ------------------------------------------------------------------------------------------------ instances
 
 
-def _matched(parts: Sequence[Part], by: Grouping) -> tuple[list[Matched], list[Unmatched]]:
+def _matched(parts: Sequence[Part], shifts: Mapping[int, int], by: Grouping) -> tuple[list[Matched], list[Unmatched]]:
     """The group's instances; members whose sequence fits nobody's are left out."""
     courses = [part.course() for part in parts]
     reference = max(range(len(parts)), key=lambda place: (len(courses[place].ends), -place))
@@ -192,7 +196,7 @@ def _matched(parts: Sequence[Part], by: Grouping) -> tuple[list[Matched], list[U
         if (
             place != reference
             and (found := fit(courses[reference], course)) is not None
-            and _believable(found, parts[reference], parts[place])
+            and _believable(found, parts[reference].member, parts[place].member, shifts)
         ):
             fits[place] = found
     inside = [(place, parts[place]) for place in sorted(fits)]
@@ -225,9 +229,12 @@ def _matched(parts: Sequence[Part], by: Grouping) -> tuple[list[Matched], list[U
     ], left
 
 
-def _believable(found: Fit, reference: Part, part: Part) -> bool:
-    """By one clock, exchanges of one group end together; what does not is no group, or its members were not held up by each other."""
-    return not share_clock(reference.member, part.member) or abs(found.offset) <= LOOSE_NS
+def _believable(found: Fit, reference: Member, member: Member, shifts: Mapping[int, int]) -> bool:
+    """By one clock, exchanges of one group end together. Where they do not, either they are not of one group, or a capture's start time is wrong: many alike say the latter."""
+    known = share_clock(reference, member) or (reference.place in shifts and member.place in shifts)
+    if not known or abs(found.offset - shifts.get(member.place, 0) + shifts.get(reference.place, 0)) <= LOOSE_NS:
+        return True
+    return found.n >= CERTAIN and found.spread <= FIRM_NS
 
 
 def _placed(part: Part, place: int, shift: int) -> pl.DataFrame:

@@ -79,7 +79,8 @@ def problems(members: Sequence[Member], world: int | None, claimed: Mapping[int,
 
 
 def _uneven(members: Sequence[Member]) -> list[RankProblem]:
-    counts = {member.rank.rank: len(member.steps) for member in members}
+    """Captures that hold another number of steps than most, dropped ones counted."""
+    counts = {member.rank.rank: member.device.steps.every.height for member in members}
     usual = Counter(counts.values()).most_common(1)[0][0]
     odd = [rank for rank, number in sorted(counts.items()) if number != usual]
     if not odd:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median_low
 
 import polars as pl
 
@@ -73,7 +74,7 @@ def record(found: Waits, link_gb_s: float | None) -> MatchedExchange:
         size=group.size,
         matched=group.matched,
         unmatched=group.seen - group.matched,
-        transfer_ns=min(transfer for transfer, _ in middle),
+        transfer_ns=median_low(transfer for transfer, _ in middle),
         wait_ns=sum(wait for _, wait in middle) // len(middle),
         waits=tuple(
             RankWait(

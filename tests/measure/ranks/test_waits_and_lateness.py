@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from diagnose.measure.ranks.alike import like_groups
 from diagnose.measure.ranks.experts import experts
-from diagnose.measure.ranks.lateness import late
+from diagnose.measure.ranks.lateness import Known, late
 from diagnose.measure.ranks.matching import match
 from diagnose.measure.ranks.slowness import slow_devices
 from diagnose.measure.ranks.waits import NOTICEABLE_NS, NOTICEABLE_SHARE, by_member, left_alone, record, waits
@@ -69,7 +69,7 @@ def judged(did: list[Did]):  # type: ignore[no-untyped-def]
     _, groups = like_groups(every, None)
     slow = slow_devices(every, groups)
     uneven = experts(split, slow)
-    return late(split, by_member(every, split), uneven, slow)
+    return late(split, Known(own=by_member(every, split), slow=slow, alike=groups, experts=uneven))
 
 
 def rows(n: int, late_by: int, seed: int) -> list[Ran]:
