@@ -18,6 +18,7 @@ from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.facts import device_facts, typed_facts
 from diagnose.measure.places import places as places_of
 from diagnose.measure.rank_facts import inferred_rank_facts, rank_facts
+from diagnose.measure.rank_places import rank_places
 from diagnose.measure.ranks.compare import Compared, compare
 from diagnose.measure.ranks.members import Input
 from diagnose.rank_records import Ranks
@@ -45,7 +46,8 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
     captured = len({one.rank for one, _ in everywhere})
     facts = _facts(source, shown, records.communication, memory, knowledge.rulebook, ranks, captured=captured)
     walls = bounds(facts, knowledge.rulebook)
-    findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=places_of(shown, records.communication, records.host))
+    where = {**places_of(shown, records.communication, records.host), **rank_places(ranks)}
+    findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=where)
     devices = [one for one, _ in everywhere]
     return Diagnosis(
         schema=SCHEMA,

@@ -64,7 +64,7 @@ def test_each_cause_has_its_own_finding_and_no_other(cause: LateCause, rule: str
     assert (finding.bound_ns, finding.severity, finding.status) == (20_000_000, "high", "measured")
     assert finding.where.ranks == (3,)
     assert finding.summary.startswith(
-        "The others wait 20.00 ms per step (20.0 %) for rank 3, which comes last in 97.0 % of the exchanges with noticeable waiting"
+        "The other ranks of its group wait 20.00 ms per step (20.0 %) for rank 3 (last in 97.0 % of their exchanges with noticeable waiting)"
     )
     assert "not known" not in finding.summary
 
