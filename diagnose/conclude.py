@@ -18,9 +18,10 @@ from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.facts import device_facts, typed_facts
 from diagnose.measure.places import places as places_of
 from diagnose.measure.rank_facts import inferred_rank_facts, rank_facts
+from diagnose.measure.rank_places import rank_places
 from diagnose.measure.ranks.compare import Compared, compare
 from diagnose.measure.ranks.members import Input
-from diagnose.rank_records import Ranks
+from diagnose.rank_records import RankProblem, Ranks
 from diagnose.reason.findings import find
 from diagnose.reason.walls import bounds, verdict
 from diagnose.records import Communication, Memory
@@ -41,11 +42,12 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
     source = next(part for part in measured if shown in part.devices)
     memory = records.memory
     ledger = sum((part.ledger for part in measured), start=Ledger())
-    ranks = compared.ranks if compared is not None else None
+    ranks = _with_failed(compared.ranks, ledger) if compared is not None else None
     captured = len({one.rank for one, _ in everywhere})
     facts = _facts(source, shown, records.communication, memory, knowledge.rulebook, ranks, captured=captured)
     walls = bounds(facts, knowledge.rulebook)
-    findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=places_of(shown, records.communication, records.host))
+    where = {**places_of(shown, records.communication, records.host), **rank_places(ranks)}
+    findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=where)
     devices = [one for one, _ in everywhere]
     return Diagnosis(
         schema=SCHEMA,
@@ -112,6 +114,15 @@ def _link(rulebook: Rulebook, gpu: str | None, ranks: Sequence[int]) -> float | 
     if platform is None or platform.nvlink_domain is None:
         return None
     return platform.nvlink_gb_per_s if len({rank // platform.nvlink_domain for rank in ranks}) == 1 else None
+
+
+def _with_failed(ranks: Ranks, ledger: Ledger) -> Ranks:
+    """The comparison with the inputs that could not be analysed; which ranks they are is not known, why they were refused the ledger says."""
+    failed = sum(entry.count for entry in ledger.entries if entry.code == "refused_input")
+    if not failed:
+        return ranks
+    text = f"{failed} input{' was' if failed == 1 else 's were'} not analysed, for the reasons in the ledger; nothing here speaks of them."
+    return structs.replace(ranks, problems=(*ranks.problems, RankProblem(kind="failed", ranks=(), count=failed, text=text)))
 
 
 def _with_waits(row: Communication, compared: Compared | None) -> Communication:

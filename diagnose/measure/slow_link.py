@@ -35,13 +35,15 @@ def slow_link(ranks: Ranks) -> SlowLink | None:
     """The group that loses most against the median of its likes; None where no group has a like.
 
     Likes do the same exchange in groups of one size that hold the same parts of the model, span the same number of hosts and share no rank: a group inside one host
-    is never held against one across hosts. All members have to be captured, or the transfer may hold waiting for one that was not. Where sizes are known for all of
-    them (algorithm bandwidth), paces in bytes are compared, otherwise durations of one exchange.
+    is never held against one across hosts. All members have to be captured (by the group's size, or because the whole job was), or the transfer may hold waiting for
+    one that was not. Where sizes are known for all of them (algorithm bandwidth), paces in bytes are compared, otherwise durations of one exchange.
     """
     families: dict[tuple[object, ...], list[MatchedExchange]] = defaultdict(list)
     survey = {one.rank: one for one in ranks.survey}
+    everybody = ranks.world_size is not None and ranks.captured >= ranks.world_size
     for one in ranks.exchanges:
-        if one.matched and one.transfer_ns > 0 and one.size == len(one.ranks):
+        whole = everybody if one.size is None else one.size == len(one.ranks)
+        if whole and one.matched and one.transfer_ns > 0:
             families[_likeness(one, survey)].append(one)
     found = [slow for family in families.values() for slow in _against_likes(_groups(family, survey))]
     return max(found, key=lambda one: (one.excess_ns, [-rank for rank in one.ranks]), default=None)

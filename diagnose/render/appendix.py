@@ -240,14 +240,14 @@ def tables_read(document: Diagnosis) -> Table:
 
 
 def not_assessed(document: Diagnosis) -> Table:
-    """Rules that lacked a fact: neither found nor ruled out. Those that only the job file could decide share one row, and so do those that only more ranks could."""
-    lacking_job = [one for one in document.not_assessed if all(name.startswith("job_") for name in one.missing)]
-    lacking_ranks = [one for one in document.not_assessed if one.how == SEVERAL_RANKS]
-    shared = [group for group in (lacking_job, lacking_ranks) if len(group) > 1]
-    alone = [one for one in document.not_assessed if not any(one in group for group in shared)]
-    rows = [[one.id, ", ".join(one.missing), one.how] for one in alone]
-    rows += [_ranks_only(lacking_ranks)] if lacking_ranks in shared else []
-    rows += [_job_only(lacking_job, given=document.job is not None)] if lacking_job in shared else []
+    """Rules that lacked a fact: neither found nor ruled out. Those that lack the same thing share one row; the JSON output holds each with what it lacks."""
+    groups: dict[str, list[NotAssessed]] = {}
+    for one in document.not_assessed:
+        groups.setdefault(_lacking(one), []).append(one)
+    ends = [key for key in (_RANKS, _JOB) if len(groups.get(key, ())) > 1]
+    rows = [_lacking_alike(group) for key, group in groups.items() if key not in ends]
+    given = document.job is not None
+    rows += [_ranks_only(groups[key]) if key == _RANKS else _job_only(groups[key], given=given) for key in ends]
     return Table(
         key="not-assessed",
         title="Not assessed",
@@ -258,13 +258,33 @@ def not_assessed(document: Diagnosis) -> Table:
     )
 
 
+_RANKS, _JOB = "ranks", "job"
+
+
+def _lacking(one: NotAssessed) -> str:
+    """What a rule lacks, as far as it decides with whom it shares a row."""
+    if all(name.startswith("job_") for name in one.missing):
+        return _JOB
+    return _RANKS if one.how.startswith(SEVERAL_RANKS) else one.how
+
+
+def _lacking_alike(rules: Sequence[NotAssessed]) -> list[str]:
+    """One row for rules that lack the same facts for the same reasons."""
+    first = rules[0]
+    if len(rules) == 1:
+        return [first.id, ", ".join(first.missing), first.how]
+    return [f"{len(rules)} rules", ", ".join(first.missing), f"{first.how} Rules: {', '.join(one.id for one in rules)}."]
+
+
 def _ranks_only(rules: Sequence[NotAssessed]) -> list[str]:
-    """One row for all rules that only lack other ranks; the JSON output holds each with its facts."""
-    return [f"{len(rules)} rules", "several ranks", f"{SEVERAL_RANKS} Rules: {', '.join(one.id for one in rules)}."]
+    """One row for all rules that need other ranks, whatever else some of them need."""
+    settings = sorted({name.removeprefix("job_") for one in rules for name in one.missing if name.startswith("job_")})
+    more = f" Some also need the job file (--config), which says {', '.join(settings)}." if settings else ""
+    return [f"{len(rules)} rules", "several ranks", f"{SEVERAL_RANKS}{more} Rules: {', '.join(one.id for one in rules)}."]
 
 
 def _job_only(rules: Sequence[NotAssessed], *, given: bool) -> list[str]:
-    """One row for all rules that lack nothing but job settings; the JSON output holds each with its settings."""
+    """One row for all rules that lack nothing but job settings."""
     settings = sorted({name.removeprefix("job_") for one in rules for name in one.missing})
     ask = "The job file does not say" if given else "Give the job file (--config), which says"
     return [f"{len(rules)} rules", "only job settings", f"{ask} {', '.join(settings)}. Rules: {', '.join(one.id for one in rules)}."]

@@ -69,16 +69,16 @@ def exchange(
     matched: int = 400,
     unmatched: int = 0,
     pace: float | None = None,
-    size: int | None = None,
+    size: int | None = 0,
 ) -> MatchedExchange:
-    """Exchanges of one group, a hundred per step; every member waits the same, and all members are captured unless `size` says more."""
+    """Exchanges of one group, a hundred per step; every member waits the same, and all members are captured unless `size` says more (None: not known)."""
     return MatchedExchange(
         kind=kind,
         backend="nccl",
         operation="alltoall",
         by="communicator",
         ranks=tuple(members),
-        size=size or len(members),
+        size=len(members) if size == 0 else size,
         matched=matched,
         unmatched=unmatched,
         transfer_ns=transfer,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from diagnose.measure.rank_facts import inferred_rank_facts, rank_facts, rank_list
 from diagnose.measure.rank_places import rank_places
@@ -333,6 +334,12 @@ def test_a_group_that_was_not_captured_as_a_whole_is_left_out() -> None:
     """Its shortest participant may still have waited for one that was not captured."""
     partly = groups(exchange((0, 1)), exchange((2, 3), transfer=20_000_000, size=4), exchange((4, 5)))
     assert given(partly, *LINK) == {"slow_link_ns": 0, "slow_link_share": 0.0, "slow_link_ranks": None}
+
+
+@pytest.mark.parametrize(("world", "share"), [(6, 1.0), (8, None), (None, None)])
+def test_groups_of_unknown_size_are_whole_where_the_whole_job_was_captured(world: int | None, share: float | None) -> None:
+    unsized = groups(exchange((0, 1), size=None), exchange((2, 3), transfer=20_000_000, size=None), exchange((4, 5), size=None))
+    assert rank_facts(structs.replace(unsized, world_size=world, captured=6), STEP)["slow_link_share"] == share
 
 
 def test_several_communicators_of_the_same_ranks_are_taken_together() -> None:

@@ -43,3 +43,21 @@ def test_rules_that_lack_settings_stay_apart_from_them() -> None:
     also = structs.replace(SETTING, id="other", missing=("job_b",))
     rows = table([SETTING, of_ranks("late"), also, of_ranks("uneven")])
     assert [row[:2] for row in rows] == [("2 rules", "several ranks"), ("2 rules", "only job settings")]
+
+
+def test_rules_that_lack_the_same_facts_for_the_same_reason_share_one_row() -> None:
+    twin = structs.replace(OTHER, id="host-manual-gc-not-active")
+    other = structs.replace(OTHER, id="host-other", how="gc_ns: no range. Capture it.")
+    assert table([OTHER, other, twin]) == [
+        ("2 rules", "gc_ns", "gc_ns: no range. Rules: host-garbage-collection, host-manual-gc-not-active."),
+        ("host-other", "gc_ns", "gc_ns: no range. Capture it."),
+    ]
+
+
+def test_what_else_rules_of_several_ranks_need_is_told_in_their_row() -> None:
+    also = NotAssessed(
+        id="stages", missing=("job_pipeline", "stage_ns"), how=f"{SEVERAL_RANKS} Give the job file (--config), which says pipeline."
+    )
+    assert table([of_ranks("late"), also]) == [
+        ("2 rules", "several ranks", f"{SEVERAL_RANKS} Some also need the job file (--config), which says pipeline. Rules: late, stages."),
+    ]

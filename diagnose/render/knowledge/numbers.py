@@ -45,7 +45,7 @@ def fact(know: Knowledge, key: str) -> Entry:
         kind="fact",
         id=key,
         title=spec.meaning,
-        about=f"fact, unit: {spec.unit}",
+        about=f"fact, unit: {spec.unit}{'; of several captured ranks, null with one' if spec.scope == 'ranks' else ''}",
         brief=spec.unit,
         parts=(*said("null means", spec.null), *users(know, key)),
     )
