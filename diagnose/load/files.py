@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagnose.errors import InputError
+from diagnose.errors import InputError, MissingInputError
 
 _HEAD = 64 * 1024
 _SQLITE = b"SQLite format 3\0"
@@ -132,7 +132,7 @@ def _read_head(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(_HEAD)
     except FileNotFoundError:
-        raise InputError(f"{path.name} does not exist.", effect=_NOTHING, next_step="Check the path.") from None
+        raise MissingInputError(f"{path.name} does not exist.", effect=_NOTHING, next_step="Check the path.") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "the path cannot be used"
         raise InputError(
