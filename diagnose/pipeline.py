@@ -6,18 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import polars as pl
 from msgspec import structs
 
 from diagnose.conclude import conclude
 from diagnose.diagnosis import Diagnosis
-from diagnose.errors import UsageError
-from diagnose.job import overridden_job, read_job
 from diagnose.measure.capture import Measured, moved
 from diagnose.measure.device import DeviceMeasure
 from diagnose.scale.engine import Engine, HereEngine, measure_all
 from diagnose.scale.inputs import find_inputs, with_inputs_left_out
-from diagnose.scale.tasks import Settings, load_knowledge
+from diagnose.scale.prepare import prepare
 from diagnose.trace import Rank
 
 Progress = Callable[[str], None]
@@ -39,23 +36,20 @@ def diagnose(
 ) -> Diagnosis:
     """Diagnose one or several traces of a job.
 
-    `inputs` are files, folders of traces, patterns, or "-". Each is measured by itself, by `engine` (by default in this process, one after the other); one that can't be analysed, among several, is counted in the ledger with its reason. The verdict speaks of one device: the one in the middle by median step, first within each input, then
-    among the inputs.
+    `inputs` are files, folders of traces, patterns, or "-". Each is measured by itself, by `engine` (by default in this process, one after the other); one that
+    can't be analysed, among several, is counted in the ledger with its reason.
     `config` is the job file, `overrides` (KEY=VALUE) go on top of it; its own rules are used beside `rules`.
-    `step_range` is a pattern for the ranges that mark steps. `progress` is told where the run stands, `notice` what a log should keep (a worker that died). Raises the errors of `diagnose.errors`.
+    `step_range` is a pattern for the ranges that mark steps. `progress` is told where the run stands, `notice` what a log should keep (a worker that died).
+    Raises the errors of `diagnose.errors`.
     """
     say = progress or (lambda _: None)
-    job = read_job(config, overrides) if config else overridden_job(overrides) if overrides else None
-    rules = tuple(dict.fromkeys((*(job.rules if job else ()), *rules)))  # named in both places: read once; one id in two files is refused
-    wanted = step_range or (job.step_range if job else None)
-    _check_pattern(wanted)
-    knowledge = load_knowledge(rules)
+    prepared = prepare(config=config, overrides=overrides, rules=rules, step_range=step_range, nsys=nsys)
     found = find_inputs(inputs)
     gathered = measure_all(
         found.paths,
         engine=engine or HereEngine(),
-        settings=Settings(rules=rules, rules_sha256=knowledge.rulebook.sha256, step_range=wanted, nsys=nsys),
-        knowledge=knowledge,
+        settings=prepared.settings,
+        knowledge=prepared.knowledge,
         rank=rank,
         say=say,
         notice=notice or (lambda _: None),
@@ -65,19 +59,7 @@ def diagnose(
     first, *others = gathered.measured
     first = replace(first, ledger=with_inputs_left_out(first.ledger, gathered.refused, found.ignored))
     say("drawing conclusions")
-    return conclude(_told_apart([first, *others]), job, knowledge, include_host_info=include_host_info)
-
-
-def _check_pattern(step_range: str | None) -> None:
-    """Raise UsageError unless the user's pattern for step ranges is a regular expression of the kind that polars takes."""
-    try:
-        pl.select(pl.lit("").str.contains(step_range or ""))
-    except pl.exceptions.ComputeError as error:
-        raise UsageError(
-            f"The step range {step_range!r} is no regular expression: {' '.join(str(error).split())[:200]}",
-            effect="Nothing was analysed.",
-            next_step="Give a pattern without look-around, for example 'iteration (\\d+)'.",
-        ) from None
+    return conclude(_told_apart([first, *others]), prepared.job, prepared.knowledge, include_host_info=include_host_info)
 
 
 def _told_apart(measured: Sequence[Measured]) -> list[Measured]:
