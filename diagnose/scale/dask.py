@@ -20,7 +20,7 @@ from uuid import uuid4
 from diagnose.errors import MissingInputError, UsageError
 from diagnose.scale.engine import Run
 from diagnose.scale.local import few_threads, processors
-from diagnose.scale.tasks import MOST_ATTEMPTS, Attempt, Outcome, Settings, Task, WorkerFaultError, attempt, lost
+from diagnose.scale.tasks import MOST_ATTEMPTS, Attempt, Outcome, Settings, Task, attempt, lost
 
 CONNECT_S = 15  # how long a scheduler may take to answer
 WORKERS_S = 60  # how long a cluster may take to have a first worker
@@ -212,25 +212,23 @@ class _Work:
                 yield outcome
 
     def _outcome(self, future: Any, task: Task) -> Outcome | None:
-        """What became of a finished future; None where its worker died. Raises what ends the run."""
-        if future.status == "finished":
+        """What became of a task that has ended; None where its worker died. Waits again where a worker died with the result. Raises what ends the run."""
+        try:
             return _seen(future.result(), task)
-        if future.status == "error":
-            error = future.exception()
-            if isinstance(error, self._distributed.KilledWorker):
-                return None
-            if isinstance(error, ImportError | AttributeError) or isinstance(error.__cause__, ImportError | AttributeError):
-                raise UsageError(
-                    f"A Dask worker can't run this version of diagnose: {' '.join(str(error.__cause__ or error).split())[:200]}.",
-                    effect=_NOTHING,
-                    next_step="Install the same moe-diagnose in the environment of every worker.",
-                )
-            raise WorkerFaultError(f"{task.name}: {type(error).__name__}: {error}") from error
-        raise UsageError(
-            f"The Dask scheduler dropped the task of {task.name} ({future.status}).",
-            effect=_NOTHING,
-            next_step="Look at the scheduler's log: it was closed, or the connection to it was lost.",
-        )
+        except self._distributed.KilledWorker:
+            return None
+        except self._distributed.CancelledError:
+            raise UsageError(
+                f"The Dask scheduler dropped the task of {task.name}.",
+                effect="There is no result.",
+                next_step="Look at the scheduler's log: it was closed, or the connection to it was lost.",
+            ) from None
+        except (ImportError, AttributeError) as error:  # the call could not be read there
+            raise UsageError(
+                f"A Dask worker can't run this version of diagnose: {' '.join(str(error).split())[:200]}.",
+                effect=_NOTHING,
+                next_step="Install the same moe-diagnose in the environment of every worker.",
+            ) from error
 
     def cancel(self) -> None:
         """Let go of everything that is still in flight."""

@@ -42,16 +42,17 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Killer(threading.Thread):
-    """Kills the worker that takes one of the given inputs, as soon as it says that it has it."""
+    """Kills the worker that takes one of the given inputs (or whom `victim_of` tells for it), as soon as it says that it has it."""
 
-    def __init__(self, *victims: Path) -> None:
+    def __init__(self, *victims: Path, victim_of: Callable[[int], int] = int) -> None:
         super().__init__(daemon=True)
         self.victims = victims
+        self.victim_of = victim_of
         self.killed: list[int] = []
 
     def run(self) -> None:
         for victim in self.victims:
-            self.killed.append(taken(victim))
+            self.killed.append(self.victim_of(taken(victim)))
             os.kill(self.killed[-1], signal.SIGKILL)
 
 

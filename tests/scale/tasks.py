@@ -8,6 +8,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
+
+from diagnose.errors import InputError
 from diagnose.scale.tasks import Outcome, Settings, Task, attempt
 
 
@@ -65,3 +68,8 @@ def last_first(settings: Settings, task: Task) -> Outcome:
     """The first inputs end last."""
     time.sleep(max(0.0, 0.9 - 0.3 * task.place))
     return attempt(settings, task)
+
+
+def threads(settings: Settings, task: Task) -> Outcome:
+    """Says how many threads polars has here."""
+    return Outcome(place=task.place, result=InputError(f"{pl.thread_pool_size()} threads"))

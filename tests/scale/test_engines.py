@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -255,6 +254,22 @@ def test_a_cluster_without_workers_and_one_without_diagnose_are_told(ranks: Rank
             diagnose(ranks("a", "b"), engine=engine)
 
 
+def test_a_scheduler_that_ends_in_the_middle_is_told(ranks: Ranks, tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="distributed is not installed")
+    file = tmp_path / "scheduler.json"
+    traces = ranks("victim", "a")
+    here = ["--scheduler-file", str(file)]
+    with start(
+        "scheduler", "--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0", *here, folder=tmp_path
+    ) as scheduler:
+        wait_until(file.exists, scheduler)
+        with start("worker", "--no-dashboard", "--no-nanny", *here, folder=tmp_path):
+            killer = Killer(traces[0], victim_of=lambda _: scheduler.pid)
+            killer.start()
+            with pytest.raises(UsageError, match="dropped the task"):
+                diagnose(traces, engine=DaskEngine(scheduler=str(file), task=tasks.held))
+
+
 # ---------------------------------------------------------------------------------------------------- threads
 
 
@@ -271,19 +286,9 @@ def test_workers_share_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ[THREADS] == "3"
 
 
-def polars_threads(settings: Any, task: Any) -> Any:
-    import polars as pl
-
-    raise UsageError(f"{pl.thread_pool_size()} threads")
-
-
 @pytest.mark.parametrize("kind", ["local", "dask"])
 def test_polars_in_a_worker_keeps_to_its_share(ranks: Ranks, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setenv(THREADS, "1")
-    engine: Engine = LocalEngine(jobs=2, task=polars_threads) if kind == "local" else DaskEngine(jobs=2, task=polars_threads)
-    if kind == "local":
-        with pytest.raises(UsageError, match=r"^1 threads"):
-            diagnose(ranks("a", "b"), engine=engine)
-    else:
-        with pytest.raises(WorkerFaultError, match="1 threads"):
-            diagnose(ranks("a", "b"), engine=engine)
+    engine: Engine = LocalEngine(jobs=2, task=tasks.threads) if kind == "local" else DaskEngine(jobs=2, task=tasks.threads)
+    with pytest.raises(InputError, match=r"^1 threads"):
+        diagnose(ranks("a", "b"), engine=engine)
