@@ -59,10 +59,10 @@ def diagnose(
     first, *others = gathered.measured
     first = replace(first, ledger=with_inputs_left_out(first.ledger, gathered.refused, found.ignored))
     say("drawing conclusions")
-    return conclude(_told_apart([first, *others]), prepared.job, prepared.knowledge, include_host_info=include_host_info)
+    return conclude(told_apart([first, *others]), prepared.job, prepared.knowledge, include_host_info=include_host_info)
 
 
-def _told_apart(measured: Sequence[Measured]) -> list[Measured]:
+def told_apart(measured: Sequence[Measured]) -> list[Measured]:
     """Inputs whose ranks do not collide: a rank that is taken, or only assigned, gets the next free number."""
     taken: set[int] = set()
     told = [(place, rank) for place, one in enumerate(measured) for rank in one.ranks]
