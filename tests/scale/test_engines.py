@@ -27,8 +27,18 @@ Make = Callable[[Attempt], Engine]
 
 
 @pytest.fixture(params=["local", "dask", "scheduler"])
-def engine(request: pytest.FixtureRequest) -> Make:
+def each_engine(request: pytest.FixtureRequest) -> Make:
     """Makes the engine for a task function: two processes here, two of a Dask cluster of our own, or a cluster that runs already."""
+    return made(request)
+
+
+@pytest.fixture(params=["local", "scheduler"])
+def engine(request: pytest.FixtureRequest) -> Make:
+    """The same without a cluster of our own, which takes seconds to start."""
+    return made(request)
+
+
+def made(request: pytest.FixtureRequest) -> Make:
     if request.param == "local":
         return lambda task: LocalEngine(jobs=2, task=task)
     pytest.importorskip("distributed", reason="distributed is not installed")
@@ -45,11 +55,11 @@ def refused(found: Diagnosis) -> list[str]:
 # ---------------------------------------------------------------------------------------------------- the same bytes
 
 
-def test_the_same_bytes_from_every_engine(job: Path, engine: Make) -> None:
+def test_the_same_bytes_from_every_engine(job: Path, each_engine: Make) -> None:
     """Nsight and PyTorch mixed, a pattern and a name."""
     given = [job / "*.sqlite", job / "rank1.pt.trace.json"]
     expected = encode(diagnose(given, config=job / "job.yaml"))
-    assert encode(diagnose(given, config=job / "job.yaml", engine=engine(attempt))) == expected
+    assert encode(diagnose(given, config=job / "job.yaml", engine=each_engine(attempt))) == expected
 
 
 def test_the_same_bytes_whatever_ends_first(ranks: Ranks, engine: Make) -> None:
@@ -66,8 +76,7 @@ def test_the_same_bytes_from_the_command_line(ranks: Ranks, scheduler_file: Path
 
     folder = ranks("a", "b", "c")[0].parent
     address = json.loads(scheduler_file.read_text())["address"]
-    ways = [["--jobs", "1"], ["--jobs", "2"], [], ["--engine", "dask", "--scheduler", address], ["--engine", "dask"]]
-    ways.append(["--engine", "dask", "--scheduler", str(scheduler_file)])
+    ways = [["--jobs", "1"], ["--jobs", "2"], ["--engine", "dask", "--scheduler", address], ["--engine", "dask", "--jobs", "2"]]
     done = [run(folder, "--format", "json", *way) for way in ways]
     assert [(one.returncode, one.stderr) for one in done] == [(0, b"")] * len(ways)
     assert len({one.stdout for one in done}) == 1
@@ -119,13 +128,13 @@ def test_a_worker_with_another_version_or_other_rules_is_refused(ranks: Ranks, e
 # ---------------------------------------------------------------------------------------------------- workers that die
 
 
-def test_a_killed_worker_changes_nothing_but_the_log(ranks: Ranks, engine: Make) -> None:
+def test_a_killed_worker_changes_nothing_but_the_log(ranks: Ranks, each_engine: Make) -> None:
     traces = ranks("a", "b", "victim", "c", "d")
     expected = encode(diagnose(traces))
     log: list[str] = []
     killer = Killer(traces[2])
     killer.start()
-    found = diagnose(traces, engine=engine(tasks.held), notice=log.append)
+    found = diagnose(traces, engine=each_engine(tasks.held), notice=log.append)
     killer.join(10)
     assert len(killer.killed) == 1
     assert encode(found) == expected
