@@ -1,7 +1,7 @@
 """Workers of a Dask cluster, the engine that NVIDIA's own recipes use: one that runs already, or one that is started here and closed.
 
 Needs the package `distributed` (the extra `dask`), imported only when the engine is used. A task whose worker dies is started again by the
-scheduler as often as its own settings allow, and then once more from here, by itself.
+scheduler as often as its own settings allow, and then at most twice more from here, by itself.
 """
 
 from __future__ import annotations
