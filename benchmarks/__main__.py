@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import ranks
 from benchmarks.child import CommandError, Run, alternate, measure, median
 from benchmarks.inputs import nsys_export, packed, source, torch_trace
+from benchmarks.ranks import Measurement
 
 HERE = Path(__file__).parent
 PAYS_FROM = 300 << 20  # bytes; as diagnose.load.kineto_parallel has it
@@ -21,17 +23,20 @@ PROGRAM = (sys.executable, "-m", "diagnose")
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Input sizes of one run: PyTorch traces in 10^6 bytes, Nsight exports in kernels, each list rising; how often the largest is run."""
+    """Input sizes of one run: PyTorch traces in 10^6 bytes, Nsight exports in kernels, numbers of ranks, each list rising; how often the largest is run."""
 
     torch: tuple[int, ...]
     nsys: tuple[int, ...]
+    ranks: tuple[int, ...]
     repeats: int
     large_repeats: int
 
 
 PLANS = {
-    "small": Plan(torch=(100, 200), nsys=(500_000, 1_000_000), repeats=3, large_repeats=3),
-    "full": Plan(torch=(200, 400, 1_000), nsys=(1_000_000, 2_000_000, 5_000_000, 10_000_000), repeats=3, large_repeats=1),
+    "small": Plan(torch=(100, 200), nsys=(500_000, 1_000_000), ranks=(1, 2, 8, 64), repeats=3, large_repeats=3),
+    "full": Plan(
+        torch=(200, 400, 1_000), nsys=(1_000_000, 2_000_000, 5_000_000, 10_000_000), ranks=(1, 2, 8, 64, 512), repeats=3, large_repeats=1
+    ),
 }
 
 
@@ -174,6 +179,23 @@ def small_goals(folder: Path) -> list[Goal]:
     ]
 
 
+def ranks_goals(plan: Plan, folder: Path) -> tuple[list[Measurement], list[Goal]]:
+    """Time per rank, and what putting the ranks together costs, up to the largest number of ranks."""
+    copies = ranks.make(folder / "ranks", plan.ranks[-1])
+    rows = []
+    for count in plan.ranks:
+        rows.append(ranks.run(copies, count))
+        say(f"{count} ranks: measuring {rows[-1].measuring_s:.2f} s, reducing {rows[-1].reducing_s:.2f} s, {rows[-1].peak_mib:.0f} MiB")
+    few = next(row for row in rows if row.ranks >= 8)
+    last = rows[-1]
+    goals = [
+        Goal(name=f"processor time of one rank, {last.ranks} ranks against {few.ranks}", measured=last.rank_s / few.rank_s, limit=1.1),
+        Goal(name=f"reduction of {last.ranks} ranks, share of the time", measured=100 * last.reducing_share, limit=5, unit="%"),
+        Goal(name=f"peak memory of the reducing process, {last.ranks} ranks", measured=last.peak_mib, limit=1024, unit="MiB"),
+    ]
+    return rows, goals
+
+
 def document(size: str, timings: Sequence[Timing], goals: Sequence[Goal]) -> str:
     """results.md."""
     made = source()
@@ -200,16 +222,26 @@ def document(size: str, timings: Sequence[Timing], goals: Sequence[Goal]) -> str
     return "\n".join(lines)
 
 
+def write(file: Path | None, text: str) -> None:
+    """Show a result, and keep it in `file`."""
+    sys.stdout.write(text)
+    if file:
+        file.write_text(text, encoding="utf-8")
+
+
 def main() -> int:
     """Command line; 1 if a goal was missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--size", choices=sorted(PLANS), default="small")
     parser.add_argument(
-        "--only", choices=("small", "torch", "nsys"), action="append", help="measure only these parts, and write no results"
+        "--only",
+        choices=("small", "torch", "nsys", "ranks"),
+        action="append",
+        help="measure only these parts; writes no results but those of ranks",
     )
     arguments = parser.parse_args()
     plan = PLANS[arguments.size]
-    parts = arguments.only or ["small", "torch", "nsys"]
+    parts = arguments.only or ["small", "torch", "nsys", "ranks"]
     timings: list[Timing] = []
     goals: list[Goal] = []
     with tempfile.TemporaryDirectory(prefix="diagnose-bench-") as name:
@@ -222,13 +254,15 @@ def main() -> int:
                     more, reached = run(plan, folder)
                     timings += more
                     goals += reached
+            if "ranks" in parts:
+                rows, reached = ranks_goals(plan, folder)
+                write(HERE / "ranks.md", ranks.document(arguments.size, os.cpu_count() or 1, rows, [goal.row() for goal in reached]))
+                goals += reached
         except CommandError as error:
             say(f"A measured command failed: {error}")
             return 1
-    text = document(arguments.size, timings, goals)
-    sys.stdout.write(text)
-    if not arguments.only:
-        (HERE / "results.md").write_text(text, encoding="utf-8")
+    if timings:
+        write(HERE / "results.md" if not arguments.only else None, document(arguments.size, timings, goals))
     return int(any(not goal.met for goal in goals))
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from diagnose.version import __version__
+
 if TYPE_CHECKING:
     from diagnose.diagnosis import Diagnosis
     from diagnose.load.readers import load as load_trace
     from diagnose.pipeline import diagnose
     from diagnose.trace import Trace
 
-__version__ = "0.1.0"
 __all__ = ["Diagnosis", "Trace", "__version__", "diagnose", "load_trace"]
 
 _HOMES = {

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import click
 
 from diagnose import __version__
-from diagnose.commands import analyse, check, explain, kernel, patch, render
+from diagnose.commands import analyse, check, explain, kernel, patch, recipe_path, render
 from diagnose.commands.shared import EXIT_GATE, say
 from diagnose.errors import DiagnoseError
 from diagnose.render.deliver import ClosedPipeError, silence
@@ -72,7 +72,16 @@ def cli() -> None:
     """  # noqa: D301 - \\b is click's sign for "do not rewrap"
 
 
-for verb in (analyse.analyse, check.check, patch.patch, render.render, explain.explain, explain.list_rules, kernel.kernel):
+for verb in (
+    analyse.analyse,
+    check.check,
+    patch.patch,
+    render.render,
+    explain.explain,
+    explain.list_rules,
+    kernel.kernel,
+    recipe_path.recipe_path,
+):
     cli.add_command(verb)
 
 

@@ -8,7 +8,6 @@ from functools import partial
 
 from msgspec import structs
 
-from diagnose import __version__
 from diagnose.diagnosis import SCHEMA, Capture, DeviceInfo, Diagnosis, Fact, JobRead, LedgerEntry, RankInfo, TableCount, Tool
 from diagnose.job import Job, completed, sizes
 from diagnose.ledger import CODES, Ledger
@@ -26,6 +25,7 @@ from diagnose.reason.findings import find
 from diagnose.reason.walls import bounds, verdict
 from diagnose.records import Communication, Memory
 from diagnose.rulebook import Rulebook, platform_of
+from diagnose.version import __version__
 
 
 def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge, *, include_host_info: bool = False) -> Diagnosis:

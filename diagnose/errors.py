@@ -54,6 +54,10 @@ class InputError(DiagnoseError):
     exit_code = 3
 
 
+class MissingInputError(InputError):
+    """The trace is not there, or not to be seen from here."""
+
+
 class DataLossError(DiagnoseError):
     """The trace was analysed, but data was lost and `--strict` was given."""
 

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-import polars as pl
 from msgspec import structs
 
 from diagnose.conclude import conclude
 from diagnose.diagnosis import Diagnosis
-from diagnose.errors import InputError, UsageError
-from diagnose.job import overridden_job, read_job
-from diagnose.ledger import Ledger
-from diagnose.load.files import Inputs, expand
-from diagnose.load.readers import STDIN, load
-from diagnose.measure.capture import Knowledge, Measured, measure, moved
+from diagnose.measure.capture import Measured, moved
 from diagnose.measure.device import DeviceMeasure
-from diagnose.rulebook import load_rulebook
-from diagnose.taxonomy import load_host_rules, load_taxonomy, own_bucket_files
-from diagnose.trace import Rank, Trace
+from diagnose.scale.engine import Engine, HereEngine, measure_all
+from diagnose.scale.inputs import find_inputs, with_inputs_left_out
+from diagnose.scale.prepare import prepare
+from diagnose.trace import Rank
 
 Progress = Callable[[str], None]
 
@@ -36,77 +30,39 @@ def diagnose(
     step_range: str | None = None,
     nsys: Path | None = None,
     include_host_info: bool = False,
+    engine: Engine | None = None,
     progress: Progress | None = None,
+    notice: Progress | None = None,
 ) -> Diagnosis:
     """Diagnose one or several traces of a job.
 
-    Each input is measured by itself; one that can't be analysed, among several, is counted in the ledger with its reason. The verdict speaks of one device: the one in the middle by median step, first within each input, then
-    among the inputs.
+    `inputs` are files, folders of traces, patterns, or "-". Each is measured by itself, by `engine` (by default in this process, one after the other); one that
+    can't be analysed, among several, is counted in the ledger with its reason.
     `config` is the job file, `overrides` (KEY=VALUE) go on top of it; its own rules are used beside `rules`.
-    `step_range` is a pattern for the ranges that mark steps. Raises the errors of `diagnose.errors`.
+    `step_range` is a pattern for the ranges that mark steps. `progress` is told where the run stands, `notice` what a log should keep (a worker that died).
+    Raises the errors of `diagnose.errors`.
     """
-    report = progress or (lambda _: None)
-    job = read_job(config, overrides) if config else overridden_job(overrides) if overrides else None
-    rules = tuple(dict.fromkeys((*(job.rules if job else ()), *rules)))  # named in both places: read once; one id in two files is refused
-    wanted = step_range or (job.step_range if job else None)
-    _check_pattern(wanted)
-    knowledge = Knowledge(
-        rulebook=load_rulebook(tuple(rules)), taxonomy=load_taxonomy(extra=own_bucket_files(rules)), hosts=load_host_rules()
+    say = progress or (lambda _: None)
+    prepared = prepare(config=config, overrides=overrides, rules=rules, step_range=step_range, nsys=nsys)
+    found = find_inputs(inputs)
+    gathered = measure_all(
+        found.paths,
+        engine=engine or HereEngine(),
+        settings=prepared.settings,
+        knowledge=prepared.knowledge,
+        rank=rank,
+        say=say,
+        notice=notice or (lambda _: None),
     )
-    paths: list[str | Path] = []
-    ignored: list[tuple[str, str]] = []
-    for given in inputs:
-        found = Inputs(traces=()) if str(given) == STDIN else expand([Path(given)])
-        paths += found.traces or [given]
-        ignored += found.ignored
-    measured = []
-    refused: list[InputError] = []
-    for place, path in enumerate(paths, start=1):
-        name = Path(path).name if str(path) != STDIN else "standard input"
-        report(f"reading {name}" + (f" ({place} of {len(paths)})" if len(paths) > 1 else ""))
-        try:
-            # no name here holds the trace, so that `measure` can let go of parts of it
-            measured.append(
-                measure(_read(path, rank if len(paths) == 1 else None, nsys, partial(report, f"measuring {name}")), knowledge, wanted)
-            )
-        except InputError as error:
-            refused.append(error)
-    if not measured:
-        raise refused[0]
-    measured[0] = replace(measured[0], ledger=_with_inputs_left_out(measured[0].ledger, refused, ignored))
-    report("drawing conclusions")
-    return conclude(_told_apart(measured), job, knowledge, include_host_info=include_host_info)
+    if not gathered.measured:
+        raise gathered.refused[0]
+    first, *others = gathered.measured
+    first = replace(first, ledger=with_inputs_left_out(first.ledger, gathered.refused, found.ignored))
+    say("drawing conclusions")
+    return conclude(told_apart([first, *others]), prepared.job, prepared.knowledge, include_host_info=include_host_info)
 
 
-def _with_inputs_left_out(ledger: Ledger, refused: Sequence[InputError], ignored: Sequence[tuple[str, str]]) -> Ledger:
-    """The ledger with an entry for every input that was refused and for every file of a folder that is no input."""
-    for error in refused:
-        ledger = ledger.note("refused_input", "inputs", detail=error.what)
-    for name, reason in ignored:
-        ledger = ledger.note("ignored_file", "inputs", detail=f"{name}: {reason}")
-    return ledger
-
-
-def _read(path: str | Path, rank: int | None, nsys: Path | None, done: Callable[[], None]) -> Trace:
-    """One trace; `done` is called when it is read."""
-    trace = load(path, rank=rank, nsys=nsys)
-    done()
-    return trace
-
-
-def _check_pattern(step_range: str | None) -> None:
-    """Raise UsageError unless the user's pattern for step ranges is a regular expression of the kind that polars takes."""
-    try:
-        pl.select(pl.lit("").str.contains(step_range or ""))
-    except pl.exceptions.ComputeError as error:
-        raise UsageError(
-            f"The step range {step_range!r} is no regular expression: {' '.join(str(error).split())[:200]}",
-            effect="Nothing was analysed.",
-            next_step="Give a pattern without look-around, for example 'iteration (\\d+)'.",
-        ) from None
-
-
-def _told_apart(measured: Sequence[Measured]) -> list[Measured]:
+def told_apart(measured: Sequence[Measured]) -> list[Measured]:
     """Inputs whose ranks do not collide: a rank that is taken, or only assigned, gets the next free number."""
     taken: set[int] = set()
     told = [(place, rank) for place, one in enumerate(measured) for rank in one.ranks]

@@ -153,7 +153,8 @@ def test_the_wheel_holds_the_rules(tmp_path: Path) -> None:
         names = set(wheel.namelist())
     rules = {str(path.relative_to(ROOT)) for path in (ROOT / "trace_rules").rglob("*.yaml")}
     templates = {str(path.relative_to(ROOT)) for path in (ROOT / "diagnose").rglob("*.j2")}
-    assert rules | templates <= names
+    recipe = {f"diagnose/recipe/diagnose/{name}" for name in ("metadata.json", "nsight_recipe.py")}
+    assert rules | templates | recipe <= names
     assert any(name.endswith("LICENSE") for name in names)
     assert not any(name.startswith(("tests", "fixtures", "benchmarks")) for name in names)
 

@@ -12,6 +12,7 @@ from diagnose.commands.patch import check_rewritten
 from diagnose.commands.shared import PATH, check_outputs, deliver, output_options, say
 from diagnose.errors import DataLossError, UsageError
 from diagnose.render.deliver import check_target, progress, write_file, write_stdout
+from diagnose.scale.choose import ENGINES, check_engine
 
 if TYPE_CHECKING:
     from diagnose.diagnosis import Diagnosis
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 @click.option("--rank", type=click.IntRange(min=0), help="Rank of a trace that does not tell it.")
 @click.option("--step-range", metavar="PATTERN", help="Pattern for the ranges that mark a step.")
 @click.option("--nsys", type=PATH, help="The nsys to export .nsys-rep files with. [default: the one found]")
+@click.option("--jobs", type=click.IntRange(min=1), help="Traces measured at once. [default: one per processor]")
+@click.option("--engine", type=click.Choice(ENGINES), default="local", help="Where: processes here, or Dask workers. [default: local]")
+@click.option("--scheduler", metavar="ADDRESS|FILE", help="Dask scheduler that runs already. [default: a cluster of our own]")
 @click.option("--strict", is_flag=True, help="Exit 4 if data was lost.")
 @click.option("--patch", "patch_to", type=PATH, help="Write the job file of --config, changed as advised, to this file.")
 @click.option("--include-host-info", is_flag=True, help="Keep host names in the result.")
@@ -43,6 +47,9 @@ def analyse(
     rank: int | None,
     step_range: str | None,
     nsys: Path | None,
+    jobs: int | None,
+    engine: str,
+    scheduler: str | None,
     strict: bool,
     patch_to: Path | None,
     include_host_info: bool,
@@ -50,10 +57,12 @@ def analyse(
 ) -> int:
     """Analyse traces (the default command)."""
     check_outputs(output, inputs=tuple(Path(trace) for trace in traces if trace != "-") + ((config,) if config else ()))
+    check_engine(engine, jobs=jobs, scheduler=scheduler)
     if patch_to is not None:
         _check_patch(patch_to, config, overrides, force=output["force"])
     with progress(shown=sys.stderr.isatty() and not output["quiet"] and output["format_"] == "text") as report:
         from diagnose.pipeline import diagnose  # noqa: PLC0415 - imports polars
+        from diagnose.scale.choose import engine_for  # noqa: PLC0415
 
         document = diagnose(
             traces,
@@ -64,7 +73,9 @@ def analyse(
             step_range=step_range,
             nsys=nsys,
             include_host_info=include_host_info,
+            engine=engine_for(engine, jobs=jobs, scheduler=scheduler),
             progress=report,
+            notice=None if output["quiet"] else say,
         )
     patched = _patched(document, config, rules) if patch_to is not None and config is not None else None
     status = deliver(document, **output)

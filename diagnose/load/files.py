@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagnose.errors import InputError
+from diagnose.errors import InputError, MissingInputError
 
 _HEAD = 64 * 1024
 _SQLITE = b"SQLite format 3\0"
@@ -132,7 +132,7 @@ def _read_head(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(_HEAD)
     except FileNotFoundError:
-        raise InputError(f"{path.name} does not exist.", effect=_NOTHING, next_step="Check the path.") from None
+        raise MissingInputError(f"{path.name} does not exist.", effect=_NOTHING, next_step="Check the path.") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "the path cannot be used"
         raise InputError(
@@ -266,7 +266,11 @@ def _superseded(traces: Sequence[Path]) -> dict[Path, str]:
     out: dict[Path, str] = {}
     by_stem = {
         path: [
-            other for other in traces if other != path and other.name.removesuffix("_pqtdir").removesuffix(other.suffix or " ") == path.stem
+            other
+            for other in traces
+            if other != path
+            and other.parent == path.parent
+            and other.name.removesuffix("_pqtdir").removesuffix(other.suffix or " ") == path.stem
         ]
         for path in traces
         if path.suffix in _REPORT_SUFFIXES
@@ -310,15 +314,18 @@ def _scan(folder: Path) -> Inputs:
 def expand(inputs: Sequence[Path]) -> Inputs:
     """The traces that `inputs` (files, folders, patterns) stand for, without repetition.
 
-    A file that is named stays, whatever it is; of a folder, what no reader takes is listed in `ignored`. A Parquet export
-    folder is one input. Raises InputError for a folder without traces and for a pattern without matches.
+    A file that is named stays, whatever it is; of a folder, what no reader takes is listed in `ignored`, and of a folder or pattern what another input
+    stands for. A Parquet export folder is one input. Raises InputError for a folder without traces and for a pattern without matches.
     """
     traces: list[Path] = []
     ignored: list[tuple[str, str]] = []
     for given in inputs:
         named = [given]
-        if any(char in given.name for char in "*?[") and not given.exists():
+        if any(char in str(given) for char in "*?[") and not given.exists():
             named = _glob(given)
+            doubles = _superseded(named)  # a pattern chooses no more on purpose than a folder does
+            ignored += [(path.name, reason) for path, reason in sorted(doubles.items())]
+            named = [path for path in named if path not in doubles]
         for path in named:
             if path.is_dir() and not is_parquet_folder(path):
                 found = _scan(path)

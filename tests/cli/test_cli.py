@@ -18,8 +18,11 @@ import pytest
 
 import diagnose.pipeline
 from diagnose.cli import main
+from diagnose.commands.shared import say
 from diagnose.diagnosis import Diagnosis, decode, encode
 from diagnose.errors import InputError
+from diagnose.scale.dask import DaskEngine
+from diagnose.scale.local import LocalEngine
 from tests.render.sample import HOSTILE, minimal, rich
 
 ROOT = Path(__file__).parents[2]
@@ -97,8 +100,33 @@ def test_options_reach_the_pipeline(pipeline: Fake, tmp_path: Path) -> None:
         "step_range": "iter*",
         "nsys": Path("/opt/nsys"),
         "include_host_info": True,
+        "engine": LocalEngine(jobs=None),
         "progress": None,
+        "notice": say,
     }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "engine"),
+    [
+        (["--jobs", "3"], LocalEngine(jobs=3)),
+        (["--engine", "dask", "--jobs", "2"], DaskEngine(jobs=2)),
+        (["--engine", "dask", "--scheduler", "tcp://host:8786"], DaskEngine(scheduler="tcp://host:8786")),
+    ],
+)
+def test_the_engine_is_the_one_asked_for(pipeline: Fake, arguments: list[str], engine: LocalEngine | DaskEngine) -> None:
+    assert main(["x.json", "-q", *arguments]) == 0
+    assert pipeline.options["engine"] == engine
+    assert pipeline.options["notice"] is None, "quiet"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--scheduler", "tcp://host:1"], ["--engine", "dask", "--scheduler", "x", "--jobs", "2"], ["--jobs", "0"], ["--engine", "ray"]],
+)
+def test_options_of_engines_that_do_not_go_together_are_2_before_any_work(pipeline: Fake, arguments: list[str]) -> None:
+    assert main(["x.json", *arguments]) == 2
+    assert pipeline.inputs == ()
 
 
 def test_the_default_command_may_be_named_and_standard_input_is_a_trace(pipeline: Fake) -> None:

@@ -162,6 +162,21 @@ def test_patterns_files_and_repetitions(tmp_path: Path) -> None:
         expand([tmp_path / "empty"])
 
 
+def test_patterns_reach_into_folders_and_choose_one_of_a_report_and_its_export(tmp_path: Path) -> None:
+    for node in ("node1", "node0"):
+        (tmp_path / node).mkdir()
+        os.utime(write(tmp_path / node / "rank0.nsys-rep", b"NVIDIA Tegra Profiler Report 1.\n"), (100, 100))
+    exports = [sqlite(tmp_path / node / "rank0.sqlite") for node in ("node0", "node1")]
+    assert expand([tmp_path / "node*" / "*.sqlite"]).traces == tuple(exports)
+    assert expand([tmp_path / "**" / "*.sqlite"]).traces == tuple(exports)
+    exports[1].unlink()
+    found = expand([tmp_path / "node*" / "*"])
+    assert found.traces == (exports[0], tmp_path / "node1" / "rank0.nsys-rep"), "an export stands for the report beside it only"
+    assert found.ignored == (("rank0.nsys-rep", "its export rank0.sqlite is read instead"),)
+    both = [tmp_path / "node0" / "rank0.nsys-rep", exports[0]]
+    assert expand(both).traces == tuple(both), "what is named stays"
+
+
 def test_the_private_folder_is_private_and_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with private_folder() as folder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -144,7 +145,21 @@ def test_equal_inputs_give_equal_bytes(tmp_path: Path) -> None:
 def test_progress_is_told_input_by_input(tmp_path: Path) -> None:
     said: list[str] = []
     diagnose([write(tmp_path, "a", rank=0), write(tmp_path, "b", rank=1)], progress=said.append)
-    assert said == ["reading a.json (1 of 2)", "measuring a.json", "reading b.json (2 of 2)", "measuring b.json", "drawing conclusions"]
+    assert [re.sub(r"[0-9:]+ (so far|to go)", r"T \1", line) for line in said] == [
+        "0 of 2 traces measured, 2 left, T so far · reading a.json",
+        "0 of 2 traces measured, 2 left, T so far · measuring a.json",
+        "1 of 2 traces measured, 1 left, T so far, about T to go",
+        "1 of 2 traces measured, 1 left, T so far, about T to go · reading b.json",
+        "1 of 2 traces measured, 1 left, T so far, about T to go · measuring b.json",
+        "2 of 2 traces measured, 0 left, T so far",
+        "drawing conclusions",
+    ]
+
+
+def test_progress_of_one_input_is_what_happens_to_it(tmp_path: Path) -> None:
+    said: list[str] = []
+    diagnose([write(tmp_path, "a", rank=0)], progress=said.append)
+    assert said == ["reading a.json", "measuring a.json", "drawing conclusions"]
 
 
 # ---------------------------------------------------------------------------------------------------- known to be wrong

@@ -1,0 +1,90 @@
+"""`python -m benchmarks.reduce JOB TRACE...`: measure the traces in worker processes, conclude, print one JSON line with what it took."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import resource
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.ranks import Measurement
+from diagnose.conclude import conclude
+from diagnose.pipeline import told_apart
+from diagnose.render import RENDERERS, Options
+from diagnose.scale.engine import measure_all
+from diagnose.scale.local import LocalEngine
+from diagnose.scale.prepare import prepare
+from diagnose.scale.tasks import Outcome, Settings, Task, attempt
+
+_warm: set[int] = set()
+
+
+def timed(settings: Settings, task: Task) -> Outcome:
+    """The program's own task; beside the trace it leaves its processor time in seconds, and whether it was the first of its process, which loads the rules."""
+    first = os.getpid() not in _warm
+    _warm.add(os.getpid())
+    begin = time.process_time()
+    outcome = attempt(settings, task)
+    _beside(Path(task.path)).write_text(json.dumps([time.process_time() - begin, first]))
+    return outcome
+
+
+def _beside(trace: Path) -> Path:
+    return trace.with_suffix(".time")
+
+
+def _silent(_: str) -> None:
+    """Nobody watches."""
+
+
+def _logged(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def main() -> None:
+    """Command line."""
+    job, traces = Path(sys.argv[1]), [Path(name) for name in sys.argv[2:]]
+    prepared = prepare(config=job, overrides=(), rules=(), step_range=None, nsys=None)
+    begin = time.perf_counter()
+    gathered = measure_all(
+        traces,
+        engine=LocalEngine(task=timed) if len(traces) > 1 else LocalEngine(),
+        settings=prepared.settings,
+        knowledge=prepared.knowledge,
+        rank=None,
+        say=_silent,
+        notice=_logged,
+    )
+    measured = time.perf_counter()
+    if gathered.refused:
+        raise gathered.refused[0]
+    result = conclude(told_apart(gathered.measured), prepared.job, prepared.knowledge)
+    reduced = time.perf_counter()
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << (20 if sys.platform == "darwin" else 10))
+    shown = [RENDERERS[kind](result, Options()) for kind in ("html", "json")]
+    rendered = time.perf_counter()
+    times = [json.loads(_beside(trace).read_text()) for trace in traces if _beside(trace).exists()]
+    sys.stdout.buffer.write(
+        msgspec.json.encode(
+            Measurement(
+                ranks=len(traces),
+                rank_s=statistics.median([seconds for seconds, first in times if not first] or [measured - begin]),
+                measuring_s=measured - begin,
+                reducing_s=reduced - measured,
+                rendering_s=rendered - reduced,
+                peak_mib=peak_mib,
+                summary_bytes=round(statistics.fmean(len(pickle.dumps(one)) for one in gathered.measured)),
+                document_mib=len(shown[-1].encode()) / (1 << 20),
+            )
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""The adapter that `nsys recipe diagnose` runs: one task per report under nsys' own engines, one diagnosis of them all.
+
+nsys imports `diagnose.nsight_recipe` because the folder `recipe/` (NSYS_RECIPE_PATH) holds a recipe of the name diagnose. Of nsys' own library only the
+class Recipe, its context and its options are used; reports are read by this package, so that changes of nsys' data services do not matter.
+
+The default mode forks its workers: nothing that starts threads (polars) may be imported before `map` was called.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import nsys_recipe
+from nsys_recipe.lib import recipe
+from nsys_recipe.lib.args import Option
+
+from diagnose.errors import DiagnoseError, UsageError
+from diagnose.scale.elsewhere import ElsewhereEngine, Options, measure_input
+
+FOLDER = Path(__file__).parent / "recipe" / "diagnose"
+OUTPUTS = {".html": "HTML", ".json": "JSON", ".md": "Markdown"}
+
+
+class Diagnose(recipe.Recipe):  # type: ignore[misc] # nsys' library has no types
+    """What holds the job back, from all its reports."""
+
+    recipe_dir = str(FOLDER)  # metadata.json lies there, not beside this module
+
+    @classmethod
+    def get_argument_parser(cls) -> Any:
+        """Options for input and output as all recipes have them, and ours."""
+        parser = super().get_argument_parser()
+        for option in (Option.INPUT, Option.OUTPUT, Option.FORCE_OVERWRITE):
+            parser.add_recipe_argument(option)
+        group = parser.recipe_group
+        group.add_argument("--config", help="Job file")
+        group.add_argument(
+            "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="A setting on top of the job file. Repeatable"
+        )
+        group.add_argument("--rules", action="append", default=[], help="Folder or file of your own rules. Repeatable")
+        group.add_argument("--step-range", metavar="PATTERN", help="Pattern for the ranges that mark a step")
+        group.add_argument("--nsys", help="The nsys to export reports with that have no export beside them")
+        return parser
+
+    def run(self, context: Any) -> None:
+        """Measure every report, conclude, write the results."""
+        super().run(context)
+        try:
+            self._diagnose(context)
+        except DiagnoseError as error:
+            sys.stderr.write(f"error: {error}\n")
+            raise SystemExit(error.exit_code) from None
+
+    def _diagnose(self, context: Any) -> None:
+        reports = _distinct(self.get_parsed_arg("input") or [])
+        if not reports:
+            raise UsageError(
+                "No report is given.", effect="Nothing was analysed.", next_step="Name reports or a folder of them with --input."
+            )
+        options = self._options()
+        packed = context.wait(context.map(measure_input, reports, options=options))
+
+        from diagnose.pipeline import diagnose  # noqa: PLC0415 - only now; see the module's text
+        from diagnose.render import EXTENSIONS, RENDERERS  # noqa: PLC0415
+        from diagnose.render import Options as Shown  # noqa: PLC0415
+
+        document = diagnose(
+            reports,
+            config=options.config,
+            overrides=options.overrides,
+            rules=options.rules,
+            step_range=options.step_range,
+            nsys=options.nsys,
+            engine=ElsewhereEngine(outcomes=packed),
+        )
+        for extension, kind in OUTPUTS.items():
+            file = Path(self.add_output_file(f"diagnosis{extension}", kind))
+            file.write_text(RENDERERS[EXTENSIONS[extension]](document, Shown()), encoding="utf-8")
+        self._analysis_dict.update(EndTime=str(datetime.now(tz=UTC)), InputFiles=reports, Outputs=self._output_files)
+        self.create_analysis_file()
+        print(RENDERERS["text"](document, Shown()).split("\n\n")[0])  # noqa: T201 - the verdict
+
+    def _options(self) -> Options:
+        config, nsys = self.get_parsed_arg("config"), self.get_parsed_arg("nsys")
+        return Options(
+            config=Path(config).absolute() if config else None,
+            overrides=tuple(self.get_parsed_arg("overrides", ())),
+            rules=tuple(Path(path).absolute() for path in self.get_parsed_arg("rules", ())),
+            step_range=self.get_parsed_arg("step_range"),
+            nsys=Path(nsys).absolute() if nsys else _own_nsys(),
+        )
+
+
+def _distinct(reports: list[str]) -> list[str]:
+    """Absolute paths, each file once: as `diagnose` will see them."""
+    found: dict[str, str] = {}
+    for path in reports:
+        found.setdefault(os.path.realpath(path), str(Path(path).absolute()))
+    return list(found.values())
+
+
+def _own_nsys() -> Path | None:
+    """The nsys whose recipe library runs this, four folders above it; None (the one on PATH) where it lies elsewhere."""
+    program = Path(nsys_recipe.__file__).parents[3] / "nsys"
+    return program if program.is_file() else None

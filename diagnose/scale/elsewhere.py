@@ -1,0 +1,72 @@
+"""Measuring under somebody else's engine: a function that measures one input wherever it is called, and an engine that hands out what it gave.
+
+Nothing heavy is imported until the function is called, so that a process which forks its workers can do so before polars has threads.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from diagnose.scale.engine import Run
+    from diagnose.scale.prepare import Prepared
+    from diagnose.scale.tasks import Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the user asked for, with absolute paths."""
+
+    config: Path | None
+    overrides: tuple[str, ...]
+    rules: tuple[Path, ...]
+    step_range: str | None
+    nsys: Path | None
+
+
+def measure_input(path: str, options: Options) -> bytes:
+    """The pickled outcome of one input with the settings it was measured under. Bytes, so that whoever passes them on need not know what is in them."""
+    from diagnose.errors import DiagnoseError  # noqa: PLC0415
+    from diagnose.scale.inputs import name_of  # noqa: PLC0415
+    from diagnose.scale.tasks import Outcome, Task, attempt  # noqa: PLC0415
+
+    try:
+        settings = _prepared(options).settings
+    except DiagnoseError as error:  # of the job file or the rules: the same for every input
+        return pickle.dumps((None, Outcome(place=0, result=error)))
+    return pickle.dumps((settings, attempt(settings, Task(place=0, path=path, name=name_of(path)))))
+
+
+@lru_cache(maxsize=1)
+def _prepared(options: Options) -> Prepared:
+    from diagnose.scale.prepare import prepare  # noqa: PLC0415
+
+    return prepare(
+        config=options.config, overrides=options.overrides, rules=options.rules, step_range=options.step_range, nsys=options.nsys
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElsewhereEngine:
+    """Outcomes that `measure_input` gave before, in the order of the run's tasks."""
+
+    outcomes: Sequence[bytes]
+
+    def run(self, run: Run) -> Iterator[Outcome | None]:
+        """As the protocol of engines says. Raises UsageError where a worker had another version or other rules."""
+        from diagnose.errors import UsageError  # noqa: PLC0415
+
+        for task, packed in zip(run.tasks, self.outcomes, strict=True):
+            settings, outcome = pickle.loads(packed)  # noqa: S301 - made by our own function in workers of the same user
+            if settings is not None and (settings.version, settings.rules_sha256) != (run.settings.version, run.settings.rules_sha256):
+                raise UsageError(
+                    "A worker has another version of diagnose, or other rules, than this process.",
+                    effect="Their figures would not be comparable; nothing was analysed.",
+                    next_step="Install the same version everywhere, and let --rules name files that all machines share.",
+                )
+            yield replace(outcome, place=task.place)

@@ -1,0 +1,1 @@
+"""The part of the library that recipes import."""
