@@ -65,6 +65,11 @@ def factor(value: float | None) -> str:
     return "∞" if value == float("inf") else f"{value:,.2f}×"
 
 
+def rate(value: float | None) -> str:
+    """GB/s (10⁹ bytes), without the unit."""
+    return MISSING if value is None else f"{value:,.1f}"
+
+
 def fact(value: FactValue, unit: str) -> str:
     """A fact with its unit, as a reader wants it."""
     if value is None:
@@ -82,7 +87,7 @@ def plural(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|µs|ns|[KMGT]iB)(?!\w))")
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|µs|ns|GB/s|[KMGT]iB)(?!\w))")
 
 
 def glued(text: str, sign: str = "\u00a0") -> str:

@@ -63,6 +63,19 @@ COMM_KIND = {
     "context": "context-parallel",
     "other": "other",
 }
+LATE_PATTERN = {"always": "always the same rank", "mostly": "mostly the same rank", "rotating": "another rank each time"}
+LATE_CAUSE = {
+    "slow_gpu": "slower GPU",
+    "slow_host": "slow host: it launches late",
+    "expert_work": "more expert work",
+    "vision_work": "more vision work",
+    "more_work": "more work",
+    "start_skew": "it began later",
+    "unknown": "cause not known",
+}
+RANK_PROBLEM = {"missing": "missing", "duplicate": "given twice", "steps": "other steps", "failed": "failed"}
+LIKE_GROUP_BY = {"job": "the job's sizes", "fingerprint": "what the ranks do"}
+MATCHED_BY = {"communicator": "communicator", "process group": "process group", "job": "the job's sizes", "common ends": "common ends"}
 FRAMEWORK = {
     "megatron-bridge": "Megatron-Bridge",
     "megatron-lm": "Megatron-LM",
