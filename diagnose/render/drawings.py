@@ -38,6 +38,7 @@ class Drawing:
     bars: tuple[Bar, ...]
     legend: tuple[tuple[str, str, str], ...]  # label, colour, pattern
     timeline: bool = False
+    legend_of_static: bool = False  # the legend explains the static form only
 
 
 def stacked(key: str, title: str, caption: str, figure: dict[str, Any]) -> Drawing:

@@ -44,7 +44,7 @@ BOOT = """
     layout.yaxis = Object.assign(axis(own.yaxis), {color: colour("--text")});
     if (own.coloraxis) {
       layout.coloraxis = Object.assign({}, own.coloraxis, {
-        colorscale: [[0, "#0072b2"], [0.5, colour("--even")], [1, "#d55e00"]]
+        colorscale: own.coloraxis.colorscale.map(function (stop) { return [stop[0], stop[1] === "#f2f2f2" ? colour("--even") : stop[1]]; })
       });
     }
     layout.hoverlabel = Object.assign({}, own.hoverlabel, {

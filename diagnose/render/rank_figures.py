@@ -6,8 +6,9 @@ Plain data for plotly as in `figures`, with the same care for texts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
+from typing import Any
 
 from diagnose.diagnosis import Diagnosis
 from diagnose.rank_records import Ranks, StepTime
@@ -15,10 +16,12 @@ from diagnose.render import drawings, figures, rank_story, units, words
 from diagnose.render.tables import per
 
 MOST_RANKS = 1_024  # of which every figure and table of the page speaks
-MOST_STRIPS = 48  # beyond it the strips stand upright, as areas
+MOST_STRIPS = 48  # beyond it steps are drawn as a map
 MOST_STEPS = 10
 _OWN, _WAIT, _WHOLE = "#0072b2", "#e69f00", "#8c8c8c"
 _LOOKS = (("own time", _OWN, ""), ("waiting in matched exchanges", _WAIT, "/"), ("not split: nothing was matched", _WHOLE, "-"))
+EVEN = "#f2f2f2"  # no difference
+_MOST_TICKS = 12
 _MOST_NAMED = 12  # groups whose names fit above the heat map
 
 
@@ -80,6 +83,18 @@ def heat(ranks: Ranks) -> Heat | None:
     )
 
 
+def _colours(scale: list[list[float | str]], title: str, *, signed: bool = False, **limits: float) -> figures.Figure:
+    """A colour axis; the page's script puts the theme's own colour in the place of `EVEN`."""
+    bar = {"thickness": 12, "outlinewidth": 0, "title": {"text": title, "side": "right"}, "tickformat": "+~g" if signed else "~g"}
+    return {"colorscale": scale, "colorbar": bar, **limits}
+
+
+def _across(count: int) -> figures.Figure:
+    """The axis of ranks: a name under each where there is room, else under a few."""
+    few: dict[str, Any] = {"nticks": 9, "tickangle": 0} if count > _MOST_TICKS else {}
+    return figures.axis_of(type="category", showgrid=False, **few)
+
+
 def heat_figure(document: Diagnosis, found: Heat) -> figures.Figure:
     """The heat map: ranks from left to right by group, buckets from the largest difference down."""
     limit = max(found.largest_ns / 1e6, 0.001)
@@ -96,19 +111,10 @@ def heat_figure(document: Diagnosis, found: Heat) -> figures.Figure:
         "ygap": 1,
     }
     layout = figures.layout_of(
-        110 + 24 * len(found.buckets),
-        margin={"l": 8, "r": 8, "t": 30, "b": 60},
-        coloraxis={
-            "cmin": -limit,
-            "cmax": limit,
-            "colorbar": {
-                "thickness": 12,
-                "outlinewidth": 0,
-                "title": {"text": f"ms {per(document)}", "side": "right"},
-                "tickformat": "+~g",
-            },
-        },
-        xaxis=figures.axis_of(type="category", showgrid=False, nticks=32),
+        90 + 24 * len(found.buckets),
+        margin={"l": 8, "r": 8, "t": 30, "b": 36},
+        coloraxis=_colours([[0, "#0072b2"], [0.5, EVEN], [1, "#d55e00"]], f"ms {per(document)}", cmin=-limit, cmax=limit, signed=True),
+        xaxis=_across(len(found.labels)),
         yaxis=figures.axis_of(type="category", autorange="reversed", showgrid=False, fixedrange=True),
         shapes=[
             {
@@ -150,6 +156,11 @@ def strip_places(ranks: Ranks, most: int) -> list[int]:
     return [place for _, _, places in rank_story.grouped(ranks) for place in places if place in kept and ranks.survey[place].steps]
 
 
+def _numbers(ranks: Ranks, places: Sequence[int]) -> list[int]:
+    """The steps that are drawn."""
+    return sorted({step.index for place in places for step in ranks.survey[place].steps})[:MOST_STEPS]
+
+
 def _length(step: StepTime, colour: str) -> int:
     """What one step adds to the layer of that colour."""
     if step.own_ns is None:
@@ -159,7 +170,7 @@ def _length(step: StepTime, colour: str) -> int:
 
 def _layers(ranks: Ranks, places: Sequence[int]) -> list[tuple[str, str, str, list[int], list[StepTime | None]]]:
     """Name, colour, pattern and lengths of each layer of the strips, from the first step on: own time, waiting, or the step where it was not split."""
-    numbers = sorted({step.index for place in places for step in ranks.survey[place].steps})[:MOST_STEPS]
+    numbers = _numbers(ranks, places)
     by_place = [{step.index: step for step in ranks.survey[place].steps} for place in places]
     found = []
     for number in numbers:
@@ -178,7 +189,7 @@ def _said(step: StepTime | None) -> list[str]:
     return [f"step {step.index}", units.ms(step.window_ns), units.ms(step.own_ns), units.ms(wait)]
 
 
-_HOVER = "%{customdata[0]}: %{customdata[1]} ms<br>own %{customdata[2]} ms, waiting %{customdata[3]} ms<extra>%{fullData.name}</extra>"
+_HOVER = "%{customdata[0]}: %{customdata[1]} ms<br>own %{customdata[2]} ms, waiting %{customdata[3]} ms"
 
 
 def strips(ranks: Ranks, places: Sequence[int]) -> figures.Figure:
@@ -193,8 +204,8 @@ def strips(ranks: Ranks, places: Sequence[int]) -> figures.Figure:
             "y": shown,
             "x": [round(length / 1e6, 6) for length in lengths],
             "customdata": [_said(step) for step in steps],
-            "hovertemplate": f"%{{y}}, {_HOVER}",
-            "marker": figures.marker_of(colour, pattern) | {"line": {"width": 0.6, "color": "#ffffff"}},
+            "hovertemplate": f"%{{y}}, {_HOVER}<extra></extra>",
+            "marker": figures.marker_of(colour, pattern) | {"line": {"width": 0.8, "color": "rgba(0,0,0,0.55)"}},
         }
         for name, colour, pattern, lengths, steps in _layers(ranks, places)
     ]
@@ -209,39 +220,39 @@ def strips(ranks: Ranks, places: Sequence[int]) -> figures.Figure:
     }
 
 
-def areas(ranks: Ranks, places: Sequence[int]) -> figures.Figure:
-    """The same for hundreds of ranks: upright, each layer one area."""
+def step_map(ranks: Ranks, places: Sequence[int]) -> figures.Figure:
+    """The same for hundreds of ranks: ranks from left to right, steps from top to bottom, the colour for own time (the step, where nothing was matched)."""
     names = rank_story.labels(ranks)
-    shown = [names[place] for place in places]
-    traces = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "stackgroup": "steps",
-            "name": name,
-            "x": shown,
-            "y": [round(length / 1e6, 4) for length in lengths],
-            "customdata": [_said(step) for step in steps],
-            "hovertemplate": f"%{{x}}, {_HOVER}",
-            "hoveron": "points",
-            "line": {"width": 0, "shape": "hvh"},
-            "fillcolor": colour,
-            "marker": {"color": colour},
-        }
-        for name, colour, _, lengths, steps in _layers(ranks, places)
-    ]
-    return {
-        "data": traces,
-        "layout": figures.layout_of(
-            420,
-            margin={"l": 8, "r": 16, "t": 8, "b": 60},
-            xaxis=figures.axis_of(type="category", showgrid=False, nticks=32),
-            yaxis=figures.axis_of("ms, steps one on the other", rangemode="tozero"),
-        ),
+    numbers = _numbers(ranks, places)
+    by_place = [{step.index: step for step in ranks.survey[place].steps} for place in places]
+    split = any(step.own_ns is not None for mine in by_place for step in mine.values())
+
+    def value(step: StepTime | None) -> float | None:
+        length = None if step is None else step.own_ns if split else step.window_ns
+        return None if length is None else round(length / 1e6, 4)
+
+    trace = {
+        "type": "heatmap",
+        "x": [names[place] for place in places],
+        "y": [f"step {number}" for number in numbers],
+        "z": [[value(mine.get(number)) for mine in by_place] for number in numbers],
+        "customdata": [[_said(mine.get(number)) for mine in by_place] for number in numbers],
+        "hovertemplate": f"%{{x}}, {_HOVER}<extra></extra>",
+        "hoverongaps": False,
+        "coloraxis": "coloraxis",
+        "ygap": 1,
     }
+    layout = figures.layout_of(
+        90 + 24 * len(numbers),
+        margin={"l": 8, "r": 8, "t": 8, "b": 36},
+        coloraxis=_colours([[0, EVEN], [1, _OWN]], f"{'own time' if split else 'step'}, ms"),
+        xaxis=_across(len(places)),
+        yaxis=figures.axis_of(type="category", autorange="reversed", showgrid=False, fixedrange=True),
+    )
+    return {"data": [trace], "layout": layout}
 
 
-def strip_drawing(document: Diagnosis, ranks: Ranks) -> tuple[figures.Figure, drawings.Drawing] | None:
+def strip_drawing(ranks: Ranks) -> tuple[figures.Figure, drawings.Drawing] | None:
     """The strips, drawn and static; None where no step was recorded."""
     few = strip_places(ranks, MOST_STRIPS)
     if not few:
@@ -249,13 +260,17 @@ def strip_drawing(document: Diagnosis, ranks: Ranks) -> tuple[figures.Figure, dr
     bars = strips(ranks, few)
     many = len(ranks.survey) > MOST_STRIPS
     steps = max(len(one.steps) for one in ranks.survey)
+    about = "own time, then the time in which it waited for others in matched exchanges"
+    last = "Who has the longest own time and the least waiting keeps the others waiting."
     parts = (
-        "Each step of each rank: own time, then the time in which it waited for others in matched exchanges. Who has the longest own time and the least waiting keeps the others.",
-        f"The first {MOST_STEPS} steps are drawn." if steps > MOST_STEPS else "",
-        f"Without scripts and in print {len(few)} of {len(ranks.survey):,} ranks are drawn: the late, and the slowest and fastest of each group."
+        f"The own time of each step: without the time in which it waited for others in matched exchanges. The bluer, the longer. {last}"
         if many
-        else "",
+        else f"Each step of each rank: {about}. {last}",
+        f"The first {MOST_STEPS} steps are drawn." if steps > MOST_STEPS else "",
+        f"Without scripts and in print: {len(few)} of {len(ranks.survey):,} ranks as bars, each step as {about}." if many else "",
     )
-    what = "the capture" if document.steps.anchor == "capture" else "steps"
-    drawing = drawings.stacked("rank-strips", f"Each rank's {what}: own time and waiting", " ".join(part for part in parts if part), bars)
-    return (areas(ranks, strip_places(ranks, MOST_RANKS)) if many else bars), drawing
+    title = "Each rank's steps: own time" + ("" if many else " and waiting")
+    drawing = drawings.stacked("rank-strips", title, " ".join(part for part in parts if part), bars)
+    if not many:
+        return bars, drawing
+    return step_map(ranks, strip_places(ranks, MOST_RANKS)), replace(drawing, legend_of_static=True)

@@ -36,7 +36,6 @@ class RankPage:
     figures: dict[str, tuple[figures.Figure, drawings.Drawing]]
     heat: HeatTable | None
     comparison: Comparison | None
-    many: bool
 
 
 def page(document: Diagnosis) -> RankPage | None:
@@ -44,7 +43,7 @@ def page(document: Diagnosis) -> RankPage | None:
     ranks = document.ranks
     if ranks is None:
         return None
-    heat, strips = rank_figures.heat(ranks), rank_figures.strip_drawing(document, ranks)
+    heat, strips = rank_figures.heat(ranks), rank_figures.strip_drawing(ranks)
     drawn: dict[str, tuple[figures.Figure, drawings.Drawing]] = {}
     if heat is not None:
         drawn["rank-heat"] = (rank_figures.heat_figure(document, heat), _heat_drawing())
@@ -56,7 +55,7 @@ def page(document: Diagnosis) -> RankPage | None:
     return RankPage(
         said=rank_story.headline(document, ranks),
         problems=rank_tables.problems(ranks),
-        survey=rank_tables.survey(document, ranks, rank_figures.MOST_RANKS, files=True),
+        survey=rank_tables.survey(document, ranks, rank_figures.MOST_RANKS),
         groups=rank_tables.groups(ranks),
         late=rank_tables.late(document, ranks),
         tables=tuple(after),
@@ -64,7 +63,6 @@ def page(document: Diagnosis) -> RankPage | None:
         figures=drawn,
         heat=None if heat is None else _heat_table(heat),
         comparison=rank_compare.comparison(document, ranks),
-        many=len(ranks.survey) > 16,
     )
 
 
@@ -92,4 +90,4 @@ def _heat_cell(cell: Cell, largest: float) -> tuple[str, str]:
     if difference is None:
         return units.MISSING, ""
     level = round(_LEVELS * abs(difference) / largest) if largest else 0
-    return f"{difference / 1e6:+,.3f}", f"{'m' if difference > 0 else 'l'}{level}" if level else ""
+    return units.signed_ms(difference), f"{'m' if difference > 0 else 'l'}{level}" if level else ""

@@ -87,7 +87,8 @@ def by_pace(members: Sequence[RankSurvey]) -> list[RankSurvey]:
 def chosen_places(ranks: Ranks, most: int) -> list[int]:
     """Places in the survey of the ranks that a short table shows, in its order.
 
-    All where they are few. Else the one that the verdict speaks of, the late and the skewed, then the slowest and the fastest of each group, slowest group first.
+    All where they are few. Else the one that the verdict speaks of, the late and the skewed, then the slowest and the fastest of each group,
+    slowest group first, then the next slowest.
     """
     survey = ranks.survey
     if len(survey) <= most:
@@ -99,7 +100,8 @@ def chosen_places(ranks: Ranks, most: int) -> list[int]:
     paces = [by_pace([survey[place] for place in mine]) for _, _, mine in grouped(ranks)]
     slowest = [place_of[id(one)] for one in by_pace([pace[0] for pace in paces if pace])]
     fastest = [place_of[id(pace[-1])] for pace in paces if len(pace) > 1]
-    order = dict.fromkeys([*first[: most // 2], *slowest, *fastest, *first])
+    rest = [place_of[id(one)] for one in by_pace(survey)]
+    order = dict.fromkeys([*first[: most // 2], *slowest, *fastest, *first, *rest])
     return sorted(list(order)[:most])
 
 
@@ -149,7 +151,7 @@ def headline(document: Diagnosis, ranks: Ranks) -> Headline:
         title=_title(ranks),
         late=tuple(_said(one, document) for one in late[:MOST_SAID]),
         more=max(0, len(late) - MOST_SAID),
-        lines=tuple(line for line in (_clocks(ranks), coverage(ranks), chosen(ranks)) if line),
+        lines=tuple(line for line in (coverage(ranks), chosen(ranks), _clocks(ranks)) if line),
     )
 
 

@@ -8,7 +8,7 @@ from diagnose.diagnosis import Diagnosis
 from diagnose.rank_records import MatchedExchange, Ranks, RankSurvey
 from diagnose.records import Spread
 from diagnose.render import rank_story, units, words
-from diagnose.render.tables import Row, Table, columns, file_label, per, rows_of
+from diagnose.render.tables import Row, Table, columns, per, rows_of
 
 _FIGURES = (
     # label, field, whether the column is left out where there is little room
@@ -47,7 +47,7 @@ def groups(ranks: Ranks) -> Table:
     return Table(
         key="rank-groups",
         title="Like groups: only these ranks are compared with each other",
-        columns=columns("group", "#ranks", "which", "holds", "slowest", "fastest", "told by?"),
+        columns=columns("group", "#ranks", "which", "holds", "#slowest", "#fastest", "told by?"),
         rows=rows_of(
             [
                 [
@@ -81,9 +81,9 @@ def _paced(one: RankSurvey) -> str:
 # --- survey -----------------------------------------------------------------------------------------------------------
 
 
-def survey(document: Diagnosis, ranks: Ranks, most: int | None = None, *, files: bool = False) -> Table:
+def survey(document: Diagnosis, ranks: Ranks, most: int) -> Table:
     """One row for every rank below the medians of its like group; of more than `most` ranks those that tell most."""
-    shown = set(rank_story.chosen_places(ranks, len(ranks.survey) if most is None else most))
+    shown = set(rank_story.chosen_places(ranks, most))
     names = rank_story.labels(ranks)
     late = {one.rank for one in ranks.late if one.rank is not None}
     rows: list[Row] = []
@@ -93,8 +93,8 @@ def survey(document: Diagnosis, ranks: Ranks, most: int | None = None, *, files:
         if not mine:
             left_groups += 1
             continue
-        rows.append(_group_row(units.shorten(name, 24), [ranks.survey[place] for place in places], files))
-        rows += [_rank_row(names[place], ranks.survey[place], files, _mark(ranks, ranks.survey[place].rank, late)) for place in mine]
+        rows.append(_group_row(units.shorten(name, 24), [ranks.survey[place] for place in places]))
+        rows += [_rank_row(names[place], ranks.survey[place], _mark(ranks, ranks.survey[place].rank, late)) for place in mine]
     return Table(
         key="rank-survey",
         title=f"Ranks · {'whole capture' if document.steps.anchor == 'capture' else 'median per step'}",
@@ -106,7 +106,6 @@ def survey(document: Diagnosis, ranks: Ranks, most: int | None = None, *, files:
             "#min–max ms?",
             "#steps?",
             "host?",
-            *(("$file",) if files else ()),
         ),
         rows=tuple(rows),
         note=f"{_left_out(ranks, shown, left_groups)}A group's row: the median over all its ranks. Own: the step less the waiting. {rank_story.WAIT_AND_TRANSFER} "
@@ -121,14 +120,14 @@ def _left_out(ranks: Ranks, shown: set[int], groups_left: int) -> str:
     if not left:
         return ""
     whole = f", {units.plural(groups_left, 'group')} as a whole" if groups_left else ""
-    return f"{left:,} of {len(ranks.survey):,} ranks are left out{whole}: shown are the late, and the slowest and fastest of each group; the HTML and JSON outputs hold all. "
+    return f"{left:,} of {len(ranks.survey):,} ranks are left out{whole}: shown are the late, the slowest and fastest of each group, and the next slowest; the HTML and JSON outputs hold all. "
 
 
 def _mark(ranks: Ranks, rank: int, late: set[int]) -> str:
     return ", ".join(text for text, holds in (("late", rank in late), ("verdict", rank == ranks.slowest)) if holds)
 
 
-def _rank_row(label: str, one: RankSurvey, files: bool, mark: str) -> Row:
+def _rank_row(label: str, one: RankSurvey, mark: str) -> Row:
     values = [rank_story.own_time(one) if not field else getattr(one, field) for _, field, _ in _FIGURES]
     cells = [
         label,
@@ -139,10 +138,10 @@ def _rank_row(label: str, one: RankSurvey, files: bool, mark: str) -> Row:
         units.count(one.step.n),
         one.host,
     ]
-    return Row(cells=(*cells, *((file_label(one.file),) if files else ())), indent=1)
+    return Row(cells=tuple(cells), indent=1)
 
 
-def _group_row(name: str, members: Sequence[RankSurvey], files: bool) -> Row:
+def _group_row(name: str, members: Sequence[RankSurvey]) -> Row:
     steps = [one.step.median for one in members]
     known = [step for step in steps if step is not None]
     values = [
@@ -150,15 +149,15 @@ def _group_row(name: str, members: Sequence[RankSurvey], files: bool) -> Row:
     ]
     spread = _span(Spread(median=None, min=min(known, default=None), max=max(known, default=None)))
     cells = [
-        name,
-        units.plural(len(members), "rank"),
+        f"{name} · {units.plural(len(members), 'rank')}",
+        "",
         units.ms(rank_story.middle(steps)),
         *(units.ms(value) for value in values),
         spread,
         "",
         "",
     ]
-    return Row(cells=(*cells, *(("",) if files else ())), strong=True)
+    return Row(cells=tuple(cells), strong=True)
 
 
 def _span(spread: Spread) -> str:
@@ -185,9 +184,9 @@ def late(document: Diagnosis, ranks: Ranks, *, evidence: bool = True) -> Table:
             "status?",
             *(("evidence",) if evidence else ()),
         ),
-        rows=tuple(
-            Row(
-                cells=(
+        rows=rows_of(
+            [
+                [
                     "none alone" if one.rank is None else f"rank {one.rank}",
                     rank_story.ranges(one.ranks, 4),
                     ", ".join(words.COMM_KIND[kind] for kind in one.kinds),
@@ -198,10 +197,9 @@ def late(document: Diagnosis, ranks: Ranks, *, evidence: bool = True) -> Table:
                     units.ms(one.longer_ns),
                     one.status,
                     *((one.evidence,) if evidence else ()),
-                ),
-                strong=one.rank is not None,
-            )
-            for one in rank_story.ordered_late(ranks)
+                ]
+                for one in rank_story.ordered_late(ranks)
+            ]
         ),
         note=f"Comes last: share of the exchanges with noticeable waiting. Costs others: the mean of their waits, {per(document)}. Longer: what that bucket takes more there than on the others.",
         empty="no captured rank keeps the others waiting"
@@ -216,15 +214,10 @@ def skew(ranks: Ranks) -> Table:
         key="rank-skew",
         title="Start skew",
         columns=columns("rank", "#begins ms", "#ends ms", "meaning"),
-        rows=rows_of([[f"rank {one.rank}", _signed(one.begins_ns), _signed(one.ends_ns), one.text] for one in ranks.skew]),
+        rows=rows_of([[f"rank {one.rank}", units.signed_ms(one.begins_ns), units.signed_ms(one.ends_ns), one.text] for one in ranks.skew]),
         note="Against the middle of its group; + is later. A window that begins at another time and ends with the others makes no straggler.",
         empty="no window begins apart from the others of its group",
     )
-
-
-def _signed(ns: int | None) -> str:
-    """Milliseconds with their sign."""
-    return units.MISSING if ns is None else f"{ns / 1e6:+,.3f}"
 
 
 def clocks(ranks: Ranks) -> Table:
@@ -240,9 +233,9 @@ def clocks(ranks: Ranks) -> Table:
                 cells=(
                     f"{one.reference_host} (rank {one.reference})",
                     f"{one.host} (rank {one.rank})",
-                    _signed(one.offset_ns),
-                    _signed(one.residual_p5_ns),
-                    _signed(one.residual_p95_ns),
+                    units.signed_ms(one.offset_ns),
+                    units.signed_ms(one.residual_p5_ns),
+                    units.signed_ms(one.residual_p95_ns),
                     "aligned" if one.aligned else "not aligned",
                     units.ms(one.limit_ns),
                     units.count(one.n),
@@ -275,7 +268,7 @@ def exchanges(document: Diagnosis, ranks: Ranks) -> Table:
             "#wait ms",
             "#transfer ms",
             "#matched / not",
-            *(("#bus GB/s?", "#of link?", "#link GB/s?", "#algorithm GB/s?") if rated else ()),
+            *(("#bus GB/s, of link?", "#algorithm GB/s?") if rated else ()),
             "last most often?",
             "matched by?",
             "remark?",
@@ -290,9 +283,7 @@ def exchanges(document: Diagnosis, ranks: Ranks) -> Table:
 def _exchange(one: MatchedExchange, rated: bool) -> list[str]:
     of = f" of {one.size}" if one.size is not None and one.size > len(one.ranks) else ""
     last = max(one.waits, key=lambda wait: (wait.last_share, -wait.rank), default=None)
-    rates = (
-        [units.rate(one.bus_gb_s), units.percent(_of_link(one)), units.rate(one.link_gb_s), units.rate(one.algorithm_gb_s)] if rated else []
-    )
+    rates = [_of_link(one), units.rate(one.algorithm_gb_s)] if rated else []
     return [
         words.COMM_KIND[one.kind],
         f"{one.backend} {one.operation}".strip(),
@@ -307,5 +298,8 @@ def _exchange(one: MatchedExchange, rated: bool) -> list[str]:
     ]
 
 
-def _of_link(one: MatchedExchange) -> float | None:
-    return one.bus_gb_s / one.link_gb_s if one.bus_gb_s is not None and one.link_gb_s else None
+def _of_link(one: MatchedExchange) -> str:
+    """Bus bandwidth, and what share of the link's it is."""
+    if one.bus_gb_s is None or not one.link_gb_s:
+        return units.rate(one.bus_gb_s)
+    return f"{units.rate(one.bus_gb_s)} of {units.rate(one.link_gb_s)} ({units.percent(one.bus_gb_s / one.link_gb_s)})"

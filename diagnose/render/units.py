@@ -29,6 +29,14 @@ def ms_unit(ns: float | None) -> str:
     return NOT_MEASURED if ns is None else f"{ms(ns)} ms"
 
 
+def signed_ms(ns: float | None) -> str:
+    """Milliseconds with their sign, which zero has not."""
+    if ns is None:
+        return MISSING
+    shown = f"{ns / 1e6:+,.3f}"
+    return "0.000" if shown in ("+0.000", "-0.000") else shown
+
+
 def percent(share: float | None, digits: int = 1) -> str:
     """A share of 0..1 as percent; a share above zero never reads as zero."""
     if share is None:
