@@ -83,18 +83,18 @@ def pipeline(document: Diagnosis, ranks: Ranks) -> Table:
     found = ranks.pipeline
     return Table(
         key="rank-pipeline",
-        title=f"Pipeline stages · {per(document)}",
-        columns=columns("stage", "ranks", "#compute ms", "#bubble ms", "#warm-up ms", "#steady ms", "#cool-down ms"),
+        title=f"Pipeline stages, in ms {per(document)}",
+        columns=columns("stage", "#compute", "#bubble", "#warm-up", "#steady", "#cool-down", "ranks?"),
         rows=rows_of(
             [
                 [
                     f"stage {one.stage}",
-                    rank_story.ranges(one.ranks, 4),
                     units.ms(one.compute_busy_ns),
                     units.ms(one.bubble_ns),
                     units.ms(one.warm_up_ns),
                     units.ms(one.steady_ns),
                     units.ms(one.cool_down_ns),
+                    rank_story.ranges(one.ranks, 4),
                 ]
                 for one in (() if found is None else found.stages)
             ]
@@ -145,8 +145,8 @@ def notes(ranks: Ranks) -> Table:
     return Table(
         key="rank-notes",
         title="What can't be said of these ranks",
-        columns=columns("note"),
-        rows=rows_of([[note] for note in ranks.notes]),
+        columns=columns("#no.", "note"),
+        rows=rows_of([[str(number), note] for number, note in enumerate(ranks.notes, start=1)]),
         empty="nothing was found that keeps ranks from being compared",
     )
 

@@ -12,14 +12,14 @@ from diagnose.render.tables import Row, Table, columns, per, rows_of
 
 _FIGURES = (
     # label, field, whether the column is left out where there is little room
-    ("own ms", "", False),
-    ("waiting ms", "wait_ns", False),
-    ("transfer ms", "transfer_ns", False),
-    ("compute ms", "compute_busy_ns", False),
-    ("idle ms", "device_idle_ns", False),
-    ("transport ms", "transport_busy_ns", True),
-    ("packing ms", "packing_busy_ns", True),
-    ("copies ms", "copy_busy_ns", True),
+    ("own", "", False),
+    ("waiting", "wait_ns", False),
+    ("transfer", "transfer_ns", True),
+    ("compute", "compute_busy_ns", True),
+    ("idle", "device_idle_ns", True),
+    ("transport", "transport_busy_ns", True),
+    ("packing", "packing_busy_ns", True),
+    ("copies", "copy_busy_ns", True),
 )
 
 
@@ -47,7 +47,7 @@ def groups(ranks: Ranks) -> Table:
     return Table(
         key="rank-groups",
         title="Like groups: only these ranks are compared with each other",
-        columns=columns("group", "#ranks", "which", "holds", "#slowest", "#fastest", "told by?"),
+        columns=columns("group", "#ranks", "which", "holds", "told by?", "#slowest?", "#fastest?"),
         rows=rows_of(
             [
                 [
@@ -55,8 +55,8 @@ def groups(ranks: Ranks) -> Table:
                     units.count(len(one.ranks)),
                     rank_story.ranges(one.ranks, 4),
                     one.holds or units.MISSING,
-                    *_ends([survey for survey in ranks.survey if survey.group == one.id]),
                     words.LIKE_GROUP_BY[one.by],
+                    *_ends([survey for survey in ranks.survey if survey.group == one.id]),
                 ]
                 for one in ranks.groups
             ]
@@ -97,18 +97,18 @@ def survey(document: Diagnosis, ranks: Ranks, most: int) -> Table:
         rows += [_rank_row(names[place], ranks.survey[place], _mark(ranks, ranks.survey[place].rank, late)) for place in mine]
     return Table(
         key="rank-survey",
-        title=f"Ranks · {'whole capture' if document.steps.anchor == 'capture' else 'median per step'}",
+        title=f"Ranks, in ms · {'whole capture' if document.steps.anchor == 'capture' else 'median per step'}",
         columns=columns(
             "rank",
-            "remark",
-            "#step ms",
+            "remark?",
+            "#step",
             *(f"#{label}{'?' if weak else ''}" for label, _, weak in _FIGURES),
-            "#min–max ms?",
+            "#min–max?",
             "#steps?",
             "host?",
         ),
         rows=tuple(rows),
-        note=f"{_left_out(ranks, shown, left_groups)}A group's row: the median over all its ranks. Own: the step less the waiting. {rank_story.WAIT_AND_TRANSFER} "
+        note=f"{_left_out(ranks, shown, left_groups)}A group's row: how many ranks it has, and the median over all of them. Own: the step less the waiting. {rank_story.WAIT_AND_TRANSFER} "
         "Times are unions over streams and overlap each other. Min–max: over the steps of a rank; over the medians of a group.",
         empty="no rank was surveyed",
         whole=True,
@@ -149,7 +149,7 @@ def _group_row(name: str, members: Sequence[RankSurvey]) -> Row:
     ]
     spread = _span(Spread(median=None, min=min(known, default=None), max=max(known, default=None)))
     cells = [
-        f"{name} · {units.plural(len(members), 'rank')}",
+        f"{name} ({len(members):,})",
         "",
         units.ms(rank_story.middle(steps)),
         *(units.ms(value) for value in values),
@@ -174,13 +174,13 @@ def late(document: Diagnosis, ranks: Ranks, *, evidence: bool = True) -> Table:
         title="Who keeps others waiting",
         columns=columns(
             "rank",
-            "among",
-            "in?",
             "#comes last",
-            "how often?",
             "#costs others ms",
             "because",
-            "#longer ms",
+            "#longer ms?",
+            "among?",
+            "in?",
+            "how often?",
             "status?",
             *(("evidence",) if evidence else ()),
         ),
@@ -188,13 +188,13 @@ def late(document: Diagnosis, ranks: Ranks, *, evidence: bool = True) -> Table:
             [
                 [
                     "none alone" if one.rank is None else f"rank {one.rank}",
-                    rank_story.ranges(one.ranks, 4),
-                    ", ".join(words.COMM_KIND[kind] for kind in one.kinds),
                     units.percent(one.last_share),
-                    words.LATE_PATTERN[one.pattern],
                     units.ms(one.wait_ns),
                     words.LATE_CAUSE[one.cause] + (f": {words.words(one.bucket)}" if one.bucket else ""),
                     units.ms(one.longer_ns),
+                    rank_story.ranges(one.ranks, 4),
+                    ", ".join(words.COMM_KIND[kind] for kind in one.kinds),
+                    words.LATE_PATTERN[one.pattern],
                     one.status,
                     *((one.evidence,) if evidence else ()),
                 ]
@@ -260,14 +260,14 @@ def exchanges(document: Diagnosis, ranks: Ranks) -> Table:
     rated = any(one.algorithm_gb_s is not None or one.bus_gb_s is not None for one in rows)
     return Table(
         key="rank-exchanges",
-        title=f"Matched exchanges · {per(document)}",
+        title=f"Matched exchanges, in ms {per(document)}",
         columns=columns(
             "kind",
-            "operation",
-            "ranks",
-            "#wait ms",
-            "#transfer ms",
+            "#wait",
+            "#transfer",
             "#matched / not",
+            "ranks?",
+            "operation?",
             *(("#bus GB/s, of link?", "#algorithm GB/s?") if rated else ()),
             "last most often?",
             "matched by?",
@@ -286,11 +286,11 @@ def _exchange(one: MatchedExchange, rated: bool) -> list[str]:
     rates = [_of_link(one), units.rate(one.algorithm_gb_s)] if rated else []
     return [
         words.COMM_KIND[one.kind],
-        f"{one.backend} {one.operation}".strip(),
-        f"{rank_story.ranges(one.ranks, 4)}{of and f' ({len(one.ranks)}{of})'}",
         units.ms(one.wait_ns),
         units.ms(one.transfer_ns),
         f"{units.count(one.matched)} / {units.count(one.unmatched)}",
+        f"{rank_story.ranges(one.ranks, 4)}{of and f' ({len(one.ranks)}{of})'}",
+        f"{one.backend} {one.operation}".strip(),
         *rates,
         units.MISSING if last is None else f"rank {last.rank}: {units.percent(last.last_share)}",
         words.MATCHED_BY[one.by],
