@@ -13,6 +13,7 @@ from diagnose.render.rank_figures import MOST_RANKS
 from diagnose.render.tables import file_label, per
 
 SAME = "Both hold the same part of the model: their differences may be compared."
+UNKNOWN = "Which parts of the model these two hold is not known: their differences may have many reasons."
 DIFFERENT = "These two hold different parts of the model: their differences do not tell who is slow."
 
 # It fills in what the page already holds for two ranks, by textContent alone, and says numbers as the rest of the page does.
@@ -41,7 +42,8 @@ SCRIPT = """
     var one = data.ranks[picks[0].value], other = data.ranks[picks[1].value], longest = 0;
     area.querySelectorAll("[data-first]").forEach(function (cell) { cell.textContent = one.label; });
     area.querySelectorAll("[data-second]").forEach(function (cell) { cell.textContent = other.label; });
-    area.querySelector("[data-note]").textContent = one.group === other.group ? data.same : data.different;
+    area.querySelector("[data-note]").textContent =
+      one.group === null || other.group === null ? data.unknown : one.group === other.group ? data.same : data.different;
     var rows = area.querySelectorAll("tr[data-row]");
     rows.forEach(function (row) {
       if (row.dataset.unit === "ms") {
@@ -110,6 +112,7 @@ def comparison(document: Diagnosis, ranks: Ranks) -> Comparison | None:
         return None
     kept = sorted({*rank_story.chosen_places(ranks, MOST_RANKS), *start})
     names, late = rank_story.labels(ranks), {one.rank for one in ranks.late if one.rank is not None}
+    known = {one.id for one in ranks.groups}
     rows = [row for _, part in _rows(document, ranks) for row in part]
     first, second = (ranks.survey[place] for place in start)
     left, right = ([of(one) for _, _, of in rows] for one in (first, second))
@@ -129,17 +132,18 @@ def comparison(document: Diagnosis, ranks: Ranks) -> Comparison | None:
     return Comparison(
         first=names[start[0]],
         second=names[start[1]],
-        note=SAME if first.group == second.group else DIFFERENT,
+        note=UNKNOWN if not known.issuperset((first.group, second.group)) else SAME if first.group == second.group else DIFFERENT,
         sections=tuple((title, part) for title, part in sections if part),
         data={
             "same": SAME,
             "different": DIFFERENT,
+            "unknown": UNKNOWN,
             "start": [kept.index(place) for place in start],
             "ranks": [
                 {
                     "label": names[place],
                     "remark": " · late" if ranks.survey[place].rank in late else "",
-                    "group": ranks.survey[place].group,
+                    "group": ranks.survey[place].group if ranks.survey[place].group in known else None,
                     "values": [of(ranks.survey[place]) for _, _, of in rows],
                 }
                 for place in kept

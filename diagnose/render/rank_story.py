@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -37,11 +38,11 @@ def these(numbers: Sequence[int], most: int = 8) -> str:
 
 def labels(ranks: Ranks) -> list[str]:
     """One name for each surveyed device, in their order: with the device where a rank has several, and no name twice."""
-    often = [one.rank for one in ranks.survey]
+    often = Counter(one.rank for one in ranks.survey)
     seen: dict[str, int] = {}
     found = []
     for one in ranks.survey:
-        label = tables.device_label(one.rank, one.device) if often.count(one.rank) > 1 else f"rank {one.rank}"
+        label = tables.device_label(one.rank, one.device) if often[one.rank] > 1 else f"rank {one.rank}"
         seen[label] = seen.get(label, 0) + 1
         found.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
     return found
@@ -193,17 +194,15 @@ def _clocks(ranks: Ranks) -> str:
 
 def coverage(ranks: Ranks) -> str:
     """How many ranks were captured of how many, and that nothing is said of the others."""
-    numbers = [one.rank for one in ranks.survey]
+    which = f" ({ranges([one.rank for one in ranks.survey])})" if ranks.survey else ""
     if ranks.world_size is None:
         many = units.plural(ranks.captured, "rank was", "ranks were")
-        return (
-            f"{many} captured ({ranges(numbers)}); how many the job has is not recorded. Nothing is said of ranks that were not captured."
-        )
+        return f"{many} captured{which}; how many the job has is not recorded. Nothing is said of ranks that were not captured."
     if ranks.captured >= ranks.world_size:
         return f"All {ranks.world_size:,} ranks of the job were captured."
     left = ranks.world_size - ranks.captured
     return (
-        f"{ranks.captured:,} of {ranks.world_size:,} ranks were captured ({ranges(numbers)}); "
+        f"{ranks.captured:,} of {ranks.world_size:,} ranks were captured{which}; "
         f"nothing is said of the other {'one' if left == 1 else f'{left:,}'}."
     )
 

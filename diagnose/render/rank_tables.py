@@ -93,7 +93,7 @@ def survey(document: Diagnosis, ranks: Ranks, most: int) -> Table:
         if not mine:
             left_groups += 1
             continue
-        rows.append(_group_row(units.shorten(name, 24), [ranks.survey[place] for place in places]))
+        rows.append(_group_row(units.shorten(name, 24) or "not grouped", [ranks.survey[place] for place in places]))
         rows += [_rank_row(names[place], ranks.survey[place], _mark(ranks, ranks.survey[place].rank, late)) for place in mine]
     return Table(
         key="rank-survey",

@@ -11,6 +11,7 @@ import pytest
 
 from diagnose import diagnosis as d
 from diagnose import rank_records as k
+from diagnose.records import Spread
 from diagnose.render import (
     RENDERERS,
     Options,
@@ -75,6 +76,56 @@ def test_one_rank_is_told_nothing_about_ranks(format_: str) -> None:
 
 def test_a_page_of_one_rank_has_no_script_for_ranks() -> None:
     assert "rank-data" not in rendered("html", having(None))
+
+
+def _nothing() -> k.Ranks:
+    """A section in which everything that may be empty is."""
+    return k.Ranks(
+        world_size=None,
+        captured=2,
+        slowest=0,
+        chosen="",
+        problems=(),
+        groups=(),
+        survey=(),
+        clocks=(),
+        exchanges=(),
+        late=(),
+        skew=(),
+        experts=(),
+        pipeline=None,
+        tail=(),
+    )
+
+
+def _unmeasured() -> k.Ranks:
+    """Two ranks that no group names, without steps, buckets, exchanges."""
+    bare = [
+        msgspec.structs.replace(
+            one,
+            step=Spread(median=None, min=None, max=None),
+            steps=(),
+            buckets={},
+            collectives={},
+            wait_ns=None,
+            transfer_ns=None,
+            group="",
+        )
+        for one in rich_ranks().survey[:2]
+    ]
+    return msgspec.structs.replace(_nothing(), survey=tuple(bare))
+
+
+@pytest.mark.parametrize("ranks", [_nothing(), _unmeasured()], ids=["nothing", "unmeasured"])
+@pytest.mark.parametrize("format_", TEXTS)
+def test_what_was_not_measured_of_ranks_is_never_zero(format_: str, ranks: k.Ranks) -> None:
+    report = visible(rendered(format_, having(ranks)))
+    assert "ho is late can" in report
+    assert "The verdict speaks of rank 0." in report
+    assert "()" not in report
+    assert "no exchange was matched between ranks" in report
+    table = rank_tables.survey(rich(), ranks, 16)
+    assert {cell for label in ("step", "own", "waiting", "transfer", "min–max") for cell in column(table, label)} <= {units.MISSING}
 
 
 # --- names and choices ------------------------------------------------------------------------------------------------
@@ -355,6 +406,13 @@ def test_ranks_of_different_groups_are_not_compared_in_silence() -> None:
     found = rank_compare.comparison(rich(), lonely)
     assert found is not None
     assert found.note == rank_compare.DIFFERENT
+
+
+def test_ranks_that_no_group_names_are_not_called_alike() -> None:
+    found = rank_compare.comparison(rich(), _unmeasured())
+    assert found is not None
+    assert found.note == rank_compare.UNKNOWN
+    assert [one["group"] for one in found.data["ranks"]] == [None, None]
 
 
 def test_the_data_of_the_comparison_cannot_end_their_block() -> None:
