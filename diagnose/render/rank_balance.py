@@ -5,17 +5,27 @@ from __future__ import annotations
 from diagnose.diagnosis import Diagnosis
 from diagnose.rank_records import ExpertImbalance, Layer, Ranks
 from diagnose.render import rank_story, rank_tables, units
-from diagnose.render.tables import Row, Table, columns, per, rows_of, whole
+from diagnose.render.tables import Table, columns, per, rows_of, whole
 
 MOST_GROUPS = 8  # expert groups whose places are listed
 
 
 def experts(document: Diagnosis, ranks: Ranks) -> Table:
     """How unevenly the experts' work is spread, by expert-parallel group."""
+    found = _by_loss(ranks)
+    received = any(one.elements_spread is not None for one in found)
     return Table(
         key="rank-experts",
         title=f"Expert imbalance · {per(document)}",
-        columns=columns("ranks", "#lost ≤ ms", "#longest / mean", "#places", "busiest", "#of places", "#received, longest / mean?"),
+        columns=columns(
+            "ranks",
+            "#lost ≤ ms",
+            "#longest / mean",
+            "#places",
+            "busiest",
+            "#of places",
+            *(("#received, most / mean?",) if received else ()),
+        ),
         rows=rows_of(
             [
                 [
@@ -25,9 +35,9 @@ def experts(document: Diagnosis, ranks: Ranks) -> Table:
                     units.count(one.places),
                     f"rank {one.busiest}",
                     units.percent(one.busiest_share),
-                    units.factor(one.elements_spread),
+                    *((units.factor(one.elements_spread),) if received else ()),
                 ]
-                for one in _by_loss(ranks)
+                for one in found
             ]
         ),
         note="A place is one expert exchange of the step: a layer and a micro-batch. Lost: at each place the longest expert work less the mean, added up: "
@@ -46,11 +56,16 @@ def places(document: Diagnosis, ranks: Ranks, most: int = MOST_GROUPS) -> list[T
 
 
 def _places(document: Diagnosis, group: ExpertImbalance, index: int) -> Table:
+    received = any(one.elements for one in group.layers)
     return Table(
         key=f"rank-places-{index}",
         title=f"Places that lose most · {rank_story.these(group.ranks)} · {per(document)}",
-        columns=columns("#place", "#lost ms", "#longest ms", "on", "#mean ms", "#longest / mean", "#received, longest / mean?"),
-        rows=rows_of([_place(group, layer) for layer in sorted(group.layers, key=lambda one: (-_lost(one), one.place))]),
+        columns=columns(
+            "#place", "#lost ms", "#longest ms", "on", "#mean ms", "#longest / mean", *(("#received, most / mean?",) if received else ())
+        ),
+        rows=rows_of(
+            [_place(group, layer)[: None if received else -1] for layer in sorted(group.layers, key=lambda one: (-_lost(one), one.place))]
+        ),
         note="Place: counted through the step, in order of its expert exchanges.",
     )
 
@@ -132,11 +147,13 @@ def tail(document: Diagnosis, ranks: Ranks) -> Table:
         key="rank-tail",
         title=f"Data-parallel tail · {per(document)}",
         columns=columns("rank", "#tail ms"),
-        rows=tuple(
-            Row(cells=(f"rank {one.rank}", units.ms(one.tail_ns))) for one in sorted(ranks.tail, key=lambda one: (-one.tail_ns, one.rank))
+        rows=rows_of(
+            [[f"rank {one.rank}", units.ms(one.tail_ns)] for one in sorted(ranks.tail, key=lambda one: (-one.tail_ns, one.rank))]
+            if any(one.tail_ns for one in ranks.tail)
+            else []
         ),
         note="How long compute waits for the data-parallel exchange at the end of a step; longest first.",
-        empty="not measured",
+        empty="compute waits for no data-parallel exchange there" if ranks.tail else "not measured",
     )
 
 

@@ -172,7 +172,7 @@ def _rows(document: Diagnosis, ranks: Ranks) -> list[tuple[str, list[_Row]]]:
         ("step, median", "ms", lambda one: one.step.median),
         ("step, shortest", "ms", lambda one: one.step.min),
         ("step, longest", "ms", lambda one: one.step.max),
-        ("own time (without waiting)", "ms", rank_story.own_time),
+        ("own time (without waiting for others)", "ms", rank_story.own_time),
         ("waiting in matched exchanges", "ms", lambda one: one.wait_ns),
         ("transfer in matched exchanges", "ms", lambda one: one.transfer_ns),
         ("compute ran", "ms", lambda one: one.compute_busy_ns),

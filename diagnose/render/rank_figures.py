@@ -19,7 +19,7 @@ MOST_RANKS = 1_024  # of which every figure and table of the page speaks
 MOST_STRIPS = 48  # beyond it steps are drawn as a map
 MOST_STEPS = 10
 _OWN, _WAIT, _WHOLE = "#0072b2", "#e69f00", "#8c8c8c"
-_LOOKS = (("own time", _OWN, ""), ("waiting in matched exchanges", _WAIT, "/"), ("not split: nothing was matched", _WHOLE, "-"))
+_LOOKS = (("own time", _OWN, ""), ("waiting for others", _WAIT, "/"), ("not split: nothing was matched", _WHOLE, "-"))
 EVEN = "#f2f2f2"  # no difference
 _MOST_TICKS = 12
 _MOST_NAMED = 12  # groups whose names fit above the heat map
@@ -260,10 +260,10 @@ def strip_drawing(ranks: Ranks) -> tuple[figures.Figure, drawings.Drawing] | Non
     bars = strips(ranks, few)
     many = len(ranks.survey) > MOST_STRIPS
     steps = max(len(one.steps) for one in ranks.survey)
-    about = "own time, then the time in which it waited for others in matched exchanges"
-    last = "Who has the longest own time and the least waiting keeps the others waiting."
+    about = "own time, then the time in which it waited for others (in exchanges, and for other pipeline stages)"
+    last = "Who has the longest own time and the least waiting is the slowest path."
     parts = (
-        f"The own time of each step: without the time in which it waited for others in matched exchanges. The bluer, the longer. {last}"
+        f"The own time of each step: without the time in which it waited for others, in exchanges or for other pipeline stages. The bluer, the longer. {last}"
         if many
         else f"Each step of each rank: {about}. {last}",
         f"The first {MOST_STEPS} steps are drawn." if steps > MOST_STEPS else "",

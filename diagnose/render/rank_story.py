@@ -152,7 +152,7 @@ def headline(document: Diagnosis, ranks: Ranks) -> Headline:
         title=_title(ranks),
         late=tuple(_said(one, document) for one in late[:MOST_SAID]),
         more=max(0, len(late) - MOST_SAID),
-        lines=tuple(line for line in (coverage(ranks), chosen(ranks), _clocks(ranks)) if line),
+        lines=tuple(line for line in (_stages(document, ranks), coverage(ranks), chosen(ranks), _clocks(ranks)) if line),
     )
 
 
@@ -164,7 +164,7 @@ def _title(ranks: Ranks) -> str:
     if ranks.late:
         return "Ranks keep each other waiting in turn; no single one is late"
     if any(one.matched for one in ranks.exchanges):
-        return "No captured rank keeps the others waiting"
+        return "No captured rank stands out as late"
     return "Who is late can't be told: no exchange was matched between ranks"
 
 
@@ -179,9 +179,26 @@ def _said(one: Late, document: Diagnosis) -> LateSaid:
     others = "they" if one.rank is None else these([rank for rank in one.ranks if rank != one.rank])
     cost = f"{others} wait{'s' if others.startswith('rank ') else ''} {units.ms_unit(one.wait_ns)} {tables.per(document)} on average"
     why = words.LATE_CAUSE[one.cause]
-    if one.bucket is not None and one.longer_ns is not None:
-        why += f" ({words.words(one.bucket)} {units.ms_unit(one.longer_ns)} longer)"
+    if longer(one) and one.longer_ns is not None:
+        why += f" ({longer(one)} {units.ms_unit(one.longer_ns)} longer)"
     return LateSaid(who=who, parts=(often, cost, why, one.status), evidence=one.evidence)
+
+
+def longer(one: Late) -> str:
+    """What takes longer on the late rank; empty where nothing is known to."""
+    return words.words(one.bucket) if one.bucket else words.LATE_LONGER.get(one.cause, "")
+
+
+def _stages(document: Diagnosis, ranks: Ranks) -> str:
+    """Stages that differ keep each other waiting although no rank is late among its like."""
+    found = ranks.pipeline
+    if found is None or len(found.stages) < 2:
+        return ""
+    slowest = max(found.stages, key=lambda one: (one.compute_busy_ns, -one.stage))
+    return (
+        f"Pipeline: stage {slowest.stage} computes most, {units.ms_unit(found.imbalance_ns)} {tables.per(document)} more than the mean of the stages; "
+        f"on average {units.percent(found.bubble_share)} of the {tables.whole(document)} is waiting for other stages."
+    )
 
 
 def _clocks(ranks: Ranks) -> str:
@@ -209,5 +226,5 @@ def coverage(ranks: Ranks) -> str:
 
 def chosen(ranks: Ranks) -> str:
     """Why the verdict speaks of the rank that it speaks of."""
-    reason = f": {ranks.chosen.rstrip('.')}" if ranks.chosen else ""
+    reason = f", because {ranks.chosen.rstrip('.')}" if ranks.chosen else ""
     return f"The verdict speaks of rank {ranks.slowest}{reason}."

@@ -61,7 +61,7 @@ def groups(ranks: Ranks) -> Table:
                 for one in ranks.groups
             ]
         ),
-        note="Slowest and fastest by the median own time of a step (without waiting in matched exchanges); where nothing was matched, by the step itself.",
+        note="Slowest and fastest by the median own time of a step (without waiting for others); where nothing was matched, by the step itself.",
         empty="the ranks could not be sorted into groups",
     )
 
@@ -93,8 +93,12 @@ def survey(document: Diagnosis, ranks: Ranks, most: int) -> Table:
         if not mine:
             left_groups += 1
             continue
-        rows.append(_group_row(units.shorten(name, 24) or "not grouped", [ranks.survey[place] for place in places]))
-        rows += [_rank_row(names[place], ranks.survey[place], _mark(ranks, ranks.survey[place].rank, late)) for place in mine]
+        called = units.shorten(name, 24) or "not grouped"
+        if len(places) == 1:  # its medians are the rank's own figures
+            rows.append(_rank_row(names[places[0]], ranks.survey[places[0]], called, _mark(ranks, ranks.survey[places[0]].rank, late)))
+            continue
+        rows.append(_group_row(called, [ranks.survey[place] for place in places]))
+        rows += [_rank_row(names[place], ranks.survey[place], "", _mark(ranks, ranks.survey[place].rank, late)) for place in mine]
     return Table(
         key="rank-survey",
         title=f"Ranks, in ms · {'whole capture' if document.steps.anchor == 'capture' else 'median per step'}",
@@ -108,7 +112,7 @@ def survey(document: Diagnosis, ranks: Ranks, most: int) -> Table:
             "host?",
         ),
         rows=tuple(rows),
-        note=f"{_left_out(ranks, shown, left_groups)}A group's row: how many ranks it has, and the median over all of them. Own: the step less the waiting. {rank_story.WAIT_AND_TRANSFER} "
+        note=f"{_left_out(ranks, shown, left_groups)}A group's row: how many ranks it has, and the median over all of them. Own: the step less its waiting for others, in exchanges (as far as compute can have waited for them) and for other pipeline stages. {rank_story.WAIT_AND_TRANSFER} "
         "Times are unions over streams and overlap each other. Min–max: over the steps of a rank; over the medians of a group.",
         empty="no rank was surveyed",
         whole=True,
@@ -127,18 +131,19 @@ def _mark(ranks: Ranks, rank: int, late: set[int]) -> str:
     return ", ".join(text for text, holds in (("late", rank in late), ("verdict", rank == ranks.slowest)) if holds)
 
 
-def _rank_row(label: str, one: RankSurvey, mark: str) -> Row:
+def _rank_row(label: str, one: RankSurvey, alone: str, mark: str) -> Row:
+    """One rank; `alone` names its group where that has no row of its own."""
     values = [rank_story.own_time(one) if not field else getattr(one, field) for _, field, _ in _FIGURES]
     cells = [
         label,
-        mark,
+        ", ".join(part for part in (alone, mark) if part),
         units.ms(one.step.median),
         *(units.ms(value) for value in values),
         _span(one.step),
         units.count(one.step.n),
         one.host,
     ]
-    return Row(cells=tuple(cells), indent=1)
+    return Row(cells=tuple(cells), indent=0 if alone else 1)
 
 
 def _group_row(name: str, members: Sequence[RankSurvey]) -> Row:
@@ -190,7 +195,7 @@ def late(document: Diagnosis, ranks: Ranks, *, evidence: bool = True) -> Table:
                     "none alone" if one.rank is None else f"rank {one.rank}",
                     units.percent(one.last_share),
                     units.ms(one.wait_ns),
-                    words.LATE_CAUSE[one.cause] + (f": {words.words(one.bucket)}" if one.bucket else ""),
+                    ": ".join(part for part in (words.LATE_CAUSE[one.cause], rank_story.longer(one)) if part),
                     units.ms(one.longer_ns),
                     rank_story.ranges(one.ranks, 4),
                     ", ".join(words.COMM_KIND[kind] for kind in one.kinds),
@@ -201,8 +206,8 @@ def late(document: Diagnosis, ranks: Ranks, *, evidence: bool = True) -> Table:
                 for one in rank_story.ordered_late(ranks)
             ]
         ),
-        note=f"Comes last: share of the exchanges with noticeable waiting. Costs others: the mean of their waits, {per(document)}. Longer: what that bucket takes more there than on the others.",
-        empty="no captured rank keeps the others waiting"
+        note=f"Comes last: share of the exchanges with noticeable waiting. Costs others: the mean of their waits, {per(document)}. Longer: how much more of that the rank has than the others.",
+        empty="no captured rank stands out"
         if any(one.matched for one in ranks.exchanges)
         else "not known: no exchange was matched between ranks",
     )

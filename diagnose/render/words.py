@@ -73,6 +73,7 @@ LATE_CAUSE = {
     "start_skew": "it began later",
     "unknown": "cause not known",
 }
+LATE_LONGER = {"slow_gpu": "compute", "slow_host": "launch-starved"}  # what is longer where a cause lies in no bucket
 RANK_PROBLEM = {"missing": "missing", "duplicate": "given twice", "steps": "other steps", "failed": "failed"}
 LIKE_GROUP_BY = {"job": "the job's sizes", "fingerprint": "what the ranks do"}
 MATCHED_BY = {"communicator": "communicator", "process group": "process group", "job": "the job's sizes", "common ends": "common ends"}

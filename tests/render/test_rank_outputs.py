@@ -203,7 +203,7 @@ def test_the_headline_tells_who_how_often_what_it_costs_and_why(format_: str) ->
         "more expert work (expert gemm 20.400 ms longer); measured.",
         "Rank 0 comes last in 555 of 576 exchanges",
         "8 of 16 ranks were captured (0–7); nothing is said of the other 8.",
-        "The verdict speaks of rank 0: its own time without waiting is the longest of all captured ranks.",
+        "The verdict speaks of rank 0, because its own time without waiting is the longest of all captured ranks.",
         "Clocks do not align for 1 of 2 pairs of hosts",
         "Ranks 8 to 15 of 16 were not given.",
         "Rank 6 holds 2 steps, the others 3",
@@ -215,7 +215,7 @@ def test_the_headline_tells_who_how_often_what_it_costs_and_why(format_: str) ->
 @pytest.mark.parametrize(
     ("ranks", "title"),
     [
-        (changed(late=()), "No captured rank keeps the others waiting"),
+        (changed(late=()), "No captured rank stands out as late"),
         (changed(late=(), exchanges=()), "Who is late can't be told: no exchange was matched between ranks"),
         (
             changed(late=(), exchanges=tuple(msgspec.structs.replace(one, matched=0) for one in rich_ranks().exchanges)),
@@ -326,7 +326,7 @@ def test_a_group_stands_above_its_ranks_with_its_medians() -> None:
 def test_places_lose_the_longest_less_the_mean() -> None:
     (table,) = rank_balance.places(rich(), rich_ranks())
     assert table.rows[0].cells == ("3", "0.286", "0.885", "rank 0", "0.599", "1.48×", "1.67×")
-    assert column(table, "received, longest / mean")[-1] == units.MISSING
+    assert column(table, "received, most / mean")[-1] == units.MISSING
 
 
 def test_words_exist_for_every_member_of_every_vocabulary() -> None:
@@ -373,7 +373,7 @@ def test_the_parts_of_a_strip_add_up_to_the_steps() -> None:
     figure = rank_figures.strips(ranks, rank_figures.strip_places(ranks, 48))
     for index, one in enumerate(ranks.survey):
         assert sum(trace["x"][index] for trace in figure["data"]) == pytest.approx(sum(step.window_ns for step in one.steps) / 1e6)
-    assert {trace["name"] for trace in figure["data"]} == {"own time", "waiting in matched exchanges", "not split: nothing was matched"}
+    assert {trace["name"] for trace in figure["data"]} == {"own time", "waiting for others", "not split: nothing was matched"}
 
 
 def test_hundreds_of_ranks_are_drawn_as_a_map_of_own_time() -> None:
@@ -390,7 +390,10 @@ def test_two_ranks_side_by_side() -> None:
     assert found is not None
     assert (found.first, found.note) == ("rank 0", rank_compare.SAME)
     lines = {line.label: line for _, part in found.sections for line in part}
-    assert (lines["own time (without waiting)"].first, lines["own time (without waiting)"].difference) == ("214.810", "+20.400")
+    assert (lines["own time (without waiting for others)"].first, lines["own time (without waiting for others)"].difference) == (
+        "214.810",
+        "+20.400",
+    )
     assert (lines["waiting in matched exchanges"].difference, lines["waiting in matched exchanges"].more) == ("-20.400", False)
     assert lines["packing ran"].difference == "0.000"
     assert lines["expert alltoall"].first == "192"
