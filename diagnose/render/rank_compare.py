@@ -36,7 +36,8 @@ SCRIPT = """
   function difference(one, other, unit) {
     if (unit === "text") { return ""; }
     if (one === null || other === null) { return "\\u2013"; }
-    return (one < other ? "-" : one > other ? "+" : "") + number(one - other, unit);
+    var text = number(one - other, unit);
+    return (!/[1-9]/.test(text) ? "" : one < other ? "-" : "+") + text;
   }
   function fill() {
     var one = data.ranks[picks[0].value], other = data.ranks[picks[1].value], longest = 0;
@@ -208,14 +209,16 @@ def _line(place: int, label: str, unit: str, left: _Value, right: _Value, longes
         unit=unit,
         first=_shown(left, unit),
         second=_shown(right, unit),
-        difference=""
-        if unit == "text"
-        else units.MISSING
-        if more is None
-        else f"{'-' if more < 0 else '+' if more else ''}{_shown(abs(more), unit)}",
+        difference="" if unit == "text" else units.signed_ms(more) if unit == "ms" else _signed_count(more),
         more=more is None or more >= 0,
         width=f"{50 * abs(more) / longest:.2f}" if unit == "ms" and more is not None and longest else "0.00",
     )
+
+
+def _signed_count(value: int | None) -> str:
+    if value is None:
+        return units.MISSING
+    return f"{value:+,}" if value else "0"
 
 
 def _shown(value: _Value, unit: str) -> str:

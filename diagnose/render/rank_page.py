@@ -70,7 +70,8 @@ def _heat_drawing() -> drawings.Drawing:
     return drawings.Drawing(
         key="rank-heat",
         title="What differs between like ranks, by bucket",
-        caption="Work of each rank less the median of its like group. Orange: more, blue: less. Empty: nothing like it to compare with. Lines part the groups.",
+        caption="Work of each rank less the median of its like group. Orange: more, blue: less. Empty: nothing like it to compare with. "
+        "Lines part the groups. Buckets with transport (dispatch, collective) hold the waiting for others too: a late rank has less of it.",
         bars=(),
         legend=(),
     )

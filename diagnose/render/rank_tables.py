@@ -70,7 +70,7 @@ def _ends(members: Sequence[RankSurvey]) -> list[str]:
     pace = rank_story.by_pace(members)
     if not pace:
         return [units.MISSING, units.MISSING]
-    return [_paced(pace[0]), _paced(pace[-1])]
+    return [_paced(pace[0]), _paced(pace[-1]) if len(pace) > 1 else units.MISSING]
 
 
 def _paced(one: RankSurvey) -> str:
@@ -185,7 +185,7 @@ def late(document: Diagnosis, ranks: Ranks, *, evidence: bool = True) -> Table:
             "#longer ms?",
             "among?",
             "in?",
-            "how often?",
+            "pattern?",
             "status?",
             *(("evidence",) if evidence else ()),
         ),

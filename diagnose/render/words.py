@@ -63,10 +63,14 @@ COMM_KIND = {
     "context": "context-parallel",
     "other": "other",
 }
-LATE_PATTERN = {"always": "always the same rank", "mostly": "mostly the same rank", "rotating": "another rank each time"}
+LATE_PATTERN = {
+    "always": "nearly all waiting is behind it",
+    "mostly": "most of the waiting is behind it",
+    "rotating": "the waiting is behind one rank after the other",
+}
 LATE_CAUSE = {
     "slow_gpu": "slower GPU",
-    "slow_host": "slow host: it launches late",
+    "slow_host": "slow host",
     "expert_work": "more expert work",
     "vision_work": "more vision work",
     "more_work": "more work",

@@ -67,6 +67,19 @@ def test_any_two_ranks_stand_side_by_side(browser: Any, tmp_path: Path) -> None:
     page.context.close()
 
 
+def test_a_difference_that_is_shown_as_zero_has_no_sign(browser: Any, tmp_path: Path) -> None:
+    survey = rich_ranks().survey
+    least = msgspec.structs.replace(survey[1], packing_busy_ns=survey[1].packing_busy_ns + 400, copy_busy_ns=survey[1].copy_busy_ns + 600)
+    ranks = msgspec.structs.replace(rich_ranks(), survey=(survey[0], least, *survey[2:]))
+    page, _ = opened(browser, written(tmp_path, having(ranks)))
+    page.select_option("#compare-second", "1")
+    assert (lines(page)["packing ran"][2], lines(page)["copies ran"][2]) == ("0.000", "-0.001")
+    assert {label: said for label, said in lines(page).items() if label.endswith("ran")} == {
+        label: said for label, said in expected(ranks, 0, 1).items() if label.endswith("ran")
+    }
+    page.context.close()
+
+
 def test_the_script_says_what_the_page_said_without_it(browser: Any, tmp_path: Path) -> None:
     file = written(tmp_path, rich())
     plain, _ = opened(browser, file, scripts=False)
