@@ -80,6 +80,15 @@ def test_a_difference_that_is_shown_as_zero_has_no_sign(browser: Any, tmp_path: 
     page.context.close()
 
 
+@pytest.mark.parametrize("ns", [62_500, 187_500, 1_234_567_500, 12_062_500, 500, 1_500, 999_999_500, 1_234_567_890_123])
+def test_the_script_rounds_as_the_page_does(browser: Any, tmp_path: Path, ns: int) -> None:
+    survey = rich_ranks().survey
+    ranks = msgspec.structs.replace(rich_ranks(), survey=(msgspec.structs.replace(survey[0], packing_busy_ns=ns), *survey[1:]))
+    page, _ = opened(browser, written(tmp_path, having(ranks)))
+    assert lines(page)["packing ran"] == expected(ranks, 0, 2)["packing ran"]
+    page.context.close()
+
+
 def test_the_script_says_what_the_page_said_without_it(browser: Any, tmp_path: Path) -> None:
     file = written(tmp_path, rich())
     plain, _ = opened(browser, file, scripts=False)
