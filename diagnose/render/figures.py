@@ -1,6 +1,6 @@
 """The plotly figures of the HTML report, as plain data: traces and layout, without plotly itself.
 
-Every text from a trace goes through `customdata` and `_label`; a hover template is always our own. The same document gives the
+Every text from a trace goes through `customdata` and `literal`; a hover template is always our own. The same document gives the
 same bytes: no ids, no clock.
 """
 
@@ -21,12 +21,13 @@ _NAME = 90
 Figure = dict[str, Any]
 
 
-def _label(text: str) -> str:
+def literal(text: str) -> str:
     """A text from a trace as plotly shows it literally: plotly reads a few tags inside labels."""
     return html.escape(units.shorten(text, _NAME), quote=False)
 
 
-def _layout(height: int, **more: Any) -> Figure:
+def layout_of(height: int, **more: Any) -> Figure:
+    """The layout that all figures share."""
     return {
         "height": height,
         "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
@@ -44,7 +45,8 @@ def _milliseconds(values: Iterable[int]) -> list[float]:
     return [round(value / 1e6, 6) for value in values]
 
 
-def _axis(title: str = "", **more: Any) -> Figure:
+def axis_of(title: str = "", **more: Any) -> Figure:
+    """One axis."""
     return {"title": {"text": title}, "automargin": True, "zeroline": False, **more}
 
 
@@ -52,7 +54,8 @@ def _bar(**more: Any) -> Figure:
     return {"type": "bar", "orientation": "h", **more}
 
 
-def _marker(colour: str, pattern: str = "") -> Figure:
+def marker_of(colour: str, pattern: str = "") -> Figure:
+    """The look of one kind of bar."""
     marker: Figure = {"color": colour, "line": {"width": 0}}
     if pattern:
         marker["pattern"] = {
@@ -77,20 +80,22 @@ def budget(document: Diagnosis, device: DeviceBudget) -> Figure:
             x=_milliseconds(segment.of(step) for step in steps),
             customdata=[[units.percent(segment.of(step) / step.window_ns if step.window_ns else None)] for step in steps],
             hovertemplate=f"{segment.label}<br>%{{x:.3f}} ms · %{{customdata[0]}} of %{{y}}<extra></extra>",
-            marker=_marker(segment.colour, segment.pattern),
+            marker=marker_of(segment.colour, segment.pattern),
         )
         for segment in tables.shown_segments(steps)
     ]
     return {
         "data": traces,
-        "layout": _layout(66 + 34 * len(steps), barmode="stack", xaxis=_axis("ms"), yaxis=_axis(autorange="reversed", type="category")),
+        "layout": layout_of(
+            66 + 34 * len(steps), barmode="stack", xaxis=axis_of("ms"), yaxis=axis_of(autorange="reversed", type="category")
+        ),
     }
 
 
 def buckets(document: Diagnosis, rank: int, device: int) -> Figure:
     """Busy against exclusive time of each bucket."""
     rows = tables.bucket_order([row for row in document.buckets if (row.rank, row.device) == (rank, device)])
-    names = [_label(words.words(row.bucket)) for row in rows]
+    names = [literal(words.words(row.bucket)) for row in rows]
     parts = (
         ("exclusive: nothing else ran", [row.exclusive_ns for row in rows], ""),
         ("shared: something else ran as well", [row.busy_ns - row.exclusive_ns for row in rows], "/"),
@@ -102,14 +107,14 @@ def buckets(document: Diagnosis, rank: int, device: int) -> Figure:
             x=_milliseconds(values),
             customdata=[[units.ms(row.busy_ns), units.ms(row.exclusive_ns), units.count(row.kernels)] for row in rows],
             hovertemplate="%{y}<br>busy %{customdata[0]} ms, exclusive %{customdata[1]} ms<br>%{customdata[2]} kernels<extra></extra>",
-            marker=_marker("#0072b2" if not pattern else "#56b4e9", pattern),
+            marker=marker_of("#0072b2" if not pattern else "#56b4e9", pattern),
         )
         for name, values, pattern in parts
     ]
     return {
         "data": traces,
-        "layout": _layout(
-            66 + 24 * len(rows), barmode="stack", xaxis=_axis(f"busy, ms {tables.per(document)}"), yaxis=_axis(autorange="reversed")
+        "layout": layout_of(
+            66 + 24 * len(rows), barmode="stack", xaxis=axis_of(f"busy, ms {tables.per(document)}"), yaxis=axis_of(autorange="reversed")
         ),
     }
 
@@ -118,7 +123,7 @@ def communication(document: Diagnosis, rank: int, device: int) -> Figure:
     """Hidden against exposed time of each kind and backend, with the part that blocked compute."""
     rows = [row for row in document.communication if (row.rank, row.device) == (rank, device)]
     rows.sort(key=lambda row: (-row.busy_ns, row.kind, row.backend))
-    names = [f"{words.COMM_KIND[row.kind]} · {_label(row.backend)}" for row in rows]
+    names = [f"{words.COMM_KIND[row.kind]} · {literal(row.backend)}" for row in rows]
     parts = (
         ("exposed: nothing else ran", [row.exposed_ns for row in rows], "#d55e00", ""),
         ("hidden behind other work", [row.busy_ns - row.exposed_ns for row in rows], "#56b4e9", "/"),
@@ -133,14 +138,14 @@ def communication(document: Diagnosis, rank: int, device: int) -> Figure:
                 for row in rows
             ],
             hovertemplate="%{y}<br>busy %{customdata[0]} ms, exposed %{customdata[1]} ms<br>blocking: %{customdata[2]}<br>hidden: %{customdata[3]}<extra></extra>",
-            marker=_marker(colour, pattern),
+            marker=marker_of(colour, pattern),
         )
         for name, values, colour, pattern in parts
     ]
     return {
         "data": traces,
-        "layout": _layout(
-            66 + 30 * len(rows), barmode="stack", xaxis=_axis(f"busy, ms {tables.per(document)}"), yaxis=_axis(autorange="reversed")
+        "layout": layout_of(
+            66 + 30 * len(rows), barmode="stack", xaxis=axis_of(f"busy, ms {tables.per(document)}"), yaxis=axis_of(autorange="reversed")
         ),
     }
 
@@ -184,13 +189,13 @@ def timeline(found: Timeline) -> Figure:
     zero = found.start_ns
     traces = [
         _bar(
-            name=_label(f"no compute: {label}"),
+            name=literal(f"no compute: {label}"),
             y=[GAP_LANE] * len(gaps),
             base=_milliseconds(start - zero for start, _ in gaps),
             x=_milliseconds(end - start for start, end in gaps),
-            customdata=[[_label(label)]] * len(gaps),
+            customdata=[[literal(label)]] * len(gaps),
             hovertemplate="%{customdata[0]}<br>%{x:.3f} ms, from %{base:.3f} ms<extra></extra>",
-            marker=_marker(colour, pattern),
+            marker=marker_of(colour, pattern),
         )
         for label, colour, pattern, gaps in gap_parts(found)
     ]
@@ -201,22 +206,22 @@ def timeline(found: Timeline) -> Figure:
         mine = grouped[bucket]
         traces.append(
             _bar(
-                name=_label(words.words(bucket)),
+                name=literal(words.words(bucket)),
                 y=[f"stream {op.stream}" for op in mine],
                 base=_milliseconds(op.start_ns - zero for op in mine),
                 x=_milliseconds(op.end_ns - op.start_ns for op in mine),
-                customdata=[[_label(op.name), op.kernels, op.role] for op in mine],
+                customdata=[[literal(op.name), op.kernels, op.role] for op in mine],
                 hovertemplate="%{customdata[0]}<br>spans %{x:.3f} ms from %{base:.3f} ms · %{customdata[2]} · kernels: %{customdata[1]}<extra></extra>",
-                marker=_marker(words.BUCKET_COLOUR.get(bucket, "#8c6d5a")),
+                marker=marker_of(words.BUCKET_COLOUR.get(bucket, "#8c6d5a")),
             )
         )
     order = [GAP_LANE, *(f"stream {stream}" for stream in streams)]
     end = round((found.end_ns - zero) / 1e6, 6)
-    layout = _layout(
+    layout = layout_of(
         66 + 34 * len(order),
         barmode="overlay",
         bargap=0.2,
-        xaxis=_axis("ms from its start", range=[0, end]),
-        yaxis=_axis(type="category", categoryorder="array", categoryarray=order, range=[len(order) - 0.5, -0.5], fixedrange=True),
+        xaxis=axis_of("ms from its start", range=[0, end]),
+        yaxis=axis_of(type="category", categoryorder="array", categoryarray=order, range=[len(order) - 0.5, -0.5], fixedrange=True),
     )
     return {"data": traces, "layout": layout}

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -20,7 +18,7 @@ import msgspec
 from markupsafe import Markup
 
 from diagnose.diagnosis import Diagnosis
-from diagnose.render import appendix, figures, story, tables, units, words
+from diagnose.render import appendix, drawings, figures, rank_compare, rank_page, story, tables, units, words
 from diagnose.render.options import Options
 from diagnose.render.tables import Table
 
@@ -44,6 +42,11 @@ BOOT = """
     layout.font = Object.assign({}, own.font, {color: colour("--text"), family: getComputedStyle(document.body).fontFamily});
     layout.xaxis = axis(own.xaxis);
     layout.yaxis = Object.assign(axis(own.yaxis), {color: colour("--text")});
+    if (own.coloraxis) {
+      layout.coloraxis = Object.assign({}, own.coloraxis, {
+        colorscale: own.coloraxis.colorscale.map(function (stop) { return [stop[0], stop[1] === "#f2f2f2" ? colour("--even") : stop[1]]; })
+      });
+    }
     layout.hoverlabel = Object.assign({}, own.hoverlabel, {
       bgcolor: colour("--panel"), bordercolor: colour("--line"),
       font: Object.assign({}, own.hoverlabel.font, {color: colour("--text")})
@@ -62,57 +65,26 @@ BOOT = """
     });
   }
   draw("newPlot");
+  document.querySelectorAll(".drawn details.fallback").forEach(function (one) { one.open = false; });
   addEventListener("beforeprint", function () {
-    document.querySelectorAll("details.finding").forEach(function (one) { one.open = true; });
+    document.querySelectorAll("details.finding, details.fallback").forEach(function (one) { one.open = true; });
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", function () { draw("react"); });
 })();
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """One coloured piece of a static bar: place and length in percent of the widest bar."""
-
-    left: float
-    width: float
-    colour: str
-    pattern: str
-    label: str
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bar:
-    """One labelled static bar."""
-
-    label: str
-    text: str
-    parts: tuple[Part, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drawing:
-    """One figure: a key for the script, its title and words, and its static form."""
-
-    key: str
-    title: str
-    caption: str
-    bars: tuple[Bar, ...]
-    legend: tuple[tuple[str, str, str], ...]  # label, colour, pattern
-    timeline: bool = False
-
-
 def render(document: Diagnosis, _options: Options) -> str:
     """The whole page."""
-    drawn = dict(_figures(document))
-    plotly, boot = _plotly(), BOOT
-    data = msgspec.json.encode({key: figure for key, (figure, _) in drawn.items()}).decode("utf-8")
+    ranks = rank_page.page(document)
+    drawn = dict(_figures(document)) | ({} if ranks is None else ranks.figures)
+    plotly, boot = _plotly(), BOOT + (rank_compare.SCRIPT if ranks is not None and ranks.comparison is not None else "")
     return _template().render(
         d=document,
         policy=_policy(plotly, boot),
-        # Inside a data block only `<` could end it early.
-        figures_json=Markup(data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")),  # noqa: S704 - JSON, escaped here
+        figures_json=_data_block({key: figure for key, (figure, _) in drawn.items()}),
+        ranks=ranks,
+        compare_json=_data_block(None if ranks is None or ranks.comparison is None else ranks.comparison.data),
         plotly=Markup(plotly),  # noqa: S704 - plotly's own script
         boot=Markup(boot),  # noqa: S704 - our own script
         drawings={key: drawing for key, (_, drawing) in drawn.items()},
@@ -136,6 +108,12 @@ def render(document: Diagnosis, _options: Options) -> str:
         lost=any(entry.severity in ("data_loss", "error") for entry in document.ledger),
         gpu=", ".join(dict.fromkeys(device.name or "GPU name not recorded" for device in document.capture.devices)),
     )
+
+
+def _data_block(data: object) -> Markup:
+    """JSON for a data block of the page, which only `<` could end early."""
+    text = msgspec.json.encode(data).decode("utf-8")
+    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))  # noqa: S704 - JSON, escaped here
 
 
 def _devices(document: Diagnosis) -> list[Any]:
@@ -174,7 +152,7 @@ def _appendix(document: Diagnosis) -> list[Table]:
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
-def _figures(document: Diagnosis) -> Iterator[tuple[str, tuple[figures.Figure, Drawing]]]:
+def _figures(document: Diagnosis) -> Iterator[tuple[str, tuple[figures.Figure, drawings.Drawing]]]:
     """Key, plotly figure and static drawing of each figure that has something to show."""
     device = tables.focus(document)
     if device is None:
@@ -203,69 +181,31 @@ def _figures(document: Diagnosis) -> Iterator[tuple[str, tuple[figures.Figure, D
     )
     for key, title, caption, figure in plain:
         if any(trace["x"] for trace in figure["data"]):
-            yield key, (figure, _stacked(key, title, caption, figure))
+            yield key, (figure, drawings.stacked(key, title, caption, figure))
     if document.timeline is not None:
         yield "timeline", (figures.timeline(document.timeline), _timeline(document))
 
 
-def _stacked(key: str, title: str, caption: str, figure: figures.Figure) -> Drawing:
-    """The static form of stacked horizontal bars."""
-    traces = figure["data"]
-    labels = list(traces[0]["y"])
-    totals = [sum(trace["x"][index] for trace in traces) for index in range(len(labels))]
-    scale = 100 / (max(totals) or 1)
-    bars = []
-    for index, label in enumerate(labels):
-        left, parts = 0.0, []
-        for trace in traces:
-            width = trace["x"][index] * scale
-            if width:
-                parts.append(_part(trace, left, width, f"{trace['x'][index]:,.3f} ms"))
-            left += width
-        bars.append(Bar(label=html.unescape(label), text=f"{totals[index]:,.3f} ms", parts=tuple(parts)))
-    return Drawing(key=key, title=title, caption=caption, bars=tuple(bars), legend=_legend(traces))
-
-
-def _part(trace: dict[str, Any], left: float, width: float, text: str) -> Part:
-    marker = trace["marker"]
-    return Part(
-        left=round(left, 4),
-        width=round(width, 4),
-        colour=marker["color"],
-        pattern=_PATTERN.get(marker.get("pattern", {}).get("shape", ""), ""),
-        label=html.unescape(trace["name"]),
-        text=text,
-    )
-
-
-_PATTERN = {"/": "slash", "\\": "backslash", "x": "cross", "+": "cross", "-": "dash", ".": "dots"}
-
-
-def _legend(traces: list[dict[str, Any]]) -> tuple[tuple[str, str, str], ...]:
-    parts = [_part(trace, 0, 0, "") for trace in traces]
-    return tuple((part.label, part.colour, part.pattern) for part in parts)
-
-
-def _timeline(document: Diagnosis) -> Drawing:
+def _timeline(document: Diagnosis) -> drawings.Drawing:
     """The static form of the timeline: one lane per stream, and one for the gaps."""
     found = document.timeline
     if found is None:
         raise ValueError("no timeline")
     figure = figures.timeline(found)
-    lanes: dict[str, list[Part]] = {lane: [] for lane in figure["layout"]["yaxis"]["categoryarray"]}
+    lanes: dict[str, list[drawings.Part]] = {lane: [] for lane in figure["layout"]["yaxis"]["categoryarray"]}
     scale = 100 / (figure["layout"]["xaxis"]["range"][1] or 1)
     for trace in figure["data"]:
         for lane, base, length in zip(trace["y"], trace["base"], trace["x"], strict=True):
-            lanes[lane].append(_part(trace, base * scale, length * scale, f"{length:,.3f} ms"))
+            lanes[lane].append(drawings.part_of(trace, base * scale, length * scale, f"{length:,.3f} ms"))
     _, omitted = figures.drawn(found)
     short = f" {units.plural(omitted, 'bar')} too short to draw." if omitted else ""
     window = "The whole capture" if document.steps.anchor == "capture" else f"Step {found.step}"
-    return Drawing(
+    return drawings.Drawing(
         key="timeline",
         title="Timeline of one step by stream" if document.steps.anchor != "capture" else "Timeline by stream",
         caption=f"{window} on {tables.device_label(found.rank, found.device)}, {units.ms(found.end_ns - found.start_ns)} ms. Above the streams: when no compute ran, and why.{short}",
-        bars=tuple(Bar(label=lane, text="", parts=tuple(parts)) for lane, parts in lanes.items()),
-        legend=_legend(figure["data"]),
+        bars=tuple(drawings.Bar(label=lane, text="", parts=tuple(parts)) for lane, parts in lanes.items()),
+        legend=drawings.legend_of(figure["data"]),
         timeline=True,
     )
 

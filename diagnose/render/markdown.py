@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterator
 
 from diagnose.diagnosis import Diagnosis, Finding, Fix
-from diagnose.render import appendix, story, tables, units, words
+from diagnose.render import appendix, rank_balance, rank_story, rank_tables, story, tables, units, words
 from diagnose.render.options import Options
 from diagnose.render.tables import Column, Row, Table
 
 MOST_BYTES = 60_000
+MOST_RANKS = 24  # in the survey of ranks
 MOST_ROWS = 20
 LONGEST_TEXT = 800
 LONGEST_NAME = 90
@@ -50,7 +51,10 @@ def render(document: Diagnosis, _options: Options) -> str:
 def _blocks(document: Diagnosis) -> Iterator[tuple[str, str]]:
     """Title and text of every block, in the order of their worth."""
     yield "verdict", _verdict(document)
+    yield from _who_is_late(document)
     yield "walls", _table(tables.walls(document))
+    if document.ranks is not None:
+        yield "survey of ranks", _table(rank_tables.survey(document, document.ranks, MOST_RANKS))
     problems = appendix.job_problems(document)
     if problems.rows:
         yield "job problems", _table(problems)
@@ -58,13 +62,8 @@ def _blocks(document: Diagnosis) -> Iterator[tuple[str, str]]:
     yield "findings", f"### Findings ({len(findings)})" + ("" if findings else "\n\nNo rule found anything to change.")
     for finding in findings:
         yield "findings", _finding(finding, document)
-    device = tables.focus(document)
-    if device is not None:
-        yield "budget", _table(tables.budget(document, device))
-        if len(document.budget) > 1:
-            yield "budget", f"_{units.plural(len(document.budget) - 1, 'other device')}: see the HTML or JSON output._"
-        for build in (tables.buckets, tables.communication, tables.blocking, tables.host):
-            yield "figures", _table(build(document, device.rank, device.device))
+    yield from _about_ranks(document)
+    yield from _about_device(document)
     for table in (
         appendix.capture(document),
         appendix.ledger(document),
@@ -78,6 +77,27 @@ def _blocks(document: Diagnosis) -> Iterator[tuple[str, str]]:
         appendix.tables_read(document),
     ):
         yield table.title, _folded(table)
+
+
+def _about_device(document: Diagnosis) -> Iterator[tuple[str, str]]:
+    """The figures of the device that the verdict speaks of."""
+    device = tables.focus(document)
+    if device is not None:
+        yield "budget", _table(tables.budget(document, device))
+        if len(document.budget) > 1:
+            yield "budget", f"_{units.plural(len(document.budget) - 1, 'other device')}: see the HTML or JSON output._"
+        for build in (tables.buckets, tables.communication, tables.blocking, tables.host):
+            yield "figures", _table(build(document, device.rank, device.device))
+
+
+def _about_ranks(document: Diagnosis) -> Iterator[tuple[str, str]]:
+    """The tables about ranks after their survey."""
+    ranks = document.ranks
+    if ranks is None:
+        return
+    late = [rank_tables.late(document, ranks)] if ranks.late else []
+    for table in (*late, rank_tables.groups(ranks), *rank_balance.sections(document, ranks)):
+        yield table.title, _table(table)
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------------
@@ -96,6 +116,22 @@ def _verdict(document: Diagnosis) -> str:
     if any(entry.severity in ("data_loss", "error") for entry in document.ledger):
         lines.append("- **data was lost: see the ledger**")
     return "\n\n".join(lines[:3]) + "".join(f"\n{line}" if index else f"\n\n{line}" for index, line in enumerate(lines[3:]))
+
+
+def _who_is_late(document: Diagnosis) -> Iterator[tuple[str, str]]:
+    """What is said about ranks before any table, and the ranks that are missing or can't be compared; nothing where one rank was captured."""
+    ranks = document.ranks
+    if ranks is None:
+        return
+    said = rank_story.headline(document, ranks)
+    lines = [f"### Ranks: {_text(said.title[:1].lower() + said.title[1:])}", ""]
+    for one in said.late:
+        lines += [f"- **{_text(one.who)}**: {_text('; '.join(one.parts))}.", f"  {_text(one.evidence)}"]
+    if said.more:
+        lines.append(f"- {said.more} more in the table of who keeps others waiting")
+    yield "ranks", "\n".join([*lines, *([""] if said.late else []), "  \n".join(_text(line) for line in said.lines)])
+    if ranks.problems:
+        yield "ranks", _table(rank_tables.problems(ranks))
 
 
 def _table(table: Table, heading: bool = True) -> str:
@@ -118,6 +154,8 @@ def _table(table: Table, heading: bool = True) -> str:
 
 
 def _most(table: Table) -> int:
+    if table.whole:
+        return len(table.rows)
     return 60 if table.key.startswith(("budget", "buckets", "capture")) else MOST_ROWS
 
 

@@ -40,7 +40,10 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A titled table. `note` explains its terms; `empty` is said instead when it has no rows; `copy` is a text to copy, below it."""
+    """A titled table. `note` explains its terms; `empty` is said instead when it has no rows; `copy` is a text to copy, below it.
+
+    `whole`: its rows were chosen already, so that no output cuts it.
+    """
 
     key: str
     title: str
@@ -49,6 +52,7 @@ class Table:
     note: str = ""
     empty: str = "nothing to show"
     copy: str = ""
+    whole: bool = False
 
 
 def columns(*labels: str) -> tuple[Column, ...]:

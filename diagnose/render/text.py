@@ -18,10 +18,11 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from diagnose.diagnosis import Diagnosis, Finding, Fix
-from diagnose.render import appendix, story, tables, units, words
+from diagnose.render import appendix, rank_balance, rank_story, rank_tables, story, tables, units, words
 from diagnose.render.options import NARROWEST, WIDEST, Options
 from diagnose.render.tables import Column, Row, Table
 
+MOST_RANKS = 16  # in the survey of ranks
 MOST_ROWS = 12  # rows of a list that grows with the trace; the other outputs hold all
 WALL_STYLE = {"memory": "magenta", "communication": "yellow", "host_overhead": "green", "compute": "blue", "capture": "cyan"}
 SEVERITY_STYLE = {"high": "bold red", "medium": "yellow", "low": "dim"}
@@ -58,7 +59,10 @@ def render(document: Diagnosis, options: Options) -> str:
 
 def _blocks(document: Diagnosis, width: int) -> Iterator[RenderableType]:
     yield _verdict(document)
+    yield from _who_is_late(document, width)
     yield from _table(tables.walls(document), width)
+    for table in _rank_tables(document):
+        yield from _table(table, width)
     device = tables.focus(document)
     if device is not None:
         yield from _table(tables.budget(document, device), width)
@@ -109,6 +113,39 @@ def _verdict(document: Diagnosis) -> RenderableType:
     if any(entry.severity in ("data_loss", "error") for entry in document.ledger):
         body.append(Text("data was lost: see the ledger at the end", style="bold red"))
     return Panel(Group(*body), box=box.ROUNDED, border_style=WALL_STYLE[verdict.dominant_wall], title="verdict", title_align="left")
+
+
+def _who_is_late(document: Diagnosis, width: int) -> Iterator[RenderableType]:
+    """What is said about ranks before any table, and the ranks that are missing or can't be compared; nothing where one rank was captured."""
+    ranks = document.ranks
+    if ranks is None:
+        return
+    said = rank_story.headline(document, ranks)
+    body: list[RenderableType] = [Text(_shown(said.title), style="bold")]
+    for one in said.late:
+        head = Text()
+        head.append(_shown(one.who), style="bold")
+        head.append(_shown(f": {'; '.join(one.parts)}."))
+        body += [head, Padding(Text(_shown(one.evidence)), (0, 0, 0, 2))]
+    if said.more:
+        body.append(Text(f"{said.more} more in the table of who keeps others waiting", style="dim"))
+    body += [Text(_shown(line), style="dim") for line in said.lines]
+    yield Panel(Group(*body), box=box.ROUNDED, border_style="dim", title="ranks", title_align="left")
+    if ranks.problems:
+        yield from _table(rank_tables.problems(ranks), width)
+
+
+def _rank_tables(document: Diagnosis) -> list[Table]:
+    """The tables about ranks in the order in which they are read; of hundreds of ranks those that tell most."""
+    ranks = document.ranks
+    if ranks is None:
+        return []
+    return [
+        rank_tables.groups(ranks),
+        rank_tables.survey(document, ranks, MOST_RANKS),
+        *([rank_tables.late(document, ranks, evidence=False)] if ranks.late else []),
+        *rank_balance.sections(document, ranks),
+    ]
 
 
 def _heading(title: str) -> Text:
@@ -185,6 +222,8 @@ def _ledger(document: Diagnosis) -> Iterator[RenderableType]:
 
 
 def _most(table: Table) -> int:
+    if table.whole:
+        return len(table.rows)
     return 40 if table.key.startswith(("budget", "buckets", "capture")) else MOST_ROWS
 
 

@@ -29,6 +29,14 @@ def ms_unit(ns: float | None) -> str:
     return NOT_MEASURED if ns is None else f"{ms(ns)} ms"
 
 
+def signed_ms(ns: float | None) -> str:
+    """Milliseconds with their sign, which zero has not."""
+    if ns is None:
+        return MISSING
+    shown = f"{ns / 1e6:+,.3f}"
+    return "0.000" if shown in ("+0.000", "-0.000") else shown
+
+
 def percent(share: float | None, digits: int = 1) -> str:
     """A share of 0..1 as percent; a share above zero never reads as zero."""
     if share is None:
@@ -65,6 +73,11 @@ def factor(value: float | None) -> str:
     return "∞" if value == float("inf") else f"{value:,.2f}×"
 
 
+def rate(value: float | None) -> str:
+    """GB/s (10⁹ bytes), without the unit."""
+    return MISSING if value is None else f"{value:,.1f}"
+
+
 def fact(value: FactValue, unit: str) -> str:
     """A fact with its unit, as a reader wants it."""
     if value is None:
@@ -82,7 +95,7 @@ def plural(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|µs|ns|[KMGT]iB)(?!\w))")
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|µs|ns|GB/s|[KMGT]iB)(?!\w))")
 
 
 def glued(text: str, sign: str = "\u00a0") -> str:

@@ -63,6 +63,24 @@ COMM_KIND = {
     "context": "context-parallel",
     "other": "other",
 }
+LATE_PATTERN = {
+    "always": "nearly all waiting is behind it",
+    "mostly": "most of the waiting is behind it",
+    "rotating": "the waiting is behind one rank after the other",
+}
+LATE_CAUSE = {
+    "slow_gpu": "slower GPU",
+    "slow_host": "slow host",
+    "expert_work": "more expert work",
+    "vision_work": "more vision work",
+    "more_work": "more work",
+    "start_skew": "it began later",
+    "unknown": "cause not known",
+}
+LATE_LONGER = {"slow_gpu": "compute", "slow_host": "launch-starved"}  # what is longer where a cause lies in no bucket
+RANK_PROBLEM = {"missing": "missing", "duplicate": "given twice", "steps": "other steps", "failed": "failed"}
+LIKE_GROUP_BY = {"job": "the job's sizes", "fingerprint": "what the ranks do"}
+MATCHED_BY = {"communicator": "communicator", "process group": "process group", "job": "the job's sizes", "common ends": "common ends"}
 FRAMEWORK = {
     "megatron-bridge": "Megatron-Bridge",
     "megatron-lm": "Megatron-LM",

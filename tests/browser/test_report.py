@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from diagnose import diagnosis as d
+from diagnose import rank_records as k
 from diagnose import records as r
 from diagnose.render import RENDERERS, Options, units
 from tests.render.sample import HOSTILE, minimal, rich
@@ -99,8 +100,11 @@ def _poisoned(value: Any, payloads: Iterator[str]) -> Any:
             "schema",
             "format",
             "recompute_status",
+            "by",
+            "pattern",
+            "kinds",
         }
-        if isinstance(value, r.Steps | r.HostCost):
+        if isinstance(value, r.Steps | r.HostCost | k.Late):
             closed |= {"anchor"} if isinstance(value, r.Steps) else {"cause"}
         if isinstance(value, d.Capture):
             closed -= {"format"}
@@ -135,7 +139,7 @@ def test_no_text_of_a_document_has_any_power(browser: Any, tmp_path: Path, first
     page.mouse.move(640, 700)
     assert seen == Seen()
     assert page.locator("iframe, img, object, embed, base, form, svg [onload], [onmouseover], [onerror]").count() == 0
-    assert page.locator("script").count() == 3
+    assert page.locator("script").count() == 4
     assert page.evaluate("[...document.querySelectorAll('a')].every(one => one.getAttribute('href').startsWith('#'))")
     assert (
         page.locator(".sentence").inner_text().replace("\u00a0", " ")
@@ -150,12 +154,16 @@ def test_figures_are_drawn_and_nothing_overflows(browser: Any, tmp_path: Path, w
     page, seen = opened(browser, written(tmp_path, rich()), width=width, scheme=scheme)
     assert seen == Seen()
     assert page.locator(".drawn .plot .main-svg").first.is_visible()
-    assert page.locator("[data-figure]").count() == 4
+    assert page.locator("[data-figure]").count() == 6
     assert page.locator(".static").locator("visible=true").count() == 0
-    bars = page.evaluate("[...document.querySelectorAll('[data-figure]')].map(one => one.querySelectorAll('.plot .point path').length)")
-    assert bars[0] == 3 * 8
-    assert bars[1] == len(rich().timeline.ops) + len(rich().timeline.gaps)  # type: ignore[union-attr]
-    assert all(count > 0 for count in bars)
+    bars = page.evaluate(
+        "Object.fromEntries([...document.querySelectorAll('[data-figure]')].map(one => [one.dataset.figure, one.querySelectorAll('.plot .point path').length]))"
+    )
+    assert bars["budget"] == 3 * 8
+    assert bars["timeline"] == len(rich().timeline.ops) + len(rich().timeline.gaps)  # type: ignore[union-attr]
+    assert bars.pop("rank-heat") == 0  # an image
+    assert page.locator("[data-figure=rank-heat] .plot .hm image").count() == 1
+    assert all(count > 0 for count in bars.values())
     page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.context.close()
@@ -192,7 +200,7 @@ def test_everything_is_readable_without_scripts(browser: Any, tmp_path: Path, wi
         "expert exchange",
     ):
         assert said in text
-    assert page.locator(".static .bar").locator("visible=true").count() == 3 + 4 + 16 + 5
+    assert page.locator(".static .bar").locator("visible=true").count() == 3 + 4 + 16 + 5 + 8
     assert page.locator(".plot").locator("visible=true").count() == 0
     box = page.locator("body").bounding_box()
     assert box is not None
@@ -204,7 +212,7 @@ def test_everything_is_readable_without_scripts(browser: Any, tmp_path: Path, wi
 def test_print_uses_the_static_figures(browser: Any, tmp_path: Path) -> None:
     page, _ = opened(browser, written(tmp_path, rich()))
     page.emulate_media(media="print")
-    assert page.locator(".static").locator("visible=true").count() == 4
+    assert page.locator(".static").locator("visible=true").count() == 5
     assert page.locator(".plot").locator("visible=true").count() == 0
     page.context.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from diagnose import diagnosis as d
 from diagnose import records as r
 from diagnose import vocabulary as v
+from tests.render.rank_sample import rich_ranks
 
 LONG_KERNEL = "void cutlass::device_kernel<" + "cute::tuple<cute::C<(int)64>, cute::C<(int)128>>, " * 97 + "float>(T1::Params)"
 SCRIPT = "</script><script>alert(1)</script>"
@@ -349,7 +350,7 @@ _RICH_TOTALS = tuple(
 
 
 def rich() -> d.Diagnosis:
-    """Two devices, three steps, every section filled, hostile texts in every field that a trace can fill."""
+    """Two devices, three steps, eight ranks, every section filled, hostile texts in every field that a trace can fill."""
     budget = (_device_budget(0, 1.0), _device_budget(1, 0.97))
     step_ns = budget[0].median.window_ns if budget[0].median else 1
     bounds: tuple[tuple[v.Wall, float, dict[str, float | None], v.Status], ...] = (
@@ -519,6 +520,7 @@ def rich() -> d.Diagnosis:
                 ),
             ),
         ),
+        ranks=rich_ranks(),
         facts={
             "step_ns": d.Fact(value=_ms(215.050), unit="ns", status="measured"),
             "gpu_name": d.Fact(value=HOSTILE[0], unit="text", status="measured"),

@@ -15,7 +15,7 @@ from plotly import graph_objects
 
 from diagnose import diagnosis as d
 from diagnose import records as r
-from diagnose.render import EXTENSIONS, RENDERERS, Options, html, markdown, story, tables, units, words
+from diagnose.render import EXTENSIONS, RENDERERS, Options, html, markdown, rank_page, story, tables, units, words
 from tests.render.regenerate import SCHEMA, goldens, schema_text
 from tests.render.sample import HOSTILE, LONG_KERNEL, minimal, rich
 
@@ -205,12 +205,13 @@ def test_figure_data_cannot_end_their_block_early() -> None:
     block = re.search(r'<script type="application/json" id="figures">(.*?)</script>', rendered("html", rich()), flags=re.DOTALL)
     assert block is not None
     assert "<" not in block.group(1)
-    assert sorted(json.loads(block.group(1))) == ["buckets", "budget", "communication", "timeline"]
+    assert sorted(json.loads(block.group(1))) == ["buckets", "budget", "communication", "rank-heat", "rank-strips", "timeline"]
 
 
 @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
 def test_plotly_knows_every_part_of_our_figures(sample: Callable[[], d.Diagnosis]) -> None:
-    for figure, _ in dict(html._figures(sample())).values():
+    ranks = rank_page.page(sample())
+    for figure, _ in (dict(html._figures(sample())) | (ranks.figures if ranks else {})).values():
         graph_objects.Figure(figure)
 
 

@@ -1,0 +1,453 @@
+"""What the outputs say about ranks: numbers, sentences, sizes with hundreds of ranks, and silence where one rank was captured."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from diagnose import diagnosis as d
+from diagnose import rank_records as k
+from diagnose.records import Spread
+from diagnose.render import (
+    RENDERERS,
+    Options,
+    markdown,
+    rank_balance,
+    rank_compare,
+    rank_figures,
+    rank_page,
+    rank_story,
+    rank_tables,
+    units,
+    words,
+)
+from diagnose.render.tables import Table
+from tests.render.rank_sample import many_ranks, ms, rich_ranks
+from tests.render.sample import minimal, rich
+
+TEXTS = ["text", "markdown", "html"]
+
+
+def rendered(format_: str, document: d.Diagnosis, width: int = 100) -> str:
+    return RENDERERS[format_](document, Options(width=width))
+
+
+def having(ranks: k.Ranks | None) -> d.Diagnosis:
+    return msgspec.structs.replace(rich(), ranks=ranks)
+
+
+def changed(**fields: object) -> k.Ranks:
+    return msgspec.structs.replace(rich_ranks(), **fields)
+
+
+def visible(page: str) -> str:
+    """What a page says, without its scripts."""
+    return re.sub(r"<(script|style)[^>]*>.*?</\1>", "", page, flags=re.DOTALL)
+
+
+def column(table: Table, label: str) -> list[str]:
+    index = [one.label for one in table.columns].index(label)
+    return [row.cells[index] for row in table.rows]
+
+
+# --- one rank ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format_", TEXTS)
+def test_one_rank_is_told_nothing_about_ranks(format_: str) -> None:
+    for document in (minimal(), having(None)):
+        report = visible(rendered(format_, document))
+        for said in (
+            "keep others waiting",
+            "Like groups",
+            "Matched exchanges",
+            "Clocks",
+            "nothing is said of",
+            'id="ranks"',
+            "side by side",
+        ):
+            assert said not in report
+    assert rank_page.page(minimal()) is None
+
+
+def test_a_page_of_one_rank_has_no_script_for_ranks() -> None:
+    assert "rank-data" not in rendered("html", having(None))
+
+
+def _nothing() -> k.Ranks:
+    """A section in which everything that may be empty is."""
+    return k.Ranks(
+        world_size=None,
+        captured=2,
+        slowest=0,
+        chosen="",
+        problems=(),
+        groups=(),
+        survey=(),
+        clocks=(),
+        exchanges=(),
+        late=(),
+        skew=(),
+        experts=(),
+        pipeline=None,
+        tail=(),
+    )
+
+
+def _unmeasured() -> k.Ranks:
+    """Two ranks that no group names, without steps, buckets, exchanges."""
+    bare = [
+        msgspec.structs.replace(
+            one,
+            step=Spread(median=None, min=None, max=None),
+            steps=(),
+            buckets={},
+            collectives={},
+            wait_ns=None,
+            transfer_ns=None,
+            group="",
+        )
+        for one in rich_ranks().survey[:2]
+    ]
+    return msgspec.structs.replace(_nothing(), survey=tuple(bare))
+
+
+@pytest.mark.parametrize("ranks", [_nothing(), _unmeasured()], ids=["nothing", "unmeasured"])
+@pytest.mark.parametrize("format_", TEXTS)
+def test_what_was_not_measured_of_ranks_is_never_zero(format_: str, ranks: k.Ranks) -> None:
+    report = visible(rendered(format_, having(ranks)))
+    assert "ho is late can" in report
+    assert "The verdict speaks of rank 0." in report
+    assert "()" not in report
+    assert "no exchange was matched between ranks" in report
+    table = rank_tables.survey(rich(), ranks, 16)
+    assert {cell for label in ("step", "own", "waiting", "transfer", "min–max") for cell in column(table, label)} <= {units.MISSING}
+
+
+# --- names and choices ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ([], ""),
+        ([4], "4"),
+        ([4, 5], "4, 5"),
+        ([7, 5, 6, 6], "5–7"),
+        ([0, 1, 2, 8, 9, 10, 12], "0–2, 8–10, 12"),
+        (range(0, 40, 4), "0, 4, 8, 12, 16, 20, 24, 28 and 2 more"),
+        ([0, 1, 2, *range(4, 40, 2)], "0–2, 4, 6, 8, 10, 12, 14, 16 and 11 more"),
+    ],
+)
+def test_ranks_are_listed_as_runs(numbers: Sequence[int], said: str) -> None:
+    assert rank_story.ranges(numbers) == said
+
+
+def test_each_surveyed_device_has_a_name_of_its_own() -> None:
+    first, second = rich_ranks().survey[:2]
+    twice = changed(survey=(first, msgspec.structs.replace(first, device=1), first, second))
+    assert rank_story.labels(twice) == ["rank 0, device 0", "rank 0, device 1", "rank 0, device 0 (2)", "rank 1"]
+
+
+@pytest.mark.parametrize("most", [16, 24, 48])
+def test_a_short_table_shows_the_verdict_the_late_and_the_ends_of_each_group(most: int) -> None:
+    ranks = many_ranks(512, stages=4)
+    ranks = msgspec.structs.replace(
+        ranks,
+        slowest=300,
+        late=ranks.late[:2],
+        skew=(k.StartSkew(rank=401, begins_ns=-1, ends_ns=0, text=""),),
+    )
+    shown = {ranks.survey[place].rank for place in rank_story.chosen_places(ranks, most)}
+    assert len(shown) == most
+    ends = {one.rank for _, _, places in rank_story.grouped(ranks) for one in _ends(ranks, places)}
+    assert shown >= {300, 5, 69, 401} | ends
+
+
+def _ends(ranks: k.Ranks, places: list[int]) -> tuple[k.RankSurvey, k.RankSurvey]:
+    pace = rank_story.by_pace([ranks.survey[place] for place in places])
+    return pace[0], pace[-1]
+
+
+def test_who_is_slow_is_told_by_own_time_and_not_by_the_common_step() -> None:
+    members = [one for one in rich_ranks().survey if one.group == "stage 1"]
+    assert [one.rank for one in rank_story.by_pace(members)] == [5, 4, 6]  # nothing of rank 7 was matched
+    unmatched = [msgspec.structs.replace(one, steps=()) for one in members]
+    assert rank_story.by_pace(unmatched)[0].step.median == max(one.step.median or 0 for one in members)
+
+
+def test_the_slowest_is_compared_with_the_one_in_the_middle_of_its_group() -> None:
+    places = rank_story.compared(many_ranks(512))
+    assert places is not None
+    first, second = (many_ranks(512).survey[place] for place in places)
+    assert first.rank == 5
+    assert second.group == first.group
+    assert rank_story.own_time(second) == ms(196.72)
+    assert rank_story.compared(changed(survey=rich_ranks().survey[:1])) is None
+
+
+# --- the headline -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format_", TEXTS)
+def test_the_headline_tells_who_how_often_what_it_costs_and_why(format_: str) -> None:
+    report = visible(rendered(format_, rich())).replace("\u00a0", " ").replace("│", " ").replace("\\", "")
+    report = re.sub(r"[\s*]+", " ", re.sub(r"<[^>]+>", " ", report))
+    for said in (
+        "anks 0 and 5 keep others waiting",
+        "last in 96.3 % of the exchanges with noticeable waiting (nearly all waiting is behind it) in expert exchange, data-parallel; ranks 1–3 wait 20.302 ms per step",
+        "more expert work (expert gemm 20.400 ms longer); measured.",
+        "Rank 0 comes last in 555 of 576 exchanges",
+        "8 of 16 ranks were captured (0–7); nothing is said of the other 8.",
+        "The verdict speaks of rank 0, because its own time without waiting is the longest of all captured ranks.",
+        "Clocks do not align for 1 of 2 pairs of hosts",
+        "Ranks 8 to 15 of 16 were not given.",
+        "Rank 6 holds 2 steps, the others 3",
+    ):
+        assert said in report
+    assert report.index("keep others waiting") < report.index("Ranks 8 to 15 of 16") < report.index("in ms · median per step")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "title"),
+    [
+        (changed(late=()), "No captured rank stands out as late"),
+        (changed(late=(), exchanges=()), "Who is late can't be told: no exchange was matched between ranks"),
+        (
+            changed(late=(), exchanges=tuple(msgspec.structs.replace(one, matched=0) for one in rich_ranks().exchanges)),
+            "Who is late can't be told: no exchange was matched between ranks",
+        ),
+        (changed(late=rich_ranks().late[1:2]), "Rank 5 keeps others waiting"),
+        (changed(late=rich_ranks().late[2:]), "Ranks keep each other waiting in turn; no single one is late"),
+        (many_ranks(512), "Ranks 5, 69, 133, 197, 261, 325, 389, 453 keep others waiting"),
+    ],
+)
+def test_the_title_says_plainly_who_is_late(ranks: k.Ranks, title: str) -> None:
+    assert rank_story.headline(having(ranks), ranks).title == title
+
+
+def test_late_ranks_beyond_three_are_counted() -> None:
+    said = rank_story.headline(having(many_ranks(512)), many_ranks(512))
+    assert (len(said.late), said.more) == (3, 5)
+
+
+@pytest.mark.parametrize(
+    ("world", "captured", "said"),
+    [
+        (16, 8, "8 of 16 ranks were captured (0–7); nothing is said of the other 8."),
+        (9, 8, "8 of 9 ranks were captured (0–7); nothing is said of the other one."),
+        (8, 8, "All 8 ranks of the job were captured."),
+        (None, 8, "8 ranks were captured (0–7); how many the job has is not recorded. Nothing is said of ranks that were not captured."),
+    ],
+)
+def test_of_how_many_ranks_it_speaks(world: int | None, captured: int, said: str) -> None:
+    assert rank_story.coverage(changed(world_size=world, captured=captured)) == said
+
+
+@pytest.mark.parametrize("format_", TEXTS)
+def test_nothing_is_called_network_time(format_: str) -> None:
+    ours = [
+        rank_tables.groups(rich_ranks()),
+        rank_tables.survey(rich(), rich_ranks(), 16),
+        rank_tables.late(rich(), rich_ranks()),
+        *rank_balance.sections(rich(), rich_ranks()),
+    ]
+    assert [table.key for table in ours if "network" in f"{table.title}{table.columns}{table.note}".lower()] == []
+    assert "network time" not in visible(rendered(format_, rich())).lower()
+    assert rank_story.WAIT_AND_TRANSFER.split(":")[0] == "Transfer"
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def _numbers(ranks: k.Ranks) -> set[str]:
+    found = {
+        units.ms(getattr(one, name)) for one in ranks.survey for name in ("compute_busy_ns", "device_idle_ns", "wait_ns", "transfer_ns")
+    }
+    found |= {units.ms(one.step.median) for one in ranks.survey} | {units.ms(rank_story.own_time(one)) for one in ranks.survey}
+    found |= {units.ms(one.wait_ns) for one in (*ranks.late, *ranks.exchanges)} | {units.ms(one.transfer_ns) for one in ranks.exchanges}
+    found |= {units.percent(one.last_share) for one in ranks.late} | {units.ms(one.longer_ns) for one in ranks.late}
+    found |= {units.signed_ms(value) for one in ranks.clocks for value in (one.offset_ns, one.residual_p5_ns, one.residual_p95_ns)}
+    found |= {units.signed_ms(value) for one in ranks.skew for value in (one.begins_ns, one.ends_ns)}
+    found |= {f"{one.matched} / {one.unmatched}" for one in ranks.exchanges}
+    found |= {units.ms(one.lost_ns) for one in ranks.experts} | {units.factor(one.spread) for one in ranks.experts}
+    found |= {units.ms(one.tail_ns) for one in ranks.tail}
+    assert ranks.pipeline is not None
+    for stage in ranks.pipeline.stages:
+        found |= {units.ms(getattr(stage, f"{name}_ns")) for name in ("compute_busy", "bubble", "warm_up", "steady", "cool_down")}
+    return found | {"10.8 %", "11.1 %", "10.720 ms", "1.200 ms"}
+
+
+@pytest.mark.parametrize("format_", TEXTS)
+def test_every_number_about_ranks_stands_in_the_report(format_: str) -> None:
+    report = visible(rendered(format_, rich())).replace("\u00a0", " ")
+    assert [number for number in sorted(_numbers(rich_ranks())) if number not in report] == []
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_no_number_is_cut_on_a_narrow_terminal(width: int) -> None:
+    lines = rendered("text", rich(), width).splitlines()
+    start = next(index for index, line in enumerate(lines) if line.startswith("Ranks, in ms"))
+    end = next(index for index, line in enumerate(lines) if line.startswith("Budget"))
+    assert [line for line in lines[start:end] if re.search(r"\d…", line)] == []
+
+
+def test_bandwidth_stands_against_the_link() -> None:
+    table = rank_tables.exchanges(rich(), rich_ranks())
+    assert column(table, "bus GB/s, of link") == ["149.8 of 450.0 (33.3 %)", "–", "–"]
+    assert column(table, "algorithm GB/s") == ["171.2", "–", "–"]
+    assert column(table, "last most often") == ["rank 0: 96.3 %", "–", "rank 0: 50.0 %"]
+    assert column(table, "ranks") == ["0–3", "1, 5", "0, 4 (2 of 8)"]
+
+
+def test_clocks_that_do_not_align_come_first_and_say_so() -> None:
+    table = rank_tables.clocks(rich_ranks())
+    assert column(table, "verdict") == ["not aligned", "aligned"]
+    assert column(table, "start times") == ["not recorded", "both recorded"]
+
+
+def test_a_group_stands_above_its_ranks_with_its_medians() -> None:
+    table = rank_tables.survey(rich(), rich_ranks(), 16)
+    assert column(table, "rank") == [
+        "stage 0 (4)",
+        *(f"rank {one}" for one in range(4)),
+        "stage 1 (4)",
+        *(f"rank {one}" for one in range(4, 8)),
+    ]
+    assert column(table, "own")[:5] == ["194.410", "214.810", "194.410", "194.410", "194.410"]
+    assert column(table, "remark") == ["", "late, verdict", "", "", "", "", "", "late", "", ""]
+    assert column(table, "waiting")[-1] == units.MISSING
+
+
+def test_places_lose_the_longest_less_the_mean() -> None:
+    (table,) = rank_balance.places(rich(), rich_ranks())
+    assert table.rows[0].cells == ("3", "0.286", "0.885", "rank 0", "0.599", "1.48×", "1.67×")
+    assert column(table, "received, most / mean")[-1] == units.MISSING
+
+
+def test_words_exist_for_every_member_of_every_vocabulary() -> None:
+    fields = {one.name: one.type for one in msgspec.structs.fields(k.Late)}
+    assert set(words.LATE_PATTERN) == set(msgspec.inspect.type_info(fields["pattern"]).values)  # type: ignore[attr-defined]
+    assert set(words.LATE_CAUSE) == set(msgspec.inspect.type_info(fields["cause"]).values)  # type: ignore[attr-defined]
+    for record, name, known in (
+        (k.MatchedExchange, "by", words.MATCHED_BY),
+        (k.LikeGroup, "by", words.LIKE_GROUP_BY),
+        (k.RankProblem, "kind", words.RANK_PROBLEM),
+    ):
+        types = {one.name: one.type for one in msgspec.structs.fields(record)}
+        assert set(known) == set(msgspec.inspect.type_info(types[name]).values)  # type: ignore[attr-defined]
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_heat_map_shows_differences_from_the_median_of_the_like() -> None:
+    found = rank_figures.heat(rich_ranks())
+    assert found is not None
+    assert found.labels == tuple(f"rank {rank}" for rank in range(8))
+    assert found.groups == (("stage 0", 0), ("stage 1", 4))
+    assert found.buckets[:3] == ("expert_gemm", "attention", "dispatch")
+    gemm = [cell.difference_ns for cell in found.cells[0]]
+    middle = (ms(48.2) + ms(48.2 * 1.004)) / 2
+    assert gemm[:2] == [ms(48.2) + ms(20.4) - middle, ms(48.2) - middle]
+    assert found.largest_ns == gemm[0]
+    by_bucket = dict(zip(found.buckets, found.cells, strict=True))
+    assert [cell.difference_ns for cell in by_bucket["loss"]][:4] == [None] * 4  # no rank of stage 0 has a loss
+    figure = rank_figures.heat_figure(rich(), found)
+    assert figure["data"][0]["z"][0][0] == round(found.largest_ns / 1e6, 4)
+    assert figure["layout"]["coloraxis"]["cmax"] == -figure["layout"]["coloraxis"]["cmin"] == pytest.approx(found.largest_ns / 1e6)
+
+
+def test_a_rank_alone_in_its_group_differs_from_nothing() -> None:
+    lonely = changed(survey=(rich_ranks().survey[0], rich_ranks().survey[4]))
+    assert rank_figures.heat(lonely) is None
+    assert "rank-heat" not in rendered("html", having(lonely))
+
+
+def test_the_parts_of_a_strip_add_up_to_the_steps() -> None:
+    ranks = rich_ranks()
+    figure = rank_figures.strips(ranks, rank_figures.strip_places(ranks, 48))
+    for index, one in enumerate(ranks.survey):
+        assert sum(trace["x"][index] for trace in figure["data"]) == pytest.approx(sum(step.window_ns for step in one.steps) / 1e6)
+    assert {trace["name"] for trace in figure["data"]} == {"own time", "waiting for others", "not split: nothing was matched"}
+
+
+def test_hundreds_of_ranks_are_drawn_as_a_map_of_own_time() -> None:
+    drawn = rank_figures.strip_drawing(many_ranks(512))
+    assert drawn is not None
+    figure, static = drawn
+    assert (len(figure["data"][0]["x"]), len(figure["data"][0]["y"])) == (512, 10)
+    assert figure["data"][0]["z"][0][5] == pytest.approx(215.05 - 8.8)
+    assert len(static.bars) == rank_figures.MOST_STRIPS
+
+
+def test_two_ranks_side_by_side() -> None:
+    found = rank_compare.comparison(rich(), rich_ranks())
+    assert found is not None
+    assert (found.first, found.note) == ("rank 0", rank_compare.SAME)
+    lines = {line.label: line for _, part in found.sections for line in part}
+    assert (lines["own time (without waiting for others)"].first, lines["own time (without waiting for others)"].difference) == (
+        "214.810",
+        "+20.400",
+    )
+    assert (lines["waiting in matched exchanges"].difference, lines["waiting in matched exchanges"].more) == ("-20.400", False)
+    assert lines["packing ran"].difference == "0.000"
+    assert lines["expert alltoall"].first == "192"
+    places = {line.label: line.place for _, part in found.sections for line in part}
+    assert found.data["ranks"][5]["values"][places["attention"]] == ms(30.9 * 1.09)
+    assert found.data["ranks"][7]["values"][places["waiting in matched exchanges"]] is None
+    assert found.data["ranks"][1]["values"][places["loss"]] == 0
+    assert [one["remark"] for one in found.data["ranks"]] == [" · late", "", "", "", "", " · late", "", ""]
+
+
+def test_ranks_of_different_groups_are_not_compared_in_silence() -> None:
+    lonely = changed(survey=(rich_ranks().survey[0], rich_ranks().survey[4]))
+    found = rank_compare.comparison(rich(), lonely)
+    assert found is not None
+    assert found.note == rank_compare.DIFFERENT
+
+
+def test_ranks_that_no_group_names_are_not_called_alike() -> None:
+    found = rank_compare.comparison(rich(), _unmeasured())
+    assert found is not None
+    assert found.note == rank_compare.UNKNOWN
+    assert [one["group"] for one in found.data["ranks"]] == [None, None]
+
+
+def test_the_data_of_the_comparison_cannot_end_their_block() -> None:
+    block = re.search(r'<script type="application/json" id="rank-data">(.*?)</script>', rendered("html", rich()), flags=re.DOTALL)
+    assert block is not None
+    assert "<" not in block.group(1)
+    assert len(json.loads(block.group(1))["ranks"]) == 8
+
+
+# --- hundreds of ranks ------------------------------------------------------------------------------------------------
+
+
+def test_five_hundred_ranks_fit_into_markdown() -> None:
+    report = rendered("markdown", having(many_ranks(512)))
+    assert len(report.encode()) <= markdown.MOST_BYTES
+    assert "Left out to stay below" not in report
+    assert len([line for line in report.splitlines() if line.startswith("| &emsp;rank ")]) == markdown.MOST_RANKS
+    assert "488 of 512 ranks are left out" in report
+    assert [line for line in report.splitlines() if line.startswith("| **stage ")] != []
+
+
+def test_a_terminal_shows_a_few_of_five_hundred_ranks_and_says_so() -> None:
+    report = rendered("text", having(many_ranks(512)))
+    assert "496 of 512 ranks are left out" in report
+    assert len(re.findall(r"^   rank \d+ .*\d\.\d{3}", report, flags=re.MULTILINE)) == 16
+    assert len(report.splitlines()) < len(rendered("text", rich()).splitlines()) + 60
+
+
+def test_a_page_of_five_hundred_ranks_holds_all_and_stays_small() -> None:
+    page = rendered("html", having(many_ranks(512)))
+    assert len(page) - len(rendered("html", having(None))) < 3_000_000
+    survey = page[page.index('id="rank-survey"') :]
+    survey = survey[: survey.index("</table>")]
+    assert [rank for rank in range(512) if f">rank {rank}</th>" not in re.sub(r"\s+", " ", survey).replace(" </th>", "</th>")] == []
+    assert len(json.loads(re.search(r'id="rank-data">(.*?)</script>', page).group(1))["ranks"]) == 512  # type: ignore[union-attr]
