@@ -27,6 +27,8 @@ from diagnose.records import Communication, Memory
 from diagnose.rulebook import Rulebook, platform_of
 from diagnose.version import __version__
 
+FAILURES_SHOWN = 4  # refused inputs whose reasons a report on ranks repeats
+
 
 def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge, *, include_host_info: bool = False) -> Diagnosis:
     """From measurements to the document."""
@@ -117,11 +119,14 @@ def _link(rulebook: Rulebook, gpu: str | None, ranks: Sequence[int]) -> float | 
 
 
 def _with_failed(ranks: Ranks, ledger: Ledger) -> Ranks:
-    """The comparison with the inputs that could not be analysed; which ranks they are is not known, why they were refused the ledger says."""
-    failed = sum(entry.count for entry in ledger.entries if entry.code == "refused_input")
+    """The comparison with the inputs that could not be analysed, and why; which ranks they are is not known."""
+    refused = [entry for entry in ledger.entries if entry.code == "refused_input"]
+    failed = sum(entry.count for entry in refused)
     if not failed:
         return ranks
-    text = f"{failed} input{' was' if failed == 1 else 's were'} not analysed, for the reasons in the ledger; nothing here speaks of them."
+    why = " ".join(entry.detail for entry in refused[:FAILURES_SHOWN])
+    more = "" if len(refused) <= FAILURES_SHOWN else f" (and {len(refused) - FAILURES_SHOWN} more, see the ledger)"
+    text = f"{failed} input{' was' if failed == 1 else 's were'} not analysed, and nothing here speaks of {'it' if failed == 1 else 'them'}: {why}{more}"
     return structs.replace(ranks, problems=(*ranks.problems, RankProblem(kind="failed", ranks=(), count=failed, text=text)))
 
 

@@ -15,7 +15,7 @@ from diagnose.vocabulary import CommKind, Status
 
 Grouping = Literal["communicator", "process group", "job", "common ends"]
 Pattern = Literal["always", "mostly", "rotating"]
-LateCause = Literal["slow_gpu", "slow_host", "expert_work", "vision_work", "more_work", "start_skew", "unknown"]
+LateCause = Literal["slow_gpu", "slow_host", "expert_work", "vision_work", "more_work", "slow_link", "start_skew", "unknown"]
 
 
 class StepTime(Struct, frozen=True, kw_only=True):
@@ -130,8 +130,8 @@ class MatchedExchange(Struct, frozen=True, kw_only=True):
 class Late(Struct, frozen=True, kw_only=True):
     """Who keeps the others waiting in one group of ranks, and what it does meanwhile.
 
-    `rank` comes last and costs the others `wait_ns` per step (the mean of their waits behind it); `last_share` of the instances with noticeable waiting. With pattern "rotating" no
-    rank does so most of the time, and `rank` is None. `bucket` is what takes longer there than on the others (by `longer_ns` per step); `evidence` one sentence with the figures.
+    `rank` comes last and costs the others `wait_ns` per step (the mean of their waits behind it), in `last_share` of the instances with noticeable waiting. `pattern` goes by the waiting: "always" if at
+    least 80 % of it is behind `rank`, "mostly" from 50 % on; with "rotating" no rank does so much, and `rank` is None. `bucket` is what takes longer there than on the others (by `longer_ns` per step); `evidence` one sentence with the figures.
     """
 
     kinds: tuple[CommKind, ...]

@@ -74,6 +74,7 @@ LATE_CAUSE = {
     "expert_work": "more expert work",
     "vision_work": "more vision work",
     "more_work": "more work",
+    "slow_link": "slow link",
     "start_skew": "it began later",
     "unknown": "cause not known",
 }

@@ -26,6 +26,7 @@ BY_CAUSE: dict[LateCause, str] = {
     "expert_work": "compute-straggler-expert-work",
     "vision_work": "compute-straggler-vision-work",
     "more_work": "compute-straggler-more-work",
+    "slow_link": "communication-straggler-slow-link",
     "unknown": "communication-straggler-unexplained",
 }
 
@@ -107,7 +108,7 @@ def test_without_aligned_clocks_starts_are_not_compared() -> None:
     blind = tuple(survey(rank, host=f"host {rank // 4}", skew=None) for rank in range(8))
     found, unknown = read(ranks(survey=blind, clocks=(clock(aligned=False, residual=(-9_000_000, 9_000_000)),)))
     assert set(found) == {"capture-clocks-not-aligned"}
-    assert "whether captures begin together is not said" in found["capture-clocks-not-aligned"].summary
+    assert "who comes late between these hosts, is not said" in found["capture-clocks-not-aligned"].summary
     how = unknown["capture-start-skew"].how
     assert how.startswith("start_skew_ranks: clocks could not be compared.")
     assert SEVERAL_RANKS not in how

@@ -22,6 +22,7 @@ class Clocks:
 
     pairs: tuple[ClockPair, ...]
     shift_ns: Mapping[int, int]
+    notes: tuple[str, ...] = ()
 
 
 def clocks(members: Sequence[Member], matched: Sequence[Matched]) -> Clocks:
@@ -34,7 +35,16 @@ def clocks(members: Sequence[Member], matched: Sequence[Matched]) -> Clocks:
     }
     offsets = _offsets(list(dict.fromkeys(clock_of.values())), pairs)
     shift = {one.place: offsets[clock_of[one.place]] for one in members if clock_of[one.place] in offsets}
-    return Clocks(pairs=tuple(pairs.values()), shift_ns=shift)
+    apart = [one.rank.rank for one in members if one.place not in shift]
+    return Clocks(pairs=tuple(pairs.values()), shift_ns=shift, notes=(_unaligned(apart),) if apart and matched else ())
+
+
+def _unaligned(ranks: Sequence[int]) -> str:
+    shown = ", ".join(str(rank) for rank in ranks[:8]) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
+    return (
+        f"The clock of rank{'s' if len(ranks) > 1 else ''} {shown} could not be aligned with that of the first rank (fewer than {MIN_ENDS} matched exchanges, or ends that scatter by more than "
+        f"{LIMIT_NS // 1000} µs): nothing is said about who among them comes late."
+    )
 
 
 def _clocks_of(members: Sequence[Member], matched: Sequence[Matched]) -> dict[int, tuple[int, int]]:

@@ -58,7 +58,7 @@ def compare(
     skewed, skew = skews(members, group_of, told)
     slow = slow_devices(members, group_of)
     uneven = experts(every, slow)
-    lateness = late(every, Known(own=own, slow=slow, alike=group_of, experts=uneven))
+    lateness = late(every, Known(own=own, slow=slow, alike=group_of, experts=uneven, aligned=told.shift_ns))
     slowest, chosen = _slowest(members, own, lateness, middle)
     return Compared(
         ranks=Ranks(
@@ -76,7 +76,7 @@ def compare(
             experts=uneven,
             pipeline=pipeline(members, mesh, job),
             tail=tails(members),
-            notes=(*waiting.left_alone(unmatched), *(() if every else (_NOTHING,))),
+            notes=(*waiting.left_alone(unmatched), *(() if every else (_NOTHING,)), *told.notes),
         ),
         shown=slowest.device,
         exchanged=_exchanged(every),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
@@ -17,7 +17,7 @@ from diagnose.rank_records import ExpertImbalance, Late, LateCause, Pattern
 from diagnose.vocabulary import COMM_KINDS, CommKind
 
 # All of these are this project's choice.
-WORTH = 0.02  # of the step: less waiting behind one rank is not reported
+WORTH = 0.03  # of the step: less waiting behind one rank is not reported
 WORTH_ROTATING = 0.05  # likewise for waiting behind nobody in particular
 ALWAYS, MOSTLY = 0.8, 0.5  # share of the waiting that is behind one rank
 OWN = 0.6  # of the waiting: by so much the late rank's own time must exceed that of its likes, or it is late because it waited elsewhere
@@ -44,6 +44,7 @@ class Known:
     slow: Mapping[int, Slowness]
     alike: Mapping[int, str]
     experts: Sequence[ExpertImbalance]
+    aligned: Collection[int]  # those whose clocks are known to agree
 
     def likes(self, place: int, fallback: Sequence[Member]) -> list[int]:
         """Places of the other members of the same like group; those of `fallback` where it is alone in it."""
@@ -53,11 +54,16 @@ class Known:
 
 def late(every: Sequence[Waits], known: Known) -> tuple[Late, ...]:
     """One entry for each rank that others wait for, costliest first; rotating lateness only where no rank stands out."""
-    entries = [entry for blame in _blames(every) if (entry := _judged(blame, known)) is not None]
+    entries = [entry for blame in _blames([one for one in every if _together(one, known)]) if (entry := _judged(blame, known)) is not None]
     best: dict[int | None, Late] = {}
     for entry in sorted(entries, key=lambda entry: (-entry.wait_ns, entry.ranks)):
         best.setdefault(entry.rank, entry)
     return tuple(best.values())
+
+
+def _together(found: Waits, known: Known) -> bool:
+    """Whether it is known that the group's exchanges end together: only then does the shorter duration mean that a rank came later."""
+    return all(part.member.place in known.aligned for part in found.group.parts)
 
 
 def _blames(every: Sequence[Waits]) -> Iterator[_Blame]:
@@ -74,7 +80,7 @@ def _blames(every: Sequence[Waits]) -> Iterator[_Blame]:
 
 
 def _behind(group: Sequence[Waits], members: tuple[Member, ...]) -> tuple[dict[int, int], dict[int, int]]:
-    """Mean wait of the others per step behind each member (at most as long as transport held compute up), and how often it came last."""
+    """Mean wait of the others per step behind each member (the mean over steps, at most as long as transport held compute up), and how often it came last."""
     table = pl.concat(
         [
             one.rows.select("ordinal", "place", "index", "wait", "last").with_columns(pl.lit(number).alias("lane"))
@@ -92,9 +98,8 @@ def _behind(group: Sequence[Waits], members: tuple[Member, ...]) -> tuple[dict[i
     steps = max(len(member.steps) for member in members)
     held = median_low([member.median.blocking_transport_ns for member in members])
     behind = dict.fromkeys((member.place for member in members), 0)
-    for (culprit,), rows in costs.group_by("culprit"):
-        waited = [*rows["wait"].to_list(), *[0] * max(0, steps - rows.height)]
-        behind[members[int(culprit)].place] = min(median_of(waited), held)
+    for culprit, waited in costs.group_by("culprit").agg(pl.col("wait").sum()).iter_rows():
+        behind[members[culprit].place] = min(waited // steps, held)
     counts = dict(last.group_by("culprit").len().iter_rows())
     return behind, {member.place: counts.get(place, 0) for place, member in enumerate(members)}
 
@@ -114,8 +119,10 @@ def _judged(blame: _Blame, known: Known) -> Late | None:
     if blame.behind[culprit] < WORTH * step or not _slower(known, culprit, others, blame.behind[culprit]):
         return None
     pattern: Pattern = "always" if share >= ALWAYS else "mostly"
-    cause, bucket, longer, words = _cause(member, others, blame.behind[culprit], known.slow.get(culprit))
+    cause, bucket, longer, words = _cause(member, others, blame.behind[culprit], known)
     times = blame.lasts[culprit] / blame.noticed
+    much = f"{share:.1%} of the waiting is behind it".replace("%", " %")
+    often = f"{times:.1%} of the {blame.noticed} exchanges in which somebody waits noticeably".replace("%", " %")
     return Late(
         kinds=blame.kinds,
         ranks=tuple(one.rank.rank for one in blame.members),
@@ -126,7 +133,7 @@ def _judged(blame: _Blame, known: Known) -> Late | None:
         cause=cause,
         bucket=bucket,
         longer_ns=longer,
-        evidence=f"Rank {member.rank.rank} comes last in {times:.0%} of the {blame.noticed} exchanges in which somebody waits noticeably; {words}.",
+        evidence=f"Rank {member.rank.rank} comes last in {often}, and {much}; {words}.",
         status="inferred",
     )
 
@@ -149,7 +156,7 @@ def _rotating(blame: _Blame, total: int, step: int, experts: Sequence[ExpertImba
         cause="expert_work" if uneven else "unknown",
         bucket="expert_gemm" if uneven else None,
         longer_ns=lost if uneven else None,
-        evidence=f"Another rank comes last from one exchange to the next (the one that does so most often, in {most:.0%} of {blame.noticed}); {words}.",
+        evidence=f"Another rank comes last from one exchange to the next (the one that does so most often, in {100 * most:.1f} % of {blame.noticed}); {words}.",
         status="inferred",
     )
 
@@ -169,8 +176,9 @@ def _slower(known: Known, culprit: int, others: Sequence[Member], wait: int) -> 
 # ------------------------------------------------------------------------------------------------ causes
 
 
-def _cause(member: Member, others: Sequence[Member], wait: int, slowness: Slowness | None) -> tuple[LateCause, str | None, int | None, str]:
+def _cause(member: Member, others: Sequence[Member], wait: int, known: Known) -> tuple[LateCause, str | None, int | None, str]:
     """What takes longer on the late rank than on the others: cause, bucket, by how much per step, and the figures in words."""
+    slowness = known.slow.get(member.place)
     if slowness is not None:
         longer = _above(member, others, "compute_busy_ns")
         return (
@@ -188,6 +196,14 @@ def _cause(member: Member, others: Sequence[Member], wait: int, slowness: Slowne
             starved,
             f"its host issues work later: compute is launch-starved for {starved / 1e6:.3f} ms a step more than on the others",
         )
+    moving = median_of(known.own[member.place].transfer) - median_low([median_of(known.own[one.place].transfer) for one in others])
+    if moving >= EXPLAINS * wait and moving >= more:
+        return (
+            "slow_link",
+            None,
+            moving,
+            f"the exchanges in its other groups transfer for {moving / 1e6:.3f} ms a step more than those of the others",
+        )
     if bucket is None or more < EXPLAINS * wait:
         return "unknown", None, None, "no part of its step takes correspondingly longer than on the others"
     causes: Mapping[str, LateCause] = {"expert_gemm": "expert_work", "dispatch": "expert_work", "vision_encoder": "vision_work"}
@@ -195,7 +211,7 @@ def _cause(member: Member, others: Sequence[Member], wait: int, slowness: Slowne
         causes.get(bucket, "more_work"),
         bucket,
         more,
-        f"its work in the bucket {bucket} takes {more / 1e6:.3f} ms a step more than on the others",
+        f"its work in the bucket {bucket.replace('_', ' ')} takes {more / 1e6:.3f} ms a step more than on the others",
     )
 
 

@@ -85,8 +85,8 @@ def match(
 ) -> tuple[tuple[Matched, ...], tuple[Unmatched, ...]]:
     """All exchanges of all members, matched as far as they can be. `shift_ns`: by a member's place, what its clock is ahead, where that is known already."""
     shifts = shift_ns or {}
-    named: dict[Hashable, list[Part]] = defaultdict(list)
-    nameless: dict[Hashable, list[Part]] = defaultdict(list)
+    named: dict[tuple[str, str, str, Hashable], list[Part]] = defaultdict(list)
+    nameless: dict[tuple[str, str, str, Hashable], list[Part]] = defaultdict(list)
     unmatched = []
     for part in _parts(members):
         lane = part.lane
@@ -97,17 +97,18 @@ def match(
         else:
             # NCCL sends and receives between all members of a group in one kernel, too: then all of them end together
             nameless[lane.kind, lane.backend, lane.operation, key].append(part)
-    matched: list[Matched] = []
+    pools: dict[Hashable, list[_Group]] = defaultdict(list)
     for key, parts in named.items():
-        found, left = _matched(_one_each(parts), shifts, "communicator" if parts[0].lane.communicator is not None else "process group")
-        matched += found
-        unmatched += left
-        del key
-    for parts in nameless.values():
-        for by, group, tried in _by_common_ends(parts, mesh):
-            found, left = _matched(group, shifts, by)
+        by: Grouping = "communicator" if parts[0].lane.communicator is not None else "process group"
+        pools[key[:3]].append(_Group(by=by, parts=tuple(_one_each(parts)), tried=False))
+    for key, parts in nameless.items():
+        pools[key[:3]] += [_Group(by=by, parts=tuple(group), tried=tried) for by, group, tried in _by_common_ends(parts, mesh)]
+    matched: list[Matched] = []
+    for pool in pools.values():
+        for group in _joined(pool, mesh):
+            found, left = _matched(group.parts, shifts, group.by)
             matched += found
-            unmatched += [replace(one, why=NO_FIT) for one in left] if tried else left
+            unmatched += [replace(one, why=NO_FIT) for one in left] if group.tried else left
     ordered = sorted(matched, key=lambda one: (one.kind, one.backend, one.operation, one.ranks))
     return tuple(ordered), tuple(unmatched)
 
@@ -152,6 +153,56 @@ def _one_each(parts: Sequence[Part]) -> list[Part]:
         else Part(member=own[0].member, lane=own[0].lane, rows=pl.concat([one.rows for one in own]).sort("start", "end"))
         for own in by_member.values()
     ]
+
+
+# ------------------------------------------------------------------------------------------------ groups that two profilers name differently
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Group:
+    """Sequences that belong together before they are laid beside each other; `tried`: others of the kind were tried too and did not fit."""
+
+    by: Grouping
+    parts: tuple[Part, ...]
+    tried: bool
+
+
+def _joined(pool: Sequence[_Group], mesh: Mesh | None) -> list[_Group]:
+    """Groups of one operation, those put together that only look apart because their members were captured by profilers which name groups differently."""
+    if len({_naming(group.parts[0].lane) for group in pool}) < 2:
+        return list(pool)
+    joined: list[_Group] = []
+    for group in sorted(pool, key=lambda one: (-len(one.parts), one.parts[0].member.place)):
+        home = next((place for place, other in enumerate(joined) if _one_group(other, group, mesh)), None)
+        if home is None:
+            joined.append(group)
+        else:
+            other = joined[home]
+            parts = sorted((*other.parts, *group.parts), key=lambda part: part.member.place)
+            joined[home] = replace(other, by="job" if other.by == "job" else "common ends", parts=tuple(parts))
+    return joined
+
+
+def _naming(lane: Lane) -> str:
+    """By what a profiler names the lane's group."""
+    if lane.communicator is not None:
+        return "communicator"
+    return "process group" if _group_key(lane) is not None else "nothing"
+
+
+def _one_group(one: _Group, other: _Group, mesh: Mesh | None) -> bool:
+    """Whether two groups that are named differently are one: no member in common, room for all, the same place in the job, and the same ends."""
+    first, second = one.parts[0], other.parts[0]
+    members = {part.member.place for part in one.parts}
+    size = max((part.lane.size or 0 for part in (*one.parts, *other.parts)), default=0)
+    if members & {part.member.place for part in other.parts} or (size and len(one.parts) + len(other.parts) > size):
+        return False
+    if {_naming(part.lane) for part in one.parts} & {_naming(part.lane) for part in other.parts}:
+        return False
+    if mesh is not None and mesh.group(first.lane.kind, first.member.rank.rank) != mesh.group(second.lane.kind, second.member.rank.rank):
+        return False
+    found = fit(first.course(), second.course(), limit=FIRM_NS)
+    return found is not None and found.n >= 2
 
 
 # ------------------------------------------------------------------------------------------------ groups without a name
@@ -220,7 +271,7 @@ def _matched(parts: Sequence[Part], shifts: Mapping[int, int], by: Grouping) -> 
             operation=lane.operation,
             shape=lane.shape,
             by=by,
-            size=lane.size or (len(told) if told else None),
+            size=max((part.lane.size or 0 for part in kept), default=0) or (len(told) if told else None),
             parts=kept,
             instances=table.join(complete, on="ordinal", how="semi").sort("ordinal", "place"),
             matched=complete.height,

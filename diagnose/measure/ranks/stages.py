@@ -65,6 +65,10 @@ def _expected(mesh: Mesh, job: Job | None, bubble: int) -> tuple[float | None, i
 
 
 def tails(members: Sequence[Member]) -> tuple[DataTail, ...]:
-    """How long each rank's compute waits for data-parallel exchanges after its last backward; nothing where no rank could tell."""
-    told = [member for member in members if member.device.exchanges.has_phases]
+    """How long each rank's compute waits for data-parallel exchanges after its last backward; nothing for ranks that could not tell, or that have no such exchange."""
+    told = [
+        member
+        for member in members
+        if member.device.exchanges.has_phases and any(lane.kind == "data" for lane in member.device.exchanges.lanes)
+    ]
     return tuple(DataTail(rank=member.rank.rank, tail_ns=median(member.device.exchanges.stage_waits["tail_ns"])) for member in told)

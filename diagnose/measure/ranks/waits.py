@@ -48,7 +48,7 @@ def waits(group: Matched) -> Waits:
     longest = pl.col("duration").max().over("ordinal") - pl.col("transfer")
     noticed = longest > pl.max_horizontal(pl.lit(NOTICEABLE_NS), (pl.col("transfer") * NOTICEABLE_SHARE).cast(pl.Int64))
     first_of_last = pl.col("place").filter(pl.col("duration") == pl.col("transfer")).first().over("ordinal") == pl.col("place")
-    rows = rows.with_columns((pl.col("duration") - pl.col("transfer")).alias("wait"), (noticed & first_of_last).alias("last"))
+    rows = rows.with_columns((pl.col("duration") - pl.col("transfer")).alias("wait"), (noticed & first_of_last).alias("last"), _step(rows))
     summed = rows.filter(pl.col("index").is_not_null()).group_by("place", "index").agg(pl.col("transfer", "wait").sum())
     return Waits(
         group=group,
@@ -56,6 +56,18 @@ def waits(group: Matched) -> Waits:
         sums={(place, index): (transfer, wait) for place, index, transfer, wait in summed.iter_rows()},
         lasts=dict(rows.group_by("place").agg(pl.col("last").sum()).iter_rows()),
     )
+
+
+def _step(rows: pl.DataFrame) -> pl.Expr:
+    """The step of each instance: the same on every member, where members number their steps alike.
+
+    An exchange at the border of two steps lies before it on one member and after it on another; it counts to the later one, as a gather of parameters does.
+    """
+    steps = rows.group_by("ordinal").agg(pl.col("index").drop_nulls().n_unique().alias("n"), pl.col("index").count().alias("told"))
+    alike = steps.filter((pl.col("n") == 1) & (pl.col("told") > 1)).height
+    if 2 * alike < steps.filter(pl.col("told") > 1).height:
+        return pl.col("index")
+    return pl.col("index").max().over("ordinal")
 
 
 def record(found: Waits, link_gb_s: float | None) -> MatchedExchange:

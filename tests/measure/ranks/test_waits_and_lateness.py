@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnose.measure.ranks.alike import like_groups
+from diagnose.measure.ranks.clocks import clocks
 from diagnose.measure.ranks.experts import experts
 from diagnose.measure.ranks.lateness import Known, late
 from diagnose.measure.ranks.matching import match
@@ -69,7 +70,7 @@ def judged(did: list[Did]):  # type: ignore[no-untyped-def]
     _, groups = like_groups(every, None)
     slow = slow_devices(every, groups)
     uneven = experts(split, slow)
-    return late(split, Known(own=by_member(every, split), slow=slow, alike=groups, experts=uneven))
+    return late(split, Known(own=by_member(every, split), slow=slow, alike=groups, experts=uneven, aligned=clocks(every, matched).shift_ns))
 
 
 def rows(n: int, late_by: int, seed: int) -> list[Ran]:
