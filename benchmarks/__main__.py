@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import platform
 import sys
@@ -188,8 +189,9 @@ def ranks_goals(plan: Plan, folder: Path) -> tuple[list[Measurement], list[Goal]
         say(f"{count} ranks: measuring {rows[-1].measuring_s:.2f} s, reducing {rows[-1].reducing_s:.2f} s, {rows[-1].peak_mib:.0f} MiB")
     few = next(row for row in rows if row.ranks >= 8)
     last = rows[-1]
+    growth = (last.rank_s or math.inf) / (few.rank_s or math.inf)
     goals = [
-        Goal(name=f"processor time of one rank, {last.ranks} ranks against {few.ranks}", measured=last.rank_s / few.rank_s, limit=1.1),
+        Goal(name=f"processor time of one rank, {last.ranks} ranks against {few.ranks}", measured=growth, limit=1.1),
         Goal(name=f"reduction of {last.ranks} ranks, share of the time", measured=100 * last.reducing_share, limit=5, unit="%"),
         Goal(name=f"peak memory of the reducing process, {last.ranks} ranks", measured=last.peak_mib, limit=1024, unit="MiB"),
     ]

@@ -26,10 +26,10 @@ SHIFT_NS = 1_700  # how much later each copy's events are than those of the copy
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """One run over `ranks` traces. Seconds by the clock, but for `rank_s`: processor time of one rank, the median over all that did not also load the rules."""
+    """One run over `ranks` traces. Seconds by the clock, but for `rank_s`: processor time of one rank, the median over all that did not also load the rules (None where all did)."""
 
     ranks: int
-    rank_s: float
+    rank_s: float | None
     measuring_s: float
     reducing_s: float
     rendering_s: float
@@ -46,7 +46,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         """The measurement as a row of the table."""
         cells = (
             f"{self.ranks}",
-            f"{self.rank_s * 1000:.0f}",
+            "–" if self.rank_s is None else f"{self.rank_s * 1000:.0f}",
             f"{self.measuring_s:.2f}",
             f"{self.reducing_s:.2f}",
             f"{100 * self.reducing_share:.1f} %",

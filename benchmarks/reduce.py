@@ -69,12 +69,13 @@ def main() -> None:
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << (20 if sys.platform == "darwin" else 10))
     shown = [RENDERERS[kind](result, Options()) for kind in ("html", "json")]
     rendered = time.perf_counter()
-    times = [json.loads(_beside(trace).read_text()) for trace in traces if _beside(trace).exists()]
+    found = [json.loads(_beside(trace).read_text()) for trace in traces if _beside(trace).exists()]
+    warm = [seconds for seconds, first in found if not first]
     sys.stdout.buffer.write(
         msgspec.json.encode(
             Measurement(
                 ranks=len(traces),
-                rank_s=statistics.median([seconds for seconds, first in times if not first] or [measured - begin]),
+                rank_s=statistics.median(warm) if warm else None,
                 measuring_s=measured - begin,
                 reducing_s=reduced - measured,
                 rendering_s=rendered - reduced,
