@@ -10,6 +10,7 @@ from msgspec import structs
 
 from diagnose.conclude import conclude
 from diagnose.diagnosis import Diagnosis
+from diagnose.errors import UsageError
 from diagnose.measure.capture import Measured, moved
 from diagnose.measure.device import DeviceMeasure
 from diagnose.scale.engine import Engine, HereEngine, measure_all
@@ -55,11 +56,15 @@ def diagnose(
         notice=notice or (lambda _: None),
     )
     if not gathered.measured:
-        raise gathered.refused[0]
+        raise gathered.refused[0] if gathered.refused else _nothing_given()
     first, *others = gathered.measured
     first = replace(first, ledger=with_inputs_left_out(first.ledger, gathered.refused, found.ignored))
     say("drawing conclusions")
     return conclude(told_apart([first, *others]), prepared.job, prepared.knowledge, include_host_info=include_host_info)
+
+
+def _nothing_given() -> UsageError:
+    return UsageError("No trace was given.", effect="Nothing was analysed.", next_step="Name a trace, a folder of traces, or a pattern.")
 
 
 def told_apart(measured: Sequence[Measured]) -> list[Measured]:

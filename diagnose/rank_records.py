@@ -29,8 +29,8 @@ class StepTime(Struct, frozen=True, kw_only=True):
 class RankSurvey(Struct, frozen=True, kw_only=True):
     """What one device did, before any verdict. `group` names the like group it is compared in; `buckets` holds work by bucket.
 
-    `collectives` counts transport operations by "kind operation" (for example "expert alltoall"). `wait_ns`: waiting for others inside matched exchanges;
-    `transfer_ns`: the rest of them. `start_skew_ns`: how much later than the middle of its group its first step begins (negative: earlier), only where clocks allow.
+    `collectives` counts transport operations by "kind operation" (for example "expert alltoall"). `wait_ns`: time waiting for others inside matched exchanges (what
+    overlaps counts once); `transfer_ns`: time in the rest of them, likewise. `start_skew_ns`: how much later than the middle of its group its first step begins (negative: earlier), only where clocks allow.
     """
 
     rank: int

@@ -11,7 +11,7 @@ from diagnose.intervals import merge, overlaps
 from diagnose.measure import budget, occupancy, stalls
 from diagnose.measure.buckets import Classified
 from diagnose.measure.ceilings import ceilings
-from diagnose.measure.dependencies import Waits, resolve_waits
+from diagnose.measure.dependencies import resolve_waits
 from diagnose.measure.exchanges import Exchanges, exchanges
 from diagnose.measure.host import HostActivity, graph_launches, host_activity
 from diagnose.measure.launches import Launches
@@ -53,7 +53,7 @@ class DeviceMeasure:
     counts: pl.DataFrame
     names: pl.DataFrame
     totals: Totals
-    waits: Waits
+    resolved_wait_rate: float | None  # share of stream waits whose event record was found
     recompute: Recompute
     occupancy: Occupancy | None
     fills: dict[str, float | None]
@@ -155,7 +155,7 @@ def measure_device(
         counts=_counts(inside, windows, found, host, graph_launches(trace, rank, rules)),
         names=_names(inside, trace),
         totals=budget.totals(work, ran, rank, device, trace.provenance.origin_ns),
-        waits=waits,
+        resolved_wait_rate=waits.resolved_rate,
         recompute=recompute(
             inside.select("index", "op", "start", "end", "role", "bucket", "operation", "phase", "name_id"), windows, found.pieces
         ),

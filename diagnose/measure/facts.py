@@ -197,7 +197,7 @@ def device_facts(one: DeviceMeasure, communication: tuple[Communication, ...], m
         "gpu_name": info.name if info else None,
         "gpu_compute_major": info.compute_major if info else None,
         "correlation_rate": _share(one.launched, one.operations),
-        "resolved_wait_rate": one.waits.resolved_rate,
+        "resolved_wait_rate": one.resolved_wait_rate,
         "gc_ranges_per_step": median(one.counts["gc_ranges"].fill_null(0)) if one.has_gc_ranges else None,
     }
 

@@ -192,3 +192,8 @@ def test_a_folder_s_other_files_are_listed(tmp_path: Path) -> None:
     (entry,) = [entry for entry in diagnose([folder]).ledger if entry.code == "ignored_file"]
     assert entry.severity == "info"
     assert entry.detail.startswith("notes.txt: ")
+
+
+def test_nothing_given_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="No trace was given"):
+        diagnose([])

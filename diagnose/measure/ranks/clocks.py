@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -18,11 +18,15 @@ MIN_ENDS = 8  # fewer matched ends align nothing
 
 @dataclass(frozen=True, kw_only=True)
 class Clocks:
-    """`pairs` for the report. `shift_ns`: by a member's place, what to take off its times to have those of the first member's clock; absent where nothing aligns it."""
+    """`pairs` for the report. `known`: by a member's place, the set of clocks that are aligned with its own, and what to take off its times to have those of that set's first."""
 
     pairs: tuple[ClockPair, ...]
-    shift_ns: Mapping[int, int]
+    known: Mapping[int, tuple[int, int]]
     notes: tuple[str, ...] = ()
+
+    def together(self, members: Iterable[Member]) -> bool:
+        """Whether the clocks of all these are aligned with each other."""
+        return len({self.known[member.place][0] for member in members}) == 1
 
 
 def clocks(members: Sequence[Member], matched: Sequence[Matched]) -> Clocks:
@@ -34,16 +38,21 @@ def clocks(members: Sequence[Member], matched: Sequence[Matched]) -> Clocks:
         pair: _pair(first[pair[0]], first[pair[1]], pl.Series(values)) for pair, values in sorted(pooled.items()) if len(values) >= MIN_ENDS
     }
     offsets = _offsets(list(dict.fromkeys(clock_of.values())), pairs)
-    shift = {one.place: offsets[clock_of[one.place]] for one in members if clock_of[one.place] in offsets}
-    apart = [one.rank.rank for one in members if one.place not in shift]
-    return Clocks(pairs=tuple(pairs.values()), shift_ns=shift, notes=(_unaligned(apart),) if apart and matched else ())
+    known = {one.place: offsets[clock_of[one.place]] for one in members}
+    apart = {
+        part.member.rank.rank
+        for group in matched
+        for part in group.parts
+        if len({known[other.member.place][0] for other in group.parts}) > 1
+    }
+    return Clocks(pairs=tuple(pairs.values()), known=known, notes=(_unaligned(sorted(apart)),) if apart else ())
 
 
 def _unaligned(ranks: Sequence[int]) -> str:
     shown = ", ".join(str(rank) for rank in ranks[:8]) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
     return (
-        f"The clock of rank{'s' if len(ranks) > 1 else ''} {shown} could not be aligned with that of the first rank (fewer than {MIN_ENDS} matched exchanges, or ends that scatter by more than "
-        f"{LIMIT_NS // 1000} µs): nothing is said about who among them comes late."
+        f"Not all clocks of ranks {shown} could be aligned (fewer than {MIN_ENDS} exchanges matched between two hosts, or ends that scatter by more than {LIMIT_NS // 1000} µs): "
+        "who comes late in the exchanges between them is not said."
     )
 
 
@@ -103,19 +112,23 @@ def _pair(reference: Member, other: Member, differences: pl.Series) -> ClockPair
 
 def _offsets(
     every: Sequence[tuple[int, int]], pairs: Mapping[tuple[tuple[int, int], tuple[int, int]], ClockPair]
-) -> dict[tuple[int, int], int]:
-    """Each clock's offset from the first one's, along pairs that are aligned."""
+) -> dict[tuple[int, int], tuple[int, int]]:
+    """Each clock's set (clocks that pairs align, directly or through others) and its offset from the first one of that set."""
     beside: dict[tuple[int, int], list[tuple[tuple[int, int], int]]] = defaultdict(list)
     for (a, b), pair in pairs.items():
         if pair.aligned:
             beside[a].append((b, pair.offset_ns))
             beside[b].append((a, -pair.offset_ns))
-    found = {every[0]: 0} if every else {}
-    waiting = deque(found)
-    while waiting:
-        here = waiting.popleft()
-        for there, offset in beside[here]:
-            if there not in found:
-                found[there] = found[here] + offset
-                waiting.append(there)
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for number, root in enumerate(every):
+        if root in found:
+            continue
+        found[root] = (number, 0)
+        waiting = deque([root])
+        while waiting:
+            here = waiting.popleft()
+            for there, offset in beside[here]:
+                if there not in found:
+                    found[there] = (number, found[here][1] + offset)
+                    waiting.append(there)
     return found

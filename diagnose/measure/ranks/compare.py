@@ -49,8 +49,8 @@ def compare(
     mesh = mesh_of(job)
     matched, unmatched = match(members, mesh)
     told = clocks(members, matched)
-    if any(told.shift_ns.values()) and any(one.why == NO_FIT for one in unmatched):  # the clocks are known better now
-        matched, unmatched = match(members, mesh, told.shift_ns)
+    if any(ahead for _, ahead in told.known.values()) and any(one.why == NO_FIT for one in unmatched):  # the clocks are known better now
+        matched, unmatched = match(members, mesh, told.known)
         told = clocks(members, matched)
     every = [waiting.waits(group) for group in matched]
     own = waiting.by_member(members, every)
@@ -58,7 +58,7 @@ def compare(
     skewed, skew = skews(members, group_of, told)
     slow = slow_devices(members, group_of)
     uneven = experts(every, slow)
-    lateness = late(every, Known(own=own, slow=slow, alike=group_of, experts=uneven, aligned=told.shift_ns))
+    lateness = late(every, Known(own=own, slow=slow, alike=group_of, experts=uneven, clocks=told))
     slowest, chosen = _slowest(members, own, lateness, middle)
     return Compared(
         ranks=Ranks(

@@ -57,7 +57,7 @@ def _imbalance(every: Sequence[Waits], slow: Mapping[int, Slowness]) -> ExpertIm
     worst = by_place.sort("lost", "place", descending=[True, False]).head(SHOWN).sort("place")
     tops = Counter(max(range(n), key=lambda number: (row[number], -number)) for row in table.select(columns).iter_rows())
     busiest, times = max(tops.items(), key=lambda item: (item[1], -item[0]))
-    elements = _elements(places, table, n)
+    received = _received(places, worst["place"], n)
     return ExpertImbalance(
         ranks=ranks,
         places=table.height // steps,
@@ -66,9 +66,10 @@ def _imbalance(every: Sequence[Waits], slow: Mapping[int, Slowness]) -> ExpertIm
         busiest=ranks[busiest],
         busiest_share=round(times / table.height, 4),
         layers=tuple(
-            Layer(place=row["place"], work_ns=tuple(int(row[column]) for column in columns)) for row in worst.iter_rows(named=True)
+            Layer(place=row["place"], work_ns=tuple(int(row[column]) for column in columns), elements=received.get(row["place"]))
+            for row in worst.iter_rows(named=True)
         ),
-        elements_spread=elements,
+        elements_spread=_elements(places, table, n),
     )
 
 
@@ -90,6 +91,14 @@ def _places(every: Sequence[Waits]) -> pl.DataFrame:
     return ordered.select(
         "step", pl.col("number").alias("place"), "member", work.clip(0, None).alias("work"), pl.col("elements").shift(1).over("member")
     )
+
+
+def _received(places: pl.DataFrame, shown: pl.Series, members: int) -> dict[int, tuple[int, ...]]:
+    """By place, the elements that each member received before it worked, the mean over steps; places where a trace does not tell are absent."""
+    told = places.filter(pl.col("place").is_in(shown.implode()) & pl.col("elements").is_not_null())
+    means = told.group_by("place", "member").agg(pl.col("elements").mean().cast(pl.Int64)).sort("place", "member")
+    found = {int(place): tuple(rows["elements"].to_list()) for (place,), rows in means.group_by("place", maintain_order=True)}
+    return {place: elements for place, elements in found.items() if len(elements) == members}
 
 
 def _elements(places: pl.DataFrame, kept: pl.DataFrame, members: int) -> float | None:

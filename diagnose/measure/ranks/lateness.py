@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
 import polars as pl
 
 from diagnose.measure.device import median_of
+from diagnose.measure.ranks.clocks import Clocks
 from diagnose.measure.ranks.members import Member
 from diagnose.measure.ranks.slowness import Slowness
 from diagnose.measure.ranks.waits import Own, Waits
@@ -44,7 +45,7 @@ class Known:
     slow: Mapping[int, Slowness]
     alike: Mapping[int, str]
     experts: Sequence[ExpertImbalance]
-    aligned: Collection[int]  # those whose clocks are known to agree
+    clocks: Clocks
 
     def likes(self, place: int, fallback: Sequence[Member]) -> list[int]:
         """Places of the other members of the same like group; those of `fallback` where it is alone in it."""
@@ -63,7 +64,7 @@ def late(every: Sequence[Waits], known: Known) -> tuple[Late, ...]:
 
 def _together(found: Waits, known: Known) -> bool:
     """Whether it is known that the group's exchanges end together: only then does the shorter duration mean that a rank came later."""
-    return all(part.member.place in known.aligned for part in found.group.parts)
+    return known.clocks.together(part.member for part in found.group.parts)
 
 
 def _blames(every: Sequence[Waits]) -> Iterator[_Blame]:

@@ -81,10 +81,10 @@ _SPAN = re.compile(r"^\[(\d+(?:, ?\d+)*)\]$")
 
 
 def match(
-    members: Sequence[Member], mesh: Mesh | None, shift_ns: Mapping[int, int] | None = None
+    members: Sequence[Member], mesh: Mesh | None, clocks: Mapping[int, tuple[int, int]] | None = None
 ) -> tuple[tuple[Matched, ...], tuple[Unmatched, ...]]:
-    """All exchanges of all members, matched as far as they can be. `shift_ns`: by a member's place, what its clock is ahead, where that is known already."""
-    shifts = shift_ns or {}
+    """All exchanges of all members, matched as far as they can be. `clocks`: by a member's place, its set of aligned clocks and what it is ahead in it, where that is known already."""
+    known = clocks or {}
     named: dict[tuple[str, str, str, Hashable], list[Part]] = defaultdict(list)
     nameless: dict[tuple[str, str, str, Hashable], list[Part]] = defaultdict(list)
     unmatched = []
@@ -106,7 +106,7 @@ def match(
     matched: list[Matched] = []
     for pool in pools.values():
         for group in _joined(pool, mesh):
-            found, left = _matched(group.parts, shifts, group.by)
+            found, left = _matched(group.parts, known, group.by)
             matched += found
             unmatched += [replace(one, why=NO_FIT) for one in left] if group.tried else left
     ordered = sorted(matched, key=lambda one: (one.kind, one.backend, one.operation, one.ranks))
@@ -238,7 +238,7 @@ def _fits(reference: Course, course: Course, group: Sequence[Part], part: Part) 
 # ------------------------------------------------------------------------------------------------ instances
 
 
-def _matched(parts: Sequence[Part], shifts: Mapping[int, int], by: Grouping) -> tuple[list[Matched], list[Unmatched]]:
+def _matched(parts: Sequence[Part], clocks: Mapping[int, tuple[int, int]], by: Grouping) -> tuple[list[Matched], list[Unmatched]]:
     """The group's instances; members whose sequence fits nobody's are left out."""
     courses = [part.course() for part in parts]
     reference = max(range(len(parts)), key=lambda place: (len(courses[place].ends), -place))
@@ -247,7 +247,7 @@ def _matched(parts: Sequence[Part], shifts: Mapping[int, int], by: Grouping) -> 
         if (
             place != reference
             and (found := fit(courses[reference], course)) is not None
-            and _believable(found, parts[reference].member, parts[place].member, shifts)
+            and _believable(found, parts[reference].member, parts[place].member, clocks)
         ):
             fits[place] = found
     inside = [(place, parts[place]) for place in sorted(fits)]
@@ -280,10 +280,12 @@ def _matched(parts: Sequence[Part], shifts: Mapping[int, int], by: Grouping) -> 
     ], left
 
 
-def _believable(found: Fit, reference: Member, member: Member, shifts: Mapping[int, int]) -> bool:
+def _believable(found: Fit, reference: Member, member: Member, clocks: Mapping[int, tuple[int, int]]) -> bool:
     """By one clock, exchanges of one group end together. Where they do not, either they are not of one group, or a capture's start time is wrong: many alike say the latter."""
-    known = share_clock(reference, member) or (reference.place in shifts and member.place in shifts)
-    if not known or abs(found.offset - shifts.get(member.place, 0) + shifts.get(reference.place, 0)) <= LOOSE_NS:
+    mine, theirs = clocks.get(member.place), clocks.get(reference.place)
+    aligned = mine is not None and theirs is not None and mine[0] == theirs[0]
+    ahead = mine[1] - theirs[1] if aligned and mine is not None and theirs is not None else 0
+    if not (aligned or share_clock(reference, member)) or abs(found.offset - ahead) <= LOOSE_NS:
         return True
     return found.n >= CERTAIN and found.spread <= FIRM_NS
 

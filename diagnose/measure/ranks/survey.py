@@ -96,12 +96,12 @@ def _uneven(members: Sequence[Member]) -> list[RankProblem]:
 def skews(members: Sequence[Member], groups: Mapping[int, str], clocks: Clocks) -> tuple[dict[int, int], tuple[StartSkew, ...]]:
     """By a member's place, how much later than the middle of its like group its capture's first step begins; and those whose windows end together all the same.
 
-    Only members whose clocks are aligned with the first one's, and whose start is known, are compared; the first step that all of them show counts, warm-up or not.
+    Only members whose clocks are aligned with each other, and whose start is known, are compared; the first step that all of them show counts, warm-up or not.
     """
-    usable = [member for member in members if member.place in clocks.shift_ns and member.rank.start_unix_ns is not None]
-    pools: dict[str, list[Member]] = defaultdict(list)
-    for member in usable:
-        pools[groups[member.place]].append(member)
+    pools: dict[tuple[str, int], list[Member]] = defaultdict(list)
+    for member in members:
+        if member.rank.start_unix_ns is not None:
+            pools[groups[member.place], clocks.known[member.place][0]].append(member)
     late: dict[int, int] = {}
     found = []
     for pool in pools.values():
@@ -122,7 +122,7 @@ def skews(members: Sequence[Member], groups: Mapping[int, str], clocks: Clocks) 
 def _span(member: Member, index: int, clocks: Clocks) -> tuple[int, int]:
     """Begin and end of one step by the first member's clock."""
     start, end = member.device.steps.every.filter(pl.col("index") == index).select("start", "end").row(0)
-    moved = member.start_unix_ns - clocks.shift_ns[member.place]
+    moved = member.start_unix_ns - clocks.known[member.place][1]
     return start + moved, end + moved
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
@@ -148,22 +147,44 @@ class Own:
 
 
 def by_member(members: Sequence[Member], every: Sequence[Waits]) -> Mapping[int, Own]:
-    """By a member's place: its own times, over all its matched groups. Exchanges that overlap on one device are counted each."""
-    groups: dict[int, list[list[tuple[int, int]]]] = defaultdict(list)
-    for found in every:
-        for place, part in enumerate(found.group.parts):
-            groups[part.member.place].append(found.of_steps(place))
-    return {member.place: _own(member, groups.get(member.place, [])) for member in members}
+    """By a member's place: its own times, over all its matched groups. Waiting comes first in an exchange, transfer after it; what overlaps counts once."""
+    rows = [
+        found.rows.filter(pl.col("index").is_not_null()).select(
+            pl.col("place")
+            .replace_strict({n: part.member.place for n, part in enumerate(found.group.parts)}, return_dtype=pl.Int32)
+            .alias("member"),
+            "index",
+            "start",
+            (pl.col("start") + pl.col("wait")).alias("middle"),
+            "end",
+        )
+        for found in every
+    ]
+    waited = _unions(rows, "start", "middle")
+    moved = _unions(rows, "middle", "end")
+    matched = {part.member.place for found in every for part in found.group.parts}
+    return {member.place: _own(member, waited, moved, matched=member.place in matched) for member in members}
 
 
-def _own(member: Member, groups: Sequence[Sequence[tuple[int, int]]]) -> Own:
-    transfer = tuple(sum(group[place][0] for group in groups) for place in range(len(member.steps)))
-    wait = tuple(sum(group[place][1] for group in groups) for place in range(len(member.steps)))
+def _unions(rows: Sequence[pl.DataFrame], start: str, end: str) -> dict[tuple[int, int], int]:
+    """By (member, step): the length of the union of the intervals between two columns."""
+    if not rows:
+        return {}
+    ordered = pl.concat(rows).select("member", "index", pl.col(start).alias("a"), pl.col(end).alias("b")).sort("member", "index", "a")
+    reach = pl.col("b").cum_max().shift(1).over("member", "index")
+    new = (pl.col("b") - pl.max_horizontal("a", reach)).clip(0, None)
+    summed = ordered.with_columns(new.alias("new")).group_by("member", "index").agg(pl.col("new").sum())
+    return {(member, index): ns for member, index, ns in summed.iter_rows()}
+
+
+def _own(member: Member, waited: Mapping[tuple[int, int], int], moved: Mapping[tuple[int, int], int], *, matched: bool) -> Own:
+    steps = [step.index or 0 for step in member.steps]
+    wait = tuple(waited.get((member.place, step), 0) for step in steps)
     time = tuple(
-        step.window_ns - bubble - min(waited, max(0, step.blocking_transport_ns - bubble))
-        for step, bubble, waited in zip(member.steps, member.bubble, wait, strict=True)
+        step.window_ns - bubble - min(ns, max(0, step.blocking_transport_ns - bubble))
+        for step, bubble, ns in zip(member.steps, member.bubble, wait, strict=True)
     )
-    return Own(matched=bool(groups), wait=wait, transfer=transfer, time=time)
+    return Own(matched=matched, wait=wait, transfer=tuple(moved.get((member.place, step), 0) for step in steps), time=time)
 
 
 def left_alone(unmatched: Sequence[Unmatched]) -> tuple[str, ...]:

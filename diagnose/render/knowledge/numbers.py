@@ -178,6 +178,7 @@ def _figures(one: Platform) -> dict[str, str]:
         "GPUs in one NVLink domain": _count(one.nvlink_domain),
         "GPUs per node": _count(one.gpus_per_node),
         "memory": "" if one.memory_gb is None else f"{one.memory_gb:g} GB",
+        "NVLink, one way": "" if one.nvlink_gb_per_s is None else f"{one.nvlink_gb_per_s:g} GB/s",
         "memory bandwidth": "" if one.memory_tb_per_s is None else f"{one.memory_tb_per_s:g} TB/s",
         **{f"dense peak {name.upper()}": f"{value:,.0f} TFLOP/s per GPU, without sparsity" for name, value in one.peak_tflops.items()},
     }

@@ -25,13 +25,14 @@ def test_the_offset_is_the_median_of_the_ends() -> None:
     assert (pair.reference, pair.rank, pair.n, pair.aligned) == (0, 1, 40, True)
     assert abs(pair.offset_ns - 4_321_000) <= 15_000
     assert -30_000 <= pair.residual_p5_ns <= 0 <= pair.residual_p95_ns <= 30_000
-    assert told.shift_ns == {0: 0, 1: pair.offset_ns}
+    assert told.known == {0: (0, 0), 1: (0, pair.offset_ns)}
 
 
 def test_a_residual_above_the_limit_aligns_nothing() -> None:
     told = compared(did(0, 0), did(1, 0, spread=4 * LIMIT_NS))
     assert [pair.aligned for pair in told.pairs] == [False]
-    assert told.shift_ns == {0: 0}
+    assert told.known == {0: (0, 0), 1: (1, 0)}
+    assert "who comes late" in told.notes[0]
 
 
 def test_too_few_ends_align_nothing() -> None:
@@ -41,10 +42,16 @@ def test_too_few_ends_align_nothing() -> None:
 def test_one_host_has_one_clock() -> None:
     told = compared(did(0, 0, host=0), did(1, 0, host=0), did(2, 900_000, host=1), did(3, 900_000, host=1))
     assert [(pair.reference_host, pair.host) for pair in told.pairs] == [("host 0", "host 1")]
-    assert told.shift_ns == {0: 0, 1: 0, 2: 900_000, 3: 900_000}
+    assert told.known == {0: (0, 0), 1: (0, 0), 2: (0, 900_000), 3: (0, 900_000)}
 
 
 def test_offsets_follow_groups_that_share_a_rank() -> None:
     first, third = did(0, 0), did(2, 900_000, group=8)
     both = Did(rank=1, lanes={**did(1, 500_000).lanes, **did(1, 500_000, group=8).lanes})
-    assert compared(first, both, third).shift_ns == {0: 0, 1: 500_000, 2: 900_000}
+    assert compared(first, both, third).known == {0: (0, 0), 1: (0, 500_000), 2: (0, 900_000)}
+
+
+def test_hosts_that_never_meet_are_apart_and_nothing_is_missing() -> None:
+    told = compared(did(0, 0, host=0), did(1, 0, host=0), did(2, 5, host=1, group=8), did(3, 5, host=1, group=8))
+    assert told.known == {0: (0, 0), 1: (0, 0), 2: (1, 0), 3: (1, 0)}
+    assert told.notes == ()

@@ -70,7 +70,7 @@ def judged(did: list[Did]):  # type: ignore[no-untyped-def]
     _, groups = like_groups(every, None)
     slow = slow_devices(every, groups)
     uneven = experts(split, slow)
-    return late(split, Known(own=by_member(every, split), slow=slow, alike=groups, experts=uneven, aligned=clocks(every, matched).shift_ns))
+    return late(split, Known(own=by_member(every, split), slow=slow, alike=groups, experts=uneven, clocks=clocks(every, matched)))
 
 
 def rows(n: int, late_by: int, seed: int) -> list[Ran]:
