@@ -60,10 +60,12 @@ def compare(
     uneven = experts(every, slow)
     lateness = late(every, Known(own=own, slow=slow, alike=group_of, experts=uneven, clocks=told))
     slowest, chosen = _slowest(members, own, lateness, middle)
+    captured = len({member.rank.rank for member in members})
+    world = world if world is not None and world >= captured else None  # one of them is of another job, or the number is wrong
     return Compared(
         ranks=Ranks(
             world_size=world,
-            captured=len({member.rank.rank for member in members}),
+            captured=captured,
             slowest=slowest.rank.rank,
             chosen=chosen,
             problems=problems(members, world, claimed),

@@ -180,6 +180,7 @@ def _slower(known: Known, culprit: int, others: Sequence[Member], wait: int) -> 
 def _cause(member: Member, others: Sequence[Member], wait: int, known: Known) -> tuple[LateCause, str | None, int | None, str]:
     """What takes longer on the late rank than on the others: cause, bucket, by how much per step, and the figures in words."""
     slowness = known.slow.get(member.place)
+    per = "in the capture" if member.device.steps.anchor == "capture" else "a step"
     if slowness is not None:
         longer = _above(member, others, "compute_busy_ns")
         return (
@@ -195,7 +196,7 @@ def _cause(member: Member, others: Sequence[Member], wait: int, known: Known) ->
             "slow_host",
             None,
             starved,
-            f"its host issues work later: compute is launch-starved for {starved / 1e6:.3f} ms a step more than on the others",
+            f"its host issues work later: compute is launch-starved for {starved / 1e6:.3f} ms {per} more than on the others",
         )
     moving = median_of(known.own[member.place].transfer) - median_low([median_of(known.own[one.place].transfer) for one in others])
     if moving >= EXPLAINS * wait and moving >= more:
@@ -203,7 +204,7 @@ def _cause(member: Member, others: Sequence[Member], wait: int, known: Known) ->
             "slow_link",
             None,
             moving,
-            f"the exchanges in its other groups transfer for {moving / 1e6:.3f} ms a step more than those of the others",
+            f"the exchanges in its other groups transfer for {moving / 1e6:.3f} ms {per} more than those of the others",
         )
     if bucket is None or more < EXPLAINS * wait:
         return "unknown", None, None, "no part of its step takes correspondingly longer than on the others"
@@ -212,7 +213,7 @@ def _cause(member: Member, others: Sequence[Member], wait: int, known: Known) ->
         causes.get(bucket, "more_work"),
         bucket,
         more,
-        f"its work in the bucket {bucket.replace('_', ' ')} takes {more / 1e6:.3f} ms a step more than on the others",
+        f"its work in the bucket {bucket.replace('_', ' ')} takes {more / 1e6:.3f} ms {per} more than on the others",
     )
 
 

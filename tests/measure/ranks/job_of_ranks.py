@@ -105,7 +105,7 @@ def _member(place: int, did: Did) -> Member:
     return Member(
         place=place,
         rank=Rank(rank=did.rank, start_unix_ns=did.started, source="trace"),
-        device=cast("Any", SimpleNamespace(exchanges=exchanges, device=0, names=names)),
+        device=cast("Any", SimpleNamespace(exchanges=exchanges, device=0, names=names, steps=SimpleNamespace(anchor="range"))),
         records=cast("Any", SimpleNamespace(budget=SimpleNamespace(per_step=steps, median=budget), buckets=buckets)),
         bubble=(0,) * did.steps,
         file=f"rank{did.rank}",
