@@ -67,7 +67,10 @@ def _matched(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
     transfer = _mean([one.transfer_ns for one in survey if one.transfer_ns is not None])
     bubble = sum(part.wait_ns for one in exchanges if one.kind == "pipeline" for part in one.waits)
     pipeline = min(round(bubble / len(waits)), wait) if wait is not None else None
+    own = next((one for one in survey if ranks is not None and one.rank == ranks.slowest), None)
     return {
+        "own_wait_ns": own.wait_ns if own is not None else None,
+        "own_transfer_ns": own.transfer_ns if own is not None else None,
         "matched_exchanges": matched if ranks else None,
         "unmatched_exchanges": unmatched if ranks else None,
         "matched_share": _share(matched, matched + unmatched),

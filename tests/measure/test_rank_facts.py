@@ -47,6 +47,8 @@ def test_even_ranks() -> None:
     """Nothing is wrong: what was looked for is nought, what is only there when something is wrong is null."""
     found = {name: value for name, value in rank_facts(ranks(), STEP).items() if value is not None}
     assert found == {
+        "own_wait_ns": 4_000_000,
+        "own_transfer_ns": 10_000_000,
         "matched_exchanges": 800,
         "unmatched_exchanges": 0,
         "matched_share": 1.0,

@@ -51,12 +51,14 @@ _COLUMNS = (
 
 
 def _collectives(member: Member) -> dict[str, int]:
-    """Transport operations of the whole capture by "kind operation"."""
+    """Transport operations per step (median) by "kind operation"."""
     found = member.device.exchanges
-    counts: Counter[str] = Counter()
-    for lane, number in found.instances.group_by("lane").len().sort("lane").iter_rows():
-        counts[f"{found.lanes[lane].kind} {found.lanes[lane].operation}"] += number
-    return dict(sorted(counts.items()))
+    counts: dict[str, Counter[int]] = defaultdict(Counter)
+    inside = found.instances.filter(pl.col("index").is_not_null())
+    for lane, step, number in inside.group_by("lane", "index").len().iter_rows():
+        counts[f"{found.lanes[lane].kind} {found.lanes[lane].operation}"][step] += number
+    steps = [step.index or 0 for step in member.steps]
+    return {name: median_of(by_step[step] for step in steps) for name, by_step in sorted(counts.items())}
 
 
 # ------------------------------------------------------------------------------------------------ problems
