@@ -4,6 +4,7 @@ The split says why compute was absent; a bound says what could be won, which dif
 
 - *shadowed*: launch-starved time in which the operation to come could not have started anyway, because what it waits for still ran. A faster host would
   not win it.
+- *follow*: what blocked compute after transport in the same gap, but would have run beside compute, or beside the host's work, had the transport not been there.
 - *handover*: the short dependency-stalled rest of a gap that something blocked, or for which the host was late. It goes with its cause.
 - *restart*: a host that was held up has nothing queued. What it does until its next launch lies bare, and would not without the hold-up.
 """
@@ -18,8 +19,8 @@ HANDOVER_NS = 10_000  # this project's choice, the reach of an inferred dependen
 _HOST = ["host_sync", "gc", "launch", "python"]
 
 
-def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds: pl.Series) -> pl.DataFrame:
-    """Per window (index): the figures in ns that `trace_rules/facts.yaml` describes. `roles`, `copy_kinds`: of each operation by row number."""
+def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds: pl.Series, times: pl.DataFrame) -> pl.DataFrame:
+    """Per window (index): the figures in ns that `trace_rules/facts.yaml` describes. `roles`, `copy_kinds`, `times` (start, issued): of each operation by row number."""
     producer = found.pieces["producer"]
     blocks = pl.col("cause") == "blocking"
     pieces = found.pieces.with_columns(
@@ -27,10 +28,14 @@ def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds:
         (blocks & (roles.gather(producer) == "transport")).fill_null(value=False).alias("transport"),
         (blocks & copy_kinds.gather(producer).is_in(["h2d", "d2h"])).fill_null(value=False).alias("host_copy"),
         pl.col("cause").is_in(_HOST).alias("host"),
+        blocks.alias("blocks"),
+        times["start"].gather(producer).alias("began"),
+        times["issued"].gather(producer).alias("issued"),
     )
     through_host = pl.col("through_host")
     parts = (
         _handovers(pieces),
+        _followers(pieces),
         _shadows(found.shadowed),
         _restarts(pieces, pl.col("transport") & through_host, "transport_restart_ns"),
         _restarts(pieces, pl.col("host_copy") & through_host, "host_copy_restart_ns"),
@@ -53,6 +58,34 @@ def _handovers(pieces: pl.DataFrame) -> pl.DataFrame:
         pl.col("stalled").filter("host_copy").sum().alias("host_copy_handover_ns"),
         pl.col("stalled").filter("host").sum().alias("launch_handover_ns"),
     )
+
+
+def _followers(pieces: pl.DataFrame) -> pl.DataFrame:
+    """Of each gap: blocking by others after transport did, as far as it could have run beside something else had the transport not been there.
+
+    That is as long as the transport had run before the gap began, beside compute, and as long as the host still worked in the gap after it had issued them.
+    """
+    gap = ["index", "op"]
+    first = pl.when("transport").then("start").min().over(gap)
+    follows = (pl.col("blocks") & ~pl.col("transport") & (pl.col("start") > first)).fill_null(value=False)
+    issued = pl.when("follows").then("issued").min().over(gap)
+    worked = (
+        pl.when(pl.col("cause").is_in([*_HOST, "allocator"]))
+        .then((pl.col("end") - pl.max_horizontal("start", "after")).clip(0, None))
+        .otherwise(0)
+    )
+    by_gap = (
+        pieces.with_columns(follows.alias("follows"))
+        .with_columns(issued.alias("after"))
+        .group_by(gap)
+        .agg(
+            (pl.col("start").min() - pl.col("began").filter("transport").min()).clip(0, None).fill_null(0).alias("ahead"),
+            pl.when(pl.col("after").first().is_not_null()).then(worked.sum()).otherwise(0).alias("beside"),
+            pl.col("ns").filter("follows").sum().alias("behind"),
+        )
+    )
+    followed = pl.min_horizontal(pl.col("ahead") + pl.col("beside"), "behind")
+    return by_gap.group_by("index").agg(followed.sum().alias("transport_follow_ns"))
 
 
 def _shadows(shadowed: pl.DataFrame) -> pl.DataFrame:

@@ -133,7 +133,12 @@ def measure_device(
     times = budget.step_times(ran, windows).join(
         stalls.stall_times(found, windows, work["role"], work["copy_kind"]), on="index", how="left", maintain_order="left"
     )
-    times = times.join(ceilings(found, windows, work["role"], work["copy_kind"]), on="index", how="left", maintain_order="left")
+    times = times.join(
+        ceilings(found, windows, work["role"], work["copy_kind"], work.select("start", "issued")),
+        on="index",
+        how="left",
+        maintain_order="left",
+    )
     part, fills = occupancy.occupancy(
         inside.filter((pl.col("kind") == "kernel") & (pl.col("role") == "compute")).select("name_id", "bucket", "start", "end", *SHAPE),
         trace.name_texts(),

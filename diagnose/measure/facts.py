@@ -72,6 +72,7 @@ def _time_facts(one: DeviceMeasure) -> dict[str, FactValue]:
         "transport_hidden_share": 1 - middle["transport_exposed_ns"] / middle["transport_busy_ns"] if middle["transport_busy_ns"] else None,
         "transport_blocking_ns": middle["blocking_transport_ns"],
         "transport_handover_ns": middle["transport_handover_ns"],
+        "transport_follow_ns": middle["transport_follow_ns"],
         "transport_restart_ns": middle["transport_restart_ns"],
         "host_copy_restart_ns": middle["host_copy_restart_ns"],
         "host_copy_handover_ns": middle["host_copy_handover_ns"],

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from diagnose.measure.stalls import HOST_CAUSES
 from diagnose.trace import CALLS, NAMES, OPS, RANGES, WAITS, Provenance, Rank, Trace
 
 CALL_NAMES = [
@@ -216,7 +217,7 @@ def _closing(case: Case) -> Op | None:
 
 
 def explain_beyond(case: Case, window: tuple[int, int]) -> dict[str, int]:
-    """What bounds count beyond the split: shadows, handovers and restarts, in nanoseconds of the window.
+    """What bounds count beyond the split: shadows, handovers, what follows transport, and restarts, in nanoseconds of the window.
 
     A gap is a stretch of the window without compute.
     """
@@ -233,7 +234,13 @@ def explain_beyond(case: Case, window: tuple[int, int]) -> dict[str, int]:
 
 
 def _of_gap(case: Case, gap: list[int]) -> dict[str, int]:
-    causes = {moment: _cause(case, moment) for moment in gap}
+    told = {moment: _cause_and_operation(case, moment) for moment in gap}
+    causes = {moment: cause for moment, (cause, _) in told.items()}
+    moved = [moment for moment, cause in causes.items() if cause == "blocking transport"]
+    ahead = max((gap[0] - op.start for moment in moved if (op := told[moment][1]) is not None), default=0)
+    followers = {moment: op for moment, (_, op) in told.items() if moved and moment > moved[0] and op is not None and moment not in moved}
+    issued = min((op.issued for op in followers.values() if op.issued is not None), default=None)
+    beside = sum(1 for moment in gap if issued is not None and moment >= issued and causes[moment] in HOST_CAUSES)
     consumer = _next_compute(case, gap[0]) or _closing(case)
     unissued = [moment for moment in gap if consumer is not None and consumer.issued is not None and moment < consumer.issued]
     work = [moment for moment in unissued if causes[moment] in ("launch", "python")]
@@ -256,6 +263,7 @@ def _of_gap(case: Case, gap: list[int]) -> dict[str, int]:
         "launch_handover_ns": stalled if late else 0,
         "transport_handover_ns": stalled if "blocking transport" in causes.values() else 0,
         "host_copy_handover_ns": stalled if "blocking copy" in causes.values() else 0,
+        "transport_follow_ns": min(len(followers), max(ahead, 0) + beside),
         "transport_restart_ns": min(restart(through_host("transport")), len(through_host("transport"))),
         "host_copy_restart_ns": min(restart(through_host("copy")), len(through_host("copy"))),
         "sync_restart_ns": restart(synchronising),
@@ -269,7 +277,7 @@ def _would_wait(case: Case, consumer: Op, moment: int) -> bool:
     else:
         found = producers(case, consumer)
         latest = max(found, key=lambda op: (op.end, op.row)) if found else None
-    return latest is not None and moment < latest.end and _blame(case, latest, moment, "nothing") != "nothing"
+    return latest is not None and moment < latest.end and _blame(case, latest, moment, "nothing")[1] is not None
 
 
 def _next_compute(case: Case, moment: int) -> Op | None:
@@ -278,11 +286,16 @@ def _next_compute(case: Case, moment: int) -> Op | None:
 
 
 def _cause(case: Case, moment: int) -> str:
+    return _cause_and_operation(case, moment)[0]
+
+
+def _cause_and_operation(case: Case, moment: int) -> tuple[str, Op | None]:
+    """Why nothing computed at that moment, and the operation that blocked, if one did."""
     consumer = _next_compute(case, moment)
     if consumer is None:
         consumer = _closing(case)
         if consumer is None:
-            return "dependency_stalled"
+            return "dependency_stalled", None
         latest: Op | None = consumer
     else:
         found = producers(case, consumer)
@@ -290,41 +303,41 @@ def _cause(case: Case, moment: int) -> str:
     if consumer.issued is None:
         if consumer is latest and moment < consumer.end:
             return _blame(case, consumer, moment, "dependency_stalled")
-        return "dependency_stalled"
+        return "dependency_stalled", None
     if moment < consumer.issued:
         return _host_cause(case, moment)
     if latest is not None and moment < latest.end:
         return _blame(case, latest, moment, "dependency_stalled")
-    return "dependency_stalled"
+    return "dependency_stalled", None
 
 
-def _blame(case: Case, producer: Op, moment: int, otherwise: str) -> str:
+def _blame(case: Case, producer: Op, moment: int, otherwise: str) -> tuple[str, Op | None]:
     """While a producer ran the time is its own; before that it belongs to what the producer waited for; else nothing explains it."""
     while moment < producer.start:
         found = producers(case, producer)
         latest = max(found, key=lambda op: (op.end, op.row)) if found else None
         if latest is None or moment >= latest.end:
-            return otherwise
+            return otherwise, None
         producer = latest
-    return f"blocking {ROLES[producer.class_id]}"
+    return f"blocking {ROLES[producer.class_id]}", producer
 
 
-def _host_cause(case: Case, moment: int) -> str:
+def _host_cause(case: Case, moment: int) -> tuple[str, Op | None]:
     inside = [call for call in case.calls if call.start <= moment < call.end]
     recorded = [call for call in inside if not any(op.correlation == call.correlation and op.issued is None for op in case.ops)]
     if any(call.name == "cudaMalloc" for call in recorded):
-        return "allocator"
+        return "allocator", None
     for call, stream in case.syncs:
         if call.start <= moment < call.end:
             ended = [op for op in case.ops if op.stream == stream and op.end <= call.end]
             awaited = max(ended, key=lambda op: (op.end, op.row)) if ended else None
             if awaited is not None and moment < awaited.end:
                 return _blame(case, awaited, moment, "host_sync")
-            return "host_sync"
+            return "host_sync", None
     copy = _blocking_copy(case, moment)
     if copy is not None:
-        return _blame(case, copy, moment, "host_sync") if moment < copy.end else "host_sync"
-    return "launch" if recorded else "python"
+        return _blame(case, copy, moment, "host_sync") if moment < copy.end else ("host_sync", None)
+    return ("launch" if recorded else "python"), None
 
 
 def _blocking_copy(case: Case, moment: int) -> Op | None:

@@ -22,7 +22,7 @@ def beyond(one: Scene, *bounds: int) -> list[dict[str, int]]:
         schema={"index": pl.Int32, "start": pl.Int64, "end": pl.Int64},
     )
     found = stalls.stalls(work, windows, resolve_waits(one.trace.waits, pl.Series(dtype=pl.Int64)), one.host())
-    rows = ceilings(found, windows, work["role"], work["copy_kind"]).iter_rows(named=True)
+    rows = ceilings(found, windows, work["role"], work["copy_kind"], work.select("start", "issued")).iter_rows(named=True)
     return [{name.removesuffix("_ns"): ns for name, ns in row.items() if name != "index" and ns} for row in rows]
 
 
@@ -173,6 +173,24 @@ def test_shadows_are_counted_in_their_window() -> None:
     assert [row.get("launch_shadowed") for row in rows] == [18, 10]
 
 
+# ---------------------------------------------------------------------------------------------------- what follows transport
+
+
+@pytest.mark.parametrize(("began", "length", "follow"), [(2, 20, 8), (7, 20, 3), (10, 20, 0), (12, 20, 0), (2, 5, 5)])
+def test_what_follows_an_exchange_that_ran_ahead_of_the_gap_goes_with_it(began: int, length: int, follow: int) -> None:
+    """The GEMM ends at 10; the exchange runs from `began` to 60, then a permutation for `length`: without the exchange that would have run `10 - began` beside the GEMM."""
+    exchange = run("nccl", began, 60, 1, stream=20)
+    permutation = run("permute", 60, 60 + length, 1, stream=20)
+    one = waited_for(exchange, permutation, consumer=run("gemm", 60 + length, 100, 4))
+    (found,) = beyond(one, 0, 100)
+    assert found.get("transport_follow", 0) == follow
+
+
+def test_what_runs_before_the_exchange_does_not_follow_it() -> None:
+    one = waited_for(run("permute", 2, 20, 1, stream=20), run("nccl", 20, 60, 1, stream=20), consumer=run("gemm", 60, 100, 4))
+    assert "transport_follow" not in beyond(one, 0, 100)[0]
+
+
 # ---------------------------------------------------------------------------------------------------- restarts
 
 
@@ -275,7 +293,7 @@ def facts_of(one: Scene) -> dict[str, FactValue]:
 
 OF_LAUNCHES = ("launch_handover_ns", "launch_shadowed_ns")
 OF_CALLS = ("allocator_shadowed_ns", "allocator_restart_ns", "sync_restart_ns")
-ALWAYS = ("transport_handover_ns", "transport_restart_ns", "host_copy_handover_ns", "host_copy_restart_ns")
+ALWAYS = ("transport_handover_ns", "transport_follow_ns", "transport_restart_ns", "host_copy_handover_ns", "host_copy_restart_ns")
 
 
 def test_figures_of_the_host_are_null_where_it_was_not_recorded() -> None:

@@ -49,7 +49,7 @@ def measured(case: Case) -> tuple[pl.DataFrame, pl.DataFrame]:
     found = stalls.stalls(
         work, windows, resolve_waits(trace.waits, pl.Series([None] * len(case.waits), dtype=pl.Int64)), host_activity(trace, work, 0, HOSTS)
     )
-    beyond = ceilings(found, windows, work["role"], work["copy_kind"])
+    beyond = ceilings(found, windows, work["role"], work["copy_kind"], work.select("start", "issued"))
     times = stalls.stall_times(found, windows, work["role"], work["copy_kind"]).join(beyond, on="index", how="left", maintain_order="left")
     return budget.step_times(ran, windows), times
 

@@ -39,6 +39,7 @@ CLEAN: Mapping[str, FactValue] = {
     "transport_blocking_ns": 3_000_000,
     "transport_blocking_share": 0.03,
     "transport_handover_ns": 0,
+    "transport_follow_ns": 0,
     "transport_restart_ns": 0,
     "expert_exchange_busy_ns": 10_000_000,
     "expert_exchange_exposed_ns": 3_000_000,

@@ -37,8 +37,8 @@ class Fit:
     offset: int = 0
 
 
-def fit(reference: Course, other: Course, *, limit: int = LOOSE_NS) -> Fit | None:
-    """The shift at which both sequences end together; None where there is none within `limit` (ns of spread)."""
+def fit(reference: Course, other: Course, *, limit: int = LOOSE_NS, thorough: bool = True) -> Fit | None:
+    """The shift at which both sequences end together; None where there is none within `limit` (ns of spread). Not `thorough`: only likely shifts are tried."""
     if not reference.ends or not other.ends:
         return None
     likely = list(dict.fromkeys(_likely(reference, other)))
@@ -50,7 +50,7 @@ def fit(reference: Course, other: Course, *, limit: int = LOOSE_NS) -> Fit | Non
     near = (shift + step for shift in likely for step in range(-NEAR, NEAR + 1))
     for shift in dict.fromkeys(near):
         best = _better(best, _tried(reference, other, shift))
-    if best is None or best.spread > FIRM_NS:
+    if thorough and (best is None or best.spread > FIRM_NS):
         reach = min(FARTHEST, max(len(reference.ends), len(other.ends)))
         for shift in range(-reach, reach + 1):
             best = _better(best, _tried(reference, other, shift))

@@ -91,10 +91,10 @@ _NOTHING = "No exchange could be matched across ranks: who comes late, and how m
 def _slowest(members: Sequence[Member], own: Mapping[int, Own], lateness: Sequence[Late], middle: tuple[int, int]) -> tuple[Member, str]:
     """The member that the verdict speaks of, and why it."""
     central = next(member for member in members if (member.rank.rank, member.device.device) == middle)
-    if not any(own[member.place].matched for member in members):
+    if not any(own[member.place].matched or any(member.bubble) for member in members):
         return (
             central,
-            f"rank {central.rank.rank} is the one in the middle by step time; no exchange was matched that would tell the slowest path",
+            f"rank {central.rank.rank} is the one in the middle by step time; no exchange between ranks tells the slowest path",
         )
     times = {member.place: own[member.place].median_ns for member in members}
     usual = median_low(list(times.values()))

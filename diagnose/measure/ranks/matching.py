@@ -201,7 +201,7 @@ def _one_group(one: _Group, other: _Group, mesh: Mesh | None) -> bool:
         return False
     if mesh is not None and mesh.group(first.lane.kind, first.member.rank.rank) != mesh.group(second.lane.kind, second.member.rank.rank):
         return False
-    found = fit(first.course(), second.course(), limit=FIRM_NS)
+    found = fit(first.course(), second.course(), limit=FIRM_NS, thorough=False)
     return found is not None and found.n >= 2
 
 
@@ -231,7 +231,7 @@ def _fits(reference: Course, course: Course, group: Sequence[Part], part: Part) 
     """Whether a sequence belongs to a group: another rank's, as long, and ending together."""
     if any(one.member.place == part.member.place for one in group):
         return False
-    found = fit(reference, course, limit=FIRM_NS)
+    found = fit(reference, course, limit=FIRM_NS, thorough=False)  # many groups are tried
     return found is not None and found.n >= 2
 
 
