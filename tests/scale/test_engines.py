@@ -192,7 +192,7 @@ def test_ctrl_c_ends_the_workers_at_once(ranks: Ranks, kind: str) -> None:
     begin = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to everyone
     _, said = process.communicate(timeout=30)
-    assert time.monotonic() - begin < 8
+    assert time.monotonic() - begin < 20  # the tasks would take two minutes
     assert process.returncode == 130, said
     assert said.decode().splitlines()[-1] == "interrupted"
     assert b"Traceback" not in said
