@@ -63,7 +63,7 @@ def main() -> None:
     )
     measured = time.perf_counter()
     if gathered.refused:
-        raise gathered.refused[0]
+        raise gathered.refused[0][1]
     result = conclude(told_apart(gathered.measured), prepared.job, prepared.knowledge)
     reduced = time.perf_counter()
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << (20 if sys.platform == "darwin" else 10))

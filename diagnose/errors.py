@@ -54,6 +54,10 @@ class InputError(DiagnoseError):
     exit_code = 3
 
 
+class ForeignInputError(InputError):
+    """A readable file that holds something else than a trace."""
+
+
 class MissingInputError(InputError):
     """The trace is not there, or not to be seen from here."""
 

@@ -14,7 +14,7 @@ from diagnose.errors import UsageError
 from diagnose.measure.capture import Measured, moved
 from diagnose.measure.device import DeviceMeasure
 from diagnose.scale.engine import Engine, HereEngine, measure_all
-from diagnose.scale.inputs import find_inputs, with_inputs_left_out
+from diagnose.scale.inputs import find_inputs, name_of, unfit, with_inputs_left_out
 from diagnose.scale.prepare import prepare
 from diagnose.trace import Rank
 
@@ -56,9 +56,11 @@ def diagnose(
         notice=notice or (lambda _: None),
     )
     if not gathered.measured:
-        raise gathered.refused[0] if gathered.refused else _nothing_given()
+        raise gathered.refused[0][1] if gathered.refused else _nothing_given()
     first, *others = gathered.measured
-    first = replace(first, ledger=with_inputs_left_out(first.ledger, gathered.refused, found.ignored))
+    others_of_folders = unfit(gathered.refused, found)
+    refused = [error for path, error in gathered.refused if (name_of(path), error.what) not in others_of_folders]
+    first = replace(first, ledger=with_inputs_left_out(first.ledger, refused, (*found.ignored, *others_of_folders)))
     say("drawing conclusions")
     return conclude(told_apart([first, *others]), prepared.job, prepared.knowledge, include_host_info=include_host_info)
 

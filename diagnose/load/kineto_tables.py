@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from diagnose.errors import InputError
+from diagnose.errors import ForeignInputError
 from diagnose.ledger import Ledger
 from diagnose.load.conform import RawTable, RawTrace, intern
 from diagnose.load.kineto_columns import CATEGORIES, PAYLOAD_COLUMNS, Part
@@ -195,9 +195,9 @@ def _messages(keys: Mapping[str, Any], level: str) -> list[str]:
     return [text for text in found if isinstance(text, str)] if isinstance(found, list) else []
 
 
-def _foreign(part: Part, undecodable: int, file: str) -> InputError:
+def _foreign(part: Part, undecodable: int, file: str) -> ForeignInputError:
     held = ", ".join(f"{table} ({count})" for table, count in part.read.most_common(5))
-    return InputError(
+    return ForeignInputError(
         f"{file} holds none of the events that the PyTorch profiler writes (it has {held or f'{undecodable} entries that are no events'}).",
         effect="There is nothing to diagnose.",
         next_step="Write the trace with torch.profiler, activities=[CPU, CUDA], and prof.export_chrome_trace(path).",

@@ -57,10 +57,10 @@ class HereEngine:
 
 @dataclass(frozen=True, kw_only=True)
 class Gathered:
-    """Summaries of the inputs that could be measured and the errors of the others, both in the order of the inputs."""
+    """Summaries of the inputs that could be measured, and the others with their errors, both in the order of the inputs."""
 
     measured: tuple[Measured, ...]
-    refused: tuple[InputError, ...]
+    refused: tuple[tuple[str | Path, InputError], ...]
 
 
 class Tally:
@@ -135,7 +135,7 @@ def measure_all(
     in_order = [results[place] for place in range(len(tasks))]
     return Gathered(
         measured=tuple(result for result in in_order if not isinstance(result, InputError)),
-        refused=tuple(result for result in in_order if isinstance(result, InputError)),
+        refused=tuple((path, result) for path, result in zip(paths, in_order, strict=True) if isinstance(result, InputError)),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagnose.errors import InputError
+from diagnose.errors import ForeignInputError, InputError
 from diagnose.ledger import Ledger
 from diagnose.load.files import expand
 from diagnose.load.readers import STDIN
@@ -14,9 +14,10 @@ from diagnose.load.readers import STDIN
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """The inputs of a run, and what folders held besides: (bare name, reason)."""
+    """The inputs of a run, those of them that nobody named but that lay in a folder, and what folders held besides: (bare name, reason)."""
 
     paths: tuple[str | Path, ...]
+    in_folders: frozenset[str | Path]
     ignored: tuple[tuple[str, str], ...]
 
 
@@ -24,6 +25,8 @@ def find_inputs(given: Sequence[str | Path]) -> Found:
     """Every input that `given` stands for, once. Raises InputError for a folder without traces and a pattern without matches."""
     paths: dict[str | Path, str | Path] = {}
     ignored: list[tuple[str, str]] = []
+    in_folders: set[str | Path] = set()
+    named: set[str | Path] = set()
     for one in given:
         if str(one) == STDIN:
             paths.setdefault(STDIN, STDIN)
@@ -31,8 +34,9 @@ def find_inputs(given: Sequence[str | Path]) -> Found:
         found = expand([Path(one)])
         for path in found.traces or (Path(one),):
             paths.setdefault(_same_file(path), path)
+            (named if path == Path(one) or not Path(one).is_dir() else in_folders).add(path)
         ignored += found.ignored
-    return Found(paths=tuple(paths.values()), ignored=tuple(dict.fromkeys(ignored)))
+    return Found(paths=tuple(paths.values()), in_folders=frozenset(in_folders - named), ignored=tuple(dict.fromkeys(ignored)))
 
 
 def _same_file(path: Path) -> Path:
@@ -46,6 +50,13 @@ def _same_file(path: Path) -> Path:
 def name_of(path: str | Path) -> str:
     """How people know an input: its bare name."""
     return Path(path).name if str(path) != STDIN else "standard input"
+
+
+def unfit(refused: Sequence[tuple[str | Path, InputError]], found: Found) -> tuple[tuple[str, str], ...]:
+    """Those refused inputs that are no traces at all and that nobody named: other files of a folder, with the reason."""
+    return tuple(
+        (name_of(path), error.what) for path, error in refused if path in found.in_folders and isinstance(error, ForeignInputError)
+    )
 
 
 def with_inputs_left_out(ledger: Ledger, refused: Sequence[InputError], ignored: Sequence[tuple[str, str]]) -> Ledger:

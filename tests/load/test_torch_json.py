@@ -94,6 +94,7 @@ def test_ranges_their_kinds_sequences_and_payloads() -> None:
         "Collective name": "alltoallv",
         "Process Group Description": "EXPERT_MODEL_PARALLEL_GROUP",
         "Process Group Name": "7",
+        "Process Group Ranks": "[0, 1, 2, ..., 63]",
         "Group size": 64,
         "dtype": "BFloat16",
     }
@@ -144,6 +145,7 @@ def test_ranges_their_kinds_sequences_and_payloads() -> None:
             "elements_out": 90,
             "bytes": None,
             "peer": None,
+            "members": "[0, 1, 2, ..., 63]",
         }
     ]
     assert trace.ops["payload_id"].to_list() == [0]

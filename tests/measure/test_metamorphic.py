@@ -63,7 +63,7 @@ def test_later_by_a_constant_moves_the_windows_and_nothing_else(demo: Trace, pla
     assert found.steps.frame.equals(plain.steps.frame.with_columns(pl.col("start", "end") + SHIFT))
     moved = structs.replace(plain.totals, first_ns=plain.totals.first_ns + SHIFT, last_ns=plain.totals.last_ns + SHIFT)
     assert found.totals == moved
-    assert (found.occupancy, found.fills, found.waits.resolved_rate) == (plain.occupancy, plain.fills, plain.waits.resolved_rate)
+    assert (found.occupancy, found.fills, found.resolved_wait_rate) == (plain.occupancy, plain.fills, plain.resolved_wait_rate)
 
 
 def test_three_times_as_slow_is_three_times_as_long(demo: Trace, plain: DeviceMeasure, knowledge: Knowledge) -> None:

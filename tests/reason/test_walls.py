@@ -26,12 +26,13 @@ def test_bounds_and_their_parts() -> None:
         host_copy_blocking_ns=300_000,
         data_parallel_blocking_ns=700_000,
         transport_blocking_ns=3_700_000,
+        transport_follow_ns=50_000,
     )
     assert (found["memory"].bound_ns, found["memory"].parts) == (
         2_700_000,
         {"recompute": 2_000_000, "blocking_copies": 300_000, "handover": 0, "allocator": 400_000, "restart": 0},
     )
-    assert found["communication"].bound_ns == 3_700_000
+    assert found["communication"].bound_ns == 3_750_000
     assert found["communication"].parts == {
         "expert": 3_000_000,
         "data": 700_000,
@@ -39,6 +40,7 @@ def test_bounds_and_their_parts() -> None:
         "pipeline": 0,
         "context": 0,
         "other": 0,
+        "work_behind_it": 50_000,
         "handover": 0,
         "restart": 0,
     }

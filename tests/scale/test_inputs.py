@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.errors import InputError, MissingInputError
+from diagnose.pipeline import diagnose
 from diagnose.scale.engine import Tally
 from diagnose.scale.inputs import find_inputs, name_of
 from diagnose.scale.tasks import fault_of
@@ -29,6 +30,23 @@ def test_standard_input_keeps_its_place(ranks: Ranks) -> None:
     a, b = ranks("a", "b")
     assert find_inputs([a, "-", b, "-"]).paths == (a, "-", b)
     assert [name_of(path) for path in ("-", a)] == ["standard input", "a.json"]
+
+
+def test_other_json_of_a_folder_is_ignored_unless_somebody_named_it(ranks: Ranks) -> None:
+    a, b = ranks("a", "b")
+    other = a.parent / "truth.json"
+    other.write_text('[{"schema": "something else", "steps": [1, 2]}]')
+
+    def told(*given: Path) -> dict[str, str]:
+        return {entry.code: entry.detail for entry in diagnose(given).ledger if entry.code in ("ignored_file", "refused_input")}
+
+    (code,) = (found := told(a.parent))
+    assert code == "ignored_file"
+    assert found[code].startswith("truth.json: truth.json holds none of the events")
+    assert set(told(a.parent, other)) == {"refused_input"}
+    assert set(told(a, b, other)) == {"refused_input"}
+    with pytest.raises(InputError, match=r"truth\.json holds none of the events"):
+        diagnose([other])
 
 
 def test_a_folder_without_traces_is_refused(tmp_path: Path) -> None:
