@@ -24,6 +24,7 @@ from diagnose.rank_records import RankProblem, Ranks
 from diagnose.reason.findings import find
 from diagnose.reason.walls import bounds, verdict
 from diagnose.records import Communication, Memory
+from diagnose.rule_types import Platform
 from diagnose.rulebook import Rulebook, platform_of
 from diagnose.version import __version__
 
@@ -105,14 +106,18 @@ def _compared(
         world=stated if isinstance(stated, int) else world,
         claimed={rank: number + 1 for rank, number in claimed.items()},
         middle=middle if middle in places else places[0],
-        link_gb_s=partial(_link, rulebook, devices[0].info.name if devices[0].info else None),
+        link_gb_s=partial(_link, _platform(devices[0], rulebook)[1]),
     )
 
 
-def _link(rulebook: Rulebook, gpu: str | None, ranks: Sequence[int]) -> float | None:
+def _platform(device: DeviceMeasure, rulebook: Rulebook) -> tuple[str | None, Platform | None]:
+    """The platform table's entry for a device, and its key."""
+    key = platform_of(device.info.name if device.info else None, rulebook.platforms)
+    return key, rulebook.platforms.platforms[key] if key else None
+
+
+def _link(platform: Platform | None, ranks: Sequence[int]) -> float | None:
     """GB/s one way of the link between ranks; None beyond one NVLink domain, and where the platform's is not known. Nodes are taken to be filled in order of rank."""
-    key = platform_of(gpu, rulebook.platforms)
-    platform = rulebook.platforms.platforms[key] if key else None
     if platform is None or platform.nvlink_domain is None:
         return None
     return platform.nvlink_gb_per_s if len({rank // platform.nvlink_domain for rank in ranks}) == 1 else None
@@ -163,8 +168,7 @@ def _facts(
         **rank_facts(ranks, shown.median_step_ns),
         "ranks_captured": captured,
     }
-    key = platform_of(shown.info.name if shown.info else None, rulebook.platforms)
-    platform = rulebook.platforms.platforms[key] if key else None
+    key, platform = _platform(shown, rulebook)
     values["platform"] = key
     values["nvlink_domain"] = platform.nvlink_domain if platform else None
     if values["gpu_compute_major"] is None and platform:

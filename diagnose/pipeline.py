@@ -14,7 +14,7 @@ from diagnose.errors import UsageError
 from diagnose.measure.capture import Measured, moved
 from diagnose.measure.device import DeviceMeasure
 from diagnose.scale.engine import Engine, HereEngine, measure_all
-from diagnose.scale.inputs import find_inputs, name_of, unfit, with_inputs_left_out
+from diagnose.scale.inputs import find_inputs, sorted_out, with_inputs_left_out
 from diagnose.scale.prepare import prepare
 from diagnose.trace import Rank
 
@@ -58,9 +58,8 @@ def diagnose(
     if not gathered.measured:
         raise gathered.refused[0][1] if gathered.refused else _nothing_given()
     first, *others = gathered.measured
-    others_of_folders = unfit(gathered.refused, found)
-    refused = [error for path, error in gathered.refused if (name_of(path), error.what) not in others_of_folders]
-    first = replace(first, ledger=with_inputs_left_out(first.ledger, refused, (*found.ignored, *others_of_folders)))
+    failed, unfit = sorted_out(gathered.refused, found)
+    first = replace(first, ledger=with_inputs_left_out(first.ledger, failed, (*found.ignored, *unfit)))
     say("drawing conclusions")
     return conclude(told_apart([first, *others]), prepared.job, prepared.knowledge, include_host_info=include_host_info)
 

@@ -52,11 +52,16 @@ def name_of(path: str | Path) -> str:
     return Path(path).name if str(path) != STDIN else "standard input"
 
 
-def unfit(refused: Sequence[tuple[str | Path, InputError]], found: Found) -> tuple[tuple[str, str], ...]:
-    """Those refused inputs that are no traces at all and that nobody named: other files of a folder, with the reason."""
-    return tuple(
-        (name_of(path), error.what) for path, error in refused if path in found.in_folders and isinstance(error, ForeignInputError)
-    )
+def sorted_out(refused: Sequence[tuple[str | Path, InputError]], found: Found) -> tuple[list[InputError], list[tuple[str, str]]]:
+    """Inputs that failed, and those that are no traces at all and that nobody named: other files of a folder, as (bare name, reason)."""
+    failed: list[InputError] = []
+    unfit: list[tuple[str, str]] = []
+    for path, error in refused:
+        if isinstance(error, ForeignInputError) and path in found.in_folders:
+            unfit.append((name_of(path), error.what))
+        else:
+            failed.append(error)
+    return failed, unfit
 
 
 def with_inputs_left_out(ledger: Ledger, refused: Sequence[InputError], ignored: Sequence[tuple[str, str]]) -> Ledger:

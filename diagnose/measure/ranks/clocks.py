@@ -63,15 +63,15 @@ def _clocks_of(members: Sequence[Member], matched: Sequence[Matched]) -> dict[in
         one.place: (0, one.host) if one.host is not None and one.rank.start_unix_ns is not None else alone[one.place] for one in members
     }
     leaders: dict[tuple[int, int], tuple[int, int]] = {}
+    of_input: dict[tuple[int, int], list[int]] = defaultdict(list)
     for one in members:
         leaders.setdefault(hosts[one.place], alone[one.place])
+        of_input[alone[one.place]].append(one.place)
     found = dict(hosts)
     for (reference, other), values in _differences(matched, alone).items():
-        for one in members:
-            here = hosts[one.place]
-            if alone[one.place] == other and here[0] == 0 and leaders[here] == reference and len(values) >= MIN_ENDS:
-                apart = abs(int(pl.Series(values).median())) > LIMIT_NS  # type: ignore[arg-type]
-                found[one.place] = other if apart else here
+        here = [place for place in of_input[other] if hosts[place][0] == 0 and leaders[hosts[place]] == reference]
+        if here and len(values) >= MIN_ENDS and abs(int(pl.Series(values).median())) > LIMIT_NS:  # type: ignore[arg-type]
+            found |= dict.fromkeys(here, other)
     return found
 
 

@@ -71,12 +71,11 @@ def _blames(every: Sequence[Waits]) -> Iterator[_Blame]:
     sets: dict[tuple[int, ...], list[Waits]] = defaultdict(list)
     for found in every:
         sets[tuple(part.member.place for part in found.group.parts)].append(found)
-    for places, group in sorted(sets.items()):
+    for _, group in sorted(sets.items()):
         members = tuple(part.member for part in group[0].group.parts)
         behind, lasts = _behind(group, members)
         costly = sorted(group, key=lambda one: -int(one.rows["wait"].sum()))
         kinds = tuple(dict.fromkeys(kind for one in costly for kind in COMM_KINDS if kind == one.group.kind and one.rows["last"].any()))
-        del places
         yield _Blame(members=members, behind=behind, lasts=lasts, noticed=sum(lasts.values()), kinds=kinds)
 
 

@@ -107,7 +107,8 @@ def match(
     for pool in pools.values():
         for group in _joined(pool, mesh):
             found, left = _matched(group.parts, known, group.by)
-            matched += found
+            if found is not None:
+                matched.append(found)
             unmatched += [replace(one, why=NO_FIT) for one in left] if group.tried else left
     ordered = sorted(matched, key=lambda one: (one.kind, one.backend, one.operation, one.ranks))
     return tuple(ordered), tuple(unmatched)
@@ -201,8 +202,7 @@ def _one_group(one: _Group, other: _Group, mesh: Mesh | None) -> bool:
         return False
     if mesh is not None and mesh.group(first.lane.kind, first.member.rank.rank) != mesh.group(second.lane.kind, second.member.rank.rank):
         return False
-    found = fit(first.course(), second.course(), limit=FIRM_NS, thorough=False)
-    return found is not None and found.n >= 2
+    return _end_together(first.course(), second.course())
 
 
 # ------------------------------------------------------------------------------------------------ groups without a name
@@ -231,15 +231,20 @@ def _fits(reference: Course, course: Course, group: Sequence[Part], part: Part) 
     """Whether a sequence belongs to a group: another rank's, as long, and ending together."""
     if any(one.member.place == part.member.place for one in group):
         return False
-    found = fit(reference, course, limit=FIRM_NS, thorough=False)  # many groups are tried
+    return _end_together(reference, course)
+
+
+def _end_together(reference: Course, course: Course) -> bool:
+    """Whether ends alone say that two sequences are of one group; only likely shifts are tried, because many groups are."""
+    found = fit(reference, course, limit=FIRM_NS, thorough=False)
     return found is not None and found.n >= 2
 
 
 # ------------------------------------------------------------------------------------------------ instances
 
 
-def _matched(parts: Sequence[Part], clocks: Mapping[int, tuple[int, int]], by: Grouping) -> tuple[list[Matched], list[Unmatched]]:
-    """The group's instances; members whose sequence fits nobody's are left out."""
+def _matched(parts: Sequence[Part], clocks: Mapping[int, tuple[int, int]], by: Grouping) -> tuple[Matched | None, list[Unmatched]]:
+    """The group's instances, None where fewer than two members fit together; members whose sequence fits nobody's are left out."""
     courses = [part.course() for part in parts]
     reference = max(range(len(parts)), key=lambda place: (len(courses[place].ends), -place))
     fits: dict[int, Fit] = {reference: Fit(shift=0, spread=0, n=len(courses[reference].ends))}
@@ -258,13 +263,13 @@ def _matched(parts: Sequence[Part], clocks: Mapping[int, tuple[int, int]], by: G
     ]
     if len(inside) < 2:
         why = ALONE if len(parts) == 1 else NO_FIT
-        return [], [*left, *(Unmatched(member=part.member, lane=part.lane, count=part.rows.height, why=why) for _, part in inside)]
+        return None, [*left, *(Unmatched(member=part.member, lane=part.lane, count=part.rows.height, why=why) for _, part in inside)]
     kept = tuple(part for _, part in inside)
     table = pl.concat([_placed(part, number, fits[place].shift) for number, (place, part) in enumerate(inside)])
     complete = table.group_by("ordinal").len().filter(pl.col("len") == len(kept)).select("ordinal")
     lane = kept[0].lane
     told = members_told(lane)
-    return [
+    return (
         Matched(
             kind=lane.kind,
             backend=lane.backend,
@@ -276,8 +281,9 @@ def _matched(parts: Sequence[Part], clocks: Mapping[int, tuple[int, int]], by: G
             instances=table.join(complete, on="ordinal", how="semi").sort("ordinal", "place"),
             matched=complete.height,
             seen=table["ordinal"].n_unique(),
-        )
-    ], left
+        ),
+        left,
+    )
 
 
 def _believable(found: Fit, reference: Member, member: Member, clocks: Mapping[int, tuple[int, int]]) -> bool:
