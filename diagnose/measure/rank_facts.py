@@ -106,8 +106,13 @@ def _wait_share(exchanges: Sequence[MatchedExchange]) -> float | None:
 
 
 def _nobody(ranks: Ranks | None) -> int | None:
-    """The waiting for a late rank where none is named: nought where exchanges were matched, otherwise not known. Durations tell it, no clock is needed."""
-    return 0 if ranks is not None and any(one.matched for one in ranks.exchanges) else None
+    """The waiting for a late rank where none is named: nought where exchanges were matched and all clocks agree, otherwise not known.
+
+    Between clocks that do not agree nothing is said about who is late (`measure/ranks/lateness.py`), not even that nobody is.
+    """
+    if ranks is None or not all(pair.aligned for pair in ranks.clocks):
+        return None
+    return 0 if any(one.matched for one in ranks.exchanges) else None
 
 
 def the_straggler(ranks: Ranks | None) -> Late | None:
