@@ -26,6 +26,7 @@ from diagnose.records import (
     Totals,
     Unclassified,
 )
+from diagnose.step_records import DeviceKernels, DeviceSplit, EnvironmentItem
 from diagnose.vocabulary import Certainty, FactValue, FixState, Level, Status, Wall
 
 SCHEMA = "diagnosis/1"
@@ -71,6 +72,7 @@ class JobSetting(Struct, frozen=True, kw_only=True):
     name: str
     value: FactValue | tuple[str, ...]
     key: str
+    line: int | None = None  # of the job file, from 1; None where it stands on no line of it (`--set`)
 
 
 class JobSize(Struct, frozen=True, kw_only=True):
@@ -98,6 +100,7 @@ class JobRead(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     derived: tuple[JobSize, ...] = ()
     problems: tuple[JobProblem, ...] = ()
+    file: str | None = None  # bare name of the job file
 
 
 class DeviceInfo(Struct, frozen=True, kw_only=True):
@@ -282,6 +285,11 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     not_assessed: tuple[NotAssessed, ...]
     timeline: Timeline | None = None
+    split: tuple[DeviceSplit, ...] = ()
+    kernels: tuple[
+        DeviceKernels, ...
+    ] = ()  # of the device that the verdict speaks of, and where many are captured of the lowest rank; of up to eight devices: of all
+    environment: tuple[EnvironmentItem, ...] = ()
 
 
 def encode(diagnosis: Diagnosis) -> bytes:

@@ -1,0 +1,1 @@
+"""Two diagnoses become one comparison: may they be compared, what changed around the code, what moved, and is it more than noise."""
