@@ -91,7 +91,7 @@ def table(found: Table, width: int) -> Iterator[RenderableType]:
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=True, padding=(0, 1), header_style="dim")
     for index in kept:
         _add_column(grid, found.columns[index], first=index == 0)
-    names = max(36, width - 6 - sum(_widest(found, index) + 3 for index in kept if found.columns[index].kind != "name"))
+    names = max(_least_name(width), width - 6 - sum(_widest(found, index) + 3 for index in kept if found.columns[index].kind != "name"))
     for row in found.rows[: _most(found)]:
         grid.add_row(*(_cell(row, index, found.columns[index], names) for index in kept), style="bold" if row.strong else None)
     yield grid
@@ -110,15 +110,20 @@ def _fitting(table: Table, width: int) -> list[int]:
     """The columns that fit, without weak ones from the right where there is too little room."""
     kept = list(range(len(table.columns)))
     for index in reversed(kept.copy()):
-        if sum(3 + _needed(table, one) for one in kept) > width and table.columns[index].weak:
+        if sum(3 + _needed(table, one, width) for one in kept) > width and table.columns[index].weak:
             kept.remove(index)
     return kept
 
 
-def _needed(table: Table, index: int) -> int:
+def _needed(table: Table, index: int, width: int) -> int:
     """Columns of text that a table's column needs at least: text can fold and names can be shortened."""
     widest = _widest(table, index)
-    return {"number": widest, "text": widest if index == 0 else min(widest, 22), "name": 36}[table.columns[index].kind]
+    return {"number": widest, "text": widest if index == 0 else min(widest, 22), "name": _least_name(width)}[table.columns[index].kind]
+
+
+def _least_name(width: int) -> int:
+    """How far a name is shortened before columns are left out."""
+    return 36 if width >= 80 else 28
 
 
 def _most(table: Table) -> int:
@@ -137,7 +142,7 @@ def _add_column(grid: Grid, column: Column, *, first: bool) -> None:
 
 
 def _widest(table: Table, index: int) -> int:
-    longest = max((len(row.cells[index]) for row in table.rows), default=0)
+    longest = max((len(row.cells[index]) + (0 if index else 2 * row.indent) for row in table.rows), default=0)
     return min(max(longest, len(table.columns[index].label)), 40)
 
 
