@@ -68,7 +68,9 @@ def environment(document: Comparison) -> Table:
         columns=columns("what", "kind?", "base", "new"),
         rows=rows_of([[_value(one.name), own.ENVIRONMENT[one.kind], _value(one.base), _value(one.new)] for one in document.environment]),
         note=story.same_environment(document),
-        empty="nothing that both captures tell",
+        empty=f"nothing: {story.same_environment(document).rstrip('.')}"
+        if document.environment_same
+        else "not known: the captures do not tell",
     )
 
 
