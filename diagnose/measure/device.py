@@ -14,12 +14,15 @@ from diagnose.measure.ceilings import ceilings
 from diagnose.measure.dependencies import resolve_waits
 from diagnose.measure.exchanges import Exchanges, exchanges
 from diagnose.measure.host import HostActivity, graph_launches, host_activity
+from diagnose.measure.kernels import KernelUses, kernel_uses
 from diagnose.measure.launches import Launches
 from diagnose.measure.memory import Recompute, recompute
+from diagnose.measure.split import split
 from diagnose.measure.steps import StepWindows
 from diagnose.measure.timeline import timeline
 from diagnose.records import Occupancy, Timeline, Totals
 from diagnose.rule_types import SmLimits
+from diagnose.step_records import StepSplit
 from diagnose.taxonomy import HostRules
 from diagnose.trace import Device, Trace
 from diagnose.vocabulary import BUCKETS, PHASES
@@ -36,7 +39,7 @@ class DeviceMeasure:
     work_ns over all steps. `communication`: kind, backend, count, work_ns, busy_ns, exposed_ns, blocking_ns. `beside`: kind, ns (transport
     while compute ran). `blocking`: bucket, role, kind,
     ns, inferred. `host`: name, cause, ns, count. `counts`: figures that only facts use, one row per window. `names`: kernels by name with
-    bucket, operation, kernels, work_ns over all steps.
+    bucket, operation, kernels, work_ns over all steps. `split` and `kernels` are what two captures are compared by.
     """
 
     rank: int
@@ -58,6 +61,8 @@ class DeviceMeasure:
     occupancy: Occupancy | None
     fills: dict[str, float | None]
     timeline: Timeline
+    split: tuple[StepSplit, ...]
+    kernels: KernelUses
     exchanges: Exchanges
     operations: int
     launched: int
@@ -139,6 +144,7 @@ def measure_device(
         how="left",
         maintain_order="left",
     )
+    names = _names(inside, trace)
     part, fills = occupancy.occupancy(
         inside.filter((pl.col("kind") == "kernel") & (pl.col("role") == "compute")).select("name_id", "bucket", "start", "end", *SHAPE),
         trace.name_texts(),
@@ -158,7 +164,7 @@ def measure_device(
         blocking=blocking,
         host=_host_costs(found, host, trace),
         counts=_counts(inside, windows, found, host, graph_launches(trace, rank, rules)),
-        names=_names(inside, trace),
+        names=names.drop("name_id"),
         totals=budget.totals(work, ran, rank, device, trace.provenance.origin_ns),
         resolved_wait_rate=waits.resolved_rate,
         recompute=recompute(
@@ -167,6 +173,8 @@ def measure_device(
         occupancy=part,
         fills=fills,
         timeline=_timeline(inside, found, windows, trace, work["role"], (rank, device)),
+        split=split(found, ran, work, windows),
+        kernels=kernel_uses(inside, windows, names),
         exchanges=exchanges(work, inside, windows, classified.classes, found, trace),
         operations=work.height,
         launched=work.height - work["issued"].null_count(),
@@ -357,13 +365,13 @@ def _long_gaps(found: stalls.Stalls) -> pl.DataFrame:
 
 
 def _names(inside: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """Work by name inside the steps: name, bucket, role, operation, kernels, work_ns; costliest first."""
+    """Work by name inside the steps: name_id, name, bucket, role, operation, kernels, work_ns; costliest first."""
     return (
         inside.group_by("name_id", "bucket", "role", "operation")
         .agg(pl.len().alias("kernels"), (pl.col("end") - pl.col("start")).sum().alias("work_ns"))
         .join(trace.names.select(pl.col("id").alias("name_id"), pl.col("text").alias("name")), on="name_id", how="left")
         .sort("work_ns", "name", descending=[True, False])
-        .select("name", "bucket", "role", "operation", "kernels", "work_ns")
+        .select("name_id", "name", "bucket", "role", "operation", "kernels", "work_ns")
     )
 
 
