@@ -53,12 +53,13 @@ class CaptureLimits(_Strict, frozen=True, kw_only=True):
 
 
 class KernelLimits(_Strict, frozen=True, kw_only=True):
-    """When a kernel has changed, and when the kernels show another job."""
+    """When a kernel has changed, and when the kernels show another job. `variants`: regular expressions of what in a name only tells variants of one function apart."""
 
     pace: Number
     pace_least_ns: Number
     launches: Number
     alike_launches: Number
+    variants: tuple[str, ...]
     bucket_share: Number
     count_factor: Number
 
@@ -118,7 +119,7 @@ def _unsourced(found: Limits) -> list[str]:
         f"{group}.{name}"
         for group, limits in groups.items()
         for name in limits.__struct_fields__
-        if not getattr(limits, name).source.strip()
+        if isinstance(number := getattr(limits, name), Number) and not number.source.strip()
     ]
     return [f"{name} has no source" for name in (*numbers, *(name for name, spec in found.aspects.items() if not spec.source.strip()))]
 

@@ -76,6 +76,16 @@ def decide(base: Sequence[float], new: Sequence[float], *, larger_is_worse: bool
     )
 
 
+def differs(base: Sequence[float], new: Sequence[float], bounds: tuple[float, float] | None, least: float) -> bool:
+    """Whether a part of the step differs by more than noise: as `decide` says, by at least `least`, and by more than two runs of one program differ. `bounds` is its interval, None of a single step."""
+    limits = load_limits().noise
+    delta = median(new) - median(base)
+    relative = delta / median(base) if median(base) else None
+    p = p_value(base, new) if bounds is not None else None
+    _, moved = _moved(base, new, relative, pooled_spread(base, new), bounds or (None, None), p, limits)
+    return moved and abs(delta) >= least and (relative is None or abs(relative) >= limits.floor.value)
+
+
 def _moved(
     base: Sequence[float],
     new: Sequence[float],
