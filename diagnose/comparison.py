@@ -54,11 +54,15 @@ class Mismatch(Struct, frozen=True, kw_only=True):
 
 
 class Normalised(Struct, frozen=True, kw_only=True):
-    """Useful tokens per step of both runs; the effect is then in ns per token. `source` says who tells them."""
+    """Useful tokens per step of both runs; the effect is then in ns per token. `source` says who tells them.
+
+    Where neither capture was cut into steps, the amounts are of kernel work instead (`unit`), and all figures of the new run (effect, delta, walls, kernels, overlap) are brought to the base's amount, in plain ns.
+    """
 
     base_tokens: float
     new_tokens: float
     source: str
+    unit: Literal["tokens", "ns of kernel work"] = "tokens"
 
 
 class Comparability(Struct, frozen=True, kw_only=True):
