@@ -6,9 +6,6 @@ from diagnose.comparison import Comparison, Effect, FindingChange, Side
 from diagnose.render import units, words
 from diagnose.render.comparison import words as own
 
-PER_TOKEN = "ns/token"  # noqa: S105 - a unit
-
-
 def value(amount: float | None, unit: str) -> str:
     """A value of the metric with its unit."""
     if amount is None:
@@ -16,7 +13,7 @@ def value(amount: float | None, unit: str) -> str:
     match unit:
         case "ns":
             return units.ms_unit(amount)
-        case "ns/token":
+        case "ns per token":
             return f"{amount:,.1f} ns per token"
         case "share":
             return units.percent(amount, 2)
@@ -64,7 +61,7 @@ def effect_lines(document: Comparison) -> list[tuple[str, str]]:
     found = document.comparability.normalised
     if found is not None:
         tokens = f"{units.count(found.base_tokens)} → {units.count(found.new_tokens)} per step, told by {found.source}"
-        lines.append(("useful tokens", tokens))
+        lines.append(("useful tokens" if found.unit == "tokens" else found.unit, tokens))
     return lines
 
 

@@ -489,7 +489,7 @@ def improvement() -> c.Comparison:
         ),
         effect=structs.replace(
             found.effect,
-            unit="ns/token",
+            unit="ns per token",
             base=1842.7,
             new=1765.3,
             delta=-77.4,
