@@ -18,7 +18,7 @@ SIDE, MORE, LESS = "#6b7683", "#d55e00", "#0072b2"
 _WORTH = 0.02  # of the largest difference: what is smaller and within noise shares one bar
 _LEAST_RANGE = 0.01  # of the step: less than that is not blown up to the whole width
 _PATTERN = {SIDE: "", MORE: "", LESS: "/"}
-_LABEL = {SIDE: "median step", MORE: "takes longer", LESS: "takes less"}
+_LABEL = {SIDE: "the whole", MORE: "takes longer", LESS: "takes less"}
 
 
 def drawn(document: Comparison) -> dict[str, tuple[Figure, Drawing]]:
@@ -26,7 +26,7 @@ def drawn(document: Comparison) -> dict[str, tuple[Figure, Drawing]]:
     found = document.delta
     if found is None or not (found.base_ns or found.new_ns):
         return {}
-    figures = {"budgets": _budgets(found)}
+    figures = {"budgets": _budgets(document, found)}
     if any(row.delta_ns for row in found.categories):
         figures["waterfall"] = _waterfall(document, found)
     return figures
@@ -39,13 +39,13 @@ def _ms(ns: float) -> float:
 # --- both budgets -----------------------------------------------------------------------------------------------------
 
 
-def _budgets(found: StepDelta) -> tuple[Figure, Drawing]:
+def _budgets(document: Comparison, found: StepDelta) -> tuple[Figure, Drawing]:
     rows = sorted((row for row in found.categories if row.base_ns or row.new_ns), key=lambda row: own.look(row.category).order)
     traces = [_segment(row, found) for row in rows]
     layout = layout_of(140, barmode="stack", xaxis=axis_of("ms"), yaxis=axis_of(autorange="reversed", type="category", showgrid=False))
     figure: Figure = {"data": traces, "layout": layout}
-    caption = "The median step of both runs on one scale. The parts of a bar add up to its step, exactly."
-    return figure, drawings.stacked("budgets", "Where the step went, before and after", caption, figure)
+    caption = f"The {story.whole(document)} of both runs on one scale. The parts of a bar add up to it, exactly."
+    return figure, drawings.stacked("budgets", "Where the time went, before and after", caption, figure)
 
 
 def _segment(row: Category, found: StepDelta) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _segment(row: Category, found: StepDelta) -> dict[str, Any]:
             [literal(look.label), units.percent(time / step if step else None), units.signed_ms(row.delta_ns)]
             for time, step in zip(times, steps, strict=True)
         ],
-        "hovertemplate": "%{customdata[0]}<br>%{x:.3f} ms · %{customdata[1]} of the %{y} step<br>new less base: %{customdata[2]} ms<extra></extra>",
+        "hovertemplate": "%{customdata[0]}<br>%{x:.3f} ms · %{customdata[1]} of %{y}<br>new less base: %{customdata[2]} ms<extra></extra>",
         "marker": marker_of(look.colour, look.pattern),
     }
 
@@ -82,7 +82,7 @@ class _Leg:
 
 def _legs(document: Comparison, found: StepDelta) -> Iterator[_Leg]:
     """The base's step, every category that differs, what is left, the new step: each begins where the one before ends."""
-    yield _Leg(label="base step", start=0, end=found.base_ns, colour=SIDE, text=f"{units.ms(found.base_ns)} ms")
+    yield _Leg(label="base", start=0, end=found.base_ns, colour=SIDE, text=f"{units.ms(found.base_ns)} ms")
     rows = [row for row in tables.ordered_categories(document) if row.delta_ns]
     worth = [row for row in rows if row.moved or abs(row.delta_ns) >= _WORTH * abs(rows[0].delta_ns)][:MOST_STEPS]
     now = found.base_ns
@@ -91,7 +91,7 @@ def _legs(document: Comparison, found: StepDelta) -> Iterator[_Leg]:
         now += row.delta_ns
     if len(rows) > len(worth):
         yield _leg(units.plural(len(rows) - len(worth), "other"), now, found.new_ns - now)
-    yield _Leg(label="new step", start=0, end=found.new_ns, colour=SIDE, text=f"{units.ms(found.new_ns)} ms")
+    yield _Leg(label="new", start=0, end=found.new_ns, colour=SIDE, text=f"{units.ms(found.new_ns)} ms")
 
 
 def _leg(label: str, start: int, delta: int) -> _Leg:
@@ -112,21 +112,13 @@ def _waterfall(document: Comparison, found: StepDelta) -> tuple[Figure, Drawing]
     low, high = _range(legs, found)
     figure = _waterfall_figure(legs, low, high)
     cut = f" The axis begins at {units.ms(low)} ms." if low else ""
-    caption = f"From the base's median step to the new one, what differs most first; the bars add up exactly. {_said(document)}{cut}"
+    caption = f"From the base's {story.whole(document)} to the new one, what differs most first; the bars add up exactly.{cut}"
     scale = 100 / ((high - low) or 1)
     bars = tuple(Bar(label=leg.label, text=leg.text, parts=(_part(leg, low, scale),)) for leg in legs)
     shown = {leg.colour for leg in legs}
     legend = tuple((_LABEL[colour], colour, drawings.PATTERN.get(_PATTERN[colour], "")) for colour in (SIDE, MORE, LESS) if colour in shown)
-    title = "The way from the base's step to the new one"
+    title = "The way from base to new"
     return figure, Drawing(key="waterfall", title=title, caption=caption, bars=bars, legend=legend, floating=True)
-
-
-def _said(document: Comparison) -> str:
-    return (
-        f"{story.movement(document.effect)[:1].upper()}{story.movement(document.effect)[1:]}."
-        if document.effect.metric == "step_time"
-        else ""
-    )
 
 
 def _ends(leg: _Leg, low: int) -> tuple[int, int]:

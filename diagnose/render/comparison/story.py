@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from diagnose.comparison import Comparison, Effect, FindingChange, Side
+from diagnose.comparison import Comparison, Effect, FindingChange, Normalised, Side
 from diagnose.render import units, words
 from diagnose.render.comparison import words as own
+
 
 def value(amount: float | None, unit: str) -> str:
     """A value of the metric with its unit."""
@@ -60,9 +61,25 @@ def effect_lines(document: Comparison) -> list[tuple[str, str]]:
     lines.append(("the verdict rests on", own.BASIS[effect.basis]))
     found = document.comparability.normalised
     if found is not None:
-        tokens = f"{units.count(found.base_tokens)} → {units.count(found.new_tokens)} per step, told by {found.source}"
-        lines.append(("useful tokens" if found.unit == "tokens" else found.unit, tokens))
+        lines.append(_normalised(found))
     return lines
+
+
+def _normalised(found: Normalised) -> tuple[str, str]:
+    """By what the figures are normalised."""
+    if found.unit == "tokens":
+        return "useful tokens", f"{units.count(found.base_tokens)} → {units.count(found.new_tokens)} per step, told by {found.source}"
+    return "work of the same kernels", f"{units.ms(found.base_tokens)} → {units.ms_unit(found.new_tokens)}, told by {found.source}"
+
+
+def whole(document: Comparison) -> str:
+    """What is compared: the median step, or the capture where neither was cut into steps."""
+    return "capture" if "capture" in (document.base.anchor, document.new.anchor) else "median step"
+
+
+def per(document: Comparison) -> str:
+    """What the figures of tables are per."""
+    return "per capture" if whole(document) == "capture" else "per step"
 
 
 def _in_percent(relative: float | None) -> str:
@@ -113,9 +130,10 @@ def reconciled(document: Comparison) -> str:
     found = document.delta
     if found is None:
         return ""
+    which = f" ({_steps(found.base_steps, 'base')}; {_steps(found.new_steps, 'new')})" if whole(document) != "capture" else ""
     return (
         f"{units.plural(len(found.categories), 'category', 'categories')}, each nanosecond in one of them: their deltas add up to "
-        f"{units.signed_ms(found.delta_ns)} ms, that of the median step, exactly ({_steps(found.base_steps, 'base')}; {_steps(found.new_steps, 'new')})."
+        f"{units.signed_ms(found.delta_ns)} ms, that of the {whole(document)}, exactly{which}."
     )
 
 

@@ -117,7 +117,7 @@ def ordered_categories(document: Comparison) -> list[Category]:
 
 
 _UNKNOWN_DELTA = "not known: a document on one side does not hold the split of its steps; make it again from the trace"
-_DELTA = columns("category", "#base ms?", "#new ms?", "#delta ms", "#of base step?", "noise", "#95 % interval, ms?")
+_DELTA = columns("category", "#base ms?", "#new ms?", "#delta ms", "#of base?", "noise", "#95 % interval, ms?")
 
 
 def delta(document: Comparison, *, moved_only: bool = False) -> Table:
@@ -126,7 +126,7 @@ def delta(document: Comparison, *, moved_only: bool = False) -> Table:
     if found is None:
         return Table(key="delta", title="Where the difference comes from", columns=_DELTA, rows=(), empty=_UNKNOWN_DELTA)
     longest = max((abs(row.delta_ns) for row in found.categories), default=0)
-    rows = [Row(cells=(*_figures("median step", found.base_ns, found.new_ns, found.base_ns), "", ""), strong=True)]
+    rows = [Row(cells=(*_figures(story.whole(document), found.base_ns, found.new_ns, found.base_ns), "", ""), strong=True)]
     quiet = [row for row in ordered_categories(document) if moved_only and not row.moved]
     for row in ordered_categories(document):
         if row in quiet:
@@ -194,7 +194,7 @@ def kernels(document: Comparison) -> Table:
         title="Kernels that changed",
         columns=columns("change", "$kernel", "#delta ms", "#launches?", "#work, ms?", "#per launch, µs?", "stream?", "bucket?"),
         rows=rows_of([_kernel(one) for one in rows]),
-        note=f"Work per step, median. Slower, faster: per launch; moved: to another stream. {same}".rstrip(),
+        note=f"Work {story.per(document)}, median. Slower, faster: per launch; moved: to another stream. {same}".rstrip(),
         empty="none" if document.kernels_same else "not known, or none",
     )
 
@@ -268,7 +268,7 @@ def walls(document: Comparison) -> Table:
         rows=rows_of(
             [[words.WALL[one.wall], units.ms(one.base_ns), units.ms(one.new_ns), units.signed_ms(one.delta_ns)] for one in document.walls]
         ),
-        note="Bounds per step; they do not add up.",
+        note=f"Bounds {story.per(document)}; they do not add up.",
         empty="not known",
         whole=True,
     )

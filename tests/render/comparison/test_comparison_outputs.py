@@ -327,13 +327,13 @@ def test_the_waterfall_leads_from_one_step_to_the_other() -> None:
         at = leg.end
     assert at == document.delta.new_ns
     assert [leg.label for leg in legs] == [
-        "base step",
+        "base",
         "exposed transport",
         "compute: expert gemm",
         "launch-starved",
         "compute: elementwise",
         "9 others",
-        "new step",
+        "new",
     ]
     _, drawing = figures.drawn(document)["waterfall"]
     assert all(part.left >= 0 and part.left + part.width <= 100.2 for bar in drawing.bars for part in bar.parts)
@@ -358,4 +358,4 @@ def test_a_step_that_became_shorter_is_drawn_too() -> None:
     )
     _, drawing = figures.drawn(msgspec.structs.replace(rich(), delta=turned))["waterfall"]
     assert drawing.bars[1].text == "-29.565 ms"
-    assert [label for label, _, _ in drawing.legend] == ["median step", "takes longer", "takes less"]
+    assert [label for label, _, _ in drawing.legend] == ["the whole", "takes longer", "takes less"]
