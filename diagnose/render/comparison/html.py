@@ -25,6 +25,7 @@ def render(document: Comparison, _options: Options) -> str:
         "comparison.html.j2",
         figures.drawn(document),
         c=document,
+        refused=story.refused(document),
         look=LOOK[document.outcome.result],
         own=own,
         story=story,

@@ -30,6 +30,16 @@ def _blocks(document: Comparison) -> Iterator[tuple[str, str]]:
     yield "whether they may be compared", _comparability(document)
     for table in (tables.environment(document), tables.settings(document)):
         yield table.title, marked.table(table) if len(table.rows) <= MOST_OPEN else f"### {table.title}\n\n{marked.folded(table)}"
+    if story.refused(document):
+        yield "figures", marked.text(story.NO_FIGURES)
+    else:
+        yield from _figures(document)
+    if document.notes:
+        yield "notes", f"<details><summary>Notes ({len(document.notes)})</summary>\n\n{_listed(document.notes)}\n\n</details>"
+
+
+def _figures(document: Comparison) -> Iterator[tuple[str, str]]:
+    """What moved, and by how much."""
     yield "effect", marked.table(tables.effect(document))
     yield "delta", marked.table(tables.delta(document, moved_only=True))
     yield "findings", _findings(document)
@@ -43,8 +53,6 @@ def _blocks(document: Comparison) -> Iterator[tuple[str, str]]:
     ):
         if table.rows:
             yield table.title, marked.folded(table)
-    if document.notes:
-        yield "notes", f"<details><summary>Notes ({len(document.notes)})</summary>\n\n{_listed(document.notes)}\n\n</details>"
 
 
 def _outcome(document: Comparison) -> str:

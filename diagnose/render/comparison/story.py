@@ -100,6 +100,14 @@ def comparable(document: Comparison) -> str:
     return "They are not the same work, so there is no verdict. --anyway gives the figures all the same."
 
 
+def refused(document: Comparison) -> bool:
+    """Whether there are no figures to show."""
+    return document.outcome.result == "refused"
+
+
+NO_FIGURES = "The comparison is refused, so there are no figures of what moved."
+
+
 def unknown(document: Comparison, most: int = 12) -> str:
     """What one side or both do not tell; empty where both tell all."""
     names = document.comparability.unknown

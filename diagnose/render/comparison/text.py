@@ -34,14 +34,22 @@ def _blocks(document: Comparison, width: int) -> Iterator[RenderableType]:
     yield from _comparability(document, width)
     yield from terminal.table(tables.environment(document), width)
     yield from terminal.table(tables.settings(document), width)
-    yield from terminal.table(tables.effect(document), width)
-    for build in (tables.delta, tables.kernels, tables.overlap, tables.walls):
-        yield from terminal.table(build(document), width)
-    yield from _findings(document)
+    yield from _figures(document, width)
     yield from _notes(document)
     yield Text()
     yield Rule(style="dim", characters="─")
     yield _closing(document)
+
+
+def _figures(document: Comparison, width: int) -> Iterator[RenderableType]:
+    """What moved, and by how much; a refused comparison has none."""
+    if story.refused(document):
+        yield Text()
+        yield terminal.note(story.NO_FIGURES)
+        return
+    for build in (tables.effect, tables.delta, tables.kernels, tables.overlap, tables.walls):
+        yield from terminal.table(build(document), width)
+    yield from _findings(document)
 
 
 def _outcome(document: Comparison) -> RenderableType:

@@ -402,19 +402,26 @@ def refused() -> c.Comparison:
             ),
             unknown=(),
         ),
-        effect=structs.replace(found.effect, result="refused", basis="none"),
+        effect=structs.replace(
+            found.effect, relative=None, worse=None, low=None, high=None, p_value=None, smallest=None, result="refused", basis="none"
+        ),
+        delta=None,
+        walls=(),
+        kernels=(),
+        overlap=(),
+        findings=(),
+        notes=(),
+        kernels_same=0,
         gate=c.Gate(limit=0.05, fail_on=None, met=None, sentence="The gate can't be judged: the comparison is refused."),
     )
 
 
 def anyway() -> c.Comparison:
     """The same, with figures, because they were asked for."""
-    found = refused()
     return structs.replace(
-        found,
+        rich(),
         outcome=structs.replace(rich().outcome, reasons=("The two runs are not the same work; the figures were asked for anyway.",)),
-        comparability=structs.replace(found.comparability, anyway=True),
-        effect=rich().effect,
+        comparability=structs.replace(refused().comparability, anyway=True),
         gate=None,
     )
 
