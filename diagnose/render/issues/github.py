@@ -30,12 +30,17 @@ def render(report: Report, options: Options) -> str:
 
 def _annotation(one: Issue, options: Options) -> str:
     file = options.job_file
-    return _command(_COMMAND[one.severity], one.title, one.text, file, (one.line or 1) if file else None)
+    return _command(_COMMAND[_level(one)], one.title, one.text, file, (one.line or 1) if file else None)
+
+
+def _level(one: Issue) -> Severity:
+    """Of what no gate asked about nothing is an error: the run goes on."""
+    return "warning" if one.state == "told" and one.severity == "error" else one.severity
 
 
 def _rest(left: list[Issue], report: Report) -> str:
     """The last annotation: how many more there are. It is as severe as the severest of them."""
-    worst = next((level for level in ("error", "warning") if any(one.severity == level for one in left)), "notice")
+    worst = next((level for level in ("error", "warning") if any(_level(one) == level for one in left)), "notice")
     names = ", ".join(one.id for one in left[:20]) + (f" and {len(left) - 20} more" if len(left) > 20 else "")
     return _command(worst, report.suite, f"{units.plural(len(left), 'more result')} without an annotation: {names}.", "", None)
 

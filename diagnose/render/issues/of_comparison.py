@@ -9,6 +9,7 @@ from diagnose.render.issues.record import GATE, SEVERITY, Issue, Report, Severit
 from diagnose.render.options import Options
 from diagnose.render.words import SEVERITY_RANK
 
+REGRESSION = "regression"
 _STATES: dict[str, State] = {
     "regression": "failed",
     "improvement": "passed",
@@ -38,7 +39,7 @@ def _gate(document: Comparison) -> Issue:
     changed = [one for one in document.settings if one.line is not None]
     only = changed[0] if len(changed) == len(document.settings) == 1 else None
     return Issue(
-        id=GATE,
+        id=GATE if gate is not None else REGRESSION,
         name=f"{capitalised(own.metric(document.effect.metric))} against the base",
         group=GATE,
         state=state,

@@ -16,6 +16,7 @@ def report(document: Diagnosis, options: Options) -> Report:
         Issue(id=one.id, name="not assessed", group="not assessed", state="skipped", severity="note", text=one.how)
         for one in document.not_assessed
     ]
+    issues += [Issue(id=name, name="nothing found", group="passed", state="passed", severity="note", text="") for name in document.passed]
     return Report(tool=document.tool, suite="diagnose", sentence=document.verdict.sentence, issues=tuple(issues))
 
 
