@@ -7,7 +7,7 @@ Source: docs.github.com, "Workflow commands for GitHub Actions"; the limit as zi
 from __future__ import annotations
 
 from diagnose.render import units
-from diagnose.render.issues.record import LONGEST_TEXT, Issue, Report, Severity, costliest_first
+from diagnose.render.issues.record import Issue, Report, Severity, costliest_first, shown
 from diagnose.render.options import Options
 
 MOST = 10
@@ -21,10 +21,10 @@ def render(report: Report, options: Options) -> str:
     found = costliest_first(report.issues)
     if not found:
         return _command("notice", report.suite, report.sentence, "", None)
-    shown = found if len(found) <= MOST else found[: MOST - 1]
-    lines = [_annotation(one, options) for one in shown]
-    if len(found) > len(shown):
-        lines.append(_rest(found[len(shown) :], report))
+    first = found if len(found) <= MOST else found[: MOST - 1]
+    lines = [_annotation(one, options) for one in first]
+    if len(found) > len(first):
+        lines.append(_rest(found[len(first) :], report))
     return "".join(lines)
 
 
@@ -48,8 +48,8 @@ def _rest(left: list[Issue], report: Report) -> str:
 def _command(kind: str, title: str, text: str, file: str, line: int | None) -> str:
     place = [f"file={_property(file)}"] if file else []
     place += [f"line={line}"] if line is not None else []
-    return f"::{kind} {','.join([*place, f'title={_property(title)}'])}::{units.visible(text)[:LONGEST_TEXT].translate(_MESSAGE)}\n"
+    return f"::{kind} {','.join([*place, f'title={_property(title)}'])}::{shown(text).translate(_MESSAGE)}\n"
 
 
 def _property(text: str) -> str:
-    return units.visible(text)[:LONGEST_TEXT].translate(_PROPERTY)
+    return shown(text).translate(_PROPERTY)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from diagnose.render import units
-from diagnose.render.issues.record import GATE, Issue, Report
+from diagnose.render.issues.record import GATE, Issue, Report, shown
 from diagnose.render.options import Options
 
 
@@ -53,8 +52,8 @@ def _first(text: str) -> str:
 
 
 def _attribute(text: str) -> str:
-    return escape(units.visible(text), quote=True)
+    return escape(shown(text), quote=True)
 
 
 def _text(text: str) -> str:
-    return escape(units.visible(text), quote=False)
+    return escape(shown(text), quote=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from diagnose.diagnosis import Tool
+from diagnose.render import units
 from diagnose.vocabulary import Level
 
 # failed: the check is not met; told: something was found that no gate asked about; passed; skipped: it could not be assessed;
@@ -60,6 +61,12 @@ def costliest_first(issues: Sequence[Issue]) -> list[Issue]:
     return sorted(
         (one for one in issues if one.shown), key=lambda one: (one.group != GATE, -(one.cost_ns or 0), order[one.severity], one.id)
     )
+
+
+def shown(text: str) -> str:
+    """A text from anywhere on one line, without control signs, and no longer than a runner shows."""
+    cut = text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
+    return units.visible(cut)
 
 
 def capitalised(name: str) -> str:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from diagnose.render import units
-from diagnose.render.issues.record import GATE, LONGEST_TEXT, Issue, Report, costliest_first
+from diagnose.render.issues.record import GATE, Issue, Report, costliest_first, shown
 from diagnose.render.options import Options
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -97,5 +97,4 @@ def _fingerprints(one: Issue) -> dict[str, str]:
 
 def _message(text: str) -> str:
     """Plain text in SARIF's sense: braces doubled, so that nothing is a placeholder, and no link."""
-    shown = units.visible(text)[:LONGEST_TEXT].replace("{", "{{").replace("}", "}}")
-    return _LINK.sub(r"\\[", shown)
+    return _LINK.sub(r"\\[", shown(text).replace("{", "{{").replace("}", "}}"))
