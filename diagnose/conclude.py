@@ -14,6 +14,7 @@ from diagnose.ledger import CODES, Ledger
 from diagnose.measure import parts
 from diagnose.measure.capture import Knowledge, Measured, typical
 from diagnose.measure.device import DeviceMeasure
+from diagnose.measure.environments import merged
 from diagnose.measure.facts import device_facts, typed_facts
 from diagnose.measure.places import places as places_of
 from diagnose.measure.rank_facts import inferred_rank_facts, rank_facts
@@ -76,6 +77,7 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
         not_assessed=not_assessed,
         timeline=shown.timeline,
         ranks=ranks,
+        environment=merged([part.provenance.environment for part in measured]),
         split=tuple(parts.split(one) for one in devices),
         kernels=tuple(parts.kernels(one) for one in _with_kernels(devices, shown)),
     )
