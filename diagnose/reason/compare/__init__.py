@@ -65,7 +65,7 @@ def compare(
     return Comparison(
         schema=SCHEMA,
         tool=_tool(new),
-        outcome=outcome(effect, judged, base, new, delta, changes.changes, overlaps),
+        outcome=outcome(effect, judged, base, new, delta, changes.changes, overlaps, max_regression),
         base=_side(base, base_label, judged.places[0]),
         new=_side(new, new_label, judged.places[1]),
         comparability=judged.comparability,

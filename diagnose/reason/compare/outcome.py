@@ -51,10 +51,13 @@ def outcome(
     delta: StepDelta | None,
     kernels: Sequence[KernelChange],
     overlaps: Sequence[OverlapChange],
+    tolerance: float | None = None,
 ) -> Outcome:
-    """The result with its sentences."""
+    """The result with its sentences. `tolerance`: the relative change that was to count as none."""
     comparability = judged.comparability
-    reasons = tuple(_reasons(effect, judged, base, new))
+    reasons = tuple(
+        _reasons(effect, judged, base, new, max(tolerance or load_limits().noise.tolerance.value, load_limits().noise.floor.value))
+    )
     if effect.result == "refused":
         return Outcome(result="refused", sentence=_refusal(comparability), moved="", reasons=reasons)
     return Outcome(
@@ -236,13 +239,13 @@ def _changed(one: KernelChange) -> str:
 # --- what weakens it --------------------------------------------------------------------------------------------------
 
 
-def _reasons(effect: Effect, judged: Judged, base: Diagnosis, new: Diagnosis) -> Iterator[str]:
+def _reasons(effect: Effect, judged: Judged, base: Diagnosis, new: Diagnosis, tolerance: float) -> Iterator[str]:
     """What a reader has to know before believing it."""
     for one in judged.comparability.mismatches:
         if one.state == "refused" or one.aspect in {"capture", "tokens"} or (one.state == "normalised" and one.aspect == "kernels"):
             yield one.text
     if effect.result != "refused":
-        yield from _samples_reasons(effect)
+        yield from _samples_reasons(effect, tolerance)
     yield from _steps_reasons(base, new)
     for side, document, place in (("base", base, judged.places[0]), ("new", new, judged.places[1])):
         if place_of(document) != place and effect.result != "refused":
@@ -261,7 +264,7 @@ def _steps_reasons(base: Diagnosis, new: Diagnosis) -> Iterator[str]:
         yield f"{which} cut into steps: figures are of the whole capture."
 
 
-def _samples_reasons(effect: Effect) -> Iterator[str]:
+def _samples_reasons(effect: Effect, tolerance: float) -> Iterator[str]:
     limits = load_limits().noise
     if effect.basis == "single step":
         yield f"{_samples(effect)}: how much {_word(effect)}s differ by chance is not known, and {percent(_assumed(effect))} is assumed. Capture several steps of both runs."
@@ -270,5 +273,9 @@ def _samples_reasons(effect: Effect) -> Iterator[str]:
             f"{_samples(effect)} are too few for a rank test: what counts is that the samples do not overlap and lie "
             f"{apart_by(effect.n_base, effect.n_new):g} spreads and {percent(limits.separation_least.value)} apart."
         )
-    elif effect.result == "no_change" and effect.p_value is not None and effect.p_value <= limits.p_value.value:
-        yield f"The samples do differ, but by less than two captures of one program may ({percent(limits.floor.value)})."
+    if effect.result == "no_change" and effect.low is not None and effect.high is not None and (effect.low > 0 or effect.high < 0):
+        small = effect.relative is not None and abs(effect.relative) < limits.floor.value
+        if small:
+            yield f"The samples do differ, but by less than two captures of one program may ({percent(limits.floor.value)})."
+        else:
+            yield f"The samples do differ, but the interval lies within the {percent(tolerance)} that count as no change."
