@@ -14,7 +14,7 @@ from diagnose.reason.compare.findings import findings, walls
 from diagnose.reason.compare.fingerprint import device, fingerprint
 from diagnose.reason.compare.gate import gate
 from diagnose.reason.compare.kernels import KernelChanges, kernels
-from diagnose.reason.compare.metrics import STEP_TIME, Samples, samples, split_of, steps_of
+from diagnose.reason.compare.metrics import STEP_TIME, Samples, last_is_short, samples, split_of, steps_of
 from diagnose.reason.compare.noise import decide
 from diagnose.reason.compare.outcome import outcome
 from diagnose.reason.compare.overlap import overlap
@@ -47,7 +47,16 @@ def compare(
     here, there = samples(base, metric, judged.places[0]), samples(new, metric, judged.places[1])
     refused = not judged.comparability.comparable and not anyway
     effect = _refused(here, there) if refused else _effect(here, there, judged, max_regression)
-    delta = None if refused else step_delta(split_of(base, judged.places[0]), split_of(new, judged.places[1]), judged.scale)
+    delta = (
+        None
+        if refused
+        else step_delta(
+            split_of(base, judged.places[0]),
+            split_of(new, judged.places[1]),
+            judged.scale,
+            last_apart=last_is_short(base) and last_is_short(new),
+        )
+    )
     changes = KernelChanges() if refused else kernels(base, new, judged.places, judged.scale)
     overlaps = () if refused else overlap(base, new, judged.places, judged.scale)
     around, alike, around_notes = environment(base, new)
@@ -56,7 +65,7 @@ def compare(
     return Comparison(
         schema=SCHEMA,
         tool=_tool(new),
-        outcome=outcome(effect, judged, base, new, delta, changes.changes, overlaps),
+        outcome=outcome(effect, judged, base, new, delta, changes.changes, overlaps, max_regression),
         base=_side(base, base_label, judged.places[0]),
         new=_side(new, new_label, judged.places[1]),
         comparability=judged.comparability,
@@ -124,7 +133,9 @@ def _refused(here: Samples, there: Samples) -> Effect:
 def _effect(here: Samples, there: Samples, judged: Judged, tolerance: float | None) -> Effect:
     """The samples, per token or for the same work where that is needed, and what they say."""
     unit, first, second = _weighed(here, there, judged.comparability, judged.scale)
-    said = decide(first, second, larger_is_worse=here.larger_is_worse, tolerance=tolerance)
+    said = decide(
+        first, second, larger_is_worse=here.larger_is_worse, tolerance=tolerance, last_apart=here.last_is_short and there.last_is_short
+    )
     return Effect(
         metric=here.metric,
         unit=unit,

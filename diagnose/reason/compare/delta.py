@@ -49,12 +49,17 @@ def portioned(parts: Mapping[_Key, int], factor: Fraction) -> dict[_Key, int]:
     return found
 
 
-def step_delta(base: Sequence[StepSplit], new: Sequence[StepSplit], scale: Fraction = Fraction(1)) -> StepDelta | None:
-    """The delta of the median step by category, largest change first; None where one side's document does not hold the split. `scale`: what the new run's times are multiplied by."""
+def step_delta(
+    base: Sequence[StepSplit], new: Sequence[StepSplit], scale: Fraction = Fraction(1), *, last_apart: bool = False
+) -> StepDelta | None:
+    """The delta of the median step by category, largest change first; None where one side's document does not hold the split.
+
+    `scale`: what the new run's times are multiplied by. `last_apart`: the last steps are of another kind than the others (`noise.decide`).
+    """
     if not base or not new:
         return None
     first, second = middle(base), middle(new, scale)
-    moved = _moves(base, new, scale, first)
+    moved = _moves(base, new, scale, first, last_apart=last_apart)
     names = sorted({category for category, _ in (*first.cells, *second.cells)})
     found = [_category(name, first, second, moved[name]) for name in names]
     return StepDelta(
@@ -76,20 +81,22 @@ class _Move:
     beyond_noise: bool
 
 
-def _moves(base: Sequence[StepSplit], new: Sequence[StepSplit], scale: Fraction, first: Middle) -> dict[str, _Move]:
+def _moves(base: Sequence[StepSplit], new: Sequence[StepSplit], scale: Fraction, first: Middle, *, last_apart: bool) -> dict[str, _Move]:
     here = [by_category(step) for step in base]
     there = [by_category(step) for step in new]
     names = sorted({name for step in (*here, *there) for name in step})
     rows_here = [[float(step.get(name, 0)) for step in here] for name in names]
     rows_there = [[float(step.get(name, 0) * scale) for step in there] for name in names]
     several = min(len(base), len(new)) > 1
-    bounds: Sequence[tuple[float, float] | None] = intervals(rows_here, rows_there) if several else [None] * len(names)
+    bounds: Sequence[tuple[float, float] | None] = (
+        intervals(rows_here, rows_there, last_apart=last_apart) if several else [None] * len(names)
+    )
     least = load_limits().noise.category_share.value * first.total_ns
     return {
         name: _Move(
             low=None if bound is None else round(bound[0]),
             high=None if bound is None else round(bound[1]),
-            beyond_noise=differs(mine, yours, bound, least),
+            beyond_noise=differs(mine, yours, bound, least, last_apart=last_apart),
         )
         for name, mine, yours, bound in zip(names, rows_here, rows_there, bounds, strict=True)
     }

@@ -49,14 +49,14 @@ def settings(base: Diagnosis, new: Diagnosis) -> tuple[tuple[SettingChange, ...]
         return (), (
             f"{lacking} {'a ' if lacking.startswith('Neither') else ''}job file, so settings were not compared. Give the job file of both runs.",
         )
-    names = [name for name in load_settings() if name in here.read or name in there.read]
+    names = [name for name in dict.fromkeys((*load_settings(), *here.read, *there.read)) if name in here.read or name in there.read]
     changes = [_change(name, here, there) for name in names if here.value(name) != there.value(name) or _only_named(name, here, there)]
     return tuple(changes), _unknown_keys(here, there)
 
 
 def _only_named(name: str, here: Job, there: Job) -> bool:
     """Whether a named preset differs: its value is compared by the settings that it stands for, but its name is what the file shows."""
-    return bool(load_settings()[name].presets) and _read(name, here) != _read(name, there)
+    return name in load_settings() and bool(load_settings()[name].presets) and _read(name, here) != _read(name, there)
 
 
 def _read(name: str, job: Job) -> object:

@@ -26,13 +26,13 @@ class Job:
 
     def value(self, name: str) -> Value:
         """What was read, what follows from it, or the default; None where it is not known, and of a named preset that the table resolves: its settings say it all."""
-        spec = load_settings()[name]
+        spec = load_settings().get(name)
         if name in self.read:
             value = self.read[name].value
-            return None if value in spec.presets else value
+            return None if spec is not None and value in spec.presets else value
         if name in self.derived:
             return self.derived[name]
-        return self._default(spec) if self.whole and not self._in_preset(name) else None
+        return self._default(spec) if spec is not None and self.whole and not self._in_preset(name) else None
 
     def told(self, name: str) -> bool:
         """Whether the file itself says it."""
@@ -40,7 +40,7 @@ class Job:
 
     def _in_preset(self, name: str) -> bool:
         """Whether a preset that the file names decides it, so that the framework's default does not hold."""
-        presets = (load_settings()[one].presets for one in self.read)
+        presets = (load_settings()[one].presets for one in self.read if one in load_settings())
         return any(name in inner for preset in presets for inner in preset.values())
 
     def _default(self, spec: SettingSpec) -> Value:

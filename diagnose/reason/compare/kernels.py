@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -40,7 +40,7 @@ def kernels(
     found = [_pair(pair, here.kernels, rows, slack) for pair in matched.pairs]
     changed = [one for one in found if one is not None]
     changed += [_gone(here.kernels[place], rows, matched) for place in matched.gone]
-    changed += [_added(rows[place], here.kernels) for place in matched.added]
+    changed += [_added(rows[place], here.kernels, matched.streams) for place in matched.added]
     return KernelChanges(
         changes=tuple(sorted(changed, key=lambda row: (-abs(row.delta_ns), row.name, row.stream or 0))),
         same=len(found) - sum(one is not None for one in found),
@@ -115,14 +115,10 @@ def _pair(pair: Pair, base: Sequence[KernelUse], new: Sequence[KernelUse], slack
 
 def _gone(row: KernelUse, new: Sequence[KernelUse], matched: Matched) -> KernelChange:
     back = {first: second for second, first in matched.streams.items()}
-    elsewhere = [one for one in new if one.name == row.name]
-    why = (
-        f"It still runs on stream {elsewhere[0].stream}."
-        if elsewhere
-        else ""
-        if row.stream in back
-        else "No stream of the new run does the work of this one."
-    )
+    why = "" if row.stream in back else "No stream of the new run does the work of this one."
+    for one in new:
+        if one.name == row.name:
+            why = _still("It still runs", one, row, back.get(row.stream))
     return KernelChange(
         kind="gone",
         name=row.name,
@@ -141,8 +137,17 @@ def _gone(row: KernelUse, new: Sequence[KernelUse], matched: Matched) -> KernelC
     )
 
 
-def _added(row: KernelUse, base: Sequence[KernelUse]) -> KernelChange:
-    elsewhere = [one for one in base if one.name == row.name]
+def _still(words: str, other: KernelUse, row: KernelUse, stream: int | None) -> str:
+    """Where the same name runs on the other side: for another part of the model, or on another stream."""
+    return (
+        f"{words} for another part of the model ({other.bucket})."
+        if other.stream == stream and other.bucket != row.bucket
+        else f"{words} on stream {other.stream}."
+    )
+
+
+def _added(row: KernelUse, base: Sequence[KernelUse], streams: Mapping[int | None, int | None]) -> KernelChange:
+    why = next((_still("In base it runs", one, row, streams.get(row.stream)) for one in base if one.name == row.name), "")
     return KernelChange(
         kind="new",
         name=row.name,
@@ -157,5 +162,5 @@ def _added(row: KernelUse, base: Sequence[KernelUse]) -> KernelChange:
         base_work_ns=0,
         new_work_ns=row.work_ns,
         delta_ns=row.work_ns,
-        why=f"In base it runs on stream {elsewhere[0].stream} only." if elsewhere else "",
+        why=why,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -85,23 +86,33 @@ def _order(stream: int | None) -> int:
 
 
 def _by_name(base: Sequence[KernelUse], new: Sequence[KernelUse], streams: Mapping[int | None, int | None]) -> list[Pair]:
-    """The same name on corresponding streams, then on others (costliest with costliest)."""
-    places = {(row.name, row.stream): place for place, row in enumerate(base)}
-    pairs = [
-        Pair(base=places[row.name, streams[row.stream]], new=place)
-        for place, row in enumerate(new)
-        if row.stream in streams and (row.name, streams[row.stream]) in places
-    ]
-    taken_base, taken_new = {pair.base for pair in pairs}, {pair.new for pair in pairs}
-    waiting: dict[str, list[int]] = {}
-    for place, row in sorted(enumerate(base), key=lambda item: -item[1].work_ns):
-        if place not in taken_base:
-            waiting.setdefault(row.name, []).append(place)
-    for place, row in sorted(enumerate(new), key=lambda item: -item[1].work_ns):
-        if place not in taken_new and waiting.get(row.name):
-            first = waiting[row.name].pop(0)
-            pairs.append(Pair(base=first, new=place, moved=True, why=_moved_why(base[first], row, streams)))
+    """The same name for the same part of the model on corresponding streams, then for any part, then on other streams (costliest with costliest)."""
+    pairs: list[Pair] = []
+    for by_bucket, by_stream in ((True, True), (False, True), (True, False), (False, False)):
+        taken_base, taken_new = {pair.base for pair in pairs}, {pair.new for pair in pairs}
+        waiting: dict[tuple[object, ...], list[int]] = {}
+        for place in _costliest(base, taken_base):
+            waiting.setdefault(_key(base[place], base[place].stream, by_bucket, by_stream), []).append(place)
+        for place in _costliest(new, taken_new):
+            row = new[place]
+            if by_stream and row.stream not in streams:
+                continue
+            found = waiting.get(_key(row, streams.get(row.stream), by_bucket, by_stream))
+            if found:
+                first = found.pop(0)
+                pairs.append(
+                    Pair(base=first, new=place, moved=not by_stream, why="" if by_stream else _moved_why(base[first], row, streams))
+                )
     return pairs
+
+
+def _costliest(rows: Sequence[KernelUse], taken: AbstractSet[int]) -> list[int]:
+    """Places that are not taken, most work first."""
+    return sorted((place for place in range(len(rows)) if place not in taken), key=lambda place: (-rows[place].work_ns, place))
+
+
+def _key(row: KernelUse, stream: int | None, by_bucket: bool, by_stream: bool) -> tuple[object, ...]:
+    return (row.name, (row.bucket, row.role) if by_bucket else None, stream if by_stream else None)
 
 
 def _moved_why(first: KernelUse, second: KernelUse, streams: Mapping[int | None, int | None]) -> str:

@@ -22,6 +22,7 @@ COMPUTE = "compute:"
 BUCKET = "bucket:"
 BLOCKING = "blocking:"
 NO_STEPS = "capture"  # the anchor of a document that was not cut into steps
+_ENDS_WITH_LAST = ("range ", "step range ", "optimizer kernels")  # anchors whose last step ends with its last operation
 _AGAIN = "Diagnose the trace again with this version of the program."
 _IDLE = "idle"
 CATEGORIES = ("transport", "packing", "copy", "launch_starved", "host_sync", "dependency_stalled", _IDLE)
@@ -48,13 +49,17 @@ class UnmeasuredError(MetricError):
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """Values of one metric in `unit` (ns, share, count, bytes). `per_step`: one value for each step; otherwise one for the capture (per step, median)."""
+    """Values of one metric in `unit` (ns, share, count, bytes). `per_step`: one value for each step; otherwise one for the capture (per step, median).
+
+    `last_is_short`: the last value is of a step that ends with its last operation, where the others end with the beginning of the next (`diagnose.measure.steps`): it is shorter by what lies between.
+    """
 
     metric: str
     unit: str
     values: tuple[float, ...]
     larger_is_worse: bool
     per_step: bool
+    last_is_short: bool = False
 
 
 def samples(document: Diagnosis, metric: str, place: tuple[int, int] | None = None) -> Samples:
@@ -64,7 +69,7 @@ def samples(document: Diagnosis, metric: str, place: tuple[int, int] | None = No
     """
     where = place or place_of(document)
     if metric == STEP_TIME:
-        return _per_step(metric, [float(step.window_ns) for step in steps_of(document, where)])
+        return _per_step(document, metric, [float(step.window_ns) for step in steps_of(document, where)])
     if metric in CATEGORIES or metric.startswith(COMPUTE):
         return _category(document, metric, where)
     if metric.startswith(BUCKET):
@@ -118,8 +123,22 @@ def by_category(step: StepSplit) -> dict[str, int]:
     return found
 
 
-def _per_step(metric: str, values: list[float], unit: str = "ns") -> Samples:
-    return Samples(metric=metric, unit=unit, values=tuple(values), larger_is_worse=_larger_is_worse(metric), per_step=True)
+def last_is_short(document: Diagnosis) -> bool:
+    """Whether the last step ends otherwise than the others: not where steps recur (all end with the next one's beginning), nor where a later one was dropped."""
+    kept = [window.index for window in document.steps.windows]
+    later = any(one.index > max(kept, default=-1) for one in document.steps.dropped)
+    return document.steps.anchor.startswith(_ENDS_WITH_LAST) and not later
+
+
+def _per_step(document: Diagnosis, metric: str, values: list[float]) -> Samples:
+    return Samples(
+        metric=metric,
+        unit="ns",
+        values=tuple(values),
+        larger_is_worse=_larger_is_worse(metric),
+        per_step=True,
+        last_is_short=last_is_short(document),
+    )
 
 
 def _single(metric: str, value: float, unit: str) -> Samples:
@@ -139,7 +158,7 @@ def _category(document: Diagnosis, metric: str, place: tuple[int, int]) -> Sampl
         raise _unmeasured(
             metric, "was made by a version of the program that did not split steps", f"{_AGAIN} Or use {STEP_TIME} or a fact."
         )
-    return _per_step(metric, [float(by_category(step).get(metric, 0)) for step in steps])
+    return _per_step(document, metric, [float(by_category(step).get(metric, 0)) for step in steps])
 
 
 def _bucket(document: Diagnosis, metric: str, place: tuple[int, int]) -> Samples:
@@ -186,7 +205,7 @@ def _fact(document: Diagnosis, metric: str, place: tuple[int, int]) -> Samples:
             f"{metric} is no number.", effect="Nothing was compared.", next_step=f"Use {STEP_TIME}, a category, or a fact that is a number."
         )
     if metric in StepBudget.__struct_fields__:
-        return _per_step(metric, [float(getattr(step, metric)) for step in steps_of(document, place)])
+        return _per_step(document, metric, [float(getattr(step, metric)) for step in steps_of(document, place)])
     if place != place_of(document):
         raise _unmeasured(
             metric, f"tells it of rank {place_of(document)[0]} only", f"Use {STEP_TIME} or a category, which every captured rank has."

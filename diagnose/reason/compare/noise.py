@@ -12,12 +12,13 @@ from statistics import median
 
 from diagnose.comparison import Basis, Result
 from diagnose.reason.compare.limits import NoiseLimits, load_limits
-from diagnose.reason.compare.ranktest import p_value, pairs_allowed, smallest_p
+from diagnose.reason.compare.ranktest import p_value_in, pairs_allowed, smallest_p
 
 _Draw = Callable[[Sequence[float]], Sequence[float]]
 _SEED = 20240607  # any number: the same samples give the same interval
 _DRAWS = 1_000_000  # values drawn at most for one interval; larger samples are drawn fewer times
 _LEAST = 400
+_APART_FROM = 4  # values of a side: with fewer the others could not carry a test alone
 _FEW = 40  # samples of both sides up to which the rank test's steps matter
 _SIMULATED = 400  # pairs of samples from which the smallest effect of few steps is told
 _MAD = 1.4826  # median absolute deviation of a normal distribution to its standard deviation
@@ -42,21 +43,25 @@ class Decision:
     result: Result
 
 
-def decide(base: Sequence[float], new: Sequence[float], *, larger_is_worse: bool = True, tolerance: float | None = None) -> Decision:
+def decide(
+    base: Sequence[float], new: Sequence[float], *, larger_is_worse: bool = True, tolerance: float | None = None, last_apart: bool = False
+) -> Decision:
     """Regression, improvement, no change or can't tell, of samples that hold at least one value each.
 
-    `tolerance`: the relative change that still counts as none, as far as noise allows (default: the gate of trace_rules/comparison.yaml).
+    `tolerance`: the relative change that still counts as none, as far as noise allows (default: the gate of trace_rules/comparison.yaml). `last_apart`: the last value of both sides is of another kind
+    than the others (a step cut short), and is held against the other side's last one only; heeded from four values on.
     """
     limits = load_limits().noise
+    apart = last_apart and min(len(base), len(new)) >= _APART_FROM
     delta = median(new) - median(base)
     relative = delta / abs(median(base)) if median(base) else None
-    spread = pooled_spread(base, new)
+    spread = pooled_spread(*(values[:-1] if apart else values for values in (base, new)))
     low, high, p = None, None, None
     if min(len(base), len(new)) > 1:
-        low, high = interval(base, new)
-        p = p_value(base, new)
+        low, high = intervals([base], [new], last_apart=apart)[0]
+        p = p_value_in(strata(base, new, last_apart=apart))
     smallest = smallest_effect(len(base), len(new), spread / abs(median(base))) if median(base) else None
-    basis, moved = _moved(base, new, relative, spread, (low, high), p, limits)
+    basis, moved = _moved(base, new, relative, spread, (low, high), p, limits, last_apart=apart)
     result = _result(
         basis, moved, delta, relative, (low, high), median(base), larger_is_worse, max(tolerance or limits.tolerance.value, 0.0), limits
     )
@@ -76,13 +81,22 @@ def decide(base: Sequence[float], new: Sequence[float], *, larger_is_worse: bool
     )
 
 
-def differs(base: Sequence[float], new: Sequence[float], bounds: tuple[float, float] | None, least: float) -> bool:
+def strata(base: Sequence[float], new: Sequence[float], *, last_apart: bool) -> list[tuple[Sequence[float], Sequence[float]]]:
+    """The samples that may be held against each other."""
+    return [(base[:-1], new[:-1]), (base[-1:], new[-1:])] if last_apart else [(base, new)]
+
+
+def differs(
+    base: Sequence[float], new: Sequence[float], bounds: tuple[float, float] | None, least: float, *, last_apart: bool = False
+) -> bool:
     """Whether a part of the step differs by more than noise: as `decide` says, by at least `least`, and by more than two runs of one program differ. `bounds` is its interval, None of a single step."""
     limits = load_limits().noise
     delta = median(new) - median(base)
     relative = delta / median(base) if median(base) else None
-    p = p_value(base, new) if bounds is not None else None
-    _, moved = _moved(base, new, relative, pooled_spread(base, new), bounds or (None, None), p, limits)
+    apart = last_apart and min(len(base), len(new)) >= _APART_FROM
+    p = p_value_in(strata(base, new, last_apart=apart)) if bounds is not None else None
+    spread = pooled_spread(*(values[:-1] if apart else values for values in (base, new)))
+    _, moved = _moved(base, new, relative, spread, bounds or (None, None), p, limits, last_apart=apart)
     return moved and abs(delta) >= least and (relative is None or abs(relative) >= limits.floor.value)
 
 
@@ -94,6 +108,8 @@ def _moved(
     bounds: tuple[float | None, float | None],
     p: float | None,
     limits: NoiseLimits,
+    *,
+    last_apart: bool,
 ) -> tuple[Basis, bool]:
     """What decides, and whether by it the samples differ."""
     if sorted(base) == sorted(new):
@@ -104,7 +120,8 @@ def _moved(
         return "single step", size > max(limits.single_step.value, known)
     low, high = bounds
     excluded = low is not None and high is not None and (low > 0 or high < 0)
-    if smallest_p(len(base), len(new)) <= limits.p_value.value:
+    sizes = [(len(first), len(second)) for first, second in strata(base, new, last_apart=last_apart)]
+    if smallest_p(*sizes) <= limits.p_value.value:
         return "interval and rank test", excluded and p is not None and p <= limits.p_value.value
     apart = max(base) < min(new) or max(new) < min(base)
     enough = abs(median(new) - median(base)) >= apart_by(len(base), len(new)) * spread and size >= limits.separation_least.value
@@ -144,11 +161,15 @@ def interval(base: Sequence[float], new: Sequence[float]) -> tuple[float, float]
     return intervals([base], [new])[0]
 
 
-def intervals(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
-    """The same for several figures of the same steps: what is drawn is steps, so that every figure sees the same draws. All rows of one side are of one length."""
+def intervals(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], *, last_apart: bool = False) -> list[tuple[float, float]]:
+    """The same for several figures of the same steps: what is drawn is steps, so that every figure sees the same draws. All rows of one side are of one length.
+
+    `last_apart`: the last value is of another kind than the others and stays where it is.
+    """
     if not base:
         return []
-    drawn_base, drawn_new = draws(len(base[0]), len(new[0]))
+    kept = last_apart and min(len(base[0]), len(new[0])) >= _APART_FROM
+    drawn_base, drawn_new = draws(len(base[0]), len(new[0]), kept)
     tail = (1 - load_limits().noise.confidence.value) / 2
     return [_bounds(first, second, drawn_base, drawn_new, tail) for first, second in zip(base, new, strict=True)]
 
@@ -169,20 +190,22 @@ def _middle(values: Sequence[float]) -> float:
 
 
 @lru_cache(maxsize=32)
-def draws(n_base: int, n_new: int) -> tuple[Sequence[_Draw], Sequence[_Draw]]:
+def draws(n_base: int, n_new: int, last_kept: bool) -> tuple[Sequence[_Draw], Sequence[_Draw]]:
     """What takes the values at the places of the resampled steps of both sides, for samples of two and more. Each side's draws hang on its own length only, so that swapping the sides swaps the draws."""
     wanted = int(load_limits().noise.resamples.value)
     times = max(min(wanted, _DRAWS // (n_base + n_new)), _LEAST)
     if n_base == n_new:
         times //= 2
-        both = _drawn(n_base, 2 * times)
+        both = _drawn(n_base, 2 * times, last_kept)
         return both, [*both[times:], *both[:times]]  # every pair of draws in both orders, so that the mirror image is exact
-    return _drawn(n_base, times), _drawn(n_new, times)
+    return _drawn(n_base, times, last_kept), _drawn(n_new, times, last_kept)
 
 
-def _drawn(size: int, times: int) -> list[_Draw]:
+def _drawn(size: int, times: int, last_kept: bool) -> list[_Draw]:
     chance = random.Random(_SEED + size)  # noqa: S311 - no secret
-    return [itemgetter(*chance.choices(range(size), k=size)) for _ in range(times)]
+    free = size - 1 if last_kept else size
+    fixed = [size - 1] if last_kept else []
+    return [itemgetter(*chance.choices(range(free), k=free), *fixed) for _ in range(times)]
 
 
 # --- spread, and what could have been shown ---------------------------------------------------------------------------
@@ -208,7 +231,7 @@ def smallest_effect(n_base: int, n_new: int, spread: float) -> float:
         return _rounded(max(limits.single_step.value, limits.separation.value * spread))
     error = _MEDIAN_ERROR * math.sqrt(1 / n_base + 1 / n_new) * spread
     least = limits.floor.value
-    if smallest_p(n_base, n_new) > limits.p_value.value:
+    if smallest_p((n_base, n_new)) > limits.p_value.value:
         least = max(least, limits.separation_least.value, apart_by(n_base, n_new) * spread)
     return _rounded(max(_shown_in_spreads(n_base, n_new) * spread, least + _normal(limits.power.value) * error))
 

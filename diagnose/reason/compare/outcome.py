@@ -17,6 +17,7 @@ from diagnose.templates import percent
 from diagnose.vocabulary import CommKind
 
 _SHOWN = 3  # categories that a sentence names
+_LEAST = 0.1  # of the step's change that a category has to hold to be named
 _SIZES = (4, 6, 8, 12, 16, 24, 32, 48, 64, 100)
 _WHY: Mapping[Why, str] = MappingProxyType(
     {
@@ -50,10 +51,13 @@ def outcome(
     delta: StepDelta | None,
     kernels: Sequence[KernelChange],
     overlaps: Sequence[OverlapChange],
+    tolerance: float | None = None,
 ) -> Outcome:
-    """The result with its sentences."""
+    """The result with its sentences. `tolerance`: the relative change that was to count as none."""
     comparability = judged.comparability
-    reasons = tuple(_reasons(effect, judged, base, new))
+    reasons = tuple(
+        _reasons(effect, judged, base, new, max(tolerance or load_limits().noise.tolerance.value, load_limits().noise.floor.value))
+    )
     if effect.result == "refused":
         return Outcome(result="refused", sentence=_refusal(comparability), moved="", reasons=reasons)
     return Outcome(
@@ -101,8 +105,13 @@ def _became(effect: Effect) -> str:
 
 def _arrow(effect: Effect) -> str:
     first, second = figure(effect.base, effect.unit), figure(effect.new, effect.unit)
-    unit = first.split(" ", maxsplit=1)[-1]
-    return f"{first.split(' ', maxsplit=1)[0]} → {second}" if " " in first and second.endswith(f" {unit}") else f"{first} → {second}"
+    return f"{_without_unit(first, second)} → {second}"
+
+
+def _without_unit(first: str, second: str) -> str:
+    """The first of two figures, without the unit that the second says too."""
+    number, _, unit = first.partition(" ")
+    return number if unit and second.endswith(f" {unit}") else first
 
 
 def _statistics(effect: Effect) -> str:
@@ -110,7 +119,8 @@ def _statistics(effect: Effect) -> str:
     if effect.relative is not None and effect.result not in {"regression", "improvement"}:
         parts[0] += f", {signed_share(effect.relative)}"
     if effect.low is not None and effect.high is not None:
-        parts.append(f"95 % interval {signed(effect.low, effect.unit)} … {signed(effect.high, effect.unit)}")
+        low, high = signed(effect.low, effect.unit), signed(effect.high, effect.unit)
+        parts.append(f"95 % interval {_without_unit(low, high)} … {high}")
     parts.append(_samples(effect))
     if effect.basis == "single step":
         parts.append(f"one {_word(effect)} can't show noise, so that {percent(_assumed(effect))} is assumed")
@@ -154,21 +164,24 @@ def _more_steps(effect: Effect) -> str:
 
 
 def _moved(result: Result, delta: StepDelta | None, kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange]) -> str:
-    """The categories that moved beyond noise: those that go the step's way first, then what went against it."""
+    """What moved first. Of a step that changed the largest parts of it, each with a word where it is within its own noise; then what went against it beyond noise."""
     if delta is None:
         return ""
     moved = [row for row in delta.categories if row.moved]
-    if not moved:
-        return "" if result == "no_change" else "No category of the step moved by more than its own noise."
-    with_it = [row for row in moved if (row.delta_ns > 0) == (delta.delta_ns > 0)]
-    against = [row for row in moved if row not in with_it]
     if result == "no_change":
-        with_it, against = moved, []
-    sentences = [capital("; ".join(_say(row, kernels, overlaps) for row in with_it[:_SHOWN])) + "."] if with_it else []
-    if against:
-        lead = "Against it, " if with_it else ""
-        sentences.append(capital(f"{lead}{'; '.join(_say(row, kernels, overlaps) for row in against[: _SHOWN - 1])}") + ".")
-    return " ".join(sentences)
+        return _listed("", moved[:_SHOWN], kernels, overlaps)
+    least = max(_LEAST * abs(delta.delta_ns), load_limits().noise.category_share.value * delta.base_ns)
+    with_it = [row for row in delta.categories if (row.delta_ns > 0) == (delta.delta_ns > 0) and abs(row.delta_ns) >= least]
+    against = [row for row in moved if (row.delta_ns > 0) != (delta.delta_ns > 0)]
+    parts = (
+        _listed("", with_it[:_SHOWN], kernels, overlaps),
+        _listed("Against it, " if with_it else "", against[: _SHOWN - 1], kernels, overlaps),
+    )
+    return " ".join(part for part in parts if part)
+
+
+def _listed(lead: str, rows: Sequence[Category], kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange]) -> str:
+    return capital(f"{lead}{'; '.join(_say(row, kernels, overlaps) for row in rows)}.") if rows else ""
 
 
 def _say(row: Category, kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange]) -> str:
@@ -178,6 +191,7 @@ def _say(row: Category, kernels: Sequence[KernelChange], overlaps: Sequence[Over
     if row.category == "transport":
         title = " ".join(part for part in (title, _exchange(row, overlaps)) if part)
     text = f"{title} {verb} by {ms(abs(row.delta_ns))} ({ms(row.base_ns).removesuffix(' ms')} → {ms(row.new_ns)})"
+    text += "" if row.moved else ", within the noise of its steps"
     extra = _kernel(row, kernels) if row.category.startswith(COMPUTE) else _cause(row)
     return f"{text}, {extra}" if extra else text
 
@@ -225,13 +239,13 @@ def _changed(one: KernelChange) -> str:
 # --- what weakens it --------------------------------------------------------------------------------------------------
 
 
-def _reasons(effect: Effect, judged: Judged, base: Diagnosis, new: Diagnosis) -> Iterator[str]:
+def _reasons(effect: Effect, judged: Judged, base: Diagnosis, new: Diagnosis, tolerance: float) -> Iterator[str]:
     """What a reader has to know before believing it."""
     for one in judged.comparability.mismatches:
         if one.state == "refused" or one.aspect in {"capture", "tokens"} or (one.state == "normalised" and one.aspect == "kernels"):
             yield one.text
     if effect.result != "refused":
-        yield from _samples_reasons(effect)
+        yield from _samples_reasons(effect, tolerance)
     yield from _steps_reasons(base, new)
     for side, document, place in (("base", base, judged.places[0]), ("new", new, judged.places[1])):
         if place_of(document) != place and effect.result != "refused":
@@ -250,7 +264,7 @@ def _steps_reasons(base: Diagnosis, new: Diagnosis) -> Iterator[str]:
         yield f"{which} cut into steps: figures are of the whole capture."
 
 
-def _samples_reasons(effect: Effect) -> Iterator[str]:
+def _samples_reasons(effect: Effect, tolerance: float) -> Iterator[str]:
     limits = load_limits().noise
     if effect.basis == "single step":
         yield f"{_samples(effect)}: how much {_word(effect)}s differ by chance is not known, and {percent(_assumed(effect))} is assumed. Capture several steps of both runs."
@@ -259,5 +273,9 @@ def _samples_reasons(effect: Effect) -> Iterator[str]:
             f"{_samples(effect)} are too few for a rank test: what counts is that the samples do not overlap and lie "
             f"{apart_by(effect.n_base, effect.n_new):g} spreads and {percent(limits.separation_least.value)} apart."
         )
-    elif effect.result == "no_change" and effect.p_value is not None and effect.p_value <= limits.p_value.value:
-        yield f"The samples do differ, but by less than two captures of one program may ({percent(limits.floor.value)})."
+    if effect.result == "no_change" and effect.low is not None and effect.high is not None and (effect.low > 0 or effect.high < 0):
+        small = effect.relative is not None and abs(effect.relative) < limits.floor.value
+        if small:
+            yield f"The samples do differ, but by less than two captures of one program may ({percent(limits.floor.value)})."
+        else:
+            yield f"The samples do differ, but the interval lies within the {percent(tolerance)} that count as no change."

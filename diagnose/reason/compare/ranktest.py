@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from functools import lru_cache
 
 EXACT_UP_TO = 100  # samples of both together; above, the normal approximation with ties is right to three digits
@@ -16,22 +17,43 @@ EXACT_UP_TO = 100  # samples of both together; above, the normal approximation w
 
 def p_value(first: Sequence[float], second: Sequence[float]) -> float:
     """Probability that equal populations give rank sums as far from the middle as these or farther. 1 where one side is empty or all values are equal."""
-    if not first or not second:
+    return p_value_in([(first, second)])
+
+
+def p_value_in(strata: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float:
+    """The same where values are dealt out within strata only (pairs of samples that may be compared with each other, but not with the rest); rank sums of all strata add up."""
+    found = [(list(first), list(second)) for first, second in strata if len(first) and len(second)]
+    if not found:
         return 1.0
-    ranks = doubled_ranks([*first, *second])
-    observed, total, n = sum(ranks[: len(first)]), sum(ranks), len(first)
-    if len(ranks) > EXACT_UP_TO:
-        return _approximate(first, second, observed, total)
-    counts = _subset_sums(tuple(sorted(ranks)), n)
-    whole, size = len(ranks), len(first)
-    away = abs(whole * observed - size * total)  # N·sum − n·total: the distance from the middle without fractions
-    hits = sum(count for value, count in counts.items() if abs(whole * value - size * total) >= away)
-    return min(1.0, hits / math.comb(whole, size))
+    if sum(len(first) + len(second) for first, second in found) > EXACT_UP_TO:
+        return _approximate(*max(found, key=lambda pair: len(pair[0]) + len(pair[1])))
+    ways: dict[Fraction, int] = {Fraction(0): 1}
+    observed = Fraction(0)
+    for first, second in found:
+        ranks = doubled_ranks([*first, *second])
+        middle = Fraction(len(first) * sum(ranks), len(ranks))
+        observed += sum(ranks[: len(first)]) - middle
+        counts = _subset_sums(tuple(sorted(ranks)), len(first))
+        ways = _added(ways, {value - middle: count for value, count in counts.items()})
+    hits = sum(count for distance, count in ways.items() if abs(distance) >= abs(observed))
+    return min(1.0, hits / sum(ways.values()))
 
 
-def smallest_p(n_first: int, n_second: int) -> float:
-    """The smallest p that samples of these sizes can reach without ties: complete separation."""
-    return min(1.0, 2 / math.comb(n_first + n_second, n_first)) if n_first and n_second else 1.0
+def _added(first: Mapping[Fraction, int], second: Mapping[Fraction, int]) -> dict[Fraction, int]:
+    """The distribution of the sum of two independent ones."""
+    if len(first) == 1 and Fraction(0) in first and first[Fraction(0)] == 1:
+        return dict(second)
+    found: dict[Fraction, int] = {}
+    for one, here in first.items():
+        for other, there in second.items():
+            found[one + other] = found.get(one + other, 0) + here * there
+    return found
+
+
+def smallest_p(*strata: tuple[int, int]) -> float:
+    """The smallest p that samples of these sizes (strata of them) can reach without ties: complete separation."""
+    ways = math.prod(math.comb(first + second, first) for first, second in strata)
+    return min(1.0, 2 / ways)
 
 
 @lru_cache(maxsize=256)
@@ -77,13 +99,13 @@ def _subset_sums(ranks: tuple[int, ...], size: int) -> dict[int, int]:
     return found
 
 
-def _approximate(first: Sequence[float], second: Sequence[float], observed: int, total: int) -> float:
+def _approximate(first: Sequence[float], second: Sequence[float]) -> float:
     """The normal approximation with the correction for ties and for continuity (Lehmann, Nonparametrics, 1975)."""
-    n, m = len(first), len(second)
-    whole = n + m
-    ties = sum(count**3 - count for count in Counter([*first, *second]).values())
-    variance = n * m / 12 * (whole + 1 - ties / (whole * (whole - 1)))
+    n, whole = len(first), len(first) + len(second)
+    ranks = doubled_ranks([*first, *second])
+    ties = sum(count**3 - count for count in Counter(ranks).values())
+    variance = n * (whole - n) / 12 * (whole + 1 - ties / (whole * (whole - 1)))
     if variance <= 0:
         return 1.0
-    distance = max(0.0, abs(observed / 2 - n * total / 2 / whole) - 0.5)
+    distance = max(0.0, abs(sum(ranks[:n]) - n * (whole + 1)) / 2 - 0.5)
     return math.erfc(distance / math.sqrt(2 * variance))
