@@ -74,6 +74,8 @@ def code_of(text: str) -> list[str]:
 
 
 def options_of(command: click.Command) -> set[str]:
+    if isinstance(command, click.Group):
+        return set().union(*(options_of(one) for one in command.commands.values()))
     return {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)} | {"--help", "-h"}
 
 
