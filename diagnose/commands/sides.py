@@ -32,8 +32,8 @@ class Given:
 
     @property
     def name(self) -> str:
-        """The bare name of the file, folder or pattern."""
-        return self.called(1)
+        """The bare name of the file or folder; of a pattern, the folder's with it."""
+        return self.called(1) if self.path is None or not set("*?[") & set(self.path.name) else self.called(2)
 
     def called(self, parts: int) -> str:
         """The last `parts` of its path."""

@@ -155,6 +155,14 @@ def test_sides_of_one_name_are_told_apart_by_their_folders(pipeline: Fake, here:
     assert (found.base.label, found.new.label) == ("before/fast.sqlite", "after/fast.sqlite")
 
 
+def test_a_pattern_is_called_with_its_folder(
+    pipeline: Fake, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline.answers["*.sqlite"] = pipeline.answers["slow.sqlite"]
+    assert main(["compare", "fast.sqlite", "runs/new/*.sqlite", "--format", "json"]) == 0
+    assert c.decode(capsys.readouterr().out.encode()).new.label == "new/*.sqlite"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -6,20 +6,13 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from diagnose.comparison import FindingChange, FindingState, WallChange
-from diagnose.diagnosis import Diagnosis, Finding, Fix, JobSetting
-from diagnose.job_settings import flag_name, load_settings
+from diagnose.diagnosis import Diagnosis, Finding
 from diagnose.reason.compare.limits import load_limits
+from diagnose.reason.setting_places import SettingPlace, place_of
 from diagnose.vocabulary import WALLS, Level
 
 _LEVELS: Mapping[Level, int] = {"low": 0, "medium": 1, "high": 2}
 _STATES: tuple[FindingState, ...] = ("new", "worse", "better", "gone", "not_assessed", "same")
-_FRAMEWORKS: Mapping[str, str] = {
-    "megatron-bridge": "megatron-bridge",
-    "plain": "megatron-bridge",
-    "overrides": "megatron-bridge",
-    "recipe": "megatron-bridge",
-    "megatron-lm": "megatron-lm",
-}
 
 
 def walls(base: Diagnosis, new: Diagnosis, scale: Fraction = Fraction(1)) -> tuple[WallChange, ...]:
@@ -70,8 +63,7 @@ def _state(first: Finding | None, second: Finding | None, bound: int | None, noi
 
 
 def _change(shown: Finding, state: FindingState, first: Finding | None, bound: int | None, new: Diagnosis | None) -> FindingChange:
-    fix = next((fix for fix in shown.fixes if fix.state == "applicable"), None) if new is not None else None
-    key, line = _setting(fix, new) if fix is not None and new is not None else ("", None)
+    place = place_of(shown, new.job) if new is not None else SettingPlace()
     return FindingChange(
         id=shown.id,
         name=shown.name,
@@ -81,33 +73,8 @@ def _change(shown: Finding, state: FindingState, first: Finding | None, bound: i
         base_bound_ns=first.bound_ns if first is not None else None,
         new_bound_ns=bound,
         wall=shown.wall,
-        key=key,
-        line=line,
-        fix=fix.title if fix is not None else "",
+        key=place.key,
+        line=place.line,
+        fix=place.fix,
         why=shown.why,
-    )
-
-
-def _setting(fix: Fix, document: Diagnosis) -> tuple[str, int | None]:
-    """The key that the fix changes in this job file's own framework, as the file shows it where it holds it, with its line."""
-    if document.job is None:
-        return "", None
-    framework = _FRAMEWORKS.get(document.job.format, document.job.format)
-    own = [change for change in fix.changes if change.framework == framework] or [
-        change for change in fix.changes if change.framework == "environment"
-    ]
-    for change in own:
-        held = next((setting for setting in document.job.settings if _stands_for(setting, change.key)), None)
-        if held is not None:
-            return held.key, held.line
-    return (own[0].key, None) if own else ("", None)
-
-
-def _stands_for(setting: JobSetting, key: str) -> bool:
-    """Whether a key of some framework sets this setting."""
-    spec = load_settings().get(setting.name)
-    if spec is None:
-        return False
-    return key in (setting.name, *spec.bridge, *spec.env) or (
-        key.startswith("--") and flag_name(key) in {flag_name(flag) for flag in spec.megatron}
     )
