@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import msgspec
+from rich.console import Group, RenderableType
+from rich.padding import Padding
 
 from diagnose.render import terminal, units, words
 from diagnose.render.options import Options
@@ -35,24 +37,33 @@ def text(found: Sequence[Listed], options: Options) -> str:
     table = Table(
         key="baselines",
         title="Baselines",
-        columns=columns("name", "fingerprint", "$job", "device?", "#step ms", "#steps?", "wall", "#size?"),
+        columns=columns("name", "fingerprint", "device", "#step ms", "#steps?", "wall", "#size?"),
         rows=tuple(_row(one) for one in found),
         empty="none is stored; `diagnose baseline save NAME TRACE` stores one",
         whole=True,
     )
     blocks = list(terminal.table(table, terminal.width_of(options)))
-    blocks += [terminal.note(f"{one.name}: {one.problem}") for one in found if one.problem]
+    blocks += [terminal.heading("Their jobs")] if found else []
+    for one in found:
+        blocks += [terminal.note(f"{one.name}, {one.fingerprint}"), Padding(_about(one), (0, 0, 0, 3))]
     return terminal.printed(blocks, options)
 
 
+def _about(one: Listed) -> Group:
+    """The job that a baseline is of, one aspect a line, or why it can't be read."""
+    body: list[RenderableType] = []
+    terminal.add(body, "problem", one.problem, style="bold red")
+    for aspect, told in (one.job or {}).items():
+        terminal.add(body, aspect, told)
+    return Group(*body)
+
+
 def _row(one: Listed) -> Row:
-    job = ", ".join(value for value in (one.job or {}).values() if value != "not told") or "not told"
     wall = "can't be read" if one.dominant_wall is None else words.WALL[one.dominant_wall]
     return Row(
         cells=(
             one.name,
             one.fingerprint,
-            units.MISSING if one.problem else job,
             one.device or units.MISSING,
             units.ms(one.step_ns),
             units.count(one.steps),
