@@ -22,6 +22,7 @@ _DECODERS: Mapping[str, Callable[[bytes], Document]] = MappingProxyType(
 SCHEMAS = tuple(_DECODERS)
 _MADE_BY = MappingProxyType({diagnosis.SCHEMA: "diagnose TRACE", comparison.SCHEMA: "diagnose compare"})
 _HEAD = 65_536
+_LARGEST = 1 << 30  # bytes of JSON that are looked through for a schema; a document of 16,384 ranks has a quarter of it
 _OWN = re.compile(rb'\s*\{\s*"schema"\s*:\s*"([a-z]{1,40}/[0-9]{1,6})"')
 _OF_TRACES = re.compile(rb'"(?:traceEvents|schemaVersion|deviceProperties)"\s*:')
 
@@ -49,6 +50,8 @@ def schema_of(path: Path) -> str | None:
 def _told(path: Path) -> str | None:
     """The member `schema` of a JSON object, wherever it stands; None where it has none, or is no JSON."""
     try:
+        if path.stat().st_size > _LARGEST:
+            return None
         found = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw]).get("schema")
         schema = None if found is None else msgspec.json.decode(found)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -91,7 +91,9 @@ def table(found: Table, width: int) -> Iterator[RenderableType]:
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=True, padding=(0, 1), header_style="dim")
     for index in kept:
         _add_column(grid, found.columns[index], first=index == 0)
-    names = max(_least_name(width), width - 6 - sum(_widest(found, index) + 3 for index in kept if found.columns[index].kind != "name"))
+    others = sum(_widest(found, index) + 3 for index in kept if found.columns[index].kind != "name")
+    columns = sum(found.columns[index].kind == "name" for index in kept) or 1
+    names = max(_least_name(width), (width - 6 - others - 3 * (columns - 1)) // columns)
     for row in found.rows[: _most(found)]:
         grid.add_row(*(_cell(row, index, found.columns[index], names) for index in kept), style="bold" if row.strong else None)
     yield grid

@@ -200,10 +200,9 @@ def kernels(document: Comparison) -> Table:
 
 
 def _kernel(one: KernelChange) -> list[str]:
-    name = one.name if one.was is None else f"{one.name} (was {one.was})"
     return [
         own.KERNEL[one.kind],
-        name,
+        one.name,
         units.signed_ms(one.delta_ns),
         _pair(units.count(one.base_launches), units.count(one.new_launches)),
         _pair(units.ms(one.base_work_ns), units.ms(one.new_work_ns)),
@@ -230,8 +229,10 @@ def renamed(document: Comparison) -> Table:
     return Table(
         key="renamed",
         title="Kernels recognised under another name or on another stream",
-        columns=columns("$now", "$was", "why"),
-        rows=rows_of([[one.name, one.was or one.name, one.why] for one in document.kernels if one.why]),
+        columns=columns("$now", "$was", "why?"),
+        rows=rows_of(
+            [[one.name, one.was or f"the same, on stream {_stream(one.was_stream)}", one.why] for one in document.kernels if one.why]
+        ),
         empty="none",
     )
 

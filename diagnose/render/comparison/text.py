@@ -47,8 +47,12 @@ def _figures(document: Comparison, width: int) -> Iterator[RenderableType]:
         yield Text()
         yield terminal.note(story.NO_FIGURES)
         return
-    for build in (tables.effect, tables.delta, tables.kernels, tables.overlap, tables.walls):
-        yield from terminal.table(build(document), width)
+    for table in (tables.effect(document), tables.delta(document), tables.kernels(document)):
+        yield from terminal.table(table, width)
+    if tables.renamed(document).rows:
+        yield from terminal.table(tables.renamed(document), width)
+    for table in (tables.overlap(document), tables.walls(document)):
+        yield from terminal.table(table, width)
     yield from _findings(document)
 
 
