@@ -14,8 +14,8 @@ from diagnose.reason.compare.findings import findings, walls
 from diagnose.reason.compare.fingerprint import device, fingerprint
 from diagnose.reason.compare.gate import gate
 from diagnose.reason.compare.kernels import KernelChanges, kernels
-from diagnose.reason.compare.metrics import STEP_TIME, Samples, last_is_short, samples, split_of, steps_of
-from diagnose.reason.compare.noise import decide
+from diagnose.reason.compare.metrics import STEP_TIME, Samples, samples, split_of, steps_of
+from diagnose.reason.compare.noise import Design, decide
 from diagnose.reason.compare.outcome import outcome
 from diagnose.reason.compare.overlap import overlap
 from diagnose.records import Spread
@@ -54,7 +54,7 @@ def compare(
             split_of(base, judged.places[0]),
             split_of(new, judged.places[1]),
             judged.scale,
-            last_apart=last_is_short(base) and last_is_short(new),
+            _design(base, new, judged),
         )
     )
     changes = KernelChanges() if refused else kernels(base, new, judged.places, judged.scale)
@@ -82,6 +82,15 @@ def compare(
         environment_same=alike,
         kernels_same=changes.same,
     )
+
+
+def _corresponding(here: Samples, there: Samples) -> Design:
+    """How the values of both sides correspond: the last steps if both are cut short, all of them if both captured the same steps."""
+    return Design(last_apart=here.last_is_short and there.last_is_short, paired=bool(here.steps) and here.steps == there.steps)
+
+
+def _design(base: Diagnosis, new: Diagnosis, judged: Judged) -> Design:
+    return _corresponding(samples(base, STEP_TIME, judged.places[0]), samples(new, STEP_TIME, judged.places[1]))
 
 
 def _tool(new: Diagnosis) -> Tool:
@@ -133,9 +142,7 @@ def _refused(here: Samples, there: Samples) -> Effect:
 def _effect(here: Samples, there: Samples, judged: Judged, tolerance: float | None) -> Effect:
     """The samples, per token or for the same work where that is needed, and what they say."""
     unit, first, second = _weighed(here, there, judged.comparability, judged.scale)
-    said = decide(
-        first, second, larger_is_worse=here.larger_is_worse, tolerance=tolerance, last_apart=here.last_is_short and there.last_is_short
-    )
+    said = decide(first, second, larger_is_worse=here.larger_is_worse, tolerance=tolerance, design=_corresponding(here, there))
     return Effect(
         metric=here.metric,
         unit=unit,

@@ -139,7 +139,9 @@ def _proven(here: Job | None, there: Job | None) -> bool:
 def _world(base: Diagnosis, new: Diagnosis) -> Iterator[Mismatch]:
     here, there = world_size(base), world_size(new)
     if here is not None and there is not None and here != there:
-        text = f"The number of ranks differs: {here} in base and {there} in new. Each rank then does another share of the work."
+        text = (
+            f"The number of ranks (world_size) differs: {here} in base and {there} in new. Each rank then does another share of the work."
+        )
         yield _mismatch("world", "world_size", str(here), str(there), "refused", text)
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from diagnose.comparison import Category, Part, StepDelta
 from diagnose.reason.compare.limits import load_limits
 from diagnose.reason.compare.metrics import by_category, cells
-from diagnose.reason.compare.noise import differs, intervals
+from diagnose.reason.compare.noise import PLAIN, Design, differs, intervals
 from diagnose.step_records import WHY, StepSplit, Why
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -50,16 +50,16 @@ def portioned(parts: Mapping[_Key, int], factor: Fraction) -> dict[_Key, int]:
 
 
 def step_delta(
-    base: Sequence[StepSplit], new: Sequence[StepSplit], scale: Fraction = Fraction(1), *, last_apart: bool = False
+    base: Sequence[StepSplit], new: Sequence[StepSplit], scale: Fraction = Fraction(1), design: Design = PLAIN
 ) -> StepDelta | None:
     """The delta of the median step by category, largest change first; None where one side's document does not hold the split.
 
-    `scale`: what the new run's times are multiplied by. `last_apart`: the last steps are of another kind than the others (`noise.decide`).
+    `scale`: what the new run's times are multiplied by. `design`: how the steps of both correspond.
     """
     if not base or not new:
         return None
     first, second = middle(base), middle(new, scale)
-    moved = _moves(base, new, scale, first, last_apart=last_apart)
+    moved = _moves(base, new, scale, first, design)
     names = sorted({category for category, _ in (*first.cells, *second.cells)})
     found = [_category(name, first, second, moved[name]) for name in names]
     return StepDelta(
@@ -81,22 +81,20 @@ class _Move:
     beyond_noise: bool
 
 
-def _moves(base: Sequence[StepSplit], new: Sequence[StepSplit], scale: Fraction, first: Middle, *, last_apart: bool) -> dict[str, _Move]:
+def _moves(base: Sequence[StepSplit], new: Sequence[StepSplit], scale: Fraction, first: Middle, design: Design) -> dict[str, _Move]:
     here = [by_category(step) for step in base]
     there = [by_category(step) for step in new]
     names = sorted({name for step in (*here, *there) for name in step})
     rows_here = [[float(step.get(name, 0)) for step in here] for name in names]
     rows_there = [[float(step.get(name, 0) * scale) for step in there] for name in names]
     several = min(len(base), len(new)) > 1
-    bounds: Sequence[tuple[float, float] | None] = (
-        intervals(rows_here, rows_there, last_apart=last_apart) if several else [None] * len(names)
-    )
+    bounds: Sequence[tuple[float, float] | None] = intervals(rows_here, rows_there, design) if several else [None] * len(names)
     least = load_limits().noise.category_share.value * first.total_ns
     return {
         name: _Move(
             low=None if bound is None else round(bound[0]),
             high=None if bound is None else round(bound[1]),
-            beyond_noise=differs(mine, yours, bound, least, last_apart=last_apart),
+            beyond_noise=differs(mine, yours, bound, least, design),
         )
         for name, mine, yours, bound in zip(names, rows_here, rows_there, bounds, strict=True)
     }

@@ -52,6 +52,7 @@ class Samples:
     """Values of one metric in `unit` (ns, share, count, bytes). `per_step`: one value for each step; otherwise one for the capture (per step, median).
 
     `last_is_short`: the last value is of a step that ends with its last operation, where the others end with the beginning of the next (`diagnose.measure.steps`): it is shorter by what lies between.
+    `steps`: the indices of the steps, where the values are theirs.
     """
 
     metric: str
@@ -60,6 +61,7 @@ class Samples:
     larger_is_worse: bool
     per_step: bool
     last_is_short: bool = False
+    steps: tuple[int, ...] = ()
 
 
 def samples(document: Diagnosis, metric: str, place: tuple[int, int] | None = None) -> Samples:
@@ -69,7 +71,7 @@ def samples(document: Diagnosis, metric: str, place: tuple[int, int] | None = No
     """
     where = place or place_of(document)
     if metric == STEP_TIME:
-        return _per_step(document, metric, [float(step.window_ns) for step in steps_of(document, where)])
+        return _per_step(document, metric, [float(step.window_ns) for step in steps_of(document, where)], where)
     if metric in CATEGORIES or metric.startswith(COMPUTE):
         return _category(document, metric, where)
     if metric.startswith(BUCKET):
@@ -130,7 +132,7 @@ def last_is_short(document: Diagnosis) -> bool:
     return document.steps.anchor.startswith(_ENDS_WITH_LAST) and not later
 
 
-def _per_step(document: Diagnosis, metric: str, values: list[float]) -> Samples:
+def _per_step(document: Diagnosis, metric: str, values: list[float], place: tuple[int, int]) -> Samples:
     return Samples(
         metric=metric,
         unit="ns",
@@ -138,6 +140,7 @@ def _per_step(document: Diagnosis, metric: str, values: list[float]) -> Samples:
         larger_is_worse=_larger_is_worse(metric),
         per_step=True,
         last_is_short=last_is_short(document),
+        steps=tuple(step.index for step in steps_of(document, place) if step.index is not None),
     )
 
 
@@ -158,7 +161,7 @@ def _category(document: Diagnosis, metric: str, place: tuple[int, int]) -> Sampl
         raise _unmeasured(
             metric, "was made by a version of the program that did not split steps", f"{_AGAIN} Or use {STEP_TIME} or a fact."
         )
-    return _per_step(document, metric, [float(by_category(step).get(metric, 0)) for step in steps])
+    return _per_step(document, metric, [float(by_category(step).get(metric, 0)) for step in steps], place)
 
 
 def _bucket(document: Diagnosis, metric: str, place: tuple[int, int]) -> Samples:
@@ -205,7 +208,7 @@ def _fact(document: Diagnosis, metric: str, place: tuple[int, int]) -> Samples:
             f"{metric} is no number.", effect="Nothing was compared.", next_step=f"Use {STEP_TIME}, a category, or a fact that is a number."
         )
     if metric in StepBudget.__struct_fields__:
-        return _per_step(document, metric, [float(getattr(step, metric)) for step in steps_of(document, place)])
+        return _per_step(document, metric, [float(getattr(step, metric)) for step in steps_of(document, place)], place)
     if place != place_of(document):
         raise _unmeasured(
             metric, f"tells it of rank {place_of(document)[0]} only", f"Use {STEP_TIME} or a category, which every captured rank has."

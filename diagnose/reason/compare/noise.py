@@ -19,10 +19,32 @@ _SEED = 20240607  # any number: the same samples give the same interval
 _DRAWS = 1_000_000  # values drawn at most for one interval; larger samples are drawn fewer times
 _LEAST = 400
 _APART_FROM = 4  # values of a side: with fewer the others could not carry a test alone
+_PAIRED_FROM = 3  # values of a side: two pairs are hardly an interval
 _FEW = 40  # samples of both sides up to which the rank test's steps matter
 _SIMULATED = 400  # pairs of samples from which the smallest effect of few steps is told
 _MAD = 1.4826  # median absolute deviation of a normal distribution to its standard deviation
 _MEDIAN_ERROR = 1.2533  # √(π/2): standard error of a median to that of a mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """How the samples of the two sides correspond.
+
+    `last_apart`: the last value of both sides is of another kind than the others (a step cut short), and is held against the other side's last one only. `paired`: both captured the same steps, so that
+    what a step has in common in both runs (its data, its place in the capture) cancels out where steps are drawn in pairs. Heeded from three and four values on (`heeded`).
+    """
+
+    last_apart: bool = False
+    paired: bool = False
+
+    def heeded(self, n_base: int, n_new: int) -> Design:
+        """The design as far as samples of these sizes bear it."""
+        return Design(
+            last_apart=self.last_apart and min(n_base, n_new) >= _APART_FROM, paired=self.paired and n_base == n_new >= _PAIRED_FROM
+        )
+
+
+PLAIN = Design()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,24 +66,23 @@ class Decision:
 
 
 def decide(
-    base: Sequence[float], new: Sequence[float], *, larger_is_worse: bool = True, tolerance: float | None = None, last_apart: bool = False
+    base: Sequence[float], new: Sequence[float], *, larger_is_worse: bool = True, tolerance: float | None = None, design: Design = PLAIN
 ) -> Decision:
     """Regression, improvement, no change or can't tell, of samples that hold at least one value each.
 
-    `tolerance`: the relative change that still counts as none, as far as noise allows (default: the gate of trace_rules/comparison.yaml). `last_apart`: the last value of both sides is of another kind
-    than the others (a step cut short), and is held against the other side's last one only; heeded from four values on.
+    `tolerance`: the relative change that still counts as none, as far as noise allows (default: the gate of trace_rules/comparison.yaml).
     """
     limits = load_limits().noise
-    apart = last_apart and min(len(base), len(new)) >= _APART_FROM
+    own = design.heeded(len(base), len(new))
     delta = median(new) - median(base)
     relative = delta / abs(median(base)) if median(base) else None
-    spread = pooled_spread(*(values[:-1] if apart else values for values in (base, new)))
+    spread = _spread(base, new, own)
     low, high, p = None, None, None
     if min(len(base), len(new)) > 1:
-        low, high = intervals([base], [new], last_apart=apart)[0]
-        p = p_value_in(strata(base, new, last_apart=apart))
+        low, high = intervals([base], [new], own)[0]
+        p = p_value_in(strata(base, new, own))
     smallest = smallest_effect(len(base), len(new), spread / abs(median(base))) if median(base) else None
-    basis, moved = _moved(base, new, relative, spread, (low, high), p, limits, last_apart=apart)
+    basis, moved = _moved(base, new, relative, spread, (low, high), p, limits, own)
     result = _result(
         basis, moved, delta, relative, (low, high), median(base), larger_is_worse, max(tolerance or limits.tolerance.value, 0.0), limits
     )
@@ -81,22 +102,24 @@ def decide(
     )
 
 
-def strata(base: Sequence[float], new: Sequence[float], *, last_apart: bool) -> list[tuple[Sequence[float], Sequence[float]]]:
+def strata(base: Sequence[float], new: Sequence[float], design: Design) -> list[tuple[Sequence[float], Sequence[float]]]:
     """The samples that may be held against each other."""
-    return [(base[:-1], new[:-1]), (base[-1:], new[-1:])] if last_apart else [(base, new)]
+    return [(base[:-1], new[:-1]), (base[-1:], new[-1:])] if design.last_apart else [(base, new)]
 
 
-def differs(
-    base: Sequence[float], new: Sequence[float], bounds: tuple[float, float] | None, least: float, *, last_apart: bool = False
-) -> bool:
+def _spread(base: Sequence[float], new: Sequence[float], design: Design) -> float:
+    first, second = strata(base, new, design)[0]
+    return pooled_spread(first, second)
+
+
+def differs(base: Sequence[float], new: Sequence[float], bounds: tuple[float, float] | None, least: float, design: Design = PLAIN) -> bool:
     """Whether a part of the step differs by more than noise: as `decide` says, by at least `least`, and by more than two runs of one program differ. `bounds` is its interval, None of a single step."""
     limits = load_limits().noise
     delta = median(new) - median(base)
     relative = delta / median(base) if median(base) else None
-    apart = last_apart and min(len(base), len(new)) >= _APART_FROM
-    p = p_value_in(strata(base, new, last_apart=apart)) if bounds is not None else None
-    spread = pooled_spread(*(values[:-1] if apart else values for values in (base, new)))
-    _, moved = _moved(base, new, relative, spread, bounds or (None, None), p, limits, last_apart=apart)
+    own = design.heeded(len(base), len(new))
+    p = p_value_in(strata(base, new, own)) if bounds is not None else None
+    _, moved = _moved(base, new, relative, _spread(base, new, own), bounds or (None, None), p, limits, own)
     return moved and abs(delta) >= least and (relative is None or abs(relative) >= limits.floor.value)
 
 
@@ -108,8 +131,7 @@ def _moved(
     bounds: tuple[float | None, float | None],
     p: float | None,
     limits: NoiseLimits,
-    *,
-    last_apart: bool,
+    design: Design,
 ) -> tuple[Basis, bool]:
     """What decides, and whether by it the samples differ."""
     if sorted(base) == sorted(new):
@@ -120,7 +142,7 @@ def _moved(
         return "single step", size > max(limits.single_step.value, known)
     low, high = bounds
     excluded = low is not None and high is not None and (low > 0 or high < 0)
-    sizes = [(len(first), len(second)) for first, second in strata(base, new, last_apart=last_apart)]
+    sizes = [(len(first), len(second)) for first, second in strata(base, new, design)]
     if smallest_p(*sizes) <= limits.p_value.value:
         return "interval and rank test", excluded and p is not None and p <= limits.p_value.value
     apart = max(base) < min(new) or max(new) < min(base)
@@ -161,15 +183,11 @@ def interval(base: Sequence[float], new: Sequence[float]) -> tuple[float, float]
     return intervals([base], [new])[0]
 
 
-def intervals(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], *, last_apart: bool = False) -> list[tuple[float, float]]:
-    """The same for several figures of the same steps: what is drawn is steps, so that every figure sees the same draws. All rows of one side are of one length.
-
-    `last_apart`: the last value is of another kind than the others and stays where it is.
-    """
+def intervals(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], design: Design = PLAIN) -> list[tuple[float, float]]:
+    """The same for several figures of the same steps: what is drawn is steps, so that every figure sees the same draws. All rows of one side are of one length."""
     if not base:
         return []
-    kept = last_apart and min(len(base[0]), len(new[0])) >= _APART_FROM
-    drawn_base, drawn_new = draws(len(base[0]), len(new[0]), kept)
+    drawn_base, drawn_new = draws(len(base[0]), len(new[0]), design.heeded(len(base[0]), len(new[0])))
     tail = (1 - load_limits().noise.confidence.value) / 2
     return [_bounds(first, second, drawn_base, drawn_new, tail) for first, second in zip(base, new, strict=True)]
 
@@ -190,21 +208,24 @@ def _middle(values: Sequence[float]) -> float:
 
 
 @lru_cache(maxsize=32)
-def draws(n_base: int, n_new: int, last_kept: bool) -> tuple[Sequence[_Draw], Sequence[_Draw]]:
+def draws(n_base: int, n_new: int, design: Design) -> tuple[Sequence[_Draw], Sequence[_Draw]]:
     """What takes the values at the places of the resampled steps of both sides, for samples of two and more. Each side's draws hang on its own length only, so that swapping the sides swaps the draws."""
     wanted = int(load_limits().noise.resamples.value)
     times = max(min(wanted, _DRAWS // (n_base + n_new)), _LEAST)
+    if design.paired:
+        both = _drawn(n_base, times, design)
+        return both, both
     if n_base == n_new:
         times //= 2
-        both = _drawn(n_base, 2 * times, last_kept)
+        both = _drawn(n_base, 2 * times, design)
         return both, [*both[times:], *both[:times]]  # every pair of draws in both orders, so that the mirror image is exact
-    return _drawn(n_base, times, last_kept), _drawn(n_new, times, last_kept)
+    return _drawn(n_base, times, design), _drawn(n_new, times, design)
 
 
-def _drawn(size: int, times: int, last_kept: bool) -> list[_Draw]:
+def _drawn(size: int, times: int, design: Design) -> list[_Draw]:
     chance = random.Random(_SEED + size)  # noqa: S311 - no secret
-    free = size - 1 if last_kept else size
-    fixed = [size - 1] if last_kept else []
+    free = size - 1 if design.last_apart else size
+    fixed = [size - 1] if design.last_apart else []
     return [itemgetter(*chance.choices(range(free), k=free), *fixed) for _ in range(times)]
 
 

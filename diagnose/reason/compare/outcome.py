@@ -145,6 +145,8 @@ def _power(effect: Effect) -> str:
         return ""
     if effect.result == "no_change":
         return f" A change of {percent(effect.smallest)} or more would have shown."
+    if effect.relative is not None and abs(effect.relative) >= effect.smallest:
+        return " Single steps stand far out, so that the samples of both runs overlap."
     return f" With these samples only a change of {percent(effect.smallest)} or more is likely to show.{_more_steps(effect)}"
 
 

@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from statistics import median
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnose.reason.compare import noise
-from diagnose.reason.compare.noise import Decision, apart_by, decide, interval, pooled_spread, smallest_effect
+from diagnose.reason.compare.noise import Decision, Design, apart_by, decide, interval, pooled_spread, smallest_effect
 from diagnose.reason.compare.ranktest import EXACT_UP_TO, doubled_ranks, p_value, p_value_in, pairs_allowed, smallest_p
 
 VALUES = st.integers(1, 12).map(float)
@@ -63,10 +64,11 @@ def test_the_approximation_takes_over_where_the_exact_test_ends() -> None:
     assert exact == pytest.approx(approximate, rel=0.2)
 
 
-@given(st.lists(STEPS, min_size=2, max_size=7), st.lists(STEPS, min_size=2, max_size=7), st.booleans())
+@given(st.lists(STEPS, min_size=2, max_size=7), st.lists(STEPS, min_size=2, max_size=7), st.booleans(), st.booleans())
 @settings(max_examples=40, deadline=None)
-def test_swapping_the_sides_turns_everything_round(base: list[float], new: list[float], last_apart: bool) -> None:
-    there, back = (decide(*sides, last_apart=last_apart) for sides in ((base, new), (new, base)))
+def test_swapping_the_sides_turns_everything_round(base: list[float], new: list[float], last_apart: bool, paired: bool) -> None:
+    design = Design(last_apart=last_apart, paired=paired)
+    there, back = (decide(*sides, design=design) for sides in ((base, new), (new, base)))
     assert (there.delta, there.p_value, there.spread) == (-back.delta, back.p_value, back.spread)
     assert there.low is not None
     assert back.high is not None
@@ -97,11 +99,10 @@ def noisy(chance: random.Random, steps: int, level: float, share: float) -> list
     return [level * (1 + chance.gauss(0, share)) for _ in range(steps)]
 
 
-def results(steps: int, share: float, effect: float, times: int, *, last_apart: bool = False) -> Counter[str]:
+def results(steps: int, share: float, effect: float, times: int) -> Counter[str]:
     chance = random.Random(f"{steps} {share} {effect}")
     return Counter(
-        decide(noisy(chance, steps, 100.0, share), noisy(chance, steps, 100.0 * (1 + effect), share), last_apart=last_apart).result
-        for _ in range(times)
+        decide(noisy(chance, steps, 100.0, share), noisy(chance, steps, 100.0 * (1 + effect), share)).result for _ in range(times)
     )
 
 
@@ -136,8 +137,8 @@ def test_more_steps_show_less_and_never_less_than_the_floor() -> None:
 # --- decisions, one by one --------------------------------------------------------------------------------------------
 
 
-def said(base: Sequence[float], new: Sequence[float], **options: float | bool) -> Decision:
-    return decide(base, new, **options)  # type: ignore[arg-type]
+def said(base: Sequence[float], new: Sequence[float], **options: Any) -> Decision:
+    return decide(base, new, **options)
 
 
 def test_a_clear_change_is_a_regression_or_an_improvement() -> None:
@@ -193,9 +194,32 @@ def test_few_steps_have_to_lie_apart() -> None:
 def test_a_last_step_that_is_cut_short_is_held_against_its_like() -> None:
     base, new = [100.0, 101, 99, 92], [95.0, 96, 94.5, 87]
     assert said(base, new).result == "cannot_tell"
-    found = said(base, new, last_apart=True)
+    found = decide(base, new, design=Design(last_apart=True))
     assert found.result == "improvement"
     assert found.p_value == pytest.approx(2 / 40)
+
+
+def test_the_same_steps_in_both_captures_are_drawn_in_pairs() -> None:
+    """Steps that differ much among themselves, and alike in both runs: what they have in common cancels out of the interval."""
+    base = [100.0, 130, 95, 111, 122, 87]
+    new = [value * 1.01 for value in base]
+    assert said(base, new).result == "cannot_tell"
+    found = decide(base, new, design=Design(paired=True))
+    assert found.result == "no_change"
+    assert found.low is not None
+    assert found.high is not None
+    assert found.high - found.low < 1
+    assert decide(base, new[:5], design=Design(paired=True)).low == said(base, new[:5]).low  # not of one length: no pairs
+
+
+@pytest.mark.parametrize("steps", [3, 4, 8])
+def test_pairs_do_not_make_a_change_look_like_none(steps: int) -> None:
+    """Steps that have nothing in common: a change of 8 %, beyond the tolerance, is hardly ever called none."""
+    chance = random.Random(steps)
+    found = Counter(
+        decide(noisy(chance, steps, 100, 0.05), noisy(chance, steps, 108, 0.05), design=Design(paired=True)).result for _ in range(200)
+    )
+    assert found["no_change"] <= 10, found
 
 
 def test_nought_in_base_has_no_relative_change() -> None:

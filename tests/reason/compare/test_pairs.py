@@ -19,10 +19,11 @@ from tests.reason.compare.truth import budget, relative, said
 
 PAIRS = [name for name in scenario.names() if scenario.load(name).kind == "pair"]
 # The pipeline starts empty in the simulator, so that the first step is a third shorter than the others; four steps are too few to see past it.
-STEPS = {"pair-interleaving": 8}
+STEPS = {"pair-interleaving": 7}
 OTHER_WORK = {"pair-fp8": "precision"}
 CHEAP = ("pair-context-ring", "pair-expandable-segments", "pair-manual-gc", "pair-router-fusion", "pair-tensor-overlap")
 FLOOR = 0.02
+CLOSE = 0.005  # of the step: what is in a wrong bucket, at most
 
 
 @cache
@@ -54,8 +55,8 @@ def check_verdict(found: Comparison, before: Recording, after: Recording) -> Non
     assert found.effect.relative == pytest.approx(effect, abs=0.002)
 
 
-def check_delta(found: Comparison, before: Recording, after: Recording, tolerance: float) -> None:
-    """Every category and every cause within `tolerance` of the step, on both sides; the sums close to the nanosecond."""
+def check_delta(found: Comparison, before: Recording, after: Recording) -> None:
+    """Every category and every cause within half a per cent of the step, on both sides; the sums close to the nanosecond."""
     delta = found.delta
     assert delta is not None
     assert sum(row.delta_ns for row in delta.categories) == delta.delta_ns == delta.new_ns - delta.base_ns
@@ -71,7 +72,7 @@ def check_delta(found: Comparison, before: Recording, after: Recording, toleranc
     told = {side: said(delta, side) for side in true}
     for name in sorted({*true["base_ns"], *true["new_ns"], *told["base_ns"], *told["new_ns"]}):
         error = (told["new_ns"][name] - told["base_ns"][name]) - (true["new_ns"][name] - true["base_ns"][name])
-        assert abs(error) <= tolerance * delta.base_ns, (name, error, {side: (told[side][name], true[side][name]) for side in true})
+        assert abs(error) <= CLOSE * delta.base_ns, (name, error, {side: (told[side][name], true[side][name]) for side in true})
 
 
 def check_first(found: Comparison, before: Recording, after: Recording) -> None:
@@ -96,7 +97,7 @@ def check_first(found: Comparison, before: Recording, after: Recording) -> None:
 def test_a_pair(name: str) -> None:
     found, before, after = pair(name, "nsys")
     check_verdict(found, before, after)
-    check_delta(found, before, after, 0.012)
+    check_delta(found, before, after)
     check_first(found, before, after)
     assert decode(encode(found)) == found
     assert found.settings
@@ -107,7 +108,7 @@ def test_a_pair(name: str) -> None:
 def test_a_pair_of_the_other_profiler(name: str) -> None:
     found, before, after = pair(name, "torch")
     check_verdict(found, before, after)
-    check_delta(found, before, after, 0.02)
+    check_delta(found, before, after)
     check_first(found, before, after)
 
 

@@ -1,0 +1,370 @@
+"""What changed around the code, in the job file, in findings and walls; the fingerprint; the gate; and the file of limits."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from diagnose.comparison import Comparison, decode, encode
+from diagnose.diagnosis import Change, Diagnosis, Finding, Fix, LedgerEntry, NotAssessed, WallBound, Where
+from diagnose.errors import RuleFileError
+from diagnose.reason.compare import compare
+from diagnose.reason.compare.environment import environment, settings
+from diagnose.reason.compare.fingerprint import NOT_TOLD, describe, differing, fingerprint
+from diagnose.reason.compare.limits import load_limits, parse_limits
+from diagnose.step_records import EnvironmentItem, EnvironmentKind
+from diagnose.vocabulary import FixState, Level, Wall
+from tests.reason.compare.documents import SETTINGS, capture, document, job, kernel
+
+STEPS = ({"attention": 1_000_000},) * 4
+SLOWER = ({"attention": 1_120_000},) * 4
+
+
+def run(base: Diagnosis, new: Diagnosis, **options: Any) -> Comparison:
+    found = compare(base, new, base_label="base", new_label="new", **options)
+    assert decode(encode(found)) == found
+    return found
+
+
+def item(name: str, value: str, kind: EnvironmentKind = "version") -> EnvironmentItem:
+    return EnvironmentItem(name=name, kind=kind, value=value, source="test")
+
+
+# --- environment and settings -----------------------------------------------------------------------------------------
+
+
+def test_what_changed_around_the_code() -> None:
+    base = document(
+        STEPS,
+        environment=[
+            item("NCCL_ALGO", "Ring", "variable"),
+            item("CUDA", "12.4"),
+            item("driver", "550"),
+            item("SM clock", "1980 MHz", "clock"),
+        ],
+    )
+    new = document(
+        STEPS,
+        environment=[
+            item("NCCL_NVLS_ENABLE", "1", "variable"),
+            item("CUDA", "12.8"),
+            item("driver", "550"),
+            item("SM clock", "1980 MHz", "clock"),
+        ],
+    )
+    changes, same, notes = environment(base, new)
+    assert [(one.name, one.base, one.new) for one in changes] == [
+        ("CUDA", "12.4", "12.8"),
+        ("NCCL_ALGO", "Ring", None),
+        ("NCCL_NVLS_ENABLE", None, "1"),
+    ]
+    assert (same, notes) == (2, ())
+
+
+def test_a_capture_that_tells_nothing_has_not_lost_everything() -> None:
+    changes, same, (note,) = environment(document(STEPS), document(STEPS, environment=[item("CUDA", "12.8")]))
+    assert (changes, same) == ((), 0)
+    assert note.startswith("The capture of base does not tell")
+    assert environment(document(STEPS), document(STEPS))[2][0].startswith("Neither capture tells")
+
+
+def test_what_changed_in_the_job_file_with_its_lines() -> None:
+    base = document(STEPS, job=job(moe_permute_fusion=False, recompute_modules=("moe_act",), recompute_granularity=None))
+    new = document(STEPS, job=job(moe_permute_fusion=True, recompute_modules=None, recompute_granularity="full"))
+    changes, notes = settings(base, new)
+    rows = {one.name: (one.base, one.new, one.line is not None) for one in changes}
+    assert rows == {
+        "moe_permute_fusion": ("false", "true", True),
+        "recompute_modules": ("moe_act", None, False),
+        "recompute_granularity": (None, "full", True),
+    }
+    assert notes == ()
+
+
+def test_a_missing_job_file_is_said() -> None:
+    assert settings(document(STEPS), document(STEPS, job=job()))[1][0].startswith("The base run has no job file")
+    assert settings(document(STEPS), document(STEPS))[1][0].startswith("Neither run has a job file")
+
+
+def test_keys_that_nobody_knows_are_said_where_they_differ() -> None:
+    one = structs.replace(job(), unknown=("model.mine", "model.ours"))
+    two = structs.replace(job(), unknown=("model.ours", "model.yours"))
+    (note,) = settings(document(STEPS, job=one), document(STEPS, job=two))[1]
+    assert note.endswith("model.mine, model.yours.")
+
+
+# --- fingerprint ------------------------------------------------------------------------------------------------------
+
+
+def test_the_fingerprint_is_of_the_job_and_the_device() -> None:
+    one = document(STEPS, job=job())
+    assert len(fingerprint(one)) == 16
+    assert fingerprint(one) == fingerprint(document(SLOWER, ranks=(0, 1), job=job(micro_batch_size=4, moe_permute_fusion=True)))
+    assert fingerprint(one) == fingerprint(capture(one, format="nsys-sqlite"))
+
+
+@pytest.mark.parametrize(
+    ("part", "other"),
+    [
+        ("model", document(STEPS, job=job(hidden_size=4096))),
+        ("layers", document(STEPS, job=job(num_layers=2))),
+        ("batch", document(STEPS, job=job(global_batch_size=64))),
+        ("sequence", document(STEPS, job=job(seq_length=8192))),
+        ("layout", document(STEPS, job=job(tensor_model_parallel_size=2))),
+        ("precision", document(STEPS, job=job(fp8="hybrid"))),
+        ("world", document(STEPS, job=job(world_size=8))),
+        ("device", document(STEPS, job=job(), gpu="NVIDIA A100-SXM4-80GB")),
+    ],
+)
+def test_another_job_or_device_has_another_fingerprint_and_says_why(part: str, other: Diagnosis) -> None:
+    one = document(STEPS, job=job())
+    assert fingerprint(one) != fingerprint(other)
+    assert [name for name, _, _ in differing(one, other)] == [part]
+
+
+def test_what_is_not_told_is_said_so() -> None:
+    parts = dict(describe(document(STEPS, gpu=None)))
+    assert set(parts.values()) == {NOT_TOLD}
+    assert dict(describe(document(STEPS, job=job())))["world"] == "16 ranks"
+    named = document(STEPS, job=job({**SETTINGS, "mixed_precision": "bf16_mixed", "fp16": False, "fp4": "none"}))
+    assert fingerprint(named) == fingerprint(document(STEPS, job=job()))
+
+
+# --- findings, walls, gate --------------------------------------------------------------------------------------------
+
+
+def finding(
+    name: str, severity: Level = "medium", bound: int | None = 100_000, wall: Wall | str = "communication", fixes: tuple[Fix, ...] = ()
+) -> Finding:
+    return Finding(
+        id=name,
+        name=name,
+        wall=wall,  # type: ignore[arg-type]
+        severity=severity,
+        status="measured",
+        summary=f"{name} it is.",
+        evidence=(),
+        bound_ns=bound,
+        speedup_ceiling=None,
+        where=Where(ranks=(0,), steps=()),
+        fixes=fixes,
+        wrong_when="",
+    )
+
+
+def fix(state: FixState, framework: str, key: str) -> Fix:
+    return Fix(
+        id="X-1",
+        title="do it",
+        state=state,
+        blocked_by=(),
+        changes=(Change(framework=framework, key=key, from_=None, to="true"),),
+        expected=(),
+        cost="",
+        risk="",
+        verify="",
+        refs=(),
+    )
+
+
+def with_findings(*found: Finding, unasked: tuple[str, ...] = (), **fields: Any) -> Diagnosis:
+    base = document(STEPS, job=job(moe_permute_fusion=False), **fields)
+    return structs.replace(base, findings=found, not_assessed=tuple(NotAssessed(id=one, missing=(), how="") for one in unasked))
+
+
+def test_findings_side_by_side() -> None:
+    base = with_findings(
+        finding("gone"), finding("lost"), finding("grew"), finding("shrank", bound=300_000), finding("level", "low"), finding("same")
+    )
+    new = with_findings(
+        finding("new", "high"),
+        finding("grew", bound=200_000),
+        finding("shrank", bound=100_000),
+        finding("level", "high"),
+        finding("same", bound=110_000),
+        unasked=("lost",),
+    )
+    found = run(base, new).findings
+    assert {one.id: one.state for one in found} == {
+        "new": "new",
+        "grew": "worse",
+        "level": "worse",
+        "shrank": "better",
+        "gone": "gone",
+        "lost": "not_assessed",
+        "same": "same",
+    }
+    assert [one.state for one in found][:3] == ["new", "worse", "worse"]
+
+
+def test_a_finding_names_the_setting_of_its_first_applicable_fix() -> None:
+    fixes = (fix("blocked", "megatron-bridge", "model.other"), fix("applicable", "megatron-bridge", "model.moe_permute_fusion"))
+    (found,) = run(with_findings(), with_findings(finding("one", fixes=fixes))).findings
+    assert (found.key, found.line, found.fix) == ("model.moe_permute_fusion", len(SETTINGS) + 1, "do it")
+    (absent,) = run(
+        with_findings(), with_findings(finding("one", fixes=(fix("applicable", "megatron-bridge", "ddp.overlap_grad_reduce"),)))
+    ).findings
+    assert (absent.key, absent.line) == ("ddp.overlap_grad_reduce", None)
+
+
+def test_walls_side_by_side() -> None:
+    def walls(bound: int | None) -> tuple[WallBound, ...]:
+        return tuple(structs.replace(wall, bound_ns=bound if wall.wall == "memory" else 5) for wall in document(STEPS).walls)
+
+    found = {one.wall: one.delta_ns for one in run(document(STEPS, walls=walls(100)), document(STEPS, walls=walls(130))).walls}
+    assert found == {"memory": 30, "communication": 0, "host_overhead": 0, "compute": 0}
+    assert run(document(STEPS, walls=walls(None)), document(STEPS, walls=walls(130))).walls[0].delta_ns is None
+
+
+@pytest.mark.parametrize(
+    ("steps", "limit", "met", "words"),
+    [
+        (SLOWER, 0.03, False, "not met: +12.0 %"),
+        (SLOWER, 0.20, True, "within the 20.0 %"),
+        (STEPS, 0.03, True, "no regression"),
+        (({"attention": 900_000},) * 4, 0.03, True, "no regression"),
+        (
+            ({"attention": 900_000}, {"attention": 1_200_000}, {"attention": 1_300_000}, {"attention": 950_000}),
+            0.03,
+            None,
+            "can't be judged",
+        ),
+    ],
+)
+def test_the_largest_regression_allowed(steps: tuple[dict[str, int], ...], limit: float, met: bool | None, words: str) -> None:
+    base = (
+        ({"attention": 990_000}, {"attention": 1_000_000}, {"attention": 1_010_000}, {"attention": 1_000_000})
+        if steps is not STEPS
+        else STEPS
+    )
+    found = run(document(base, anchor="recurring kernels"), document(steps, anchor="recurring kernels"), max_regression=limit)
+    assert found.gate is not None
+    assert found.gate.met is met
+    assert words in found.gate.sentence
+
+
+def test_noise_that_can_only_hide_an_improvement_meets_the_gate() -> None:
+    base = ({"attention": 1_000_000}, {"attention": 1_010_000}, {"attention": 990_000}, {"attention": 1_005_000})
+    new = ({"attention": 900_000}, {"attention": 1_012_000}, {"attention": 880_000}, {"attention": 1_001_000})
+    found = run(document(base, anchor="recurring kernels"), document(new, anchor="recurring kernels"), max_regression=0.03)
+    assert found.outcome.result == "cannot_tell"
+    assert found.gate is not None
+    assert found.gate.met is True
+
+
+def test_what_is_refused_can_not_be_judged() -> None:
+    found = run(document(STEPS, job=job()), document(STEPS, job=job(num_layers=2)), max_regression=0.03, fail_on="low")
+    assert found.gate is not None
+    assert found.gate.met is None
+    assert "--anyway" in found.gate.sentence
+
+
+@pytest.mark.parametrize(
+    ("new", "level", "met"),
+    [
+        (finding("other", "medium"), "medium", False),
+        (finding("other", "medium"), "high", True),
+        (finding("other", "high", wall="capture"), "low", True),
+        (finding("known", "medium", 200_000), "medium", False),
+        (finding("known", "medium"), "low", True),
+    ],
+)
+def test_findings_that_may_not_be_new_or_worse(new: Finding, level: Level, met: bool) -> None:
+    found = run(with_findings(finding("known")), with_findings(new), fail_on=level)
+    assert found.gate is not None
+    assert (found.gate.met, found.gate.fail_on, found.gate.limit) == (met, level, None)
+    assert met or new.id in found.gate.sentence
+
+
+def test_no_gate_where_none_was_asked_for() -> None:
+    assert run(document(STEPS), document(STEPS)).gate is None
+
+
+# --- the headline -----------------------------------------------------------------------------------------------------
+
+BOTH = ({"attention": 30_000_000, ("transport", "transport"): 10_000_000, ("nothing", "host_work"): 5_000_000},) * 4
+WORSE = ({"attention": 30_600_000, ("transport", "transport"): 14_000_000, ("nothing", "host_work"): 5_900_000},) * 4
+
+
+def test_the_headline_has_the_figures() -> None:
+    found = run(document(BOTH), document(WORSE))
+    assert (
+        found.outcome.sentence
+        == "The step became 12.2 % slower: 45.00 → 50.50 ms (+5.50 ms, 95 % interval +5.50 … +5.50 ms, 4 steps against 4)."
+    )
+    assert found.outcome.moved.startswith("Exposed transport grew by 4.00 ms (10.00 → 14.00 ms); launch-starved time")
+    assert run(document(WORSE), document(BOTH)).outcome.sentence.startswith("The step became 10.9 % faster")
+
+
+def test_a_bucket_is_named_with_its_kernel() -> None:
+    base = document(({"attention": 10_000_000},) * 4, kernels=[kernel("flash_fwd", 10, 1_000_000)])
+    new = document(({"attention": 13_000_000},) * 4, kernels=[kernel("flash_fwd", 10, 1_300_000)])
+    assert (
+        "Compute in attention grew by 3.00 ms (10.00 → 13.00 ms), mostly flash_fwd, slower per launch (1,000.0 → 1,300.0 µs)."
+        in run(base, new).outcome.moved
+    )
+
+
+def test_one_step_against_one_says_so() -> None:
+    found = run(document(BOTH[:1]), document(WORSE[:1]))
+    assert found.effect.basis == "single step"
+    assert "1 step against 1" in found.outcome.sentence
+    assert "is assumed" in found.outcome.sentence
+    assert any("Capture several steps" in reason for reason in found.outcome.reasons)
+
+
+def test_lost_data_is_a_reason() -> None:
+    entry = LedgerEntry(code="cut_file", severity="data_loss", origin="capture", table="x", count=3, meaning="")
+    found = run(document(BOTH), document(WORSE, ledger=(entry,)))
+    assert "Data was lost in the new run: 3 × cut_file." in found.outcome.reasons
+
+
+def test_an_older_document_is_compared_as_far_as_it_goes() -> None:
+    old = structs.replace(document(BOTH), split=(), kernels=(), environment=())
+    found = run(old, document(WORSE, kernels=[kernel("a", 1, 5)]))
+    assert found.outcome.result == "regression"
+    assert (found.delta, found.kernels, found.outcome.moved) == (None, (), "")
+    assert sum("diagnose its trace again" in note for note in found.notes) == 2
+    same = run(old, old)
+    assert same.outcome.result == "no_change"
+
+
+@pytest.mark.parametrize("metric", ["step_time", "transport", "launch_starved", "compute:attention", "bucket:attention"])
+def test_other_metrics_have_a_verdict_of_their_own(metric: str) -> None:
+    found = run(document(BOTH), document(WORSE), metric=metric)
+    assert found.effect.metric == metric
+    assert found.effect.result == ("cannot_tell" if metric == "bucket:attention" else "regression")  # the bucket: one value of each run
+    assert found.outcome.sentence[0].isupper()
+
+
+# --- the file of limits -----------------------------------------------------------------------------------------------
+
+
+def text(old: str = "", new: str = "") -> bytes:
+    data = (files("trace_rules") / "comparison.yaml").read_text(encoding="utf-8")
+    assert old in data
+    return data.replace(old, new, 1).encode()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("  floor: {value: 0.02", "  flor: {value: 0.02", "flor"),
+        ("  floor: {value: 0.02", "  floor: {value: much", "value"),
+        ("num_layers, moe_layer_freq", "number_of_layers, num_layers, moe_layer_freq", "no job setting"),
+        ("refused: [num_layers, ", "refused: [num_layers, hidden_size, ", "two places"),
+        ("proves: [num_layers]", "proves: [hidden_size]", "does not hold"),
+        ('source: "the usual level of a two-sided test, that of the interval"', 'source: ""', "noise.p_value has no source"),
+        ("  world:\n", "  planet:\n", "planet"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_place(old: str, new: str, words: str) -> None:
+    with pytest.raises(RuleFileError, match=words):
+        parse_limits(text(old, new))
+
+
+def test_the_file_that_comes_along_is_right() -> None:
+    assert parse_limits(text()) == load_limits()

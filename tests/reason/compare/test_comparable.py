@@ -1,0 +1,329 @@
+"""May two runs be compared? One test per kind of mismatch, and what proves that the work is the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from diagnose.comparison import Comparison
+from diagnose.diagnosis import Diagnosis, JobRead
+from diagnose.reason.compare import compare
+from diagnose.reason.compare.limits import JOB_ASPECTS, load_limits
+from diagnose.step_records import KernelUse
+from tests.reason.compare.documents import SETTINGS, capture, document, job, kernel
+
+STEPS = ({"attention": 1_000_000},) * 4
+SLOWER = ({"attention": 1_200_000},) * 4
+
+
+def run(base: Diagnosis, new: Diagnosis, **options: Any) -> Comparison:
+    return compare(base, new, base_label="base", new_label="new", **options)
+
+
+def refused(found: Comparison) -> set[tuple[str, str]]:
+    assert found.outcome.result == "refused"
+    assert found.effect.result == "refused"
+    assert (found.delta, found.kernels, found.findings) == (None, (), ())
+    assert "can't be compared" in found.outcome.sentence
+    return {(one.aspect, one.name) for one in found.comparability.mismatches if one.state == "refused"}
+
+
+CHANGES: list[tuple[str, str, object]] = [
+    ("model", "hidden_size", 4096),
+    ("model", "num_moe_experts", 64),
+    ("layers", "num_layers", 24),
+    ("batch", "global_batch_size", 64),
+    ("sequence", "seq_length", 8192),
+    ("layout", "tensor_model_parallel_size", 2),
+    ("layout", "expert_model_parallel_size", 8),
+    ("layout", "pipeline_model_parallel_size", 2),
+    ("precision", "fp8", "hybrid"),
+    ("precision", "bf16", False),
+    ("world", "world_size", 32),
+]
+
+
+@pytest.mark.parametrize(("aspect", "setting", "value"), CHANGES)
+def test_other_work_is_refused_with_its_reason(aspect: str, setting: str, value: object) -> None:
+    base, new = document(STEPS, job=job()), document(STEPS, job=job(**{setting: value}))
+    found = run(base, new)
+    assert refused(found) == {(aspect, setting)}
+    (mismatch,) = [one for one in found.comparability.mismatches if one.state == "refused"]
+    assert setting in mismatch.text
+    assert mismatch.text in found.outcome.reasons
+    assert setting in found.outcome.sentence
+    assert found.settings  # what differs in the job files is shown all the same
+
+
+def test_every_aspect_of_the_job_is_among_them() -> None:
+    assert {aspect for aspect, _, _ in CHANGES} == set(JOB_ASPECTS)
+
+
+@pytest.mark.parametrize(("aspect", "setting", "value"), CHANGES[:5])
+def test_anyway_gives_the_figures_and_says_what_differs(aspect: str, setting: str, value: object) -> None:
+    base, new = document(STEPS, job=job()), document(SLOWER, job=job(**{setting: value}))
+    found = run(base, new, anyway=True)
+    assert found.outcome.result == "regression"
+    assert found.delta is not None
+    assert (found.comparability.comparable, found.comparability.anyway) == (False, True)
+    assert any(setting in reason for reason in found.outcome.reasons)
+
+
+def test_anyway_changes_nothing_where_runs_can_be_compared() -> None:
+    found = run(document(STEPS, job=job()), document(STEPS, job=job()), anyway=True)
+    assert (found.comparability.comparable, found.comparability.anyway) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("aspect", "changes"),
+    [
+        ("batch", {"micro_batch_size": 2}),
+        ("layout", {"virtual_pipeline_model_parallel_size": 2}),
+        ("model", {"moe_router_force_load_balancing": True}),
+        ("sequence", {"enable_offline_packing": True}),
+    ],
+)
+def test_the_same_work_in_another_way_is_noted(aspect: str, changes: dict[str, object]) -> None:
+    base = document(STEPS, job=job(moe_router_force_load_balancing=False, virtual_pipeline_model_parallel_size=1))
+    settings = {"moe_router_force_load_balancing": False, "virtual_pipeline_model_parallel_size": 1, **changes}
+    found = run(base, document(STEPS, job=job(**settings)))
+    assert found.outcome.result == "no_change"
+    (mismatch,) = found.comparability.mismatches
+    assert (mismatch.aspect, mismatch.state) == (aspect, "noted")
+
+
+def test_tunables_are_what_comparing_is_for() -> None:
+    base = document(STEPS, job=job(moe_permute_fusion=False, recompute_granularity="full"))
+    found = run(base, document(STEPS, job=job(moe_permute_fusion=True, recompute_granularity="none")))
+    assert found.comparability.comparable
+    assert not found.comparability.mismatches
+    assert len(found.settings) == 2
+
+
+def test_a_default_that_one_file_spells_out_is_the_same() -> None:
+    base, new = document(STEPS, job=job(pipeline_model_parallel_size=None)), document(STEPS, job=job(pipeline_model_parallel_size=1))
+    found = run(base, new)
+    assert found.comparability.comparable
+    assert found.settings == ()
+    assert refused(run(base, document(STEPS, job=job(pipeline_model_parallel_size=4)))) == {("layout", "pipeline_model_parallel_size")}
+
+
+def test_an_override_file_leaves_things_open() -> None:
+    """What a recipe decides is not the framework's default."""
+    part = structs.replace(job({"fp8": "hybrid"}), format="overrides")
+    found = run(document(STEPS, job=part), document(STEPS, job=job(fp8="hybrid")))
+    assert found.comparability.comparable
+    assert {"model", "layers", "layout", "batch", "sequence", "precision"} <= set(found.comparability.unknown)
+    script = structs.replace(job({"fp8": "hybrid"}), notes=("line 3: $EXTRA may hold more flags, so what is not given is not known",))
+    assert "layout" in run(document(STEPS, job=script), document(STEPS, job=job())).comparability.unknown
+
+
+def test_a_named_precision_is_what_it_stands_for() -> None:
+    named = job({**SETTINGS, "mixed_precision": "bf16_mixed"})
+    found = run(document(STEPS, job=named), document(STEPS, job=job()))
+    assert found.comparability.comparable
+    assert [change.name for change in found.settings] == ["mixed_precision"]
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
+
+
+def tokens_job(batch: int, **changes: object) -> JobRead:
+    return job(global_batch_size=batch, tokens=batch * 4096, **changes)
+
+
+def test_another_batch_is_compared_per_token_where_both_files_tell() -> None:
+    base, new = document(STEPS, job=tokens_job(32)), document(({"attention": 1_900_000},) * 4, job=tokens_job(64))
+    found = run(base, new)
+    assert found.outcome.result == "improvement"
+    assert (found.effect.unit, found.effect.base) == ("ns per token", pytest.approx(1_000_000 / (32 * 4096)))
+    assert found.effect.relative == pytest.approx(-0.05)
+    assert found.comparability.normalised is not None
+    assert (found.comparability.normalised.base_tokens, found.comparability.normalised.new_tokens) == (32 * 4096, 64 * 4096)
+    assert {(one.aspect, one.state) for one in found.comparability.mismatches} == {("batch", "normalised"), ("tokens", "normalised")}
+    assert found.delta is not None
+    assert found.delta.delta_ns == 900_000  # per step, and said so
+    assert any("per step" in note for note in found.notes)
+    assert "per token" in found.outcome.sentence
+
+
+def test_tokens_of_a_log_go_before_the_job_files() -> None:
+    base, new = document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(32))
+    found = run(base, new, tokens=(100_000.0, 125_000.0), tokens_source="train.log")
+    assert found.comparability.normalised is not None
+    assert found.comparability.normalised.source == "train.log"
+    assert found.effect.relative == pytest.approx(-0.2)
+
+
+def test_tokens_do_not_make_up_for_another_sequence_length() -> None:
+    base, new = document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(16, seq_length=8192))
+    assert refused(run(base, new, tokens=(1000.0, 1000.0))) >= {("sequence", "seq_length")}
+
+
+def test_another_batch_without_tokens_is_refused() -> None:
+    assert refused(run(document(STEPS, job=job()), document(STEPS, job=job(global_batch_size=64)))) == {("batch", "global_batch_size")}
+
+
+def test_the_same_tokens_are_not_normalised() -> None:
+    found = run(document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(32)))
+    assert found.comparability.normalised is None
+    assert found.effect.unit == "ns"
+
+
+# --- ranks, device, capture -------------------------------------------------------------------------------------------
+
+
+def test_other_ranks_are_refused() -> None:
+    found = run(document(STEPS, ranks=(0, 1), job=job()), document(STEPS, ranks=(0, 1, 2, 3), job=job()))
+    assert refused(found) == {("ranks", "captured ranks")}
+
+
+def test_no_rank_in_common_is_refused_and_still_a_document() -> None:
+    found = run(document(STEPS, rank=0, job=job()), document(STEPS, rank=5, job=job()))
+    assert refused(found) == {("ranks", "captured ranks")}
+    assert (found.base.rank, found.new.rank) == (0, 5)
+
+
+def test_the_rank_compared_is_the_new_runs_then_the_bases_then_the_lowest_common() -> None:
+    both = document(STEPS, rank=1, ranks=(0, 1, 2), job=job())
+    assert run(document(STEPS, rank=0, ranks=(0, 1, 2), job=job()), both).new.rank == 1
+    assert any(
+        "own verdict speaks of rank 0" in reason
+        for reason in run(document(STEPS, rank=0, ranks=(0, 1, 2), job=job()), both).outcome.reasons
+    )
+    of_two = run(document(STEPS, rank=2, ranks=(2, 3), job=job()), document(STEPS, rank=9, ranks=(2, 3, 9), job=job()), anyway=True)
+    assert (of_two.base.rank, of_two.new.rank) == (2, 2)
+    neither = run(document(STEPS, rank=8, ranks=(2, 3, 8), job=job()), document(STEPS, rank=9, ranks=(2, 3, 9), job=job()), anyway=True)
+    assert (neither.base.rank, neither.new.rank) == (2, 2)
+
+
+def test_another_gpu_is_refused() -> None:
+    found = run(document(STEPS, job=job()), document(STEPS, gpu="NVIDIA A100-SXM4-80GB", job=job()))
+    assert refused(found) == {("device", "GPU")}
+    unknown = run(document(STEPS, job=job()), document(STEPS, gpu=None, job=job()))
+    assert unknown.comparability.comparable
+    assert "device" in unknown.comparability.unknown
+
+
+def test_a_world_that_only_the_traces_tell_counts_too() -> None:
+    def told(ranks: int) -> Diagnosis:
+        from diagnose.diagnosis import Fact
+
+        return document(STEPS, facts={"world_size": Fact(value=ranks, unit="count", status="measured")})
+
+    assert refused(run(told(8), told(16))) == {("world", "world_size")}
+    assert run(told(8), told(8)).comparability.comparable
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "name"),
+    [
+        ({"format": "nsys-sqlite"}, {"format": "torch-json"}, "format"),
+        ({"cuda_graphs": "nodes"}, {"cuda_graphs": "opaque"}, "CUDA graphs"),
+    ],
+)
+def test_another_way_of_capturing_is_refused(here: dict[str, str], there: dict[str, str], name: str) -> None:
+    base = document(STEPS, job=job())
+    assert refused(run(capture(base, **here), capture(base, **there))) == {("capture", name)}
+
+
+def test_formats_of_one_profiler_are_one_way_of_capturing() -> None:
+    base = document(STEPS, job=job())
+    assert run(capture(base, format="nsys-sqlite"), capture(base, format="nsys-parquet")).comparability.mismatches == ()
+
+
+def test_graphs_that_only_one_side_has_are_no_mismatch_unless_they_hide_their_kernels() -> None:
+    base = document(STEPS, job=job())
+    assert run(capture(base, cuda_graphs="none"), capture(base, cuda_graphs="nodes")).comparability.mismatches == ()
+    found = run(capture(base, cuda_graphs="none"), capture(base, cuda_graphs="opaque"))
+    assert [(one.aspect, one.state) for one in found.comparability.mismatches] == [("capture", "noted")]
+    assert found.outcome.reasons
+
+
+def test_a_step_is_not_held_against_a_whole_capture() -> None:
+    assert refused(run(document(STEPS, job=job()), document(STEPS[:1], anchor="capture", job=job()))) == {("capture", "steps")}
+    found = run(document(STEPS, job=job()), document(STEPS, anchor="optimizer kernels", job=job()))
+    assert [(one.name, one.state) for one in found.comparability.mismatches] == [("steps", "noted")]
+
+
+def test_a_perturbed_run_is_said() -> None:
+    base = document(STEPS, job=job())
+    slow = structs.replace(base, verdict=structs.replace(base.verdict, perturbed=True))
+    found = run(base, slow)
+    assert any("slowed the new run" in reason for reason in found.outcome.reasons)
+
+
+# --- the work by its kernels ------------------------------------------------------------------------------------------
+
+
+def test_without_job_files_a_bucket_of_one_side_only_is_other_work() -> None:
+    both: tuple[dict[str, int], ...] = ({"attention": 900_000, "expert_gemm": 100_000},) * 4
+    assert refused(run(document(both), document(STEPS))) == {("kernels", "expert_gemm")}
+    little = ({"attention": 990_000, "expert_gemm": 10_000},) * 4
+    assert run(document(little), document(STEPS)).comparability.comparable
+    assert run(document(both, job=job()), document(STEPS, job=job())).comparability.comparable  # proven by the job files
+
+
+def test_without_job_files_very_many_more_kernels_are_other_work() -> None:
+    base = document(STEPS)
+    more = structs.replace(base, buckets=tuple(structs.replace(row, kernels=25) for row in base.buckets))
+    assert refused(run(base, more)) == {("kernels", "kernels per step")}
+    some = structs.replace(base, buckets=tuple(structs.replace(row, kernels=19) for row in base.buckets))
+    assert run(base, some).comparability.comparable
+
+
+def whole(kernels: list[KernelUse], idle: int) -> Diagnosis:
+    """A capture without steps."""
+    work = sum(row.work_ns for row in kernels)
+    return document(({"attention": work, ("nothing", "host_work"): idle},), anchor="capture", kernels=kernels)
+
+
+def test_captures_of_different_length_are_brought_to_the_same_work() -> None:
+    base = whole([kernel("a", 100, 10_000), kernel("b", 50, 20_000)], idle=500_000)
+    new = whole([kernel("a", 80, 10_000), kernel("b", 40, 20_000)], idle=1_600_000)
+    found = run(base, new)
+    assert found.comparability.normalised is not None
+    assert found.comparability.normalised.unit == "ns of kernel work"
+    assert found.effect.unit == "ns"
+    assert found.effect.new == pytest.approx(3_200_000 * 100 / 80)
+    assert found.outcome.result == "regression"
+    assert found.delta is not None
+    moved = {row.category: row.delta_ns for row in found.delta.categories}
+    assert moved == {"launch_starved": 1_500_000, "compute:attention": 0}
+    assert found.delta.delta_ns == 1_500_000
+    assert found.kernels == ()
+
+
+def test_slower_kernels_are_not_more_work() -> None:
+    base = whole([kernel("a", 100, 10_000), kernel("b", 50, 20_000)], idle=500_000)
+    new = whole([kernel("a", 100, 20_000), kernel("b", 50, 20_000)], idle=500_000)
+    found = run(base, new)
+    assert found.comparability.normalised is None
+    assert found.effect.relative == pytest.approx(1_000_000 / 2_500_000)
+    assert [(row.kind, row.name) for row in found.kernels] == [("slower", "a")]
+
+
+def test_captures_of_unlike_kernels_are_refused() -> None:
+    base = whole([kernel("a", 100, 10_000), kernel("b", 50, 20_000)], idle=500_000)
+    new = whole([kernel("a", 100, 10_000), kernel("c", 50, 20_000)], idle=500_000)
+    assert refused(run(base, new)) == {("kernels", "work in the capture")}
+
+
+def test_a_launch_or_two_at_the_edges_of_a_capture_do_not_count() -> None:
+    base = whole([kernel("a", 100, 10_000), kernel("b", 5, 20_000)], idle=0)
+    new = whole([kernel("a", 80, 10_000), kernel("b", 2, 20_000)], idle=0)
+    assert run(base, new).comparability.comparable
+
+
+def test_what_is_not_told_is_listed() -> None:
+    found = run(document(STEPS, gpu=None), document(STEPS, job=job()))
+    assert set(found.comparability.unknown) == {*JOB_ASPECTS, "tokens", "device"}
+    assert run(document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(32))).comparability.unknown == ()
+
+
+def test_settings_of_the_file_are_all_job_settings_with_a_source() -> None:
+    limits = load_limits()
+    assert set(limits.aspects) == set(JOB_ASPECTS)
+    assert all(spec.source and spec.refused for spec in limits.aspects.values())

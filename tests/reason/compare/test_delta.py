@@ -1,0 +1,111 @@
+"""The reconciled delta closes to the nanosecond, whatever the steps are."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from statistics import median
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diagnose.reason.compare.delta import middle, portioned, step_delta
+from diagnose.reason.compare.metrics import by_category
+from diagnose.step_records import RAN, WHY, StepSplit
+from diagnose.vocabulary import BUCKETS
+from tests.reason.compare.documents import Cells, split
+
+KEYS = st.sampled_from(BUCKETS) | st.tuples(st.sampled_from(RAN), st.sampled_from(WHY))
+STEPS = st.lists(st.dictionaries(KEYS, st.integers(0, 10**9), min_size=1, max_size=8), min_size=1, max_size=7)
+SCALES = st.fractions(min_value=Fraction(1, 10), max_value=10, max_denominator=10**6)
+
+
+def steps(cells: list[Cells]) -> list[StepSplit]:
+    return [split(index, one) for index, one in enumerate(cells)]
+
+
+@given(STEPS, STEPS, SCALES)
+@settings(max_examples=60, deadline=None)
+def test_deltas_of_categories_add_up_to_that_of_the_step(base: list[Cells], new: list[Cells], scale: Fraction) -> None:
+    found = step_delta(steps(base), steps(new), scale)
+    assert found is not None
+    assert sum(row.delta_ns for row in found.categories) == found.delta_ns == found.new_ns - found.base_ns
+    for side in ("base_ns", "new_ns"):
+        assert sum(getattr(row, side) for row in found.categories) == getattr(found, side)
+    for row in found.categories:
+        assert row.category.startswith("compute:") or [sum(getattr(part, key) for part in row.parts) for key in ("base_ns", "new_ns")] == [
+            row.base_ns,
+            row.new_ns,
+        ]
+        assert row.low is None or row.high is None or row.low <= row.high
+
+
+@given(STEPS)
+@settings(max_examples=60, deadline=None)
+def test_the_median_step_is_the_documents_median(cells: list[Cells]) -> None:
+    lengths = [sum(one.values()) for one in cells]
+    found = middle(steps(cells))
+    assert found.total_ns == int(median(lengths))
+    assert sum(found.cells.values()) == found.total_ns
+    assert len(found.steps) == 2 - len(cells) % 2
+
+
+@given(STEPS)
+@settings(max_examples=30, deadline=None)
+def test_steps_against_themselves_have_no_delta(cells: list[Cells]) -> None:
+    found = step_delta(steps(cells), steps(cells))
+    assert found is not None
+    assert found.delta_ns == 0
+    assert not [row for row in found.categories if row.delta_ns or row.moved]
+
+
+@given(st.dictionaries(st.text(max_size=3), st.integers(0, 10**12), max_size=9), SCALES)
+def test_portions_keep_the_sum_and_are_next_to_exact(parts: dict[str, int], factor: Fraction) -> None:
+    found = portioned(parts, factor)
+    assert sum(found.values()) == sum(parts.values()) * factor // 1
+    assert all(abs(found[key] - value * factor) < 1 for key, value in parts.items())
+
+
+def test_every_cell_has_one_category() -> None:
+    one = split(
+        0,
+        {
+            "attention": 1,
+            ("transport", "transport"): 2,
+            ("transport", "host_work"): 4,
+            ("packing", "dependency_stalled"): 8,
+            ("copy", "copy"): 16,
+            ("nothing", "allocator"): 32,
+            ("nothing", "host_work"): 64,
+            ("nothing", "host_sync"): 128,
+            ("nothing", "dependency_stalled"): 256,
+            ("nothing", "step_end"): 512,
+        },
+    )
+    assert by_category(one) == {
+        "compute:attention": 1,
+        "transport": 6,
+        "packing": 8,
+        "copy": 16,
+        "launch_starved": 96,
+        "host_sync": 128,
+        "dependency_stalled": 256,
+        "idle": 512,
+    }
+
+
+def test_a_category_moves_beyond_its_noise_and_not_within_it() -> None:
+    base = [
+        split(index, {"attention": 1_000_000 + 1000 * index, ("nothing", "host_work"): 500_000 + wobble})
+        for index, wobble in enumerate((0, 90_000, 5_000, 60_000))
+    ]
+    new = [
+        split(index, {"attention": 1_200_000 + 1000 * index, ("nothing", "host_work"): 540_000 + wobble})
+        for index, wobble in enumerate((80_000, 0, 50_000, 9_000))
+    ]
+    found = step_delta(base, new)
+    assert found is not None
+    assert {row.category: row.moved for row in found.categories} == {"compute:attention": True, "launch_starved": False}
+
+
+def test_a_document_without_splits_has_no_delta() -> None:
+    assert step_delta([], [split(0, {"attention": 1})]) is None
