@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
 from diagnose.comparison import EnvironmentChange, SettingChange
 from diagnose.diagnosis import Diagnosis, JobSetting
 from diagnose.job_settings import load_settings
@@ -9,6 +12,10 @@ from diagnose.reason.compare.job import Job, job_of, shown
 from diagnose.step_records import EnvironmentItem, EnvironmentKind
 
 _ORDER: tuple[EnvironmentKind, ...] = ("version", "variable", "clock", "hardware")
+_PLURAL: Mapping[EnvironmentKind, str] = MappingProxyType(
+    {"version": "versions", "variable": "variables", "clock": "clocks", "hardware": "hardware"}
+)
+_Items = Mapping[tuple[EnvironmentKind, str], EnvironmentItem]
 
 
 def environment(base: Diagnosis, new: Diagnosis) -> tuple[tuple[EnvironmentChange, ...], int, tuple[str, ...]]:
@@ -16,12 +23,14 @@ def environment(base: Diagnosis, new: Diagnosis) -> tuple[tuple[EnvironmentChang
     if not base.environment or not new.environment:
         return (), 0, _untold(base, new)
     here, there = _by_name(base), _by_name(new)
+    both = {kind for kind, _ in here} & {kind for kind, _ in there}
+    keys = sorted((key for key in {*here, *there} if key[0] in both), key=lambda key: (_ORDER.index(key[0]), key[1]))
     changes = [
         EnvironmentChange(name=key[1], kind=key[0], base=_value(here, key), new=_value(there, key))
-        for key in sorted({*here, *there}, key=lambda key: (_ORDER.index(key[0]), key[1]))
+        for key in keys
         if _value(here, key) != _value(there, key)
     ]
-    return tuple(changes), len({*here, *there}) - len(changes), ()
+    return tuple(changes), len(keys) - len(changes), tuple(_of_one_side(here, there))
 
 
 def _untold(base: Diagnosis, new: Diagnosis) -> tuple[str, ...]:
@@ -30,7 +39,12 @@ def _untold(base: Diagnosis, new: Diagnosis) -> tuple[str, ...]:
     return (f"{which} its environment (versions, variables, clocks), so what changed around the code is not known.",)
 
 
-_Items = dict[tuple[EnvironmentKind, str], EnvironmentItem]
+def _of_one_side(here: _Items, there: _Items) -> Iterator[str]:
+    """Kinds of which one capture tells nothing at all: it did not record them, which is not the same as not having them."""
+    for kind in _ORDER:
+        sides = [side for side, items in (("base", here), ("new", there)) if not any(one == kind for one, _ in items)]
+        if len(sides) == 1:
+            yield f"The capture of {sides[0]} tells no {_PLURAL[kind]}, so those were not compared."
 
 
 def _by_name(document: Diagnosis) -> _Items:

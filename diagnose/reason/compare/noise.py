@@ -16,7 +16,7 @@ from diagnose.reason.compare.ranktest import p_value_in, pairs_allowed, smallest
 
 _Draw = Callable[[Sequence[float]], Sequence[float]]
 _SEED = 20240607  # any number: the same samples give the same interval
-_DRAWS = 1_000_000  # values drawn at most for one interval; larger samples are drawn fewer times
+_DRAWS = 400_000  # values drawn at most for one interval; larger samples are drawn fewer times
 _LEAST = 400
 _APART_FROM = 4  # values of a side: with fewer the others could not carry a test alone
 _PAIRED_FROM = 3  # values of a side: two pairs are hardly an interval

@@ -11,7 +11,7 @@ from diagnose.reason.compare.comparable import Judged
 from diagnose.reason.compare.limits import load_limits
 from diagnose.reason.compare.metrics import COMPUTE, NO_STEPS, STEP_TIME, place_of
 from diagnose.reason.compare.noise import apart_by, smallest_effect
-from diagnose.reason.compare.words import brief, capital, category_title, figure, listed, metric_title, ms, signed, signed_share
+from diagnose.reason.compare.words import brief, capital, category_title, figure, listed, metric_title, ms, signed, signed_share, wall_title
 from diagnose.step_records import Why
 from diagnose.templates import percent
 from diagnose.vocabulary import CommKind
@@ -63,7 +63,7 @@ def outcome(
     return Outcome(
         result=effect.result,
         sentence=_sentence(effect, comparability.normalised),
-        moved=_moved(effect.result, delta, kernels, overlaps),
+        moved=" ".join(part for part in (_moved(effect.result, delta, kernels, overlaps), _walls(effect.result, base, new)) if part),
         reasons=reasons,
     )
 
@@ -182,6 +182,14 @@ def _moved(result: Result, delta: StepDelta | None, kernels: Sequence[KernelChan
     return " ".join(part for part in parts if part)
 
 
+def _walls(result: Result, base: Diagnosis, new: Diagnosis) -> str:
+    """Another wall than before, where the step changed."""
+    here, there = base.verdict.dominant_wall, new.verdict.dominant_wall
+    if here == there or result not in {"regression", "improvement"}:
+        return ""
+    return f"{capital(wall_title(there))} dominates now, {wall_title(here)} did before."
+
+
 def _listed(lead: str, rows: Sequence[Category], kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange]) -> str:
     return capital(f"{lead}{'; '.join(_say(row, kernels, overlaps) for row in rows)}.") if rows else ""
 
@@ -189,23 +197,58 @@ def _listed(lead: str, rows: Sequence[Category], kernels: Sequence[KernelChange]
 def _say(row: Category, kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange]) -> str:
     """One category: how it moved, and the exchange, cause or kernel that moved most in it."""
     verb = "grew" if row.delta_ns > 0 else "shrank"
-    title = category_title(row.category)
+    title, extra = category_title(row.category), ""
     if row.category == "transport":
-        title = " ".join(part for part in (title, _exchange(row, overlaps)) if part)
+        one = _exchange(row, overlaps)
+        title, extra = (f"{title} {_KIND[one.kind]}", _overlap(row, one)) if one is not None else (title, "")
     text = f"{title} {verb} by {ms(abs(row.delta_ns))} ({ms(row.base_ns).removesuffix(' ms')} → {ms(row.new_ns)})"
     text += "" if row.moved else ", within the noise of its steps"
-    extra = _kernel(row, kernels) if row.category.startswith(COMPUTE) else _cause(row)
+    extra = extra or (_kernel(row, kernels) if row.category.startswith(COMPUTE) else _cause(row))
     return f"{text}, {extra}" if extra else text
 
 
-def _exchange(row: Category, overlaps: Sequence[OverlapChange]) -> str:
-    """The kind of exchange whose exposed time moved with the category."""
-    alike = [one for one in overlaps if (one.new_exposed_ns - one.base_exposed_ns > 0) == (row.delta_ns > 0)]
-    by_kind: dict[CommKind, int] = {}
-    for one in alike:
-        by_kind[one.kind] = by_kind.get(one.kind, 0) + abs(one.new_exposed_ns - one.base_exposed_ns)
-    kind = max(by_kind, key=lambda name: by_kind[name], default=None)
-    return _KIND[kind] if kind is not None and 2 * by_kind[kind] >= abs(row.delta_ns) else ""
+def _exchange(row: Category, overlaps: Sequence[OverlapChange]) -> OverlapChange | None:
+    """The exchange of whatever backends whose exposed time moved with the category; None where no kind holds half of it."""
+    by_kind: dict[CommKind, list[OverlapChange]] = {}
+    for one in overlaps:
+        by_kind.setdefault(one.kind, []).append(one)
+    summed = [_together(rows) for rows in by_kind.values()]
+    most = max(summed, key=lambda one: abs(one.new_exposed_ns - one.base_exposed_ns), default=None)
+    moved = 0 if most is None else most.new_exposed_ns - most.base_exposed_ns
+    return most if moved * row.delta_ns > 0 and 2 * abs(moved) >= abs(row.delta_ns) else None
+
+
+def _together(rows: Sequence[OverlapChange]) -> OverlapChange:
+    """All backends of one kind as one exchange: another backend in the new run takes the place of the base's."""
+    busy = sum(one.base_busy_ns for one in rows), sum(one.new_busy_ns for one in rows)
+    exposed = sum(one.base_exposed_ns for one in rows), sum(one.new_exposed_ns for one in rows)
+    return OverlapChange(
+        kind=rows[0].kind,
+        backend="",
+        base_busy_ns=busy[0],
+        new_busy_ns=busy[1],
+        base_exposed_ns=exposed[0],
+        new_exposed_ns=exposed[1],
+        base_overlap=1 - exposed[0] / busy[0] if busy[0] else None,
+        new_overlap=1 - exposed[1] / busy[1] if busy[1] else None,
+        lost_ns=None,
+    )
+
+
+def _overlap(row: Category, one: OverlapChange) -> str:
+    """Whether the exchange itself took another time, or another share of it ran beside compute; whichever explains more of the change."""
+    if one.base_overlap is None or one.new_overlap is None:
+        return ""
+    expected = one.new_busy_ns * (1 - one.base_overlap)
+    by_time, by_overlap = expected - one.base_exposed_ns, one.new_exposed_ns - expected
+    way = 1 if row.delta_ns > 0 else -1
+    if way * by_overlap >= max(way * by_time, abs(row.delta_ns) / 2):
+        return (
+            f"because {'less' if way > 0 else 'more'} of it runs beside compute ({percent(one.base_overlap)} → {percent(one.new_overlap)})"
+        )
+    if way * by_time >= abs(row.delta_ns) / 2:
+        return f"because it runs {'longer' if way > 0 else 'shorter'} ({ms(one.base_busy_ns).removesuffix(' ms')} → {ms(one.new_busy_ns)})"
+    return ""
 
 
 def _cause(row: Category) -> str:
@@ -243,27 +286,24 @@ def _changed(one: KernelChange) -> str:
 
 def _reasons(effect: Effect, judged: Judged, base: Diagnosis, new: Diagnosis, tolerance: float) -> Iterator[str]:
     """What a reader has to know before believing it."""
-    for one in judged.comparability.mismatches:
-        if one.state == "refused" or one.aspect in {"capture", "tokens"} or (one.state == "normalised" and one.aspect == "kernels"):
-            yield one.text
+    weighed = [
+        one.text
+        for one in judged.comparability.mismatches
+        if one.state == "refused" or one.aspect in {"capture", "tokens"} or (one.state == "normalised" and one.aspect == "kernels")
+    ]
+    yield from weighed
     if effect.result != "refused":
         yield from _samples_reasons(effect, tolerance)
-    yield from _steps_reasons(base, new)
+    if base.steps.anchor == NO_STEPS == new.steps.anchor and not weighed:
+        yield "Neither capture was cut into steps: figures are of the whole capture."
+    if base.verdict.perturbed and new.verdict.perturbed:
+        yield "The profiler slowed both runs noticeably."
     for side, document, place in (("base", base, judged.places[0]), ("new", new, judged.places[1])):
         if place_of(document) != place and effect.result != "refused":
             yield f"Compared is rank {place[0]}; the {side} run's own verdict speaks of rank {place_of(document)[0]}."
-        if document.verdict.perturbed:
-            yield f"The profiler slowed the {side} run noticeably."
         lost = [entry for entry in document.ledger if entry.severity in {"data_loss", "error"}]
         if lost:
             yield f"Data was lost in the {side} run: {listed([f'{entry.count} × {entry.code}' for entry in lost[:_SHOWN]])}."
-
-
-def _steps_reasons(base: Diagnosis, new: Diagnosis) -> Iterator[str]:
-    without = [side for side, one in (("base", base), ("new", new)) if one.steps.anchor == NO_STEPS]
-    if without:
-        which = "Neither capture was" if len(without) == 2 else f"The {without[0]} capture was not"
-        yield f"{which} cut into steps: figures are of the whole capture."
 
 
 def _samples_reasons(effect: Effect, tolerance: float) -> Iterator[str]:

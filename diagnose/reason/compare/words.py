@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from diagnose.reason.compare.metrics import BLOCKING, BUCKET, COMPUTE, KERNELS, STEP_TIME
 from diagnose.templates import decimal, percent
+from diagnose.vocabulary import Wall
 
 _CATEGORIES: Mapping[str, str] = MappingProxyType(
     {
@@ -20,6 +21,9 @@ _CATEGORIES: Mapping[str, str] = MappingProxyType(
     }
 )
 _LONGEST_NAME = 72
+_WALLS: Mapping[Wall, str] = MappingProxyType(
+    {"memory": "memory", "communication": "communication", "host_overhead": "host overhead", "compute": "compute"}
+)
 
 
 def category_title(name: str) -> str:
@@ -40,6 +44,11 @@ def metric_title(metric: str) -> str:
     if metric.startswith(BLOCKING):
         return f"the time that compute waits for {metric.removeprefix(BLOCKING).replace('_', ' ')}"
     return category_title(metric)
+
+
+def wall_title(wall: Wall) -> str:
+    """A wall in words."""
+    return _WALLS[wall]
 
 
 def capital(text: str) -> str:
@@ -80,8 +89,11 @@ def ms(ns: float) -> str:
 
 
 def brief(name: str) -> str:
-    """A kernel's name short enough for a sentence."""
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+    """A kernel's name short enough for a sentence: without its return type, then without arguments, then cut."""
+    text = name.removeprefix("void ")
+    if len(text) > _LONGEST_NAME and "<" in text[1:]:
+        text = f"{text[: text.index('<', 1)]}<…>"
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
 
 
 def listed(parts: list[str]) -> str:

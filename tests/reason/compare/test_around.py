@@ -15,6 +15,7 @@ from diagnose.reason.compare import compare
 from diagnose.reason.compare.environment import environment, settings
 from diagnose.reason.compare.fingerprint import NOT_TOLD, describe, differing, fingerprint
 from diagnose.reason.compare.limits import load_limits, parse_limits
+from diagnose.records import Communication
 from diagnose.step_records import EnvironmentItem, EnvironmentKind
 from diagnose.vocabulary import FixState, Level, Wall
 from tests.reason.compare.documents import SETTINGS, capture, document, job, kernel
@@ -69,6 +70,13 @@ def test_a_capture_that_tells_nothing_has_not_lost_everything() -> None:
     assert (changes, same) == ((), 0)
     assert note.startswith("The capture of base does not tell")
     assert environment(document(STEPS), document(STEPS))[2][0].startswith("Neither capture tells")
+
+
+def test_a_kind_that_one_capture_does_not_record_is_not_gone() -> None:
+    base = document(STEPS, environment=[item("CUDA", "12.8"), item("NCCL_ALGO", "Ring", "variable")])
+    changes, same, (note,) = environment(base, document(STEPS, environment=[item("CUDA", "12.8")]))
+    assert (changes, same) == ((), 1)
+    assert note == "The capture of new tells no variables, so those were not compared."
 
 
 def test_what_changed_in_the_job_file_with_its_lines() -> None:
@@ -306,6 +314,41 @@ def test_a_bucket_is_named_with_its_kernel() -> None:
         "Compute in attention grew by 3.00 ms (10.00 → 13.00 ms), mostly flash_fwd, slower per launch (1,000.0 → 1,300.0 µs)."
         in run(base, new).outcome.moved
     )
+
+
+def exchange(busy: int, exposed: int, backend: str = "nccl") -> Communication:
+    return Communication(
+        rank=0,
+        device=0,
+        kind="expert",
+        backend=backend,
+        count=4,
+        work_ns=busy,
+        busy_ns=busy,
+        exposed_ns=exposed,
+        blocking_ns=exposed,
+        overlap=1 - exposed / busy,
+    )
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "words"),
+    [
+        (exchange(20_000_000, 10_000_000), exchange(20_000_000, 14_000_000), "because less of it runs beside compute (50.0 % → 30.0 %)"),
+        (exchange(20_000_000, 10_000_000), exchange(28_000_000, 14_000_000), "because it runs longer (20.00 → 28.00 ms)"),
+        (exchange(20_000_000, 10_000_000), exchange(28_000_000, 14_000_000, "deepep"), "because it runs longer (20.00 → 28.00 ms)"),
+    ],
+)
+def test_exposed_transport_says_which_exchange_and_why(base: Communication, new: Communication, words: str) -> None:
+    found = run(document(BOTH, communication=(base,)), document(WORSE, communication=(new,)))
+    assert found.outcome.moved.startswith(f"Exposed transport of the expert exchange grew by 4.00 ms (10.00 → 14.00 ms), {words}")
+    assert found.overlap[0].lost_ns == (4_000_000 if "less" in words else None if new.backend == "deepep" else 0)
+
+
+def test_another_wall_is_said() -> None:
+    new = document(WORSE)
+    other = structs.replace(new, verdict=structs.replace(new.verdict, dominant_wall="host_overhead"))
+    assert run(document(BOTH), other).outcome.moved.endswith("Host overhead dominates now, compute did before.")
 
 
 def test_one_step_against_one_says_so() -> None:
