@@ -20,9 +20,10 @@ JOB_TOKENS = "both job files (global batch × sequence length)"
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """The judgement; the device that is compared in both runs; what the new run's times are multiplied by where neither capture was cut into steps."""
+    """The judgement; whether both job files prove that the work is the same (or not); the device that is compared in both runs; what the new run's times are multiplied by where neither capture was cut into steps."""
 
     comparability: Comparability
+    proven: bool
     places: tuple[Place, Place]
     scale: Fraction
 
@@ -51,6 +52,7 @@ def judge(
             unknown=_unknown(base, new, here, there, places),
             normalised=normalised or _by_work(work),
         ),
+        proven=_proven(here, there),
         places=places,
         scale=work.scale if work is not None and work.alike else Fraction(1),
     )

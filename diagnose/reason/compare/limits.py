@@ -49,6 +49,8 @@ class CaptureLimits(_Strict, frozen=True, kw_only=True):
     """When two captures without steps hold the same kind of work."""
 
     alike: Number
+    least_launches: Number
+    factor: Number
     proportion: Number
 
 

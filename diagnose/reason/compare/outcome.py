@@ -21,12 +21,12 @@ _LEAST = 0.1  # of the step's change that a category has to hold to be named
 _SIZES = (4, 6, 8, 12, 16, 24, 32, 48, 64, 100)
 _WHY: Mapping[Why, str] = MappingProxyType(
     {
-        "transport": "compute waited for it",
-        "packing": "compute waited for packing",
-        "copy": "compute waited for a copy",
+        "transport": "while compute waited for transport",
+        "packing": "while compute waited for packing",
+        "copy": "while compute waited for a copy",
         "allocator": "under allocator calls",
         "host_sync": "under synchronising calls",
-        "host_work": "the host had not launched",
+        "host_work": "while the host had not launched the next kernel",
         "dependency_stalled": "without a resolved cause",
         "step_end": "at the step's end",
     }
@@ -252,12 +252,14 @@ def _overlap(row: Category, one: OverlapChange) -> str:
 
 
 def _cause(row: Category) -> str:
-    """The part of the category that moved most, where it has more than one."""
+    """The part of the category that moved most, where it has more than one; that compute waits for what runs need not be said."""
     parts = [part for part in row.parts if (part.delta_ns > 0) == (row.delta_ns > 0)]
     if len(row.parts) < 2 or not parts:
         return ""
     most = max(parts, key=lambda part: abs(part.delta_ns))
-    return f"{signed(most.delta_ns, 'ns')} of it {_WHY[most.why]}"
+    if most.why == row.category:
+        return ""
+    return f"{ms(abs(most.delta_ns)) if abs(most.delta_ns) < abs(row.delta_ns) else 'all'} of it {_WHY[most.why]}"
 
 
 def _kernel(row: Category, kernels: Sequence[KernelChange]) -> str:
@@ -294,6 +296,8 @@ def _reasons(effect: Effect, judged: Judged, base: Diagnosis, new: Diagnosis, to
     yield from weighed
     if effect.result != "refused":
         yield from _samples_reasons(effect, tolerance)
+    if not judged.proven and effect.result != "refused" and effect.basis != "identical":
+        yield "Nothing proves that both runs do the same work, because the job files are missing or incomplete; their kernels do not contradict it."
     if base.steps.anchor == NO_STEPS == new.steps.anchor and not weighed:
         yield "Neither capture was cut into steps: figures are of the whole capture."
     if base.verdict.perturbed and new.verdict.perturbed:

@@ -73,14 +73,18 @@ def figure(value: float, unit: str) -> str:
 
 
 def signed(value: float, unit: str) -> str:
-    """A difference with its sign and unit."""
-    sign = "−" if value < 0 else "+"
-    return f"{sign}{figure(abs(value), unit)}"
+    """A difference with its sign and unit; what is shown as nought has no sign."""
+    return _with_sign(value, figure(abs(value), unit))
 
 
 def signed_share(value: float) -> str:
     """A relative difference with its sign."""
-    return f"{'−' if value < 0 else '+'}{percent(abs(value))}"
+    return _with_sign(value, percent(abs(value)))
+
+
+def _with_sign(value: float, shown: str) -> str:
+    sign = "−" if value < 0 else "+"
+    return f"{sign}{shown}" if any(digit in "123456789" for digit in shown) else shown
 
 
 def ms(ns: float) -> str:
@@ -90,7 +94,7 @@ def ms(ns: float) -> str:
 
 def brief(name: str) -> str:
     """A kernel's name short enough for a sentence: without its return type, then without arguments, then cut."""
-    text = name.removeprefix("void ")
+    text = name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
     if len(text) > _LONGEST_NAME and "<" in text[1:]:
         text = f"{text[: text.index('<', 1)]}<…>"
     return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"

@@ -54,8 +54,10 @@ def capture_work(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place]) -
     if not here or not there:
         return Work(alike=False, scale=Fraction(1), normalised=None, mismatch=_unlike(0.0))
     ratio = Fraction(there) / Fraction(here)
-    share = _alike_share(uses, ratio)
-    if share < load_limits().capture.alike.value:
+    share, limits = _alike_share(uses, ratio), load_limits().capture
+    common = [min(use.base, use.new) for use in uses]
+    little = sum(common) < limits.least_launches.value
+    if share < limits.alike.value or little or not 1 / limits.factor.value <= ratio <= limits.factor.value:
         return Work(alike=False, scale=Fraction(1), normalised=None, mismatch=_unlike(share))
     text = (
         f"Neither capture was cut into steps, and they hold different amounts of the same kernels' work: {float(here) / 1e6:,.1f} ms in base and {float(there) / 1e6:,.1f} ms in new, "
@@ -82,18 +84,20 @@ def capture_work(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place]) -
 
 
 def _alike_share(uses: list[_Use], ratio: Fraction) -> float:
-    """Share of the work that stands in the common proportion."""
+    """Share of the work that stands in the common proportion. What only one side has does not."""
     slack = load_limits().capture.proportion.value
-    weights = [
-        (use.pace * (use.base * ratio + use.new), abs(use.new - ratio * use.base) <= max(slack * ratio * use.base, _EDGES)) for use in uses
-    ]
+    weights = [(use.pace * (use.base * ratio + use.new), _in_proportion(use, ratio, slack)) for use in uses]
     total = sum(weight for weight, _ in weights)
     return float(Fraction(sum(weight for weight, alike in weights if alike)) / Fraction(total)) if total else 0.0
 
 
+def _in_proportion(use: _Use, ratio: Fraction, slack: float) -> bool:
+    return use.base > 0 and use.new > 0 and abs(use.new - ratio * use.base) <= max(slack * ratio * use.base, _EDGES)
+
+
 def _unlike(share: float) -> Mismatch:
     text = (
-        f"Neither capture was cut into steps, and they do not hold the same kind of work: only {share * 100:.0f} % of it are kernels in the same proportion. "
+        f"Neither capture was cut into steps, and they do not hold the same kind of work in like amounts ({share * 100:.0f} % of it are kernels in the same proportion). "
         "Name the range that is one step (--step-range), or capture whole steps."
     )
     return Mismatch(aspect="kernels", name="work in the capture", base="capture", new="capture", state="refused", text=text)

@@ -311,6 +311,21 @@ def test_captures_of_unlike_kernels_are_refused() -> None:
     assert refused(run(base, new)) == {("kernels", "work in the capture")}
 
 
+def test_captures_of_very_different_length_or_of_hardly_anything_are_refused() -> None:
+    rows = [kernel("a", 100, 10_000), kernel("b", 50, 20_000)]
+    long = [structs.replace(row, launches=5 * row.launches, work_ns=5 * row.work_ns) for row in rows]
+    assert refused(run(whole(rows, idle=0), whole(long, idle=0))) == {("kernels", "work in the capture")}
+    few = [structs.replace(row, launches=row.launches // 25, work_ns=row.work_ns // 25) for row in rows]
+    more = [structs.replace(row, launches=row.launches // 10, work_ns=row.work_ns // 10) for row in rows]
+    assert refused(run(whole(few, idle=0), whole(more, idle=0))) == {("kernels", "work in the capture")}
+    assert run(whole(few, idle=0), whole(few, idle=0)).outcome.result == "no_change"
+
+
+def test_what_nothing_proves_is_said() -> None:
+    assert any("Nothing proves" in reason for reason in run(document(STEPS), document(SLOWER)).outcome.reasons)
+    assert run(document(STEPS, job=job()), document(SLOWER, job=job())).outcome.reasons == ()
+
+
 def test_a_launch_or_two_at_the_edges_of_a_capture_do_not_count() -> None:
     base = whole([kernel("a", 100, 10_000), kernel("b", 5, 20_000)], idle=0)
     new = whole([kernel("a", 80, 10_000), kernel("b", 2, 20_000)], idle=0)
