@@ -19,6 +19,7 @@ from diagnose.reason.compare.noise import Design, decide
 from diagnose.reason.compare.outcome import outcome
 from diagnose.reason.compare.overlap import overlap
 from diagnose.records import Spread
+from diagnose.version import __version__
 from diagnose.vocabulary import Level
 
 __all__ = ["compare"]
@@ -64,7 +65,7 @@ def compare(
     found = () if refused else findings(base, new, _step_ns(base, judged.places[0]), judged.scale)
     return Comparison(
         schema=SCHEMA,
-        tool=_tool(new),
+        tool=Tool(name="diagnose", version=__version__, rules_sha256=new.tool.rules_sha256),
         outcome=outcome(effect, judged, base, new, delta, changes.changes, overlaps, max_regression),
         base=_side(base, base_label, judged.places[0]),
         new=_side(new, new_label, judged.places[1]),
@@ -91,10 +92,6 @@ def _corresponding(here: Samples, there: Samples) -> Design:
 
 def _design(base: Diagnosis, new: Diagnosis, judged: Judged) -> Design:
     return _corresponding(samples(base, STEP_TIME, judged.places[0]), samples(new, STEP_TIME, judged.places[1]))
-
-
-def _tool(new: Diagnosis) -> Tool:
-    return new.tool
 
 
 def _side(document: Diagnosis, label: str, place: tuple[int, int]) -> Side:
@@ -186,6 +183,10 @@ def _notes(base: Diagnosis, new: Diagnosis, judged: Judged) -> tuple[str, ...]:
     if _tokens(judged.comparability.normalised) is not None:
         found.append(
             "The verdict is per token; categories, kernels, walls and findings are per step, and a step holds another number of tokens in each run."
+        )
+    if (base.tool.version, base.tool.rules_sha256) != (new.tool.version, new.tool.rules_sha256):
+        found.append(
+            "The documents were made by different versions of the program or its rules, so findings, walls and buckets may differ for that reason: diagnose both traces with the same."
         )
     if judged.scale != 1:
         found.append(

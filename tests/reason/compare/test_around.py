@@ -375,6 +375,13 @@ def test_an_older_document_is_compared_as_far_as_it_goes() -> None:
     assert same.outcome.result == "no_change"
 
 
+def test_documents_of_different_rules_are_said() -> None:
+    other = document(BOTH)
+    other = structs.replace(other, tool=structs.replace(other.tool, rules_sha256="another"))
+    assert any("different versions" in note for note in run(document(BOTH), other).notes)
+    assert not any("different versions" in note for note in run(other, other).notes)
+
+
 @pytest.mark.parametrize("metric", ["step_time", "transport", "launch_starved", "compute:attention", "bucket:attention"])
 def test_other_metrics_have_a_verdict_of_their_own(metric: str) -> None:
     found = run(document(BOTH), document(WORSE), metric=metric)
