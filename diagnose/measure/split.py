@@ -30,7 +30,9 @@ OF_CAUSE: Mapping[str, Why] = MappingProxyType(
         "dependency_stalled": "dependency_stalled",
     }
 )
-ROLES: tuple[Why, ...] = ("transport", "packing", "copy")
+OF_ROLE: Mapping[str, Why] = MappingProxyType({"transport": "transport", "packing": "packing", "copy": "copy"})
+CAUSES, ROLES = (*OF_CAUSE, "blocking"), ("compute", "transport", "packing", "copy")  # roles in the order of `device_work`
+STALLED = pl.lit("dependency_stalled", dtype=Cause)
 
 
 def split(found: Stalls, ran: Concurrency, work: pl.DataFrame, windows: pl.DataFrame) -> tuple[StepSplit, ...]:
@@ -78,27 +80,21 @@ def compute_shares(ran: Concurrency) -> pl.DataFrame:
 
 def absent_cells(found: Stalls, ran: Concurrency, work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """Time per step without compute by what ran and why compute was absent: index, ran, why, ns; in order, without zeros."""
-    pieces = _explained(found.pieces, work, windows).sort("start")
+    pieces = _numbered(found.pieces, work, windows)
     beside = _beside(ran)
-    common = overlaps(pieces.select("start", "end"), beside)
-    with_others = pl.DataFrame(
-        {
-            "index": pieces["index"].gather(common["left"]),
-            "ran": beside["ran"].gather(common["right"]),
-            "why": pieces["why"].gather(common["left"]),
-            "ns": common["end"] - common["start"],
-        }
-    )
-    alone = pl.concat(
-        [
-            pieces.select("index", pl.lit("nothing", dtype=Ran).alias("ran"), "why", (pl.col("end") - pl.col("start")).alias("ns")),
-            with_others.select("index", pl.lit("nothing", dtype=Ran).alias("ran"), "why", -pl.col("ns")),
-        ]
-    )
-    # A step ends idle only as far as nothing runs; under an operation that nothing waits for, what compute waited for is not known.
-    stalled = pl.when(pl.col("why") == "step_end").then(pl.lit("dependency_stalled", dtype=Cause)).otherwise("why").alias("why")
+    common = overlaps(pieces, beside)
+    own = pieces.select("index", "code").select(pl.all().gather(common["left"]))
+    with_others = own.with_columns(beside["ran"].gather(common["right"]), (common["end"] - common["start"]).alias("ns"))
+    nothing = pl.lit("nothing", dtype=Ran).alias("ran")
+    alone = [
+        pieces.group_by("index", "code").agg((pl.col("end") - pl.col("start")).sum().alias("ns")).select("index", "code", nothing, "ns"),
+        with_others.group_by("index", "code").agg(-pl.col("ns").sum()).select("index", "code", nothing, "ns"),
+    ]
+    summed = pl.concat([*alone, with_others.group_by("index", "code", "ran").agg(pl.col("ns").sum()).select("index", "code", "ran", "ns")])
     return (
-        pl.concat([alone, with_others.with_columns(stalled)])
+        summed.join(_meanings(), on="code", how="left")
+        # A step ends idle only as far as nothing runs; under an operation that nothing waits for, what compute waited for is not known.
+        .with_columns(pl.when((pl.col("why") == "step_end") & (pl.col("ran") != "nothing")).then(STALLED).otherwise("why").alias("why"))
         .group_by("index", "ran", "why")
         .agg(pl.col("ns").sum())
         .filter(pl.col("ns") != 0)
@@ -114,29 +110,44 @@ def _beside(ran: Concurrency) -> pl.DataFrame:
     return ran.without_compute.select("start", "end", what.otherwise(pl.lit("copy")).cast(Ran).alias("ran"))
 
 
-def _explained(pieces: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Pieces with `why` (index, start, end, why): step_end where no producer is known and no compute follows in the step."""
-    closes = windows.select("index", pl.col("end").alias("close"))
-    seen = pieces.select(
-        "index",
-        "start",
-        "end",
-        "cause",
-        work["start"].gather(pieces["op"]).alias("begins"),
-        (work["role"].gather(pieces["op"]) == "compute").alias("computes"),
-        work["role"].gather(pieces["producer"]).cast(pl.String).alias("role"),
-    ).join(closes, on="index", how="left", maintain_order="left")
-    follows = (pl.col("computes") & (pl.col("begins") >= pl.col("end")) & (pl.col("begins") < pl.col("close"))).fill_null(value=False)
-    # Compute cannot hold up compute while nothing computes; should a piece ever say so, it is not known what compute waited for.
-    blocked = pl.when(pl.col("role").is_in(ROLES)).then("role").otherwise(pl.lit("dependency_stalled"))
-    why = (
-        pl.when(pl.col("cause") == "blocking")
-        .then(blocked)
-        .when((pl.col("cause") == "dependency_stalled") & ~follows)
-        .then(pl.lit("step_end"))
-        .otherwise(pl.col("cause").replace(OF_CAUSE))
+def _numbered(pieces: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Pieces in order of start with a number for why compute was absent, which `_meanings` explains: index, start, end, code (UInt8).
+
+    Numbers, since there may be as many pieces as operations, and texts are slow.
+    """
+    role = work["role"].to_physical().gather(pieces["producer"]).alias("role")
+    coded = pieces.select(
+        "index", "start", "end", pl.col("cause").cast(pl.Enum(CAUSES)).to_physical().cast(pl.UInt8).alias("cause"), role.cast(pl.UInt8)
+    ).join(_last_compute(work, windows), on="index", how="left", maintain_order="left")
+    cause = pl.col("cause")
+    code = (
+        pl.when(cause == CAUSES.index("blocking"))
+        .then(len(CAUSES) + 1 + pl.col("role"))
+        .when((cause == CAUSES.index("dependency_stalled")) & (pl.col("end") > pl.col("last")))
+        .then(len(CAUSES))
+        .otherwise(cause)
     )
-    return seen.select("index", "start", "end", why.cast(Cause).alias("why"))
+    return coded.select("index", "start", "end", code.cast(pl.UInt8).alias("code")).sort("start")
+
+
+def _last_compute(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """index, last: when the last compute of each step begins; where none does, before the step."""
+    starts = work.filter((pl.col("role") == "compute") & (pl.col("end") > pl.col("start")))["start"]
+    place = starts.search_sorted(windows["end"], side="left").cast(pl.Int64) - 1
+    before = windows["start"] - 1
+    last = starts.gather(place.clip(0)) if len(starts) else before
+    told = windows.select("index", last.alias("last"), before.alias("before"), place.alias("place"))
+    return told.select("index", pl.when(pl.col("place") < 0).then("before").otherwise(pl.max_horizontal("last", "before")).alias("last"))
+
+
+def _meanings() -> pl.DataFrame:
+    """code, why: the host's causes and stalls, step_end (no producer is known and no compute follows in the step), then blocking by the role of the producer.
+
+    Compute cannot hold up compute while nothing computes; should a piece ever say so, it is not known what compute waited for.
+    """
+    causes: list[Why] = [OF_CAUSE.get(cause, "dependency_stalled") for cause in CAUSES]
+    roles: list[Why] = [OF_ROLE.get(role, "dependency_stalled") for role in ROLES]
+    return pl.DataFrame({"why": [*causes, "step_end", *roles]}, schema={"why": Cause}).with_row_index("code").cast({"code": pl.UInt8})
 
 
 def check_splits(splits: tuple[StepSplit, ...], budget: DeviceBudget) -> None:
