@@ -80,10 +80,10 @@ def _pair(pair: Pair, base: Sequence[KernelUse], new: Sequence[KernelUse], slack
     """What changed of one kernel; None where nothing did. Of several changes the one that explains most time names it."""
     here, there = base[pair.base], new[pair.new]
     limits = load_limits().kernels
-    pace = there.launch_ns - here.launch_ns
-    slower = abs(pace) > max(limits.pace.value * here.launch_ns, limits.pace_least_ns.value)
+    pace = _mean(there) - _mean(here)
+    slower = abs(pace) > max(limits.pace.value * _mean(here), limits.pace_least_ns.value)
     often = abs(there.launches - here.launches) > slack * max(here.launches, there.launches)
-    by_pace, by_count = (pace * there.launches if slower else 0), ((there.launches - here.launches) * here.launch_ns if often else 0)
+    by_pace, by_count = (pace * there.launches if slower else 0), ((there.launches - here.launches) * _mean(here) if often else 0)
     kind: KernelChangeKind | None = None
     if pair.renamed:
         kind = "renamed"
@@ -109,8 +109,21 @@ def _pair(pair: Pair, base: Sequence[KernelUse], new: Sequence[KernelUse], slack
         base_work_ns=here.work_ns,
         new_work_ns=there.work_ns,
         delta_ns=there.work_ns - here.work_ns,
-        why=pair.why,
+        why=pair.why or (_two_ways(here, there, pace) if kind in ("slower", "faster") else ""),
     )
+
+
+def _mean(row: KernelUse) -> float:
+    """The mean duration of a launch (ns), which is what its work goes by; the usual one where no launch was counted in the median step."""
+    return row.work_ns / row.launches if row.launches else float(row.launch_ns)
+
+
+def _two_ways(here: KernelUse, there: KernelUse, pace: float) -> str:
+    """What has to be said where the mean launch went one way and the usual (median) one the other: few long launches decide."""
+    usual = there.launch_ns - here.launch_ns
+    if usual * pace >= 0:
+        return ""
+    return f"On average; the usual launch became {'longer' if usual > 0 else 'shorter'}, so a few long launches decide."
 
 
 def _gone(row: KernelUse, new: Sequence[KernelUse], matched: Matched) -> KernelChange:

@@ -225,16 +225,21 @@ def _stream(number: int | None) -> str:
 
 
 def renamed(document: Comparison) -> Table:
-    """Renamed and moved kernels with the reason for taking them as the same."""
+    """Kernels of which more is to be said than figures: above all why renamed and moved ones are taken as the same."""
     return Table(
         key="renamed",
-        title="Kernels recognised under another name or on another stream",
-        columns=columns("$now", "$was", "why?"),
-        rows=rows_of(
-            [[one.name, one.was or f"the same, on stream {_stream(one.was_stream)}", one.why] for one in document.kernels if one.why]
-        ),
+        title="More on single kernels: how renamed and moved ones were recognised",
+        columns=columns("change", "$kernel", "$in base", "why?"),
+        rows=rows_of([[own.KERNEL[one.kind], one.name, _before(one), one.why] for one in document.kernels if one.why]),
         empty="none",
     )
+
+
+def _before(one: KernelChange) -> str:
+    """What a kernel was in base."""
+    if one.kind == "new":
+        return units.MISSING
+    return one.was or (f"the same, on stream {_stream(one.was_stream)}" if one.kind == "moved" else "the same")
 
 
 def overlap(document: Comparison) -> Table:
