@@ -66,6 +66,8 @@ def _followers(pieces: pl.DataFrame) -> pl.DataFrame:
     That is as long as the transport had run before the gap began, beside compute, and as long as the host still worked in the gap after it had issued them.
     """
     gap = ["index", "op"]
+    moved = pieces.filter("transport").select(gap).unique()
+    pieces = pieces.join(moved, on=gap, how="semi", nulls_equal=True)  # nothing follows transport in any other gap
     first = pl.when("transport").then("start").min().over(gap)
     follows = (pl.col("blocks") & ~pl.col("transport") & (pl.col("start") > first)).fill_null(value=False)
     issued = pl.when("follows").then("issued").min().over(gap)
