@@ -22,7 +22,8 @@ class Absent(Struct, frozen=True, kw_only=True):
     """Time of one step without compute: what ran meanwhile (transport before packing before copies, where several did), and why nothing computed.
 
     `why` is the split of `StepBudget`: what compute waited for (transport, packing, copy), what kept the host from launching (allocator, host_sync, host_work), or
-    dependency_stalled; step_end: no compute follows in the step.
+    dependency_stalled; step_end: nothing ran and nothing is known to have been waited for, and no compute follows in the step. dependency_stalled and step_end
+    together are the step's `dependency_stalled_ns`.
     """
 
     ran: Ran
@@ -31,7 +32,10 @@ class Absent(Struct, frozen=True, kw_only=True):
 
 
 class StepSplit(Struct, frozen=True, kw_only=True):
-    """One step, each nanosecond counted once: `compute` by bucket (where several buckets compute at once, each gets an equal share) and the rest add up to `window_ns`."""
+    """One step, each nanosecond counted once: `compute` by bucket (where several buckets compute at once, each gets an equal share) and the rest add up to `window_ns`.
+
+    Both hold no zeros and stand in the order of their vocabularies. What does not divide equally goes to the first buckets, nanosecond by nanosecond.
+    """
 
     index: int
     window_ns: int
@@ -50,7 +54,8 @@ class DeviceSplit(Struct, frozen=True, kw_only=True):
 class KernelUse(Struct, frozen=True, kw_only=True):
     """One name on one stream: launches and work per step (median), and the median duration of one launch in all steps.
 
-    `previous` and `next` are the places, in this device's rows, of the names that most often ran before and after it on the stream; None where nothing did.
+    `previous` and `next` are the places, in this device's rows, of the names that most often ran before and after it on the stream, within a step; None where nothing did, and
+    where what did is left out. A step without the name counts as 0 launches and 0 work.
     """
 
     name: str
@@ -75,7 +80,10 @@ class DeviceKernels(Struct, frozen=True, kw_only=True):
 
 
 class EnvironmentItem(Struct, frozen=True, kw_only=True):
-    """One thing around the code that the capture tells. What may be private in a value (a path, a host) is replaced by a digest, so that it can still be told apart."""
+    """One thing around the code that the capture tells. What may be private in a value (a path, a host) is replaced by a digest, so that it can still be told apart.
+
+    Where inputs differ the value begins with "differs between inputs:".
+    """
 
     name: str
     kind: EnvironmentKind
