@@ -14,6 +14,7 @@ from diagnose.ledger import CODES, Ledger
 from diagnose.measure import parts
 from diagnose.measure.capture import Knowledge, Measured, typical
 from diagnose.measure.device import DeviceMeasure
+from diagnose.measure.environments import merged
 from diagnose.measure.facts import device_facts, typed_facts
 from diagnose.measure.places import places as places_of
 from diagnose.measure.rank_facts import inferred_rank_facts, rank_facts
@@ -28,6 +29,7 @@ from diagnose.rule_types import Platform
 from diagnose.rulebook import Rulebook, platform_of
 from diagnose.version import __version__
 
+KERNELS_OF = 8  # up to so many devices all show their kernels: those of one node
 FAILURES_SHOWN = 4  # refused inputs whose reasons a report on ranks repeats
 
 
@@ -75,7 +77,18 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
         not_assessed=not_assessed,
         timeline=shown.timeline,
         ranks=ranks,
+        environment=merged([part.provenance.environment for part in measured]),
+        split=tuple(parts.split(one) for one in devices),
+        kernels=tuple(parts.kernels(one) for one in _with_kernels(devices, shown)),
     )
+
+
+def _with_kernels(devices: Sequence[DeviceMeasure], shown: DeviceMeasure) -> Sequence[DeviceMeasure]:
+    """The devices whose kernels the document lists: all, or of many the one that the verdict speaks of and the lowest, which other captures are likely to hold too."""
+    if len(devices) <= KERNELS_OF:
+        return devices
+    lowest = min(devices, key=lambda one: (one.rank, one.device))
+    return [lowest] if lowest is shown else [lowest, shown]
 
 
 def _middle(measured: Sequence[Measured]) -> tuple[int, int]:

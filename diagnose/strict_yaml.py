@@ -78,6 +78,26 @@ def line_of(text: str | bytes, path: Sequence[str | int], word: str = "") -> int
     return int(line) + 1
 
 
+def lines(text: str | bytes) -> dict[tuple[str, ...], int]:
+    """The line, from 1, of every key of nested maps in a document that `load` accepts, by the keys above it and itself.
+
+    What an alias brings in stands where it is written; keys in lists are left out.
+    """
+    node = yaml.compose(text, Loader=yaml.CSafeLoader)
+    found: dict[tuple[str, ...], int] = {}
+    if isinstance(node, yaml.MappingNode):
+        _note_lines(node, (), found)
+    return found
+
+
+def _note_lines(node: yaml.MappingNode, path: tuple[str, ...], found: dict[tuple[str, ...], int]) -> None:
+    for key, value in node.value:
+        if isinstance(key, yaml.ScalarNode):
+            found[*path, key.value] = key.start_mark.line + 1
+            if isinstance(value, yaml.MappingNode):
+                _note_lines(value, (*path, key.value), found)
+
+
 def _entry(node: yaml.Node, step: str | int) -> tuple[int, yaml.Node] | None:
     """The line and the node of one entry of a map or list."""
     if isinstance(node, yaml.MappingNode):

@@ -15,6 +15,7 @@ from typing import Literal
 import polars as pl
 
 from diagnose.ledger import Ledger
+from diagnose.step_records import EnvironmentItem
 
 OP_KINDS = ("kernel", "memcpy", "memset", "graph")
 RANGE_KINDS = ("push_pop", "start_end", "mark", "annotation", "gpu_annotation", "operator", "python", "comms")
@@ -210,6 +211,7 @@ class Provenance:
     graph_trace: Literal["none", "nodes", "opaque"] = "none"
     diagnostics: tuple[str, ...] = ()  # messages of the profiler itself
     absent_tables: tuple[str, ...] = ()
+    environment: tuple[EnvironmentItem, ...] = ()
     notes: tuple[str, ...] = ()  # one sentence each, on how the input was obtained
 
 

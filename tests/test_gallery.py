@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from diagnose.cli import main
+from diagnose.diagnosis import decode
 from fixtures import gallery, sample, scenario
 from fixtures.gallery import CHECKED_IN, FOLDER, README
+from tests.document_parts import check_parts
 from tests.same_text import check_same
 
 SHOWN = gallery.shown()
@@ -22,6 +24,16 @@ def test_an_exhibit_is_what_the_program_says(name: str) -> None:
         kept = (FOLDER / f"{name}{ending}").read_bytes().decode("utf-8")
         check_same(f"{name}{ending}", kept, fresh.files[ending], MEANT)
     assert fresh.row in (FOLDER / README).read_text(encoding="utf-8").splitlines(keepends=True), f"{README}: {MEANT}"
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_parts_of_an_exhibit_agree(name: str) -> None:
+    found = decode((FOLDER / f"{name}.json").read_bytes())
+    check_parts(found)
+    assert found.kernels
+    assert {item.kind for item in found.environment} >= {"version", "hardware", "clock"}
+    assert found.job is not None
+    assert all(row.line is not None for row in found.job.settings if "," not in row.key)
 
 
 def test_the_gallery_holds_all_exhibits_and_nothing_else() -> None:

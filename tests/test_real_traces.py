@@ -19,6 +19,7 @@ from diagnose.pipeline import diagnose
 from diagnose.records import StepBudget
 
 from .conftest import SHARED
+from .document_parts import check_parts
 
 DEEPSEEK = "kineto/deepseek-ai_profile-data_train.json"
 TRACES = SHARED / "traces"
@@ -70,6 +71,7 @@ def test_every_trace_is_diagnosed_or_refused_with_a_reason(name: str, real_trace
         assert 0 <= step.transport_exposed_ns <= step.transport_busy_ns <= step.communication_busy_ns
         assert step.communication_exposed_ns <= step.communication_busy_ns <= step.device_busy_ns <= step.window_ns
         assert step.blocking_lower_ns <= step.blocking_ns <= step.blocking_upper_ns
+    check_parts(found)
     assert decode(encode(found)) == found
     if path.is_dir():
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed, job_error
 from diagnose.job.shell import Run, Token, read_script
@@ -136,7 +137,9 @@ def _leaf(flag: Token, values: Sequence[Token]) -> Leaf:
     unresolved = flag.unresolved or next((value.unresolved for value in values if value.unresolved), "")
     value: object = inline if equals else " ".join(one.text for one in values) if values else True
     key = flag_name(name)
-    return Leaf(key=key, shown=name, value=f"{UNRESOLVED} = {unresolved}" if unresolved else value, place=f"line {flag.line}")
+    return Leaf(
+        key=key, shown=name, value=f"{UNRESOLVED} = {unresolved}" if unresolved else value, place=f"line {flag.line}", line=flag.line
+    )
 
 
 # --- performance recipes ----------------------------------------------------------------------------------------------
@@ -157,17 +160,17 @@ def _options(tokens: Sequence[Token], source: str) -> tuple[list[Leaf], list[str
         if name in ("-E", "--env", "-ce", "--custom_env_vars"):
             for pair in str(leaf.value).split(","):
                 key, _, value = pair.partition("=")
-                found[f"env_vars.{key}"] = Leaf(key=f"env_vars.{key}", shown=f"{name} {key}", value=value, place=leaf.place)
+                found[f"env_vars.{key}"] = Leaf(key=f"env_vars.{key}", shown=f"{name} {key}", value=value, place=leaf.place, line=leaf.line)
             continue
         key = _long_name(name)
         if key in found:
             notes.append(f"{name} is given twice; line {option.line} counts")
-        found[key] = Leaf(key=key, shown=name, value=leaf.value, place=leaf.place)
+        found[key] = Leaf(key=key, shown=name, value=leaf.value, place=leaf.place, line=leaf.line)
     leaves = list(found.values())
     for token in overrides:
-        one = override(token.text, source, place=f"line {token.line}", forced=True)
+        one = override(token.text, source, line=token.line, forced=True)
         if token.unresolved:
-            one = Leaf(key=one.key, shown=one.shown, value=f"{UNRESOLVED} = {token.unresolved}", place=one.place, forced=True)
+            one = replace(one, value=f"{UNRESOLVED} = {token.unresolved}", removed=False)
         leaves.append(one)
     return leaves, notes, True
 
@@ -233,7 +236,8 @@ def _world(tokens: Sequence[Token]) -> list[Leaf]:
     value: object = f"{UNRESOLVED} ({unknown})"
     if unknown is None:
         value = int(given["nnodes"].text) * int(given["nproc_per_node"].text)
-    return [Leaf(key="world_size", shown="torchrun --nnodes × --nproc-per-node", value=value, place=f"line {tokens[start].line}")]
+    line = tokens[start].line
+    return [Leaf(key="world_size", shown="torchrun --nnodes × --nproc-per-node", value=value, place=f"line {line}", line=line)]
 
 
 def _environment(run: Run) -> list[Leaf]:
@@ -251,6 +255,7 @@ def _environment(run: Run) -> list[Leaf]:
             shown=name,
             value=f"{UNRESOLVED} = {token.unresolved}" if token.unresolved else token.text,
             place=f"line {token.line}",
+            line=token.line,
         )
         for name, token in {**run.environment, **prefix}.items()
         if name in known

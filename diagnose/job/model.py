@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
@@ -20,8 +20,9 @@ COMPUTED = frozenset({"data_parallel_size", "expert_data_parallel_size", "num_mi
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One normalised setting. `key` is where it was read, or what it was derived from; `place` the line, or `--set`.
+    """One normalised setting. `key` is where it was read, or what it was derived from; `place` says for people where that is: the line, or `--set`.
 
+    `line` is the line of the job file, from 1, where the key stands on one: what was derived from several settings stands on none.
     A default was not read at all; `trace` marks what the job file lacks and the trace tells.
     """
 
@@ -30,6 +31,7 @@ class Setting:
     key: str
     source: Literal["read", "default", "trace"]
     place: str | None = None
+    line: int | None = None
 
     @property
     def shown(self) -> str:
@@ -47,6 +49,7 @@ class Job:
     source: str = "job file"
     notes: tuple[str, ...] = ()
     rules: tuple[Path, ...] = ()
+    file: str | None = field(default=None, compare=False)  # bare name of the file; equal text is the same job
     unresolved: frozenset[str] = frozenset()  # settings that are given, with values that the file does not tell
 
     def get(self, name: str) -> SettingValue | None:
@@ -68,22 +71,26 @@ class Job:
     def read(self) -> JobRead:
         """What was read, for the diagnosis document; defaults and computed sizes are not part of it."""
         rows = tuple(
-            JobSetting(name=item.name, value=item.value, key=item.shown)
+            JobSetting(name=item.name, value=item.value, key=item.shown, line=item.line)
             for item in self.settings.values()
             if item.source == "read" and item.name not in COMPUTED
         )
-        return JobRead(format=self.format, settings=rows, unknown=self.unknown, notes=self.notes)
+        return JobRead(format=self.format, settings=rows, unknown=self.unknown, notes=self.notes, file=self.file)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Leaf:
-    """One value of a job file: the key to look up, and the key as the file shows it. Class names (`_target_`) count as known."""
+    """One value of a job file: the key to look up, and the key as the file shows it. Class names (`_target_`) count as known.
+
+    `line` is that of the key, from 1; `place` is said to people, where the key alone is hard to find.
+    """
 
     key: str
     shown: str
     value: object
     known: bool = False
     place: str | None = None
+    line: int | None = None
     forced: bool = False  # given on the command line: goes before the file
     removed: bool = False  # Hydra's ~key: the key and all below it are gone
 

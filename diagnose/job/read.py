@@ -33,7 +33,7 @@ def read_job(path: Path, overrides: Sequence[str] = ()) -> Job:
             effect=EFFECT,
             next_step="Give --config a file: a configuration dump, Megatron-LM arguments, the command line, or a plain job.yaml.",
         ) from error
-    return parse_job(data, source=path.name, overrides=overrides, folder=path.parent)
+    return replace(parse_job(data, source=path.name, overrides=overrides, folder=path.parent), file=path.name)
 
 
 def parse_job(text: str | bytes, *, source: str = "job file", overrides: Sequence[str] = (), folder: Path | None = None) -> Job:
@@ -96,7 +96,7 @@ def _overrides(text: str, source: str) -> Parsed:
             continue
         words = bare.split()
         for word in words if len(words) > 1 and all(_is_override_line(word) for word in words) else [bare]:
-            leaf = override(word, source, place=f"line {number}", forced=True)
+            leaf = override(word, source, line=number, forced=True)
             leaves.pop(leaf.key, None)
             leaves[leaf.key] = leaf
     return Parsed(format="overrides", leaves=tuple(leaves.values()))

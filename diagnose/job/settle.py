@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from diagnose import conditions
@@ -27,6 +27,7 @@ class _Found:
     key: str
     order: int
     place: str | None = None
+    line: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +69,7 @@ def completed(job: Job, *, world_size: int | None) -> Job:
     settings = dict(job.settings) | {"world_size": told}
     left = frozenset(name for name, spec in load_settings().items() if spec.derive_is_default)
     settings |= _derived(settings, job.unresolved | left)
-    return Job(
-        format=job.format,
-        settings=MappingProxyType({name: settings[name] for name in load_settings() if name in settings}),
-        unknown=job.unknown,
-        source=job.source,
-        notes=job.notes,
-        rules=job.rules,
-        unresolved=job.unresolved,
-    )
+    return replace(job, settings=MappingProxyType({name: settings[name] for name in load_settings() if name in settings}))
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------
@@ -125,7 +118,7 @@ def _applied(leaves: Sequence[Leaf], kind: JobFormat) -> list[Leaf]:
         result = [one for one in result if not (_below(one.key, key) or (whole and names & {alias.name for alias in own.get(one.key, ())}))]
         if not leaf.removed:
             known = key if key in own else next(iter(names), key)
-            result.append(Leaf(key=known, shown=leaf.shown, value=leaf.value, place=leaf.place))
+            result.append(replace(leaf, key=known, forced=False))
     return result
 
 
@@ -147,7 +140,9 @@ def _match(leaves: Sequence[Leaf], aliases: _Table, source: str) -> tuple[dict[s
             if _unresolved(leaf.value):
                 unresolved.add(alias.name)
             elif (value := _coerce(leaf.value, alias, leaf.shown, source)) is not None:
-                found.setdefault(alias.name, []).append(_Found(value=value, key=leaf.shown, order=alias.order, place=leaf.place))
+                found.setdefault(alias.name, []).append(
+                    _Found(value=value, key=leaf.shown, order=alias.order, place=leaf.place, line=leaf.line)
+                )
     unknown = {_said(leaf) for leaf in leaves if _unresolved(leaf.value) or (leaf.key not in aliases and not leaf.known)}
     return found, sorted(unknown), frozenset(unresolved - found.keys())
 
@@ -238,7 +233,7 @@ def _preset(settings: Mapping[str, Setting], named: Setting, spec: SettingSpec, 
         if other is not None and other.key == name and other.value != value:
             raise _conflict(source, name, (named.key, named.value), (other.key, other.value))
     return {
-        name: Setting(name=name, value=value, key=f"{named.key} ({named.value})", source="read", place=named.place)
+        name: Setting(name=name, value=value, key=f"{named.key} ({named.value})", source="read", place=named.place, line=named.line)
         for name, value in values.items()
     }
 
@@ -296,7 +291,11 @@ def _derived_once(settings: Mapping[str, Setting], unresolved: frozenset[str]) -
         told = [parent for parent in parents if parent.source != "default"]
         plain = bool(value) if specs[name].type == "bool" else int(value)
         known[name] = Setting(
-            name=name, value=plain, key=", ".join(parent.shown for parent in told) or "default", source="read" if told else "default"
+            name=name,
+            value=plain,
+            key=", ".join(parent.shown for parent in told) or "default",
+            source="read" if told else "default",
+            line=told[0].line if len(told) == 1 else None,
         )
     return known
 
@@ -316,7 +315,7 @@ def _combine(name: str, spec: SettingSpec, values: list[_Found], source: str) ->
             raise _conflict(source, name, (best.key, best.value), (other.key, other.value))
     if spec.combine == "any":
         best = next((item for item in ranked if item.value is True), best)
-    return Setting(name=name, value=best.value, key=best.key, source="read", place=best.place)
+    return Setting(name=name, value=best.value, key=best.key, source="read", place=best.place, line=best.line)
 
 
 def _conflict(source: str, name: str, first: tuple[str, SettingValue], second: tuple[str, SettingValue]) -> JobFileError:

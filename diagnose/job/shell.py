@@ -161,9 +161,10 @@ def _value(word: Word, skip: int, state: _State) -> tuple[Token, ...]:
 
 
 def _joined(tokens: Sequence[Token], line: int) -> Token:
+    """Pieces as one word; its line is that of the first piece that holds anything: quotes in front of an expansion do not."""
     return Token(
         text="".join(token.text for token in tokens),
-        line=tokens[0].line if tokens else line,
+        line=next((token.line for token in (*(one for one in tokens if one.text or one.unresolved), *tokens)), line),
         unresolved=next((token.unresolved for token in tokens if token.unresolved), ""),
     )
 

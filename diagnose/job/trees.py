@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from diagnose import strict_yaml
 from diagnose.job.model import Leaf, Parsed, job_error, type_name, wrong_type
+from diagnose.job.toml_lines import toml_lines
 from diagnose.job_settings import JobFormat, flag_name, load_settings
 
 _BRIDGE_SECTIONS = frozenset({"model", "train", "ddp", "optimizer", "comm_overlap", "dist", "scheduler", "checkpoint", "rng", "tokenizer"})
 _LM_SECTIONS = ("MODEL_ARGS", "ENV_VARS")
 _LM_OTHER = frozenset({"TEST_TYPE", "METRICS", "LAUNCHER", "MODE"})
+Lines = Mapping[tuple[str, ...], int]  # the line of what stands at a path of keys
 OVERRIDE = re.compile(r"(?P<sign>~|\+\+|\+)?(?P<key>-{0,2}[A-Za-z_][\w.@/-]*)(?:=(?P<value>.*))?", re.DOTALL)
 
 
@@ -31,8 +34,8 @@ def parse_yaml(text: str, source: str, folder: Path | None) -> Parsed:
             "Give the job's configuration as keys and values, as flags, or as the command that started it.",
         )
     rules, data = _rules(data, source, folder)
-    kind = _format(data)
-    leaves = _lm_leaves(data, source) if kind == "megatron-lm" else list(_walk(data, "", ""))
+    kind, lines = _format(data), strict_yaml.lines(text)
+    leaves = _lm_leaves(data, source, lines) if kind == "megatron-lm" else list(_walk(data, _Level(), lines))
     return Parsed(format=kind, leaves=tuple(leaves), rules=rules)
 
 
@@ -42,7 +45,7 @@ def parse_toml(text: str, source: str) -> Parsed:
         data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
         raise job_error(source, f"is not valid TOML: {str(error)[:200]}", "Correct the TOML.") from error
-    leaves = tuple(_without_auto(leaf) for leaf in _walk(data, "", ""))
+    leaves = tuple(_without_auto(leaf) for leaf in _walk(data, _Level(), toml_lines(text)))
     if not leaves:
         raise job_error(source, "holds no settings", "Give torchtitan's configuration, with tables such as [training] and [parallelism].")
     return Parsed(format="torchtitan", leaves=leaves)
@@ -55,14 +58,14 @@ def parse_overrides(texts: Sequence[str], *, source: str = "--set") -> tuple[Lea
     """
     found: dict[str, Leaf] = {}
     for text in texts:
-        leaf = override(text, source, place=source, forced=True)
+        leaf = override(text, source, forced=True)
         found.pop(leaf.key, None)
         found[leaf.key] = leaf
     return tuple(found.values())
 
 
-def override(text: str, source: str, *, place: str | None, forced: bool = False) -> Leaf:
-    """One Hydra override. Raises JobFileError."""
+def override(text: str, source: str, *, line: int | None = None, forced: bool = False) -> Leaf:
+    """One Hydra override, of a line of the file or, without one, of what `source` names. Raises JobFileError."""
     match = OVERRIDE.fullmatch(text.strip())
     if match is None or (match["value"] is None and match["sign"] != "~"):
         raise job_error(source, f"has {text.strip()[:80]!r}, which is no override", "Write KEY=VALUE, ++KEY=VALUE or ~KEY.")
@@ -72,7 +75,8 @@ def override(text: str, source: str, *, place: str | None, forced: bool = False)
         key=_lookup(key),
         shown=key,
         value=None if removed else _value(match["value"] or "", source, key),
-        place=place,
+        place=source if line is None else f"line {line}",
+        line=line,
         forced=forced,
         removed=removed,
     )
@@ -117,7 +121,7 @@ def _format(data: Mapping[object, object]) -> JobFormat:
     return "plain"
 
 
-def _lm_leaves(data: Mapping[object, object], source: str) -> list[Leaf]:
+def _lm_leaves(data: Mapping[object, object], source: str, lines: Lines) -> list[Leaf]:
     """Flags with underscores; what stands outside the known sections counts as a flag too (a flat dump of the arguments)."""
     sections: dict[str, Mapping[object, object]] = {}
     for name in _LM_SECTIONS:
@@ -126,30 +130,56 @@ def _lm_leaves(data: Mapping[object, object], source: str) -> list[Leaf]:
             raise wrong_type(source, name, "map", value)
         sections[name] = value
     leaves: list[Leaf] = []
-    flags = [(f"MODEL_ARGS.{key}", key, value) for key, value in sections["MODEL_ARGS"].items()]
-    flags += [(str(key), key, value) for key, value in data.items() if key not in (*_LM_SECTIONS, *_LM_OTHER)]
-    for shown, key, value in flags:
+    flags: list[tuple[tuple[str, ...], object, object]] = [
+        (("MODEL_ARGS", str(key)), key, value) for key, value in sections["MODEL_ARGS"].items()
+    ]
+    flags += [((str(key),), key, value) for key, value in data.items() if key not in (*_LM_SECTIONS, *_LM_OTHER)]
+    for path, key, value in flags:
         if key in ("versions", "env_vars") and isinstance(value, dict):
-            leaves += _walk({key: value}, "", "")
+            leaves += _walk({key: value}, _Level(keys=path[:-1]), lines)
         else:
-            leaves.append(Leaf(key=flag_name(str(key)), shown=shown, value=_reduce(value)))
-    env = [Leaf(key=f"env_vars.{key}", shown=f"ENV_VARS.{key}", value=value) for key, value in sections["ENV_VARS"].items()]
+            leaves.append(Leaf(key=flag_name(str(key)), shown=".".join(path), value=_reduce(value), line=_line(lines, path)))
+    env = [
+        Leaf(key=f"env_vars.{key}", shown=f"ENV_VARS.{key}", value=value, line=_line(lines, ("ENV_VARS", str(key))))
+        for key, value in sections["ENV_VARS"].items()
+    ]
     return leaves + env
 
 
-def _walk(node: Mapping[Any, object], path: str, shown: str) -> Iterator[Leaf]:
+def _line(lines: Lines, path: tuple[str, ...]) -> int | None:
+    """The line of what stands at `path`, or of the nearest thing around it that stands in the file as such."""
+    return next((lines[path[:length]] for length in range(len(path), 0, -1) if path[:length] in lines), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Level:
+    """Where `_walk` stands: the key to look up so far, the key as the file shows it, and the keys in the file."""
+
+    path: str = ""
+    shown: str = ""
+    keys: tuple[str, ...] = ()
+
+
+def _walk(node: Mapping[Any, object], level: _Level, lines: Lines) -> Iterator[Leaf]:
     """Dotted keys and plain values of a nested map; levels that only wrap others are left out of the key to look up."""
+    path = level.path
     wraps_config = str(node.get("_target_", "")).endswith("from_dict")
     for key, value in node.items():
         wrapper = (path == "model" and key == "transformer") or (wraps_config and key == "config_dict")
         inner = path if wrapper else f"{path}.{key}" if path else str(key)
-        inner_shown = f"{shown}.{key}" if shown else str(key)
+        below = _Level(path=inner, shown=f"{level.shown}.{key}" if level.shown else str(key), keys=(*level.keys, str(key)))
         plain = _reduce(value)
         if isinstance(plain, dict):
-            yield from _walk(plain, inner, inner_shown)
+            yield from _walk(plain, below, lines)
         else:
-            own_class = key == "_target_" and inner != inner_shown  # the class of model.transformer is not that of the model
-            yield Leaf(key=inner_shown if own_class else inner, shown=inner_shown, value=plain, known=key in ("_target_", "_call_"))
+            own_class = key == "_target_" and inner != below.shown  # the class of model.transformer is not that of the model
+            yield Leaf(
+                key=below.shown if own_class else inner,
+                shown=below.shown,
+                value=plain,
+                known=key in ("_target_", "_call_"),
+                line=_line(lines, below.keys),
+            )
 
 
 def _reduce(value: object) -> object:
@@ -170,4 +200,4 @@ def _reduce(value: object) -> object:
 
 def _without_auto(leaf: Leaf) -> Leaf:
     """Torchtitan writes -1 where it works a size out by itself: that tells nothing."""
-    return Leaf(key=leaf.key, shown=leaf.shown, value=None, known=leaf.known) if leaf.value == -1 else leaf
+    return replace(leaf, value=None) if leaf.value == -1 else leaf

@@ -12,6 +12,7 @@ from diagnose.errors import ForeignInputError
 from diagnose.ledger import Ledger
 from diagnose.load.conform import RawTable, RawTrace, intern
 from diagnose.load.kineto_columns import CATEGORIES, PAYLOAD_COLUMNS, Part
+from diagnose.load.kineto_environment import environment_of
 from diagnose.load.kineto_numbers import integer
 from diagnose.trace import PAYLOADS, CopyKind, Device, OpKind, Provenance, RangeKind, Rank, WaitKind
 
@@ -268,12 +269,17 @@ def _devices(keys: Mapping[str, Any], tables: Sequence[RawTable], rank: int) -> 
     ROCm numbers its operations' devices otherwise than its properties; they are then taken from any device where all
     have the same name.
     """
-    used = pl.concat([pl.Series(dtype=pl.Int32), *(table.frame["device"] for table in tables if table.schema == "ops")])
     listed = keys.get("deviceProperties")
     properties = [found for found in listed if isinstance(found, dict)] if isinstance(listed, list) else []
     by_id = {found["id"]: found for found in properties if isinstance(found.get("id"), int)}
     alike = properties[0] if properties and len({str(found.get("name")) for found in properties}) == 1 else {}
-    return tuple(_device(by_id.get(device, alike), rank, device) for device in used.drop_nulls().unique().sort())
+    return tuple(_device(by_id.get(device, alike), rank, device) for device in _used(tables))
+
+
+def _used(tables: Sequence[RawTable]) -> list[int]:
+    """The devices that operations ran on, in order."""
+    found = pl.concat([pl.Series(dtype=pl.Int32), *(table.frame["device"] for table in tables if table.schema == "ops")])
+    return found.drop_nulls().unique().sort().to_list()
 
 
 def _device(found: Mapping[str, Any], rank: int, device: int) -> Device:
@@ -316,6 +322,7 @@ def _provenance(
         has_shapes=part.has_shapes or _small(keys.get("record_shapes")) == 1,
         graph_trace=_graph_trace(tables, names),
         diagnostics=tuple(text[:_MAX_LENGTH] for text in diagnostics),
+        environment=environment_of(keys, _used(tables)),
         notes=(*_rank_notes(keys, rank), *_pid_notes(part)),
     )
 

@@ -1,13 +1,14 @@
 """Who and what was profiled: ranks, devices, the profiler's own messages, versions, clocks.
 
 Environment variables, user names, hosts, paths and commands of a capture are private. They are looked at only for the few
-facts below, and no value of them is passed on (a host name only in `Rank.host`, which is shown on request).
+facts below, and no value of them is passed on (a host name only in `Rank.host`, which is shown on request). What else is taken out of
+the environment is chosen by a list of what is allowed, in `nsys_environment`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -74,16 +75,21 @@ def _environment(source: Source) -> dict[str, int]:
     """The rank variables of the one launched process, as numbers; empty where several processes were launched."""
     found: dict[str, int] = {}
     launched = set()
-    for row in source.small("META_DATA_CAPTURE"):
-        name, value = text(row.get("name")) or "", text(row.get("value")) or ""
-        if not name.endswith(":ENVIRONMENT_VARIABLE"):
-            continue
-        launched.add(name)
-        variable, _, number = value.partition("=")
-        parsed = whole(number.strip('"'))  # exporters write the value in quotes
+    for process, variable, value in variables(source):
+        launched.add(process)
+        parsed = whole(value)
         if variable in _NEEDED_VARIABLES and parsed is not None:
             found[variable] = parsed
     return found if len(launched) == 1 else {}
+
+
+def variables(source: Source) -> Iterator[tuple[str, str, str]]:
+    """All environment variables of the launched commands: (row name, variable, value). Private: only what is on a list may be passed on."""
+    for row in source.small("META_DATA_CAPTURE"):
+        name = text(row.get("name")) or ""
+        if name.endswith(":ENVIRONMENT_VARIABLE"):
+            variable, _, value = (text(row.get("value")) or "").partition("=")
+            yield name, variable, value.strip('"')  # exporters write the value in quotes
 
 
 def _launched_pid(source: Source) -> int | None:
@@ -95,7 +101,8 @@ def _launched_pid(source: Source) -> int | None:
     return None
 
 
-def _starts_a_launcher(source: Source) -> bool:
+def starts_a_launcher(source: Source) -> bool:
+    """Whether the command that nsys started hands its environment on to others, or nothing is known of it."""
     words = [
         text(row.get("value")) or ""
         for row in source.small("META_DATA_CAPTURE")
@@ -117,7 +124,7 @@ def _from_environment(source: Source, processes: Sequence[int]) -> tuple[int, in
     if len(processes) != 1:
         return None
     pid = _launched_pid(source)
-    if pid != pid_of(processes[0]) and (pid is not None or _starts_a_launcher(source)):
+    if pid != pid_of(processes[0]) and (pid is not None or starts_a_launcher(source)):
         return None
     found = _environment(source)
     for rank_name, size_name in _RANK_VARIABLES:
@@ -200,19 +207,24 @@ def _device(rank: int, device: int, row: Mapping[str, object], *, certain: bool)
     )
 
 
-def devices(source: Source, used: Iterable[tuple[int, int, int]]) -> tuple[Device, ...]:
-    """The GPU row of each used (rank, process, device).
+def devices(source: Source, used: Sequence[tuple[int, int, int]]) -> tuple[Device, ...]:
+    """The GPU row of each used (rank, process, device)."""
+    rows = gpu_rows(source, used)
+    return tuple(_device(rank, device, row, certain=certain) for (rank, _, device), (row, certain) in zip(used, rows, strict=True))
+
+
+def gpu_rows(source: Source, used: Sequence[tuple[int, int, int]]) -> list[tuple[Mapping[str, object], bool]]:
+    """What the export tells of each used (rank, process, device), and whether it is certainly that very GPU.
 
     The CUDA ordinal is `cuDevice`, never `id`. Where the export maps ordinals per process (since 2025.1), that mapping counts. A
     row that fits several GPUs of different models gives no limits.
     """
     gpus, mapping, old = source.small("TARGET_INFO_GPU"), source.small("TARGET_INFO_CUDA_DEVICE"), source.small("TARGET_INFO_CUDA_GPU")
-    listed = list(used)
     by_ordinal: dict[int, set[int]] = {}
-    for _, process, device in listed:
+    for _, process, device in used:
         by_ordinal.setdefault(device, set()).add(process)
-    out = []
-    for rank, process, device in listed:
+    out: list[tuple[Mapping[str, object], bool]] = []
+    for _, process, device in used:
         ids = [
             whole(row.get("gpuId")) for row in mapping if whole(row.get("pid")) == pid_of(process) and whole(row.get("cudaId")) == device
         ]
@@ -227,8 +239,8 @@ def devices(source: Source, used: Iterable[tuple[int, int, int]]) -> tuple[Devic
             ] or fitting
         models = {text(row.get("name")) for row in fitting}
         certain = bool(mapped) or (len(fitting) == 1 and len(by_ordinal[device]) == 1)
-        out.append(_device(rank, device, fitting[0] if len(models) == 1 else {}, certain=certain))
-    return tuple(out)
+        out.append((fitting[0] if len(models) == 1 else {}, certain))
+    return out
 
 
 def gpu_ordinals(source: Source) -> dict[int, int]:

@@ -13,6 +13,7 @@ from diagnose.errors import InputError
 from diagnose.ledger import Ledger
 from diagnose.load import nsys_meta, nsys_nvtx, nsys_tables
 from diagnose.load.conform import RawTable, RawTrace, typed
+from diagnose.load.nsys_environment import environment_of
 from diagnose.load.nsys_source import EVENT, KERNEL, NVTX, RUNTIME, STRINGS, SYNC, Source
 from diagnose.load.nsys_tables import COPY_NAMES, GRAPH_NAME, MEMSET_NAME, NO_KEY, PLACES, Events
 from diagnose.trace import NAMES, Provenance, Rank, empty
@@ -252,6 +253,7 @@ def build(
         graph_trace=_graph_trace(resolved.tables),
         diagnostics=diagnostics,
         absent_tables=absent,
+        environment=environment_of(source, settings, resolved.used),
         notes=(*resolved.notes, *overhead_notes),
     )
     return RawTrace(

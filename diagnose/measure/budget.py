@@ -38,10 +38,14 @@ class SweepClass:
 
 @dataclass(frozen=True, kw_only=True)
 class Concurrency:
-    """What ran together on one device. `frame`: window (index, or OUTSIDE), mask, ns; `classes` explains the bits."""
+    """What ran together on one device. `frame`: window (index, or OUTSIDE), mask, ns; `classes` explains the bits.
+
+    `without_compute`: start, end, mask of the segments in which something ran, but no compute; disjoint and sorted.
+    """
 
     frame: pl.DataFrame
     classes: tuple[SweepClass, ...]
+    without_compute: pl.DataFrame
     merged_classes: int = 0
 
     def mask(self, accept: Callable[[SweepClass], bool]) -> int:
@@ -110,7 +114,9 @@ def concurrency(work: pl.DataFrame, classes: pl.DataFrame, windows: pl.DataFrame
         .agg((pl.col("end") - pl.col("start")).sum().alias("ns"))
         .sort("window", "mask")
     )
-    return Concurrency(frame=placed, classes=named, merged_classes=merged)
+    compute = sum(one.mask for one in named if one.role == "compute")
+    others = swept.filter(pl.col("mask") & compute == 0).select("start", "end", "mask")
+    return Concurrency(frame=placed, classes=named, without_compute=others, merged_classes=merged)
 
 
 def is_role(*roles: str) -> Callable[[SweepClass], bool]:

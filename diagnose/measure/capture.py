@@ -17,6 +17,7 @@ from diagnose.measure.facts import trace_facts
 from diagnose.measure.host import kept_ranges
 from diagnose.measure.launches import attribute
 from diagnose.measure.memory import peaks
+from diagnose.measure.split import check_splits
 from diagnose.measure.steps import STEP_RANGE, find_steps
 from diagnose.records import Blocking, BucketTime, Communication, DeviceBudget, HostCost, Memory
 from diagnose.rulebook import Rulebook
@@ -87,6 +88,7 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
         )
         records.append(_records(one, trace))
         parts.check_identities(records[-1].budget)
+        check_splits(one.split, records[-1].budget)
         ledger = ledger.note("merged_classes", "ops", one.merged_classes)
         devices.append(one)
     return Measured(

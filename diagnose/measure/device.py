@@ -14,12 +14,15 @@ from diagnose.measure.ceilings import ceilings
 from diagnose.measure.dependencies import resolve_waits
 from diagnose.measure.exchanges import Exchanges, exchanges
 from diagnose.measure.host import HostActivity, graph_launches, host_activity
+from diagnose.measure.kernels import KernelTable, kernel_table, uses
 from diagnose.measure.launches import Launches
 from diagnose.measure.memory import Recompute, recompute
+from diagnose.measure.split import split
 from diagnose.measure.steps import StepWindows
 from diagnose.measure.timeline import timeline
 from diagnose.records import Occupancy, Timeline, Totals
 from diagnose.rule_types import SmLimits
+from diagnose.step_records import StepSplit
 from diagnose.taxonomy import HostRules
 from diagnose.trace import Device, Trace
 from diagnose.vocabulary import BUCKETS, PHASES
@@ -36,7 +39,7 @@ class DeviceMeasure:
     work_ns over all steps. `communication`: kind, backend, count, work_ns, busy_ns, exposed_ns, blocking_ns. `beside`: kind, ns (transport
     while compute ran). `blocking`: bucket, role, kind,
     ns, inferred. `host`: name, cause, ns, count. `counts`: figures that only facts use, one row per window. `names`: kernels by name with
-    bucket, operation, kernels, work_ns over all steps.
+    bucket, operation, kernels, work_ns over all steps. `split` and `kernels` are what two captures are compared by.
     """
 
     rank: int
@@ -58,6 +61,8 @@ class DeviceMeasure:
     occupancy: Occupancy | None
     fills: dict[str, float | None]
     timeline: Timeline
+    split: tuple[StepSplit, ...]
+    kernels: KernelTable
     exchanges: Exchanges
     operations: int
     launched: int
@@ -139,6 +144,8 @@ def measure_device(
         how="left",
         maintain_order="left",
     )
+    used = uses(inside)
+    names = _names(used.per_step, trace)
     part, fills = occupancy.occupancy(
         inside.filter((pl.col("kind") == "kernel") & (pl.col("role") == "compute")).select("name_id", "bucket", "start", "end", *SHAPE),
         trace.name_texts(),
@@ -151,14 +158,14 @@ def measure_device(
         info=info,
         steps=steps,
         budget=times,
-        buckets=_buckets(ran, inside, windows),
+        buckets=_buckets(ran, used.per_step, windows),
         details=_details(inside, classified.classes),
         communication=_communication(ran, inside, windows, classified.classes, blocking),
         beside=budget.beside_compute(ran, windows),
         blocking=blocking,
         host=_host_costs(found, host, trace),
         counts=_counts(inside, windows, found, host, graph_launches(trace, rank, rules)),
-        names=_names(inside, trace),
+        names=names.drop("name_id", "kind"),
         totals=budget.totals(work, ran, rank, device, trace.provenance.origin_ns),
         resolved_wait_rate=waits.resolved_rate,
         recompute=recompute(
@@ -167,6 +174,8 @@ def measure_device(
         occupancy=part,
         fills=fills,
         timeline=_timeline(inside, found, windows, trace, work["role"], (rank, device)),
+        split=split(found, ran, work, windows),
+        kernels=kernel_table(used, windows, names),
         exchanges=exchanges(work, inside, windows, classified.classes, found, trace),
         operations=work.height,
         launched=work.height - work["issued"].null_count(),
@@ -195,8 +204,8 @@ def _inside(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     return placed.filter(pl.col("start") < pl.col("_close")).drop("_begin", "_close")
 
 
-def _buckets(ran: budget.Concurrency, inside: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    counted = inside.group_by("index", "bucket").agg(pl.len().alias("kernels"), (pl.col("end") - pl.col("start")).sum().alias("work_ns"))
+def _buckets(ran: budget.Concurrency, per_step: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    counted = per_step.group_by("index", "bucket").agg(pl.col("kernels", "work_ns").sum())
     times = budget.bucket_times(ran, windows).with_columns(pl.col("bucket").cast(pl.Enum(BUCKETS)))
     return times.join(counted, on=["index", "bucket"], how="left", maintain_order="left").with_columns(
         pl.col("kernels", "work_ns").fill_null(0)
@@ -356,14 +365,14 @@ def _long_gaps(found: stalls.Stalls) -> pl.DataFrame:
     )
 
 
-def _names(inside: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """Work by name inside the steps: name, bucket, role, operation, kernels, work_ns; costliest first."""
+def _names(per_step: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Work by name inside the steps: name_id, kind, name, bucket, role, operation, kernels, work_ns; costliest first."""
     return (
-        inside.group_by("name_id", "bucket", "role", "operation")
-        .agg(pl.len().alias("kernels"), (pl.col("end") - pl.col("start")).sum().alias("work_ns"))
+        per_step.group_by("name_id", "bucket", "role", "kind")
+        .agg(pl.col("operation").first(), pl.col("kernels", "work_ns").sum())
         .join(trace.names.select(pl.col("id").alias("name_id"), pl.col("text").alias("name")), on="name_id", how="left")
-        .sort("work_ns", "name", descending=[True, False])
-        .select("name", "bucket", "role", "operation", "kernels", "work_ns")
+        .sort("work_ns", "name", "bucket", "role", "kind", descending=[True, False, False, False, False])
+        .select("name_id", "kind", "name", "bucket", "role", "operation", "kernels", "work_ns")
     )
 
 

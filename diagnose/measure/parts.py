@@ -21,6 +21,7 @@ from diagnose.records import (
     Unclassified,
     Window,
 )
+from diagnose.step_records import DeviceKernels, DeviceSplit, KernelUse
 from diagnose.vocabulary import EVIDENCE, PHASES, Status
 
 SHOWN_NAMES = 30
@@ -154,6 +155,25 @@ def memory(one: DeviceMeasure, allocated: int | None, reserved: int | None) -> M
         peak_allocated_bytes=allocated,
         peak_reserved_bytes=reserved,
         capacity_bytes=one.info.total_memory if one.info else None,
+    )
+
+
+def split(one: DeviceMeasure) -> DeviceSplit:
+    """All steps of one device, each nanosecond counted once."""
+    return DeviceSplit(rank=one.rank, device=one.device, steps=one.split)
+
+
+def kernels(one: DeviceMeasure) -> DeviceKernels:
+    """What one device ran, by name and stream, most work first."""
+    found = one.kernels
+    named = one.names.select("name", "bucket", "role").select(pl.all().gather(found.frame["place"]))
+    rows = found.frame.drop("place").hstack(named)
+    return DeviceKernels(
+        rank=one.rank,
+        device=one.device,
+        kernels=tuple(KernelUse(**row) for row in rows.iter_rows(named=True)),
+        omitted=found.omitted,
+        omitted_ns=found.omitted_ns,
     )
 
 

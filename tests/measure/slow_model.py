@@ -204,6 +204,23 @@ def explain(case: Case, window: tuple[int, int]) -> dict[str, int]:
     return total
 
 
+def split_cells(case: Case, window: tuple[int, int]) -> dict[tuple[str, str], int]:
+    """Nanoseconds of the window without compute by what ran and why compute was absent."""
+    total: dict[tuple[str, str], int] = {}
+    for moment in range(*window):
+        states = running(case, moment)
+        if 0 in states:
+            continue
+        ran = next((ROLES[state] for state in sorted(states)), "nothing")  # the classes stand in the order in which they count
+        cause = _cause(case, moment).removeprefix("blocking ")
+        following = _next_compute(case, moment)
+        if cause == "dependency_stalled" and ran == "nothing" and (following is None or following.start >= window[1]):
+            cause = "step_end"
+        cell = ran, "host_work" if cause in ("launch", "python", "gc") else cause
+        total[cell] = total.get(cell, 0) + 1
+    return total
+
+
 def ends_idle(case: Case) -> bool:
     """Compute ended last, and the last window goes on: the gap after it then belongs to the same operation as the gap before it."""
     closing = _closing(case)

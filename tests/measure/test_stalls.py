@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -35,8 +37,18 @@ CLASSES = pl.DataFrame(
 )
 
 
-def measured(case: Case) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The budget's times, and those of the stalls with what bounds count beyond them, of a case."""
+@dataclass(frozen=True, kw_only=True)
+class Swept:
+    """A case with what the split and the bounds are made from."""
+
+    work: pl.DataFrame
+    windows: pl.DataFrame
+    ran: budget.Concurrency
+    found: stalls.Stalls
+
+
+def swept(case: Case) -> Swept:
+    """A case up to the sweep and the pieces of its gaps."""
     trace = to_trace(case)
     numbers = pl.Series("class_id", [op.class_id for op in case.ops], dtype=pl.UInt16)
     classified = Classified(class_id=numbers, classes=CLASSES, payload_id=trace.ops["payload_id"])
@@ -45,13 +57,19 @@ def measured(case: Case) -> tuple[pl.DataFrame, pl.DataFrame]:
         {"index": range(len(case.windows)), "start": [a for a, _ in case.windows], "end": [b for _, b in case.windows]},
         schema={"index": pl.Int32, "start": pl.Int64, "end": pl.Int64},
     )
-    ran = budget.concurrency(work, CLASSES, windows)
     found = stalls.stalls(
         work, windows, resolve_waits(trace.waits, pl.Series([None] * len(case.waits), dtype=pl.Int64)), host_activity(trace, work, 0, HOSTS)
     )
+    return Swept(work=work, windows=windows, ran=budget.concurrency(work, CLASSES, windows), found=found)
+
+
+def measured(case: Case) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The budget's times, and those of the stalls with what bounds count beyond them, of a case."""
+    one = swept(case)
+    work, windows, found = one.work, one.windows, one.found
     beyond = ceilings(found, windows, work["role"], work["copy_kind"], work.select("start", "issued"))
     times = stalls.stall_times(found, windows, work["role"], work["copy_kind"]).join(beyond, on="index", how="left", maintain_order="left")
-    return budget.step_times(ran, windows), times
+    return budget.step_times(one.ran, windows), times
 
 
 def modelled_budget(case: Case, window: tuple[int, int]) -> dict[str, int]:
