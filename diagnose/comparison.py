@@ -21,7 +21,7 @@ Result = Literal["regression", "improvement", "no_change", "cannot_tell", "refus
 Basis = Literal["interval and rank test", "separation", "single step", "identical", "none"]
 MismatchState = Literal["refused", "normalised", "noted"]
 KernelChangeKind = Literal["new", "gone", "renamed", "slower", "faster", "more", "fewer", "moved"]
-FindingState = Literal["new", "gone", "worse", "better", "same"]
+FindingState = Literal["new", "gone", "worse", "better", "same", "not_assessed"]
 
 
 class Side(Struct, frozen=True, kw_only=True):
@@ -54,11 +54,15 @@ class Mismatch(Struct, frozen=True, kw_only=True):
 
 
 class Normalised(Struct, frozen=True, kw_only=True):
-    """Useful tokens per step of both runs; the effect is then in ns per token. `source` says who tells them."""
+    """Useful tokens per step of both runs; the effect is then in ns per token. `source` says who tells them.
+
+    Where neither capture was cut into steps, the amounts are of kernel work instead (`unit`), and all figures of the new run (effect, delta, walls, kernels, overlap) are brought to the base's amount, in plain ns.
+    """
 
     base_tokens: float
     new_tokens: float
     source: str
+    unit: Literal["tokens", "ns of kernel work"] = "tokens"
 
 
 class Comparability(Struct, frozen=True, kw_only=True):
@@ -193,7 +197,10 @@ class WallChange(Struct, frozen=True, kw_only=True):
 
 
 class FindingChange(Struct, frozen=True, kw_only=True):
-    """One finding in both runs. `worse`: more severe, or a bound that grew beyond noise."""
+    """One finding in both runs. `worse`: more severe, or a bound that grew beyond noise; `not_assessed`: base has it, and the new run could not be asked.
+
+    `key` and `line` are of the setting that the first applicable fix of the new run's finding changes: as the new job file shows it, and on which of its lines.
+    """
 
     id: str
     name: str
@@ -202,6 +209,11 @@ class FindingChange(Struct, frozen=True, kw_only=True):
     summary: str
     base_bound_ns: int | None
     new_bound_ns: int | None
+    wall: Wall | Literal["capture"] | None = None
+    key: str = ""
+    line: int | None = None
+    fix: str = ""  # title of that fix
+    why: str = ""
 
 
 class Gate(Struct, frozen=True, kw_only=True):

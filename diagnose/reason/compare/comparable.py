@@ -1,0 +1,224 @@
+"""May two runs be compared? The same work, by their job files or by their kernels; the same ranks, device and way of capturing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from diagnose.comparison import Comparability, Mismatch, MismatchState, Normalised
+from diagnose.diagnosis import Diagnosis
+from diagnose.reason.compare.fingerprint import device
+from diagnose.reason.compare.job import Job, job_of, shown, tokens_per_step, world_size
+from diagnose.reason.compare.limits import JOB_ASPECTS, JobAspect, load_limits
+from diagnose.reason.compare.metrics import NO_STEPS, place_of
+from diagnose.reason.compare.work import Work, capture_work, kernel_mismatches
+
+Place = tuple[int, int]
+JOB_TOKENS = "both job files (global batch × sequence length)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """The judgement; the device that is compared in both runs; what the new run's times are multiplied by where neither capture was cut into steps."""
+
+    comparability: Comparability
+    places: tuple[Place, Place]
+    scale: Fraction
+
+
+def judge(
+    base: Diagnosis, new: Diagnosis, *, anyway: bool = False, tokens: tuple[float, float] | None = None, tokens_source: str = ""
+) -> Judged:
+    """Everything in which the two are not the same work. `tokens`: useful tokens per step of both, from elsewhere than the job files."""
+    places, apart = _places(base, new)
+    normalised = _tokens(base, new, tokens, tokens_source)
+    here, there = job_of(base), job_of(new)
+    found = [*apart, *_job(here, there, by_tokens=normalised is not None), *_tokens_differ(normalised)]
+    found += [*_world(base, new), *_ranks(base, new), *_device(base, new, places), *_capture(base, new)]
+    work = None
+    if _without_steps(base) and _without_steps(new):
+        work = capture_work(base, new, places)
+        found += [work.mismatch] if work.mismatch is not None else []
+    elif not _proven(here, there):
+        found += kernel_mismatches(base, new, places)
+    refused = any(one.state == "refused" for one in found)
+    return Judged(
+        comparability=Comparability(
+            comparable=not refused,
+            anyway=anyway and refused,
+            mismatches=tuple(found),
+            unknown=_unknown(base, new, here, there, places),
+            normalised=normalised or _by_work(work),
+        ),
+        places=places,
+        scale=work.scale if work is not None and work.alike else Fraction(1),
+    )
+
+
+def _by_work(work: Work | None) -> Normalised | None:
+    return work.normalised if work is not None and work.alike else None
+
+
+# --- ranks ------------------------------------------------------------------------------------------------------------
+
+
+def _places(base: Diagnosis, new: Diagnosis) -> tuple[tuple[Place, Place], list[Mismatch]]:
+    """The same rank on both sides: the new run's, if the base has it, else the base's, else the lowest that both have."""
+    here, there = _captured(base), _captured(new)
+    for wanted in (place_of(new), place_of(base), *sorted({*here} & {*there})):
+        if wanted in here and wanted in there:
+            return (wanted, wanted), []
+    common = sorted({rank for rank, _ in here} & {rank for rank, _ in there})
+    if common:  # the same rank on another device
+        return (next(one for one in here if one[0] == common[0]), next(one for one in there if one[0] == common[0])), []
+    text = f"No rank was captured in both: base has {_listed(here)}, new has {_listed(there)}. Capture the same rank of both runs."
+    return (place_of(base), place_of(new)), [_mismatch("ranks", "captured ranks", _listed(here), _listed(there), "refused", text)]
+
+
+def _captured(document: Diagnosis) -> list[Place]:
+    return sorted((one.rank, one.device) for one in document.budget if one.per_step)
+
+
+def _listed(places: list[Place]) -> str:
+    ranks = sorted({rank for rank, _ in places})
+    few = ", ".join(str(rank) for rank in ranks[:8])
+    return f"{few} … ({len(ranks)} ranks)" if len(ranks) > 8 else few or "none"
+
+
+def _ranks(base: Diagnosis, new: Diagnosis) -> Iterator[Mismatch]:
+    here, there = _captured(base), _captured(new)
+    if {rank for rank, _ in here} & {rank for rank, _ in there} and {rank for rank, _ in here} != {rank for rank, _ in there}:
+        text = f"Different ranks were captured: {_listed(here)} in base, {_listed(there)} in new. Diagnose the same ranks of both (--rank)."
+        yield _mismatch("ranks", "captured ranks", _listed(here), _listed(there), "refused", text)
+
+
+# --- job files --------------------------------------------------------------------------------------------------------
+
+
+def _job(here: Job | None, there: Job | None, *, by_tokens: bool) -> Iterator[Mismatch]:
+    """Settings that make two jobs different work. A world that the job files do not tell is judged by the trace."""
+    if here is None or there is None:
+        return
+    for aspect in JOB_ASPECTS:
+        spec = load_limits().aspects[aspect]
+        for name, state in [*((name, "refused") for name in spec.refused), *((name, "noted") for name in spec.noted)]:
+            first, second = here.value(name), there.value(name)
+            if first is None or second is None or first == second or name == "world_size":
+                continue
+            yield _setting(
+                aspect, name, shown(first), shown(second), "normalised" if aspect == "batch" and by_tokens and state == "refused" else state
+            )
+
+
+def _setting(aspect: JobAspect, name: str, first: str, second: str, state: str) -> Mismatch:
+    said: dict[str, tuple[MismatchState, str]] = {
+        "refused": ("refused", "The two runs do not do the same work."),
+        "normalised": ("normalised", "The comparison is per token."),
+        "noted": ("noted", "This is said and not weighed: the work may be the same."),
+    }
+    kind, meaning = said[state]
+    title = load_limits().aspects[aspect].title
+    return _mismatch(
+        aspect,
+        name,
+        first,
+        second,
+        kind,
+        f"{title[0].upper()}{title[1:]} differs: {name} is {first} in base and {second} in new. {meaning}",
+    )
+
+
+def _proven(here: Job | None, there: Job | None) -> bool:
+    """Whether both job files tell enough to say what the work is."""
+    if here is None or there is None:
+        return False
+    return all(job.value(name) is not None for spec in load_limits().aspects.values() for name in spec.proves for job in (here, there))
+
+
+def _world(base: Diagnosis, new: Diagnosis) -> Iterator[Mismatch]:
+    here, there = world_size(base), world_size(new)
+    if here is not None and there is not None and here != there:
+        text = f"The number of ranks differs: {here} in base and {there} in new. Each rank then does another share of the work."
+        yield _mismatch("world", "world_size", str(here), str(there), "refused", text)
+
+
+def _tokens(base: Diagnosis, new: Diagnosis, told: tuple[float, float] | None, source: str) -> Normalised | None:
+    """Useful tokens per step where both are known and differ."""
+    here, there = told or (tokens_per_step(base), tokens_per_step(new))
+    if here is None or there is None or here == there or min(here, there) <= 0:
+        return None
+    return Normalised(base_tokens=here, new_tokens=there, source=(source or "--tokens") if told else JOB_TOKENS)
+
+
+def _tokens_differ(normalised: Normalised | None) -> Iterator[Mismatch]:
+    if normalised is not None:
+        here, there = f"{normalised.base_tokens:,.0f}", f"{normalised.new_tokens:,.0f}"
+        text = f"A step works on {here} tokens in base and {there} in new ({normalised.source}). The comparison is per token."
+        yield _mismatch("tokens", "tokens per step", here, there, "normalised", text)
+
+
+# --- the capture ------------------------------------------------------------------------------------------------------
+
+
+def _device(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place]) -> Iterator[Mismatch]:
+    here, there = device(base, places[0]), device(new, places[1])
+    if here is not None and there is not None and here.casefold() != there.casefold():
+        yield _mismatch("device", "GPU", here, there, "refused", f"The GPU differs: {here} in base and {there} in new.")
+
+
+def _capture(base: Diagnosis, new: Diagnosis) -> Iterator[Mismatch]:
+    """Profiler, graphs and steps: what was captured differently looks different."""
+    here, there = base.capture, new.capture
+    if _family(here.format) != _family(there.format):
+        text = f"The runs were captured by different profilers ({here.profiler}, {there.profiler}): each slows the host down in its own way, and they do not record the same things."
+        yield _mismatch("capture", "format", here.format, there.format, "refused", text)
+    if {here.cuda_graphs, there.cuda_graphs} == {"nodes", "opaque"}:
+        text = "CUDA graphs were traced node by node on one side and as a whole on the other: capture both with --cuda-graph-trace=node."
+        yield _mismatch("capture", "CUDA graphs", here.cuda_graphs, there.cuda_graphs, "refused", text)
+    elif "opaque" in {here.cuda_graphs, there.cuda_graphs} and here.cuda_graphs != there.cuda_graphs:
+        text = "One side replays CUDA graphs that were traced as a whole: their kernels are not known and count as the bucket other. Step times can be compared, buckets can't."
+        yield _mismatch("capture", "CUDA graphs", here.cuda_graphs, there.cuda_graphs, "noted", text)
+    if _without_steps(base) != _without_steps(new):
+        text = "One capture was cut into steps and the other was not, so that a step would be held against a whole capture: name the range that is one step (--step-range)."
+        yield _mismatch("capture", "steps", base.steps.anchor, new.steps.anchor, "refused", text)
+    elif base.steps.anchor != new.steps.anchor:
+        text = f"Steps were found by different marks ({base.steps.anchor}, {new.steps.anchor}); they may begin at different places."
+        yield _mismatch("capture", "steps", base.steps.anchor, new.steps.anchor, "noted", text)
+    if base.verdict.perturbed != new.verdict.perturbed:
+        which = "base" if base.verdict.perturbed else "new"
+        text = f"The profiler slowed the {which} run noticeably and not the other: host overhead and step time hold its cost."
+        yield _mismatch("capture", "perturbed", shown(base.verdict.perturbed), shown(new.verdict.perturbed), "noted", text)
+
+
+def _family(name: str) -> str:
+    """The profiler of a format: nsys-sqlite and nsys-parquet are one way of capturing."""
+    return name.split("-", maxsplit=1)[0]
+
+
+def _without_steps(document: Diagnosis) -> bool:
+    return document.steps.anchor == NO_STEPS
+
+
+def _unknown(base: Diagnosis, new: Diagnosis, here: Job | None, there: Job | None, places: tuple[Place, Place]) -> tuple[str, ...]:
+    """Aspects that one side or both do not tell."""
+    found: list[str] = [aspect for aspect in JOB_ASPECTS if aspect != "world" and not _told(aspect, here, there)]
+    if world_size(base) is None or world_size(new) is None:
+        found.append("world")
+    if tokens_per_step(base) is None or tokens_per_step(new) is None:
+        found.append("tokens")
+    if device(base, places[0]) is None or device(new, places[1]) is None:
+        found.append("device")
+    return tuple(found)
+
+
+def _told(aspect: JobAspect, here: Job | None, there: Job | None) -> bool:
+    return (
+        here is not None
+        and there is not None
+        and all(job.value(name) is not None for name in load_limits().aspects[aspect].proves for job in (here, there))
+    )
+
+
+def _mismatch(aspect: str, name: str, base: str, new: str, state: MismatchState, text: str) -> Mismatch:
+    return Mismatch(aspect=aspect, name=name, base=base, new=new, state=state, text=text)

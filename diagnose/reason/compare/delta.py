@@ -1,0 +1,128 @@
+"""The reconciled delta: the median step of both runs by exclusive category. Deltas of the categories add up to the delta of the step, to the nanosecond and without a residual."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeVar
+
+from diagnose.comparison import Category, Part, StepDelta
+from diagnose.reason.compare.limits import load_limits
+from diagnose.reason.compare.metrics import by_category, cells
+from diagnose.reason.compare.noise import differs, intervals
+from diagnose.step_records import WHY, StepSplit, Why
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Middle:
+    """The median step as ns by (category, cause), and the indices of the steps that it is made of."""
+
+    total_ns: int
+    steps: tuple[int, ...]
+    cells: Mapping[tuple[str, str], int]
+
+
+def middle(steps: Sequence[StepSplit], scale: Fraction = Fraction(1)) -> Middle:
+    """The step in the middle by length, or the mean of the two in the middle, times `scale`. Cells are rounded so that their sum stays that of the whole (largest remainder)."""
+    ordered = sorted(steps, key=lambda step: (step.window_ns, step.index))
+    half = len(ordered) // 2
+    chosen = ordered[half : half + 1] if len(ordered) % 2 else ordered[half - 1 : half + 1]
+    summed: dict[tuple[str, str], int] = {}
+    for step in chosen:
+        for key, ns in cells(step).items():
+            summed[key] = summed.get(key, 0) + ns
+    shared = portioned(summed, scale / len(chosen))
+    return Middle(total_ns=sum(shared.values()), steps=tuple(sorted(step.index for step in chosen)), cells=shared)
+
+
+def portioned(parts: Mapping[_Key, int], factor: Fraction) -> dict[_Key, int]:
+    """Each part times `factor`, in whole numbers that add up to their sum times `factor`, rounded down. What rounding leaves goes to the largest remainders, the first of equals."""
+    exact = {key: value * factor for key, value in parts.items()}
+    found = {key: value.numerator // value.denominator for key, value in exact.items()}
+    total = sum(parts.values()) * factor
+    left = total.numerator // total.denominator - sum(found.values())
+    for key in sorted(found, key=lambda one: found[one] - exact[one])[:left]:
+        found[key] += 1
+    return found
+
+
+def step_delta(
+    base: Sequence[StepSplit], new: Sequence[StepSplit], scale: Fraction = Fraction(1), *, last_apart: bool = False
+) -> StepDelta | None:
+    """The delta of the median step by category, largest change first; None where one side's document does not hold the split.
+
+    `scale`: what the new run's times are multiplied by. `last_apart`: the last steps are of another kind than the others (`noise.decide`).
+    """
+    if not base or not new:
+        return None
+    first, second = middle(base), middle(new, scale)
+    moved = _moves(base, new, scale, first, last_apart=last_apart)
+    names = sorted({category for category, _ in (*first.cells, *second.cells)})
+    found = [_category(name, first, second, moved[name]) for name in names]
+    return StepDelta(
+        base_ns=first.total_ns,
+        new_ns=second.total_ns,
+        delta_ns=second.total_ns - first.total_ns,
+        base_steps=first.steps,
+        new_steps=second.steps,
+        categories=tuple(sorted(found, key=lambda row: (-abs(row.delta_ns), -row.base_ns, row.category))),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Move:
+    """One category over all steps: the interval of the difference of its medians, and whether that is more than noise."""
+
+    low: int | None
+    high: int | None
+    beyond_noise: bool
+
+
+def _moves(base: Sequence[StepSplit], new: Sequence[StepSplit], scale: Fraction, first: Middle, *, last_apart: bool) -> dict[str, _Move]:
+    here = [by_category(step) for step in base]
+    there = [by_category(step) for step in new]
+    names = sorted({name for step in (*here, *there) for name in step})
+    rows_here = [[float(step.get(name, 0)) for step in here] for name in names]
+    rows_there = [[float(step.get(name, 0) * scale) for step in there] for name in names]
+    several = min(len(base), len(new)) > 1
+    bounds: Sequence[tuple[float, float] | None] = (
+        intervals(rows_here, rows_there, last_apart=last_apart) if several else [None] * len(names)
+    )
+    least = load_limits().noise.category_share.value * first.total_ns
+    return {
+        name: _Move(
+            low=None if bound is None else round(bound[0]),
+            high=None if bound is None else round(bound[1]),
+            beyond_noise=differs(mine, yours, bound, least, last_apart=last_apart),
+        )
+        for name, mine, yours, bound in zip(names, rows_here, rows_there, bounds, strict=True)
+    }
+
+
+def _category(name: str, first: Middle, second: Middle, move: _Move) -> Category:
+    here, there = _total(first, name), _total(second, name)
+    least = load_limits().noise.category_share.value * first.total_ns
+    return Category(
+        category=name,
+        base_ns=here,
+        new_ns=there,
+        delta_ns=there - here,
+        moved=move.beyond_noise and abs(there - here) >= least,
+        low=move.low,
+        high=move.high,
+        parts=tuple(_parts(name, first, second)),
+    )
+
+
+def _total(step: Middle, name: str) -> int:
+    return sum(ns for (category, _), ns in step.cells.items() if category == name)
+
+
+def _parts(name: str, first: Middle, second: Middle) -> list[Part]:
+    """Why compute was absent inside a category, in the order of the vocabulary; empty for compute."""
+    read: Callable[[Middle, Why], int] = lambda step, why: step.cells.get((name, why), 0)  # noqa: E731 - said twice below
+    rows = [(why, read(first, why), read(second, why)) for why in WHY]
+    return [Part(why=why, base_ns=here, new_ns=there, delta_ns=there - here) for why, here, there in rows if here or there]

@@ -1,0 +1,132 @@
+"""What the comparison knows as data (trace_rules/comparison.yaml): thresholds with their sources, the settings that make two jobs the same work, and which way is better."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.resources import files
+from typing import Literal, get_args
+
+import msgspec
+from msgspec import Struct
+
+from diagnose import strict_yaml
+from diagnose.errors import RuleFileError
+from diagnose.job_settings import load_settings
+
+JobAspect = Literal["model", "layers", "batch", "sequence", "layout", "precision", "world"]
+JOB_ASPECTS: tuple[JobAspect, ...] = get_args(JobAspect)
+_FILE = "comparison.yaml"
+
+
+class _Strict(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An unknown field in the file is an error."""
+
+
+class Number(_Strict, frozen=True, kw_only=True):
+    """One threshold, and where it is from."""
+
+    value: float
+    source: str
+
+
+class NoiseLimits(_Strict, frozen=True, kw_only=True):
+    """When a difference is more than noise; shares are of the base."""
+
+    confidence: Number
+    p_value: Number
+    resamples: Number
+    floor: Number
+    tolerance: Number
+    separation: Number
+    separation_of_two: Number
+    separation_least: Number
+    single_step: Number
+    power: Number
+    category_share: Number
+
+
+class CaptureLimits(_Strict, frozen=True, kw_only=True):
+    """When two captures without steps hold the same kind of work."""
+
+    alike: Number
+    proportion: Number
+
+
+class KernelLimits(_Strict, frozen=True, kw_only=True):
+    """When a kernel has changed, and when the kernels show another job. `variants`: regular expressions of what in a name only tells variants of one function apart."""
+
+    pace: Number
+    pace_least_ns: Number
+    launches: Number
+    alike_launches: Number
+    variants: tuple[str, ...]
+    bucket_share: Number
+    count_factor: Number
+
+
+class AspectSpec(_Strict, frozen=True, kw_only=True):
+    """The settings of one aspect; the comments in the file explain the fields."""
+
+    title: str
+    refused: tuple[str, ...]
+    proves: tuple[str, ...]
+    source: str
+    noted: tuple[str, ...] = ()
+
+
+class Limits(_Strict, frozen=True, kw_only=True):
+    """The whole file."""
+
+    noise: NoiseLimits
+    capture: CaptureLimits
+    kernels: KernelLimits
+    aspects: dict[JobAspect, AspectSpec]
+    better_when_larger: tuple[str, ...]
+
+
+@lru_cache(maxsize=1)
+def load_limits() -> Limits:
+    """The limits that come with the program. Raises RuleFileError."""
+    return parse_limits((files("trace_rules") / _FILE).read_bytes())
+
+
+def parse_limits(data: bytes) -> Limits:
+    """The limits in a file's bytes. Raises RuleFileError, also where an aspect is missing, a source is empty, or a setting is not known or named twice."""
+    try:
+        found = msgspec.convert(strict_yaml.load(data), Limits)
+    except (strict_yaml.YamlError, msgspec.ValidationError) as error:
+        raise _wrong(str(error)) from error
+    problems = [f"the aspect {name} is missing" for name in JOB_ASPECTS if name not in found.aspects]
+    problems += _unsourced(found)
+    named = [name for spec in found.aspects.values() for name in (*spec.refused, *spec.noted)]
+    problems += [f"{name} is no job setting" for name in named if name not in load_settings()]
+    problems += [f"{name} stands in two places" for name in sorted(set(named)) if named.count(name) > 1]
+    problems += [
+        f"{name} proves an aspect that does not hold it"
+        for spec in found.aspects.values()
+        for name in spec.proves
+        if name not in spec.refused
+    ]
+    if problems:
+        raise _wrong("; ".join(problems))
+    return found
+
+
+def _unsourced(found: Limits) -> list[str]:
+    """Numbers and aspects without a source."""
+    groups = {"noise": found.noise, "capture": found.capture, "kernels": found.kernels}
+    numbers = [
+        f"{group}.{name}"
+        for group, limits in groups.items()
+        for name in limits.__struct_fields__
+        if isinstance(number := getattr(limits, name), Number) and not number.source.strip()
+    ]
+    return [f"{name} has no source" for name in (*numbers, *(name for name, spec in found.aspects.items() if not spec.source.strip()))]
+
+
+def _wrong(what: str) -> RuleFileError:
+    return RuleFileError(
+        f"{_FILE} is wrong: {what.rstrip('.')}.",
+        effect="No two runs can be compared.",
+        next_step="Correct the file; its comments explain the fields.",
+    )

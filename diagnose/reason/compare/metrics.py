@@ -1,0 +1,236 @@
+"""A metric's samples from a document: one value per step where the document holds them, else one per capture.
+
+Metrics are `step_time`, the categories of a comparison (`transport`, `launch_starved`, `compute:attention` …), `bucket:NAME` (time in which the bucket ran), `blocking:BUCKET` (compute waited for it), `kernels`
+(launches per step), and every number among the facts. What a document lacks is an error, never nought.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from diagnose.diagnosis import Diagnosis
+from diagnose.errors import DiagnoseError
+from diagnose.reason.compare.limits import load_limits
+from diagnose.records import StepBudget
+from diagnose.step_records import StepSplit
+from diagnose.vocabulary import BUCKETS
+
+STEP_TIME = "step_time"
+KERNELS = "kernels"
+COMPUTE = "compute:"
+BUCKET = "bucket:"
+BLOCKING = "blocking:"
+NO_STEPS = "capture"  # the anchor of a document that was not cut into steps
+_ENDS_WITH_LAST = ("range ", "step range ", "optimizer kernels")  # anchors whose last step ends with its last operation
+_AGAIN = "Diagnose the trace again with this version of the program."
+_IDLE = "idle"
+CATEGORIES = ("transport", "packing", "copy", "launch_starved", "host_sync", "dependency_stalled", _IDLE)
+_OF_CAUSE: Mapping[str, str] = {
+    "allocator": "launch_starved",
+    "host_work": "launch_starved",
+    "host_sync": "host_sync",
+    "dependency_stalled": "dependency_stalled",
+}
+_NOT_KERNELS = ("memcpy", "memset")
+
+
+class MetricError(DiagnoseError):
+    """A metric that there is not, or that a document does not hold."""
+
+    exit_code = 2
+
+
+class UnmeasuredError(MetricError):
+    """A metric that there is, but that this document does not hold."""
+
+    exit_code = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """Values of one metric in `unit` (ns, share, count, bytes). `per_step`: one value for each step; otherwise one for the capture (per step, median).
+
+    `last_is_short`: the last value is of a step that ends with its last operation, where the others end with the beginning of the next (`diagnose.measure.steps`): it is shorter by what lies between.
+    """
+
+    metric: str
+    unit: str
+    values: tuple[float, ...]
+    larger_is_worse: bool
+    per_step: bool
+    last_is_short: bool = False
+
+
+def samples(document: Diagnosis, metric: str, place: tuple[int, int] | None = None) -> Samples:
+    """The samples of `metric` on the device at `place` (rank, device), by default the one that the verdict speaks of.
+
+    Raises MetricError for a metric that there is not, and UnmeasuredError (one of them) for one that this document does not hold.
+    """
+    where = place or place_of(document)
+    if metric == STEP_TIME:
+        return _per_step(document, metric, [float(step.window_ns) for step in steps_of(document, where)])
+    if metric in CATEGORIES or metric.startswith(COMPUTE):
+        return _category(document, metric, where)
+    if metric.startswith(BUCKET):
+        return _bucket(document, metric, where)
+    if metric.startswith((BLOCKING, "blocking_")) and metric.removeprefix("blocking").lstrip(":_") in BUCKETS:
+        return _blocking(document, metric, where)
+    if metric == KERNELS:
+        return _kernels(document, where)
+    return _fact(document, metric, where)
+
+
+def place_of(document: Diagnosis) -> tuple[int, int]:
+    """(rank, device) that the verdict speaks of; of a document that does not say so, the first."""
+    if document.verdict.rank is not None:
+        return document.verdict.rank, document.verdict.device or 0
+    return (document.budget[0].rank, document.budget[0].device) if document.budget else (0, 0)
+
+
+def steps_of(document: Diagnosis, place: tuple[int, int]) -> tuple[StepBudget, ...]:
+    """The budgets of all steps of one device. Raises UnmeasuredError."""
+    found = next((one.per_step for one in document.budget if (one.rank, one.device) == place), ())
+    if not found:
+        raise UnmeasuredError(
+            f"The document holds no steps of rank {place[0]}, device {place[1]}.",
+            effect="Nothing was compared.",
+            next_step=f"It holds {_shown(f'rank {one.rank} device {one.device}' for one in document.budget)}.",
+        )
+    return found
+
+
+def split_of(document: Diagnosis, place: tuple[int, int]) -> tuple[StepSplit, ...]:
+    """The split steps of one device; empty in a document that does not hold them."""
+    return next((one.steps for one in document.split if (one.rank, one.device) == place), ())
+
+
+def cells(step: StepSplit) -> dict[tuple[str, str], int]:
+    """One step as ns by category and cause (why compute was absent; "" of compute). They add up to the window, because every cell of the split goes to exactly one of them."""
+    found: dict[tuple[str, str], int] = {(f"{COMPUTE}{bucket}", ""): ns for bucket, ns in step.compute.items()}
+    for part in step.absent:
+        category = part.ran if part.ran != "nothing" else _OF_CAUSE.get(part.why, _IDLE)
+        key = (category, part.why)
+        found[key] = found.get(key, 0) + part.ns
+    return found
+
+
+def by_category(step: StepSplit) -> dict[str, int]:
+    """One step as ns by category."""
+    found: dict[str, int] = {}
+    for (category, _), ns in cells(step).items():
+        found[category] = found.get(category, 0) + ns
+    return found
+
+
+def last_is_short(document: Diagnosis) -> bool:
+    """Whether the last step ends otherwise than the others: not where steps recur (all end with the next one's beginning), nor where a later one was dropped."""
+    kept = [window.index for window in document.steps.windows]
+    later = any(one.index > max(kept, default=-1) for one in document.steps.dropped)
+    return document.steps.anchor.startswith(_ENDS_WITH_LAST) and not later
+
+
+def _per_step(document: Diagnosis, metric: str, values: list[float]) -> Samples:
+    return Samples(
+        metric=metric,
+        unit="ns",
+        values=tuple(values),
+        larger_is_worse=_larger_is_worse(metric),
+        per_step=True,
+        last_is_short=last_is_short(document),
+    )
+
+
+def _single(metric: str, value: float, unit: str) -> Samples:
+    return Samples(metric=metric, unit=unit, values=(float(value),), larger_is_worse=_larger_is_worse(metric), per_step=False)
+
+
+def _larger_is_worse(metric: str) -> bool:
+    return metric not in load_limits().better_when_larger
+
+
+def _category(document: Diagnosis, metric: str, place: tuple[int, int]) -> Samples:
+    if metric.startswith(COMPUTE):
+        _check_bucket(metric, COMPUTE)
+    steps = split_of(document, place)
+    if not steps:
+        steps_of(document, place)
+        raise _unmeasured(
+            metric, "was made by a version of the program that did not split steps", f"{_AGAIN} Or use {STEP_TIME} or a fact."
+        )
+    return _per_step(document, metric, [float(by_category(step).get(metric, 0)) for step in steps])
+
+
+def _bucket(document: Diagnosis, metric: str, place: tuple[int, int]) -> Samples:
+    _check_bucket(metric, BUCKET)
+    steps_of(document, place)
+    name = metric.removeprefix(BUCKET)
+    rows = [row for row in document.buckets if (row.rank, row.device, row.bucket) == (*place, name)]
+    return _single(metric, rows[0].busy_ns if rows else 0, "ns")
+
+
+def _blocking(document: Diagnosis, metric: str, place: tuple[int, int]) -> Samples:
+    name = metric.removeprefix("blocking").lstrip(":_")
+    steps_of(document, place)
+    known = document.facts.get("blocking_ns")
+    if known is None or known.value is None:
+        raise _unmeasured(metric, "does not tell what compute waited for", "Capture the launches too (CUDA API calls), or use bucket:NAME.")
+    return _single(metric, sum(row.blocking_ns for row in document.blocking if (row.rank, row.device, row.bucket) == (*place, name)), "ns")
+
+
+def _kernels(document: Diagnosis, place: tuple[int, int]) -> Samples:
+    steps_of(document, place)
+    fact = document.facts.get("kernels_per_step")
+    if place == place_of(document) and fact is not None and isinstance(fact.value, int | float):
+        return _single(KERNELS, fact.value, "count")
+    rows = [row.kernels for row in document.buckets if (row.rank, row.device) == place and row.bucket not in _NOT_KERNELS]
+    return _single(KERNELS, sum(rows), "count")
+
+
+def _fact(document: Diagnosis, metric: str, place: tuple[int, int]) -> Samples:
+    """A fact; where the budget of each step holds the same figure, one value per step."""
+    if metric not in document.facts:
+        raise MetricError(
+            f"There is no metric {metric!r}.",
+            effect="Nothing was compared.",
+            next_step=f"Use {STEP_TIME}, {KERNELS}, {_shown(CATEGORIES)}, {COMPUTE}BUCKET, {BUCKET}BUCKET, {BLOCKING}BUCKET, or a fact (`diagnose explain facts`){_near(document, metric)}.",
+        )
+    fact = document.facts[metric]
+    if fact.value is None:
+        raise _unmeasured(
+            metric, "does not hold it (not measured)", f"`diagnose explain {metric}` says what it needs. {STEP_TIME} is always there."
+        )
+    if isinstance(fact.value, bool | str):
+        raise MetricError(
+            f"{metric} is no number.", effect="Nothing was compared.", next_step=f"Use {STEP_TIME}, a category, or a fact that is a number."
+        )
+    if metric in StepBudget.__struct_fields__:
+        return _per_step(document, metric, [float(getattr(step, metric)) for step in steps_of(document, place)])
+    if place != place_of(document):
+        raise _unmeasured(
+            metric, f"tells it of rank {place_of(document)[0]} only", f"Use {STEP_TIME} or a category, which every captured rank has."
+        )
+    return _single(metric, fact.value, fact.unit)
+
+
+def _check_bucket(metric: str, prefix: str) -> None:
+    name = metric.removeprefix(prefix)
+    if name not in BUCKETS:
+        raise MetricError(
+            f"There is no bucket {name!r}.", effect="Nothing was compared.", next_step=f"Use {prefix} with one of {_shown(BUCKETS)}."
+        )
+
+
+def _unmeasured(metric: str, why: str, next_step: str) -> UnmeasuredError:
+    return UnmeasuredError(f"The document {why}, so {metric} is not known.", effect="Nothing was compared.", next_step=next_step)
+
+
+def _near(document: Diagnosis, metric: str) -> str:
+    """Facts whose names share a word of some length with what was asked for."""
+    words = [word for word in metric.replace(":", "_").split("_") if len(word) > 3]
+    near = [name for name, fact in document.facts.items() if any(word in name for word in words) and isinstance(fact.value, int | float)]
+    return f", for example {_shown(near[:5])}" if near else ""
+
+
+def _shown(names: Iterable[str]) -> str:
+    return ", ".join(names)

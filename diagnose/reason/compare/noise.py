@@ -1,0 +1,283 @@
+"""Is a difference more than noise? Steps are samples: difference of medians, its bootstrap interval, a rank test, and what these samples could have shown at all."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import itemgetter
+from statistics import median
+
+from diagnose.comparison import Basis, Result
+from diagnose.reason.compare.limits import NoiseLimits, load_limits
+from diagnose.reason.compare.ranktest import p_value_in, pairs_allowed, smallest_p
+
+_Draw = Callable[[Sequence[float]], Sequence[float]]
+_SEED = 20240607  # any number: the same samples give the same interval
+_DRAWS = 1_000_000  # values drawn at most for one interval; larger samples are drawn fewer times
+_LEAST = 400
+_APART_FROM = 4  # values of a side: with fewer the others could not carry a test alone
+_FEW = 40  # samples of both sides up to which the rank test's steps matter
+_SIMULATED = 400  # pairs of samples from which the smallest effect of few steps is told
+_MAD = 1.4826  # median absolute deviation of a normal distribution to its standard deviation
+_MEDIAN_ERROR = 1.2533  # √(π/2): standard error of a median to that of a mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What the samples say. `low` and `high` bound `delta` (None from a single step); `spread` is the pooled robust standard deviation within the sides; relative figures are of base."""
+
+    base: float
+    new: float
+    delta: float
+    relative: float | None
+    worse: float | None
+    low: float | None
+    high: float | None
+    p_value: float | None
+    spread: float
+    smallest: float | None
+    basis: Basis
+    result: Result
+
+
+def decide(
+    base: Sequence[float], new: Sequence[float], *, larger_is_worse: bool = True, tolerance: float | None = None, last_apart: bool = False
+) -> Decision:
+    """Regression, improvement, no change or can't tell, of samples that hold at least one value each.
+
+    `tolerance`: the relative change that still counts as none, as far as noise allows (default: the gate of trace_rules/comparison.yaml). `last_apart`: the last value of both sides is of another kind
+    than the others (a step cut short), and is held against the other side's last one only; heeded from four values on.
+    """
+    limits = load_limits().noise
+    apart = last_apart and min(len(base), len(new)) >= _APART_FROM
+    delta = median(new) - median(base)
+    relative = delta / abs(median(base)) if median(base) else None
+    spread = pooled_spread(*(values[:-1] if apart else values for values in (base, new)))
+    low, high, p = None, None, None
+    if min(len(base), len(new)) > 1:
+        low, high = intervals([base], [new], last_apart=apart)[0]
+        p = p_value_in(strata(base, new, last_apart=apart))
+    smallest = smallest_effect(len(base), len(new), spread / abs(median(base))) if median(base) else None
+    basis, moved = _moved(base, new, relative, spread, (low, high), p, limits, last_apart=apart)
+    result = _result(
+        basis, moved, delta, relative, (low, high), median(base), larger_is_worse, max(tolerance or limits.tolerance.value, 0.0), limits
+    )
+    return Decision(
+        base=median(base),
+        new=median(new),
+        delta=delta,
+        relative=relative,
+        worse=None if relative is None else relative if larger_is_worse else -relative,
+        low=low,
+        high=high,
+        p_value=p,
+        spread=spread,
+        smallest=smallest,
+        basis=basis,
+        result=result,
+    )
+
+
+def strata(base: Sequence[float], new: Sequence[float], *, last_apart: bool) -> list[tuple[Sequence[float], Sequence[float]]]:
+    """The samples that may be held against each other."""
+    return [(base[:-1], new[:-1]), (base[-1:], new[-1:])] if last_apart else [(base, new)]
+
+
+def differs(
+    base: Sequence[float], new: Sequence[float], bounds: tuple[float, float] | None, least: float, *, last_apart: bool = False
+) -> bool:
+    """Whether a part of the step differs by more than noise: as `decide` says, by at least `least`, and by more than two runs of one program differ. `bounds` is its interval, None of a single step."""
+    limits = load_limits().noise
+    delta = median(new) - median(base)
+    relative = delta / median(base) if median(base) else None
+    apart = last_apart and min(len(base), len(new)) >= _APART_FROM
+    p = p_value_in(strata(base, new, last_apart=apart)) if bounds is not None else None
+    spread = pooled_spread(*(values[:-1] if apart else values for values in (base, new)))
+    _, moved = _moved(base, new, relative, spread, bounds or (None, None), p, limits, last_apart=apart)
+    return moved and abs(delta) >= least and (relative is None or abs(relative) >= limits.floor.value)
+
+
+def _moved(
+    base: Sequence[float],
+    new: Sequence[float],
+    relative: float | None,
+    spread: float,
+    bounds: tuple[float | None, float | None],
+    p: float | None,
+    limits: NoiseLimits,
+    *,
+    last_apart: bool,
+) -> tuple[Basis, bool]:
+    """What decides, and whether by it the samples differ."""
+    if sorted(base) == sorted(new):
+        return "identical", False
+    size = math.inf if relative is None else abs(relative)
+    if min(len(base), len(new)) == 1:
+        known = limits.separation.value * spread / abs(median(base)) if median(base) else 0.0
+        return "single step", size > max(limits.single_step.value, known)
+    low, high = bounds
+    excluded = low is not None and high is not None and (low > 0 or high < 0)
+    sizes = [(len(first), len(second)) for first, second in strata(base, new, last_apart=last_apart)]
+    if smallest_p(*sizes) <= limits.p_value.value:
+        return "interval and rank test", excluded and p is not None and p <= limits.p_value.value
+    apart = max(base) < min(new) or max(new) < min(base)
+    enough = abs(median(new) - median(base)) >= apart_by(len(base), len(new)) * spread and size >= limits.separation_least.value
+    return "separation", excluded and apart and enough
+
+
+def _result(
+    basis: Basis,
+    moved: bool,
+    delta: float,
+    relative: float | None,
+    bounds: tuple[float | None, float | None],
+    base: float,
+    larger_is_worse: bool,
+    tolerance: float,
+    limits: NoiseLimits,
+) -> Result:
+    """The verdict. A change below the floor is no more than what two captures of one program differ by."""
+    if basis == "identical":
+        return "no_change"
+    size = math.inf if relative is None else abs(relative)
+    if moved and size >= limits.floor.value:
+        return "regression" if (delta > 0) == larger_is_worse else "improvement"
+    if basis == "single step":
+        return "no_change" if size < limits.floor.value else "cannot_tell"
+    low, high = bounds
+    allowed = max(tolerance, limits.floor.value) * abs(base)
+    inside = low is not None and high is not None and -allowed <= low and high <= allowed
+    return "no_change" if inside else "cannot_tell"
+
+
+# --- the interval -----------------------------------------------------------------------------------------------------
+
+
+def interval(base: Sequence[float], new: Sequence[float]) -> tuple[float, float]:
+    """The percentile bootstrap interval of the difference of medians; it holds the difference itself. Seeded: the same samples give the same interval, swapped ones its mirror image."""
+    return intervals([base], [new])[0]
+
+
+def intervals(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], *, last_apart: bool = False) -> list[tuple[float, float]]:
+    """The same for several figures of the same steps: what is drawn is steps, so that every figure sees the same draws. All rows of one side are of one length.
+
+    `last_apart`: the last value is of another kind than the others and stays where it is.
+    """
+    if not base:
+        return []
+    kept = last_apart and min(len(base[0]), len(new[0])) >= _APART_FROM
+    drawn_base, drawn_new = draws(len(base[0]), len(new[0]), kept)
+    tail = (1 - load_limits().noise.confidence.value) / 2
+    return [_bounds(first, second, drawn_base, drawn_new, tail) for first, second in zip(base, new, strict=True)]
+
+
+def _bounds(
+    base: Sequence[float], new: Sequence[float], drawn_base: Sequence[_Draw], drawn_new: Sequence[_Draw], tail: float
+) -> tuple[float, float]:
+    differences = sorted(_middle(second(new)) - _middle(first(base)) for first, second in zip(drawn_base, drawn_new, strict=True))
+    cut = int(tail * len(differences))
+    delta = median(new) - median(base)
+    return min(differences[cut], delta), max(differences[-1 - cut], delta)
+
+
+def _middle(values: Sequence[float]) -> float:
+    """The median; quicker than that of the standard library, because an interval takes thousands."""
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+@lru_cache(maxsize=32)
+def draws(n_base: int, n_new: int, last_kept: bool) -> tuple[Sequence[_Draw], Sequence[_Draw]]:
+    """What takes the values at the places of the resampled steps of both sides, for samples of two and more. Each side's draws hang on its own length only, so that swapping the sides swaps the draws."""
+    wanted = int(load_limits().noise.resamples.value)
+    times = max(min(wanted, _DRAWS // (n_base + n_new)), _LEAST)
+    if n_base == n_new:
+        times //= 2
+        both = _drawn(n_base, 2 * times, last_kept)
+        return both, [*both[times:], *both[:times]]  # every pair of draws in both orders, so that the mirror image is exact
+    return _drawn(n_base, times, last_kept), _drawn(n_new, times, last_kept)
+
+
+def _drawn(size: int, times: int, last_kept: bool) -> list[_Draw]:
+    chance = random.Random(_SEED + size)  # noqa: S311 - no secret
+    free = size - 1 if last_kept else size
+    fixed = [size - 1] if last_kept else []
+    return [itemgetter(*chance.choices(range(free), k=free), *fixed) for _ in range(times)]
+
+
+# --- spread, and what could have been shown ---------------------------------------------------------------------------
+
+
+def pooled_spread(base: Sequence[float], new: Sequence[float]) -> float:
+    """The standard deviation within the sides, robust: from the median distance to the own side's median. 0 where no side has two values."""
+    distances: list[float] = []
+    for values in (base, new):
+        if len(values) > 1:
+            middle = median(values)
+            own = sorted(abs(value - middle) for value in values)
+            distances += own[len(values) % 2 :]  # of an odd number the middle one is its own median, and tells nothing
+    if not distances:
+        return 0.0
+    return _MAD * median(distances) or _MEDIAN_ERROR * sum(distances) / len(distances)
+
+
+def smallest_effect(n_base: int, n_new: int, spread: float) -> float:
+    """The smallest relative effect that samples of these sizes with this relative spread would have shown with the usual power."""
+    limits = load_limits().noise
+    if min(n_base, n_new) == 1:
+        return _rounded(max(limits.single_step.value, limits.separation.value * spread))
+    error = _MEDIAN_ERROR * math.sqrt(1 / n_base + 1 / n_new) * spread
+    least = limits.floor.value
+    if smallest_p((n_base, n_new)) > limits.p_value.value:
+        least = max(least, limits.separation_least.value, apart_by(n_base, n_new) * spread)
+    return _rounded(max(_shown_in_spreads(n_base, n_new) * spread, least + _normal(limits.power.value) * error))
+
+
+def apart_by(n_base: int, n_new: int) -> float:
+    """How many spreads samples that are too few for the rank test must lie apart: more where a side has two steps only, whose spread is hardly known."""
+    limits = load_limits().noise
+    return limits.separation_of_two.value if min(n_base, n_new) == 2 else limits.separation.value
+
+
+@lru_cache(maxsize=256)
+def _shown_in_spreads(n_base: int, n_new: int) -> float:
+    """What the interval (by the usual formula for medians) and the rank test ask for, in standard deviations; the latter simulated for few steps, where it is coarse."""
+    limits = load_limits().noise
+    both = _normal(1 - limits.p_value.value / 2) + _normal(limits.power.value)
+    formula = both * _MEDIAN_ERROR * math.sqrt(1 / n_base + 1 / n_new)
+    if n_base + n_new > _FEW:
+        return formula
+    allowed = pairs_allowed(n_base, n_new, limits.p_value.value) or 0
+    chance = random.Random(_SEED)  # noqa: S311 - no secret
+    needed = sorted(_needed(chance, n_base, n_new, allowed) for _ in range(_SIMULATED))
+    return max(formula, needed[int(limits.power.value * _SIMULATED)])
+
+
+def _needed(chance: random.Random, n_base: int, n_new: int, allowed: int) -> float:
+    """The shift at which one simulated pair of samples would be told apart by the rank test: all but `allowed` pairs of values stand the right way round."""
+    base = [_bell(chance) for _ in range(n_base)]
+    new = [_bell(chance) for _ in range(n_new)]
+    gaps = sorted((first - second for first in base for second in new), reverse=True)
+    return max(gaps[allowed], 0.0)
+
+
+def _bell(chance: random.Random) -> float:
+    """A value that is nearly normal, with standard deviation 1, by sums alone: the same on every machine."""
+    return sum(chance.random() for _ in range(12)) - 6.0
+
+
+def _normal(share: float) -> float:
+    """The normal distribution's quantile, by halving."""
+    low, high = -10.0, 10.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if 0.5 * math.erfc(-middle / math.sqrt(2)) < share else (low, middle)
+    return round((low + high) / 2, 6)
+
+
+def _rounded(value: float) -> float:
+    """Three significant digits: more would be pretence, and differ between machines."""
+    return float(f"{value:.3g}")

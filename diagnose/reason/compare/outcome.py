@@ -1,0 +1,281 @@
+"""The headline of a comparison: what happened, what moved first, and what weakens it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from diagnose.comparison import Category, Comparability, Effect, KernelChange, Normalised, Outcome, OverlapChange, Result, StepDelta
+from diagnose.diagnosis import Diagnosis
+from diagnose.reason.compare.comparable import Judged
+from diagnose.reason.compare.limits import load_limits
+from diagnose.reason.compare.metrics import COMPUTE, NO_STEPS, STEP_TIME, place_of
+from diagnose.reason.compare.noise import apart_by, smallest_effect
+from diagnose.reason.compare.words import brief, capital, category_title, figure, listed, metric_title, ms, signed, signed_share
+from diagnose.step_records import Why
+from diagnose.templates import percent
+from diagnose.vocabulary import CommKind
+
+_SHOWN = 3  # categories that a sentence names
+_LEAST = 0.1  # of the step's change that a category has to hold to be named
+_SIZES = (4, 6, 8, 12, 16, 24, 32, 48, 64, 100)
+_WHY: Mapping[Why, str] = MappingProxyType(
+    {
+        "transport": "compute waited for it",
+        "packing": "compute waited for packing",
+        "copy": "compute waited for a copy",
+        "allocator": "under allocator calls",
+        "host_sync": "under synchronising calls",
+        "host_work": "the host had not launched",
+        "dependency_stalled": "without a resolved cause",
+        "step_end": "at the step's end",
+    }
+)
+_KIND: Mapping[CommKind, str] = MappingProxyType(
+    {
+        "expert": "of the expert exchange",
+        "data": "of the data-parallel exchange",
+        "tensor": "of the tensor-parallel exchange",
+        "pipeline": "between pipeline stages",
+        "context": "of the context-parallel exchange",
+        "other": "of other collectives",
+    }
+)
+
+
+def outcome(
+    effect: Effect,
+    judged: Judged,
+    base: Diagnosis,
+    new: Diagnosis,
+    delta: StepDelta | None,
+    kernels: Sequence[KernelChange],
+    overlaps: Sequence[OverlapChange],
+    tolerance: float | None = None,
+) -> Outcome:
+    """The result with its sentences. `tolerance`: the relative change that was to count as none."""
+    comparability = judged.comparability
+    reasons = tuple(
+        _reasons(effect, judged, base, new, max(tolerance or load_limits().noise.tolerance.value, load_limits().noise.floor.value))
+    )
+    if effect.result == "refused":
+        return Outcome(result="refused", sentence=_refusal(comparability), moved="", reasons=reasons)
+    return Outcome(
+        result=effect.result,
+        sentence=_sentence(effect, comparability.normalised),
+        moved=_moved(effect.result, delta, kernels, overlaps),
+        reasons=reasons,
+    )
+
+
+def _refusal(comparability: Comparability) -> str:
+    refused = [one for one in comparability.mismatches if one.state == "refused"]
+    what = "; ".join(f"{one.name} {one.base} → {one.new}" for one in refused[:_SHOWN])
+    more = f" and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
+    return f"The two runs can't be compared, so no verdict is given: {what}{more}. With --anyway the figures are shown all the same."
+
+
+# --- the sentence -----------------------------------------------------------------------------------------------------
+
+
+def _sentence(effect: Effect, normalised: Normalised | None) -> str:
+    subject = capital(_subject(effect, normalised))
+    figures = f"{_arrow(effect)} ({_statistics(effect)})"
+    if effect.basis == "identical":
+        return f"{subject} did not change: the samples of both runs are the same, {figure(effect.base, effect.unit)} in the median ({_samples(effect)})."
+    if effect.result == "no_change":
+        return f"{subject} did not change beyond noise: {figures}.{_power(effect)}"
+    if effect.result == "cannot_tell":
+        return f"Whether {subject[0].lower()}{subject[1:]} changed can't be told: {figures}.{_power(effect)}"
+    return f"{subject} {_became(effect)}: {figures}."
+
+
+def _subject(effect: Effect, normalised: Normalised | None) -> str:
+    if effect.metric != STEP_TIME or normalised is None:
+        return metric_title(effect.metric) + (" per token" if effect.unit == "ns per token" else "")
+    return "the step, per token," if normalised.unit == "tokens" else "the time for the same work"
+
+
+def _became(effect: Effect) -> str:
+    size = percent(abs(effect.relative)) if effect.relative is not None else ""
+    if effect.metric == STEP_TIME and effect.relative is not None:
+        return f"became {size} {'slower' if effect.delta > 0 else 'faster'}"
+    return f"{'grew' if effect.delta > 0 else 'shrank'}{f' by {size}' if size else ''}"
+
+
+def _arrow(effect: Effect) -> str:
+    first, second = figure(effect.base, effect.unit), figure(effect.new, effect.unit)
+    return f"{_without_unit(first, second)} → {second}"
+
+
+def _without_unit(first: str, second: str) -> str:
+    """The first of two figures, without the unit that the second says too."""
+    number, _, unit = first.partition(" ")
+    return number if unit and second.endswith(f" {unit}") else first
+
+
+def _statistics(effect: Effect) -> str:
+    parts = [signed(effect.delta, effect.unit)]
+    if effect.relative is not None and effect.result not in {"regression", "improvement"}:
+        parts[0] += f", {signed_share(effect.relative)}"
+    if effect.low is not None and effect.high is not None:
+        low, high = signed(effect.low, effect.unit), signed(effect.high, effect.unit)
+        parts.append(f"95 % interval {_without_unit(low, high)} … {high}")
+    parts.append(_samples(effect))
+    if effect.basis == "single step":
+        parts.append(f"one {_word(effect)} can't show noise, so that {percent(_assumed(effect))} is assumed")
+    return ", ".join(parts)
+
+
+def _assumed(effect: Effect) -> float:
+    return effect.smallest if effect.smallest is not None else load_limits().noise.single_step.value
+
+
+def _word(effect: Effect) -> str:
+    return "step" if effect.metric == STEP_TIME or effect.unit == "ns" else "value"
+
+
+def _samples(effect: Effect) -> str:
+    word = _word(effect)
+    return f"{effect.n_base} {word}{'' if effect.n_base == 1 else 's'} against {effect.n_new}"
+
+
+def _power(effect: Effect) -> str:
+    if effect.smallest is None or effect.basis == "single step":
+        return ""
+    if effect.result == "no_change":
+        return f" A change of {percent(effect.smallest)} or more would have shown."
+    return f" With these samples only a change of {percent(effect.smallest)} or more is likely to show.{_more_steps(effect)}"
+
+
+def _more_steps(effect: Effect) -> str:
+    """How many steps of this spread would show what the gate of performance asks for."""
+    if effect.smallest is None or effect.metric != STEP_TIME:
+        return ""
+    spread = effect.smallest / max(smallest_effect(effect.n_base, effect.n_new, 1.0), 1e-9)
+    wanted = load_limits().noise.tolerance.value
+    enough = next((size for size in _SIZES if smallest_effect(size, size, spread) <= wanted), None)
+    if enough is None or enough <= min(effect.n_base, effect.n_new):
+        return ""
+    return f" About {enough} steps of each run would show {percent(wanted)}."
+
+
+# --- what moved -------------------------------------------------------------------------------------------------------
+
+
+def _moved(result: Result, delta: StepDelta | None, kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange]) -> str:
+    """What moved first. Of a step that changed the largest parts of it, each with a word where it is within its own noise; then what went against it beyond noise."""
+    if delta is None:
+        return ""
+    moved = [row for row in delta.categories if row.moved]
+    if result == "no_change":
+        return _listed("", moved[:_SHOWN], kernels, overlaps)
+    least = max(_LEAST * abs(delta.delta_ns), load_limits().noise.category_share.value * delta.base_ns)
+    with_it = [row for row in delta.categories if (row.delta_ns > 0) == (delta.delta_ns > 0) and abs(row.delta_ns) >= least]
+    against = [row for row in moved if (row.delta_ns > 0) != (delta.delta_ns > 0)]
+    parts = (
+        _listed("", with_it[:_SHOWN], kernels, overlaps),
+        _listed("Against it, " if with_it else "", against[: _SHOWN - 1], kernels, overlaps),
+    )
+    return " ".join(part for part in parts if part)
+
+
+def _listed(lead: str, rows: Sequence[Category], kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange]) -> str:
+    return capital(f"{lead}{'; '.join(_say(row, kernels, overlaps) for row in rows)}.") if rows else ""
+
+
+def _say(row: Category, kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange]) -> str:
+    """One category: how it moved, and the exchange, cause or kernel that moved most in it."""
+    verb = "grew" if row.delta_ns > 0 else "shrank"
+    title = category_title(row.category)
+    if row.category == "transport":
+        title = " ".join(part for part in (title, _exchange(row, overlaps)) if part)
+    text = f"{title} {verb} by {ms(abs(row.delta_ns))} ({ms(row.base_ns).removesuffix(' ms')} → {ms(row.new_ns)})"
+    text += "" if row.moved else ", within the noise of its steps"
+    extra = _kernel(row, kernels) if row.category.startswith(COMPUTE) else _cause(row)
+    return f"{text}, {extra}" if extra else text
+
+
+def _exchange(row: Category, overlaps: Sequence[OverlapChange]) -> str:
+    """The kind of exchange whose exposed time moved with the category."""
+    alike = [one for one in overlaps if (one.new_exposed_ns - one.base_exposed_ns > 0) == (row.delta_ns > 0)]
+    by_kind: dict[CommKind, int] = {}
+    for one in alike:
+        by_kind[one.kind] = by_kind.get(one.kind, 0) + abs(one.new_exposed_ns - one.base_exposed_ns)
+    kind = max(by_kind, key=lambda name: by_kind[name], default=None)
+    return _KIND[kind] if kind is not None and 2 * by_kind[kind] >= abs(row.delta_ns) else ""
+
+
+def _cause(row: Category) -> str:
+    """The part of the category that moved most, where it has more than one."""
+    parts = [part for part in row.parts if (part.delta_ns > 0) == (row.delta_ns > 0)]
+    if len(row.parts) < 2 or not parts:
+        return ""
+    most = max(parts, key=lambda part: abs(part.delta_ns))
+    return f"{signed(most.delta_ns, 'ns')} of it {_WHY[most.why]}"
+
+
+def _kernel(row: Category, kernels: Sequence[KernelChange]) -> str:
+    """The kernel that explains most of a bucket's change."""
+    bucket = row.category.removeprefix(COMPUTE)
+    own = [one for one in kernels if one.bucket == bucket and (one.delta_ns > 0) == (row.delta_ns > 0)]
+    most = max(own, key=lambda one: abs(one.delta_ns), default=None)
+    if most is None or 4 * abs(most.delta_ns) < abs(row.delta_ns):
+        return ""
+    return f"mostly {_changed(most)}"
+
+
+def _changed(one: KernelChange) -> str:
+    name = brief(one.name)
+    if one.kind in {"slower", "faster"} and one.base_launch_ns is not None and one.new_launch_ns is not None:
+        return f"{name}, {one.kind} per launch ({one.base_launch_ns / 1e3:,.1f} → {one.new_launch_ns / 1e3:,.1f} µs)"
+    if one.kind in {"more", "fewer"}:
+        return f"{name}, launched {one.kind.replace('more', 'more often').replace('fewer', 'less often')} ({one.base_launches:,} → {one.new_launches:,} per step)"
+    if one.kind == "renamed":
+        return f"{name}, which takes the place of {brief(one.was or '')}"
+    return f"{name}, which {'is new' if one.kind == 'new' else 'is gone' if one.kind == 'gone' else 'moved to another stream'}"
+
+
+# --- what weakens it --------------------------------------------------------------------------------------------------
+
+
+def _reasons(effect: Effect, judged: Judged, base: Diagnosis, new: Diagnosis, tolerance: float) -> Iterator[str]:
+    """What a reader has to know before believing it."""
+    for one in judged.comparability.mismatches:
+        if one.state == "refused" or one.aspect in {"capture", "tokens"} or (one.state == "normalised" and one.aspect == "kernels"):
+            yield one.text
+    if effect.result != "refused":
+        yield from _samples_reasons(effect, tolerance)
+    yield from _steps_reasons(base, new)
+    for side, document, place in (("base", base, judged.places[0]), ("new", new, judged.places[1])):
+        if place_of(document) != place and effect.result != "refused":
+            yield f"Compared is rank {place[0]}; the {side} run's own verdict speaks of rank {place_of(document)[0]}."
+        if document.verdict.perturbed:
+            yield f"The profiler slowed the {side} run noticeably."
+        lost = [entry for entry in document.ledger if entry.severity in {"data_loss", "error"}]
+        if lost:
+            yield f"Data was lost in the {side} run: {listed([f'{entry.count} × {entry.code}' for entry in lost[:_SHOWN]])}."
+
+
+def _steps_reasons(base: Diagnosis, new: Diagnosis) -> Iterator[str]:
+    without = [side for side, one in (("base", base), ("new", new)) if one.steps.anchor == NO_STEPS]
+    if without:
+        which = "Neither capture was" if len(without) == 2 else f"The {without[0]} capture was not"
+        yield f"{which} cut into steps: figures are of the whole capture."
+
+
+def _samples_reasons(effect: Effect, tolerance: float) -> Iterator[str]:
+    limits = load_limits().noise
+    if effect.basis == "single step":
+        yield f"{_samples(effect)}: how much {_word(effect)}s differ by chance is not known, and {percent(_assumed(effect))} is assumed. Capture several steps of both runs."
+    elif effect.basis == "separation":
+        yield (
+            f"{_samples(effect)} are too few for a rank test: what counts is that the samples do not overlap and lie "
+            f"{apart_by(effect.n_base, effect.n_new):g} spreads and {percent(limits.separation_least.value)} apart."
+        )
+    if effect.result == "no_change" and effect.low is not None and effect.high is not None and (effect.low > 0 or effect.high < 0):
+        small = effect.relative is not None and abs(effect.relative) < limits.floor.value
+        if small:
+            yield f"The samples do differ, but by less than two captures of one program may ({percent(limits.floor.value)})."
+        else:
+            yield f"The samples do differ, but the interval lies within the {percent(tolerance)} that count as no change."

@@ -1,0 +1,214 @@
+"""What is more than noise: the rank test against enumeration, the interval, and how often equal runs are told apart."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from statistics import median
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diagnose.reason.compare import noise
+from diagnose.reason.compare.noise import Decision, apart_by, decide, interval, pooled_spread, smallest_effect
+from diagnose.reason.compare.ranktest import EXACT_UP_TO, doubled_ranks, p_value, p_value_in, pairs_allowed, smallest_p
+
+VALUES = st.integers(1, 12).map(float)
+STEPS = st.floats(1e6, 1e9)
+
+
+def enumerated(strata: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float:
+    """The same probability, by going through all ways to deal the values out."""
+    sums = []
+    observed = Fraction(0)
+    for first, second in strata:
+        ranks = doubled_ranks([*first, *second])
+        middle = Fraction(len(first) * sum(ranks), len(ranks))
+        observed += sum(ranks[: len(first)]) - middle
+        sums.append([sum(ranks[place] for place in taken) - middle for taken in itertools.combinations(range(len(ranks)), len(first))])
+    found = [sum(parts) for parts in itertools.product(*sums)]
+    return sum(abs(one) >= abs(observed) for one in found) / len(found)
+
+
+@given(st.lists(VALUES, min_size=1, max_size=6), st.lists(VALUES, min_size=1, max_size=6))
+def test_p_is_that_of_all_ways_to_deal_the_values_out(first: list[float], second: list[float]) -> None:
+    assert p_value(first, second) == pytest.approx(enumerated([(first, second)]), abs=1e-12)
+
+
+@given(st.lists(VALUES, min_size=3, max_size=4), st.lists(VALUES, min_size=3, max_size=4), VALUES, VALUES)
+def test_p_within_strata_is_that_of_dealing_within_them(first: list[float], second: list[float], one: float, other: float) -> None:
+    strata = [(first, second), ([one], [other])]
+    assert p_value_in(strata) == pytest.approx(enumerated(strata), abs=1e-12)
+
+
+def test_known_values() -> None:
+    assert p_value([1, 2, 3, 4], [5, 6, 7, 8]) == pytest.approx(2 / 70)
+    assert p_value([1, 1], [1, 1]) == 1.0
+    assert p_value([], [1.0]) == 1.0
+    assert smallest_p((4, 4)) == pytest.approx(2 / 70)
+    assert smallest_p((3, 3), (1, 1)) == pytest.approx(2 / 40)
+    # Tables of critical values for Mann-Whitney's U, two-sided 5 %: 8 against 8 allow 13, 4 against 4 none, 3 against 3 can't decide.
+    assert [pairs_allowed(8, 8, 0.05), pairs_allowed(4, 4, 0.05), pairs_allowed(3, 3, 0.05), pairs_allowed(5, 5, 0.05)] == [13, 0, None, 2]
+
+
+def test_the_approximation_takes_over_where_the_exact_test_ends() -> None:
+    chance = random.Random(3)
+    first = [chance.gauss(100, 5) for _ in range(EXACT_UP_TO // 2)]
+    second = [chance.gauss(102, 5) for _ in range(EXACT_UP_TO // 2)]
+    exact, approximate = p_value(first, second), p_value([*first, 100.0], [*second, 102.0])
+    assert exact == pytest.approx(approximate, rel=0.2)
+
+
+@given(st.lists(STEPS, min_size=2, max_size=7), st.lists(STEPS, min_size=2, max_size=7), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_swapping_the_sides_turns_everything_round(base: list[float], new: list[float], last_apart: bool) -> None:
+    there, back = (decide(*sides, last_apart=last_apart) for sides in ((base, new), (new, base)))
+    assert (there.delta, there.p_value, there.spread) == (-back.delta, back.p_value, back.spread)
+    assert there.low is not None
+    assert back.high is not None
+    assert there.low == pytest.approx(-back.high)
+    moved = {"regression", "improvement"}
+    # Relative sizes and thresholds hang on the side that is base; what the samples say of the direction does not.
+    if there.result in moved and back.result in moved:
+        assert there.result != back.result
+
+
+@given(st.lists(STEPS, min_size=2, max_size=7), st.lists(STEPS, min_size=2, max_size=7))
+@settings(max_examples=40, deadline=None)
+def test_the_interval_holds_the_difference_and_is_the_same_again(base: list[float], new: list[float]) -> None:
+    low, high = interval(base, new)
+    assert low <= median(new) - median(base) <= high
+    noise.draws.cache_clear()
+    assert interval(base, new) == (low, high)
+
+
+@given(st.lists(STEPS, min_size=1, max_size=6))
+@settings(max_examples=30, deadline=None)
+def test_the_same_samples_are_no_change(values: list[float]) -> None:
+    found = decide(values, list(reversed(values)))
+    assert (found.result, found.basis, found.delta) == ("no_change", "identical", 0.0)
+
+
+def noisy(chance: random.Random, steps: int, level: float, share: float) -> list[float]:
+    return [level * (1 + chance.gauss(0, share)) for _ in range(steps)]
+
+
+def results(steps: int, share: float, effect: float, times: int, *, last_apart: bool = False) -> Counter[str]:
+    chance = random.Random(f"{steps} {share} {effect}")
+    return Counter(
+        decide(noisy(chance, steps, 100.0, share), noisy(chance, steps, 100.0 * (1 + effect), share), last_apart=last_apart).result
+        for _ in range(times)
+    )
+
+
+@pytest.mark.parametrize("steps", [2, 3, 4, 5, 8, 16])
+@pytest.mark.parametrize("share", [0.01, 0.05])
+def test_equal_runs_are_seldom_told_apart(steps: int, share: float) -> None:
+    """At most once in twenty, as the level of the test says, and hardly ever where steps differ by less than the floor."""
+    times = 200
+    found = results(steps, share, 0.0, times)
+    wrong = found["regression"] + found["improvement"]
+    assert wrong <= (0.01 if share == 0.01 else 0.05) * times + 2 * (0.05 * 0.95 * times) ** 0.5 * (share > 0.01), found
+    if share == 0.01:
+        assert found["no_change"] >= 0.97 * times
+
+
+@pytest.mark.parametrize("steps", [2, 3, 4, 6, 8, 16])
+def test_the_smallest_effect_is_what_is_mostly_found(steps: int) -> None:
+    share = 0.03
+    found = results(steps, share, smallest_effect(steps, steps, share), 150)
+    assert 0.5 <= found["regression"] / 150 <= 0.95, found
+    assert found["improvement"] == 0
+
+
+def test_more_steps_show_less_and_never_less_than_the_floor() -> None:
+    shown = [smallest_effect(steps, steps, 0.03) for steps in (2, 3, 4, 6, 8, 16, 32, 64, 128)]
+    assert shown == sorted(shown, reverse=True)
+    assert shown[-1] > 0.02
+    assert smallest_effect(1, 8, 0.001) == 0.05
+    assert apart_by(2, 9) > apart_by(3, 9)
+
+
+# --- decisions, one by one --------------------------------------------------------------------------------------------
+
+
+def said(base: Sequence[float], new: Sequence[float], **options: float | bool) -> Decision:
+    return decide(base, new, **options)  # type: ignore[arg-type]
+
+
+def test_a_clear_change_is_a_regression_or_an_improvement() -> None:
+    base, new = [100.0, 101, 99, 100.5], [112.0, 113, 111, 112.5]
+    found = said(base, new)
+    assert (found.result, found.basis) == ("regression", "interval and rank test")
+    assert found.p_value == pytest.approx(2 / 70)
+    assert found.worse == pytest.approx(12 / 100.25)
+    assert found.low is not None
+    assert 0 < found.low <= found.delta == 12.0
+    assert said(new, base).result == "improvement"
+    better = said(base, new, larger_is_worse=False)
+    assert (better.result, better.worse) == ("improvement", pytest.approx(-12 / 100.25))
+
+
+def test_a_sure_but_small_change_is_none() -> None:
+    found = said([100.0, 100.1, 99.9, 100.05, 100.02], [101.0, 101.1, 100.9, 101.05, 101.02])
+    assert found.p_value is not None
+    assert found.p_value <= 0.05
+    assert found.result == "no_change"
+
+
+def test_noise_that_hides_more_than_the_tolerance_is_not_called_no_change() -> None:
+    assert said([100.0, 120, 90, 105], [104.0, 118, 92, 111]).result == "cannot_tell"
+
+
+def test_a_wider_tolerance_makes_no_change_of_it() -> None:
+    base, new = [100.0, 103, 98, 101], [101.0, 104, 97, 102]
+    assert said(base, new, tolerance=0.001).result == "cannot_tell"
+    assert said(base, new, tolerance=0.10).result == "no_change"
+
+
+@pytest.mark.parametrize(("new", "result"), [(112.0, "regression"), (88.0, "improvement"), (101.5, "no_change"), (103.0, "cannot_tell")])
+def test_one_step_against_one_goes_by_an_assumed_noise(new: float, result: str) -> None:
+    found = said([100.0], [new])
+    assert (found.result, found.basis) == (result, "single step")
+    assert (found.low, found.high, found.p_value, found.smallest) == (None, None, None, 0.05)
+
+
+def test_one_step_against_several_heeds_their_spread() -> None:
+    assert said([100.0, 101, 99], [112.0]).result == "regression"
+    assert said([80.0, 100, 120], [112.0]).result == "cannot_tell"
+
+
+def test_few_steps_have_to_lie_apart() -> None:
+    found = said([100.0, 101, 99], [112.0, 113, 111])
+    assert (found.result, found.basis) == ("regression", "separation")
+    assert said([100.0, 101, 99], [104.0, 105, 103]).result == "cannot_tell"  # apart, but by less than is assumed of single steps
+    assert said([100.0, 101, 99], [103.0, 104, 102]).result == "no_change"  # the interval lies within the tolerance
+    assert said([100.0, 104], [110.0, 114]).result == "cannot_tell"  # two steps: their spread is hardly known
+
+
+def test_a_last_step_that_is_cut_short_is_held_against_its_like() -> None:
+    base, new = [100.0, 101, 99, 92], [95.0, 96, 94.5, 87]
+    assert said(base, new).result == "cannot_tell"
+    found = said(base, new, last_apart=True)
+    assert found.result == "improvement"
+    assert found.p_value == pytest.approx(2 / 40)
+
+
+def test_nought_in_base_has_no_relative_change() -> None:
+    found = said([0.0, 0, 0, 0], [5.0, 6, 5, 6])
+    assert (found.relative, found.worse, found.smallest, found.result) == (None, None, None, "regression")
+    assert said([0.0], [0.0]).result == "no_change"
+
+
+def test_the_spread_is_robust_and_pooled_within_the_sides() -> None:
+    assert pooled_spread([100.0], [110.0]) == 0.0
+    assert pooled_spread([100.0, 102], [200.0, 202]) == pytest.approx(1.4826)
+    chance = random.Random(1)
+    base, new = noisy(chance, 400, 100, 0.03), noisy(chance, 400, 150, 0.02)
+    assert pooled_spread(base, new) == pytest.approx(3.0, rel=0.1)
+    assert pooled_spread([*base, 1e9], new) == pytest.approx(3.0, rel=0.1)
+    assert pooled_spread([5.0, 5, 5, 9], [5.0, 5, 5, 5]) > 0

@@ -1,0 +1,150 @@
+"""Every before/after pair of the simulator: the verdict is that of the truth, the deltas are those of the causal budget, and what moved most is named first."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from diagnose.comparison import Comparison, decode, encode
+from diagnose.diagnosis import Diagnosis
+from diagnose.reason.compare import compare
+from fixtures import scenario
+from fixtures.accuracy import Format, document
+from fixtures.recording import Recording
+from tests.reason.compare.truth import budget, relative, said
+
+PAIRS = [name for name in scenario.names() if scenario.load(name).kind == "pair"]
+# The pipeline starts empty in the simulator, so that the first step is a third shorter than the others; four steps are too few to see past it.
+STEPS = {"pair-interleaving": 8}
+OTHER_WORK = {"pair-fp8": "precision"}
+CHEAP = ("pair-context-ring", "pair-expandable-segments", "pair-manual-gc", "pair-router-fusion", "pair-tensor-overlap")
+FLOOR = 0.02
+
+
+@cache
+def made(name: str, kind: Format, steps: int = 0, seed: int = 0) -> tuple[Diagnosis, tuple[Recording, ...]]:
+    """A scenario's diagnosis with its job file, and what was simulated."""
+    one = scenario.load(name)
+    one = dataclasses.replace(one, steps=steps or one.steps, seed=seed or one.seed)
+    recordings = one.record()
+    with TemporaryDirectory() as folder:
+        return document(kind, one, recordings, Path(folder)), recordings
+
+
+def pair(name: str, kind: Format) -> tuple[Comparison, Recording, Recording]:
+    """The comparison of a pair's two halves, and what was simulated of the rank that it compares."""
+    before = scenario.load(name).before
+    assert before is not None
+    steps = STEPS.get(name, 0)
+    (base, here), (new, there) = made(before, kind, steps), made(name, kind, steps)
+    found = compare(base, new, base_label="before", new_label="after", anyway=name in OTHER_WORK)
+    rank = found.new.rank
+    return found, *(next(one for one in side if one.rank == rank) for side in (here, there))
+
+
+def check_verdict(found: Comparison, before: Recording, after: Recording) -> None:
+    """The right direction where the truth is above what two runs differ by; no change below."""
+    effect = relative(before, after)
+    expected = "no_change" if abs(effect) < FLOOR else "regression" if effect > 0 else "improvement"
+    assert found.outcome.result == expected, found.outcome.sentence
+    assert found.effect.relative == pytest.approx(effect, abs=0.002)
+
+
+def check_delta(found: Comparison, before: Recording, after: Recording, tolerance: float) -> None:
+    """Every category and every cause within `tolerance` of the step, on both sides; the sums close to the nanosecond."""
+    delta = found.delta
+    assert delta is not None
+    assert sum(row.delta_ns for row in delta.categories) == delta.delta_ns == delta.new_ns - delta.base_ns
+    assert sum(row.base_ns for row in delta.categories) == delta.base_ns
+    assert sum(row.new_ns for row in delta.categories) == delta.new_ns
+    for row in delta.categories:
+        assert row.delta_ns == row.new_ns - row.base_ns
+        assert not row.parts or sum(part.delta_ns for part in row.parts) == row.delta_ns
+    true = {
+        side: budget(recording, steps)
+        for side, recording, steps in (("base_ns", before, delta.base_steps), ("new_ns", after, delta.new_steps))
+    }
+    told = {side: said(delta, side) for side in true}
+    for name in sorted({*true["base_ns"], *true["new_ns"], *told["base_ns"], *told["new_ns"]}):
+        error = (told["new_ns"][name] - told["base_ns"][name]) - (true["new_ns"][name] - true["base_ns"][name])
+        assert abs(error) <= tolerance * delta.base_ns, (name, error, {side: (told[side][name], true[side][name]) for side in true})
+
+
+def check_first(found: Comparison, before: Recording, after: Recording) -> None:
+    """The category that the headline names first is the one that moved most in the step's direction, in truth."""
+    delta = found.delta
+    assert delta is not None
+    here, there = budget(before, delta.base_steps), budget(after, delta.new_steps)
+    way = 1 if delta.delta_ns > 0 else -1
+    moved = {name: way * (there[name] - here[name]) for name in {*here, *there} if not name.startswith("why ")}
+    most = max(moved, key=lambda name: moved[name])
+    first = next(row for row in delta.categories if row.delta_ns * way > 0)
+    name = "idle" if first.category in {"launch_starved", "host_sync", "dependency_stalled"} else first.category
+    assert name == most, (first.category, moved)
+    if first.category == "launch_starved":
+        assert way * (there["why host"] - here["why host"]) > 0
+    title = {"transport": "exposed transport", "copy": "exposed copies", "packing": "exposed packing", "launch_starved": "launch-starved"}
+    said_first = title.get(first.category, first.category.replace("compute:", "compute in ").replace("_", " "))
+    assert found.outcome.moved.lower().startswith(said_first), found.outcome.moved
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_pair(name: str) -> None:
+    found, before, after = pair(name, "nsys")
+    check_verdict(found, before, after)
+    check_delta(found, before, after, 0.012)
+    check_first(found, before, after)
+    assert decode(encode(found)) == found
+    assert found.settings
+    assert all(change.line is not None for change in found.settings if change.new is not None)
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_a_pair_of_the_other_profiler(name: str) -> None:
+    found, before, after = pair(name, "torch")
+    check_verdict(found, before, after)
+    check_delta(found, before, after, 0.02)
+    check_first(found, before, after)
+
+
+@pytest.mark.parametrize("name", sorted(OTHER_WORK))
+def test_a_pair_of_other_work_is_refused_unless_asked_for(name: str) -> None:
+    before = scenario.load(name).before
+    assert before is not None
+    found = compare(made(before, "nsys")[0], made(name, "nsys")[0], base_label="before", new_label="after")
+    assert found.outcome.result == "refused"
+    assert {one.aspect for one in found.comparability.mismatches if one.state == "refused"} == {OTHER_WORK[name]}
+    assert found.delta is None
+    assert found.settings
+    assert pair(name, "nsys")[0].outcome.reasons
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_run_against_itself_has_not_changed(name: str) -> None:
+    one = made(name, "nsys", STEPS.get(name, 0))[0]
+    check_same(compare(one, one, base_label="same", new_label="same"))
+
+
+def check_same(found: Comparison) -> None:
+    """No change, delta 0, and nothing listed as changed."""
+    assert (found.outcome.result, found.effect.basis, found.effect.delta) == ("no_change", "identical", 0.0)
+    assert found.delta is not None
+    assert found.delta.delta_ns == 0
+    assert not [row for row in found.delta.categories if row.moved or row.delta_ns or any(part.delta_ns for part in row.parts)]
+    assert [*found.kernels, *found.overlap, *found.environment, *found.settings] == []
+    assert {one.state for one in found.findings} <= {"same"}
+    assert {wall.delta_ns for wall in found.walls} <= {0, None}
+    assert found.comparability.comparable
+    assert not found.comparability.mismatches
+
+
+@pytest.mark.parametrize("name", ["pair-router-fusion", "pair-hybridep", "pair-less-recompute", "pair-pinned-images", "pair-fp8"])
+def test_another_run_of_the_same_program_has_not_changed(name: str) -> None:
+    """Another seed: other noise on every kernel, every call and every peer."""
+    found = compare(made(name, "nsys")[0], made(name, "nsys", seed=2)[0], base_label="one", new_label="two")
+    assert found.outcome.result == "no_change", found.outcome.sentence
+    assert not [row for row in found.kernels if row.kind in {"new", "gone", "renamed", "moved", "more", "fewer"}]
