@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import click
 
 from diagnose import __version__
-from diagnose.commands import analyse, check, explain, kernel, patch, recipe_path, render
+from diagnose.commands import analyse, baseline, check, compare, explain, kernel, patch, recipe_path, render
 from diagnose.commands.shared import EXIT_GATE, say
 from diagnose.errors import DiagnoseError
 from diagnose.render.deliver import ClosedPipeError, silence
@@ -74,6 +74,9 @@ def cli() -> None:
 
 for verb in (
     analyse.analyse,
+    compare.compare,
+    compare.gate,
+    baseline.baseline,
     check.check,
     patch.patch,
     render.render,

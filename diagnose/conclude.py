@@ -22,7 +22,7 @@ from diagnose.measure.rank_places import rank_places
 from diagnose.measure.ranks.compare import Compared, compare
 from diagnose.measure.ranks.members import Input
 from diagnose.rank_records import RankProblem, Ranks
-from diagnose.reason.findings import find
+from diagnose.reason.findings import find, passed
 from diagnose.reason.walls import bounds, verdict
 from diagnose.records import Communication, Memory
 from diagnose.rule_types import Platform
@@ -77,6 +77,7 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
         not_assessed=not_assessed,
         timeline=shown.timeline,
         ranks=ranks,
+        passed=passed(knowledge.rulebook, findings, not_assessed),
         environment=merged([part.provenance.environment for part in measured]),
         split=tuple(parts.split(one) for one in devices),
         kernels=tuple(parts.kernels(one) for one in _with_kernels(devices, shown)),

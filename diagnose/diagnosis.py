@@ -290,6 +290,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         DeviceKernels, ...
     ] = ()  # of the device that the verdict speaks of, and where many are captured of the lowest rank; of up to eight devices: of all
     environment: tuple[EnvironmentItem, ...] = ()
+    passed: tuple[str, ...] = ()  # ids of the rules that were asked and found nothing
 
 
 def encode(diagnosis: Diagnosis) -> bytes:

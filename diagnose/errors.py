@@ -62,6 +62,10 @@ class MissingInputError(InputError):
     """The trace is not there, or not to be seen from here."""
 
 
+class ComparisonRefusedError(InputError):
+    """Two runs can't be compared, or whether a gate is met can't be told; what there is to say of them is written."""
+
+
 class DataLossError(DiagnoseError):
     """The trace was analysed, but data was lost and `--strict` was given."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diagnose.commands.patch import check_rewritten
-from diagnose.commands.shared import PATH, check_outputs, deliver, output_options, say
+from diagnose.commands.shared import PATH, check_outputs, deliver, lost, output_options, say
 from diagnose.errors import DataLossError, UsageError
 from diagnose.render.deliver import check_target, progress, write_file, write_stdout
 from diagnose.scale.choose import ENGINES, check_engine
@@ -78,7 +78,7 @@ def analyse(
             notice=None if output["quiet"] else say,
         )
     patched = _patched(document, config, rules) if patch_to is not None and config is not None else None
-    status = deliver(document, **output)
+    status = deliver(document, config=config, **output)
     if patched is not None and patch_to is not None:
         check_rewritten(patched)
         write_file(patch_to, patched.text, force=output["force"])
@@ -87,7 +87,7 @@ def analyse(
 
             write_stdout("\n" + text(patched.report))
             say(f"wrote {patch_to}")
-    if strict and any(entry.severity in ("data_loss", "error") for entry in document.ledger):
+    if strict and lost(document):
         raise DataLossError(
             "Data was lost.",
             effect="The result is written but not complete.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from diagnose import templates
 from diagnose.diagnosis import SEVERAL_RANKS, Evidence, Fact, Finding, NotAssessed, Where
@@ -37,6 +37,12 @@ def find(
     found = [_finding(rule, saves.get(rule.id), context, reader, where or {}) for rule, true in zip(rules, holds, strict=True) if true]
     unknown = tuple(_not_assessed(rule, context) for rule, true in zip(rules, holds, strict=True) if true is None)
     return tuple(sorted(found, key=_order)), unknown
+
+
+def passed(rulebook: Rulebook, findings: Sequence[Finding], not_assessed: Sequence[NotAssessed]) -> tuple[str, ...]:
+    """Ids of the rules that were asked and found nothing, in order."""
+    others = {finding.id for finding in findings} | {rule.id for rule in not_assessed}
+    return tuple(sorted(rule.id for rule in rulebook.rules.values() if rule.status != "deprecated" and rule.id not in others))
 
 
 def _order(finding: Finding) -> tuple[int, int, str]:

@@ -31,12 +31,23 @@ def _renderer(module: str) -> Renderer:
     return render
 
 
+def _for_runners(module: str) -> Renderer:
+    """The `render` function of one module of `issues`, given the checks of a diagnosis."""
+
+    def render(document: Diagnosis, options: Options) -> str:
+        checks = import_module("diagnose.render.issues.of_diagnosis").report(document, options)
+        text: str = import_module(f"diagnose.render.issues.{module}").render(checks, options)
+        return text
+
+    return render
+
+
 RENDERERS: Mapping[str, Renderer] = MappingProxyType(
     {
-        "text": _renderer("text"),
-        "json": _renderer("json"),
-        "markdown": _renderer("markdown"),
-        "html": _renderer("html"),
+        **{name: _renderer(name) for name in ("text", "json", "markdown", "html")},
+        **{name: _for_runners(name) for name in ("github", "junit", "sarif")},
     }
 )
-EXTENSIONS: Mapping[str, str] = MappingProxyType({".txt": "text", ".json": "json", ".md": "markdown", ".html": "html"})
+EXTENSIONS: Mapping[str, str] = MappingProxyType(
+    {".txt": "text", ".json": "json", ".md": "markdown", ".html": "html", ".xml": "junit", ".sarif": "sarif"}
+)

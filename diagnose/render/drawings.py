@@ -39,6 +39,7 @@ class Drawing:
     legend: tuple[tuple[str, str, str], ...]  # label, colour, pattern
     timeline: bool = False
     legend_of_static: bool = False  # the legend explains the static form only
+    floating: bool = False  # each bar has one part, which begins at its `left`
 
 
 def stacked(key: str, title: str, caption: str, figure: dict[str, Any]) -> Drawing:
@@ -66,13 +67,14 @@ def part_of(trace: dict[str, Any], left: float, width: float, text: str) -> Part
         left=round(left, 4),
         width=round(width, 4),
         colour=marker["color"],
-        pattern=_PATTERN.get(marker.get("pattern", {}).get("shape", ""), ""),
+        pattern=PATTERN.get(marker.get("pattern", {}).get("shape", ""), ""),
         label=html.unescape(trace["name"]),
         text=text,
     )
 
 
-_PATTERN = {"/": "slash", "\\": "backslash", "x": "cross", "+": "cross", "-": "dash", ".": "dots"}
+# The names that the page's styles have for plotly's fill patterns.
+PATTERN = {"/": "slash", "\\": "backslash", "x": "cross", "+": "cross", "-": "dash", ".": "dots"}
 
 
 def legend_of(traces: list[dict[str, Any]]) -> tuple[tuple[str, str, str], ...]:

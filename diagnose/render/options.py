@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from diagnose.vocabulary import Level
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """`width` in characters and `color` are for the terminal; the other outputs ignore them."""
+    """`width` in characters and `color` are for the terminal; the other outputs ignore them.
+
+    `job_file` (its path within the repository) and `fail_on` (the severity from which a finding fails) are for outputs that a CI runner reads.
+    """
 
     width: int = 100
     color: bool = False
+    job_file: str = ""
+    fail_on: Level | None = None
 
 
 NARROWEST, WIDEST = 60, 140  # beyond these a terminal's width no longer helps reading

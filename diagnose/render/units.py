@@ -47,6 +47,17 @@ def percent(share: float | None, digits: int = 1) -> str:
     return f"{share * 100:.{digits}f} %"
 
 
+def signed_percent(share: float | None, digits: int = 1) -> str:
+    """A relative change with its sign, which none has not; a change is never shown as none."""
+    if share is None:
+        return MISSING
+    if not share:
+        return f"{0:.{digits}f} %"
+    sign = "+" if share > 0 else "-"
+    shown = percent(abs(share), digits)
+    return f"{shown[:2]}{sign}{shown[2:]}" if shown.startswith("<") else f"{sign}{shown}"
+
+
 def count(value: float | None) -> str:
     """A count with thousands separated; a median between two counts keeps its half."""
     if value is None:

@@ -5,17 +5,42 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from diagnose import comparison
 from diagnose.diagnosis import json_schema
 from diagnose.render import RENDERERS, Options
+from diagnose.render.comparison import RENDERERS as COMPARISON
+from tests.render.comparison.sample import refused
+from tests.render.comparison.sample import rich as compared
 from tests.render.sample import minimal, rich
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 SCHEMA = ROOT / "reports" / "diagnosis.schema.json"
+COMPARISON_SCHEMA = ROOT / "reports" / "comparison.schema.json"
+JOB_FILE = "configs/job.yaml"
 
 
 def schema_text() -> str:
-    return json.dumps(json_schema(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    return _text(json_schema())
+
+
+def _text(schema: dict[str, object]) -> str:
+    return json.dumps(schema, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def comparison_goldens() -> dict[Path, str]:
+    """One comparison in every format but HTML, which holds a drawing library; and the schema of the document."""
+    extensions = {"text": "txt", "json": "json", "markdown": "md", "github": "github.txt", "junit": "xml", "sarif": "sarif"}
+    shown = Options(job_file=JOB_FILE)
+    return {
+        **{GOLDEN / f"comparison.{ending}": COMPARISON[name](compared(), shown) for name, ending in extensions.items()},
+        GOLDEN / "comparison-80.txt": COMPARISON["text"](compared(), Options(width=80)),
+        GOLDEN / "comparison-refused.txt": COMPARISON["text"](refused(), shown),
+        GOLDEN / "rich.github.txt": RENDERERS["github"](rich(), shown),
+        GOLDEN / "rich.xml": RENDERERS["junit"](rich(), shown),
+        GOLDEN / "rich.sarif": RENDERERS["sarif"](rich(), shown),
+        COMPARISON_SCHEMA: _text(comparison.json_schema()),
+    }
 
 
 def goldens() -> dict[Path, str]:
@@ -30,5 +55,5 @@ def goldens() -> dict[Path, str]:
 
 if __name__ == "__main__":
     GOLDEN.mkdir(exist_ok=True)
-    for path, text in goldens().items():
+    for path, text in (goldens() | comparison_goldens()).items():
         path.write_text(text, encoding="utf-8")

@@ -16,6 +16,7 @@ from diagnose.render import (
     RENDERERS,
     Options,
     markdown,
+    marked,
     rank_balance,
     rank_compare,
     rank_figures,
@@ -430,7 +431,7 @@ def test_the_data_of_the_comparison_cannot_end_their_block() -> None:
 
 def test_five_hundred_ranks_fit_into_markdown() -> None:
     report = rendered("markdown", having(many_ranks(512)))
-    assert len(report.encode()) <= markdown.MOST_BYTES
+    assert len(report.encode()) <= marked.MOST_BYTES
     assert "Left out to stay below" not in report
     assert len([line for line in report.splitlines() if line.startswith("| &emsp;rank ")]) == markdown.MOST_RANKS
     assert "488 of 512 ranks are left out" in report

@@ -1,0 +1,88 @@
+"""Saved documents of this program: which kind a file is, and reading it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
+
+from diagnose import comparison, diagnosis
+from diagnose.comparison import Comparison
+from diagnose.diagnosis import Diagnosis
+from diagnose.errors import InputError
+
+Document = Diagnosis | Comparison
+
+_DECODERS: Mapping[str, Callable[[bytes], Document]] = MappingProxyType(
+    {diagnosis.SCHEMA: diagnosis.decode, comparison.SCHEMA: comparison.decode}
+)
+SCHEMAS = tuple(_DECODERS)
+_MADE_BY = MappingProxyType({diagnosis.SCHEMA: "diagnose TRACE", comparison.SCHEMA: "diagnose compare"})
+_HEAD = 65_536
+_OWN = re.compile(rb'\s*\{\s*"schema"\s*:\s*"([a-z]{1,40}/[0-9]{1,6})"')
+_OF_TRACES = re.compile(rb'"(?:traceEvents|schemaVersion|deviceProperties)"\s*:')
+
+
+def schema_of(path: Path) -> str | None:
+    """The schema of a document of this program at `path`, such as `diagnosis/1`; None where the file holds something else, or is none.
+
+    Our own documents begin with their schema. Of other JSON the first 64 KiB tell whether it is a trace; what they leave open is read as a whole.
+    """
+    try:
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except (OSError, ValueError):
+        return None
+    found = _OWN.match(head)
+    if found is not None:
+        return found.group(1).decode("ascii")
+    if not head.lstrip().startswith(b"{") or b"\0" in head or _OF_TRACES.search(head):
+        return None
+    return _told(path)
+
+
+def _told(path: Path) -> str | None:
+    """The member `schema` of a JSON object, wherever it stands; None where it has none, or is no JSON."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw]).get("schema")
+        schema = None if found is None else msgspec.json.decode(found)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return schema if isinstance(schema, str) and re.fullmatch(r"[a-z]{1,40}/[0-9]{1,6}", schema) else None
+
+
+def read(path: Path, schemas: Sequence[str] = SCHEMAS) -> Document:
+    """The saved document at `path`, of one of these schemas. Raises InputError, which says whether it is another kind, a newer one, or damaged."""
+    wanted = f"Give the JSON that `{' or `'.join(f'{_MADE_BY[one]} -o x.json`' for one in schemas)} wrote."
+    try:
+        data = path.read_bytes()
+    except OSError as fault:
+        raise InputError(f"{path} could not be read: {fault.strerror}.", effect="Nothing was written.", next_step=wanted) from fault
+    schema = schema_of(path)
+    if schema is None or schema not in schemas:
+        raise InputError(_other(path, schema, schemas), effect="Nothing was written.", next_step=wanted)
+    try:
+        return _DECODERS[schema](data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
+        raise InputError(f"{path} is not a whole {_kind(schema)}: {fault}.", effect="Nothing was written.", next_step=wanted) from fault
+
+
+def _other(path: Path, schema: str | None, schemas: Sequence[str]) -> str:
+    """What a file is that holds none of the wanted schemas."""
+    names = " or ".join(f"a {_kind(one)} of schema {one}" for one in schemas)
+    if schema is None:
+        return f"{path} is not {names}."
+    kind, _, version = schema.partition("/")
+    known = next((one for one in SCHEMAS if one.partition("/")[0] == kind), None)
+    if known is not None and int(version) > int(known.partition("/")[2]):
+        return f"{path} has the schema {schema}, which a newer version of this program wrote; this one reads {known}."
+    return f"{path} has the schema {schema}; it is not {names}."
+
+
+def _kind(schema: str) -> str:
+    return schema.partition("/")[0]

@@ -1,0 +1,68 @@
+"""The list of named baselines, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import msgspec
+
+from diagnose.render import terminal, units, words
+from diagnose.render.options import Options
+from diagnose.render.tables import Row, Table, columns
+from diagnose.vocabulary import Wall
+
+SCHEMA = "baselines/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """One stored baseline; all but name, fingerprint and size are None where `problem` says that the file can't be used."""
+
+    name: str
+    fingerprint: str
+    bytes: int
+    job: dict[str, str] | None = None
+    device: str | None = None
+    step_ns: int | None = None
+    steps: int | None = None
+    dominant_wall: Wall | None = None
+    problem: str = ""
+
+
+def text(found: Sequence[Listed], options: Options) -> str:
+    """One row for each."""
+    table = Table(
+        key="baselines",
+        title="Baselines",
+        columns=columns("name", "fingerprint", "$job", "device?", "#step ms", "#steps?", "wall", "#size?"),
+        rows=tuple(_row(one) for one in found),
+        empty="none is stored; `diagnose baseline save NAME TRACE` stores one",
+        whole=True,
+    )
+    blocks = list(terminal.table(table, terminal.width_of(options)))
+    blocks += [terminal.note(f"{one.name}: {one.problem}") for one in found if one.problem]
+    return terminal.printed(blocks, options)
+
+
+def _row(one: Listed) -> Row:
+    job = ", ".join(value for value in (one.job or {}).values() if value != "not told") or "not told"
+    wall = "can't be read" if one.dominant_wall is None else words.WALL[one.dominant_wall]
+    return Row(
+        cells=(
+            one.name,
+            one.fingerprint,
+            units.MISSING if one.problem else job,
+            one.device or units.MISSING,
+            units.ms(one.step_ns),
+            units.count(one.steps),
+            wall,
+            units.size(one.bytes),
+        )
+    )
+
+
+def json(found: Sequence[Listed]) -> str:
+    """An object with one entry for each."""
+    data = {"schema": SCHEMA, "baselines": [asdict(one) for one in found]}
+    return msgspec.json.format(msgspec.json.encode(data), indent=1).decode("utf-8") + "\n"

@@ -1,0 +1,11 @@
+"""The comparison as its own JSON document, schema `comparison/1`."""
+
+from __future__ import annotations
+
+from diagnose.comparison import Comparison, encode
+from diagnose.render.options import Options
+
+
+def render(document: Comparison, _options: Options) -> str:
+    """The document as `diagnose.comparison.encode` writes it; `decode` reads it back."""
+    return encode(document).decode("utf-8")

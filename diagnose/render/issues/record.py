@@ -1,0 +1,74 @@
+"""The neutral record of one check, from which GitHub annotations, JUnit cases and SARIF results are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from diagnose.diagnosis import Tool
+from diagnose.render import units
+from diagnose.vocabulary import Level
+
+# failed: the check is not met; told: something was found that no gate asked about; passed; skipped: it could not be assessed;
+# unjudged: a gate that was asked for could not be judged.
+State = Literal["failed", "told", "passed", "skipped", "unjudged"]
+Severity = Literal["error", "warning", "note"]
+SEVERITY: dict[Level, Severity] = {"high": "error", "medium": "warning", "low": "note"}
+GATE = "gate"
+LONGEST_TEXT = 4_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Issue:
+    """One check and how it ended. `cost_ns` is what it costs per step, None where that is not known; `key` and `line` are of the setting to change in the job file."""
+
+    id: str
+    name: str
+    group: str
+    state: State
+    severity: Severity
+    text: str
+    cost_ns: int | None = None
+    help: str = ""
+    key: str = ""
+    line: int | None = None
+
+    @property
+    def shown(self) -> bool:
+        """Whether there is something to tell."""
+        return self.state in ("failed", "told", "unjudged")
+
+    @property
+    def title(self) -> str:
+        """Id and name."""
+        return f"{self.id}: {self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """All checks of one run. `suite` says what was run, `sentence` how it came out."""
+
+    tool: Tool
+    suite: str
+    sentence: str
+    issues: tuple[Issue, ...]
+
+
+def costliest_first(issues: Sequence[Issue]) -> list[Issue]:
+    """Those with something to tell: the gate, then by cost, then by severity."""
+    order = {"error": 0, "warning": 1, "note": 2}
+    return sorted(
+        (one for one in issues if one.shown), key=lambda one: (one.group != GATE, -(one.cost_ns or 0), order[one.severity], one.id)
+    )
+
+
+def shown(text: str) -> str:
+    """A text from anywhere on one line, without control signs, and no longer than a runner shows."""
+    cut = text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
+    return units.visible(cut)
+
+
+def capitalised(name: str) -> str:
+    """A rule's name as it begins a line."""
+    return f"{name[:1].upper()}{name[1:]}"

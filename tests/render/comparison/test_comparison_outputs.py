@@ -1,0 +1,361 @@
+"""Every output of a comparison, on one that holds everything, one that holds almost nothing, and one for each result."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from plotly import graph_objects
+
+from diagnose import comparison as c
+from diagnose.render import marked, units
+from diagnose.render.comparison import RENDERERS, Options, figures, html, story, tables
+from diagnose.render.comparison import words as own
+from tests.render.comparison.sample import SAMPLES, anyway, huge, identical, improvement, minimal, refused, rich
+from tests.render.regenerate import comparison_goldens
+from tests.render.sample import HOSTILE, LONG_KERNEL
+from tests.same_text import check_same
+
+FORMATS = sorted(RENDERERS)
+PEOPLE = ["text", "markdown", "html"]
+Sample = Callable[[], c.Comparison]
+
+
+def rendered(format_: str, document: c.Comparison, **options: object) -> str:
+    return RENDERERS[format_](document, Options(**options))  # type: ignore[arg-type]
+
+
+def plain(report: str) -> str:
+    """A report's words without what markup adds to them."""
+    return re.sub(
+        r"\s+", " ", report.replace("\\", "").replace("\u200b", "").replace("\u00a0", " ").replace("&#39;", "'").replace("│", " ")
+    )
+
+
+@pytest.mark.parametrize("path", comparison_goldens(), ids=lambda path: path.name)
+def test_goldens_are_current(path: object) -> None:
+    golden = next(one for one in comparison_goldens() if one == path)
+    made = comparison_goldens()[golden]
+    check_same(golden.name, golden.read_text(encoding="utf-8"), made, "run python -m tests.render.regenerate and read the difference")
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
+def test_same_document_gives_same_bytes(format_: str, sample: Sample) -> None:
+    assert rendered(format_, sample()) == rendered(format_, sample())
+
+
+@pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
+def test_json_reads_back_equal(sample: Sample) -> None:
+    assert c.decode(rendered("json", sample()).encode()) == sample()
+
+
+# --- what is said -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format_", PEOPLE)
+@pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
+def test_the_outcome_and_its_reasons_come_first(format_: str, sample: Sample) -> None:
+    document, report = sample(), plain(rendered(format_, sample()))
+    body = report if format_ != "html" else report[report.index("<body>") :]
+    assert document.outcome.sentence in plain(body)
+    heading = body.upper().index(own.RESULT[document.outcome.result].upper())
+    assert heading < body.index(document.outcome.sentence)
+    assert body.index(document.outcome.sentence) < body.index("May they be compared?")
+    assert body.index("May they be compared?") < body.index("What changed around the code") < body.index("What changed in the job file")
+
+
+@pytest.mark.parametrize("format_", PEOPLE)
+def test_sections_stand_in_the_order_in_which_they_are_read(format_: str) -> None:
+    report = rendered(format_, rich())
+    body = report if format_ != "html" else report[report.index("<main") :]
+    titles = [
+        "What changed in the job file",
+        "The effect and its noise",
+        "Where the difference comes from",
+        "Kernels that changed",
+        "Overlap of transport",
+    ]
+    places = [body.index(title) for title in titles]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("format_", PEOPLE)
+def test_every_figure_of_the_reconciled_delta_stands_in_the_report(format_: str) -> None:
+    document = rich()
+    assert document.delta is not None
+    report = rendered(format_, document, width=140)
+    for row in document.delta.categories:
+        for ns in (row.base_ns, row.new_ns):
+            assert units.ms(ns) in report
+        assert units.signed_ms(row.delta_ns) in report
+        assert own.look(row.category).label in report
+    for row in document.delta.categories[:1]:
+        for one in row.parts:
+            assert own.WHY[one.why] in report
+            assert units.signed_ms(one.delta_ns) in report
+
+
+def test_the_table_of_the_delta_adds_up_whether_short_or_whole() -> None:
+    document = rich()
+    assert document.delta is not None
+    for moved_only in (False, True):
+        rows = tables.delta(document, moved_only=moved_only).rows
+        told = [float(row.cells[3]) for row in rows if row.indent == 1]
+        assert sum(told) == pytest.approx(document.delta.delta_ns / 1e6, abs=0.0006 * len(told))
+    assert [row.cells[5] for row in tables.delta(document, moved_only=True).rows[1:]] == ["moved"] * 4 + [""]
+
+
+@pytest.mark.parametrize("format_", PEOPLE)
+def test_mismatches_environment_settings_and_findings_are_told(format_: str) -> None:
+    report = plain(rendered(format_, rich(), width=140))
+    for said in (
+        "2.6 % more kernels are launched.",
+        "taken out of the figures",
+        "Not told by both, so not compared: precision, sequence.",
+        "NCCL_P2P_NET_CHUNKSIZE",
+        "2.26.5",
+        "570.124",
+        "12 things around the code are told by both and the same.",
+        "comm_overlap.overlap_moe_expert_parallel_comm",
+        "p = 0.0079",
+        "a change of 2.1 %",
+        "interval and rank test",
+        "87.0 % → 52.0 %",
+        "+27.745",
+        "Compute had been issued and waited 38.004 ms of each step for the DeepEP dispatch and combine.",
+        "line 14 of the job file",
+        "1 finding is as before.",
+        "The gate is not met",
+        "The reconciliation closes",
+    ):
+        assert said in report, said
+
+
+@pytest.mark.parametrize("format_", PEOPLE)
+def test_a_refusal_says_why_and_what_would_help(format_: str) -> None:
+    report = plain(rendered(format_, refused(), width=140))
+    for said in (
+        "These two runs are not the same work",
+        "48",
+        "64",
+        "NVIDIA B200",
+        "--anyway",
+        "no verdict because of it",
+        "The gate can't be judged",
+    ):
+        assert said in report, said
+    assert "because --anyway asked for them" in plain(rendered(format_, anyway(), width=140))
+
+
+@pytest.mark.parametrize("format_", PEOPLE)
+def test_what_is_not_known_is_never_nought(format_: str) -> None:
+    report = plain(rendered(format_, minimal()))
+    assert "ot known: a document on one side does not hold the split of its steps" in report
+    assert "a single step on a side: the noise is assumed, not measured" in report
+    effect = {row.cells[0]: row.cells[1] for row in tables.effect(minimal()).rows}
+    assert effect["95 % interval of it"] == "not measured"
+    assert effect["smallest that could have shown"] == "can't be told"
+    assert effect["rank test"] == "not possible"
+    assert tables.walls(rich()).rows[2].cells == ("Host overhead", "–", "12.940", "–")
+
+
+def test_figures_per_token_are_in_nanoseconds_per_token() -> None:
+    lines = dict(story.effect_lines(improvement()))
+    assert lines["step time"] == "1,842.7 ns per token → 1,765.3 ns per token"
+    assert lines["difference of medians"] == "-77.4 ns per token (-4.2 %)"
+    assert lines["useful tokens"] == "65,536 → 131,072 per step, told by the job files"
+
+
+@pytest.mark.parametrize(
+    ("amount", "unit", "said"),
+    [
+        (None, "ns", "not measured"),
+        (1_500_000.0, "ns", "+1.500 ms"),
+        (-1_500_000.0, "ns", "-1.500 ms"),
+        (0.0, "ns", "0.000 ms"),
+        (100.0, "ns", "0.000 ms"),
+        (-12.0, "count", "-12"),
+        (0.034, "share", "+3.40 %"),
+        (2048.0, "bytes", "+2.0 KiB"),
+        (3.0, "GB/s", "+3 GB/s"),
+    ],
+)
+def test_a_difference_has_its_sign_and_its_unit(amount: float | None, unit: str, said: str) -> None:
+    assert story.signed(amount, unit) == said
+
+
+@pytest.mark.parametrize(
+    ("share", "said"), [(None, "–"), (0.0, "0.0 %"), (0.031, "+3.1 %"), (-0.031, "-3.1 %"), (0.00001, "< +0.1 %"), (-0.00001, "< -0.1 %")]
+)
+def test_a_relative_change_is_never_shown_as_none(share: float | None, said: str) -> None:
+    assert units.signed_percent(share) == said
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("step_time", "step time"),
+        ("kernels", "launches"),
+        ("transport", "exposed transport"),
+        ("compute:expert_gemm", "compute: expert gemm"),
+        ("bucket:dense_gemm", "bucket dense gemm"),
+        ("blocking_dispatch", "blocking dispatch"),
+    ],
+)
+def test_every_metric_has_a_name(name: str, said: str) -> None:
+    assert own.metric(name) == said
+
+
+def test_every_word_of_the_vocabulary_is_spoken() -> None:
+    def members(of: object) -> set[str]:
+        return set(of.__args__)  # type: ignore[attr-defined]
+
+    assert set(own.RESULT) == set(html.LOOK) == members(c.Result)
+    assert set(own.BASIS) == members(c.Basis)
+    assert set(own.KERNEL) == members(c.KernelChangeKind)
+    assert set(own.FINDING) == set(own.FINDING_ORDER) == members(c.FindingState)
+    assert set(own.MISMATCH) == members(c.MismatchState)
+    assert set(own.WHY) == members(c.Why)
+    assert set(own.ENVIRONMENT) == members(c.EnvironmentKind)
+
+
+# --- hostile texts and sizes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+@pytest.mark.parametrize("sample", [*SAMPLES.values(), huge], ids=[*SAMPLES, "huge"])
+def test_text_fits_and_holds_no_control_sign(sample: Sample, width: int) -> None:
+    report = rendered("text", sample(), width=width)
+    assert max(len(line) for line in report.splitlines()) <= width + 1  # a line that a CI runner would obey gets one sign more
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ue000]", report)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_no_number_is_cut_on_a_narrow_terminal(width: int) -> None:
+    report = rendered("text", rich(), width=width)
+    assert not re.search(r"\d…", report)
+
+
+def test_colour_comes_only_when_asked_for() -> None:
+    assert "\x1b[" not in rendered("text", rich())
+    assert "\x1b[" in rendered("text", rich(), color=True)
+
+
+@pytest.mark.parametrize("format_", ["text", "markdown"])
+def test_no_line_gives_an_order_to_a_ci_runner(format_: str) -> None:
+    assert [line for line in rendered(format_, rich()).splitlines() if line.lstrip().startswith(("::", "##["))] == []
+
+
+def test_markdown_gives_no_power_to_a_trace() -> None:
+    prose = re.sub(r"`[^`]*`", "", rendered("markdown", rich()))
+    assert set(re.findall(r"<[^>]+>", prose)) <= {"<sub>", "</sub>", "<details>", "</details>", "<summary>", "</summary>"}
+    assert "@octocat" not in prose
+    assert "](http" not in prose
+
+
+def test_markdown_cells_stay_in_their_columns() -> None:
+    width = 0
+    for line in rendered("markdown", rich()).splitlines():
+        if not line.startswith("|"):
+            width = 0
+            continue
+        cells = len(re.findall(r"(?<!\\)\|", line))
+        width = width or cells
+        assert cells == width, line
+
+
+def test_markdown_of_a_huge_comparison_stays_below_sixty_kilobytes_and_says_what_is_missing() -> None:
+    report = rendered("markdown", huge())
+    assert len(report.encode("utf-8")) <= marked.MOST_BYTES
+    assert "Left out to stay below 60 KB" in report
+    assert "## Regression" in report
+    assert "2980 more rows in the JSON and HTML outputs" in report
+    assert "more in the JSON" in report
+    assert report.count("<details>") == report.count("</details>")
+
+
+def test_html_of_a_huge_comparison_is_cut_with_what_is_left_out() -> None:
+    report = re.sub(r"<script>.*?</script>", "", rendered("html", huge()), flags=re.DOTALL)
+    assert "2800 more rows in the JSON output." in report
+    assert len(report) < 12_000_000
+
+
+def test_long_names_are_cut_in_tables_but_whole_in_json() -> None:
+    assert LONG_KERNEL not in rendered("text", rich())
+    assert LONG_KERNEL in [one["name"] for one in json.loads(rendered("json", rich()))["kernels"]]
+
+
+@pytest.mark.parametrize("payload", HOSTILE)
+def test_html_holds_no_payload_as_markup(payload: str) -> None:
+    body = re.sub(r"<script>.*?</script>", "", rendered("html", rich()), flags=re.DOTALL)
+    if "<" in payload:
+        assert payload not in body
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
+def test_plotly_knows_every_part_of_our_figures(sample: Sample) -> None:
+    for figure, _ in figures.drawn(sample()).values():
+        graph_objects.Figure(figure)
+
+
+def test_both_budgets_are_drawn_to_the_nanosecond_on_one_scale() -> None:
+    document = rich()
+    assert document.delta is not None
+    figure, drawing = figures.drawn(document)["budgets"]
+    for side, whole in enumerate((document.delta.base_ns, document.delta.new_ns)):
+        assert round(sum(trace["x"][side] for trace in figure["data"]) * 1e6) == whole
+    widths = [sum(part.width for part in bar.parts) for bar in drawing.bars]
+    assert widths[1] == pytest.approx(100, abs=0.01)
+    assert widths[0] == pytest.approx(100 * document.delta.base_ns / document.delta.new_ns, abs=0.01)
+
+
+def test_the_waterfall_leads_from_one_step_to_the_other() -> None:
+    document = rich()
+    assert document.delta is not None
+    legs = list(figures._legs(document, document.delta))
+    assert (legs[0].end, legs[-1].end) == (document.delta.base_ns, document.delta.new_ns)
+    at = document.delta.base_ns
+    for leg in legs[1:-1]:
+        assert leg.start == at
+        at = leg.end
+    assert at == document.delta.new_ns
+    assert [leg.label for leg in legs] == [
+        "base",
+        "exposed transport",
+        "compute: expert gemm",
+        "launch-starved",
+        "compute: elementwise",
+        "9 others",
+        "new",
+    ]
+    _, drawing = figures.drawn(document)["waterfall"]
+    assert all(part.left >= 0 and part.left + part.width <= 100.2 for bar in drawing.bars for part in bar.parts)
+
+
+def test_nothing_is_drawn_where_nothing_is_known_or_differs() -> None:
+    assert figures.drawn(minimal()) == {}
+    assert list(figures.drawn(identical())) == ["budgets"]
+
+
+def test_a_step_that_became_shorter_is_drawn_too() -> None:
+    found = rich().delta
+    assert found is not None
+    turned = msgspec.structs.replace(
+        found,
+        base_ns=found.new_ns,
+        new_ns=found.base_ns,
+        delta_ns=-found.delta_ns,
+        categories=tuple(
+            msgspec.structs.replace(row, base_ns=row.new_ns, new_ns=row.base_ns, delta_ns=-row.delta_ns) for row in found.categories
+        ),
+    )
+    _, drawing = figures.drawn(msgspec.structs.replace(rich(), delta=turned))["waterfall"]
+    assert drawing.bars[1].text == "-29.565 ms"
+    assert [label for label, _, _ in drawing.legend] == ["the whole", "takes longer", "takes less"]

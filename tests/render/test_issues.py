@@ -1,0 +1,349 @@
+"""What CI runners are told, of a diagnosis and of a comparison: annotations, JUnit, SARIF."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from diagnose import comparison as c
+from diagnose import diagnosis as d
+from diagnose.render import RENDERERS, Options
+from diagnose.render.comparison import RENDERERS as COMPARISON
+from diagnose.render.issues import of_comparison, of_diagnosis
+from diagnose.render.issues.github import MOST
+from diagnose.render.issues.record import Issue, costliest_first
+from tests.render.comparison.sample import SAMPLES as COMPARED
+from tests.render.comparison.sample import huge, identical, improvement, minimal, refused, rich
+from tests.render.sample import HOSTILE
+from tests.render.sample import minimal as small_diagnosis
+from tests.render.sample import rich as diagnosis
+from tests.render.sarif_structure import check_log
+
+JOB = "configs/job.yaml"
+CONTROL = "bell \x07, null \x00, escape \x1b[31m, \ufffe, \ud800, \u202e"
+
+
+def with_lines() -> d.Diagnosis:
+    """The sample, whose job file says on which lines its settings stand, and which has rules that found nothing and rules that could not be asked."""
+    found = diagnosis()
+    assert found.job is not None
+    settings = (
+        *found.job.settings[:2],
+        d.JobSetting(name="overlap_moe_expert_parallel_comm", value=False, key="comm_overlap.overlap_moe_expert_parallel_comm", line=14),
+    )
+    return structs.replace(found, job=structs.replace(found.job, settings=settings, file="job.yaml"), passed=("host-fine", "memory-fine"))
+
+
+def of(format_: str, document: d.Diagnosis | c.Comparison, **options: Any) -> str:
+    shown = Options(**options)
+    return COMPARISON[format_](document, shown) if isinstance(document, c.Comparison) else RENDERERS[format_](document, shown)
+
+
+def log(document: d.Diagnosis | c.Comparison, **options: Any) -> Any:
+    return json.loads(of("sarif", document, **options))["runs"][0]
+
+
+def parsed(text: str | bytes) -> ET.Element:
+    return ET.fromstring(text)  # noqa: S314 - our own text
+
+
+def cases(document: d.Diagnosis | c.Comparison, **options: Any) -> dict[str, str]:
+    """Name of each case and how it ended."""
+    root = parsed(of("junit", document, **options))
+    found = {}
+    for case in root.iter("testcase"):
+        child = next(iter(case), None)
+        found[case.attrib["name"]] = "passed" if child is None else child.tag
+    return found
+
+
+DOCUMENTS: dict[str, Callable[[], d.Diagnosis | c.Comparison]] = {
+    "diagnosis": with_lines,
+    "small diagnosis": small_diagnosis,
+    **COMPARED,
+    "huge": huge,
+}
+
+
+# --- which checks there are -------------------------------------------------------------------------------------------
+
+
+def test_without_a_gate_every_finding_about_the_run_fails() -> None:
+    found = cases(with_lines())
+    assert found == {
+        "comm-blocking-expert-exchange": "failure",
+        "host-launch-starved": "failure",
+        "capture-unclassified": "system-out",
+        "host-fine": "passed",
+        "memory-fine": "passed",
+        **{one.id: "skipped" for one in with_lines().not_assessed},
+    }
+    assert "skipped" in found.values()
+
+
+def test_with_a_gate_those_fail_that_it_asks_about() -> None:
+    found = cases(with_lines(), fail_on="high")
+    assert found["comm-blocking-expert-exchange"] == "failure"
+    assert found["host-launch-starved"] == "system-out"
+
+
+def test_a_comparison_has_its_gate_and_one_case_for_each_finding() -> None:
+    assert cases(rich()) == {
+        "gate": "failure",
+        "COM-06": "failure",
+        "HOST-01": "system-out",
+        "CAP-03": "system-out",
+        "MEM-02": "passed",
+        "CMP-04": "passed",
+        "CMP-05": "passed",
+        "RNK-02": "skipped",
+    }
+
+
+@pytest.mark.parametrize(
+    ("document", "state"),
+    [
+        (rich(), "failure"),
+        (refused(), "error"),
+        (identical(), "passed"),
+        (structs.replace(rich(), gate=c.Gate(limit=0.03, fail_on=None, met=None, sentence="Noise hides it.")), "error"),
+    ],
+)
+def test_a_gate_passes_fails_or_could_not_be_judged(document: c.Comparison, state: str) -> None:
+    assert cases(document)["gate"] == state
+
+
+@pytest.mark.parametrize(
+    ("document", "state"),
+    [
+        (structs.replace(rich(), gate=None), "failure"),
+        (structs.replace(refused(), gate=None), "error"),
+        (minimal(), "skipped"),
+        (improvement(), "passed"),
+        (structs.replace(identical(), gate=None), "passed"),
+    ],
+)
+def test_without_a_gate_the_result_is_the_case(document: c.Comparison, state: str) -> None:
+    assert cases(document)["regression"] == state
+
+
+def test_findings_fail_where_the_gate_asks_about_them() -> None:
+    asked = {
+        "none": structs.replace(rich(), gate=None),
+        "regression": structs.replace(rich(), gate=c.Gate(limit=0.03, fail_on=None, met=True, sentence="")),
+        "medium": structs.replace(rich(), gate=c.Gate(limit=None, fail_on="medium", met=False, sentence="")),
+    }
+    ended = {name: (cases(document)["COM-06"], cases(document)["HOST-01"], cases(document)["CAP-03"]) for name, document in asked.items()}
+    assert ended == {
+        "none": ("failure", "failure", "system-out"),
+        "regression": ("system-out", "system-out", "system-out"),
+        "medium": ("failure", "failure", "system-out"),
+    }
+
+
+def test_the_order_is_the_gate_then_what_costs_most() -> None:
+    found = costliest_first(of_comparison.report(rich(), Options()).issues)
+    assert [one.id for one in found] == ["gate", "COM-06", "HOST-01", "CAP-03"]
+    assert [one.cost_ns for one in found[1:]] == [38_004_000, 3_067_000, 0]
+
+
+# --- GitHub -----------------------------------------------------------------------------------------------------------
+
+_COMMAND = re.compile(r"::(error|warning|notice) (?:file=([^,:]+),line=(\d+),)?title=([^:,]+)::(.*)")
+
+
+def commands(text: str) -> list[tuple[str, ...]]:
+    found = []
+    for line in text.splitlines():
+        match = _COMMAND.fullmatch(line)
+        assert match is not None, line
+        found.append(tuple(part or "" for part in match.groups()))
+    return found
+
+
+def unescaped(text: str) -> str:
+    """As the runner reads it."""
+    for sign, code in ((":", "%3A"), (",", "%2C"), ("\r", "%0D"), ("\n", "%0A"), ("%", "%25")):
+        text = text.replace(code, sign)
+    return text
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_line_is_one_command_and_there_are_ten_at_most(name: str) -> None:
+    document = DOCUMENTS[name]()
+    for job_file in ("", JOB):
+        found = commands(of("github", document, job_file=job_file))
+        assert 1 <= len(found) <= MOST
+
+
+def test_annotations_point_at_the_line_of_the_setting() -> None:
+    found = commands(of("github", with_lines(), job_file=JOB))
+    assert [(kind, file, line) for kind, file, line, _, _ in found] == [("error", JOB, "14"), ("warning", JOB, "1"), ("notice", JOB, "1")]
+    assert unescaped(found[0][3]) == "comm-blocking-expert-exchange: Blocking expert exchange"
+    assert "To change: Overlap the expert exchange" in unescaped(found[0][4])
+    assert all(file == line == "" for _, file, line, _, _ in commands(of("github", with_lines())))
+
+
+def test_the_tenth_says_how_many_more_there_are() -> None:
+    found = commands(of("github", huge(), job_file=JOB))
+    assert len(found) == MOST
+    assert found[0][3] == "gate%3A Step time against the base"
+    assert found[-1][0] == "error"
+    assert "392 more results without an annotation: X-008, " in found[-1][4]
+    assert "and 372 more" in found[-1][4]
+
+
+def test_exactly_ten_need_no_summary() -> None:
+    document = with_lines()
+    ten = tuple(structs.replace(document.findings[0], id=f"rule-{index}") for index in range(10))
+    found = commands(of("github", structs.replace(document, findings=ten)))
+    assert [title.partition("%3A")[0] for _, _, _, title, _ in found] == [f"rule-{index}" for index in range(10)]
+    eleven = structs.replace(document, findings=(*ten, structs.replace(ten[0], id="rule-x")))
+    last = commands(of("github", eleven))[-1]
+    assert "2 more results" in last[4]
+
+
+def test_what_a_gate_does_not_ask_about_is_no_error() -> None:
+    found = {
+        title.partition("%3A")[0]: kind
+        for kind, _, _, title, _ in commands(
+            of("github", structs.replace(rich(), gate=c.Gate(limit=0.5, fail_on=None, met=True, sentence="Met.")))
+        )
+    }
+    assert found == {"COM-06": "warning", "HOST-01": "warning", "CAP-03": "notice"}
+
+
+def test_a_run_without_anything_to_say_gets_one_notice() -> None:
+    assert commands(of("github", identical())) == [
+        ("notice", "", "", "diagnose compare", "No change: both are the same 5 steps of 120.691 ms.")
+    ]
+    kind, _, _, title, text = commands(of("github", small_diagnosis()))[0]
+    assert (kind, title) == ("notice", "diagnose")
+    assert unescaped(text) == small_diagnosis().verdict.sentence
+
+
+@pytest.mark.parametrize("payload", [*HOSTILE, "a,b::c%0A::error::x", "100 % of it\r\n::stop-commands::x", CONTROL])
+def test_no_text_gives_an_order_of_its_own(payload: str) -> None:
+    finding = structs.replace(diagnosis().findings[0], id=payload, name=payload, summary=payload, fixes=())
+    text = of("github", structs.replace(diagnosis(), findings=(finding,)), job_file="a,b:c%.yaml")
+    assert text.count("\n") == 1
+    found = re.fullmatch(r"::error file=a%2Cb%3Ac%25.yaml,line=1,title=([^:,]*)::(.*)\n", text)
+    assert found is not None
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\u202e\ud800]", text)
+
+
+# --- JUnit ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_junit_counts_what_it_holds(name: str) -> None:
+    root = parsed(of("junit", DOCUMENTS[name](), job_file=JOB))
+    assert root.tag == "testsuites"
+    for suite in (root, root[0]):
+        counted = {
+            kind: sum(1 for case in suite.iter("testcase") if case.find(kind) is not None) for kind in ("failure", "error", "skipped")
+        }
+        told = {kind: int(suite.attrib[f"{kind}s" if kind != "skipped" else kind]) for kind in counted}
+        assert counted == told
+        assert int(suite.attrib["tests"]) == len(list(suite.iter("testcase")))
+    names = [case.attrib["name"] for case in root.iter("testcase")]
+    assert len(names) == len(set(names)) or name == "huge"
+
+
+def test_a_case_keeps_its_name_however_it_ends() -> None:
+    root = parsed(of("junit", with_lines()))
+    assert {case.attrib["classname"] for case in root.iter("testcase")} == {"diagnose.rules"}
+    assert {case.attrib["classname"] for case in parsed(of("junit", rich())).iter("testcase")} == {
+        "diagnose compare.gate",
+        "diagnose compare.rules",
+    }
+
+
+@pytest.mark.parametrize("payload", [*HOSTILE, CONTROL, "]]>", "&amp;<![CDATA["])
+def test_junit_is_xml_whatever_stands_in_it(payload: str) -> None:
+    finding = structs.replace(diagnosis().findings[0], id=payload, name=payload, summary=payload, fixes=())
+    text = of(
+        "junit", structs.replace(diagnosis(), findings=(finding,), not_assessed=(d.NotAssessed(id=payload, missing=(), how=payload),))
+    )
+    root = parsed(text.encode("utf-8"))
+    assert [next(iter(case)).tag for case in root.iter("testcase")] == ["failure", "skipped"]
+    assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\ud800]", text)
+
+
+# --- SARIF ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("job_file", ["", JOB, "jobs/a b#c?.yaml"])
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_sarif_has_the_structure_of_the_specification(name: str, job_file: str) -> None:
+    check_log(json.loads(of("sarif", DOCUMENTS[name](), job_file=job_file)))
+
+
+def test_results_point_at_the_line_of_the_setting_and_never_at_an_absolute_path() -> None:
+    places = [one["locations"][0]["physicalLocation"] for one in log(with_lines(), job_file=JOB)["results"]]
+    assert [place["region"]["startLine"] for place in places] == [14, 1, 1]
+    assert {place["artifactLocation"]["uri"] for place in places} == {JOB}
+    odd = log(with_lines(), job_file="jobs/a b#c?.yaml")["results"][0]["locations"][0]["physicalLocation"]
+    assert odd["artifactLocation"] == {"uri": "jobs/a%20b%23c%3F.yaml", "uriBaseId": "%SRCROOT%"}
+
+
+def test_without_a_job_file_results_have_no_location_and_it_is_said() -> None:
+    run = log(with_lines())
+    assert not any("locations" in one for one in run["results"])
+    assert "--config" in run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"]
+
+
+def test_every_rule_has_a_help_text_and_a_level() -> None:
+    rules = log(rich())["tool"]["driver"]["rules"]
+    assert [rule["id"] for rule in rules] == ["gate", "COM-06", "HOST-01", "CAP-03"]
+    assert rules[1]["help"]["text"].startswith("Nothing of this micro-batch can run before the exchange ends.")
+    assert "diagnose explain COM-06" in rules[1]["help"]["text"]
+    assert [rule["defaultConfiguration"]["level"] for rule in rules] == ["error", "error", "warning", "note"]
+
+
+def test_a_fingerprint_stays_where_lines_and_costs_move_and_differs_between_rules_and_settings() -> None:
+    def prints(**changes: Any) -> str:
+        first = structs.replace(rich().findings[0], **changes)
+        run = log(structs.replace(rich(), findings=(first,)), job_file=JOB)
+        value: str = run["results"][1]["partialFingerprints"]["primaryLocationLineHash"]
+        return value
+
+    assert prints() == prints(line=99, new_bound_ns=1, summary="other", state="worse")
+    assert len({prints(), prints(id="COM-07"), prints(key="model.other")}) == 3
+    assert re.fullmatch(r"[0-9a-f]{16}:1", prints())
+
+
+def test_texts_are_neither_links_nor_placeholders() -> None:
+    finding = structs.replace(diagnosis().findings[0], name="{0} [x](https://example.invalid)", summary="{1} and [y](1)", fixes=())
+    run = log(structs.replace(diagnosis(), findings=(finding,)))
+    assert run["results"][0]["message"]["text"] == "{{1}} and \\[y](1)"
+    check_log({"version": "2.1.0", "runs": [run]})
+
+
+def test_the_one_changed_setting_is_the_place_of_a_regression() -> None:
+    document = structs.replace(rich(), settings=rich().settings[:1])
+    assert of_comparison.report(document, Options()).issues[0].line == 14
+    assert of_comparison.report(rich(), Options()).issues[0].line is None
+
+
+# --- both -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format_", ["github", "junit", "sarif"])
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_same_document_gives_same_bytes(name: str, format_: str) -> None:
+    document = DOCUMENTS[name]()
+    assert of(format_, document, job_file=JOB) == of(format_, document, job_file=JOB)
+
+
+def test_what_passed_or_was_skipped_is_not_told() -> None:
+    issues = of_diagnosis.report(with_lines(), Options()).issues
+    assert {one.state for one in issues} == {"failed", "told", "passed", "skipped"}
+    assert {one.id for one in costliest_first(issues)} == {one.id for one in diagnosis().findings}
+    assert not Issue(id="x", name="x", group="x", state="passed", severity="note", text="").shown
