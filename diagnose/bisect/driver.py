@@ -44,6 +44,7 @@ def question_of(header: Header, judging: Judging, unit: str) -> Question:
         first=judging.first,
         limit=judging.max_regression,
         smallest=judging.smallest,
+        noise=judging.noise,
         counts=unit == "count",
     )
 

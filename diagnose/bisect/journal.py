@@ -50,6 +50,7 @@ class Judging(Struct, frozen=True, kw_only=True):
     repeats: int
     max_regression: float | None = None
     smallest: float | None = None
+    noise: float | None = None
     first: bool = False
 
 

@@ -37,6 +37,7 @@ class Numbers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     level_range: Number
     smallest_step: Number
     drift: Number
+    failures: Number
     verdict_error: Number
 
 

@@ -18,6 +18,8 @@ from diagnose.bisect.state import Gap, Question, State, Taken
 Reason = Literal["good end", "bad end", "halve", "again", "verify"]
 Ends = Literal["differ", "alike", "open"]
 _SHARED = 4  # captures of a candidate that no other one shares its level with, before it is named
+_ENCLOSED = 0.2  # hope for a candidate between two that failed, against one beside them
+_LIKELY = 0.9  # a step that is too small to be searched for is mentioned from here on
 _LEAST = 0.05  # a gap less likely than this begins no answer
 
 
@@ -118,7 +120,7 @@ def differ(state: State) -> Ends:
     size = abs(state.difference)
     if size > t_quantile(state.numbers.ends_error.value / 2, usual.freedom) * error and size > state.allowed:
         return "differ"
-    tolerance = state.allowed or state.scale.relative(state.numbers.alike.value, good.mean)
+    tolerance = state.allowed or state.scale.relative(state.numbers.alike.value * state.assumed, good.mean)
     return "alike" if size + t_quantile(0.025, usual.freedom) * error < tolerance else "open"
 
 
@@ -177,18 +179,23 @@ def _beside(state: State, gap: Gap, reach: int) -> Iterator[int]:
 
 def _halve(state: State) -> Next | None:
     """The middle of the gap that holds the largest step."""
-    gap = None if _enough(state) else next((gap for gap in state.sure() if gap.inner), None)
+    gaps = [] if _enough(state) else state.sure()[: 1 if state.question.first else None]
+    gap = next((gap for gap in gaps if gap.inner), None)
     return None if gap is None else _next(state, middle(gap, state.exhausted), "halve")
 
 
 def middle(gap: Gap, failed: frozenset[int]) -> int:
-    """The best candidate to cut a gap with: near its middle, but away from those that failed, which seldom fail alone."""
-    near = [place for place in failed if gap.left < place < gap.right]
+    """The best candidate to cut a gap with: near its middle, but away from those that failed, which seldom fail alone; the farther the more of them failed."""
+    near = sorted(place for place in failed if gap.left < place < gap.right)
+    width = gap.right - gap.left
+    reach = max(1.0, min(1.5 * 2 ** len(near), width / 6))
 
     def worth(place: int) -> tuple[float, int]:
-        cut = min(place - gap.left, gap.right - place) / (gap.right - gap.left)
         distance = min((abs(place - other) for other in near), default=None)
-        return cut * (1.0 if distance is None else 1 - 0.8 * math.exp((1 - distance) / 3)), -place
+        hope = 1.0 if distance is None else 1 - math.exp(-distance / reach)
+        if near and near[0] < place < near[-1]:
+            hope *= _ENCLOSED
+        return min(place - gap.left, gap.right - place) / width * hope, -place
 
     return max(gap.inner, key=worth)
 
@@ -235,7 +242,7 @@ def _answer(state: State) -> Answer:
     small = tuple(
         _found(state, gap, gap, gap.chance)
         for gap in state.gaps
-        if gap.chance >= 1 - state.numbers.step_error.value and gap.jump < state.smallest and gap.left not in inside
+        if gap.chance >= _LIKELY and gap.jump < state.smallest and gap.left not in inside
     )
     lone = () if state.question.again else tuple(sorted(state.lone))
     return Answer(ends="differ", found=tuple(sorted(found, key=lambda one: one.before)), small=small, lone=lone)

@@ -23,7 +23,7 @@ class Question:
 
     `count` candidates, from good (0) to bad. `again`: a candidate can be captured several times, up to `repeats`; otherwise each gives one reading, and up to `repeats` neighbours speak for an end.
     `limit`: the change that is allowed (relative). `smallest`: the smallest step to look for (relative); None: a share of what lies between the ends. `first`: one step is enough.
-    `counts`: the metric is a count. `attempts` at a candidate that gives no value.
+    `noise`: what is assumed of the noise between captures (relative), None for the usual. `counts`: the metric is a count. `attempts` at a candidate that gives no value.
     """
 
     count: int
@@ -32,6 +32,7 @@ class Question:
     first: bool = False
     limit: float | None = None
     smallest: float | None = None
+    noise: float | None = None
     counts: bool = False
     attempts: int = 2
 
@@ -48,7 +49,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Gap:
-    """A gap between two measured candidates: the probability of a step in it, the levels on both sides, and candidates inside that can be tried."""
+    """A gap between two measured candidates: the probability of a step in it, the levels on both sides, and candidates inside that are still to be tried."""
 
     index: int
     left: int
@@ -93,11 +94,15 @@ class State:
         return scale_of(first or [next(iter(self.raw.values()), [1.0])[0]])
 
     @cached_property
+    def assumed(self) -> float:
+        """The noise between captures that is assumed before any was seen, relative."""
+        usual = self.numbers.count_noise if self.question.counts else self.numbers.run_noise
+        return usual.value if self.question.noise is None else self.question.noise
+
+    @cached_property
     def prior(self) -> Prior:
-        """The noise that is assumed: the usual one between runs, or what the steps inside the captures show if that is more."""
-        numbers = self.numbers
-        usual = numbers.count_noise.value if self.question.counts else numbers.run_noise.value
-        return Prior(scale=max(usual, self.inner_error), freedom=numbers.noise_weight.value)
+        """The noise that is assumed, or what the steps inside the captures show if that is more."""
+        return Prior(scale=max(self.assumed, self.inner_error), freedom=self.numbers.noise_weight.value)
 
     @cached_property
     def values(self) -> dict[int, list[float]]:
@@ -231,7 +236,8 @@ class State:
         out = []
         for index, (left, right) in enumerate(pairwise(self.found)):
             base, new = self._across(index)
-            inner = tuple(place for place in untried if left.place < place < right.place)
+            failed = sum(left.place < place < right.place for place in self.exhausted)
+            inner = () if failed >= self.numbers.failures.value else tuple(place for place in untried if left.place < place < right.place)
             out.append(Gap(index, left.place, right.place, self.steps.chances[index], base, new, inner))
         return tuple(out)
 

@@ -25,6 +25,7 @@ from diagnose.render.bisection import words
 from diagnose.render.comparison.story import value
 
 GOOD, BAD, SKIP = 0, 1, 125
+_UNUSABLE = 2  # captures without a value after which a commit is skipped
 Verdict = Literal["good", "bad", "open"]
 Say = Callable[[str], None]
 
@@ -92,11 +93,12 @@ class Step:
     def _repeated(self, runs: Runs, folder: Folder) -> int:
         good: list[Samples] = []
         new: list[float] = []
-        errors = [0.0]
-        for number in range(1, self.repeats + 1):
+        errors, unusable = [0.0], 0
+        for number in range(1, self.repeats + _UNUSABLE):
             line = runs(0, number)
             trial = line.trial
-            if trial.state == "failed" or (trial.state == "unusable" and number > 1):
+            unusable += trial.state == "unusable"
+            if trial.state == "failed" or unusable == _UNUSABLE or len(new) == self.repeats:
                 return self._skip(trial.text)
             if trial.state == "unusable" or trial.document is None:
                 self.say(f"unusable, so it is run once more: {trial.text}")

@@ -55,6 +55,12 @@ def _about(command: Any) -> Any:
                 "--smallest-step", type=Share(), metavar="SHARE", help="Smallest step to look for. [default: a fifth of the difference]"
             ),
             click.option(
+                "--noise",
+                type=Share(),
+                metavar="SHARE",
+                help="Noise of a capture to begin with; what is seen soon outweighs it. [default: 1%]",
+            ),
+            click.option(
                 "--trace", metavar="PATTERN", help="Where the command leaves its trace. [default: in the folder $DIAGNOSE_OUTPUT]"
             ),
             click.option(
@@ -193,6 +199,7 @@ def _judging(options: dict[str, Any], before: Judging | None = None) -> Judging:
         "repeats": options["repeats"],
         "max_regression": options["max_regression"],
         "smallest": options["smallest_step"],
+        "noise": options["noise"],
         "first": options["first"],
     }
     return Judging(**{name: getattr(old, name) if value is None else value for name, value in given.items()})

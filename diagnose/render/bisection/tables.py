@@ -14,7 +14,7 @@ from diagnose.render.comparison.story import value
 from diagnose.render.tables import Row, Table, columns
 
 LONGEST_TEXT = 400
-_STRIP = 30
+_STRIP = 26
 
 
 def shown_candidates(document: Bisection) -> list[Candidate]:
@@ -27,26 +27,30 @@ def candidates(document: Bisection, *, drawn: bool) -> Table:
     found = shown_candidates(document)
     low, high = bounds(document)
     culprits = {one.label for one in document.culprits if not one.among}
-    heads = [words.NOUN[document.kind], "subject?", "#captures?", f"#{words.metric(document.metric)}", "#95 % interval?", "level"]
     rows = []
     for one in found:
+        here = one.label in culprits
         cells = [
             words.short(one.label),
-            one.subject[:LONGEST_TEXT],
-            str(one.trials) if one.trials else units.MISSING,
             value(one.value, document.unit) if one.value is not None else units.MISSING,
+            *([strip(one, low, high)] if drawn else []),
+            f"{words.STATE[one.state]}{' ◄' if here else ''}",
+            str(one.trials) if one.trials else units.MISSING,
             _interval(one, document.unit),
-            f"{words.STATE[one.state]}{'  ◄' if one.label in culprits else ''}",
+            one.subject[:LONGEST_TEXT],
         ]
-        rows.append(Row(cells=tuple([*cells, strip(one, low, high)] if drawn else cells), strong=one.label in culprits))
+        rows.append(Row(cells=tuple(cells), strong=here))
+    strips = ["$value and 95 % interval"] if drawn else []
+    heads = [words.NOUN[document.kind], f"#{words.metric(document.metric)}", *strips, "level", "#captures?", "#95 % interval?", "subject?"]
     left = len(document.candidates) - len(found)
     note = f"{units.plural(left, 'other candidate')} did not have to be measured." if left else ""
+    note = f"{note} ◄: the step is there.".strip() if culprits else note
     return Table(
         key="candidates",
         title="What was measured",
-        columns=columns(*heads, *(["plot?"] if drawn else [])),
+        columns=columns(*heads),
         rows=tuple(rows),
-        note=f"{note} ◄ the step is there.".strip() if culprits else note,
+        note=note,
         whole=True,
     )
 
