@@ -16,6 +16,7 @@ from diagnose.diagnosis import Tool
 SCHEMA = "bisect/1"
 TrialState = Literal["measured", "failed", "unusable"]
 CandidateState = Literal["good", "bad", "between", "outside", "cannot_tell", "skipped", "untested"]
+Kind = Literal["commits", "items", "traces"]
 BisectResult = Literal["found", "several", "range", "ends_alike", "cannot_tell"]
 
 
@@ -75,6 +76,10 @@ class Bisection(Struct, frozen=True, kw_only=True):
     candidates: tuple[Candidate, ...]
     trials: tuple[Trial, ...]
     notes: tuple[str, ...] = ()
+    kind: Kind = "commits"
+    order: str = ""  # how the candidates were put in order, as a sentence
+    larger_is_worse: bool = True
+    max_regression: float | None = None  # the change that is allowed, as asked for
 
 
 def encode(bisection: Bisection) -> bytes:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Sequence
 
 import click
 
 from diagnose import __version__
-from diagnose.commands import analyse, baseline, check, compare, explain, kernel, patch, recipe_path, render
+from diagnose.commands import analyse, baseline, bisect, bisect_step, check, compare, explain, kernel, patch, recipe_path, render
 from diagnose.commands.shared import EXIT_GATE, say
 from diagnose.errors import DiagnoseError
 from diagnose.render.deliver import ClosedPipeError, silence
@@ -77,6 +78,8 @@ for verb in (
     compare.compare,
     compare.gate,
     baseline.baseline,
+    bisect.bisect,
+    bisect_step.bisect_step,
     check.check,
     patch.patch,
     render.render,
@@ -93,8 +96,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status = cli.main(None if arguments is None else list(arguments), prog_name="diagnose", standalone_mode=False)
     except BaseException as fault:  # noqa: BLE001 - the boundary: polars panics derive from BaseException, and no traceback may reach a user
-        return _ended(fault)
-    return status if isinstance(status, int) else 0
+        status = _ended(fault)
+    code = status if isinstance(status, int) else 0
+    first = next(iter(sys.argv[1:] if arguments is None else arguments), "")
+    return bisect_step.for_git(code) if first == bisect_step.VERB else code
 
 
 def _ended(fault: BaseException) -> int:

@@ -1,0 +1,355 @@
+"""The search itself, over synthetic histories: the right candidate where the step is clear, no wrong one elsewhere, and as few candidates as halving needs."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from diagnose.bisect.numbers import Numbers, load_numbers
+from diagnose.bisect.search import Answer, Next, advise
+from diagnose.bisect.state import Question, State, Taken
+
+REPEATS = 10
+Capture = Callable[[int, int], Taken]  # place, how many captures of it there were before
+
+
+@dataclass(frozen=True)
+class Ended:
+    answer: Answer
+    taken: list[Taken]
+    advice: list[Next]
+
+    @property
+    def measured(self) -> set[int]:
+        return {one.place for one in self.taken if one.value is not None}
+
+
+def searched(question: Question, capture: Capture, most: int = 400) -> Ended:
+    numbers, taken, given = load_numbers(), [], []
+    while True:
+        advice = advise(question, numbers, taken)
+        if isinstance(advice, Answer):
+            return Ended(advice, taken, given)
+        assert 0 <= advice.place < question.count
+        assert 1 <= advice.expected <= advice.most
+        assert len(taken) < most, "the search does not end"
+        given.append(advice)
+        taken.append(capture(advice.place, sum(one.place == advice.place for one in taken)))
+
+
+def noisy(
+    levels: Sequence[float], noise: float, seed: int, *, broken: Collection[int] = (), unusable: float = 0.0, slow: float = 0.0
+) -> Capture:
+    """Captures of candidates at these levels: each is drawn by its place and number alone. `slow`: how often one takes 1.3 times as long for no reason."""
+
+    def capture(place: int, number: int) -> Taken:
+        chance = random.Random(f"{seed} {place} {number}")
+        if place in broken:
+            return Taken(place, None, hopeless=True)
+        if chance.random() < unusable:
+            return Taken(place, None)
+        factor = 1.3 if chance.random() < slow else 1.0
+        return Taken(place, levels[place] * factor * math.exp(chance.gauss(0, noise)), noise / 10)
+
+    return capture
+
+
+@dataclass(frozen=True)
+class History:
+    levels: list[float]
+    culprit: int
+    broken: set[int]
+
+
+def one_step(seed: int, effect: float, broken: float = 0.1) -> History:
+    chance = random.Random(seed)
+    count = chance.randint(2, 200)
+    culprit = chance.randrange(1, count)
+    return History(
+        levels=[100.0 * (1 + effect * (place >= culprit)) for place in range(count)],
+        culprit=culprit,
+        broken={place for place in range(1, count - 1) if chance.random() < broken},
+    )
+
+
+def verdict(history: History, answer: Answer) -> str:
+    """right, range (the culprit is in it), wrong, or none."""
+    if not answer.found:
+        return "none"
+    if len(answer.found) > 1:
+        return "wrong"
+    found = answer.found[0]
+    if not found.before < history.culprit <= found.place:
+        return "wrong"
+    inside = range(found.before + 1, found.place)
+    return "right" if all(place in history.broken for place in inside) else "range"
+
+
+# --- one step ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", [0.001, 0.01, 0.02, 0.05])
+@pytest.mark.parametrize("ratio", [3, 4, 8])
+def test_a_clear_step_is_found(noise: float, ratio: float) -> None:
+    """Steps of less than a percent are found where the noise is told: without it, a noise of 1 % is assumed at first."""
+    told = noise if noise < 0.01 else None
+    seen: Counter[str] = Counter()
+    for seed in range(150):
+        history = one_step(seed, ratio * noise)
+        question = Question(count=len(history.levels), repeats=REPEATS, noise=told)
+        seen[verdict(history, searched(question, noisy(history.levels, noise, seed, broken=history.broken)).answer)] += 1
+    assert seen["wrong"] <= 1
+    assert seen["right"] >= 147, seen
+    assert ratio < 4 or seen["right"] == 150, seen
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.05])
+def test_flaky_captures_do_not_lead_astray(noise: float) -> None:
+    """Three of a hundred captures are lost, and three take 1.3 times as long: with a noise of 5 % that looks like the step itself."""
+    seen: Counter[str] = Counter()
+    for seed in range(150):
+        history = one_step(seed, 6 * noise)
+        capture = noisy(history.levels, noise, seed, broken=history.broken, unusable=0.03, slow=0.03)
+        seen[verdict(history, searched(Question(count=len(history.levels), repeats=REPEATS), capture).answer)] += 1
+    assert seen["wrong"] <= 1
+    assert seen["right"] >= 147, seen
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.5, 1.0, 2.0])
+def test_an_unclear_step_is_not_guessed(ratio: float) -> None:
+    """The ends may differ by chance as often as `ends_error` allows at each look, and an answer may be wrong as often as `answer_error` allows."""
+    seen: Counter[str] = Counter()
+    for seed in range(400):
+        history = one_step(seed, ratio * 0.02)
+        found = searched(Question(count=len(history.levels), repeats=6), noisy(history.levels, 0.02, seed, broken=history.broken))
+        named = [one for one in found.answer.found if one.place == one.before + 1 and len(history.levels) > 4]
+        if named and not (ratio and any(one.before < history.culprit <= one.place for one in named)):
+            seen["wrong"] += 1
+    assert seen["wrong"] <= 400 * 0.01, seen
+
+
+def test_without_a_step_nothing_between_is_run_and_steady_ends_are_alike() -> None:
+    for seed in range(60):
+        found = searched(Question(count=100, repeats=REPEATS), noisy([100.0] * 100, 0.004, seed))
+        assert found.answer.ends == "alike"
+        assert found.measured == {0, 99}
+        assert len(found.taken) <= 2 * REPEATS
+
+
+def test_a_step_below_what_is_allowed_is_none() -> None:
+    levels = [100.0] * 50 + [102.0] * 50
+    found = searched(Question(count=100, repeats=REPEATS, limit=0.05), noisy(levels, 0.002, 1))
+    assert found.answer.ends == "alike"
+    assert found.measured == {0, 99}
+    assert searched(Question(count=100, repeats=REPEATS, limit=0.01), noisy(levels, 0.002, 1)).answer.found[0].place == 50
+
+
+def test_a_change_for_the_better_is_found_too() -> None:
+    levels = [100.0] * 33 + [70.0] * 67
+    found = searched(Question(count=100, repeats=REPEATS), noisy(levels, 0.02, 3)).answer.found
+    assert [(one.before, one.place) for one in found] == [(32, 33)]
+    assert found[0].new < found[0].base
+
+
+# --- effort -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 16, 17, 100, 200, 1000])
+def test_halving_takes_no_more_candidates_than_it_needs(count: int) -> None:
+    for culprit in {1, count // 3 or 1, count // 2, count - 1}:
+        levels = [100.0 + 30 * (place >= culprit) for place in range(count)]
+        found = searched(Question(count=count, repeats=REPEATS), noisy(levels, 0.01, culprit))
+        assert [(one.before, one.place) for one in found.answer.found] == [(culprit - 1, culprit)]
+        assert len(found.measured) <= 2 + math.ceil(math.log2(count))
+        assert (
+            len(found.taken) <= len(found.measured) + 4 + 4
+        )  # both ends and both sides of the step once more, four times where they stand alone
+
+
+def test_the_number_of_runs_stays_within_halving_and_repeats() -> None:
+    """With an effect of three times the noise each decision takes a few captures; nothing is captured more often than allowed."""
+    runs = []
+    for seed in range(100):
+        history = one_step(seed, 0.06, broken=0.05)
+        found = searched(Question(count=len(history.levels), repeats=REPEATS), noisy(history.levels, 0.02, seed, broken=history.broken))
+        captures = Counter(one.place for one in found.taken if one.value is not None)
+        assert max(captures.values()) <= REPEATS
+        skipped = len({one.place for one in found.taken if one.value is None})
+        assert len(captures) <= 2 + math.ceil(math.log2(len(history.levels))) + skipped + 4
+        runs.append(len(found.taken))
+    assert sum(runs) / len(runs) < 30
+
+
+def test_what_is_left_is_estimated() -> None:
+    levels = [100.0] * 90 + [120.0] * 110
+    found = searched(Question(count=200, repeats=REPEATS), noisy(levels, 0.01, 5))
+    assert abs(found.advice[0].expected - len(found.taken)) <= 4
+    assert found.advice[-1].expected == 1
+    for done, advice in enumerate(found.advice):
+        assert advice.most >= len(found.taken) - done
+
+
+# --- candidates that give no value ------------------------------------------------------------------------------------
+
+
+def test_broken_candidates_around_the_culprit_are_named_with_it() -> None:
+    levels = [100.0] * 50 + [130.0] * 50
+    found = searched(Question(count=100, repeats=REPEATS), noisy(levels, 0.01, 1, broken=range(45, 55))).answer.found
+    assert [(one.before, one.place) for one in found] == [(44, 55)]
+
+
+def test_a_long_broken_stretch_is_not_tried_one_by_one() -> None:
+    levels = [100.0] * 150 + [130.0] * 50
+    found = searched(Question(count=200, repeats=REPEATS), noisy(levels, 0.01, 1, broken=range(60, 140)))
+    assert found.answer.found[0].place == 150
+    assert sum(one.value is None for one in found.taken) <= 8
+
+
+def test_an_end_without_a_value_ends_the_search() -> None:
+    for broken in (0, 9):
+        found = searched(Question(count=10, repeats=REPEATS), noisy([100.0] * 10, 0.01, 1, broken={broken}))
+        assert found.answer.ends == "open"
+        assert found.answer.missing == broken
+        assert len(found.taken) <= 2
+
+
+def test_an_unusable_capture_is_tried_again_a_broken_build_is_not() -> None:
+    tries: Counter[int] = Counter()
+
+    def capture(place: int, number: int) -> Taken:
+        tries[place] += 1
+        if place == 5:
+            return Taken(place, None)
+        if place in {4, 6}:
+            return Taken(place, None, hopeless=True)
+        return Taken(place, 100.0 + 20 * (place >= 7) + number * 0.01)
+
+    found = searched(Question(count=11, repeats=4), capture)
+    assert tries[5] == 2
+    assert tries[4] <= 1
+    assert tries[6] <= 1
+    assert found.answer.found[0].place == 7
+
+
+# --- several steps ----------------------------------------------------------------------------------------------------
+
+
+def test_several_steps_are_all_found() -> None:
+    for seed in range(40):
+        chance = random.Random(seed)
+        count = chance.randint(20, 200)
+        places = sorted(chance.sample(range(1, count), 3))
+        levels = [100 * 1.15 ** sum(place >= one for one in places) for place in range(count)]
+        found = searched(Question(count=count, repeats=REPEATS), noisy(levels, 0.01, seed))
+        assert [one.place for one in found.answer.found] == places
+        assert all(one.place == one.before + 1 for one in found.answer.found)
+
+
+def test_the_first_step_is_enough_where_that_was_asked_for() -> None:
+    levels = [100.0] * 30 + [110.0] * 40 + [150.0] * 30
+    whole = searched(Question(count=100, repeats=REPEATS), noisy(levels, 0.005, 2))
+    first = searched(Question(count=100, repeats=REPEATS, first=True), noisy(levels, 0.005, 2))
+    assert [one.place for one in whole.answer.found] == [30, 70]
+    assert len(first.taken) < len(whole.taken)
+    assert any((one.before, one.place) == (69, 70) for one in first.answer.found)
+
+
+def test_a_stretch_that_is_slower_in_between_is_seen_where_it_is_met() -> None:
+    levels = [100.0] * 40 + [160.0] * 30 + [100.0] * 10 + [130.0] * 20
+    found = searched(Question(count=100, repeats=REPEATS), noisy(levels, 0.01, 4)).answer.found
+    assert [one.place for one in found] == [40, 70, 80]
+    assert found[1].new < found[1].base
+
+
+def test_creeping_is_no_step() -> None:
+    levels = [100 + 0.3 * place for place in range(100)]
+    found = searched(Question(count=100, repeats=6), noisy(levels, 0.003, 4))
+    assert not any(one.place == one.before + 1 for one in found.answer.found)
+
+
+def test_a_smaller_step_is_mentioned() -> None:
+    levels = [100.0] * 25 + [106.0] * 25 + [150.0] * 50
+    found = searched(Question(count=100, repeats=REPEATS), noisy(levels, 0.0005, 4)).answer
+    assert [one.place for one in found.found] == [50]
+    assert any(one.before < 25 <= one.place for one in found.small)
+    both = searched(Question(count=100, repeats=REPEATS, smallest=0.02), noisy(levels, 0.0005, 4)).answer
+    assert [one.place for one in both.found] == [25, 50]
+
+
+# --- single readings --------------------------------------------------------------------------------------------------
+
+
+def test_traces_are_read_once_and_as_few_as_possible() -> None:
+    for seed in range(80):
+        history = one_step(seed + 1000, 0.1, broken=0.0)
+        count = len(history.levels)
+        if not 3 <= history.culprit <= count - 3:
+            continue
+        found = searched(Question(count=count, repeats=4, again=False), noisy(history.levels, 0.008, seed))
+        assert [(one.before, one.place) for one in found.answer.found] == [(history.culprit - 1, history.culprit)]
+        assert len(found.taken) == len(found.measured)
+        assert len(found.taken) <= 4 + math.ceil(math.log2(count)) + 6
+
+
+def test_a_single_trace_that_differs_is_no_step() -> None:
+    levels = [100.0] * 60
+    levels[-1] = 140.0
+    found = searched(Question(count=60, repeats=4, again=False), noisy(levels, 0.005, 1)).answer
+    assert found.found == ()
+    assert found.lone == (59,)
+
+
+def test_neighbours_speak_for_a_trace_that_does_not_decide() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(60):
+        levels = [100.0] * 40 + [110.0] * 60
+        seen[
+            verdict(History(levels, 40, set()), searched(Question(count=100, repeats=6, again=False), noisy(levels, 0.02, seed)).answer)
+        ] += 1
+    assert seen["wrong"] == 0
+    assert seen["right"] >= 40, seen
+
+
+# --- what a search is -------------------------------------------------------------------------------------------------
+
+
+def test_the_same_trials_give_the_same_advice() -> None:
+    history = one_step(7, 0.08)
+    question = Question(count=len(history.levels), repeats=REPEATS)
+    found = searched(question, noisy(history.levels, 0.02, 7, broken=history.broken))
+    for length in range(len(found.taken)):
+        assert advise(question, load_numbers(), found.taken[:length]) == found.advice[length]
+
+
+def test_counts_that_repeat_exactly_are_searched_like_any_other() -> None:
+    levels = [5376.0] * 70 + [5400.0] * 30
+    found = searched(Question(count=100, repeats=REPEATS, counts=True), lambda place, _: Taken(place, levels[place]))
+    assert [one.place for one in found.answer.found] == [70]
+    assert found.answer.found[0].base == pytest.approx(5376)
+
+
+def test_a_metric_that_begins_at_nought_is_searched() -> None:
+    levels = [0.0] * 20 + [5e6] * 30
+    found = searched(Question(count=50, repeats=REPEATS), noisy(levels, 0.05, 1)).answer.found
+    assert [one.place for one in found] == [20]
+    assert found[0].base == pytest.approx(0, abs=1)
+
+
+def test_flaky_captures_are_known() -> None:
+    taken = [Taken(0, value) for value in (100.0, 101.0, 150.0, 99.5)] + [Taken(9, value) for value in (120.0, 121.0)]
+    state = State(Question(count=10, repeats=6), load_numbers(), taken)
+    assert state.flaky == {0: (2,)}
+    assert state.found[0].count == 3
+
+
+def test_the_numbers_have_sources() -> None:
+    numbers = load_numbers()
+    for name in Numbers.__struct_fields__:
+        one = getattr(numbers, name)
+        assert one.source
+        assert one.meaning.endswith(".")
