@@ -9,18 +9,21 @@ from types import MappingProxyType
 
 import msgspec
 
-from diagnose import comparison, diagnosis
+from diagnose import bisection, comparison, diagnosis
+from diagnose.bisection import Bisection
 from diagnose.comparison import Comparison
 from diagnose.diagnosis import Diagnosis
 from diagnose.errors import InputError
 
-Document = Diagnosis | Comparison
+Document = Diagnosis | Comparison | Bisection
 
 _DECODERS: Mapping[str, Callable[[bytes], Document]] = MappingProxyType(
-    {diagnosis.SCHEMA: diagnosis.decode, comparison.SCHEMA: comparison.decode}
+    {diagnosis.SCHEMA: diagnosis.decode, comparison.SCHEMA: comparison.decode, bisection.SCHEMA: bisection.decode}
 )
 SCHEMAS = tuple(_DECODERS)
-_MADE_BY = MappingProxyType({diagnosis.SCHEMA: "diagnose TRACE", comparison.SCHEMA: "diagnose compare"})
+_MADE_BY = MappingProxyType(
+    {diagnosis.SCHEMA: "diagnose TRACE", comparison.SCHEMA: "diagnose compare", bisection.SCHEMA: "diagnose bisect"}
+)
 _HEAD = 65_536
 _LARGEST = 1 << 30  # bytes of JSON that are looked through for a schema; a document of 16,384 ranks has a quarter of it
 _OWN = re.compile(rb'\s*\{\s*"schema"\s*:\s*"([a-z]{1,40}/[0-9]{1,6})"')

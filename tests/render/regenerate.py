@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from diagnose import comparison
+from diagnose import bisection, comparison
 from diagnose.diagnosis import json_schema
 from diagnose.render import RENDERERS, Options
+from diagnose.render.bisection import RENDERERS as BISECTION
 from diagnose.render.comparison import RENDERERS as COMPARISON
+from tests.render.bisection import sample as bisected
 from tests.render.comparison.sample import refused
 from tests.render.comparison.sample import rich as compared
 from tests.render.sample import minimal, rich
@@ -17,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 SCHEMA = ROOT / "reports" / "diagnosis.schema.json"
 COMPARISON_SCHEMA = ROOT / "reports" / "comparison.schema.json"
+BISECTION_SCHEMA = ROOT / "reports" / "bisection.schema.json"
 JOB_FILE = "configs/job.yaml"
 
 
@@ -43,6 +46,17 @@ def comparison_goldens() -> dict[Path, str]:
     }
 
 
+def bisection_goldens() -> dict[Path, str]:
+    """One bisection in every format but HTML, one with several steps, and the schema of the document."""
+    extensions = {"text": "txt", "json": "json", "markdown": "md"}
+    return {
+        **{GOLDEN / f"bisection.{ending}": BISECTION[name](bisected.rich(), Options()) for name, ending in extensions.items()},
+        GOLDEN / "bisection-80.txt": BISECTION["text"](bisected.rich(), Options(width=80)),
+        GOLDEN / "bisection-several.txt": BISECTION["text"](bisected.several(), Options()),
+        BISECTION_SCHEMA: _text(bisection.json_schema()),
+    }
+
+
 def goldens() -> dict[Path, str]:
     return {
         GOLDEN / "rich.txt": RENDERERS["text"](rich(), Options()),
@@ -55,5 +69,5 @@ def goldens() -> dict[Path, str]:
 
 if __name__ == "__main__":
     GOLDEN.mkdir(exist_ok=True)
-    for path, text in (goldens() | comparison_goldens()).items():
+    for path, text in (goldens() | comparison_goldens() | bisection_goldens()).items():
         path.write_text(text, encoding="utf-8")

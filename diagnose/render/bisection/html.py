@@ -30,7 +30,7 @@ def render(document: Bisection, _options: Options) -> str:
         own=own,
         story=story,
         plain=figures.plain(document),
-        size=(figures.WIDTH, figures.HEIGHT, figures.LEFT, figures.BOTTOM),
+        size=(figures.WIDTH, figures.HEIGHT),
         culprits=[(culprit, tables.moved(culprit, number)) for number, culprit in enumerate(document.culprits, 1)],
         candidates=tables.candidates(document, drawn=False),
         skipped=tables.skipped(document),

@@ -14,6 +14,7 @@ from diagnose.render.comparison.story import value
 from diagnose.render.tables import Row, Table, columns
 
 LONGEST_TEXT = 400
+MOST_ROWS = 400  # rows that are all shown; of longer tables each output shows what it has room for
 _STRIP = 26
 
 
@@ -51,7 +52,7 @@ def candidates(document: Bisection, *, drawn: bool) -> Table:
         columns=columns(*heads),
         rows=tuple(rows),
         note=note,
-        whole=True,
+        whole=len(rows) <= MOST_ROWS,
     )
 
 
@@ -107,7 +108,7 @@ def trials(document: Bisection) -> Table:
         title="All runs",
         columns=columns("run", words.NOUN[document.kind], "outcome", "#median", "#values?", "#from … to?", "why?"),
         rows=tuple(rows),
-        whole=True,
+        whole=len(rows) <= MOST_ROWS,
     )
 
 
@@ -119,9 +120,9 @@ def skipped(document: Bisection) -> Table:
         key="skipped",
         title="Skipped",
         columns=columns(words.NOUN[document.kind], "why"),
-        rows=tuple(Row(cells=(words.short(one.label), text[:LONGEST_TEXT])) for one, text in found),
+        rows=tuple(Row(cells=(words.short(one.label), text[:LONGEST_TEXT] or "not told")) for one, text in found),
         empty="none",
-        whole=True,
+        whole=len(found) <= MOST_ROWS,
     )
 
 

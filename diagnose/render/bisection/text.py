@@ -32,6 +32,7 @@ def _blocks(document: Bisection, width: int) -> Iterator[RenderableType]:
     yield from terminal.table(tables.candidates(document, drawn=True), width)
     if tables.skipped(document).rows:
         yield from terminal.table(tables.skipped(document), width)
+    yield from terminal.table(tables.trials(document), width)
     if document.notes or document.order:
         yield terminal.heading("Notes")
     for note in (document.order, *document.notes):

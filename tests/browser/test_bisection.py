@@ -1,0 +1,69 @@
+"""The page on a bisection in a real browser: offline, drawn, readable without scripts, and never wider than the window."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from diagnose.bisection import Bisection
+from diagnose.render.bisection import RENDERERS, Options
+from tests.render.bisection.sample import rich, several
+from tests.render.sample import HOSTILE
+
+pytestmark = pytest.mark.browser
+CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+def hostile() -> Bisection:
+    document = rich()
+    return structs.replace(
+        document,
+        sentence=HOSTILE[0],
+        notes=HOSTILE,
+        candidates=tuple(structs.replace(one, subject=HOSTILE[place % len(HOSTILE)]) for place, one in enumerate(document.candidates)),
+        trials=tuple(structs.replace(one, text=HOSTILE[place % len(HOSTILE)]) for place, one in enumerate(document.trials)),
+        culprits=tuple(structs.replace(one, message="\n".join(HOSTILE), subject=HOSTILE[1]) for one in document.culprits),
+    )
+
+
+@pytest.mark.parametrize(("width", "scripts"), [(1280, True), (800, True), (390, True), (800, False)])
+@pytest.mark.parametrize("document", [rich(), several(), hostile()], ids=["rich", "several", "hostile"])
+def test_the_page(browser: Any, tmp_path: Path, document: Bisection, width: int, scripts: bool) -> None:
+    file = tmp_path / "bisection.html"
+    file.write_text(RENDERERS["html"](document, Options()), encoding="utf-8")
+    context = browser.new_context(viewport={"width": width, "height": 900}, java_script_enabled=scripts)
+    page, requests, said = context.new_page(), [], []
+    page.on("request", lambda request: None if request.url.startswith(("file:", "data:", "blob:")) else requests.append(request.url))
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+    page.goto(file.as_uri())
+    if scripts:
+        page.wait_for_selector(".plot .main-svg .scatterlayer")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert not page.locator(".static svg.chart").is_visible()
+    else:
+        assert page.locator("svg.chart").is_visible()
+        box = page.locator("svg.chart").bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+    assert page.locator(".verdict .sentence").is_visible()
+    assert page.locator("#trials").is_visible()
+    assert (requests, said) == ([], [])
+    context.close()
