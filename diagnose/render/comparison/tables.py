@@ -229,7 +229,7 @@ def renamed(document: Comparison) -> Table:
     return Table(
         key="renamed",
         title="More on single kernels: how renamed and moved ones were recognised",
-        columns=columns("change", "$kernel", "$in base", "why?"),
+        columns=columns("change?", "$kernel", "$in base", "why?"),
         rows=rows_of([[own.KERNEL[one.kind], one.name, _before(one), one.why] for one in document.kernels if one.why]),
         empty="none",
     )
