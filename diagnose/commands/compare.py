@@ -29,13 +29,15 @@ from diagnose.render.deliver import progress
 from diagnose.scale.choose import check_engine
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from diagnose.comparison import Comparison
     from diagnose.diagnosis import Diagnosis
 
 _OUTPUT = ("format_", "outputs", "force", "color", "quiet")
 _MEASURING = ("rules", "rank", "step_range", "nsys")
 _ENGINE = ("jobs", "scheduler")
-_QUESTION = ("metric", "anyway", "max_regression", "fail_on", "tokens")
+_QUESTION = ("metric", "anyway", "max_regression", "fail_on")
 
 
 class Share(click.ParamType):  # type: ignore[type-arg] # generic in some versions of click only
@@ -76,6 +78,7 @@ def comparing_options(command: Any) -> Any:
         click.option("--max-regression", type=Share(), metavar="SHARE", help="Exit 1 if NEW is worse by more than this, such as 3%."),
         click.option("--fail-on", type=click.Choice(LEVELS), help="Exit 1 if a finding that severe or more is new or worse."),
         click.option("--tokens", type=float, nargs=2, metavar="BASE NEW", help="Useful tokens per step of both, from your logs."),
+        click.option("--logs", type=PATH, nargs=2, metavar="BASE NEW", help="The trainer's logs of both, which tell the tokens per step."),
         click.option("--anyway", is_flag=True, help="Give figures and a verdict although they are not the same work."),
         click.option("--strict", is_flag=True, help="Exit 4 if data was lost on either side."),
     ]
@@ -118,15 +121,15 @@ def _compare(runs: tuple[str, ...], options: dict[str, Any]) -> int:
     output, measuring = _part(options, _OUTPUT), _part(options, _MEASURING)
     both = [side for side in (base, new) if side is not None]
     sides.check(both, measuring)
-    _check_tokens(options["tokens"])
+    _check_tokens(options["tokens"], options["logs"])
     check_outputs(output, inputs=tuple(path for side in both for path in (side.path, side.config) if path is not None))
     check_engine(**_part(options, _ENGINE), kind=options["engine"])
     documents = _documents(base, new, options)
     first, second = (f"baseline {options['baseline']}", new.name) if base is None else sides.labels(base, new)
     from diagnose.reason.compare import compare as compared  # noqa: PLC0415
 
-    told = "--tokens" if options["tokens"] else ""
-    result = compared(*documents, base_label=first, new_label=second, tokens_source=told, **_part(options, _QUESTION))
+    tokens, told = _tokens(options, documents)
+    result = compared(*documents, base_label=first, new_label=second, tokens=tokens, tokens_source=told, **_part(options, _QUESTION))
     _write(result, new, output)
     return _status(result, documents, strict=options["strict"])
 
@@ -158,9 +161,27 @@ def _sides(runs: tuple[str, ...], options: dict[str, Any]) -> tuple[Given | None
     return None, new
 
 
-def _check_tokens(tokens: tuple[float, float] | None) -> None:
+def _check_tokens(tokens: tuple[float, float] | None, logs: tuple[Path, Path] | None) -> None:
+    if tokens is not None and logs is not None:
+        raise UsageError("--tokens and --logs say the same.", effect="Nothing was compared.", next_step="Give one of them.")
     if tokens is not None and not all(0 < number < math.inf for number in tokens):
         raise UsageError("--tokens takes two numbers above nought.", effect="Nothing was compared.", next_step="Read both from the logs.")
+
+
+def _tokens(options: dict[str, Any], documents: tuple[Diagnosis, Diagnosis]) -> tuple[tuple[float, float] | None, str]:
+    """Useful tokens per step of both, where the user or the logs tell them, and who does. Raises InputError."""
+    if options["tokens"] is not None or options["logs"] is None:
+        return options["tokens"], "--tokens" if options["tokens"] is not None else ""
+    from diagnose.load.trainer_log import tokens_per_step  # noqa: PLC0415
+
+    base, new = (tokens_per_step(path, _sequence(one)) for path, one in zip(options["logs"], documents, strict=True))
+    return (base.tokens, new.tokens), base.source if base.source == new.source else f"{base.source}; {new.source}"
+
+
+def _sequence(document: Diagnosis) -> int | None:
+    """The job file's sequence length."""
+    settings = document.job.settings if document.job is not None else ()
+    return next((one.value for one in settings if one.name == "seq_length" and isinstance(one.value, int)), None)
 
 
 def _documents(base: Given | None, new: Given, options: dict[str, Any]) -> tuple[Diagnosis, Diagnosis]:

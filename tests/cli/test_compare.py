@@ -359,6 +359,18 @@ def test_the_gate_decides_the_exit_code(fast: str, slow: str, words: list[str], 
     assert main(["compare", fast, slow, "-q", *words]) == code
 
 
+def test_logs_tell_the_tokens_of_a_step(fast: str, slow: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = " iteration {0:8d}/{1:8d} | consumed samples: {2:12d} | consumed tokens: {3:12d} | elapsed time per iteration (ms): 12.0 |\n"
+    for name, tokens in (("base.log", 1000), ("new.log", 2000)):
+        (here / name).write_text("".join(line.format(at, 9, 8 * at, tokens * at) for at in range(1, 6)))
+    assert main(["compare", fast, slow, "--logs", "base.log", "new.log", "--max-regression", "3%", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["comparability"]["normalised"]
+    assert (found["base_tokens"], found["new_tokens"]) == (1000, 2000)
+    assert found["source"] == "base.log, consumed tokens, median of 4 iterations; new.log, consumed tokens, median of 4 iterations"
+    assert main(["compare", fast, slow, "--logs", "base.log", "none.log"]) == 3
+    assert main(["compare", fast, slow, "--logs", "base.log", "new.log", "--tokens", "1", "2"]) == 2
+
+
 def test_a_new_finding_fails_where_the_gate_asks_about_it(fast: str, here: Path) -> None:
     worse = saved(here / "worse.json", structs.replace(document(FAST, job=job()), findings=rich().findings))
     assert main(["compare", fast, worse, "-q"]) == 0

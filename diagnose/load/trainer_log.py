@@ -1,0 +1,106 @@
+"""How many tokens a step trains on, from a trainer's log (trace_rules/trainer_logs.yaml): what two runs of different batches are normalised by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import msgspec
+from msgspec import Struct
+
+from diagnose import strict_yaml
+from diagnose.errors import InputError, RuleFileError
+
+_FILE = "trainer_logs.yaml"
+_NOTHING = "Nothing was compared."
+_BY_HAND = "Give both numbers with --tokens."
+_LONGEST_LINE = 20_000  # characters of a line that are looked at
+
+
+class Spec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One number of a line, and whose format it is."""
+
+    pattern: str
+    source: str
+
+
+class LogSpecs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole file."""
+
+    iteration: Spec
+    tokens: Spec
+    samples: Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogTokens:
+    """Tokens per step: the median over `iterations` iterations of the log. `source` says in words where they are from."""
+
+    tokens: float
+    iterations: int
+    source: str
+
+
+@lru_cache(maxsize=1)
+def load_specs() -> LogSpecs:
+    """The patterns that come with the program. Raises RuleFileError."""
+    try:
+        found = msgspec.convert(strict_yaml.load((files("trace_rules") / _FILE).read_bytes()), LogSpecs)
+        for spec in (found.iteration, found.tokens, found.samples):
+            re.compile(spec.pattern)
+    except (strict_yaml.YamlError, msgspec.ValidationError, re.error) as fault:
+        raise RuleFileError(f"{_FILE} is wrong: {fault}.", effect="No log can be read.", next_step="Correct the file.") from fault
+    return found
+
+
+def tokens_per_step(path: Path, sequence: int | None) -> LogTokens:
+    """Tokens per step that a log tells; where it counts samples only, these times `sequence` (tokens, padding included). Raises InputError."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            tokens, samples = _counted(lines)
+    except OSError as fault:
+        raise InputError(f"The log {path} can't be read: {fault.strerror}.", effect=_NOTHING, next_step="Check the path.") from fault
+    name = path.name
+    if len(tokens) > 1:
+        return _per_step(tokens, 1, f"{name}, consumed tokens")
+    if len(samples) > 1 and sequence is not None:
+        return _per_step(samples, sequence, f"{name}, consumed samples times the job file's sequence length, padding included")
+    if len(samples) > 1:
+        raise InputError(
+            f"The log {name} counts samples, and the sequence length is not known.",
+            effect=_NOTHING,
+            next_step=f"Give the job file (--config). {_BY_HAND}",
+        )
+    raise InputError(
+        f"The log {name} does not tell the consumed tokens or samples of two iterations.",
+        effect=_NOTHING,
+        next_step=f"It takes logs of Megatron-LM, Megatron-Bridge and Megatron-DeepSpeed. {_BY_HAND}",
+    )
+
+
+def _counted(lines: Iterable[str]) -> tuple[dict[int, int], dict[int, int]]:
+    """Consumed tokens and samples by iteration. Several ranks may write one log; a run that was taken up again counts from where it began again."""
+    specs = load_specs()
+    iteration, *wanted = (re.compile(spec.pattern) for spec in (specs.iteration, specs.tokens, specs.samples))
+    found: tuple[dict[int, int], dict[int, int]] = ({}, {})
+    for line in lines:
+        number = iteration.search(line[:_LONGEST_LINE])
+        if number is None:
+            continue
+        for pattern, counts in zip(wanted, found, strict=True):
+            count = pattern.search(line[:_LONGEST_LINE])
+            if count is not None:
+                counts[int(number[1])] = int(count[1])
+    return found
+
+
+def _per_step(counts: dict[int, int], each: int, source: str) -> LogTokens:
+    """The median increase per iteration, times `each`; a log may leave iterations out."""
+    steps = [(after[1] - before[1]) / (after[0] - before[0]) for before, after in pairwise(sorted(counts.items()))]
+    return LogTokens(tokens=float(median(steps) * each), iterations=len(steps), source=f"{source}, median of {len(steps)} iterations")
