@@ -196,7 +196,7 @@ def test_a_commit_that_can_not_be_had_is_said_and_the_next_one_works(repository:
     made = line(repository, 2)
     clone = prepared(repository, tmp_path / "clone")
     for wrong in ("0" * 40, "main", "--force", made[0][:12]):
-        with pytest.raises(CheckoutError, match="no full hash|could not be checked out"):
+        with pytest.raises(CheckoutError, match=r"no full hash|could not be checked out"):
             clone.check_out(wrong)
     (clone.folder / ".git" / "index.lock").touch()  # of a git that was killed
     clone.check_out(made[1])
