@@ -22,6 +22,8 @@ from diagnose.load.files import expand, is_parquet_folder, superseded
 OUTPUT = "DIAGNOSE_OUTPUT"  # in the command's environment: the fresh folder in which its trace is looked for
 SKIP = 125
 ABORT = 128
+# Seconds. Waiting with a limit looks again and again; without one, a handler of SIGINT that libraries install (polars does) lets the system go on waiting, and Ctrl-C has no effect.
+_FOREVER = 1e9
 _TAIL_BYTES, _TAIL_LINES, _TAIL_TEXT = 8192, 5, 500
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _FOLDERS = re.compile(r"(?:/[^\s/'\":]+)+/(?=[^\s/'\":]+)")
@@ -77,7 +79,7 @@ def run(command: Sequence[str], place: Place, timeout: float | None) -> Ran:
             pass_fds=() if place.lock is None else (place.lock,),
         )
         try:
-            code = process.wait(timeout)
+            code = process.wait(_FOREVER if timeout is None else timeout)
         except subprocess.TimeoutExpired:
             timed_out = True
             code = _cut(process)
@@ -94,7 +96,7 @@ def _cut(process: subprocess.Popen[bytes]) -> int:
     """Let the guard end the command, and wait for it."""
     if process.stdin is not None:
         process.stdin.close()
-    return process.wait()
+    return process.wait(_FOREVER)
 
 
 def _last_lines(log: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from diagnose.bisect.scale import scale_of
 from diagnose.bisect.spread import Noise, Prior, noise, readings, t_quantile
 from diagnose.comparison import Comparison
 from diagnose.diagnosis import Diagnosis
-from diagnose.errors import InputError
+from diagnose.errors import InputError, OutputError
 from diagnose.reason.compare import compare
 from diagnose.reason.compare.limits import load_limits
 from diagnose.reason.compare.metrics import Samples
@@ -85,7 +86,7 @@ class _Capture:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One step of git's bisection. `baseline` gives captures of a good commit (label, document), once there is a diagnosis: which one of a name fits depends on it. `limit`: the regression that is allowed."""
+    """One step of git's bisection. `baseline` gives captures of a good commit (label, document), once there is a diagnosis: which one of a name fits depends on it. `limit`: the regression that is allowed. `log`: where what the command printed last is kept."""
 
     asked: Asked
     how: How
@@ -96,6 +97,7 @@ class Step:
     say: Say
     timeout: float | None = None
     anyway: bool = False
+    log: Path | None = None
 
     def run(self, work: Path) -> int:
         """Run the command in `work` until the verdict is clear; git's exit code for it. Raises AskedToStopError, and MetricError for a metric that there is not."""
@@ -109,7 +111,7 @@ class Step:
     def _repeated(self, runs: Runs, folder: Folder) -> int:
         captures: list[_Capture] = []
         for number in range(1, self.repeats + 1):
-            found = self._capture(runs(0, number), folder, runs)
+            found = self._capture(self._ran(runs, folder, number), folder, runs)
             if isinstance(found, str) and not captures:
                 return self._skip(found)
             if isinstance(found, str):
@@ -120,6 +122,25 @@ class Step:
             if verdict != "open":
                 return GOOD if verdict == "good" else BAD
         return self._skip(f"after {units.plural(self.repeats, 'run')} the noise is still larger than the effect.")
+
+    def _ran(self, runs: Runs, folder: Folder, number: int) -> Line:
+        try:
+            return runs(0, number)
+        finally:
+            self._keep(folder.path / "logs")
+
+    def _keep(self, logs: Path) -> None:
+        last = max(logs.iterdir(), default=None)
+        if self.log is None or last is None:
+            return
+        try:
+            shutil.copyfile(last, self.log)
+        except OSError as fault:
+            raise OutputError(
+                f"{self.log} could not be written: {fault.strerror}.",
+                effect="There is no verdict.",
+                next_step="Name another file with --log.",
+            ) from fault
 
     def _capture(self, line: Line, folder: Folder, runs: Runs) -> _Capture | str:
         """One capture, or why it is none."""

@@ -71,6 +71,7 @@ def _about(command: Any) -> Any:
             click.option(
                 "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Skip a commit that takes longer."
             ),
+            click.option("--log", type=PATH, help="Keep in this file what the command printed last. [default: only its end is shown]"),
             click.option("--config", type=PATH, help="Job file of each commit's trace, and of a baseline that is a trace."),
             click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting on top of the job file. Repeatable."),
             click.option("--anyway", is_flag=True, help="Judge although it is not the same work as the baseline."),
@@ -141,6 +142,7 @@ def _stepped(command: tuple[str, ...], options: dict[str, Any]) -> int:
         say=say,
         timeout=options["timeout"],
         anyway=options["anyway"],
+        log=options["log"],
     )
     try:
         return step.run(Path.cwd())

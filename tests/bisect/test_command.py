@@ -236,6 +236,7 @@ def test_names_are_filled_in_and_other_braces_stay() -> None:
 
 _RUNS = """
 import sys
+import polars  # which handles SIGINT itself
 from pathlib import Path
 from diagnose.bisect.command import Place, run
 here = Path(sys.argv[1])
