@@ -15,7 +15,7 @@ import click
 from diagnose import __version__
 from diagnose.commands import analyse, baseline, bisect, bisect_step, check, compare, explain, kernel, patch, recipe_path, render
 from diagnose.commands.shared import EXIT_GATE, say
-from diagnose.errors import DiagnoseError
+from diagnose.errors import DiagnoseError, TerminatedError
 from diagnose.render.deliver import ClosedPipeError, silence
 
 __all__ = ["EXIT_GATE", "cli", "main"]
@@ -96,10 +96,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status = cli.main(None if arguments is None else list(arguments), prog_name="diagnose", standalone_mode=False)
     except BaseException as fault:  # noqa: BLE001 - the boundary: polars panics derive from BaseException, and no traceback may reach a user
-        status = _ended(fault)
-    code = status if isinstance(status, int) else 0
-    first = next(iter(sys.argv[1:] if arguments is None else arguments), "")
-    return bisect_step.for_git(code) if first == bisect_step.VERB else code
+        verb = next(iter(sys.argv[1:] if arguments is None else arguments), "")
+        code = _ended(fault)
+        return bisect_step.aborting(code) if verb == bisect_step.VERB else code
+    return status if isinstance(status, int) else 0
 
 
 def _ended(fault: BaseException) -> int:
@@ -114,6 +114,8 @@ def _ended(fault: BaseException) -> int:
             code, said = EXIT_USAGE, fault.format_message()
         case click.ClickException():
             code, said = EXIT_USAGE, f"error: {fault.format_message()} Try `diagnose --help`."
+        case TerminatedError(exit_code=number) | click.Abort(__cause__=TerminatedError(exit_code=number)):
+            code, said = number, "terminated"
         case click.Abort() | KeyboardInterrupt():
             code, said = EXIT_INTERRUPTED, "interrupted"
         case SystemExit():  # click ends so when the reader of its help has gone

@@ -72,6 +72,19 @@ class DataLossError(DiagnoseError):
     exit_code = 4
 
 
+class TerminatedError(KeyboardInterrupt):
+    """A signal told this process to end (`number`: SIGTERM, SIGHUP): an interrupt like that of Ctrl-C, with its own exit code."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(f"signal {number}")
+
+    @property
+    def exit_code(self) -> int:
+        """128 and the signal's number, as shells tell it."""
+        return 128 + self.number
+
+
 class OutputError(DiagnoseError):
     """A result could not be written."""
 

@@ -1,19 +1,24 @@
 """A checkout of its own for a search: a clone that shares the objects of the user's repository, and nothing else with it.
 
-The user's checkout, index, refs, reflogs, configuration and list of worktrees are never touched: `git worktree add` would leave an entry there when the run is killed, a clone can't. The clone has no remote, so that what the
-user's command does with git stays in it.
+Whatever happens to it, and however a run ends, the user's checkout, its index, refs, reflogs, settings and list of worktrees stay as they are: `git worktree add` would leave an entry there when the run is killed, a clone
+can't. The clone has no remote, so that what the user's command does with git stays in it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import re
 import shutil
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from diagnose.bisect.git import GitError, common_folder, git
+from diagnose.bisect.git import GitError, GitFailedError, answer, git
+from diagnose.bisect.submodules import Source, fill
 from diagnose.errors import OutputError
 
-_READY = "diagnose-ready"  # in the clone's git folder, once it is complete
+_MARK = "made-by-diagnose"  # a file in the clone's .git, once that is complete: only such a folder is ever deleted
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class CheckoutError(Exception):
@@ -22,79 +27,107 @@ class CheckoutError(Exception):
 
 @dataclass(frozen=True)
 class Checkout:
-    """The clone at `folder` of the repository at `source`. `keep`: untracked files stay between commits, for build caches."""
+    """The clone at `folder` of the repository that `source` is a folder of. `keep`: what commands leave stays between commits, for build caches."""
 
     folder: Path
     source: Path
     keep: bool = False
 
+    @cached_property
+    def users(self) -> Source:
+        """Where the user's repository keeps things."""
+        own, common = git(self.source, "rev-parse", "--git-dir", "--git-common-dir").splitlines()
+        top = answer(self.source, "rev-parse", "--show-toplevel")  # fails where it is bare
+        return Source(
+            git=(self.source / own).resolve(),
+            common=(self.source / common).resolve(),
+            top=Path(top) if top else None,
+            remote=answer(self.source, "config", "--get", "remote.origin.url"),
+        )
+
     def prepare(self) -> None:
-        """Make the clone, or take over what an earlier run left: whole, and without its locks. Raises GitError or OutputError."""
-        inner = self.folder / ".git"
-        if (inner / _READY).exists():
-            for lock in inner.rglob("*.lock"):
-                lock.unlink(missing_ok=True)
-            return
-        _remove(self.folder)
-        git(self.source, "clone", "--quiet", "--shared", "--no-checkout", "--template=", str(self.source), str(self.folder))
-        git(self.folder, "remote", "remove", "origin")
-        (inner / "no-hooks").mkdir(exist_ok=True)
-        git(self.folder, "config", "core.hooksPath", str(inner / "no-hooks"))
-        large = common_folder(self.source) / "lfs"
-        if large.is_dir():
-            git(self.folder, "config", "lfs.storage", str(large))
-        (inner / _READY).touch()
+        """Make the clone, or take over what an earlier run left if it is whole.
+
+        Objects are read from the user's repository (alternates), so that it has to stay where it is, and nothing in it may be pruned while the clone is in use. Raises GitError or OutputError.
+        """
+        if self.folder.exists() and any(self.folder.iterdir()):
+            if not (self.folder / ".git" / _MARK).is_file():
+                raise GitError(
+                    f"{self.folder} holds something else than a clone that this program made.",
+                    effect="Nothing was run.",
+                    next_step="Remove it, or name another --state.",
+                )
+            if self._whole():
+                return
+        self._make()
+
+    def _whole(self) -> bool:
+        own = self.folder / ".git"
+        try:
+            shared = (own / "objects" / "info" / "alternates").read_text(encoding="utf-8").splitlines()
+            if [Path(line).resolve() for line in shared] != [self.users.common / "objects"]:
+                return False
+            git(self.folder, "rev-parse", "--git-dir", repository=own)
+        except (OSError, UnicodeDecodeError, GitFailedError):
+            return False
+        return True
+
+    def _make(self) -> None:
+        """Clone beside the folder and move it there at once, so that a clone that is there is a whole one."""
+        beside = self.folder.with_name(f"{self.folder.name}.new")
+        try:
+            for old in (beside, self.folder):
+                if old.exists():
+                    shutil.rmtree(old)
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            # An empty template: no hooks. No remote: what runs in the clone can't push to the user's repository by accident.
+            git(
+                self.folder.parent,
+                "clone",
+                "--quiet",
+                "--shared",
+                "--no-checkout",
+                "--template=",
+                "--",
+                str(self.users.common),
+                str(beside),
+            )
+            own = beside / ".git"
+            git(beside, "remote", "remove", "origin", repository=own)
+            git(
+                beside, "config", "core.hooksPath", "/dev/null", repository=own
+            )  # nor do those of the user's settings run when a command calls git here
+            (own / _MARK).touch()
+            beside.rename(self.folder)
+        except OSError as fault:
+            raise OutputError(
+                f"The clone at {self.folder} could not be made: {fault.strerror}.",
+                effect="Nothing was run.",
+                next_step="Name another --state.",
+            ) from fault
+        except GitFailedError as fault:
+            raise GitError(f"The repository could not be cloned to {self.folder}: {fault.reason}.", effect="Nothing was run.") from fault
 
     def check_out(self, commit: str) -> None:
-        """Put `commit` into the folder, with its submodules and without anything else. Raises CheckoutError."""
+        """Put `commit` (a full hash) into the folder, with its submodules and, unless `keep`, without anything else.
+
+        Nothing is fetched for the commit itself, nor for submodules that the user's repository holds. Raises CheckoutError.
+        """
+        if not _HASH.fullmatch(commit):
+            raise CheckoutError(f"{commit!r} is no full hash of a commit.")
         try:
-            git(self.folder, "checkout", "--quiet", "--force", "--detach", commit)
-            if not self.keep:
-                git(self.folder, "clean", "-ffdxq")
-            if (self.folder / ".gitmodules").is_file():
-                _submodules(self.folder, common_folder(self.source), keep=self.keep)
-        except GitError as fault:
-            raise CheckoutError(fault.what) from fault
+            self._check_out(commit)
+        except GitFailedError as fault:
+            raise CheckoutError(f"{commit[:12]} could not be checked out: {fault.reason}.") from fault
 
-
-def _remove(folder: Path) -> None:
-    try:
-        if folder.exists():
-            shutil.rmtree(folder)
-    except OSError as fault:
-        raise OutputError(
-            f"{folder}, which an earlier run left, could not be removed: {fault.strerror}.",
-            effect="Nothing was run.",
-            next_step="Remove it, or name another --state.",
-        ) from fault
-
-
-def _submodules(folder: Path, source: Path, *, keep: bool) -> None:
-    """Check out the submodules of `folder`, each from the user's own copy in `source` (the git folder of the same repository there), else from its address. Raises GitError."""
-    git(folder, "submodule", "--quiet", "init")
-    for name, path in _named(folder):
-        own = source / "modules" / name
-        address = str(own) if own.is_dir() else _address(source, name)
-        if address:
-            git(folder, "config", f"submodule.{name}.url", address)
-        git(folder, "-c", "protocol.file.allow=always", "submodule", "--quiet", "update", "--init", "--force", "--", path)
-        inner = folder / path
-        if not keep:
-            git(inner, "clean", "-ffdxq")
-        if (inner / ".gitmodules").is_file():
-            _submodules(inner, own, keep=keep)
-
-
-def _named(folder: Path) -> list[tuple[str, str]]:
-    """Name and path of each submodule of the commit."""
-    text = git(folder, "config", "--file", ".gitmodules", "--null", "--get-regexp", r"^submodule\..*\.path$")
-    found = [line.split("\n", 1) for line in text.split("\0") if line]
-    return [(key.removeprefix("submodule.").removesuffix(".path"), path) for key, path in found]
-
-
-def _address(source: Path, name: str) -> str:
-    """The address of a submodule as the user's own configuration has it: resolved where .gitmodules gives a relative one."""
-    try:
-        return git(source, "config", f"submodule.{name}.url").strip()
-    except GitError:
-        return ""
+    def _check_out(self, commit: str) -> None:
+        own = self.folder / ".git"
+        for lock in own.rglob("*.lock"):  # of a run that was killed; nobody else works here
+            lock.unlink(missing_ok=True)
+        if not self.keep and (self.folder / ".gitmodules").is_file():
+            with contextlib.suppress(GitFailedError):  # of a commit whose .gitmodules is wrong
+                git(self.folder, "submodule", "--quiet", "deinit", "--all", "--force", repository=own)
+        git(self.folder, "checkout", "--quiet", "--detach", "--force", commit, repository=own)
+        if not self.keep:
+            git(self.folder, "clean", "--quiet", "-ffdx", repository=own)
+        fill(self.folder, own, self.users)

@@ -77,7 +77,7 @@ def search(journal: Journal, judging: Judging, run: Runner, numbers: Numbers, sa
         except KeyboardInterrupt as fault:
             raise _stopped(journal, "Interrupted.", "") from fault
         except AskedToStopError as fault:
-            what = f"The command ended with exit code {fault.code} for {fault.label}, which asks for the end of the search (a signal, or 128 and more)."
+            what = f"{fault} That asks for the end of the search (a signal, or 128 and more); it was {fault.label}."
             raise _stopped(journal, what, f" What it printed is in {fault.log}; --skip {fault.label} leaves this candidate out.") from fault
         journal.append(line)
         say(_outcome(line))

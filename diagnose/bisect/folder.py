@@ -56,12 +56,20 @@ class Folder:
                 next_step="Name another place with --state.",
             ) from fault
 
-    def place(self, number: int, label: str, work: Path, lock: int) -> Place:
-        """Where the command of one trial works: its output folder is new and empty."""
+    def place(self, number: int, label: str, work: Path, lock: int, *, apart: bool = True) -> Place:
+        """Where the command of one trial works: its output folder is new and empty. Raises OutputError."""
         output = self.path / "output"
-        shutil.rmtree(output, ignore_errors=True)
-        output.mkdir()
-        return Place(folder=work, output=output, log=self.path / "logs" / f"{name_of(number, label)}.log", lock=lock)
+        try:
+            if output.exists():
+                shutil.rmtree(output)
+            output.mkdir()
+        except OSError as fault:
+            raise OutputError(
+                f"The folder for the command's output could not be made: {fault.strerror}.",
+                effect="The command was not run.",
+                next_step="Make room.",
+            ) from fault
+        return Place(folder=work, output=output, log=self.path / "logs" / f"{name_of(number, label)}.log", lock=lock, apart=apart)
 
     @contextmanager
     def locked(self, say: Callable[[str], None]) -> Iterator[int]:

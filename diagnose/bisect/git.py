@@ -1,26 +1,28 @@
-"""Questions to git about the user's repository. Nothing here writes to it: no lock is taken, no index refreshed."""
+"""Calls of the user's git that neither change a repository that is not ours nor end up in another one than meant."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from diagnose.errors import UsageError
 
-# `git rev-parse --local-env-vars` of git 2.39: they tie git to one repository, which a hook or `git bisect run` may have set to the user's.
-_LOCAL = (
+# Variables that name a repository, its parts or how it is read (`git rev-parse --local-env-vars`, and those of hooks): git in a hook or alias sets them, and every other git would then work there.
+# Those that hold single settings stay, as git keeps them for its own submodules.
+REPOSITORY_VARIABLES = (
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_CONFIG",
-    "GIT_CONFIG_PARAMETERS",
-    "GIT_CONFIG_COUNT",
     "GIT_OBJECT_DIRECTORY",
     "GIT_DIR",
     "GIT_WORK_TREE",
     "GIT_IMPLICIT_WORK_TREE",
     "GIT_GRAFT_FILE",
     "GIT_INDEX_FILE",
+    "GIT_INDEX_VERSION",
     "GIT_NO_REPLACE_OBJECTS",
     "GIT_REPLACE_REF_BASE",
     "GIT_PREFIX",
@@ -28,77 +30,188 @@ _LOCAL = (
     "GIT_COMMON_DIR",
     "GIT_NAMESPACE",
     "GIT_QUARANTINE_PATH",
+    "GIT_REFLOG_ACTION",
+    "GIT_EDITOR",
+    "GIT_SEQUENCE_EDITOR",
+    "GIT_LITERAL_PATHSPECS",
+    "GIT_GLOB_PATHSPECS",
+    "GIT_NOGLOB_PATHSPECS",
+    "GIT_ICASE_PATHSPECS",
 )
+_OURS: Mapping[str, str] = MappingProxyType(
+    {
+        "LC_ALL": "C",  # messages that can be read, whatever the user's language
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",  # reading must not refresh the index of the user's checkout
+        "GIT_NO_REPLACE_OBJECTS": "1",  # a clone does not have the replacements, so that both see the same history
+    }
+)
+# No hooks, no clean-up in the background, no signatures in the output of log.
+_SETTINGS = ("core.hooksPath=/dev/null", "gc.auto=0", "maintenance.auto=false", "log.showSignature=false", "advice.detachedHead=false")
+_PATH = re.compile(r"(?:/[^\s/'\":]+){2,}")
+_USER = re.compile(r"(\w+://)[^/@\s]+@")
+_LONGEST = 300
+_NOTHING = "Nothing was run."
+_TRAILER = re.compile(r"(?i)^\s*(?:[\w-]+-by|cc)\s*:.*$")
+_ADDRESS = re.compile(r"<?[\w.+-]+@[\w-]+(?:\.[\w-]+)+>?")
 
 
 class GitError(UsageError):
-    """Git is missing, or could not do what was asked."""
+    """Git is not there, or a repository can't be used as asked."""
 
 
-def environment() -> dict[str, str]:
-    """The environment without what ties git to another repository than the one it is run in."""
-    return {name: value for name, value in os.environ.items() if name not in _LOCAL}
+class GitFailedError(GitError):
+    """A call of git failed; `reason` is what it said, without paths and user names."""
+
+    def __init__(self, reason: str, code: int) -> None:
+        self.reason, self.code = reason, code
+        super().__init__(f"git failed: {reason}.", effect=_NOTHING)
 
 
-def git(folder: Path, *arguments: str, extra: Mapping[str, str] | None = None) -> str:
-    """What a git command prints, run in `folder`. Raises GitError with git's own words."""
-    quiet = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+def environment(*, without: Sequence[str] = REPOSITORY_VARIABLES) -> dict[str, str]:
+    """This process' environment without the variables that point git to a repository."""
+    return {name: value for name, value in os.environ.items() if name not in without}
+
+
+def git(folder: Path, *arguments: str, settings: Sequence[str] = (), repository: Path | None = None, given: str = "") -> str:
+    """Standard output of one call of git in `folder`.
+
+    `settings` (name=value) hold for this call alone. With `repository` (a .git folder) no other one is looked for: a damaged clone inside the user's checkout must not make git find the latter. `given` goes to standard input.
+    Raises GitError where there is no git, GitFailedError where it fails.
+    """
+    own = ["-c", "core.quotePath=false", *(part for one in (*_SETTINGS, *settings) for part in ("-c", one))]
+    where = [] if repository is None else [f"--git-dir={repository}", f"--work-tree={folder}"]
     try:
-        done = subprocess.run(  # noqa: S603 - git, without a shell
-            ["git", *arguments],  # noqa: S607 - the user's git
+        ended = subprocess.run(  # noqa: S603 - an argument list, no shell; the program is the user's own git
+            ["git", *own, *where, *arguments],  # noqa: S607 - whichever git the user has
             cwd=folder,
-            env={**environment(), **quiet, **(extra or {})},
-            stdin=subprocess.DEVNULL,
+            env={**environment(), **_OURS},
+            input=given.encode(),
             capture_output=True,
             check=False,
         )
     except FileNotFoundError as fault:
-        missing = "git is not installed" if folder.is_dir() else f"the folder {folder} does not exist"
-        raise GitError(f"{missing[0].upper()}{missing[1:]}.", effect="Nothing was run.") from fault
-    if done.returncode:
-        said = (
-            done.stderr.decode("utf-8", errors="replace").strip().splitlines() or done.stdout.decode("utf-8", errors="replace").splitlines()
+        raise _not_started(folder) from fault
+    except OSError as fault:
+        raise GitError(f"git could not be started: {fault.strerror}.", effect=_NOTHING) from fault
+    if ended.returncode:
+        raise GitFailedError(said(ended.stderr.decode(errors="replace")) or f"it ended with {ended.returncode}", ended.returncode)
+    return ended.stdout.decode(errors="replace")
+
+
+def _not_started(folder: Path) -> GitError:
+    if not folder.is_dir():
+        return GitError(f"{folder} is no folder.", effect=_NOTHING, next_step="Name a folder of the repository.")
+    return GitError("git was not found.", effect="Commits can't be searched without it.", next_step="Install git, or put it on PATH.")
+
+
+def said(text: str) -> str:
+    """The line of git's output that says why it failed, without paths and user names."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    named = [line for line in lines if re.match(r"(?i)(fatal|error):", line)]
+    chosen = (named or lines or [""])[0]
+    return _PATH.sub("…", _USER.sub(r"\1", re.sub(r"(?i)^(fatal|error):\s*", "", chosen)))[:_LONGEST].rstrip(".")
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+def check_repository(folder: Path) -> None:
+    """Raise GitError unless `folder` is in a repository that holds its whole history with all contents."""
+    try:
+        shallow = git(folder, "rev-parse", "--is-shallow-repository").strip() == "true"
+    except GitFailedError as fault:
+        raise GitError(
+            f"{folder} can't be used as a git repository: {fault.reason}.",
+            effect=_NOTHING,
+            next_step="Run it inside the repository that holds the commits.",
+        ) from fault
+    if shallow:
+        raise GitError(
+            "The repository is a shallow clone, whose history is cut off.",
+            effect=f"Commits between good and bad may be missing. {_NOTHING}",
+            next_step="Fetch the rest: git fetch --unshallow",
         )
-        words = "; ".join(line.strip() for line in said[-3:]) or f"exit code {done.returncode}"
-        raise GitError(f"git {arguments[0]} failed: {words[:500]}.", effect="Nothing was run.")
-    return done.stdout.decode("utf-8", errors="replace")
+    if "true" in answer(folder, "config", "--get-regexp", r"^remote\..*\.promisor$").split():
+        raise GitError(
+            "The repository is a partial clone, which lacks contents of older commits.",
+            effect=f"They could not be checked out without a network. {_NOTHING}",
+            next_step="Fetch them all: git fetch --refetch --no-filter",
+        )
+
+
+def answer(folder: Path, *arguments: str) -> str:
+    """What a git command prints, without its last line end; empty where it fails."""
+    try:
+        return git(folder, *arguments).removesuffix("\n")
+    except GitFailedError:
+        return ""
 
 
 def commit_of(folder: Path, name: str) -> str:
     """The full hash of the commit that `name` stands for. Raises GitError."""
-    try:
-        return git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").strip()
-    except GitError as fault:
-        raise GitError(f"{name!r} is no commit of this repository.", effect="Nothing was run.", next_step="Check its spelling.") from fault
+    found = (
+        "" if name.startswith("-") else answer(folder, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+    )  # it would be an option
+    if not found:
+        raise GitError(f"{name!r} is no commit of this repository.", effect=_NOTHING, next_step="Name a commit, a tag or a branch.")
+    return found
 
 
 def is_ancestor(folder: Path, old: str, new: str) -> bool:
     """True when `new` descends from `old`."""
-    return git(folder, "merge-base", old, new).strip() == old if _related(folder, old, new) else False
-
-
-def _related(folder: Path, old: str, new: str) -> bool:
     try:
-        return bool(git(folder, "merge-base", old, new).strip())
-    except GitError:
+        git(folder, "merge-base", "--is-ancestor", old, new)
+    except GitFailedError as fault:
+        if fault.code != 1:
+            raise
         return False
+    return True
+
+
+def common_ancestor(folder: Path, one: str, other: str) -> str:
+    """The newest commit that both descend from; empty where there is none."""
+    return answer(folder, "merge-base", one, other)
 
 
 def line_of(folder: Path, good: str, bad: str) -> tuple[tuple[str, str], ...]:
-    """Hash and subject of the commits after `good` up to `bad`, along first parents, oldest first."""
-    text = git(folder, "rev-list", "--first-parent", "--reverse", "--no-commit-header", "--format=%H%x00%s", f"{good}..{bad}")
-    return tuple((commit, subject) for commit, _, subject in (line.partition("\0") for line in text.splitlines() if line))
+    """Hash and subject of the commits after `good` up to `bad`, along first parents, oldest first. Those that do not descend from `good` are left out: where it lies on a branch that was merged, the merge comes first."""
+    between = f"{good}..{bad}"
+    line = set(git(folder, "rev-list", "--first-parent", between).split())
+    behind = git(folder, "rev-list", "--topo-order", "--reverse", "--ancestry-path", between).split()
+    chosen = [commit for commit in behind if commit in line]
+    named = subjects(folder, chosen)
+    return tuple((commit, named[commit]) for commit in chosen)
 
 
 def subjects(folder: Path, commits: Sequence[str]) -> dict[str, str]:
-    """Subject of each commit."""
-    text = git(folder, "log", "--no-walk=unsorted", "--format=%H%x00%s", *commits, "--")
-    return dict(line.split("\0", 1) for line in text.splitlines())
+    """First line of each commit's message, without people."""
+    return _told(folder, commits, "%s")
 
 
 def message_of(folder: Path, commit: str) -> str:
-    """The whole message of a commit, without its author."""
-    return git(folder, "show", "--no-patch", "--format=%B", commit).strip()
+    """The whole message of a commit, without people."""
+    return _told(folder, [commit], "%B")[commit]
+
+
+def _told(folder: Path, commits: Sequence[str], what: str) -> dict[str, str]:
+    fields = git(
+        folder,
+        "log",
+        "--no-walk=unsorted",
+        "--stdin",
+        "-z",
+        f"--format=%H%x00{what}",
+        settings=["i18n.logOutputEncoding=UTF-8"],
+        given="".join(f"{commit}\n" for commit in commits),
+    ).split("\0")
+    return {fields[start]: _nobody(fields[start + 1]) for start in range(0, len(fields) - 1, 2)}
+
+
+def _nobody(text: str) -> str:
+    """A message without people: no lines such as Signed-off-by, no addresses."""
+    kept = [line.rstrip() for line in text.splitlines() if not _TRAILER.match(line)]
+    return _ADDRESS.sub("…", "\n".join(kept)).strip()
 
 
 def parents_of(folder: Path, commit: str) -> tuple[str, ...]:
@@ -106,14 +219,7 @@ def parents_of(folder: Path, commit: str) -> tuple[str, ...]:
     return tuple(git(folder, "rev-list", "--no-walk", "--parents", commit).split()[1:])
 
 
-def common_folder(folder: Path) -> Path:
-    """The folder with the repository's objects, also where `folder` is a linked worktree."""
-    return (folder / git(folder, "rev-parse", "--git-common-dir").strip()).resolve()
-
-
 def top_of(folder: Path) -> Path:
-    """The top folder of the checkout (of a bare repository the repository itself)."""
-    try:
-        return Path(git(folder, "rev-parse", "--show-toplevel").strip())
-    except GitError:
-        return common_folder(folder)
+    """The top folder of the checkout; of a bare repository the repository itself."""
+    top = answer(folder, "rev-parse", "--show-toplevel")
+    return Path(top) if top else (folder / answer(folder, "rev-parse", "--git-common-dir")).resolve()

@@ -6,15 +6,16 @@ keeps the search's lock (an inherited descriptor), so that no other run begins w
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
 import subprocess
 import sys
 import threading
+import time
 
 PATIENCE_SECONDS = 5.0  # between asking a command to end and ending it
+_POLL_SECONDS = 0.01
 CUT = 200  # what the guard exits with where it had to end the command
 
 
@@ -30,9 +31,10 @@ def main(command: list[str]) -> int:
     while True:
         ready, _, _ = select.select([0, ended], [], [])
         if ended in ready:
+            end_group(child)  # what it left running
             return child.returncode if child.returncode >= 0 else 128 - child.returncode
         if not os.read(0, 1):
-            _end(child)
+            end_group(child)
             return CUT
 
 
@@ -41,13 +43,18 @@ def _wait(child: subprocess.Popen[bytes], told: int) -> None:
     os.write(told, b".")
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the command's process group: politely, then surely. What left the group is out of reach."""
+def end_group(child: subprocess.Popen[bytes], patience: float = PATIENCE_SECONDS) -> None:
+    """End the command's process group, as far as anything of it still runs: politely, then surely. What left the group is out of reach."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        until = time.monotonic() + patience
+        try:
             os.killpg(child.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(PATIENCE_SECONDS)
+            while time.monotonic() < until:
+                child.poll()  # else it would stay in its group as a zombie
+                os.killpg(child.pid, 0)
+                time.sleep(_POLL_SECONDS)
+        except (ProcessLookupError, PermissionError):
+            return
 
 
 if __name__ == "__main__":

@@ -29,21 +29,12 @@ class Order:
 
 def commits(folder: Path, good: str, bad: str) -> Order:
     """The commits from `good` to `bad` along first parents: a merge counts as one step, with all that it brings. Raises GitError or UsageError."""
+    git.check_repository(folder)
     first, last = git.commit_of(folder, good), git.commit_of(folder, bad)
     if first == last:
         raise UsageError(f"{good} and {bad} are the same commit.", effect=_NOTHING, next_step="Name two commits.")
     if not git.is_ancestor(folder, first, last):
-        if git.is_ancestor(folder, last, first):
-            raise UsageError(
-                f"The good commit {good} comes after the bad one, {bad}.",
-                effect=_NOTHING,
-                next_step="Swap them; a change for the better is found as well.",
-            )
-        raise UsageError(
-            f"The bad commit {bad} does not descend from the good one, {good}.",
-            effect=_NOTHING,
-            next_step=f"Name a good commit that it descends from, such as: git merge-base {good} {bad}",
-        )
+        raise _not_in_line(folder, (good, bad), (first, last))
     line = git.line_of(folder, first, last)
     notes: tuple[str, ...] = ()
     if first not in git.parents_of(folder, line[0][0])[:1]:
@@ -51,6 +42,25 @@ def commits(folder: Path, good: str, bad: str) -> Order:
     subject = git.subjects(folder, [first])[first]
     entries = tuple(Entry(label=commit, subject=text, item=commit) for commit, text in ((first, subject), *line))
     return Order(entries=entries, how="Commits along first parents; a merge is one candidate with all that it brings.", notes=notes)
+
+
+def _not_in_line(folder: Path, names: tuple[str, str], ends: tuple[str, str]) -> UsageError:
+    """Why no line of history leads from the good commit to the bad one, and what to name instead."""
+    good, bad = names
+    base = git.common_ancestor(folder, *ends)
+    if base == ends[1]:
+        return UsageError(
+            f"The good commit {good} comes after the bad one, {bad}.",
+            effect=_NOTHING,
+            next_step="Swap them; a change for the better is found as well.",
+        )
+    return UsageError(
+        f"The bad commit {bad} does not descend from the good one, {good}.",
+        effect=_NOTHING,
+        next_step=f"Both go back to {base[:12]}: try that one as good."
+        if base
+        else "They have no history in common. Name two commits of one line.",
+    )
 
 
 def items(path: Path) -> Order:

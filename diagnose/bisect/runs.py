@@ -24,9 +24,9 @@ Runner = Callable[[int, int], Line]  # candidate, number of the trial → the tr
 class AskedToStopError(Exception):
     """The command ended in a way that asks for the end of it all: by a signal, or with 128 or more."""
 
-    def __init__(self, code: int, label: str, log: Path) -> None:
+    def __init__(self, code: int, label: str, log: Path, said: str) -> None:
         self.code, self.label, self.log = code, label, log
-        super().__init__(f"exit code {code}")
+        super().__init__(said)
 
 
 class _FailedError(Exception):
@@ -64,20 +64,19 @@ class Runs:
             return (self.work / entry.item,)
         if self.checkout is not None:
             self.checkout.check_out(entry.item)
-        place = self.folder.place(number, entry.label, self.work, self.lock)
+        place = self.folder.place(number, entry.label, self.work, self.lock, apart=self.checkout is not None)
         values = {"commit": entry.item, "item": entry.item, "trace": str(place.output / "trace")}
         pattern = None if self.asked.trace is None else commands.substituted([self.asked.trace], values)[0]
         before = {} if pattern is None else commands.matches(place, pattern)
         ran = commands.run(commands.substituted(self.asked.command, values), place, self.timeout)
         if ran.code >= commands.ABORT and not ran.timed_out:
-            raise AskedToStopError(ran.code, entry.label, place.log)
+            raise AskedToStopError(ran.code, entry.label, place.log, commands.why_not(ran, None))
         reason = commands.why_not(ran, self.timeout)
         if reason:
             raise _FailedError(reason)
         found = commands.traces(place, pattern, before)
         if not found:
-            looked = f"nothing new matches {pattern}" if pattern else f"the folder that {commands.OUTPUT} names is empty"
-            raise UnusableError(f"The command left no trace: {looked}.")
+            raise UnusableError(commands.nothing_left(pattern, before))
         return found
 
     def _measured(self, entry: Entry, candidate: int, number: int, found: Sequence[Path]) -> Line:

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import math
+import shutil
+import statistics
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from diagnose.bisect import measure
 from diagnose.bisect.folder import Folder
-from diagnose.bisect.journal import Asked
-from diagnose.bisect.measure import How
+from diagnose.bisect.journal import Asked, Line
+from diagnose.bisect.measure import How, UnusableError
 from diagnose.bisect.numbers import Numbers
 from diagnose.bisect.runs import Runs
 from diagnose.bisect.scale import scale_of
 from diagnose.bisect.spread import Noise, Prior, noise, readings, t_quantile
+from diagnose.comparison import Comparison
 from diagnose.diagnosis import Diagnosis
+from diagnose.errors import InputError, OutputError
 from diagnose.reason.compare import compare
+from diagnose.reason.compare.limits import load_limits
 from diagnose.reason.compare.metrics import Samples
 from diagnose.render import units
 from diagnose.render.bisection import words
 from diagnose.render.comparison.story import value
 
 GOOD, BAD, SKIP = 0, 1, 125
-_UNUSABLE = 2  # captures without a value after which a commit is skipped
 Verdict = Literal["good", "bad", "open"]
 Say = Callable[[str], None]
 
@@ -44,9 +48,11 @@ class Judged:
 def judge(
     good: Sequence[float], new: Sequence[float], *, limit: float, larger_is_worse: bool, counts: bool, error: float, numbers: Numbers
 ) -> Judged:
-    """Hold one value per capture of both against each other. bad: worse by more than the limit beyond noise; good: surely not; open: more captures are needed.
+    """Hold one value per capture of both against each other. bad: surely worse by more than the limit; good: surely not; open: more captures are needed.
 
-    `error`: relative standard error of a value by the steps inside its capture. Noise between captures is what captures of either side show, starting from what is usual.
+    The question at every commit is the same: is its level beyond baseline × (1 + `limit`)? That line is one for all commits, wherever noise has put it: it can't set one verdict against another, and
+    repeats of one commit could not move it. So only the error of the new captures counts, and several baselines place the line better. Noise between captures is what those of either side show, starting from what is usual.
+    `error`: relative standard error of a value by the steps inside its capture.
     """
     scale = scale_of([*good, *new])
     usual = numbers.count_noise.value if counts else numbers.run_noise.value
@@ -54,7 +60,7 @@ def judge(
     base, there = readings(0, [scale.to(one) for one in good]), readings(1, [scale.to(one) for one in new])
     found: Noise = noise((base, there), prior)
     sign = 1 if larger_is_worse else -1
-    reach = t_quantile(numbers.verdict_error.value, found.freedom) * found.scale * math.sqrt(1 / base.count + 1 / there.count)
+    reach = t_quantile(numbers.verdict_error.value, found.freedom) * found.scale / math.sqrt(there.count)
     change = sign * (there.mean - base.mean)
     allowed = scale.relative(limit, base.mean) if larger_is_worse or not scale.logarithmic else -math.log1p(-min(limit, 0.99))
     verdict: Verdict = "bad" if change - reach > allowed else "good" if change + reach < allowed else "open"
@@ -68,8 +74,19 @@ def judge(
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Capture:
+    """One capture of the commit, held against the good ones: a value of each, the largest relative error that one shows by itself, and the comparison with the first good one."""
+
+    value: float
+    good: tuple[float, ...]
+    error: float
+    line: Line
+    held: Comparison
+
+
+@dataclass(frozen=True, kw_only=True)
 class Step:
-    """One step of git's bisection. `baseline` gives captures of a good commit (label, document), once there is a first diagnosis: which one of a name fits depends on it. `limit`: the regression that is allowed."""
+    """One step of git's bisection. `baseline` gives captures of a good commit (label, document), once there is a diagnosis: which one of a name fits depends on it. `limit`: the regression that is allowed. `log`: where what the command printed last is kept."""
 
     asked: Asked
     how: How
@@ -80,10 +97,11 @@ class Step:
     say: Say
     timeout: float | None = None
     anyway: bool = False
+    log: Path | None = None
 
     def run(self, work: Path) -> int:
         """Run the command in `work` until the verdict is clear; git's exit code for it. Raises AskedToStopError, and MetricError for a metric that there is not."""
-        with tempfile.TemporaryDirectory(prefix="diagnose-") as name:
+        with tempfile.TemporaryDirectory(prefix="diagnose-step-", ignore_cleanup_errors=True) as name:
             folder = Folder(Path(name))
             folder.make()
             with folder.locked(self.say) as lock:
@@ -91,59 +109,114 @@ class Step:
                 return self._repeated(runs, folder)
 
     def _repeated(self, runs: Runs, folder: Folder) -> int:
-        good: list[Samples] = []
-        new: list[float] = []
-        errors, unusable = [0.0], 0
-        for number in range(1, self.repeats + _UNUSABLE):
-            line = runs(0, number)
-            trial = line.trial
-            unusable += trial.state == "unusable"
-            if trial.state == "failed" or unusable == _UNUSABLE or len(new) == self.repeats:
-                return self._skip(trial.text)
-            if trial.state == "unusable" or trial.document is None:
-                self.say(f"unusable, so it is run once more: {trial.text}")
+        captures: list[_Capture] = []
+        for number in range(1, self.repeats + 1):
+            found = self._capture(self._ran(runs, folder, number), folder, runs)
+            if isinstance(found, str) and not captures:
+                return self._skip(found)
+            if isinstance(found, str):
+                self.say(f"run {number}: {found}")
                 continue
-            if not good:
-                document = measure.read(folder.documents / trial.document)
-                goods = self.baseline(document)
-                refusal = "" if self.anyway else _refusal(goods[0], document, self.asked.metric)
-                if refusal:
-                    return self._skip(refusal)
-                good = [measure.values_of(one, self.asked.metric, runs.where) for _, one in goods]
-                errors += [measure.summary(one.values)[1] for one in good]
-            middle, error = measure.summary(trial.values)
-            new.append(middle)
-            errors.append(error)
-            found = judge(
-                [measure.summary(one.values)[0] for one in good],
-                new,
-                limit=self.limit,
-                larger_is_worse=line.larger_is_worse,
-                counts=line.unit == "count",
-                error=max(errors),
-                numbers=self.numbers,
-            )
-            self.say(_said(found, self.asked.metric, new, line.unit, self.limit))
-            if found.verdict != "open":
-                return GOOD if found.verdict == "good" else BAD
-        return self._skip(f"after {units.plural(self.repeats, 'run')} the noise is still larger than the effect")
+            captures.append(found)
+            verdict = self._verdict(captures)
+            if verdict != "open":
+                return GOOD if verdict == "good" else BAD
+        return self._skip(f"after {units.plural(self.repeats, 'run')} the noise is still larger than the effect.")
+
+    def _ran(self, runs: Runs, folder: Folder, number: int) -> Line:
+        try:
+            return runs(0, number)
+        finally:
+            self._keep(folder.path / "logs")
+
+    def _keep(self, logs: Path) -> None:
+        last = max(logs.iterdir(), default=None)
+        if self.log is None or last is None:
+            return
+        try:
+            shutil.copyfile(last, self.log)
+        except OSError as fault:
+            raise OutputError(
+                f"{self.log} could not be written: {fault.strerror}.",
+                effect="There is no verdict.",
+                next_step="Name another file with --log.",
+            ) from fault
+
+    def _capture(self, line: Line, folder: Folder, runs: Runs) -> _Capture | str:
+        """One capture, or why it is none."""
+        trial = line.trial
+        if trial.state != "measured" or trial.document is None:
+            return trial.text
+        new = measure.read(folder.documents / trial.document)
+        try:
+            goods = self.baseline(new)
+        except InputError as fault:
+            return f"It can't be compared: {fault.what}"
+        held = compare(
+            goods[0][1],
+            new,
+            base_label=Path(goods[0][0]).name,
+            new_label="this commit",
+            metric=self.asked.metric,
+            anyway=self.anyway,
+            max_regression=self.limit,
+        )
+        if held.outcome.result == "refused":
+            return held.outcome.sentence
+        base = [self._samples(label, good, runs) for label, good in goods]
+        return _Capture(
+            value=measure.summary(trial.values)[0],
+            good=tuple(measure.summary(one.values)[0] for one in base),
+            error=max(_error(one, per_step=base[0].per_step) for one in (trial.values, *(good.values for good in base))),
+            line=line,
+            held=held,
+        )
+
+    def _samples(self, label: str, good: Diagnosis, runs: Runs) -> Samples:
+        try:
+            return measure.values_of(good, self.asked.metric, runs.where)
+        except UnusableError as fault:
+            raise InputError(f"The baseline {label} can't be used: {fault}", effect="Git stops bisecting.") from fault
+
+    def _verdict(self, captures: Sequence[_Capture]) -> Verdict:
+        last = captures[-1]
+        if not any(last.good):  # nothing is relative to nought
+            beyond = {None if one.held.gate is None or one.held.gate.met is None else not one.held.gate.met for one in captures}
+            verdict: Verdict = "open" if len(beyond) > 1 or None in beyond else "bad" if True in beyond else "good"
+            self.say(f"{_WORDS[verdict]}: {last.held.outcome.sentence}")
+            return verdict
+        new = [one.value for one in captures]
+        found = judge(
+            last.good,
+            new,
+            limit=self.limit,
+            larger_is_worse=last.line.larger_is_worse,
+            counts=last.line.unit == "count",
+            error=max(one.error for one in captures),
+            numbers=self.numbers,
+        )
+        moved = f". {last.held.outcome.moved}" if found.verdict == "bad" and last.held.outcome.moved else ""
+        self.say(f"{_said(found, self.asked.metric, new, last.line.unit, self.limit)}{moved}")
+        return found.verdict
 
     def _skip(self, reason: str) -> int:
-        self.say(f"skipped: {reason}")
+        self.say(f"skip: {reason}")
         return SKIP
 
 
-def _refusal(good: tuple[str, Diagnosis], new: Diagnosis, metric: str) -> str:
-    """Why the two are not the same work; empty where they may be compared."""
-    found = compare(good[1], new, base_label=good[0], new_label="this commit", metric=metric)
-    return found.outcome.sentence if found.outcome.result == "refused" else ""
+_WORDS: Mapping[Verdict, str] = {"good": "good", "bad": "bad", "open": "not clear yet"}
+
+
+def _error(values: Sequence[float], *, per_step: bool) -> float:
+    """The relative standard error of a capture's median by its steps. A single step can't show any: then it is what one step is assumed to differ by."""
+    if per_step and len(values) == 1:
+        return load_limits().noise.single_step.value
+    return measure.summary(values)[1]
 
 
 def _said(found: Judged, metric: str, new: Sequence[float], unit: str, limit: float) -> str:
-    word = {"good": "good", "bad": "bad", "open": "not clear yet"}[found.verdict]
-    middle = sorted(new)[len(new) // 2]
     return (
-        f"{word}: {words.metric(metric)} {value(middle, unit)}, worse than the baseline by {units.signed_percent(found.change)} "
+        f"{_WORDS[found.verdict]}: {words.metric(metric)} {value(statistics.median(new), unit)}, worse than the baseline by {units.signed_percent(found.change)} "
         f"({units.signed_percent(found.low)} to {units.signed_percent(found.high)}); {units.percent(limit)} is allowed, "
         f"noise {units.percent(found.noise)}, {units.plural(len(new), 'run')}"
     )

@@ -106,12 +106,13 @@ def bisect(command: tuple[str, ...], **options: Any) -> int:
     here = Path.cwd()
     base = root_of(here) or here
     tell = (lambda _: None) if options["quiet"] else say
+    state = None if options["state"] is None else options["state"].absolute()  # commands run in other folders than this
     if options["resume"] and not _names_candidates(options):
-        asked, folder = None, Folder(options["state"] or session.latest(base))
+        asked, folder = None, Folder(state or session.latest(base))
     else:
         order, work = _order(options, command, here)
         asked = _asked(options, command, order)
-        folder = Folder(options["state"] or session.folder_for(asked, base))
+        folder = Folder(state or session.folder_for(asked, base))
         if not options["resume"]:
             session.begin(folder.path, asked, _judging(options), order, work)
             tell(f"{len(order.entries)} candidates. {order.how} Everything is kept in {folder.path}")
@@ -168,8 +169,7 @@ def _order(options: dict[str, Any], command: tuple[str, ...], here: Path) -> tup
             effect="Nothing was run.",
             next_step="For example: diagnose bisect --good v1.2 --bad main -- ./profile.sh {commit}",
         )
-    top = git.top_of(here)
-    return orders.commits(top, good, bad), top
+    return orders.commits(here, good, bad), git.top_of(here)
 
 
 def _asked(options: dict[str, Any], command: tuple[str, ...], order: Order) -> Asked:

@@ -261,7 +261,7 @@ def _glob(pattern: Path) -> list[Path]:
     return found
 
 
-def _superseded(traces: Sequence[Path]) -> dict[Path, str]:
+def superseded(traces: Sequence[Path]) -> dict[Path, str]:
     """Reports with an export of the same name beside them, and exports older than their report: one of each pair is a duplicate."""
     out: dict[Path, str] = {}
     by_stem = {
@@ -306,7 +306,7 @@ def _scan(folder: Path) -> Inputs:
             traces.append(item)
         except InputError as error:
             ignored.append((item.name, error.what))
-    doubles = _superseded(traces)
+    doubles = superseded(traces)
     ignored += [(path.name, reason) for path, reason in sorted(doubles.items())]
     return Inputs(traces=tuple(path for path in traces if path not in doubles), ignored=tuple(ignored))
 
@@ -323,7 +323,7 @@ def expand(inputs: Sequence[Path]) -> Inputs:
         named = [given]
         if any(char in str(given) for char in "*?[") and not given.exists():
             named = _glob(given)
-            doubles = _superseded(named)  # a pattern chooses no more on purpose than a folder does
+            doubles = superseded(named)  # a pattern chooses no more on purpose than a folder does
             ignored += [(path.name, reason) for path, reason in sorted(doubles.items())]
             named = [path for path in named if path not in doubles]
         for path in named:
