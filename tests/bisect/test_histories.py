@@ -1,0 +1,119 @@
+"""Searches over real git repositories whose commits change a simulated step.
+
+Every history is searched with three levels of noise. Every capture comes from the simulator, once for each setting, and is scaled by the noise of its run.
+
+Real in one of the three searches: the clone and every checkout, the command (a process of its own for every capture), the log, the documents, the comparison of both sides. There the command leaves its capture as a saved diagnosis, which the
+driver takes as it takes a trace, because diagnosing takes most of the time; in `test_with_traces` it leaves traces. In the other two searches what the command does is done in this process: settings are read from the commit, no
+checkout is made.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from diagnose.bisect import driver, journal, measure, session
+from diagnose.bisect.journal import Judging, Line
+from diagnose.bisect.numbers import load_numbers
+from diagnose.bisection import Bisection, Trial, decode, encode
+from diagnose.reason.compare.metrics import samples
+from tests.bisect.profile_step import capture_of
+from tests.bisect.simulated import History, git, question, random_history, set_world, snapshot
+
+REPEATS = 12
+NOISES = (0.01, 0.02, 0.05)
+FLAKY = 0.015  # of captures are cut off, and as many take 1.3 times as long
+
+
+def searched(history: History, state: Path) -> Bisection:
+    """With all that belongs to a search."""
+    asked, order = question(history)
+    judging = Judging(repeats=REPEATS)
+    folder = session.begin(state, asked, judging, order, history.folder)
+    return session.run(folder, asked, lambda _: judging, session.Options(), lambda _: None)
+
+
+def searched_here(history: History, state: Path, store: Path) -> Bisection:
+    """With the log and the report, but without checkouts and processes."""
+    asked, order = question(history)
+    judging = Judging(repeats=REPEATS)
+    folder = session.begin(state, asked, judging, order, history.folder)
+    log, _ = journal.resume(folder.log)
+    answer = driver.search(log, judging, lambda place, number: captured_here(history, store, place, number), load_numbers(), lambda _: None)
+    return session.document(folder, log, judging, answer)
+
+
+def captured_here(history: History, store: Path, place: int, number: int) -> Line:
+    """What one run of profile.py leaves, as the driver logs it."""
+    capture = capture_of(json.loads(git(history.folder, "show", f"{history.commits[place]}:job.json")), history.commits[place], store)
+    if capture is None:
+        return Line(trial=Trial(candidate=place, number=number, state="failed", text="broken"), seconds=0.0)
+    source, factor, cut = capture
+    if cut:
+        return Line(trial=Trial(candidate=place, number=number, state="unusable", text="cut off"), seconds=0.0)
+    values = tuple(value * factor for value in samples(measure.read(source), "step_time").values)
+    return Line(trial=Trial(candidate=place, number=number, state="measured", values=values), seconds=0.0, unit="ns")
+
+
+def is_right(history: History, found: Bisection) -> bool:
+    """The culprit is named; with it only commits that are broken."""
+    if len(found.culprits) != 1:
+        return False
+    one = found.culprits[0]
+    first, last = history.commits.index(one.before), history.commits.index(one.label)
+    return first < history.culprit <= last and all(history.settings[place].get("broken") for place in range(first + 1, last))
+
+
+def is_wrong(history: History, found: Bisection) -> bool:
+    """A step is claimed where there is none."""
+    places = [(history.commits.index(one.before), history.commits.index(one.label)) for one in found.culprits]
+    return any(not first < history.culprit <= last for first, last in places)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_right_commit_is_found_or_none(seed: int, tmp_path: Path, store: Path, captures: tuple[Path, dict[str, int]]) -> None:
+    truth = captures[1]
+    history = random_history(tmp_path / "repository", seed)
+    before = snapshot(history.folder)
+    effect = truth[history.step] / truth["base"] - 1
+    for place, noise in enumerate(NOISES):
+        set_world(store, seed=seed, noise=noise, flaky=FLAKY)
+        state = tmp_path / f"state-{noise}"
+        found = searched(history, state) if place == seed % 3 else searched_here(history, state, store)
+        assert not is_wrong(history, found), found.sentence
+        if effect >= 3 * noise:
+            assert is_right(history, found), (effect, noise, found.sentence)
+        else:
+            assert is_right(history, found) or found.result in {"range", "cannot_tell", "ends_alike"}, found.sentence
+        check_effort(history, found)
+        assert decode(encode(found)) == found
+    assert snapshot(history.folder) == before
+
+
+def check_effort(history: History, found: Bisection) -> None:
+    """No more commits than halving takes, and for what came in between: commits that gave nothing, and captures that misled until they were taken again."""
+    tried = [one for one in found.candidates if one.state != "untested"]
+    skipped = sum(one.state == "skipped" for one in tried)
+    halvings = math.ceil(math.log2(len(history.commits)))
+    assert len(tried) <= 2 + halvings + 2 * skipped + 4, found.sentence
+    assert max(one.trials for one in found.candidates) <= REPEATS
+
+
+def test_with_traces(tmp_path: Path, store: Path, captures: tuple[Path, dict[str, int]]) -> None:
+    """The whole way: every capture is an Nsight Systems export that is diagnosed. What moved is named by its category."""
+    history = random_history(tmp_path / "repository", 4, longest=120)
+    moved = {"network-250": "transport", "network-200": "transport", "network-150": "transport", "network-100": "transport"}
+    set_world(store, seed=1, noise=0.01, flaky=FLAKY, kind="sqlite")
+    found = searched(history, tmp_path / "state")
+    assert is_right(history, found)
+    comparison = found.culprits[0].comparison
+    assert comparison is not None
+    assert comparison.delta is not None
+    assert sum(row.delta_ns for row in comparison.delta.categories) == comparison.delta.delta_ns
+    largest = max(comparison.delta.categories, key=lambda row: row.delta_ns)
+    assert largest.category == moved[history.step]
+    truth = captures[1]
+    assert found.culprits[0].relative == pytest.approx(truth[history.step] / truth["base"] - 1, abs=0.02)
