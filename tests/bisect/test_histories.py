@@ -23,7 +23,7 @@ from diagnose.reason.compare.metrics import samples
 from tests.bisect.profile_step import capture_of
 from tests.bisect.simulated import History, git, question, random_history, set_world, snapshot
 
-REPEATS = 12
+REPEATS = 10  # as the command line has it by default
 NOISES = (0.01, 0.02, 0.05)
 FLAKY = 0.015  # of captures are cut off, and as many take 1.3 times as long
 
