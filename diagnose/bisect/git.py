@@ -13,7 +13,7 @@ from diagnose.errors import UsageError
 
 # Variables that name a repository, its parts or how it is read (`git rev-parse --local-env-vars`, and those of hooks): git in a hook or alias sets them, and every other git would then work there.
 # Those that hold single settings stay, as git keeps them for its own submodules.
-REPOSITORY_VARIABLES = (
+_REPOSITORY_VARIABLES = (
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_CONFIG",
     "GIT_OBJECT_DIRECTORY",
@@ -68,9 +68,9 @@ class GitFailedError(GitError):
         super().__init__(f"git failed: {reason}.", effect=_NOTHING)
 
 
-def environment(*, without: Sequence[str] = REPOSITORY_VARIABLES) -> dict[str, str]:
+def environment() -> dict[str, str]:
     """This process' environment without the variables that point git to a repository."""
-    return {name: value for name, value in os.environ.items() if name not in without}
+    return {name: value for name, value in os.environ.items() if name not in _REPOSITORY_VARIABLES}
 
 
 def git(folder: Path, *arguments: str, settings: Sequence[str] = (), repository: Path | None = None, given: str = "") -> str:

@@ -6,8 +6,6 @@ import os
 import subprocess
 from pathlib import Path
 
-from diagnose.bisect.git import REPOSITORY_VARIABLES
-
 WHO = "Ann Author"
 ADDRESS = "ann@example.invalid"
 
@@ -74,6 +72,3 @@ def everything(repository: Path) -> dict[str, tuple[bytes, int]]:
         for path in sorted(repository.rglob("*"))
         if path.is_file()
     }
-
-
-__all__ = ["ADDRESS", "REPOSITORY_VARIABLES", "WHO", "call", "commit", "environment", "everything", "line", "new"]
