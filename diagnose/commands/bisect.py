@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diagnose.commands.compare import Share
-from diagnose.commands.shared import PATH, applied, measuring_options, say, writing_options, written
+from diagnose.commands.shared import PATH, applied, measuring_options, say, page_options, written
 from diagnose.errors import InputError, UsageError
 from diagnose.render.bisection import EXTENSIONS
 from diagnose.render.deliver import check_target
@@ -82,7 +82,7 @@ def _about(command: Any) -> Any:
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 @_about
 @measuring_options
-@writing_options
+@page_options
 def bisect(command: tuple[str, ...], **options: Any) -> int:
     """Find the commit, artefact or trace with which a metric changed, in as few runs as its noise allows.
 
@@ -138,14 +138,6 @@ def _check(options: dict[str, Any]) -> None:
                 next_step=f"Use one of {' '.join(sorted(EXTENSIONS))}.",
             )
         check_target(path, force=options["force"])
-    from diagnose.render.bisection import RENDERERS  # noqa: PLC0415
-
-    if options["format_"] not in RENDERERS:
-        raise UsageError(
-            f"--format {options['format_']} is no format of a bisection.",
-            effect="Nothing was run.",
-            next_step=f"Use one of {', '.join(RENDERERS)}.",
-        )
 
 
 def _order(options: dict[str, Any], command: tuple[str, ...], here: Path) -> tuple[Order, Path]:

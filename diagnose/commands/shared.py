@@ -54,6 +54,30 @@ _COLOR = click.option(
 _QUIET = click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors; for use with -o.")
 
 
+def page_options(command: Any) -> Any:
+    """The same for a document that CI runners have no format for."""
+    pages = ("text", "json", "markdown", "html")
+    return applied(
+        command,
+        [
+            click.option(
+                "--format", "format_", type=click.Choice(pages), default="text", help="Format of standard output. [default: text]"
+            ),
+            click.option(
+                "-o",
+                "--output",
+                "outputs",
+                type=PATH,
+                multiple=True,
+                help="Write a file too; format by extension: .html .json .md .txt. Repeatable.",
+            ),
+            _FORCE,
+            _COLOR,
+            _QUIET,
+        ],
+    )
+
+
 def writing_options(command: Any) -> Any:
     """The options that say where a document goes, and in which format."""
     return applied(command, [_FORMAT, _OUTPUTS, _FORCE, _COLOR, _QUIET])
