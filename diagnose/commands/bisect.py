@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diagnose.commands.compare import Share
-from diagnose.commands.shared import PATH, applied, measuring_options, say, page_options, written
+from diagnose.commands.shared import PATH, applied, measuring_options, page_options, say, written
 from diagnose.errors import InputError, UsageError
 from diagnose.render.bisection import EXTENSIONS
 from diagnose.render.deliver import check_target
