@@ -1,0 +1,267 @@
+"""`diagnose bisect` from its command line: what it takes, what it refuses, how it ends."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from diagnose.bisection import Bisection, decode
+from diagnose.cli import main
+from tests.bisect.profile_step import stretched
+from tests.bisect.simulated import COMMAND, History, git, make_repository, set_world, snapshot
+
+
+@pytest.fixture
+def history(tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> History:
+    """A repository of 14 commits whose tenth is slower; the current folder is its top."""
+    settings = tuple({"step": "network-150" if place >= 9 else "base", "version": place} for place in range(14))
+    found = History(tmp_path / "repository", make_repository(tmp_path / "repository", settings), settings, 9, "network-150")
+    set_world(store, seed=7, noise=0.005)
+    monkeypatch.chdir(found.folder)
+    return found
+
+
+def result(capsys: pytest.CaptureFixture[str]) -> Bisection:
+    return decode(capsys.readouterr().out.encode())
+
+
+def ends(history: History) -> tuple[str, ...]:
+    return ("--good", history.commits[0], "--bad", "main")
+
+
+# --- commits ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_is_found_and_reported_in_every_format(history: History, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    outputs = [word for ending in ("html", "md", "json", "txt") for word in ("-o", str(tmp_path / f"r.{ending}"))]
+    before = snapshot(history.folder)
+    assert main(["bisect", *ends(history), *outputs, "--", *COMMAND]) == 0
+    said = capsys.readouterr()
+    culprit = history.commits[9]
+    assert "FOUND" in said.out
+    assert culprit[:12] in said.out
+    assert "runs left" in said.err
+    found = decode((tmp_path / "r.json").read_bytes())
+    assert found.result == "found"
+    assert found.culprits[0].label == culprit
+    assert found.culprits[0].message == git(history.folder, "show", "--no-patch", "--format=%B", culprit).strip()
+    assert "A U Thor" not in (tmp_path / "r.json").read_text()
+    assert "author@example.com" not in (tmp_path / "r.html").read_text()
+    assert len((tmp_path / "r.md").read_bytes()) < 60_000
+    assert culprit in (tmp_path / "r.html").read_text()
+    assert {one.state for one in found.candidates} == {"good", "bad", "untested"}
+    assert snapshot(history.folder) == before
+
+
+def test_the_folder_of_a_search_is_invisible_to_git_and_holds_everything(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    status = git(history.folder, "status", "--porcelain")
+    assert main(["bisect", *ends(history), "--quiet", "--", *COMMAND]) == 0
+    assert git(history.folder, "status", "--porcelain") == status
+    (state,) = (history.folder / ".diagnose" / "bisect").iterdir()
+    found = decode((state / "report.json").read_bytes())
+    kept = {path.name for path in (state / "documents").iterdir()}
+    assert {trial.document for trial in found.trials} == kept
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_same_log_gives_the_same_report(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bisect", *ends(history), "--format", "json", "--", *COMMAND]) == 0
+    first = capsys.readouterr().out
+    for arguments in (["--resume"], [*ends(history), "--resume", "--format", "json", "--", *COMMAND]):
+        assert main(["bisect", "--format", "json", *arguments]) == 0
+        assert capsys.readouterr().out == first
+    assert main(["bisect", *ends(history), "--", *COMMAND]) == 2
+    assert "--resume" in capsys.readouterr().err
+
+
+def test_another_question_is_another_search_or_refused(history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = ("--state", str(tmp_path / "state"))
+    assert main(["bisect", *ends(history), *state, "--", *COMMAND]) == 0
+    assert main(["bisect", *ends(history), *state, "--resume", "--metric", "transport", "--", *COMMAND]) == 2
+    assert "different: metric" in capsys.readouterr().err
+    assert main(["bisect", "--resume", "--state", str(tmp_path / "nowhere")]) == 3
+
+
+def test_a_category_is_a_metric_too(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bisect", *ends(history), "--metric", "transport", "--format", "json", "--", *COMMAND]) == 0
+    found = result(capsys)
+    assert found.culprits[0].label == history.commits[9]
+    assert found.culprits[0].new > 1.3 * found.culprits[0].base
+
+
+def test_ends_that_are_alike_are_said_and_nothing_between_is_run(history: History, capsys: pytest.CaptureFixture[str], store: Path) -> None:
+    set_world(store, seed=3, noise=0.002)
+    assert main(["bisect", "--good", history.commits[0], "--bad", history.commits[8], "--format", "json", "--", *COMMAND]) == 3
+    found = result(capsys)
+    assert found.result == "ends_alike"
+    assert "Nothing between them was run" in found.sentence
+    assert {trial.candidate for trial in found.trials} == {0, 8}
+
+
+def test_an_end_that_fails_says_why(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bisect", *ends(history), "--format", "json", "--", "sh", "-c", "echo linker is missing; exit 2"]) == 3
+    found = result(capsys)
+    assert found.result == "cannot_tell"
+    assert "gives no value" in found.sentence
+    assert "linker is missing" in found.sentence
+
+
+def test_a_command_that_leaves_nothing_is_said(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bisect", *ends(history), "--format", "json", "--", "true"]) == 3
+    assert "left nothing in $DIAGNOSE_OUTPUT" in result(capsys).sentence
+
+
+def test_a_command_that_asks_for_the_end_stops_the_search(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    script = f'if [ "$(git rev-parse HEAD)" = {history.commits[13]} ]; then exit 200; fi; exec {" ".join(COMMAND)}'
+    assert main(["bisect", *ends(history), "--", "sh", "-c", script]) == 130
+    said = capsys.readouterr().err
+    assert "exit code 200" in said
+    assert "--resume" in said
+    assert main(["bisect", "--resume"]) == 130
+
+
+def test_candidates_can_be_left_out(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    left_out = [word for number in (8, 9) for word in ("--skip", history.commits[number][:10])]
+    assert main(["bisect", *ends(history), *left_out, "--format", "json", "--", *COMMAND]) == 0
+    found = result(capsys)
+    assert found.result == "range"
+    assert found.culprits[0].label == history.commits[10]
+    assert found.culprits[0].among == (history.commits[8], history.commits[9])
+    assert main(["bisect", *ends(history), "--resume", "--skip", "nothing", "--", *COMMAND]) == 2
+
+
+def test_a_trace_at_a_place_of_its_own_is_found(history: History, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = "DIAGNOSE_OUTPUT=out; export DIAGNOSE_OUTPUT; mkdir -p out; python3 -S profile.py {commit} && mv out/*.json run-{commit}.json"
+    arguments = ["--trace", "run-{commit}.json", "--format", "json", "--", "sh", "-c", script]
+    assert main(["bisect", *ends(history), *arguments]) == 0
+    assert result(capsys).culprits[0].label == history.commits[9]
+
+
+def test_a_merge_says_how_to_look_inside(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    git(history.folder, "stash", "--quiet")
+    git(history.folder, "checkout", "--quiet", "-b", "side", history.commits[2])
+    for number in range(3):
+        (history.folder / "job.json").write_text(json.dumps({"step": "slow-kernels" if number else "base", "side": number}))
+        git(history.folder, "commit", "--quiet", "--all", "--message", f"side {number}")
+    git(history.folder, "checkout", "--quiet", "-b", "line", history.commits[4])
+    git(history.folder, "merge", "--quiet", "--no-ff", "--strategy-option", "theirs", "--message", "Merge side", "side")
+    for number in range(3):
+        (history.folder / f"more{number}").touch()
+        git(history.folder, "add", "--all")
+        git(history.folder, "commit", "--quiet", "--message", f"more {number}")
+    assert main(["bisect", "--good", history.commits[0], "--bad", "line", "--format", "json", "--", *COMMAND]) == 0
+    found = result(capsys)
+    assert found.culprits[0].subject == "Merge side"
+    assert any("is a merge that brings 3 commits" in note for note in found.notes)
+
+
+# --- items and traces -------------------------------------------------------------------------------------------------
+
+
+def test_a_list_of_artefacts_is_searched(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tags.txt").write_text("".join(f"24.{number:02d}\tregistry/image:24.{number:02d}\n" for number in range(1, 13)))
+    script = 'case {item} in *:24.0[1-7]) step=base;; *) step=garbage;; esac; cp "$SIMULATED/$step.json" "$DIAGNOSE_OUTPUT"'
+    assert main(["bisect", "--items", "tags.txt", "--format", "json", "--", "sh", "-c", script]) == 0
+    found = result(capsys)
+    assert (found.kind, found.result) == ("items", "found")
+    assert (found.culprits[0].before, found.culprits[0].label) == ("24.07", "24.08")
+    assert "tags.txt" in found.order
+    moved = found.culprits[0].comparison
+    assert moved is not None
+    assert moved.outcome.moved.startswith("Launch-starved time")
+
+
+@pytest.fixture
+def nightly(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Twenty captures that are there already; from the thirteenth on the kernels are slower."""
+    folder = tmp_path / "nightly"
+    folder.mkdir()
+    for number in range(20):
+        trace = folder / f"night-{number}.sqlite"
+        shutil.copy(store / f"{'slow-kernels' if number >= 12 else 'base'}.sqlite", trace)
+        stretched(trace, 1 + ((number * 7) % 5 - 2) * 0.002)
+        with sqlite3.connect(trace) as connection:
+            connection.execute("UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + ?", (number * 86_400 * 10**9,))
+        connection.close()
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def test_the_culprit_is_found_among_traces_that_are_there_already(nightly: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bisect", "--traces", "nightly/*.sqlite", "--format", "json"]) == 0
+    found = result(capsys)
+    assert found.kind == "traces"
+    assert (found.culprits[0].before, found.culprits[0].label) == ("night-11.sqlite", "night-12.sqlite")
+    assert "time of capture" in found.order
+    assert len(found.trials) <= 12
+    assert max(one.trials for one in found.candidates) == 1
+    moved = found.culprits[0].comparison
+    assert moved is not None
+    assert moved.delta is not None
+    assert max(moved.delta.categories, key=lambda row: row.delta_ns).category.startswith("compute:")
+    assert sum(row.delta_ns for row in moved.delta.categories) == moved.delta.delta_ns
+
+
+def test_a_list_of_traces_needs_no_command(nightly: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("list.txt").write_text("".join(f"nightly/night-{number}.sqlite\n" for number in range(20)))
+    assert main(["bisect", "--items", "list.txt", "--good", "nightly/night-5.sqlite", "--format", "json"]) == 0
+    found = result(capsys)
+    assert found.culprits[0].label == "nightly/night-12.sqlite"
+    assert len(found.candidates) == 15
+
+
+def test_a_trace_that_can_not_be_read_is_skipped(nightly: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (9, 10):
+        (nightly / f"night-{number}.sqlite").write_bytes((nightly / f"night-{number}.sqlite").read_bytes()[:9000])
+    assert main(["bisect", "--traces", "nightly/*.sqlite", "--format", "json"]) == 0
+    found = result(capsys)
+    assert found.culprits[0].label == "night-12.sqlite"
+    assert {one.label for one in found.candidates if one.state == "skipped"} <= {"night-9.sqlite", "night-10.sqlite"}
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "needs --good, --bad"),
+        (("--good", "main~3", "--", "true"), "needs --good, --bad"),
+        (("--good", "main~3", "--bad", "main"), "needs --good, --bad"),
+        (("--good", "main", "--bad", "main~3", "--", "true"), "Swap"),
+        (("--good", "nothing", "--bad", "main", "--", "true"), "no commit"),
+        (("--items", "x", "--traces", "y"), "do not go together"),
+        (("--items", "notes.txt", "--", "true"), "does not say {item}"),
+        (("--items", "nothing.txt"), "can't be read"),
+        (("--traces", "*.nothing"), "No file matches"),
+        (("--traces", "*.py", "--", "true"), "runs no command"),
+        (("--good", "main~3", "--bad", "main", "-o", "x.sarif", "--", "true"), "does not name a format"),
+        (("--good", "main~3", "--bad", "main", "-o", "notes.txt", "--", "true"), "exists"),
+        (("--good", "main~3", "--bad", "main", "--max-regression", "3", "--", "true"), "no share"),
+        (("--good", "main~3", "--bad", "main", "--metric", "nonsense", "--", *COMMAND), "no metric 'nonsense'"),
+        (("--resume",), "no search to go on with"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    history: History, arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = snapshot(history.folder)
+    assert main(["bisect", *arguments]) in {2, 3}
+    assert words in capsys.readouterr().err
+    assert snapshot(history.folder) == before
+
+
+def test_a_saved_bisection_is_shown_in_other_formats(history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bisect", *ends(history), "-o", str(tmp_path / "r.json"), "-o", str(tmp_path / "r.md"), "--quiet", "--", *COMMAND]) == 0
+    assert main(["render", str(tmp_path / "r.json"), "--format", "markdown"]) == 0
+    assert capsys.readouterr().out == (tmp_path / "r.md").read_text()
+    assert main(["render", str(tmp_path / "r.json"), "--format", "sarif"]) == 2
+    assert main(["render", str(tmp_path / "r.json"), "--fail-on", "low"]) == 2
+    assert main(["compare", str(tmp_path / "r.json"), str(tmp_path / "r.json")]) == 3
