@@ -39,6 +39,7 @@ class Numbers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     drift: Number
     failures: Number
     verdict_error: Number
+    line_error: Number
 
 
 def parse_numbers(data: bytes) -> Numbers:

@@ -50,8 +50,9 @@ def judge(
 ) -> Judged:
     """Hold one value per capture of both against each other. bad: surely worse by more than the limit; good: surely not; open: more captures are needed.
 
-    The question at every commit is the same: is its level beyond baseline × (1 + `limit`)? That line is one for all commits, wherever noise has put it: it can't set one verdict against another, and
-    repeats of one commit could not move it. So only the error of the new captures counts, and several baselines place the line better. Noise between captures is what those of either side show, starting from what is usual.
+    The question at every commit is the same: is its level beyond baseline × (1 + `limit`)? That line is one for all commits, wherever noise has put it, and repeats of one commit can't move it. So as long as it is placed well
+    (its standard error is no more than a share of the limit) only the error of the new captures counts; beyond that a wrong line would turn good commits into bad ones, and its error counts too. Several baselines place it better.
+    Noise between captures is what those of either side show, starting from what is usual; while no time was captured twice that is an assumption, and the margin is doubled.
     `error`: relative standard error of a value by the steps inside its capture.
     """
     scale = scale_of([*good, *new])
@@ -60,9 +61,12 @@ def judge(
     base, there = readings(0, [scale.to(one) for one in good]), readings(1, [scale.to(one) for one in new])
     found: Noise = noise((base, there), prior)
     sign = 1 if larger_is_worse else -1
-    reach = t_quantile(numbers.verdict_error.value, found.freedom) * found.scale / math.sqrt(there.count)
     change = sign * (there.mean - base.mean)
     allowed = scale.relative(limit, base.mean) if larger_is_worse or not scale.logarithmic else -math.log1p(-min(limit, 0.99))
+    line = found.scale / math.sqrt(base.count)
+    misplaced = line if line > numbers.line_error.value * allowed else 0.0
+    assumed = 2 if base.count == there.count == 1 and not counts else 1
+    reach = assumed * t_quantile(numbers.verdict_error.value, found.freedom) * math.hypot(found.scale / math.sqrt(there.count), misplaced)
     verdict: Verdict = "bad" if change - reach > allowed else "good" if change + reach < allowed else "open"
 
     def relative(number: float) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -381,3 +383,27 @@ def test_git_stops_when_the_question_is_wrong(simulated: dict[str, Path], tmp_pa
     assert "195" in ended.stdout + ended.stderr
     log = call(repository, "bisect", "log")
     assert log.count("git bisect good") + log.count("git bisect bad") <= 2
+
+
+@pytest.mark.parametrize(
+    ("noise", "baselines", "wrong", "skipped"), [(0.01, 1, 0.01, 0.10), (0.02, 1, 0.04, 0.45), (0.05, 1, 0.13, 0.65), (0.05, 3, 0.08, 0.75)]
+)
+@pytest.mark.parametrize("effect", [0.0, 0.06])
+def test_how_often_verdicts_are_wrong(noise: float, baselines: int, wrong: float, skipped: float, effect: float) -> None:
+    """A limit of 3 % and five runs, 600 commits: with little noise nearly all are judged, with noise above the effect most are skipped; the bounds stand in the README."""
+    chance, ends = random.Random(11), []
+    for _ in range(600):
+        good = [100 * math.exp(chance.gauss(0, noise)) for _ in range(baselines)]
+        ends.append(_verdict_of(chance, good, noise, effect))
+    assert ends.count("bad" if effect < 0.03 else "good") <= wrong * len(ends)
+    assert ends.count("open") <= skipped * len(ends)
+
+
+def _verdict_of(chance: random.Random, good: list[float], noise: float, effect: float) -> str:
+    new: list[float] = []
+    for _ in range(5):
+        new.append(100 * (1 + effect) * math.exp(chance.gauss(0, noise)))
+        found = judge(good, new, limit=0.03, larger_is_worse=True, counts=False, error=0.0, numbers=load_numbers())
+        if found.verdict != "open":
+            return found.verdict
+    return "open"
