@@ -19,7 +19,7 @@ from diagnose.render.options import Options
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 ROOT = "%SRCROOT%"
-NO_JOB_FILE = "No job file was given, so that results have no location; give it with --config."
+NO_JOB_FILE = "No job file of the repository was given, so that results have no location; give one that lies in it with --config."
 _LINK = re.compile(r"\[(?=[^\]]*\]\()")
 
 
