@@ -11,14 +11,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Literal
 
 import msgspec
 
-from diagnose import strict_yaml
-from diagnose.errors import RuleFileError
+from diagnose.rule_data import checked, converted, packaged
 from diagnose.step_records import EnvironmentItem
 
 Place = Literal["system", "export", "gpu", "machine", "torch", "device", "listed", "variable"]
@@ -84,8 +82,12 @@ class Rules:
 @lru_cache(maxsize=1)
 def load_environment_rules() -> Rules:
     """The list of what may be taken out. Raises RuleFileError."""
-    try:
-        found = msgspec.convert(strict_yaml.load((files("trace_rules") / "environment.yaml").read_bytes()), _File)
+    with checked(
+        "environment.yaml",
+        effect="Nothing was analysed, because it could not be told what may be taken out of a capture.",
+        next_step="Correct the file; the comments at its top explain the fields.",
+    ):
+        found = converted(packaged("environment.yaml"), _File)
         return Rules(
             items=found.items,
             prefixes=found.variables.prefixes,
@@ -93,12 +95,6 @@ def load_environment_rules() -> Rules:
             hidden=re.compile(found.variables.hidden),
             never=re.compile(found.variables.never),
         )
-    except (strict_yaml.YamlError, msgspec.ValidationError, re.error) as error:
-        raise RuleFileError(
-            f"environment.yaml is wrong: {error}.",
-            effect="Nothing was analysed, because it could not be told what may be taken out of a capture.",
-            next_step="Correct the file; the comments at its top explain the fields.",
-        ) from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,13 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from typing import Literal
 
 import msgspec
 
-from diagnose import strict_yaml
-from diagnose.errors import RuleFileError
+from diagnose.rule_data import checked, converted, packaged
 from diagnose.vocabulary import CommKind
 
 Shape = Literal["all_to_all", "all_gather", "reduce_scatter", "all_reduce", "rooted", "sync", "pairwise"]
@@ -45,15 +43,13 @@ OTHER = Operation(id="other", shape="rooted")
 @lru_cache(maxsize=1)
 def _entries() -> Sequence[tuple[ExchangeName, tuple[re.Pattern[str], ...]]]:
     """All entries with their compiled patterns. Raises RuleFileError."""
-    try:
-        found = msgspec.convert(strict_yaml.load((files("trace_rules") / "exchanges.yaml").read_bytes()), _File)
+    with checked(
+        "exchanges.yaml",
+        effect="Nothing was analysed, because exchanges could not be told apart.",
+        next_step="Correct the file; the comments at its top explain the fields.",
+    ):
+        found = converted(packaged("exchanges.yaml"), _File)
         return tuple((entry, tuple(re.compile(pattern) for pattern in entry.patterns)) for entry in found.operations)
-    except (strict_yaml.YamlError, msgspec.ValidationError, re.error) as error:
-        raise RuleFileError(
-            f"exchanges.yaml is wrong: {error}.",
-            effect="Nothing was analysed, because exchanges could not be told apart.",
-            next_step="Correct the file; the comments at its top explain the fields.",
-        ) from error
 
 
 def operation_of(kind: str, collective: str | None, kernel: str) -> Operation:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Literal
 
 import msgspec
 
-from diagnose import strict_yaml
-from diagnose.errors import RuleFileError
+from diagnose.rule_data import checked, converted, packaged
 
 FeatureName = Literal["narrow_gemm", "wide_gemm", "fused_router", "fused_permutation", "hierarchical_groups", "context_groups"]
 
@@ -38,9 +36,12 @@ class _Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 @lru_cache(maxsize=1)
 def load_features() -> Mapping[FeatureName, re.Pattern[str]]:
     """One compiled expression per feature. Raises RuleFileError."""
-    source = files("trace_rules") / "features.yaml"
-    try:
-        found = msgspec.convert(strict_yaml.load(source.read_bytes()), _Features)
+    with checked(
+        "features.yaml",
+        effect="Nothing was analysed, because it could not be told which features run.",
+        next_step="Correct the file; the comments at its top explain the fields.",
+    ):
+        found = converted(packaged("features.yaml"), _Features)
         return MappingProxyType(
             {
                 "narrow_gemm": _compiled(found.narrow_gemm),
@@ -51,12 +52,6 @@ def load_features() -> Mapping[FeatureName, re.Pattern[str]]:
                 "context_groups": _compiled(found.context_groups),
             }
         )
-    except (strict_yaml.YamlError, msgspec.ValidationError, re.error) as error:
-        raise RuleFileError(
-            f"features.yaml is wrong: {error}.",
-            effect="Nothing was analysed, because it could not be told which features run.",
-            next_step="Correct the file; the comments at its top explain the fields.",
-        ) from error
 
 
 def _compiled(feature: Feature) -> re.Pattern[str]:

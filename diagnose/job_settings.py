@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Literal
 
-import msgspec
 import polars as pl
 from msgspec import Struct
 
-from diagnose import strict_yaml
-from diagnose.errors import RuleFileError
+from diagnose.rule_data import checked, converted, packaged
 
 SettingType = Literal["int", "float", "bool", "text", "list", "version"]
 JobFormat = Literal["megatron-bridge", "megatron-lm", "plain", "overrides", "recipe", "torchtitan"]
@@ -66,16 +63,10 @@ class SettingSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 @lru_cache(maxsize=1)
 def load_settings() -> Mapping[str, SettingSpec]:
     """The settings by name. Raises RuleFileError."""
-    source = files("trace_rules") / "job_settings.yaml"
-    try:
-        data = strict_yaml.load(source.read_bytes())
-        return MappingProxyType(msgspec.convert(data, dict[str, SettingSpec]))
-    except (strict_yaml.YamlError, msgspec.ValidationError) as error:
-        raise RuleFileError(
-            f"job_settings.yaml is wrong: {error}.",
-            effect="No job file can be read.",
-            next_step="Correct the file; trace_rules/README.md explains its fields.",
-        ) from error
+    with checked(
+        "job_settings.yaml", effect="No job file can be read.", next_step="Correct the file; trace_rules/README.md explains its fields."
+    ):
+        return MappingProxyType(converted(packaged("job_settings.yaml"), dict[str, SettingSpec]))
 
 
 def job_schema() -> dict[str, pl.DataType]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
 
-import msgspec
 from msgspec import Struct
 
-from diagnose import strict_yaml
-from diagnose.errors import RuleFileError
+from diagnose.rule_data import checked, converted, packaged
+
+_FILE = "bisection.yaml"
 
 
 class Number(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,17 +43,11 @@ class Numbers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def parse_numbers(data: bytes) -> Numbers:
     """The numbers in `data` (YAML). Raises RuleFileError."""
-    try:
-        return msgspec.convert(strict_yaml.load(data), Numbers)
-    except (strict_yaml.YamlError, msgspec.ValidationError) as error:
-        raise RuleFileError(
-            f"bisection.yaml: {error}.",
-            effect="Nothing was searched.",
-            next_step="Correct the file; each number needs value, meaning and source.",
-        ) from error
+    with checked(_FILE, effect="Nothing was searched.", next_step="Correct the file; each number needs value, meaning and source."):
+        return converted(data, Numbers)
 
 
 @cache
 def load_numbers() -> Numbers:
     """The numbers in use."""
-    return parse_numbers((files("trace_rules") / "bisection.yaml").read_bytes())
+    return parse_numbers(packaged(_FILE))

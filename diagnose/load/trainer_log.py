@@ -6,16 +6,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-import msgspec
 from msgspec import Struct
 
-from diagnose import strict_yaml
-from diagnose.errors import InputError, RuleFileError
+from diagnose.errors import InputError
+from diagnose.rule_data import checked, converted, packaged
 
 _FILE = "trainer_logs.yaml"
 _NOTHING = "Nothing was compared."
@@ -50,13 +48,11 @@ class LogTokens:
 @lru_cache(maxsize=1)
 def load_specs() -> LogSpecs:
     """The patterns that come with the program. Raises RuleFileError."""
-    try:
-        found = msgspec.convert(strict_yaml.load((files("trace_rules") / _FILE).read_bytes()), LogSpecs)
+    with checked(_FILE, effect="No log can be read.", next_step="Correct the file."):
+        found = converted(packaged(_FILE), LogSpecs)
         for spec in (found.iteration, found.tokens, found.samples):
             re.compile(spec.pattern)
-    except (strict_yaml.YamlError, msgspec.ValidationError, re.error) as fault:
-        raise RuleFileError(f"{_FILE} is wrong: {fault}.", effect="No log can be read.", next_step="Correct the file.") from fault
-    return found
+        return found
 
 
 def tokens_per_step(path: Path, sequence: int | None) -> LogTokens:

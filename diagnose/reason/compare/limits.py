@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from importlib.resources import files
 from typing import Literal, get_args
 
-import msgspec
 from msgspec import Struct
 
-from diagnose import strict_yaml
-from diagnose.errors import RuleFileError
 from diagnose.job_settings import load_settings
+from diagnose.rule_data import WrongDataError, checked, converted, packaged
 
 JobAspect = Literal["model", "layers", "batch", "sequence", "layout", "precision", "world"]
 JOB_ASPECTS: tuple[JobAspect, ...] = get_args(JobAspect)
@@ -89,15 +86,21 @@ class Limits(_Strict, frozen=True, kw_only=True):
 @lru_cache(maxsize=1)
 def load_limits() -> Limits:
     """The limits that come with the program. Raises RuleFileError."""
-    return parse_limits((files("trace_rules") / _FILE).read_bytes())
+    return parse_limits(packaged(_FILE))
 
 
 def parse_limits(data: bytes) -> Limits:
     """The limits in a file's bytes. Raises RuleFileError, also where an aspect is missing, a source is empty, or a setting is not known or named twice."""
-    try:
-        found = msgspec.convert(strict_yaml.load(data), Limits)
-    except (strict_yaml.YamlError, msgspec.ValidationError) as error:
-        raise _wrong(str(error)) from error
+    with checked(_FILE, effect="No two runs can be compared.", next_step="Correct the file; its comments explain the fields."):
+        found = converted(data, Limits)
+        problems = _problems(found)
+        if problems:
+            raise WrongDataError("; ".join(problems))
+        return found
+
+
+def _problems(found: Limits) -> list[str]:
+    """What can't be, although the shape is right."""
     problems = [f"the aspect {name} is missing" for name in JOB_ASPECTS if name not in found.aspects]
     problems += _unsourced(found)
     named = [name for spec in found.aspects.values() for name in (*spec.refused, *spec.noted)]
@@ -109,9 +112,7 @@ def parse_limits(data: bytes) -> Limits:
         for name in spec.proves
         if name not in spec.refused
     ]
-    if problems:
-        raise _wrong("; ".join(problems))
-    return found
+    return problems
 
 
 def _unsourced(found: Limits) -> list[str]:
@@ -124,11 +125,3 @@ def _unsourced(found: Limits) -> list[str]:
         if isinstance(number := getattr(limits, name), Number) and not number.source.strip()
     ]
     return [f"{name} has no source" for name in (*numbers, *(name for name, spec in found.aspects.items() if not spec.source.strip()))]
-
-
-def _wrong(what: str) -> RuleFileError:
-    return RuleFileError(
-        f"{_FILE} is wrong: {what.rstrip('.')}.",
-        effect="No two runs can be compared.",
-        next_step="Correct the file; its comments explain the fields.",
-    )
