@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diagnose.commands.compare import Share
-from diagnose.commands.shared import PATH, applied, measuring_options, page_options, say, written
+from diagnose.commands.shared import PATH, applied, check_outputs, measuring_options, page_options, say, written
 from diagnose.errors import InputError, UsageError
 from diagnose.render.bisection import EXTENSIONS
-from diagnose.render.deliver import check_target
 from diagnose.scale.choose import check_engine
 
 if TYPE_CHECKING:
@@ -130,14 +129,7 @@ def _check(options: dict[str, Any]) -> None:
     check_engine(options["engine"], jobs=options["jobs"], scheduler=options["scheduler"])
     if options["items"] is not None and options["traces"] is not None:
         raise UsageError("--items and --traces do not go together.", effect="Nothing was run.", next_step="Give one of them.")
-    for path in options["outputs"]:
-        if path.suffix.lower() not in EXTENSIONS:
-            raise UsageError(
-                f"-o {path}: the extension does not name a format of a bisection.",
-                effect="Nothing was run.",
-                next_step=f"Use one of {' '.join(sorted(EXTENSIONS))}.",
-            )
-        check_target(path, force=options["force"])
+    check_outputs(options, extensions=EXTENSIONS, format_="a format of a bisection", effect="Nothing was run.")
 
 
 def _order(options: dict[str, Any], command: tuple[str, ...], here: Path) -> tuple[Order, Path]:

@@ -15,6 +15,7 @@ import click
 from diagnose.errors import InputError, UsageError
 from diagnose.render import EXTENSIONS, RENDERERS, Options
 from diagnose.render.deliver import check_target, write_file, write_stdout
+from diagnose.render.registry import PAGES
 from diagnose.scale.choose import ENGINES
 
 if TYPE_CHECKING:
@@ -35,17 +36,25 @@ def applied(command: Any, options: Sequence[Any]) -> Any:
     return command
 
 
-_FORMAT = click.option(
-    "--format", "format_", type=click.Choice(list(RENDERERS)), default="text", help="Format of standard output. [default: text]"
-)
-_OUTPUTS = click.option(
-    "-o",
-    "--output",
-    "outputs",
-    type=PATH,
-    multiple=True,
-    help="Write a file too; format by extension: .html .json .md .txt .xml (JUnit) .sarif. Repeatable.",
-)
+def _format(names: Sequence[str]) -> Any:
+    return click.option(
+        "--format", "format_", type=click.Choice(list(names)), default="text", help="Format of standard output. [default: text]"
+    )
+
+
+def _outputs(extensions: str) -> Any:
+    return click.option(
+        "-o",
+        "--output",
+        "outputs",
+        type=PATH,
+        multiple=True,
+        help=f"Write a file too; format by extension: {extensions}. Repeatable.",
+    )
+
+
+_PAGES = ".html .json .md .txt"
+_FORMAT, _OUTPUTS = _format(list(RENDERERS)), _outputs(f"{_PAGES} .xml (JUnit) .sarif")
 _FORCE = click.option("--force", is_flag=True, help="Overwrite files of -o.")
 _FAIL_ON = click.option("--fail-on", type=click.Choice(LEVELS), help="Exit 1 if a finding is that severe or more.")
 _COLOR = click.option(
@@ -55,27 +64,8 @@ _QUIET = click.option("-q", "--quiet", is_flag=True, help="Print nothing but err
 
 
 def page_options(command: Any) -> Any:
-    """The same for a document that CI runners have no format for."""
-    pages = ("text", "json", "markdown", "html")
-    return applied(
-        command,
-        [
-            click.option(
-                "--format", "format_", type=click.Choice(pages), default="text", help="Format of standard output. [default: text]"
-            ),
-            click.option(
-                "-o",
-                "--output",
-                "outputs",
-                type=PATH,
-                multiple=True,
-                help="Write a file too; format by extension: .html .json .md .txt. Repeatable.",
-            ),
-            _FORCE,
-            _COLOR,
-            _QUIET,
-        ],
-    )
+    """The same as `writing_options` for a document that CI runners have no format for."""
+    return applied(command, [_format(PAGES), _outputs(_PAGES), _FORCE, _COLOR, _QUIET])
 
 
 def writing_options(command: Any) -> Any:
@@ -117,14 +107,19 @@ def read_diagnosis(path: Path) -> Diagnosis:
     return found
 
 
-def check_outputs(output: dict[str, Any], inputs: tuple[Path, ...]) -> None:
-    """Refuse outputs that can't be written before any work is done."""
+def check_outputs(
+    output: dict[str, Any],
+    inputs: tuple[Path, ...] = (),
+    *,
+    extensions: Mapping[str, str] = EXTENSIONS,
+    format_: str = "a format",
+    effect: str = "Nothing was analysed.",
+) -> None:
+    """Refuse outputs that can't be written before any work is done. `extensions`: those that the document has, `format_` what they name."""
     for path in output["outputs"]:
-        if path.suffix.lower() not in EXTENSIONS:
+        if path.suffix.lower() not in extensions:
             raise UsageError(
-                f"-o {path}: the extension does not name a format.",
-                effect="Nothing was analysed.",
-                next_step=f"Use one of {' '.join(sorted(EXTENSIONS))}.",
+                f"-o {path}: the extension does not name {format_}.", effect=effect, next_step=f"Use one of {' '.join(sorted(extensions))}."
             )
         check_target(path, force=output["force"], inputs=inputs)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from diagnose.render import EXTENSIONS as EVERY_EXTENSION
 from diagnose.render.options import Options
+from diagnose.render.registry import pages
 
 if TYPE_CHECKING:
     from diagnose.bisection import Bisection
@@ -16,16 +17,5 @@ if TYPE_CHECKING:
 
 __all__ = ["EXTENSIONS", "RENDERERS", "Options", "Renderer"]
 
-
-def _renderer(module: str) -> Renderer:
-    """The `render` function of one module of this package, imported at its first call."""
-
-    def render(document: Bisection, options: Options) -> str:
-        found: Renderer = import_module(f"diagnose.render.bisection.{module}").render
-        return found(document, options)
-
-    return render
-
-
-RENDERERS: Mapping[str, Renderer] = MappingProxyType({name: _renderer(name) for name in ("text", "json", "markdown", "html")})
-EXTENSIONS: Mapping[str, str] = MappingProxyType({".txt": "text", ".json": "json", ".md": "markdown", ".html": "html"})
+RENDERERS: Mapping[str, Renderer] = pages(__name__)
+EXTENSIONS: Mapping[str, str] = MappingProxyType({ending: name for ending, name in EVERY_EXTENSION.items() if name in RENDERERS})
