@@ -14,7 +14,7 @@ from msgspec import MsgspecError, structs
 
 from diagnose.diagnosis import SCHEMA, Diagnosis, decode, encode
 from diagnose.errors import InputError, OutputError, UsageError
-from diagnose.reason.compare.fingerprint import describe, fingerprint
+from diagnose.reason.compare.fingerprint import describe, differing, fingerprint
 from diagnose.render.baselines import Listed
 from diagnose.render.deliver import write_file
 
@@ -111,8 +111,7 @@ def _difference(path: Path, new: Diagnosis) -> str:
     document, problem = _read(path)
     if document is None:
         return f"{path.stem}: {problem}."
-    parts = zip(describe(document), describe(new), strict=True)
-    differ = [f"{name} {here!r} there, {there!r} here" for (name, here), (_, there) in parts if here != there]
+    differ = [f"{name} {here!r} there, {there!r} here" for name, here, there in differing(document, new)]
     return f"{path.stem}: {'; '.join(differ) or 'made by another version of this program'}."
 
 

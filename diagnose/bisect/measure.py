@@ -14,10 +14,10 @@ import msgspec
 
 from diagnose.diagnosis import SCHEMA, Diagnosis, decode, encode
 from diagnose.errors import InputError, JobFileError, UsageError
-from diagnose.reason.compare.metrics import STEP_TIME, Samples, UnmeasuredError, place_of, samples
+from diagnose.reason.compare.metrics import NO_STEPS, STEP_TIME, Samples, UnmeasuredError, place_of, samples
+from diagnose.reason.compare.noise import MAD, MEDIAN_ERROR
 
 _OWN = re.compile(rb'\s*\{\s*"schema"\s*:\s*"diagnosis/[0-9]+"')
-_NO_STEPS = "capture"
 
 
 class UnusableError(Exception):
@@ -88,7 +88,7 @@ def values_of(document: Diagnosis, metric: str, place: tuple[int, int] | None) -
 
 def no_steps(document: Diagnosis, metric: str) -> bool:
     """True where a time per step was asked for and the capture could not be cut into steps."""
-    return metric == STEP_TIME and document.steps.anchor == _NO_STEPS
+    return metric == STEP_TIME and document.steps.anchor == NO_STEPS
 
 
 def summary(values: Sequence[float]) -> tuple[float, float]:
@@ -96,5 +96,5 @@ def summary(values: Sequence[float]) -> tuple[float, float]:
     middle = statistics.median(values)
     if len(values) < 3 or not middle:
         return middle, 0.0
-    spread = statistics.median(abs(value - middle) for value in values) * 1.4826
-    return middle, 1.2533 * spread / math.sqrt(len(values)) / abs(middle)
+    spread = statistics.median(abs(value - middle) for value in values) * MAD
+    return middle, MEDIAN_ERROR * spread / math.sqrt(len(values)) / abs(middle)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -180,8 +180,3 @@ class _Builder:
             raise InputError("no diagnosis of it was kept.")
         nearest = min(mine, key=lambda trial: (abs(measure.summary(trial.values)[0] - middle), trial.number))
         return measure.read(self.documents / str(nearest.document))
-
-
-def untested(state: State) -> Iterator[int]:
-    """Candidates that never had to be measured."""
-    return (place for place in range(state.question.count) if place not in state.raw and place not in state.exhausted)

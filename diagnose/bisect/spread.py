@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median, median_low
 
+from diagnose.reason.compare.noise import MAD
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
@@ -105,7 +107,6 @@ def _away(value: float) -> float:
 # --- captures that stand out ------------------------------------------------------------------------------------------
 
 Values = Mapping[int, Sequence[float]]
-_MAD = 1.4826  # a normal distribution's standard deviation by its median absolute deviation
 _WORTH = 0.37  # degrees of freedom that a median absolute deviation is worth, per deviation, for normal values
 
 
@@ -119,7 +120,7 @@ def robust(values: Values, prior: Prior) -> Noise:
     if not deviations:
         return Noise(scale=prior.scale, freedom=prior.freedom)
     freedom = _WORTH * len(deviations)
-    scale = _MAD * median_low(deviations)
+    scale = MAD * median_low(deviations)
     return Noise(
         scale=math.sqrt((prior.freedom * prior.scale**2 + freedom * scale**2) / (prior.freedom + freedom)), freedom=prior.freedom + freedom
     )

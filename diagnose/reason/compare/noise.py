@@ -22,8 +22,8 @@ _APART_FROM = 4  # values of a side: with fewer the others could not carry a tes
 _PAIRED_FROM = 3  # values of a side: two pairs are hardly an interval
 _FEW = 40  # samples of both sides up to which the rank test's steps matter
 _SIMULATED = 400  # pairs of samples from which the smallest effect of few steps is told
-_MAD = 1.4826  # median absolute deviation of a normal distribution to its standard deviation
-_MEDIAN_ERROR = 1.2533  # √(π/2): standard error of a median to that of a mean
+MAD = 1.4826  # median absolute deviation of a normal distribution to its standard deviation
+MEDIAN_ERROR = 1.2533  # √(π/2): standard error of a median to that of a mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +242,7 @@ def pooled_spread(base: Sequence[float], new: Sequence[float]) -> float:
             distances += own[len(values) % 2 :]  # of an odd number the middle one is its own median, and tells nothing
     if not distances:
         return 0.0
-    return _MAD * median(distances) or _MEDIAN_ERROR * sum(distances) / len(distances)
+    return MAD * median(distances) or MEDIAN_ERROR * sum(distances) / len(distances)
 
 
 def smallest_effect(n_base: int, n_new: int, spread: float) -> float:
@@ -250,7 +250,7 @@ def smallest_effect(n_base: int, n_new: int, spread: float) -> float:
     limits = load_limits().noise
     if min(n_base, n_new) == 1:
         return _rounded(max(limits.single_step.value, limits.separation.value * spread))
-    error = _MEDIAN_ERROR * math.sqrt(1 / n_base + 1 / n_new) * spread
+    error = MEDIAN_ERROR * math.sqrt(1 / n_base + 1 / n_new) * spread
     least = limits.floor.value
     if smallest_p((n_base, n_new)) > limits.p_value.value:
         least = max(least, limits.separation_least.value, apart_by(n_base, n_new) * spread)
@@ -268,7 +268,7 @@ def _shown_in_spreads(n_base: int, n_new: int) -> float:
     """What the interval (by the usual formula for medians) and the rank test ask for, in standard deviations; the latter simulated for few steps, where it is coarse."""
     limits = load_limits().noise
     both = _normal(1 - limits.p_value.value / 2) + _normal(limits.power.value)
-    formula = both * _MEDIAN_ERROR * math.sqrt(1 / n_base + 1 / n_new)
+    formula = both * MEDIAN_ERROR * math.sqrt(1 / n_base + 1 / n_new)
     if n_base + n_new > _FEW:
         return formula
     allowed = pairs_allowed(n_base, n_new, limits.p_value.value) or 0
