@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +10,12 @@ from msgspec import structs
 
 from diagnose.bisection import Bisection
 from diagnose.render.bisection import RENDERERS, Options
+from tests.browser.test_report import Seen, browser, opened
 from tests.render.bisection.sample import rich, several
 from tests.render.sample import HOSTILE
 
 pytestmark = pytest.mark.browser
-CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine")
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
+__all__ = ["browser"]  # the fixture
 
 
 def hostile() -> Bisection:
@@ -47,13 +35,7 @@ def hostile() -> Bisection:
 def test_the_page(browser: Any, tmp_path: Path, document: Bisection, width: int, scripts: bool) -> None:
     file = tmp_path / "bisection.html"
     file.write_text(RENDERERS["html"](document, Options()), encoding="utf-8")
-    context = browser.new_context(viewport={"width": width, "height": 900}, java_script_enabled=scripts)
-    page, requests, said = context.new_page(), [], []
-    page.on("request", lambda request: None if request.url.startswith(("file:", "data:", "blob:")) else requests.append(request.url))
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
-    page.goto(file.as_uri())
+    page, seen = opened(browser, file, width=width, scripts=scripts)
     if scripts:
         page.wait_for_selector(".plot .main-svg .scatterlayer")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -65,5 +47,5 @@ def test_the_page(browser: Any, tmp_path: Path, document: Bisection, width: int,
         assert box["x"] + box["width"] <= width
     assert page.locator(".verdict .sentence").is_visible()
     assert page.locator("#trials").is_visible()
-    assert (requests, said) == ([], [])
-    context.close()
+    assert seen == Seen()
+    page.context.close()

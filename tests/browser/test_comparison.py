@@ -12,7 +12,7 @@ import pytest
 
 from diagnose import comparison as c
 from diagnose.render.comparison import RENDERERS, Options, figures
-from tests.browser.test_report import PAYLOADS, Seen, browser, opened
+from tests.browser.test_report import Seen, browser, opened, payloads
 from tests.render.comparison.sample import SAMPLES, huge, refused, rich
 
 __all__ = ["browser"]  # the fixture
@@ -26,26 +26,19 @@ def written(folder: Path, document: c.Comparison) -> Path:
     return path
 
 
-def _poisoned(value: Any, payloads: Iterator[str]) -> Any:
+def _poisoned(value: Any, texts: Iterator[str]) -> Any:
     """`value` with every free text replaced by the next payload; numbers and closed words stay."""
     if isinstance(value, msgspec.Struct):
         free = [name for name in value.__struct_fields__ if name not in CLOSED]
-        return msgspec.structs.replace(value, **{name: _poisoned(getattr(value, name), payloads) for name in free})
+        return msgspec.structs.replace(value, **{name: _poisoned(getattr(value, name), texts) for name in free})
     if isinstance(value, tuple):
-        return tuple(_poisoned(item, payloads) for item in value)
-    return next(payloads) if isinstance(value, str) else value
+        return tuple(_poisoned(item, texts) for item in value)
+    return next(texts) if isinstance(value, str) else value
 
 
 def poisoned(first: int | None) -> c.Comparison:
     """Every text a payload, beginning with the `first`; all payloads in every text when None."""
-
-    def endless() -> Iterator[str]:
-        index = first or 0
-        while True:
-            yield " ".join(PAYLOADS) if first is None else PAYLOADS[index % len(PAYLOADS)]
-            index += 1
-
-    result: c.Comparison = _poisoned(rich(), endless())
+    result: c.Comparison = _poisoned(rich(), payloads(first))
     return result
 
 

@@ -83,7 +83,7 @@ def written(folder: Path, document: d.Diagnosis) -> Path:
     return path
 
 
-def _poisoned(value: Any, payloads: Iterator[str]) -> Any:
+def _poisoned(value: Any, texts: Iterator[str]) -> Any:
     """`value` with every free text replaced by the next payload; numbers and closed words stay."""
     if isinstance(value, msgspec.Struct):
         closed = {
@@ -109,25 +109,26 @@ def _poisoned(value: Any, payloads: Iterator[str]) -> Any:
         if isinstance(value, d.Capture):
             closed -= {"format"}
         return msgspec.structs.replace(
-            value, **{name: _poisoned(getattr(value, name), payloads) for name in value.__struct_fields__ if name not in closed}
+            value, **{name: _poisoned(getattr(value, name), texts) for name in value.__struct_fields__ if name not in closed}
         )
     if isinstance(value, tuple):
-        return tuple(_poisoned(item, payloads) for item in value)
+        return tuple(_poisoned(item, texts) for item in value)
     if isinstance(value, dict):
-        return {f"{next(payloads)} {index}": _poisoned(item, payloads) for index, item in enumerate(value.values())}
-    return next(payloads) if isinstance(value, str) else value
+        return {f"{next(texts)} {index}": _poisoned(item, texts) for index, item in enumerate(value.values())}
+    return next(texts) if isinstance(value, str) else value
+
+
+def payloads(first: int | None) -> Iterator[str]:
+    """Endlessly the payloads, beginning with the `first`; all of them each time when None."""
+    index = first or 0
+    while True:
+        yield " ".join(PAYLOADS) if first is None else PAYLOADS[index % len(PAYLOADS)]
+        index += 1
 
 
 def poisoned(first: int | None) -> d.Diagnosis:
     """Every text a payload, beginning with the `first`; all payloads in every text when None."""
-
-    def endless() -> Iterator[str]:
-        index = first or 0
-        while True:
-            yield " ".join(PAYLOADS) if first is None else PAYLOADS[index % len(PAYLOADS)]
-            index += 1
-
-    result: d.Diagnosis = _poisoned(rich(), endless())
+    result: d.Diagnosis = _poisoned(rich(), payloads(first))
     return result
 
 

@@ -16,6 +16,7 @@ from diagnose import cli
 from diagnose.render import marked
 from diagnose.render.bisection import RENDERERS, Options, figures, words
 from tests.render.bisection.sample import SAMPLES, commit, huge, minimal, range_, rich, several
+from tests.render.reading import plain
 from tests.render.regenerate import bisection_goldens
 from tests.render.sample import HOSTILE
 from tests.same_text import check_same
@@ -27,12 +28,6 @@ Sample = Callable[[], b.Bisection]
 
 def rendered(format_: str, document: b.Bisection, **options: object) -> str:
     return RENDERERS[format_](document, Options(**options))  # type: ignore[arg-type]
-
-
-def plain(report: str) -> str:
-    """A report's words without what markup adds to them."""
-    bare = report.replace("\\", "").replace("\u200b", "").replace("\u00a0", " ").replace("&#39;", "'").replace("│", " ")
-    return re.sub(r"\s+", " ", bare)
 
 
 @pytest.mark.parametrize("path", bisection_goldens(), ids=lambda path: path.name)
