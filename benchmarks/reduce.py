@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.ranks import Measurement
-from diagnose.conclude import conclude
 from diagnose.pipeline import told_apart
+from diagnose.reason.conclude import conclude
 from diagnose.render import RENDERERS, Options
 from diagnose.scale.engine import measure_all
 from diagnose.scale.local import LocalEngine

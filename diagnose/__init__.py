@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 from diagnose.version import __version__
 
 if TYPE_CHECKING:
-    from diagnose.diagnosis import Diagnosis
+    from diagnose.document.diagnosis import Diagnosis
     from diagnose.load.readers import load as load_trace
+    from diagnose.model.trace import Trace
     from diagnose.pipeline import diagnose
-    from diagnose.trace import Trace
 
 __all__ = ["Diagnosis", "Trace", "__version__", "diagnose", "load_trace"]
 
 _HOMES = {
-    "Diagnosis": ("diagnose.diagnosis", "Diagnosis"),
-    "Trace": ("diagnose.trace", "Trace"),
+    "Diagnosis": ("diagnose.document.diagnosis", "Diagnosis"),
+    "Trace": ("diagnose.model.trace", "Trace"),
     "diagnose": ("diagnose.pipeline", "diagnose"),
     "load_trace": ("diagnose.load.readers", "load"),
 }

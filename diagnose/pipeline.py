@@ -8,15 +8,15 @@ from pathlib import Path
 
 from msgspec import structs
 
-from diagnose.conclude import conclude
-from diagnose.diagnosis import Diagnosis
+from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import UsageError
 from diagnose.measure.capture import Measured, moved
 from diagnose.measure.device import DeviceMeasure
+from diagnose.model.trace import Rank
+from diagnose.reason.conclude import conclude
 from diagnose.scale.engine import Engine, HereEngine, measure_all
 from diagnose.scale.inputs import find_inputs, sorted_out, with_inputs_left_out
 from diagnose.scale.prepare import prepare
-from diagnose.trace import Rank
 
 Progress = Callable[[str], None]
 

@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 
-from diagnose.diagnosis import Diagnosis, decode, encode
+from diagnose.document.device import StepBudget
+from diagnose.document.diagnosis import Diagnosis, decode, encode
 from diagnose.errors import InputError
 from diagnose.pipeline import diagnose
-from diagnose.records import StepBudget
-
-from .conftest import SHARED
-from .document_parts import check_parts
+from tests.builders.document_parts import check_parts
+from tests.conftest import SHARED
 
 DEEPSEEK = "kineto/deepseek-ai_profile-data_train.json"
 TRACES = SHARED / "traces"

@@ -11,7 +11,7 @@ from diagnose.bisect.numbers import Numbers
 from diagnose.bisect.runs import AskedToStopError, Runner
 from diagnose.bisect.search import Answer, Next, Reason, advice_of
 from diagnose.bisect.state import Question, State, Taken
-from diagnose.bisection import Trial
+from diagnose.document.bisection import Trial
 from diagnose.errors import DiagnoseError
 from diagnose.render import units
 from diagnose.render.bisection import words

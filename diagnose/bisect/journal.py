@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from diagnose.bisection import Kind, Trial
+from diagnose.document.bisection import Kind, Trial
 from diagnose.errors import InputError, OutputError, UsageError
 
 SCHEMA = "bisect-log/1"

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from diagnose.diagnosis import SCHEMA, Diagnosis, decode, encode
+from diagnose.document.diagnosis import SCHEMA, Diagnosis, decode, encode
 from diagnose.errors import InputError, JobFileError, UsageError
 from diagnose.reason.compare.metrics import NO_STEPS, STEP_TIME, Samples, UnmeasuredError, place_of, samples
 from diagnose.reason.compare.noise import MAD, MEDIAN_ERROR

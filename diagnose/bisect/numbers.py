@@ -6,7 +6,7 @@ from functools import cache
 
 from msgspec import Struct
 
-from diagnose.rule_data import checked, converted, packaged
+from diagnose.knowledge.data import checked, converted, packaged
 
 _FILE = "bisection.yaml"
 

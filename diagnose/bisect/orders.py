@@ -10,9 +10,9 @@ from pathlib import Path
 
 from diagnose.bisect import git
 from diagnose.bisect.journal import Entry
-from diagnose.bisect.start_times import start_of
 from diagnose.errors import InputError, UsageError
 from diagnose.load.files import expand, is_parquet_folder
+from diagnose.load.start_times import start_of
 
 _NOTHING = "Nothing was run."
 _HASH = re.compile(r"(?<![0-9a-zA-Z])[0-9a-f]{7,40}(?![0-9a-zA-Z])")

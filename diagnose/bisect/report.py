@@ -14,9 +14,9 @@ from diagnose.bisect.search import Answer, Found
 from diagnose.bisect.spread import t_quantile
 from diagnose.bisect.state import State
 from diagnose.bisect.told import notes_of, sentence_of
-from diagnose.bisection import SCHEMA, Bisection, BisectResult, Candidate, CandidateState, Culprit
-from diagnose.comparison import Comparison
-from diagnose.diagnosis import Diagnosis, Tool
+from diagnose.document.bisection import SCHEMA, Bisection, BisectResult, Candidate, CandidateState, Culprit
+from diagnose.document.comparison import Comparison
+from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.errors import DiagnoseError, InputError
 from diagnose.reason.compare import compare
 

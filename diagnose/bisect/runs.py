@@ -15,7 +15,7 @@ from diagnose.bisect.checkout import Checkout, CheckoutError
 from diagnose.bisect.folder import Folder, name_of
 from diagnose.bisect.journal import Asked, Entry, Line
 from diagnose.bisect.measure import How, UnusableError
-from diagnose.bisection import Trial
+from diagnose.document.bisection import Trial
 from diagnose.reason.compare.metrics import place_of
 
 Runner = Callable[[int, int], Line]  # candidate, number of the trial → the trial

@@ -22,8 +22,8 @@ from diagnose.bisect.orders import Order
 from diagnose.bisect.report import report
 from diagnose.bisect.runs import Runs
 from diagnose.bisect.search import Answer
-from diagnose.bisection import Bisection, encode
-from diagnose.diagnosis import Diagnosis, Tool
+from diagnose.document.bisection import Bisection, encode
+from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.errors import InputError, UsageError
 from diagnose.reason.compare.metrics import place_of
 

@@ -19,8 +19,8 @@ from diagnose.bisect.numbers import Numbers
 from diagnose.bisect.runs import Runs
 from diagnose.bisect.scale import scale_of
 from diagnose.bisect.spread import Noise, Prior, noise, readings, t_quantile
-from diagnose.comparison import Comparison
-from diagnose.diagnosis import Diagnosis
+from diagnose.document.comparison import Comparison
+from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import InputError, OutputError
 from diagnose.reason.compare import compare
 from diagnose.reason.compare.limits import load_limits

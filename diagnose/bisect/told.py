@@ -10,7 +10,7 @@ from diagnose.bisect.journal import Header, Line
 from diagnose.bisect.search import Answer, Found
 from diagnose.bisect.spread import noise, t_quantile
 from diagnose.bisect.state import State
-from diagnose.bisection import BisectResult, Culprit, Kind, Trial
+from diagnose.document.bisection import BisectResult, Culprit, Kind, Trial
 from diagnose.render import units
 from diagnose.render.bisection import words
 from diagnose.render.comparison.story import value

@@ -15,7 +15,7 @@ from diagnose.render.deliver import check_target, progress, write_file, write_st
 from diagnose.scale.choose import ENGINES, check_engine
 
 if TYPE_CHECKING:
-    from diagnose.diagnosis import Diagnosis
+    from diagnose.document.diagnosis import Diagnosis
     from diagnose.reason.patch import Patched
 
 
@@ -112,6 +112,6 @@ def _check_patch(path: Path, config: Path | None, overrides: tuple[str, ...], *,
 def _patched(document: Diagnosis, config: Path, rules: tuple[Path, ...]) -> Patched:
     from diagnose.commands.patch import apply  # noqa: PLC0415
     from diagnose.job import read_job  # noqa: PLC0415
-    from diagnose.rulebook import load_rulebook  # noqa: PLC0415
+    from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
 
     return apply(config, load_rulebook(tuple(dict.fromkeys((*read_job(config).rules, *rules)))), document)

@@ -45,8 +45,8 @@ def save(
     **measuring: Any,
 ) -> int:
     """Store a run: traces of it, or its saved diagnosis (.json). Host names are not kept."""
-    from diagnose import baselines  # noqa: PLC0415
     from diagnose.commands import sides  # noqa: PLC0415
+    from diagnose.reason.compare import baselines  # noqa: PLC0415
     from diagnose.scale.choose import engine_for  # noqa: PLC0415
 
     baselines.check_name(name)
@@ -66,7 +66,7 @@ def save(
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Colours on standard output. [default: auto]")
 def list_baselines(*, folder: Path | None, format_: str, color: str) -> int:
     """List the stored baselines; exit 3 if one of them can't be read."""
-    from diagnose import baselines  # noqa: PLC0415
+    from diagnose.reason.compare import baselines  # noqa: PLC0415
     from diagnose.render import Options  # noqa: PLC0415
     from diagnose.render import baselines as shown  # noqa: PLC0415
 
@@ -82,7 +82,7 @@ def list_baselines(*, folder: Path | None, format_: str, color: str) -> int:
 @_FOLDER
 def remove(name: str, *, fingerprint: str | None, folder: Path | None) -> int:
     """Remove a stored baseline."""
-    from diagnose import baselines  # noqa: PLC0415
+    from diagnose.reason.compare import baselines  # noqa: PLC0415
 
     for one in baselines.remove(folder_of(folder), name, lambda stem: fingerprint in (None, stem)):
         say(f"removed {name}, {one}")
@@ -91,7 +91,7 @@ def remove(name: str, *, fingerprint: str | None, folder: Path | None) -> int:
 
 def folder_of(folder: Path | None) -> Path:
     """Where baselines are: as asked, else in the repository that the current folder is in, else in the current folder."""
-    from diagnose.baselines import FOLDER  # noqa: PLC0415
     from diagnose.commands.repository import root_of  # noqa: PLC0415
+    from diagnose.reason.compare.baselines import FOLDER  # noqa: PLC0415
 
     return folder if folder is not None else (root_of(Path.cwd()) or Path.cwd()) / FOLDER

@@ -16,7 +16,7 @@ from diagnose.scale.choose import check_engine
 if TYPE_CHECKING:
     from diagnose.bisect.journal import Asked, Judging
     from diagnose.bisect.orders import Order
-    from diagnose.bisection import BisectResult
+    from diagnose.document.bisection import BisectResult
 
 REPEATS = 10
 _OUTPUT = ("format_", "outputs", "force", "color", "quiet")

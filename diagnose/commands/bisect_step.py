@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from diagnose.bisect.measure import How
-    from diagnose.diagnosis import Diagnosis
+    from diagnose.document.diagnosis import Diagnosis
 
 VERB = "bisect-step"
 # Exit codes of our own errors under `git bisect run`: below 128 they would be taken for a verdict, and from 129 to 192 they stand for signals.
@@ -153,9 +153,9 @@ def _stepped(command: tuple[str, ...], options: dict[str, Any]) -> int:
 
 def _baseline(options: dict[str, Any], how: How) -> Callable[[Diagnosis], list[tuple[str, Diagnosis]]]:
     """The good captures. Files are read at once, so that a wrong one is found before anything runs; which one of a stored name fits, only a first diagnosis tells. Raises InputError."""
-    from diagnose import baselines  # noqa: PLC0415
     from diagnose.bisect import measure  # noqa: PLC0415
     from diagnose.commands.baseline import folder_of  # noqa: PLC0415
+    from diagnose.reason.compare import baselines  # noqa: PLC0415
 
     folder = folder_of(options["folder"])
     files: dict[str, Diagnosis] = {}

@@ -22,11 +22,11 @@ def check(job: Path, platform: str | None, overrides: tuple[str, ...], rules: tu
 
     Exits with 1 when something would, with 0 when nothing would (doubtful results alone count as nothing).
     """
-    from diagnose.diagnosis import Tool  # noqa: PLC0415
+    from diagnose.document.diagnosis import Tool  # noqa: PLC0415
     from diagnose.job import read_job  # noqa: PLC0415
+    from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
     from diagnose.reason.checks import check as checked  # noqa: PLC0415
     from diagnose.render import check as rendering  # noqa: PLC0415
-    from diagnose.rulebook import load_rulebook  # noqa: PLC0415
 
     found = read_job(job, overrides)
     book = load_rulebook(tuple(dict.fromkeys((*found.rules, *rules))))

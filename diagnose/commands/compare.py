@@ -31,8 +31,8 @@ from diagnose.scale.choose import check_engine
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from diagnose.comparison import Comparison
-    from diagnose.diagnosis import Diagnosis
+    from diagnose.document.comparison import Comparison
+    from diagnose.document.diagnosis import Diagnosis
 
 _OUTPUT = ("format_", "outputs", "force", "color", "quiet")
 _MEASURING = ("rules", "rank", "step_range", "nsys")
@@ -197,8 +197,8 @@ def _documents(base: Given | None, new: Given, options: dict[str, Any]) -> tuple
             "notice": None if quiet else say,
         }
         if base is None:
-            from diagnose import baselines  # noqa: PLC0415
             from diagnose.commands.baseline import folder_of  # noqa: PLC0415
+            from diagnose.reason.compare import baselines  # noqa: PLC0415
 
             baselines.check_name(options["baseline"])
             second = sides.document(new, how)

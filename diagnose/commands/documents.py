@@ -9,10 +9,10 @@ from types import MappingProxyType
 
 import msgspec
 
-from diagnose import bisection, comparison, diagnosis
-from diagnose.bisection import Bisection
-from diagnose.comparison import Comparison
-from diagnose.diagnosis import Diagnosis
+from diagnose.document import bisection, comparison, diagnosis
+from diagnose.document.bisection import Bisection
+from diagnose.document.comparison import Comparison
+from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import InputError
 
 Document = Diagnosis | Comparison | Bisection

@@ -20,9 +20,9 @@ def explain(id_: str, diagnosis: Path | None, rules: tuple[Path, ...]) -> int:
     The name of a kind (rules, fixes, walls, buckets, families, contexts, groups, facts, settings, platforms, codes) lists all of it. Where
     several things have one name all are explained; `bucket:router` asks for one.
     """
+    from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
+    from diagnose.knowledge.taxonomy import load_taxonomy, own_bucket_files  # noqa: PLC0415
     from diagnose.render.explain import explain as explained  # noqa: PLC0415
-    from diagnose.rulebook import load_rulebook  # noqa: PLC0415
-    from diagnose.taxonomy import load_taxonomy, own_bucket_files  # noqa: PLC0415
 
     taxonomy = load_taxonomy(extra=own_bucket_files(rules))
     write_stdout(explained(load_rulebook(rules), id_, None if diagnosis is None else read_diagnosis(diagnosis), taxonomy))
@@ -34,8 +34,8 @@ def explain(id_: str, diagnosis: Path | None, rules: tuple[Path, ...]) -> int:
 @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", help="[default: text]")
 def list_rules(rules: tuple[Path, ...], format_: str) -> int:
     """List all rules and fixes."""
+    from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
     from diagnose.render.explain import listing, listing_json  # noqa: PLC0415
-    from diagnose.rulebook import load_rulebook  # noqa: PLC0415
 
     book = load_rulebook(rules)
     write_stdout(listing(book) if format_ == "text" else listing_json(book), utf8=format_ == "json")

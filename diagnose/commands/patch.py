@@ -14,9 +14,9 @@ from diagnose.errors import JobFileError, PatchRefusedError, UsageError
 from diagnose.render.deliver import check_target, progress, write_file, write_stdout
 
 if TYPE_CHECKING:
-    from diagnose.diagnosis import Diagnosis
+    from diagnose.document.diagnosis import Diagnosis
+    from diagnose.knowledge.rulebook import Rulebook
     from diagnose.reason.patch import Patched, Wanted
-    from diagnose.rulebook import Rulebook
 
 
 @click.command()
@@ -56,8 +56,8 @@ def patch(
         check_target(output, force=force, inputs=(config, *(Path(trace) for trace in traces if trace != "-")))
     with progress(shown=sys.stderr.isatty() and format_ == "text") as report:
         from diagnose.job import read_job  # noqa: PLC0415
+        from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
         from diagnose.pipeline import diagnose  # noqa: PLC0415 - imports polars
-        from diagnose.rulebook import load_rulebook  # noqa: PLC0415
 
         rules = (*read_job(config).rules, *rules)
         book = load_rulebook(tuple(dict.fromkeys(rules)))
@@ -90,7 +90,7 @@ def check_rewritten(patched: Patched) -> None:
 
 def apply(config: Path, book: Rulebook, document: Diagnosis | None, fixes: tuple[str, ...] = ()) -> Patched:
     """The job file at `config` with fixes applied: those named, else what the document's findings ask for. Raises DiagnoseError."""
-    from diagnose.diagnosis import Tool  # noqa: PLC0415
+    from diagnose.document.diagnosis import Tool  # noqa: PLC0415
     from diagnose.reason.patch import Patcher, wanted_by  # noqa: PLC0415
 
     try:

@@ -24,7 +24,7 @@ def render(document: Path, *, config: Path | None, fail_on: Any, **output: Any) 
     """Write a saved diagnosis, comparison or bisection (JSON) in another format."""
     check_outputs(output, inputs=(document,))
     from diagnose.commands.documents import read  # noqa: PLC0415
-    from diagnose.diagnosis import Diagnosis  # noqa: PLC0415
+    from diagnose.document.diagnosis import Diagnosis  # noqa: PLC0415
 
     found = read(document)
     if isinstance(found, Diagnosis):
@@ -46,7 +46,7 @@ def render(document: Path, *, config: Path | None, fail_on: Any, **output: Any) 
 
 
 def _kind(found: object) -> str:
-    from diagnose.comparison import Comparison  # noqa: PLC0415
+    from diagnose.document.comparison import Comparison  # noqa: PLC0415
 
     return "comparison" if isinstance(found, Comparison) else "bisection"
 

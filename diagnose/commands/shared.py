@@ -21,8 +21,8 @@ from diagnose.scale.choose import ENGINES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from diagnose.diagnosis import Diagnosis
-    from diagnose.vocabulary import Level
+    from diagnose.document.diagnosis import Diagnosis
+    from diagnose.model.vocabulary import Level
 
 EXIT_GATE = 1
 LEVELS = ("low", "medium", "high")
@@ -99,7 +99,7 @@ def measuring_options(command: Any) -> Any:
 def read_diagnosis(path: Path) -> Diagnosis:
     """A diagnosis from its JSON file. Raises InputError."""
     from diagnose.commands.documents import read  # noqa: PLC0415
-    from diagnose.diagnosis import SCHEMA, Diagnosis  # noqa: PLC0415
+    from diagnose.document.diagnosis import SCHEMA, Diagnosis  # noqa: PLC0415
 
     found = read(path, (SCHEMA,))
     if not isinstance(found, Diagnosis):

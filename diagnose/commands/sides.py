@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from diagnose.errors import UsageError
 
 if TYPE_CHECKING:
-    from diagnose.diagnosis import Diagnosis
+    from diagnose.document.diagnosis import Diagnosis
 
 STDIN = "-"
 _NOTHING = "Nothing was compared."

@@ -10,7 +10,7 @@ from dataclasses import replace
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed, job_error
 from diagnose.job.shell import Run, Token, read_script
 from diagnose.job.trees import OVERRIDE, override
-from diagnose.job_settings import JobFormat, flag_name, load_settings
+from diagnose.knowledge.settings import JobFormat, flag_name, load_settings
 
 _SCRIPT = re.compile(r".*\.py")
 _NUMBER = re.compile(r"-\d[\d.eE+-]*")

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from diagnose.diagnosis import JobRead, JobSetting
+from diagnose.document.diagnosis import JobRead, JobSetting
 from diagnose.errors import JobFileError
-from diagnose.job_settings import JobFormat, SettingSpec, load_settings, version_number
+from diagnose.knowledge.settings import JobFormat, SettingSpec, load_settings, version_number
 
 SettingValue = int | float | bool | str | tuple[str, ...]
 Origin = Literal["key", "flag", "env", "option"]

@@ -12,7 +12,7 @@ from diagnose.job.flags import parse_flags, parse_shell
 from diagnose.job.model import EFFECT, Job, Leaf, Parsed, job_error
 from diagnose.job.settle import settle
 from diagnose.job.trees import OVERRIDE, override, parse_overrides, parse_toml, parse_yaml
-from diagnose.strict_yaml import MAX_BYTES
+from diagnose.knowledge.strict_yaml import MAX_BYTES
 
 _YAML = re.compile(r"""(---|%YAML|\{|- |(["']).*\2\s*:(\s|$)|[^\s"'{\[#][^\s:=]*\s*:(\s|$))""")
 _TABLE = re.compile(r"\[{1,2}[\w.\"' -]+\]{1,2}\s*(#.*)?")

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from diagnose import conditions
 from diagnose.errors import JobFileError
 from diagnose.job.model import UNRESOLVED, Job, Leaf, Origin, Parsed, Setting, SettingValue, column, expected, job_error, wrong_type
 from diagnose.job.values import boolean, typed
-from diagnose.job_settings import PARTIAL_FORMATS, JobFormat, Scalar, SettingSpec, flag_name, job_schema, load_settings
+from diagnose.knowledge import conditions
+from diagnose.knowledge.settings import PARTIAL_FORMATS, JobFormat, Scalar, SettingSpec, flag_name, job_schema, load_settings
 
 _DERIVE_ROUNDS = 4  # a derived size may need another derived one: expert tensor parallelism, then expert data parallelism
 

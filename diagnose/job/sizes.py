@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from diagnose import flops
-from diagnose.diagnosis import JobProblem, JobSize
+from diagnose.document.diagnosis import JobProblem, JobSize
+from diagnose.job import flops
 from diagnose.job.layout import layers_of, stages_of
 from diagnose.job.model import Job
 from diagnose.job.settle import completed

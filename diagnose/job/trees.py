@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from diagnose import strict_yaml
 from diagnose.job.model import Leaf, Parsed, job_error, type_name, wrong_type
 from diagnose.job.toml_lines import toml_lines
-from diagnose.job_settings import JobFormat, flag_name, load_settings
+from diagnose.knowledge import strict_yaml
+from diagnose.knowledge.settings import JobFormat, flag_name, load_settings
 
 _BRIDGE_SECTIONS = frozenset({"model", "train", "ddp", "optimizer", "comm_overlap", "dist", "scheduler", "checkpoint", "rng", "tokenizer"})
 _LM_SECTIONS = ("MODEL_ARGS", "ENV_VARS")

@@ -7,7 +7,7 @@ import math
 import re
 
 from diagnose.job.model import Origin, SettingValue
-from diagnose.job_settings import SettingSpec, version_number
+from diagnose.knowledge.settings import SettingSpec, version_number
 
 _INTEGER = re.compile(r"-?\d{1,15}")
 _DECIMAL = re.compile(r"-?(\d{1,15}(\.\d{0,15})?|\.\d{1,15})([eE]-?\d{1,2})?")

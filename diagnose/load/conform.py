@@ -1,6 +1,6 @@
 """The one gate between a foreign file and a Trace.
 
-Readers map a format's tables to the columns of `diagnose.trace` and hand them over as `RawTable`s, in nanoseconds of the
+Readers map a format's tables to the columns of `diagnose.model.trace` and hand them over as `RawTable`s, in nanoseconds of the
 file's own clock. Here rows are checked, refused rows are counted in the ledger, types are made exact, times are made
 relative to the capture's start and frames are put in order of time.
 """
@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from diagnose.errors import InputError
-from diagnose.ledger import Ledger
-from diagnose.trace import SCHEMAS, Device, Provenance, Rank, Trace
+from diagnose.model.ledger import Ledger
+from diagnose.model.trace import SCHEMAS, Device, Provenance, Rank, Trace
 
 _DAY_NS = 24 * 3600 * 10**9
 

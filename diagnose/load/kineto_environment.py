@@ -1,12 +1,12 @@
-"""What the top-level keys of a PyTorch profiler file tell about the world around the code; `diagnose.environment` chooses what is passed on."""
+"""What the top-level keys of a PyTorch profiler file tell about the world around the code; `diagnose.knowledge.environment` chooses what is passed on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from diagnose.environment import Told, environment, load_environment_rules
-from diagnose.step_records import EnvironmentItem
+from diagnose.document.steps import EnvironmentItem
+from diagnose.knowledge.environment import Told, environment, load_environment_rules
 
 _NAMING_KEYS = ("username", "user", "tw_user", "host_name", "hostname")
 

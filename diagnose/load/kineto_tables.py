@@ -9,12 +9,12 @@ from typing import Any, Literal
 import polars as pl
 
 from diagnose.errors import ForeignInputError
-from diagnose.ledger import Ledger
 from diagnose.load.conform import RawTable, RawTrace, intern
 from diagnose.load.kineto_columns import CATEGORIES, PAYLOAD_COLUMNS, Part
 from diagnose.load.kineto_environment import environment_of
 from diagnose.load.kineto_numbers import integer
-from diagnose.trace import PAYLOADS, CopyKind, Device, OpKind, Provenance, RangeKind, Rank, WaitKind
+from diagnose.model.ledger import Ledger
+from diagnose.model.trace import PAYLOADS, CopyKind, Device, OpKind, Provenance, RangeKind, Rank, WaitKind
 
 _SCHEMAS = {
     "kernel": "ops",

@@ -1,4 +1,4 @@
-"""What an Nsight export tells about the world around the code; `diagnose.environment` chooses what of it is passed on, and how."""
+"""What an Nsight export tells about the world around the code; `diagnose.knowledge.environment` chooses what of it is passed on, and how."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from diagnose.environment import Place, Told, environment
+from diagnose.document.steps import EnvironmentItem
+from diagnose.knowledge.environment import Place, Told, environment
 from diagnose.load.nsys_meta import gpu_rows, starts_a_launcher, variables
 from diagnose.load.nsys_source import Source, text
-from diagnose.step_records import EnvironmentItem
 
 # What holds the names of the user and of the host: values with these names in them are not shown.
 _NAMING_VARIABLES = frozenset(

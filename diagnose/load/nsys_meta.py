@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.intervals import clip, union_length
-from diagnose.ledger import Ledger
 from diagnose.load.nsys_nvtx import Communicator
 from diagnose.load.nsys_source import OVERHEAD, PROFILER_OVERHEAD, Source, text, whole
-from diagnose.trace import Device, Rank, RankSource
+from diagnose.model.intervals import clip, union_length
+from diagnose.model.ledger import Ledger
+from diagnose.model.trace import Device, Rank, RankSource
 
 # (rank, world size) as launchers tell each process; the first pair that is complete and consistent counts.
 _RANK_VARIABLES = (

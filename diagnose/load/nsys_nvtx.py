@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import msgspec
 import polars as pl
 
-from diagnose.ledger import Ledger
 from diagnose.load.nsys_source import NVTX, Source, Wanted, text, whole
 from diagnose.load.nsys_tables import NO_KEY, Events, distinct_keys, process_of
-from diagnose.trace import PAYLOADS, RangeKind
+from diagnose.model.ledger import Ledger
+from diagnose.model.trace import PAYLOADS, RangeKind
 
 # NVTX_EVENTS.eventType, the same numbers in every version; ENUM_NSYS_EVENT_TYPE names them since 3.0.0.
 _TYPES: Mapping[str, tuple[int, str]] = {

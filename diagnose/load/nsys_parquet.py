@@ -13,10 +13,10 @@ from pathlib import Path
 import polars as pl
 
 from diagnose.errors import InputError
-from diagnose.ledger import Ledger
 from diagnose.load.conform import RawTrace
 from diagnose.load.nsys_source import EVENT_TABLES, META_TABLES, STRINGS, Rows, T, Wanted, damaged, shaped
 from diagnose.load.nsys_trace import build
+from diagnose.model.ledger import Ledger
 
 _SLICE = 1 << 20
 _SMALL_ROWS = 100_000

@@ -11,8 +11,8 @@ import subprocess
 from pathlib import Path
 
 from diagnose.errors import InputError
-from diagnose.ledger import Ledger
 from diagnose.load.files import Kind, is_parquet_folder, sniff
+from diagnose.model.ledger import Ledger
 
 _TIMEOUT_S = 3600.0
 _NEWER = re.compile(r"newer than your current version|created (?:in|with|by) .*newer|unsupported report version", re.IGNORECASE)

@@ -21,11 +21,11 @@ import adbc_driver_sqlite.dbapi as adbc
 import polars as pl
 
 from diagnose.errors import InputError
-from diagnose.ledger import Ledger
 from diagnose.load.conform import RawTrace
 from diagnose.load.files import private_folder
 from diagnose.load.nsys_source import EVENT_TABLES, META_TABLES, STRINGS, Rows, T, Wanted, damaged, decoded, shaped
 from diagnose.load.nsys_trace import build
+from diagnose.model.ledger import Ledger
 
 _SLICE = 1 << 18  # rows per slice: 20 columns take 40 MB, and there are two slices at a time
 _BATCH = 1 << 14  # rows per Arrow batch

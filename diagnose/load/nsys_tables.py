@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from diagnose.ledger import Ledger
 from diagnose.load.nsys_source import DRIVER, EVENT, GRAPH, KERNEL, MEMCPY, MEMSET, RUNTIME, SYNC, Source, Wanted
-from diagnose.trace import CopyKind, OpKind, WaitKind
+from diagnose.model.ledger import Ledger
+from diagnose.model.trace import CopyKind, OpKind, WaitKind
 
 NO_VALUE = 0xFFFFFFFF  # CUPTI's "none" in stream and event ids
 NO_KEY = -(2**62)  # stands for a missing name id, so that every row has a key

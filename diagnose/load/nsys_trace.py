@@ -10,13 +10,13 @@ from typing import Literal
 import polars as pl
 
 from diagnose.errors import InputError
-from diagnose.ledger import Ledger
 from diagnose.load import nsys_meta, nsys_nvtx, nsys_tables
 from diagnose.load.conform import RawTable, RawTrace, typed
 from diagnose.load.nsys_environment import environment_of
 from diagnose.load.nsys_source import EVENT, KERNEL, NVTX, RUNTIME, STRINGS, SYNC, Source
 from diagnose.load.nsys_tables import COPY_NAMES, GRAPH_NAME, MEMSET_NAME, NO_KEY, PLACES, Events
-from diagnose.trace import NAMES, Provenance, Rank, empty
+from diagnose.model.ledger import Ledger
+from diagnose.model.trace import NAMES, Provenance, Rank, empty
 
 _IMPORTANT = (KERNEL, RUNTIME, SYNC, EVENT, NVTX, STRINGS, "TARGET_INFO_GPU", "TARGET_INFO_SESSION_START_TIME")
 _EXPECTED = (

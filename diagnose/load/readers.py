@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from diagnose.errors import InputError
-from diagnose.ledger import Ledger
 from diagnose.load import nsys_parquet, nsys_report, nsys_sqlite, torch_json
 from diagnose.load.conform import RawTrace, conform
 from diagnose.load.files import Kind, private_folder, sniff
-from diagnose.trace import Trace
+from diagnose.model.ledger import Ledger
+from diagnose.model.trace import Trace
 
 STDIN = "-"
 

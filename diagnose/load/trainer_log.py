@@ -13,7 +13,7 @@ from statistics import median
 from msgspec import Struct
 
 from diagnose.errors import InputError
-from diagnose.rule_data import checked, converted, packaged
+from diagnose.knowledge.data import checked, converted, packaged
 
 _FILE = "trainer_logs.yaml"
 _NOTHING = "Nothing was compared."

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.intervals import MAX_CLASSES, sweep
-from diagnose.records import Totals
-from diagnose.vocabulary import COMM_KINDS, CommKind
+from diagnose.document.device import Totals
+from diagnose.model.intervals import MAX_CLASSES, sweep
+from diagnose.model.vocabulary import COMM_KINDS, CommKind
 
 OUTSIDE = -1  # window index of time that belongs to no step
 

@@ -8,22 +8,22 @@ from dataclasses import dataclass, replace
 import polars as pl
 from msgspec import structs
 
+from diagnose.document.device import Blocking, BucketTime, Communication, DeviceBudget, HostCost, Memory
 from diagnose.errors import UsageError
-from diagnose.ledger import Ledger
-from diagnose.measure import parts
-from diagnose.measure.buckets import classify
+from diagnose.knowledge.rulebook import Rulebook
+from diagnose.knowledge.taxonomy import HostRules, Taxonomy
+from diagnose.measure import records as parts
+from diagnose.measure.buckets.classify import classify
 from diagnose.measure.device import DeviceMeasure, device_work, measure_device
-from diagnose.measure.facts import trace_facts
+from diagnose.measure.facts.device import trace_facts
 from diagnose.measure.host import kept_ranges
 from diagnose.measure.launches import attribute
 from diagnose.measure.memory import peaks
 from diagnose.measure.split import check_splits
 from diagnose.measure.steps import STEP_RANGE, find_steps
-from diagnose.records import Blocking, BucketTime, Communication, DeviceBudget, HostCost, Memory
-from diagnose.rulebook import Rulebook
-from diagnose.taxonomy import HostRules, Taxonomy
-from diagnose.trace import Provenance, Rank, Trace
-from diagnose.vocabulary import FactValue
+from diagnose.model.ledger import Ledger
+from diagnose.model.trace import Provenance, Rank, Trace
+from diagnose.model.vocabulary import FactValue
 
 
 @dataclass(frozen=True, kw_only=True)

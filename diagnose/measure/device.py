@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.intervals import merge, overlaps
-from diagnose.measure import budget, occupancy, stalls
-from diagnose.measure.buckets import Classified
-from diagnose.measure.ceilings import ceilings
-from diagnose.measure.dependencies import resolve_waits
+from diagnose.document.device import Occupancy, Timeline, Totals
+from diagnose.document.steps import StepSplit
+from diagnose.knowledge.rule_types import SmLimits
+from diagnose.knowledge.taxonomy import HostRules
+from diagnose.measure import budget, occupancy
+from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.exchanges import Exchanges, exchanges
 from diagnose.measure.host import HostActivity, graph_launches, host_activity
 from diagnose.measure.kernels import KernelTable, kernel_table, uses
@@ -20,12 +21,12 @@ from diagnose.measure.memory import Recompute, recompute
 from diagnose.measure.split import split
 from diagnose.measure.steps import StepWindows
 from diagnose.measure.timeline import timeline
-from diagnose.records import Occupancy, Timeline, Totals
-from diagnose.rule_types import SmLimits
-from diagnose.step_records import StepSplit
-from diagnose.taxonomy import HostRules
-from diagnose.trace import Device, Trace
-from diagnose.vocabulary import BUCKETS, PHASES
+from diagnose.measure.waits import stalls
+from diagnose.measure.waits.bounds import ceilings
+from diagnose.measure.waits.dependencies import resolve_waits
+from diagnose.model.intervals import merge, overlaps
+from diagnose.model.trace import Device, Trace
+from diagnose.model.vocabulary import BUCKETS, PHASES
 
 TINY_NS = 10_000  # a kernel shorter than this costs about as much to launch as to run
 SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers", "shared_memory")

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.exchange_names import Shape, operation_of
-from diagnose.measure.stalls import Stalls
-from diagnose.trace import Trace
+from diagnose.knowledge.exchanges import Shape, operation_of
+from diagnose.measure.waits.stalls import Stalls
+from diagnose.model.trace import Trace
 
 SHAPES_KEPT = 48
 _LAUNCH = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.intervals import merge, sweep
-from diagnose.taxonomy import HostRole, HostRules
-from diagnose.trace import Trace
+from diagnose.knowledge.taxonomy import HostRole, HostRules
+from diagnose.model.intervals import merge, sweep
+from diagnose.model.trace import Trace
 
 POLL_REACH_NS = 30_000  # this project's choice: a host that polls goes quiet this soon after the launch and calls again this soon after the kernel's end
 

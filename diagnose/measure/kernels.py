@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.trace import OpKind
-from diagnose.vocabulary import BUCKETS
+from diagnose.model.trace import OpKind
+from diagnose.model.vocabulary import BUCKETS
 
 KEPT = 400  # rows of one device; our own choice: steps of training seldom run more names, and the rest has little work
 Bucket, Role = pl.Enum(BUCKETS), pl.Enum(["compute", "transport", "packing", "copy"])

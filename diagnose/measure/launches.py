@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.trace import Trace
+from diagnose.model.trace import Trace
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.intervals import union_length
-from diagnose.trace import Device, Trace
-from diagnose.vocabulary import Status
+from diagnose.model.intervals import union_length
+from diagnose.model.trace import Device, Trace
+from diagnose.model.vocabulary import Status
 
 REPEATED = 1.5  # forward attention kernels per backward one from which on a repetition is inferred
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.records import KernelOccupancy, Occupancy
-from diagnose.rule_types import SmLimits
-from diagnose.trace import Device
+from diagnose.document.device import KernelOccupancy, Occupancy
+from diagnose.knowledge.rule_types import SmLimits
+from diagnose.model.trace import Device
 
 SCHEDULERS = 4  # a warp's registers come from one quarter of the register file
 SHOWN_KERNELS = 20

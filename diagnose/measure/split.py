@@ -11,12 +11,12 @@ from types import MappingProxyType
 
 import polars as pl
 
-from diagnose.intervals import overlaps
+from diagnose.document.device import DeviceBudget, StepBudget
+from diagnose.document.steps import RAN, WHY, Absent, StepSplit, Why
 from diagnose.measure.budget import OUTSIDE, Concurrency, is_role
-from diagnose.measure.stalls import Stalls
-from diagnose.records import DeviceBudget, StepBudget
-from diagnose.step_records import RAN, WHY, Absent, StepSplit, Why
-from diagnose.vocabulary import BUCKETS
+from diagnose.measure.waits.stalls import Stalls
+from diagnose.model.intervals import overlaps
+from diagnose.model.vocabulary import BUCKETS
 
 Ran, Cause, Bucket = pl.Enum(RAN), pl.Enum(WHY), pl.Enum(BUCKETS)
 # The host's causes as `StepBudget` sums them up; blocking goes by the role of what blocked.

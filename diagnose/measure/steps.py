@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.records import CrossCheck, Dropped
-from diagnose.taxonomy import StepAnchor
-from diagnose.trace import Trace
+from diagnose.document.device import CrossCheck, Dropped
+from diagnose.knowledge.taxonomy import StepAnchor
+from diagnose.model.trace import Trace
 
 STEP_RANGE = "step range"  # how the anchor that the user names is called
 DISAGREEMENT = 0.05  # two anchors whose medians differ by more are reported

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from diagnose.records import Timeline, TimelineGap, TimelineOp
+from diagnose.document.device import Timeline, TimelineGap, TimelineOp
 
 BARS = 3000  # a page stays quick with about this many
 GAPS = 1500

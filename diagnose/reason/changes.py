@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from diagnose import strict_yaml
+from diagnose.document.job import LeftToYou
 from diagnose.job import Job, SettingValue
-from diagnose.job_documents import LeftToYou
-from diagnose.job_settings import SettingSpec
-from diagnose.job_text import Edit
+from diagnose.job.edit import Edit
+from diagnose.knowledge import strict_yaml
+from diagnose.knowledge.rule_types import ChangeSpec, FixSpec
+from diagnose.knowledge.settings import SettingSpec
 from diagnose.reason.context import Context
-from diagnose.rule_types import ChangeSpec, FixSpec
 
 _NONE: frozenset[type] = frozenset()
 _TYPES: Mapping[str, frozenset[type]] = MappingProxyType(

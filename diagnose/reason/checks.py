@@ -11,18 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from diagnose import templates
-from diagnose.diagnosis import Fact, Tool
+from diagnose.document.diagnosis import Fact, Tool
+from diagnose.document.job import CHECK_SCHEMA, CheckReport, CheckResult, Deciding, FixName, NotAssessed
 from diagnose.errors import UsageError
 from diagnose.job import Job, Setting
-from diagnose.job_documents import CHECK_SCHEMA, CheckReport, CheckResult, Deciding, FixName, NotAssessed
-from diagnose.job_settings import SettingSpec
+from diagnose.knowledge import templates
+from diagnose.knowledge.rule_types import CheckSpec, FixSpec, Requirement
+from diagnose.knowledge.rulebook import PLATFORM_FACTS, Rulebook, platform_of
+from diagnose.knowledge.settings import SettingSpec
+from diagnose.model.vocabulary import GROUP_OF, GROUPS
 from diagnose.reason.changes import framework_of
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.playbook import FixReader
-from diagnose.rule_types import CheckSpec, FixSpec, Requirement
-from diagnose.rulebook import PLATFORM_FACTS, Rulebook, platform_of
-from diagnose.vocabulary import GROUP_OF, GROUPS
 
 _WHOLE_TRUTH = "megatron-lm"
 _NO_FACTS: Mapping[str, Fact] = MappingProxyType({})

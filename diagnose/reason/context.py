@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose import conditions
-from diagnose.conditions import Expression
-from diagnose.diagnosis import Fact
+from diagnose.document.diagnosis import Fact
 from diagnose.job import Job
-from diagnose.rulebook import PLATFORM_FACTS, Rulebook, platform_of
+from diagnose.knowledge import conditions
+from diagnose.knowledge.conditions import Expression
+from diagnose.knowledge.rulebook import PLATFORM_FACTS, Rulebook, platform_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from diagnose import templates
-from diagnose.diagnosis import SEVERAL_RANKS, Evidence, Fact, Finding, NotAssessed, Where
+from diagnose.document.diagnosis import SEVERAL_RANKS, Evidence, Fact, Finding, NotAssessed, Where
 from diagnose.job import Job
+from diagnose.knowledge import templates
+from diagnose.knowledge.rule_types import Rule
+from diagnose.knowledge.rulebook import Rulebook
+from diagnose.model.vocabulary import FactValue, Level, Status
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.playbook import FixReader
 from diagnose.reason.walls import weakest
-from diagnose.rule_types import Rule
-from diagnose.rulebook import Rulebook
-from diagnose.vocabulary import FactValue, Level, Status
 
 _LEVELS: Mapping[Level, int] = {"high": 0, "medium": 1, "low": 2}
 _NOWHERE = Where(ranks=(), steps=())

@@ -9,19 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from diagnose.diagnosis import Diagnosis, Fact, Fix, Tool
+from diagnose.document.diagnosis import Diagnosis, Fact, Fix, Tool
+from diagnose.document.job import PATCH_SCHEMA, Applied, CheckResult, LeftToYou, PatchReport, Skipped, Written
 from diagnose.errors import JobFileError, PatchRefusedError
 from diagnose.job import Job, parse_job
-from diagnose.job_documents import PATCH_SCHEMA, Applied, CheckResult, LeftToYou, PatchReport, Skipped, Written
-from diagnose.job_lines import is_flags, shown, write_flag, write_override
-from diagnose.job_text import Edit, keys, write
+from diagnose.job.edit import Edit, keys, write
+from diagnose.job.edit_lines import is_flags, shown, write_flag, write_override
+from diagnose.job.edit_yaml import YamlEditError, compose
+from diagnose.knowledge.rule_types import FixSpec
+from diagnose.knowledge.rulebook import Rulebook
 from diagnose.reason.changes import Plan, bridge_overrides, exports, framework_of, megatron_flags, plan, whole
 from diagnose.reason.checks import check
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.playbook import FixReader
-from diagnose.rule_types import FixSpec
-from diagnose.rulebook import Rulebook
-from diagnose.yaml_edit import YamlEditError, compose
 
 
 @dataclass(frozen=True, kw_only=True)

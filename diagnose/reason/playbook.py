@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from diagnose import templates
-from diagnose.diagnosis import Change, Fix
+from diagnose.document.diagnosis import Change, Fix
 from diagnose.job import Job
+from diagnose.knowledge import templates
+from diagnose.knowledge.rule_types import ChangeSpec, FixSpec, Requirement
+from diagnose.model.vocabulary import FixState
 from diagnose.reason.context import Context
-from diagnose.rule_types import ChangeSpec, FixSpec, Requirement
-from diagnose.vocabulary import FixState
 
 _ORDER: Mapping[FixState, int] = {"applicable": 0, "unknown": 1, "blocked": 2, "already_on": 3}
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
-from diagnose.diagnosis import Change, Finding, Fix, JobRead, JobSetting
-from diagnose.job_settings import flag_name, load_settings
+from diagnose.document.diagnosis import Change, Finding, Fix, JobRead, JobSetting
+from diagnose.knowledge.settings import flag_name, load_settings
 
 _SETTINGS_OF = ("megatron-bridge", "megatron-lm", "environment", "torchtitan")  # frameworks whose changes are settings of a job file
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from diagnose import conditions, templates
-from diagnose.diagnosis import Fact, Verdict, WallBound
+from diagnose.document.diagnosis import Fact, Verdict, WallBound
 from diagnose.job import Job
+from diagnose.knowledge import conditions, templates
+from diagnose.knowledge.rule_types import VERDICT_COLUMNS, Clause, WallSpec
+from diagnose.knowledge.rulebook import Rulebook
+from diagnose.model.vocabulary import WALLS, Certainty, Status, Wall
 from diagnose.reason.context import Context, make_context
-from diagnose.rule_types import VERDICT_COLUMNS, Clause, WallSpec
-from diagnose.rulebook import Rulebook
-from diagnose.vocabulary import WALLS, Certainty, Status, Wall
 
 _CONTENDERS: tuple[Wall, ...] = ("memory", "communication", "host_overhead")
 _STATUS_ORDER: tuple[Status, ...] = ("measured", "config", "inferred", "hypothesis")

@@ -14,7 +14,7 @@ from diagnose.render.options import Options
 from diagnose.render.registry import for_runners, pages
 
 if TYPE_CHECKING:
-    from diagnose.diagnosis import Diagnosis
+    from diagnose.document.diagnosis import Diagnosis
 
     Renderer = Callable[[Diagnosis, Options], str]
 

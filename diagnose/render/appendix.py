@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diagnose.diagnosis import SEVERAL_RANKS, Diagnosis, JobRead, NotAssessed
+from diagnose.document.diagnosis import SEVERAL_RANKS, Diagnosis, JobRead, NotAssessed
 from diagnose.render import units, words
 from diagnose.render.tables import Row, Table, columns, device_label, file_label, per, rows_of
 

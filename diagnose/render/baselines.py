@@ -9,10 +9,10 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 
+from diagnose.model.vocabulary import Wall
 from diagnose.render import terminal, units, words
 from diagnose.render.options import Options
 from diagnose.render.tables import Row, Table, columns
-from diagnose.vocabulary import Wall
 
 SCHEMA = "baselines/1"
 

@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 import msgspec
 
-from diagnose.job_documents import CheckReport, CheckResult, Deciding
+from diagnose.document.job import CheckReport, CheckResult, Deciding
+from diagnose.model.vocabulary import GROUPS, Group
 from diagnose.render import units, words
-from diagnose.vocabulary import GROUPS, Group
 
 HEADINGS: Mapping[Group, str] = MappingProxyType(
     {

@@ -8,14 +8,14 @@ from typing import Protocol
 
 import msgspec
 
-from diagnose.diagnosis import Diagnosis
+from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import UsageError
+from diagnose.knowledge.rulebook import Rulebook
+from diagnose.knowledge.taxonomy import Taxonomy
 from diagnose.render import units, words
 from diagnose.render.knowledge.as_text import text, wrapped
 from diagnose.render.knowledge.entries import Kind, Knowledge, knowledge
 from diagnose.render.knowledge.kinds import KINDS
-from diagnose.rulebook import Rulebook
-from diagnose.taxonomy import Taxonomy
 
 
 class Described(Protocol):

@@ -10,8 +10,8 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from diagnose.diagnosis import Diagnosis
-from diagnose.records import DeviceBudget, Timeline, TimelineOp
+from diagnose.document.device import DeviceBudget, Timeline, TimelineOp
+from diagnose.document.diagnosis import Diagnosis
 from diagnose.render import tables, units, words
 
 MOST_BARS = 4_000

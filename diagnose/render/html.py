@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from diagnose.diagnosis import Diagnosis
+from diagnose.document.diagnosis import Diagnosis
 from diagnose.render import appendix, drawings, figures, page, rank_compare, rank_page, story, tables, units
 from diagnose.render.options import Options
 from diagnose.render.tables import Table

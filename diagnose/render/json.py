@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from diagnose.diagnosis import Diagnosis, encode
+from diagnose.document.diagnosis import Diagnosis, encode
 from diagnose.render.options import Options
 
 
 def render(document: Diagnosis, _options: Options) -> str:
-    """The document as `diagnose.diagnosis.encode` writes it; `decode` reads it back."""
+    """The document as `diagnose.document.diagnosis.encode` writes it; `decode` reads it back."""
     return encode(document).decode("utf-8")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnose.diagnosis import Diagnosis, Finding, Fix
+from diagnose.document.diagnosis import Diagnosis, Finding, Fix
 from diagnose.render import appendix, marked, rank_balance, rank_story, rank_tables, story, tables, units, words
 from diagnose.render.options import Options
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from diagnose.diagnosis import Tool
+from diagnose.document.diagnosis import Tool
 from diagnose.render import units
 from diagnose.render.tables import Column, Row, Table
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from diagnose.vocabulary import Level
+from diagnose.model.vocabulary import Level
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from diagnose.job_documents import Applied, PatchReport, Written
+from diagnose.document.job import Applied, PatchReport, Written
 from diagnose.render import units
 
 _WIDTH = 110

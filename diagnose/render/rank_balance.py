@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from diagnose.diagnosis import Diagnosis
-from diagnose.rank_records import ExpertImbalance, Layer, Ranks
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.ranks import ExpertImbalance, Layer, Ranks
 from diagnose.render import rank_story, rank_tables, units
 from diagnose.render.tables import Table, columns, per, rows_of, whole
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from diagnose.diagnosis import Diagnosis
-from diagnose.rank_records import Ranks, RankSurvey
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.ranks import Ranks, RankSurvey
 from diagnose.render import rank_story, units, words
 from diagnose.render.rank_figures import MOST_RANKS
 from diagnose.render.tables import file_label, per

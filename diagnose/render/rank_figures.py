@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from diagnose.diagnosis import Diagnosis
-from diagnose.rank_records import Ranks, StepTime
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.ranks import Ranks, StepTime
 from diagnose.render import drawings, figures, rank_story, units, words
 from diagnose.render.tables import per
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from diagnose.diagnosis import Diagnosis
+from diagnose.document.diagnosis import Diagnosis
 from diagnose.render import drawings, figures, rank_balance, rank_compare, rank_figures, rank_story, rank_tables, units, words
 from diagnose.render.rank_compare import Comparison
 from diagnose.render.rank_figures import Cell, Heat

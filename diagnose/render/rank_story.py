@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
 
-from diagnose.diagnosis import Diagnosis
-from diagnose.rank_records import Late, LikeGroup, Ranks, RankSurvey
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.ranks import Late, LikeGroup, Ranks, RankSurvey
 from diagnose.render import tables, units, words
 
 MOST_SAID = 3  # late ranks that the headline tells in full

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diagnose.diagnosis import Diagnosis
-from diagnose.rank_records import MatchedExchange, Ranks, RankSurvey
-from diagnose.records import Spread
+from diagnose.document.device import Spread
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.ranks import MatchedExchange, Ranks, RankSurvey
 from diagnose.render import rank_story, units, words
 from diagnose.render.tables import Row, Table, columns, per, rows_of
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from itertools import accumulate
 
-from diagnose.vocabulary import BUCKETS
+from diagnose.model.vocabulary import BUCKETS
 
 MOST_ENTRIES = 8
 _WIDTH = 78  # characters of a line: whole on the narrowest terminal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.diagnosis import Change, Diagnosis, Finding, Fix, WallBound
+from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBound
 from diagnose.render import units, words
 from diagnose.render.tables import per, wall_ceiling
 

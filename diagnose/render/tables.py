@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Literal
 
-from diagnose.diagnosis import Diagnosis, WallBound
-from diagnose.records import BucketTime, Communication, DeviceBudget, StepBudget
+from diagnose.document.device import BucketTime, Communication, DeviceBudget, StepBudget
+from diagnose.document.diagnosis import Diagnosis, WallBound
 from diagnose.render import units, words
 from diagnose.render.snippet import snippet
 

@@ -14,7 +14,7 @@ from rich.panel import Panel
 from rich.rule import Rule
 from rich.text import Text
 
-from diagnose.diagnosis import Diagnosis, Finding, Fix
+from diagnose.document.diagnosis import Diagnosis, Finding, Fix
 from diagnose.render import appendix, rank_balance, rank_story, rank_tables, story, tables, terminal, units, words
 from diagnose.render.options import Options
 from diagnose.render.tables import Table

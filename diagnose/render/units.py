@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 
-from diagnose.vocabulary import FactValue
+from diagnose.model.vocabulary import FactValue
 
 MISSING = "–"
 NOT_MEASURED = "not measured"

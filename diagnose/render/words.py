@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from diagnose.records import StepBudget
+from diagnose.document.device import StepBudget
 
 WALL = {
     "memory": "Memory",

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagnose.errors import ForeignInputError, InputError
-from diagnose.ledger import Ledger
 from diagnose.load.files import expand
 from diagnose.load.readers import STDIN
+from diagnose.model.ledger import Ledger
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from diagnose.errors import DiagnoseError, InputError, UsageError
+from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.taxonomy import load_host_rules, load_taxonomy, own_bucket_files
 from diagnose.load.readers import load
 from diagnose.measure.capture import Knowledge, Measured, measure
-from diagnose.rulebook import load_rulebook
-from diagnose.taxonomy import load_host_rules, load_taxonomy, own_bucket_files
 from diagnose.version import __version__
 
 MOST_ATTEMPTS = 3  # a task whose worker dies is started again at most twice

@@ -13,7 +13,7 @@ from typing import Any
 
 from diagnose.bisect import orders
 from diagnose.bisect.journal import Asked
-from diagnose.diagnosis import encode
+from diagnose.document.diagnosis import encode
 from diagnose.pipeline import diagnose
 from fixtures import scenario
 from fixtures.accuracy import trace_of

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.bisection import Bisection, decode
 from diagnose.cli import main
+from diagnose.document.bisection import Bisection, decode
 from tests.bisect.profile_step import stretched
 from tests.bisect.simulated import COMMAND, History, git, make_repository, set_world, snapshot
 

@@ -18,7 +18,7 @@ import pytest
 from diagnose.bisect import driver, journal, measure, session
 from diagnose.bisect.journal import Judging, Line
 from diagnose.bisect.numbers import load_numbers
-from diagnose.bisection import Bisection, Trial, decode, encode
+from diagnose.document.bisection import Bisection, Trial, decode, encode
 from diagnose.reason.compare.metrics import samples
 from tests.bisect.profile_step import capture_of
 from tests.bisect.simulated import History, git, question, random_history, set_world, snapshot

@@ -13,7 +13,7 @@ from diagnose.bisect.folder import Folder
 from diagnose.bisect.journal import SCHEMA, Asked, Entry, Header, Judging, Line, parse
 from diagnose.bisect.numbers import load_numbers
 from diagnose.bisect.runs import AskedToStopError
-from diagnose.bisection import Bisection, Trial, encode
+from diagnose.document.bisection import Bisection, Trial, encode
 from diagnose.errors import InputError, UsageError
 
 ENTRIES = tuple(Entry(label=f"image-{number}", subject="", item=f"registry/image:{number}") for number in range(40))

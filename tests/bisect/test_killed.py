@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.bisect.folder import DEFAULT
-from diagnose.bisection import decode
+from diagnose.document.bisection import decode
 from tests.bisect.simulated import COMMAND, History, random_history, set_world, snapshot
 from tests.bisect.test_command import gone
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from diagnose.bisect import orders
-from diagnose.bisect.start_times import start_of
 from diagnose.errors import InputError, UsageError
+from diagnose.load.start_times import start_of
 from fixtures.__main__ import NSYS, TORCH, unpack
 from fixtures.capture import START_UNIX_NS
 from tests.bisect.simulated import git, make_repository

@@ -19,9 +19,9 @@ from diagnose import cli
 from diagnose.bisect.numbers import load_numbers
 from diagnose.bisect.step import judge
 from diagnose.commands.bisect_step import ABORTS, aborting
-from diagnose.diagnosis import decode, encode
+from diagnose.document.diagnosis import decode, encode
+from diagnose.document.steps import StepSplit
 from diagnose.reason.compare.metrics import samples
-from diagnose.step_records import StepSplit
 from tests.bisect import repositories
 from tests.bisect.repositories import call, commit, new
 from tests.bisect.step_captures import captures

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from diagnose.bisection import Bisection
+from diagnose.document.bisection import Bisection
 from diagnose.render.bisection import RENDERERS, Options
 from tests.browser.test_report import Seen, browser, opened
-from tests.render.bisection.sample import rich, several
-from tests.render.sample import HOSTILE
+from tests.builders.bisection import rich, several
+from tests.builders.diagnosis import HOSTILE
 
 pytestmark = pytest.mark.browser
 __all__ = ["browser"]  # the fixture

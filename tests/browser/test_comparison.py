@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from diagnose import comparison as c
+from diagnose.document import comparison as c
 from diagnose.render.comparison import RENDERERS, Options, figures
 from tests.browser.test_report import Seen, browser, opened, payloads
-from tests.render.comparison.sample import SAMPLES, huge, refused, rich
+from tests.builders.comparison import SAMPLES, huge, refused, rich
 
 __all__ = ["browser"]  # the fixture
 pytestmark = pytest.mark.browser

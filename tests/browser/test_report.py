@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from diagnose import diagnosis as d
-from diagnose import rank_records as k
-from diagnose import records as r
+from diagnose.document import device as r
+from diagnose.document import diagnosis as d
+from diagnose.document import ranks as k
 from diagnose.render import RENDERERS, Options, units
-from tests.render.sample import HOSTILE, minimal, rich
+from tests.builders.diagnosis import HOSTILE, minimal, rich
 
 pytestmark = pytest.mark.browser
 

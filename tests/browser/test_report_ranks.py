@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from diagnose import diagnosis as d
-from diagnose import rank_records as k
+from diagnose.document import diagnosis as d
+from diagnose.document import ranks as k
 from diagnose.render import rank_compare, units
 from tests.browser.test_report import Seen, browser, opened, poisoned, written
-from tests.render.rank_sample import many_ranks, rich_ranks
-from tests.render.sample import rich
+from tests.builders.diagnosis import rich
+from tests.builders.rank_records import many_ranks, rich_ranks
 
 __all__ = ["browser"]  # the fixture
 pytestmark = pytest.mark.browser

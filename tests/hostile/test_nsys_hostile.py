@@ -15,8 +15,8 @@ import pytest
 from diagnose.errors import InputError
 from diagnose.load import nsys_parquet, nsys_sqlite
 from diagnose.load.conform import conform
-from tests.load import nsys_db as db
-from tests.load.nsys_db import PID_A, basic, gpid, gtid, insert, kernel
+from tests.builders import nsys_db as db
+from tests.builders.nsys_db import PID_A, basic, gpid, gtid, insert, kernel
 
 
 def outcome(path: Path) -> str:

@@ -6,22 +6,17 @@ import gzip
 import io
 import json
 import random
-import sys
 import time
 import zipfile
 import zlib
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "load"))
-
-from kineto_maker import document, kernel, small
 
 from diagnose.errors import InputError
 from diagnose.load.conform import RawTrace, conform
 from diagnose.load.torch_json import read
-from diagnose.trace import Trace
+from diagnose.model.trace import Trace
+from tests.builders.kineto import document, kernel, small
 
 WHOLE = document(small(30), deviceProperties=[{"id": 0, "name": "A"}], baseTimeNanoseconds=5)
 

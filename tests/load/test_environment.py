@@ -9,19 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.diagnosis import encode
-from diagnose.environment import MAX_VARIABLES, digest, load_environment_rules, shown_value
+from diagnose.document.diagnosis import encode
+from diagnose.document.steps import EnvironmentItem, EnvironmentKind
 from diagnose.errors import InputError
+from diagnose.knowledge.environment import MAX_VARIABLES, digest, load_environment_rules, shown_value
 from diagnose.load.conform import conform
 from diagnose.load.readers import load as load_any
 from diagnose.load.torch_json import read
-from diagnose.measure.environments import merged
+from diagnose.measure.environment import merged
 from diagnose.pipeline import diagnose
-from diagnose.step_records import EnvironmentItem, EnvironmentKind
-
-from . import nsys_db as db
-from .nsys_db import basic
-from .test_nsys_sqlite import GPU, add, gpu, load
+from tests.builders import nsys_db as db
+from tests.builders.nsys_db import basic
+from tests.load.test_nsys_sqlite import GPU, add, gpu, load
 
 SYSTEM = "CREATE TABLE TARGET_INFO_SYSTEM_ENV (globalVid INTEGER, devStateName TEXT, name TEXT, nameEnum INTEGER, value TEXT)"
 HOST = "gpu-0042.cluster.example.com"

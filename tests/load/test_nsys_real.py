@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 
 from diagnose.errors import InputError
-from diagnose.intervals import union_length
 from diagnose.load import nsys_parquet, nsys_sqlite
 from diagnose.load.conform import conform
-from diagnose.trace import Trace
+from diagnose.model.intervals import union_length
+from diagnose.model.trace import Trace
 
 # Kernels by file, as the corpus's own manifest counts them; None: a readable export without GPU work or a failed one.
 KERNELS = {

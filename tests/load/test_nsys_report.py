@@ -16,9 +16,8 @@ from diagnose.errors import InputError
 from diagnose.load import nsys_report, nsys_sqlite
 from diagnose.load.conform import conform
 from diagnose.load.files import Kind, sniff
-
-from .nsys_db import basic
-from .test_files import pqtdir
+from tests.builders.nsys_db import basic
+from tests.load.test_files import pqtdir
 
 VERSION = 'if [ "$1" = --version ]; then echo "NVIDIA Nsight Systems version 2024.2.3.38-242334140272v0"; exit 0; fi\n'
 

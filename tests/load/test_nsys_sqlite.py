@@ -15,10 +15,9 @@ import pytest
 from diagnose.errors import InputError
 from diagnose.load import nsys_sqlite
 from diagnose.load.conform import conform
-from diagnose.trace import Trace
-
-from . import nsys_db as db
-from .nsys_db import PID_A, PID_B, basic, gpid, gtid, insert, kernel, runtime
+from diagnose.model.trace import Trace
+from tests.builders import nsys_db as db
+from tests.builders.nsys_db import PID_A, PID_B, basic, gpid, gtid, insert, kernel, runtime
 
 
 def load(path: Path, **options: object) -> Trace:

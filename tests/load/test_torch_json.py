@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import sys
 import zipfile
 from decimal import Decimal
 from pathlib import Path
@@ -16,15 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from kineto_maker import call, document, kernel, operator, small
-
 from diagnose.errors import InputError
 from diagnose.load.conform import conform
 from diagnose.load.kineto_numbers import exact_ns
 from diagnose.load.torch_json import read
-from diagnose.trace import Trace
+from diagnose.model.trace import Trace
+from tests.builders.kineto import call, document, kernel, operator, small
 
 
 def load(data: bytes, chunk: int | None = None, rank: int | None = None) -> Trace:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import itertools
-
-from kineto_maker import call, document, small
-
 from diagnose.load import kineto_parallel, torch_json
 from diagnose.load.conform import conform
 from diagnose.load.torch_json import read
-from diagnose.trace import Trace
+from diagnose.model.trace import Trace
+from tests.builders.kineto import call, document, small
 
 COMMS = {"Collective name": "allreduce", "Group size": 8, "dtype": "Float"}
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from kineto_reference import Totals, events_of, operations_of, totals_of
-
 from diagnose.errors import InputError
-from diagnose.intervals import union_length
 from diagnose.load.conform import conform
 from diagnose.load.torch_json import read
-from diagnose.trace import Trace
+from diagnose.model.intervals import union_length
+from diagnose.model.trace import Trace
+from tests.load.kineto_reference import Totals, events_of, operations_of, totals_of
 
 FOLDER = Path(__file__).parents[2].parent / "shared" / "traces" / "kineto"
 FILES = sorted(path for path in FOLDER.iterdir() if path.name.endswith((".json", ".json.gz"))) if FOLDER.is_dir() else []

@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 
 from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, call_roles, host_activity
-
-from .scene import HOSTS, Item, Scene, Span, blocked_by, call, causes, run, scene
+from tests.builders.scene import HOSTS, Item, Scene, Span, blocked_by, call, causes, run, scene
 
 
 def gap(*between: Item, spans: tuple[Span, ...] = ()) -> Scene:

@@ -11,15 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnose.conclude import _with_kernels
-from diagnose.measure import parts
+from diagnose.document.steps import KernelUse
+from diagnose.measure import records as parts
 from diagnose.measure.device import DeviceMeasure, median_of
 from diagnose.measure.kernels import NAME, kernel_table, uses
-from diagnose.step_records import KernelUse
-from diagnose.trace import OpKind
-from diagnose.vocabulary import BUCKETS
-
-from .scene import Span, run, scene
+from diagnose.model.trace import OpKind
+from diagnose.model.vocabulary import BUCKETS
+from diagnose.reason.conclude import _with_kernels
+from tests.builders.scene import Span, run, scene
 
 OPERATION = st.tuples(
     st.integers(0, 2), st.sampled_from([None, 3, 7]), st.integers(0, 4), st.integers(0, 9), st.sampled_from(["kernel", "memcpy"])

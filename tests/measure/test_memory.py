@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.measure import parts
+from diagnose.document.device import Memory
+from diagnose.measure import records as parts
 from diagnose.measure.memory import Recompute, capacity, peaks
-from diagnose.records import Memory
-from diagnose.trace import Device
-
-from .scene import Item, Span, run, scene
+from diagnose.model.trace import Device
+from tests.builders.scene import Item, Span, run, scene
 
 
 def sequence(*runs: tuple[str, str | None, int, int]) -> list[Item]:

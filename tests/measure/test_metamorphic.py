@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 from msgspec import structs
 
+from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.taxonomy import load_host_rules, load_taxonomy
 from diagnose.load.readers import load
 from diagnose.measure.capture import Knowledge, Measured, measure
 from diagnose.measure.device import DeviceMeasure
-from diagnose.rulebook import load_rulebook
-from diagnose.taxonomy import load_host_rules, load_taxonomy
-from diagnose.trace import Trace
+from diagnose.model.trace import Trace
 from fixtures.__main__ import FOLDER, TORCH
 
 FRAMES = ("ops", "calls", "ranges", "waits", "counters", "memory")

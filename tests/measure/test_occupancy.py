@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.measure.occupancy import limits, occupancy, residency
-from diagnose.rulebook import load_rulebook
-from diagnose.trace import Device
+from diagnose.model.trace import Device
 
 H100 = Device(
     rank=0,

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from diagnose.conclude import conclude
-from diagnose.diagnosis import Diagnosis, decode, encode
+from diagnose.document.diagnosis import Diagnosis, decode, encode
 from diagnose.errors import DiagnoseError, UsageError
+from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.taxonomy import load_host_rules, load_taxonomy
 from diagnose.load.readers import load
 from diagnose.measure.capture import Knowledge, Measured, measure
 from diagnose.pipeline import diagnose
-from diagnose.rulebook import load_rulebook
-from diagnose.taxonomy import load_host_rules, load_taxonomy
-from tests.load.kineto_maker import call, document, kernel
+from diagnose.reason.conclude import conclude
+from tests.builders.kineto import call, document, kernel
 
 
 @pytest.fixture(scope="module")

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from diagnose.measure import budget, parts
+from diagnose.document.steps import RAN, StepSplit
+from diagnose.measure import budget
+from diagnose.measure import records as parts
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.split import absent_cells, check_split, check_splits, compute_shares
-from diagnose.step_records import RAN, StepSplit
-from diagnose.vocabulary import BUCKETS
-
-from .scene import Span, await_event, record, run, scene
-from .slow_model import make_case, split_cells
-from .test_stalls import swept
+from diagnose.model.vocabulary import BUCKETS
+from tests.builders.scene import Span, await_event, record, run, scene
+from tests.measure.waits.slow_model import make_case, split_cells
+from tests.measure.waits.test_stalls import swept
 
 COMPUTE = ["attention", "expert_gemm", "dense_gemm", "elementwise"]
 SHARED = pl.DataFrame(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from .scene import Item, Scene, Span, Steps, call, run, scene
+from tests.builders.scene import Item, Scene, Span, Steps, call, run, scene
 
 LOOP = Steps(n=4).build()
 WINDOWS = [(1, 10, 1010), (2, 1010, 2010), (3, 2010, 3010), (4, 3010, 3710)]  # the last ends with its last operation

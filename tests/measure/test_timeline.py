@@ -5,11 +5,10 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from diagnose.document.device import Timeline
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.timeline import BARS, GAPS, timeline
-from diagnose.records import Timeline
-
-from .scene import Item, Span, run, scene
+from tests.builders.scene import Item, Span, run, scene
 
 NAMES = pl.Series(["a" * 400, "short"], dtype=pl.String)
 

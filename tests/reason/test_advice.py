@@ -7,8 +7,8 @@ import pytest
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import find
 from diagnose.reason.playbook import FixReader
-from tests.reason.facts_maker import BOOK, facts
-from tests.reason.jobs import A1, job
+from tests.builders.facts import BOOK, facts
+from tests.builders.jobs import A1, job
 
 # Layouts of Megatron-Bridge skills/nemo-mbridge-perf-moe-long-context.
 DSV3_128K: dict[str, object] = {

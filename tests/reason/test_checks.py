@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.diagnosis import Tool
+from diagnose.document.diagnosis import Tool
+from diagnose.document.job import CheckReport, CheckResult
 from diagnose.errors import UsageError
 from diagnose.job import parse_job
-from diagnose.job_documents import CheckReport, CheckResult
+from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.reason.checks import check
-from diagnose.rulebook import load_rulebook
 from fixtures import scenario
-from tests.reason.facts_maker import BOOK
-from tests.reason.jobs import A1, B1, job
+from tests.builders.facts import BOOK
+from tests.builders.jobs import A1, B1, job
 
 TOOL = Tool(name="diagnose", version="0", rules_sha256="")
 OVERLAP = {"comm_overlap__overlap_moe_expert_parallel_comm": True}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.diagnosis import Fact, Finding, NotAssessed, Where
+from diagnose.document.diagnosis import Fact, Finding, NotAssessed, Where
 from diagnose.job import Job
+from diagnose.model.vocabulary import FactValue
 from diagnose.reason.findings import find
-from diagnose.vocabulary import FactValue
-from tests.reason.facts_maker import BOOK, CLEAN, facts
-from tests.reason.jobs import A1, job
+from tests.builders.facts import BOOK, CLEAN, facts
+from tests.builders.jobs import A1, job
 
 # The published case of 41.25 s per step: the expert exchange blocks about a quarter of it.
 COMMUNICATION_BOUND = facts(

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from diagnose.diagnosis import Fix
+from diagnose.document.diagnosis import Fix
 from diagnose.reason.context import make_context
 from diagnose.reason.playbook import FixReader
-from tests.reason.facts_maker import BOOK, facts
-from tests.reason.jobs import job
+from tests.builders.facts import BOOK, facts
+from tests.builders.jobs import job
 
 START: dict[str, object] = {
     "model.tensor_model_parallel_size": 1,

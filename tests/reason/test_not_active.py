@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from diagnose.diagnosis import Fact, Finding
+from diagnose.document.diagnosis import Fact, Finding
 from diagnose.job import Job, parse_job
+from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.reason.findings import find
-from diagnose.rulebook import load_rulebook
 from fixtures import scenario
 from fixtures.accuracy import document
 

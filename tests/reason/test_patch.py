@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnose.diagnosis import Fact, Tool
+from diagnose.document.diagnosis import Fact, Tool
 from diagnose.errors import PatchRefusedError
 from diagnose.job import parse_job
 from diagnose.reason.changes import framework_of, plan
@@ -18,8 +18,8 @@ from diagnose.reason.context import make_context
 from diagnose.reason.patch import Patched, Patcher, Wanted, is_step
 from diagnose.reason.playbook import FixReader
 from fixtures import scenario
-from tests.reason.facts_maker import BOOK, facts
-from tests.test_yaml_edit import changed
+from tests.builders.facts import BOOK, facts
+from tests.job.test_edit_yaml import changed
 
 TOOL = Tool(name="diagnose", version="0", rules_sha256="")
 JOBS = Path(__file__).parents[2] / "fixtures" / "jobs"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.diagnosis import Fact, Fix
+from diagnose.document.diagnosis import Fact, Fix
 from diagnose.job import Job
+from diagnose.model.vocabulary import FactValue
 from diagnose.reason.context import make_context
 from diagnose.reason.playbook import FixReader
-from diagnose.vocabulary import FactValue
-from tests.reason.facts_maker import BOOK, facts
-from tests.reason.jobs import A1, B1, job
+from tests.builders.facts import BOOK, facts
+from tests.builders.jobs import A1, B1, job
 
 H100 = facts()
 GB200 = facts(platform="gb200", gpu_compute_major=10, nvlink_domain=72)

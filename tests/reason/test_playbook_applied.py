@@ -7,12 +7,12 @@ import copy
 import pytest
 import yaml
 
-from diagnose.diagnosis import Fact
+from diagnose.document.diagnosis import Fact
 from diagnose.job import Job, parse_job
+from diagnose.knowledge.rule_types import ChangeSpec
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.playbook import FixReader
-from diagnose.rule_types import ChangeSpec
-from tests.reason.facts_maker import BOOK, facts
+from tests.builders.facts import BOOK, facts
 
 H100 = facts()
 GB200 = facts(platform="gb200", gpu_compute_major=10, nvlink_domain=72)

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from diagnose.job import parse_job
-from diagnose.rule_types import ChangeSpec
-from tests.reason.facts_maker import BOOK
+from diagnose.knowledge.rule_types import ChangeSpec
+from tests.builders.facts import BOOK
 
 # Every fix of the playbook's index.
 ALL_IDS = [

@@ -7,16 +7,16 @@ from typing import get_args
 import pytest
 from msgspec import structs
 
-from diagnose.diagnosis import SEVERAL_RANKS, Fact, Finding, NotAssessed
+from diagnose.document.diagnosis import SEVERAL_RANKS, Fact, Finding, NotAssessed
+from diagnose.document.ranks import LateCause, Pipeline, Ranks, Stage, StartSkew
 from diagnose.job import Job
-from diagnose.measure.rank_facts import inferred_rank_facts, rank_facts
-from diagnose.measure.rank_places import rank_places
-from diagnose.rank_records import LateCause, Pipeline, Ranks, Stage, StartSkew
+from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts
+from diagnose.measure.ranks.places import rank_places
+from diagnose.model.vocabulary import Status
 from diagnose.reason.findings import find
-from diagnose.vocabulary import Status
-from tests.measure.ranks_maker import STEP, clock, exchange, experts, late, ranks, survey
-from tests.reason.facts_maker import BOOK, CLEAN, facts
-from tests.reason.jobs import job
+from tests.builders.facts import BOOK, CLEAN, facts
+from tests.builders.jobs import job
+from tests.builders.ranks import STEP, clock, exchange, experts, late, ranks, survey
 
 OF_RANKS = {name for name, spec in BOOK.facts.items() if spec.scope == "ranks"}
 RULES_OF_RANKS = {key for key, rule in BOOK.rules.items() if set(BOOK.expression(rule.when).names) & OF_RANKS}

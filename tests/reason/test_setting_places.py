@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from diagnose.diagnosis import Change, Finding, Fix, JobRead, JobSetting
+from diagnose.document.diagnosis import Change, Finding, Fix, JobRead, JobSetting
 from diagnose.reason.setting_places import SettingPlace, place_of
-from tests.render.sample import rich
+from tests.builders.diagnosis import rich
 
 FINDING = rich().findings[0]
 

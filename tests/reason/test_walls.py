@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.diagnosis import Verdict, WallBound
+from diagnose.document.diagnosis import Verdict, WallBound
+from diagnose.model.vocabulary import FactValue, Wall
 from diagnose.reason.walls import bounds, verdict
-from diagnose.vocabulary import FactValue, Wall
-from tests.reason.facts_maker import BOOK, facts
+from tests.builders.facts import BOOK, facts
 
 
 def walls(**values: FactValue) -> dict[Wall, WallBound]:

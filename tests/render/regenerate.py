@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from diagnose import bisection, comparison
-from diagnose.diagnosis import json_schema
+from diagnose.document import bisection, comparison
+from diagnose.document.diagnosis import json_schema
 from diagnose.render import RENDERERS, Options
 from diagnose.render.bisection import RENDERERS as BISECTION
 from diagnose.render.comparison import RENDERERS as COMPARISON
-from tests.render.bisection import sample as bisected
-from tests.render.comparison.sample import refused
-from tests.render.comparison.sample import rich as compared
-from tests.render.sample import minimal, rich
+from tests.builders import bisection as bisected
+from tests.builders.comparison import refused
+from tests.builders.comparison import rich as compared
+from tests.builders.diagnosis import minimal, rich
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from diagnose.cli import main
-from diagnose.diagnosis import Diagnosis
+from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import UsageError
+from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.model.vocabulary import BUCKETS
 from diagnose.render.explain import explain
 from diagnose.render.knowledge.as_text import WIDTH
 from diagnose.render.knowledge.entries import Kind, load_knowledge, unfilled
 from diagnose.render.knowledge.kinds import BY_NAME, KINDS, PAGES
-from diagnose.rulebook import load_rulebook
-from diagnose.vocabulary import BUCKETS
-from tests.render.sample import rich
+from tests.builders.diagnosis import rich
 
 KNOW = load_knowledge()
 RICH = rich()

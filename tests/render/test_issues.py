@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from diagnose import comparison as c
-from diagnose import diagnosis as d
+from diagnose.document import comparison as c
+from diagnose.document import diagnosis as d
 from diagnose.render import RENDERERS, Options
 from diagnose.render.comparison import RENDERERS as COMPARISON
 from diagnose.render.issues import of_comparison, of_diagnosis
 from diagnose.render.issues.github import MOST
 from diagnose.render.issues.record import Issue, costliest_first
-from tests.render.comparison.sample import SAMPLES as COMPARED
-from tests.render.comparison.sample import huge, identical, improvement, minimal, refused, rich
-from tests.render.sample import HOSTILE
-from tests.render.sample import minimal as small_diagnosis
-from tests.render.sample import rich as diagnosis
+from tests.builders.comparison import SAMPLES as COMPARED
+from tests.builders.comparison import huge, identical, improvement, minimal, refused, rich
+from tests.builders.diagnosis import HOSTILE
+from tests.builders.diagnosis import minimal as small_diagnosis
+from tests.builders.diagnosis import rich as diagnosis
 from tests.render.sarif_structure import check_log
 
 JOB = "configs/job.yaml"

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from msgspec import structs
 
-from diagnose.diagnosis import SEVERAL_RANKS, NotAssessed
+from diagnose.document.diagnosis import SEVERAL_RANKS, NotAssessed
 from diagnose.render import appendix
-from tests.render.sample import minimal
+from tests.builders.diagnosis import minimal
 
 
 def table(rules: Iterable[NotAssessed]) -> list[tuple[str, ...]]:

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 from plotly import graph_objects
 
-from diagnose import diagnosis as d
-from diagnose import records as r
+from diagnose.document import device as r
+from diagnose.document import diagnosis as d
 from diagnose.render import EXTENSIONS, RENDERERS, Options, html, marked, rank_page, story, tables, units, words
+from tests.builders.diagnosis import HOSTILE, LONG_KERNEL, minimal, rich
 from tests.render.reading import check_columns, check_powerless, orders
 from tests.render.regenerate import SCHEMA, goldens, schema_text
-from tests.render.sample import HOSTILE, LONG_KERNEL, minimal, rich
 
 SAMPLES = {"rich": rich, "minimal": minimal}
 FORMATS = sorted(RENDERERS)

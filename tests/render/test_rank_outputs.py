@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from diagnose import diagnosis as d
-from diagnose import rank_records as k
-from diagnose.records import Spread
+from diagnose.document import diagnosis as d
+from diagnose.document import ranks as k
+from diagnose.document.device import Spread
 from diagnose.render import (
     RENDERERS,
     Options,
@@ -27,8 +27,8 @@ from diagnose.render import (
     words,
 )
 from diagnose.render.tables import Table
-from tests.render.rank_sample import many_ranks, ms, rich_ranks
-from tests.render.sample import minimal, rich
+from tests.builders.diagnosis import minimal, rich
+from tests.builders.rank_records import many_ranks, ms, rich_ranks
 
 TEXTS = ["text", "markdown", "html"]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from diagnose.measure.describe import describe
+from diagnose.knowledge.taxonomy import load_taxonomy
+from diagnose.measure.buckets.describe import describe
 from diagnose.render import RENDERERS, Options
 from diagnose.render.snippet import MOST_ENTRIES, function_name, snippet
-from diagnose.taxonomy import load_taxonomy
-from tests.render.sample import HOSTILE, rich
+from tests.builders.diagnosis import HOSTILE, rich
 
 UNKNOWN = (
     "void (anonymous namespace)::frobnicate_tokens<c10::BFloat16, 128>(c10::BFloat16*, int)",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from diagnose.diagnosis import Change
+from diagnose.document.diagnosis import Change
 from diagnose.render import RENDERERS, Options, story
-from tests.render.sample import rich
+from tests.builders.diagnosis import rich
 
 KEY = "model.recompute_modules"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.diagnosis import Diagnosis, encode
+from diagnose.document.diagnosis import Diagnosis, encode
 from diagnose.errors import InputError, UsageError
 from diagnose.pipeline import diagnose
 from diagnose.scale import dask as dask_engine

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.cli import main
-from diagnose.diagnosis import decode, encode
+from diagnose.document.diagnosis import decode, encode
 from diagnose.pipeline import diagnose
 from tests.scale.conftest import ROOT
 

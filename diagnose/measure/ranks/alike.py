@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from diagnose.document.ranks import LikeGroup
 from diagnose.measure.ranks.members import Member, Mesh
-from diagnose.rank_records import LikeGroup
 
 _WORDS = {
     "embedding": "the embedding",

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from diagnose.document.ranks import ClockPair
 from diagnose.measure.ranks.matching import Matched
 from diagnose.measure.ranks.members import Member, host_label
-from diagnose.rank_records import ClockPair
 
 LIMIT_NS = 100_000  # residual (p5, p95) above which nothing is said by the clock; matched ends of real two-node captures agree within it (playbook, section 9.3)
 MIN_ENDS = 8  # fewer matched ends align nothing

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
+from diagnose.document.ranks import Late, Ranks
 from diagnose.job import Job
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.ranks import waits as waiting
@@ -19,7 +20,6 @@ from diagnose.measure.ranks.slowness import slow_devices
 from diagnose.measure.ranks.stages import pipeline, tails
 from diagnose.measure.ranks.survey import problems, skews, surveyed
 from diagnose.measure.ranks.waits import Own, Waits
-from diagnose.rank_records import Late, Ranks
 
 SLOWEST = 0.02  # of the step: own times that exceed the middle by less make no slowest path; this project's choice
 

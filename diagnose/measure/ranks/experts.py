@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from diagnose.document.ranks import ExpertImbalance, Layer
 from diagnose.measure.ranks.slowness import Slowness
 from diagnose.measure.ranks.waits import Waits
-from diagnose.rank_records import ExpertImbalance, Layer
 
 SHOWN = 32
 SMALL = (

@@ -9,13 +9,13 @@ from statistics import median_low
 
 import polars as pl
 
+from diagnose.document.ranks import ExpertImbalance, Late, LateCause, Pattern
 from diagnose.measure.device import median_of
 from diagnose.measure.ranks.clocks import Clocks
 from diagnose.measure.ranks.members import Member
 from diagnose.measure.ranks.slowness import Slowness
 from diagnose.measure.ranks.waits import Own, Waits
-from diagnose.rank_records import ExpertImbalance, Late, LateCause, Pattern
-from diagnose.vocabulary import COMM_KINDS, CommKind
+from diagnose.model.vocabulary import COMM_KINDS, CommKind
 
 # All of these are this project's choice.
 WORTH = 0.03  # of the step: less waiting behind one rank is not reported

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from diagnose.exchange_names import Shape
+from diagnose.document.ranks import Grouping
+from diagnose.knowledge.exchanges import Shape
 from diagnose.measure.exchanges import Lane
 from diagnose.measure.ranks.alignment import FIRM_NS, LOOSE_NS, Course, Fit, fit
 from diagnose.measure.ranks.members import Member, Mesh, share_clock
-from diagnose.rank_records import Grouping
 
 _SYMMETRIC: tuple[Shape, ...] = ("all_reduce", "all_gather", "reduce_scatter")  # every member gives the same number of bytes
 CERTAIN = 8  # instances that outweigh a start time that contradicts them; this project's choice

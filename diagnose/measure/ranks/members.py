@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from diagnose.document.device import StepBudget
 from diagnose.job import Job
 from diagnose.measure.capture import DeviceRecords
 from diagnose.measure.device import DeviceMeasure
-from diagnose.records import StepBudget
-from diagnose.trace import Rank
+from diagnose.model.trace import Rank
 
 UNKNOWN_HOST = "unknown"
 STAGE_PARTS = ("warm_up_ns", "steady_ns", "cool_down_ns")

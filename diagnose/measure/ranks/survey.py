@@ -8,12 +8,12 @@ from statistics import median_low
 
 import polars as pl
 
+from diagnose.document.device import Spread
+from diagnose.document.ranks import RankProblem, RankSurvey, StartSkew, StepTime
 from diagnose.measure.device import median_of
 from diagnose.measure.ranks.clocks import Clocks
 from diagnose.measure.ranks.members import Member, Mesh, host_label
 from diagnose.measure.ranks.waits import Own
-from diagnose.rank_records import RankProblem, RankSurvey, StartSkew, StepTime
-from diagnose.records import Spread
 
 LISTED = 64  # ranks that a problem lists
 SKEW_SHARE = 0.02  # of the step: a window that begins less early or late is not skewed; this project's choice

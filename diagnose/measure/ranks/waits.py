@@ -8,12 +8,12 @@ from statistics import median_low
 
 import polars as pl
 
-from diagnose.exchange_names import bus_factor
+from diagnose.document.ranks import MatchedExchange, RankWait
+from diagnose.knowledge.exchanges import bus_factor
 from diagnose.measure.device import median_of
 from diagnose.measure.ranks.matching import ALONE, Matched, Unmatched
 from diagnose.measure.ranks.members import Member
-from diagnose.rank_records import MatchedExchange, RankWait
-from diagnose.vocabulary import COMM_KINDS, CommKind
+from diagnose.model.vocabulary import COMM_KINDS, CommKind
 
 NOTICEABLE_NS = 10_000  # an instance in which nobody waits longer has no last rank; this project's choice
 NOTICEABLE_SHARE = 0.05  # of the transfer; likewise

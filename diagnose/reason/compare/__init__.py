@@ -5,8 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 from statistics import median
 
-from diagnose.comparison import SCHEMA, Comparability, Comparison, Effect, Normalised, Side
-from diagnose.diagnosis import Diagnosis, Tool
+from diagnose.document.comparison import SCHEMA, Comparability, Comparison, Effect, Normalised, Side
+from diagnose.document.device import Spread
+from diagnose.document.diagnosis import Diagnosis, Tool
+from diagnose.model.vocabulary import Level
 from diagnose.reason.compare.comparable import Judged, judge
 from diagnose.reason.compare.delta import step_delta
 from diagnose.reason.compare.environment import environment, settings
@@ -18,9 +20,7 @@ from diagnose.reason.compare.metrics import STEP_TIME, Samples, samples, split_o
 from diagnose.reason.compare.noise import Design, decide
 from diagnose.reason.compare.outcome import outcome
 from diagnose.reason.compare.overlap import overlap
-from diagnose.records import Spread
 from diagnose.version import __version__
-from diagnose.vocabulary import Level
 
 __all__ = ["compare"]
 _NO_SPLIT = "The {side} document does not hold its steps split by category, so the delta is not told by category: diagnose its trace again with this version of the program."

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from diagnose.comparison import Comparability, Mismatch, MismatchState, Normalised
-from diagnose.diagnosis import Diagnosis
+from diagnose.document.comparison import Comparability, Mismatch, MismatchState, Normalised
+from diagnose.document.diagnosis import Diagnosis
 from diagnose.reason.compare.fingerprint import device
 from diagnose.reason.compare.job import Job, job_of, shown, tokens_per_step, world_size
 from diagnose.reason.compare.limits import JOB_ASPECTS, JobAspect, load_limits

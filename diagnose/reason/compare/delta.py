@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeVar
 
-from diagnose.comparison import Category, Part, StepDelta
+from diagnose.document.comparison import Category, Part, StepDelta
+from diagnose.document.steps import WHY, StepSplit, Why
 from diagnose.reason.compare.limits import load_limits
 from diagnose.reason.compare.metrics import by_category, cells
 from diagnose.reason.compare.noise import PLAIN, Design, differs, intervals
-from diagnose.step_records import WHY, StepSplit, Why
 
 _Key = TypeVar("_Key", bound=Hashable)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from diagnose.comparison import EnvironmentChange, SettingChange
-from diagnose.diagnosis import Diagnosis, JobSetting
-from diagnose.job_settings import load_settings
+from diagnose.document.comparison import EnvironmentChange, SettingChange
+from diagnose.document.diagnosis import Diagnosis, JobSetting
+from diagnose.document.steps import EnvironmentItem, EnvironmentKind
+from diagnose.knowledge.settings import load_settings
 from diagnose.reason.compare.job import Job, job_of, shown
-from diagnose.step_records import EnvironmentItem, EnvironmentKind
 
 _ORDER: tuple[EnvironmentKind, ...] = ("version", "variable", "clock", "hardware")
 _PLURAL: Mapping[EnvironmentKind, str] = MappingProxyType(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from diagnose.comparison import FindingChange, FindingState, WallChange
-from diagnose.diagnosis import Diagnosis, Finding
+from diagnose.document.comparison import FindingChange, FindingState, WallChange
+from diagnose.document.diagnosis import Diagnosis, Finding
+from diagnose.model.vocabulary import WALLS, Level
 from diagnose.reason.compare.limits import load_limits
 from diagnose.reason.setting_places import SettingPlace, place_of
-from diagnose.vocabulary import WALLS, Level
 
 _LEVELS: Mapping[Level, int] = {"low": 0, "medium": 1, "high": 2}
 _STATES: tuple[FindingState, ...] = ("new", "worse", "better", "gone", "not_assessed", "same")

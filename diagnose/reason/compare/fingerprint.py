@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
-from diagnose.diagnosis import Diagnosis
+from diagnose.document.diagnosis import Diagnosis
 from diagnose.reason.compare.job import Job, job_of, shown, world_size
 from diagnose.reason.compare.limits import JOB_ASPECTS, JobAspect, load_limits
 from diagnose.reason.compare.metrics import place_of

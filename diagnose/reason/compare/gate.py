@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from diagnose.comparison import Effect, FindingChange, Gate
+from diagnose.document.comparison import Effect, FindingChange, Gate
+from diagnose.knowledge.templates import percent
+from diagnose.model.vocabulary import Level
 from diagnose.reason.compare.words import listed, signed_share
-from diagnose.templates import percent
-from diagnose.vocabulary import Level
 
 _LEVELS: Mapping[Level, int] = {"low": 0, "medium": 1, "high": 2}
 

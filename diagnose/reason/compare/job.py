@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from diagnose.diagnosis import Diagnosis, JobRead, JobSetting
-from diagnose.job_settings import PARTIAL_FORMATS, SettingSpec, load_settings
-from diagnose.vocabulary import FactValue
+from diagnose.document.diagnosis import Diagnosis, JobRead, JobSetting
+from diagnose.knowledge.settings import PARTIAL_FORMATS, SettingSpec, load_settings
+from diagnose.model.vocabulary import FactValue
 
 Value = FactValue | tuple[str, ...]
 TOKENS = "tokens_per_step"

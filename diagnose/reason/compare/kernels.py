@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from diagnose.comparison import KernelChange, KernelChangeKind
-from diagnose.diagnosis import Diagnosis
+from diagnose.document.comparison import KernelChange, KernelChangeKind
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.steps import DeviceKernels, KernelUse
 from diagnose.reason.compare.limits import load_limits
 from diagnose.reason.compare.matching import Matched, Pair, match
-from diagnose.step_records import DeviceKernels, KernelUse
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from diagnose.job_settings import load_settings
-from diagnose.rule_data import WrongDataError, checked, converted, packaged
+from diagnose.knowledge.data import WrongDataError, checked, converted, packaged
+from diagnose.knowledge.settings import load_settings
 
 JobAspect = Literal["model", "layers", "batch", "sequence", "layout", "precision", "world"]
 JOB_ASPECTS: tuple[JobAspect, ...] = get_args(JobAspect)

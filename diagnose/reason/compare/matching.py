@@ -13,8 +13,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
 
+from diagnose.document.steps import KernelUse
 from diagnose.reason.compare.limits import load_limits
-from diagnose.step_records import KernelUse
 
 _ENOUGH = 2.0  # two signs, such as a neighbour and equal launches
 

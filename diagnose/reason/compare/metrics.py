@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from diagnose.diagnosis import Diagnosis
+from diagnose.document.device import StepBudget
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.steps import StepSplit
 from diagnose.errors import DiagnoseError
+from diagnose.model.vocabulary import BUCKETS
 from diagnose.reason.compare.limits import load_limits
-from diagnose.records import StepBudget
-from diagnose.step_records import StepSplit
-from diagnose.vocabulary import BUCKETS
 
 STEP_TIME = "step_time"
 KERNELS = "kernels"

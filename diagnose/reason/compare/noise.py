@@ -10,7 +10,7 @@ from functools import lru_cache
 from operator import itemgetter
 from statistics import median
 
-from diagnose.comparison import Basis, Result
+from diagnose.document.comparison import Basis, Result
 from diagnose.reason.compare.limits import NoiseLimits, load_limits
 from diagnose.reason.compare.ranktest import p_value_in, pairs_allowed, smallest_p
 

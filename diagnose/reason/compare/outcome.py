@@ -5,16 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from diagnose.comparison import Category, Comparability, Effect, KernelChange, Normalised, Outcome, OverlapChange, Result, StepDelta
-from diagnose.diagnosis import Diagnosis
+from diagnose.document.comparison import (
+    Category,
+    Comparability,
+    Effect,
+    KernelChange,
+    Normalised,
+    Outcome,
+    OverlapChange,
+    Result,
+    StepDelta,
+)
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.steps import Why
+from diagnose.knowledge.templates import percent
+from diagnose.model.vocabulary import CommKind
 from diagnose.reason.compare.comparable import Judged
 from diagnose.reason.compare.limits import load_limits
 from diagnose.reason.compare.metrics import COMPUTE, NO_STEPS, STEP_TIME, place_of
 from diagnose.reason.compare.noise import apart_by, smallest_effect
 from diagnose.reason.compare.words import brief, capital, category_title, figure, listed, metric_title, ms, signed, signed_share, wall_title
-from diagnose.step_records import Why
-from diagnose.templates import percent
-from diagnose.vocabulary import CommKind
 
 _SHOWN = 3  # categories that a sentence names
 _LEAST = 0.1  # of the step's change that a category has to hold to be named

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from diagnose.comparison import OverlapChange
-from diagnose.diagnosis import Diagnosis
-from diagnose.records import Communication
-from diagnose.vocabulary import COMM_KINDS, CommKind
+from diagnose.document.comparison import OverlapChange
+from diagnose.document.device import Communication
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.model.vocabulary import COMM_KINDS, CommKind
 
 _Key = tuple[CommKind, str]
 

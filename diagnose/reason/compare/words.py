@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from diagnose.knowledge.templates import decimal, percent
+from diagnose.model.vocabulary import Wall
 from diagnose.reason.compare.metrics import BLOCKING, BUCKET, COMPUTE, KERNELS, STEP_TIME
-from diagnose.templates import decimal, percent
-from diagnose.vocabulary import Wall
 
 _CATEGORIES: Mapping[str, str] = MappingProxyType(
     {

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from diagnose.comparison import Mismatch, Normalised
-from diagnose.diagnosis import Diagnosis
+from diagnose.document.comparison import Mismatch, Normalised
+from diagnose.document.device import BucketTime
+from diagnose.document.diagnosis import Diagnosis
 from diagnose.reason.compare.limits import load_limits
-from diagnose.records import BucketTime
 
 Place = tuple[int, int]
 _EDGES = 2  # launches that the cut at either end of a capture may take or leave

@@ -11,7 +11,7 @@ from diagnose.render.options import Options
 from diagnose.render.registry import pages
 
 if TYPE_CHECKING:
-    from diagnose.bisection import Bisection
+    from diagnose.document.bisection import Bisection
 
     Renderer = Callable[[Bisection, Options], str]
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from diagnose.bisection import Bisection, Candidate, CandidateState, Culprit
+from diagnose.document.bisection import Bisection, Candidate, CandidateState, Culprit
 from diagnose.render import units
 from diagnose.render.bisection import tables, words
 from diagnose.render.comparison.story import value

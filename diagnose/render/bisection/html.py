@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.bisection import Bisection, BisectResult
+from diagnose.document.bisection import Bisection, BisectResult
 from diagnose.render import page
 from diagnose.render.bisection import figures, story, tables
 from diagnose.render.bisection import words as own

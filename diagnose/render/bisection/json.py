@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from diagnose.bisection import Bisection, encode
+from diagnose.document.bisection import Bisection, encode
 from diagnose.render.options import Options
 
 
 def render(document: Bisection, _options: Options) -> str:
-    """The document as `diagnose.bisection.encode` writes it; `decode` reads it back."""
+    """The document as `diagnose.document.bisection.encode` writes it; `decode` reads it back."""
     return encode(document).decode("utf-8")

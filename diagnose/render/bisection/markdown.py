@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnose.bisection import Bisection, Culprit
+from diagnose.document.bisection import Bisection, Culprit
 from diagnose.render import marked
 from diagnose.render.bisection import story, tables
 from diagnose.render.options import Options

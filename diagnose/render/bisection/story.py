@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.bisection import Bisection, Culprit
+from diagnose.document.bisection import Bisection, Culprit
 from diagnose.render import units
 from diagnose.render.bisection import words
 from diagnose.render.comparison.story import value

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from diagnose.bisection import Bisection, Candidate, Culprit
+from diagnose.document.bisection import Bisection, Candidate, Culprit
 from diagnose.render import units
 from diagnose.render.bisection import words
 from diagnose.render.comparison import tables as compared

@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.rule import Rule
 from rich.text import Text
 
-from diagnose.bisection import Bisection, Culprit
+from diagnose.document.bisection import Bisection, Culprit
 from diagnose.render import terminal, units
 from diagnose.render.bisection import story, tables
 from diagnose.render.options import Options

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from diagnose.bisection import BisectResult, CandidateState, Kind, TrialState
+from diagnose.document.bisection import BisectResult, CandidateState, Kind, TrialState
 from diagnose.render.comparison.words import metric
 
 __all__ = ["COLOUR", "NOUN", "NOUNS", "RESULT", "STATE", "TRIAL", "metric", "short"]

@@ -10,7 +10,7 @@ from diagnose.render.options import Options
 from diagnose.render.registry import for_runners, pages
 
 if TYPE_CHECKING:
-    from diagnose.comparison import Comparison
+    from diagnose.document.comparison import Comparison
 
     Renderer = Callable[[Comparison, Options], str]
 

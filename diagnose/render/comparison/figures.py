@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from diagnose.comparison import Category, Comparison, StepDelta
+from diagnose.document.comparison import Category, Comparison, StepDelta
 from diagnose.render import drawings, units
 from diagnose.render.comparison import story, tables
 from diagnose.render.comparison import words as own

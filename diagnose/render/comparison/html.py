@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.comparison import Comparison, Result
+from diagnose.document.comparison import Comparison, Result
 from diagnose.render import page
 from diagnose.render.comparison import figures, story, tables
 from diagnose.render.comparison import words as own

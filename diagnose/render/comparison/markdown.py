@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from diagnose.comparison import Comparison, FindingChange
+from diagnose.document.comparison import Comparison, FindingChange
 from diagnose.render import marked
 from diagnose.render.comparison import story, tables
 from diagnose.render.comparison import words as own

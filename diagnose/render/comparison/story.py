@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.comparison import Comparison, Effect, FindingChange, Normalised, Side
+from diagnose.document.comparison import Comparison, Effect, FindingChange, Normalised, Side
 from diagnose.render import units, words
 from diagnose.render.comparison import words as own
 

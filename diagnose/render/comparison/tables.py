@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from diagnose.comparison import Category, Comparison, KernelChange, Part, Side
+from diagnose.document.comparison import Category, Comparison, KernelChange, Part, Side
 from diagnose.render import units, words
 from diagnose.render.comparison import story
 from diagnose.render.comparison import words as own

@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.rule import Rule
 from rich.text import Text
 
-from diagnose.comparison import Comparison, FindingChange
+from diagnose.document.comparison import Comparison, FindingChange
 from diagnose.render import terminal, units
 from diagnose.render.comparison import story, tables
 from diagnose.render.comparison import words as own

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from diagnose.comparison import Basis, FindingState, KernelChangeKind, MismatchState, Result
+from diagnose.document.comparison import Basis, FindingState, KernelChangeKind, MismatchState, Result
+from diagnose.document.steps import EnvironmentKind, Why
 from diagnose.render import words
-from diagnose.step_records import EnvironmentKind, Why
 
 RESULT: dict[Result, str] = {
     "regression": "Regression",

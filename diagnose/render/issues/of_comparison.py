@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.comparison import Comparison, FindingChange, Gate
+from diagnose.document.comparison import Comparison, FindingChange, Gate
 from diagnose.render.comparison import story
 from diagnose.render.comparison import words as own
 from diagnose.render.issues.record import GATE, SEVERITY, Issue, Report, Severity, State, capitalised

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.diagnosis import Diagnosis, Finding
+from diagnose.document.diagnosis import Diagnosis, Finding
 from diagnose.reason.setting_places import place_of
 from diagnose.render.issues.record import SEVERITY, Issue, Report, State, capitalised
 from diagnose.render.options import Options

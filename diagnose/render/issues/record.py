@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from diagnose.diagnosis import Tool
+from diagnose.document.diagnosis import Tool
+from diagnose.model.vocabulary import Level
 from diagnose.render import units
-from diagnose.vocabulary import Level
 
 # failed: the check is not met; told: something was found that no gate asked about; passed; skipped: it could not be assessed;
 # unjudged: a gate that was asked for could not be judged.

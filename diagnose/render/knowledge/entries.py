@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagnose.bucket_meanings import BucketMeaning, load_bucket_meanings
-from diagnose.diagnosis import Diagnosis
-from diagnose.rulebook import Rulebook, load_rulebook
-from diagnose.taxonomy import Taxonomy, load_taxonomy
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.knowledge.bucket_meanings import BucketMeaning, load_bucket_meanings
+from diagnose.knowledge.rulebook import Rulebook, load_rulebook
+from diagnose.knowledge.taxonomy import Taxonomy, load_taxonomy
 
 
 @dataclass(frozen=True)

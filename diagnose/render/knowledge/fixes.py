@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from diagnose.diagnosis import Diagnosis
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.knowledge.rule_types import ChangeSpec, FixSpec, Requirement
 from diagnose.render import story, words
 from diagnose.render.knowledge.entries import (
     Code,
@@ -20,7 +21,6 @@ from diagnose.render.knowledge.entries import (
     sources,
     unfilled,
 )
-from diagnose.rule_types import ChangeSpec, FixSpec, Requirement
 
 PHASES = ("fit", "scale", "profile", "retune")
 _GATE = {

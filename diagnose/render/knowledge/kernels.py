@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from diagnose.diagnosis import Diagnosis
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.knowledge.taxonomy import Context, Family, Group
 from diagnose.render import tables, units, words
 from diagnose.render.knowledge.entries import Entry, Knowledge, Line, Part, Ref, Span, listed, raw, refs, rows, said, sources
-from diagnose.taxonomy import Context, Family, Group
 
 _SOURCE = {"nvtx": "NVTX ranges", "annotation": "annotations", "operator": "operators", "module": "modules"}
 _EXAMPLES = 4  # kernel names under a bucket; its families show the rest

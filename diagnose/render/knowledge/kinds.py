@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from diagnose.ledger import CODES
+from diagnose.model.ledger import CODES
+from diagnose.model.vocabulary import BUCKETS
 from diagnose.render.knowledge import checks, fixes, kernels, numbers, rules
 from diagnose.render.knowledge.entries import Kind
-from diagnose.vocabulary import BUCKETS
 
 _WALLS = ("memory", "communication", "host_overhead", "compute", "capture")
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from diagnose.diagnosis import Diagnosis
-from diagnose.job_settings import SettingSpec
-from diagnose.ledger import CODES
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.knowledge.rule_types import Platform
+from diagnose.knowledge.settings import SettingSpec
+from diagnose.model.ledger import CODES
 from diagnose.render import units, words
 from diagnose.render.knowledge.entries import (
     Code,
@@ -19,7 +20,6 @@ from diagnose.render.knowledge.entries import (
     sources,
     users,
 )
-from diagnose.rule_types import Platform
 
 _UNIT = {
     "ns": "nanoseconds per step",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from diagnose.diagnosis import Diagnosis
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.knowledge.rule_types import Rule, Severity
 from diagnose.render import story, tables, units, words
 from diagnose.render.knowledge.entries import (
     Code,
@@ -22,7 +23,6 @@ from diagnose.render.knowledge.entries import (
     sources,
     unfilled,
 )
-from diagnose.rule_types import Rule, Severity
 
 
 def rule(know: Knowledge, key: str) -> Entry:

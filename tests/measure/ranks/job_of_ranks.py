@@ -11,7 +11,7 @@ import polars as pl
 
 from diagnose.measure.exchanges import Exchanges, Lane
 from diagnose.measure.ranks.members import Member
-from diagnose.trace import Rank
+from diagnose.model.trace import Rank
 
 SHAPES = {"name": pl.String, "launch": pl.String, "bucket": pl.String, "kernels": pl.UInt32, "median_ns": pl.Int64, "work_ns": pl.Int64}
 

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from diagnose.diagnosis import Diagnosis
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.ranks import Ranks
 from diagnose.pipeline import diagnose
-from diagnose.rank_records import Ranks
 from fixtures import sample
 
 

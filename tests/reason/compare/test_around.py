@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from diagnose.comparison import Comparison, decode, encode
-from diagnose.diagnosis import Change, Diagnosis, Finding, Fix, LedgerEntry, NotAssessed, WallBound, Where
+from diagnose.document.comparison import Comparison, decode, encode
+from diagnose.document.device import Communication
+from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, LedgerEntry, NotAssessed, WallBound, Where
+from diagnose.document.steps import EnvironmentItem, EnvironmentKind
 from diagnose.errors import RuleFileError
+from diagnose.model.vocabulary import FixState, Level, Wall
 from diagnose.reason.compare import compare
 from diagnose.reason.compare.environment import environment, settings
 from diagnose.reason.compare.fingerprint import NOT_TOLD, describe, differing, fingerprint
 from diagnose.reason.compare.limits import load_limits, parse_limits
-from diagnose.records import Communication
-from diagnose.step_records import EnvironmentItem, EnvironmentKind
-from diagnose.vocabulary import FixState, Level, Wall
-from tests.reason.compare.documents import SETTINGS, capture, document, job, kernel
+from tests.builders.compared import SETTINGS, capture, document, job, kernel
 
 STEPS = ({"attention": 1_000_000},) * 4
 SLOWER = ({"attention": 1_120_000},) * 4

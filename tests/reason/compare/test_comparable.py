@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from diagnose.comparison import Comparison
-from diagnose.diagnosis import Diagnosis, JobRead
+from diagnose.document.comparison import Comparison
+from diagnose.document.diagnosis import Diagnosis, JobRead
+from diagnose.document.steps import KernelUse
 from diagnose.reason.compare import compare
 from diagnose.reason.compare.limits import JOB_ASPECTS, load_limits
-from diagnose.step_records import KernelUse
-from tests.reason.compare.documents import SETTINGS, capture, document, job, kernel
+from tests.builders.compared import SETTINGS, capture, document, job, kernel
 
 STEPS = ({"attention": 1_000_000},) * 4
 SLOWER = ({"attention": 1_200_000},) * 4
@@ -209,7 +209,7 @@ def test_another_gpu_is_refused() -> None:
 
 def test_a_world_that_only_the_traces_tell_counts_too() -> None:
     def told(ranks: int) -> Diagnosis:
-        from diagnose.diagnosis import Fact
+        from diagnose.document.diagnosis import Fact
 
         return document(STEPS, facts={"world_size": Fact(value=ranks, unit="count", status="measured")})
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from diagnose.comparison import KernelChange
+from diagnose.document.comparison import KernelChange
+from diagnose.document.steps import DeviceKernels, KernelUse
 from diagnose.reason.compare.kernels import KernelChanges, kernels
 from diagnose.reason.compare.matching import family, match
-from diagnose.step_records import DeviceKernels, KernelUse
-from tests.reason.compare.documents import document, kernel, sequence
+from tests.builders.compared import document, kernel, sequence
 
 HERE = ((0, 0), (0, 0))
 

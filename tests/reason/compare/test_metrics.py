@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from diagnose.diagnosis import Diagnosis, Fact
+from diagnose.document.device import Blocking, Dropped
+from diagnose.document.diagnosis import Diagnosis, Fact
 from diagnose.reason.compare.metrics import CATEGORIES, MetricError, UnmeasuredError, last_is_short, samples
-from diagnose.records import Blocking, Dropped
-from tests.reason.compare.documents import document
+from tests.builders.compared import document
 
 STEPS = (
     {"attention": 1_000_000, ("transport", "transport"): 300_000, ("nothing", "host_work"): 200_000},

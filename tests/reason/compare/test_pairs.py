@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from diagnose.comparison import Comparison, decode, encode
-from diagnose.diagnosis import Diagnosis
+from diagnose.document.comparison import Comparison, decode, encode
+from diagnose.document.diagnosis import Diagnosis
 from diagnose.reason.compare import compare
 from fixtures import scenario
 from fixtures.accuracy import Format, document

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.comparison import Comparison
-from diagnose.diagnosis import Diagnosis
+from diagnose.document.comparison import Comparison
+from diagnose.document.diagnosis import Diagnosis
 from diagnose.pipeline import diagnose
 from diagnose.reason.compare import compare
 from fixtures.__main__ import NSYS, unpack

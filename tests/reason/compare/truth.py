@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from diagnose.comparison import StepDelta
+from diagnose.document.comparison import StepDelta
 from fixtures.recording import Operation, Recording
 from fixtures.truth import Window, splits, windows
 

@@ -11,15 +11,15 @@ import pytest
 from msgspec import structs
 from plotly import graph_objects
 
-from diagnose import bisection as b
 from diagnose import cli
+from diagnose.document import bisection as b
 from diagnose.render import marked
 from diagnose.render.bisection import RENDERERS, Options, figures, words
-from tests.render.bisection.sample import SAMPLES, commit, huge, minimal, range_, rich, several
+from tests.builders.bisection import SAMPLES, commit, huge, minimal, range_, rich, several
+from tests.builders.diagnosis import HOSTILE
+from tests.builders.same_text import check_same
 from tests.render.reading import plain
 from tests.render.regenerate import bisection_goldens
-from tests.render.sample import HOSTILE
-from tests.same_text import check_same
 
 FORMATS = sorted(RENDERERS)
 PEOPLE = ["text", "markdown", "html"]

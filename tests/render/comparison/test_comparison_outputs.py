@@ -11,15 +11,15 @@ import msgspec
 import pytest
 from plotly import graph_objects
 
-from diagnose import comparison as c
+from diagnose.document import comparison as c
 from diagnose.render import marked, units
 from diagnose.render.comparison import RENDERERS, Options, figures, html, story, tables
 from diagnose.render.comparison import words as own
-from tests.render.comparison.sample import SAMPLES, anyway, huge, identical, improvement, minimal, refused, rich
+from tests.builders.comparison import SAMPLES, anyway, huge, identical, improvement, minimal, refused, rich
+from tests.builders.diagnosis import HOSTILE, LONG_KERNEL
+from tests.builders.same_text import check_same
 from tests.render.reading import check_columns, check_powerless, orders, plain
 from tests.render.regenerate import comparison_goldens
-from tests.render.sample import HOSTILE, LONG_KERNEL
-from tests.same_text import check_same
 
 FORMATS = sorted(RENDERERS)
 PEOPLE = ["text", "markdown", "html"]

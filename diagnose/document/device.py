@@ -1,0 +1,245 @@
+"""The records of what was measured: steps, budget, buckets, communication, host, memory, occupancy, timeline.
+
+Parts of the diagnosis document (`diagnose.document.diagnosis`), with its conventions: integer nanoseconds in fields named `_ns`, shares from 0 to 1, None
+for what could not be measured.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from diagnose.model.vocabulary import Cause, CommKind, Role, Status
+
+
+class Spread(Struct, frozen=True, kw_only=True):
+    """Median, minimum and maximum over the steps."""
+
+    median: int | None
+    min: int | None
+    max: int | None
+    n: int = 0
+
+
+class Dropped(Struct, frozen=True, kw_only=True):
+    """A step that is left out of every per-step figure."""
+
+    index: int
+    why: str
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """One step on one device's clock, relative to the capture's start."""
+
+    index: int
+    start_ns: int
+    end_ns: int
+    rank: int = 0
+    device: int = 0
+
+
+class CrossCheck(Struct, frozen=True, kw_only=True):
+    """A second anchor's view of the step time."""
+
+    anchor: str
+    median_ns: int | None
+    n: int
+    disagrees: bool
+
+
+class Steps(Struct, frozen=True, kw_only=True):
+    """How the capture was cut into steps. With anchor "capture" every per-step figure is per capture."""
+
+    anchor: str
+    n: int
+    dropped: tuple[Dropped, ...]
+    duration_ns: Spread
+    windows: tuple[Window, ...]
+    cross_check: tuple[CrossCheck, ...] = ()
+
+
+class Totals(Struct, frozen=True, kw_only=True):
+    """Figures of one device over the whole capture, without windows, that anybody can recompute. First and last in the file's clock."""
+
+    rank: int
+    device: int
+    kernel_count: int
+    kernel_work_ns: int
+    device_busy_ns: int
+    kernel_busy_ns: int
+    transport_busy_ns: int
+    transport_exposed_ns: int
+    first_ns: int
+    last_ns: int
+
+
+class StepBudget(Struct, frozen=True, kw_only=True):
+    """The budget of one step of one device; for the median, each figure is the median of its own."""
+
+    index: int | None
+    window_ns: int
+    device_busy_ns: int
+    device_idle_ns: int
+    compute_busy_ns: int
+    compute_absent_ns: int
+    communication_busy_ns: int
+    communication_exposed_ns: int
+    transport_busy_ns: int
+    transport_exposed_ns: int
+    packing_busy_ns: int
+    packing_exposed_ns: int
+    copy_busy_ns: int
+    copy_exposed_ns: int
+    launch_starved_ns: int
+    allocator_ns: int
+    host_sync_ns: int
+    host_work_ns: int
+    blocking_ns: int
+    blocking_transport_ns: int
+    blocking_packing_ns: int
+    blocking_copy_ns: int
+    blocking_host_copy_ns: int  # the part of blocking_copy_ns by copies between host and device
+    dependency_stalled_ns: int
+    blocking_lower_ns: int
+    blocking_upper_ns: int
+
+
+class DeviceBudget(Struct, frozen=True, kw_only=True):
+    """All steps of one device, and the median of each figure."""
+
+    rank: int
+    device: int
+    per_step: tuple[StepBudget, ...]
+    median: StepBudget | None
+
+
+class BucketTime(Struct, frozen=True, kw_only=True):
+    """One bucket of one rank, per step (median). Work sums durations; busy is a union; exclusive is when nothing else ran."""
+
+    rank: int
+    device: int
+    bucket: str
+    kernels: int
+    work_ns: int
+    busy_ns: int
+    exclusive_ns: int
+    share: float  # of all device work
+    phase: dict[str, int]  # work by phase: forward, backward, recompute, optimizer, unknown
+    decided_by: dict[str, float]  # share of the bucket's work by kind of evidence
+
+
+class Unclassified(Struct, frozen=True, kw_only=True):
+    """One kernel name in the bucket `other`, or decided by weak evidence only."""
+
+    name: str
+    kernels: int
+    work_ns: int
+    share: float
+
+
+class Communication(Struct, frozen=True, kw_only=True):
+    """One kind of exchange by one backend, per step (median)."""
+
+    rank: int
+    device: int
+    kind: CommKind
+    backend: str
+    count: int
+    work_ns: int
+    busy_ns: int
+    exposed_ns: int
+    blocking_ns: int | None
+    overlap: float | None  # 1 − exposed/busy
+    transfer_ns: int | None = None  # needs several ranks
+    wait_ns: int | None = None
+    matched: int | None = None
+    unmatched: int | None = None
+
+
+class Blocking(Struct, frozen=True, kw_only=True):
+    """What compute waited for, per step (median)."""
+
+    rank: int
+    device: int
+    bucket: str
+    role: Role
+    kind: CommKind | None
+    blocking_ns: int
+    status: Status
+
+
+class HostCost(Struct, frozen=True, kw_only=True):
+    """A host activity during which compute was launch-starved, per step (median)."""
+
+    rank: int
+    device: int
+    name: str
+    launch_starved_ns: int
+    count: int
+    cause: Cause
+
+
+class Memory(Struct, frozen=True, kw_only=True):
+    """The memory wall as time and level."""
+
+    recompute_ns: int | None
+    recompute_status: Status | None
+    attention_forward_kernels: int | None
+    attention_backward_kernels: int | None
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    capacity_bytes: int | None
+
+
+class KernelOccupancy(Struct, frozen=True, kw_only=True):
+    """Launch shape of one kernel name against the device's limits, weighted by work."""
+
+    name: str
+    bucket: str
+    kernels: int
+    work_ns: int
+    occupancy: float | None  # theoretical: resident warps / maximum
+    waves: float | None  # blocks / blocks that fit on the device at once
+    fill: float | None  # share of SM·time in which an SM has a block: full waves, and the part of the SMs that the last wave reaches
+    limited_by: str | None
+
+
+class Occupancy(Struct, frozen=True, kw_only=True):
+    """SM occupancy from launch shapes, by bucket and for the costliest kernels."""
+
+    device: str | None
+    sm_count: int | None
+    buckets: dict[str, float | None]  # fill by bucket, weighted by work
+    kernels: tuple[KernelOccupancy, ...]
+
+
+class TimelineOp(Struct, frozen=True, kw_only=True):
+    """One bar of the timeline figure: consecutive operations of one stream and bucket drawn as one."""
+
+    stream: int | None
+    start_ns: int
+    end_ns: int
+    bucket: str
+    role: Role
+    name: str
+    kernels: int
+
+
+class TimelineGap(Struct, frozen=True, kw_only=True):
+    """One stretch without compute, with its cause."""
+
+    start_ns: int
+    end_ns: int
+    cause: str
+
+
+class Timeline(Struct, frozen=True, kw_only=True):
+    """One step of one device, thinned for drawing; `omitted` bars were too short to draw."""
+
+    rank: int
+    device: int
+    step: int
+    start_ns: int
+    end_ns: int
+    ops: tuple[TimelineOp, ...]
+    gaps: tuple[TimelineGap, ...]
+    omitted: int = 0

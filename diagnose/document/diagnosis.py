@@ -1,0 +1,308 @@
+"""The diagnosis document, schema `diagnosis/1`: the one machine-readable result.
+
+Every other output is rendered from it, and comparing reads it, never the traces. Times are integer nanoseconds in fields
+named `_ns`; shares run from 0 to 1; None means "could not be measured". Additive changes keep the schema's name.
+Same input and rules give the same bytes: no clock, no random id, stable order.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from diagnose.document.device import (
+    Blocking,
+    BucketTime,
+    Communication,
+    DeviceBudget,
+    HostCost,
+    Memory,
+    Occupancy,
+    Steps,
+    Timeline,
+    Totals,
+    Unclassified,
+)
+from diagnose.document.ranks import Ranks
+from diagnose.document.steps import DeviceKernels, DeviceSplit, EnvironmentItem
+from diagnose.model.vocabulary import Certainty, FactValue, FixState, Level, Status, Wall
+
+SCHEMA = "diagnosis/1"
+# `NotAssessed.how` of a rule that lacks nothing but other ranks; reports tell such rules together.
+SEVERAL_RANKS = "Capture the same steps on several ranks of the job and give all traces in one run."
+
+
+class Tool(Struct, frozen=True, kw_only=True):
+    """The program that wrote the document; `rules_sha256` covers every rule file in use."""
+
+    name: str
+    version: str
+    rules_sha256: str
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """The headline. `dominant_wall` is the largest bound of the first three walls if it reaches 10 % of the step, otherwise compute."""
+
+    dominant_wall: Wall
+    runner_up: Wall
+    certainty: Certainty
+    sentence: str
+    perturbed: bool
+    certainty_reasons: tuple[str, ...] = ()
+    rank: int | None = None  # the device that walls, facts and findings speak of
+    device: int | None = None
+
+
+class WallBound(Struct, frozen=True, kw_only=True):
+    """What could be won at most, per step (median). `share` is of the step; `parts` add up to the bound."""
+
+    wall: Wall
+    bound_ns: int | None
+    share: float | None
+    parts: dict[str, int | None]
+    status: Status
+    beside: dict[str, int | None] = {}  # shown beside, not part of the bound (packing)
+
+
+class JobSetting(Struct, frozen=True, kw_only=True):
+    """One normalised setting that was read, with the key it came from."""
+
+    name: str
+    value: FactValue | tuple[str, ...]
+    key: str
+    line: int | None = None  # of the job file, from 1; None where it stands on no line of it (`--set`)
+
+
+class JobSize(Struct, frozen=True, kw_only=True):
+    """A size that follows from the job file. Null where something that it needs is not known; `from` says how, or what is missing."""
+
+    name: str
+    value: int | float | str | None
+    unit: str
+    from_: str = msgspec.field(name="from")
+
+
+class JobProblem(Struct, frozen=True, kw_only=True):
+    """What does not fit together in the job file; such a job would not start, or not run as written."""
+
+    id: str
+    text: str
+
+
+class JobRead(Struct, frozen=True, kw_only=True):
+    """What the job file says. `unknown` lists keys that the program does not know (kept, never an error)."""
+
+    format: Literal["megatron-bridge", "megatron-lm", "plain", "overrides", "recipe", "torchtitan"]
+    settings: tuple[JobSetting, ...]
+    unknown: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    derived: tuple[JobSize, ...] = ()
+    problems: tuple[JobProblem, ...] = ()
+    file: str | None = None  # bare name of the job file
+
+
+class DeviceInfo(Struct, frozen=True, kw_only=True):
+    """One GPU as a rank saw it."""
+
+    rank: int
+    device: int
+    name: str | None
+    sm_count: int | None
+    compute_capability: str | None
+    memory_bytes: int | None
+
+
+class RankInfo(Struct, frozen=True, kw_only=True):
+    """One process of the job. `source` says where the rank came from: "assigned" means given in order."""
+
+    rank: int
+    world_size: int | None
+    source: str
+    file: str
+    host: str | None = None  # only on request
+
+
+class TableCount(Struct, frozen=True, kw_only=True):
+    """Rows of one foreign table: read = kept + refused."""
+
+    table: str
+    read: int
+    kept: int
+    refused: int
+
+
+class Capture(Struct, frozen=True, kw_only=True):
+    """What was captured and how well."""
+
+    format: str
+    profiler: str
+    profiler_version: str | None
+    schema_version: str | None
+    devices: tuple[DeviceInfo, ...]
+    ranks: tuple[RankInfo, ...]
+    diagnostics: tuple[str, ...]
+    cuda_graphs: Literal["none", "nodes", "opaque"]
+    correlation_rate: float | None  # share of device operations that joined their launch
+    resolved_wait_rate: float | None  # share of stream waits whose event record was found
+    metrics: tuple[str, ...]
+    slowdown: float | None
+    tables: tuple[TableCount, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class LedgerEntry(Struct, frozen=True, kw_only=True):
+    """One kind of data-quality event, with its count and what it means for the result."""
+
+    code: str
+    severity: str
+    origin: str
+    table: str
+    count: int
+    meaning: str
+    detail: str = ""
+
+
+class Fact(Struct, frozen=True, kw_only=True):
+    """One number that rules may use; value None means not measured."""
+
+    value: FactValue
+    unit: str
+    status: Status
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """A fact that a finding rests on."""
+
+    fact: str
+    value: FactValue
+    unit: str
+
+
+class Where(Struct, frozen=True, kw_only=True):
+    """Where a finding shows: ranks, steps, and the costliest kernels or calls."""
+
+    ranks: tuple[int, ...]
+    steps: tuple[int, ...]
+    top: tuple[str, ...] = ()
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """One setting to change, in one framework's own key.
+
+    `op` says what is done: `add` and `remove` change members of a list, `unset` takes the setting out. `choose`: `to` is words, not a
+    value, and a person has to choose.
+    """
+
+    framework: str
+    key: str
+    from_: str | None = msgspec.field(name="from")
+    to: str
+    op: Literal["set", "add", "remove", "unset"] = "set"
+    choose: bool = False
+
+
+class Expected(Struct, frozen=True, kw_only=True):
+    """A published effect, with its source."""
+
+    text: str
+    source: str
+
+
+class Fix(Struct, frozen=True, kw_only=True):
+    """A remedy for a finding, read against the job file."""
+
+    id: str
+    title: str
+    state: FixState
+    blocked_by: tuple[str, ...]
+    changes: tuple[Change, ...]
+    expected: tuple[Expected, ...]
+    cost: str
+    risk: str
+    verify: str
+    refs: tuple[str, ...]
+    unknown: tuple[str, ...] = ()  # what would have to be known to decide
+    disputed: str = ""  # what sources disagree about
+    evidence: str = ""  # measured, candidate or required
+    phase: str = ""  # fit, scale, profile or retune
+    step: int = 1  # place inside the phase: 1 is tried first
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One thing that holds the run back, or that a reader must know."""
+
+    id: str
+    name: str
+    wall: Wall | Literal["capture"]
+    severity: Level
+    status: Status
+    summary: str
+    evidence: tuple[Evidence, ...]
+    bound_ns: int | None
+    speedup_ceiling: float | None  # step / (step − bound)
+    where: Where
+    fixes: tuple[Fix, ...]
+    wrong_when: str
+    why: str = ""
+    check: str = ""
+    refs: tuple[str, ...] = ()
+
+
+class NotAssessed(Struct, frozen=True, kw_only=True):
+    """A rule that lacked a fact, and how to get it."""
+
+    id: str
+    missing: tuple[str, ...]
+    how: str
+
+
+class Diagnosis(Struct, frozen=True, kw_only=True):
+    """The whole document."""
+
+    schema: str
+    tool: Tool
+    verdict: Verdict
+    walls: tuple[WallBound, ...]
+    job: JobRead | None
+    capture: Capture
+    ledger: tuple[LedgerEntry, ...]
+    steps: Steps
+    totals: tuple[Totals, ...]
+    budget: tuple[DeviceBudget, ...]
+    buckets: tuple[BucketTime, ...]
+    unclassified: tuple[Unclassified, ...]
+    communication: tuple[Communication, ...]
+    blocking: tuple[Blocking, ...]
+    host: tuple[HostCost, ...]
+    memory: Memory | None
+    occupancy: Occupancy | None
+    efficiency: None = None
+    vision: None = None
+    ranks: Ranks | None = None
+    facts: dict[str, Fact]
+    findings: tuple[Finding, ...]
+    not_assessed: tuple[NotAssessed, ...]
+    timeline: Timeline | None = None
+    split: tuple[DeviceSplit, ...] = ()
+    kernels: tuple[
+        DeviceKernels, ...
+    ] = ()  # of the device that the verdict speaks of, and where many are captured of the lowest rank; of up to eight devices: of all
+    environment: tuple[EnvironmentItem, ...] = ()
+    passed: tuple[str, ...] = ()  # ids of the rules that were asked and found nothing
+
+
+def encode(diagnosis: Diagnosis) -> bytes:
+    """The document as JSON bytes, ending in a line feed."""
+    return msgspec.json.format(msgspec.json.encode(diagnosis), indent=1) + b"\n"
+
+
+def decode(data: bytes) -> Diagnosis:
+    """A Diagnosis from JSON bytes. Raises msgspec.ValidationError naming the path of what is wrong."""
+    return msgspec.json.decode(data, type=Diagnosis)
+
+
+def json_schema() -> dict[str, object]:
+    """JSON Schema of the document, generated from these classes."""
+    return msgspec.json.schema(Diagnosis)

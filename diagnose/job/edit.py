@@ -1,0 +1,254 @@
+"""Writing a setting into the text of a job file: under the key where the job has it, else where its framework looks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Literal
+
+from diagnose.job import SettingValue
+from diagnose.job import edit_yaml as yaml_edit
+from diagnose.job.edit_yaml import Node, Path, YamlEditError
+from diagnose.knowledge import strict_yaml
+from diagnose.knowledge.settings import SettingSpec, load_settings
+
+Op = Literal["set", "add", "remove", "unset"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edit:
+    """One setting to write. `value` is None for `unset`; `setting` is None for a key that the table of settings does not know."""
+
+    framework: str
+    key: str
+    op: Op
+    value: SettingValue | None
+    setting: str | None = None
+    literal: str | None = None  # what is written instead of the value, for values that a file spells as a map
+
+
+def write(text: str, edit: Edit) -> str:
+    """The job file `text` with one edit made; the same text where it already says so. Raises YamlEditError."""
+    root = yaml_edit.compose(text)
+    if root.kind != "map":
+        raise YamlEditError("this job file is no map of settings")
+    if edit.framework == "environment":
+        return _write_environment(text, root, edit)
+    if edit.framework == "megatron-lm":
+        return _write_flag(text, root, edit)
+    return _write_key(text, root, edit)
+
+
+def keys(text: str, edit: Edit) -> tuple[str, ...]:
+    """The keys of a Megatron-Bridge job file that an edit writes, dotted: those that set it now, else the framework's own."""
+    root = yaml_edit.compose(text)
+    given = [".".join(path) for path in _candidates(root, edit) if not _at(root, path).is_null]
+    return tuple(key for key in given if "." in key) or (edit.key,)
+
+
+def _spec(edit: Edit) -> SettingSpec | None:
+    return None if edit.setting is None else load_settings()[edit.setting]
+
+
+# --- Megatron-Bridge and plain job files ------------------------------------------------------------------------------
+
+
+def _write_key(text: str, root: Node, edit: Edit) -> str:
+    present = _candidates(root, edit)
+    given = [path for path in present if not _at(root, path).is_null]
+    paths = given or present[:1]
+    if not paths:
+        return text if edit.op in ("unset", "remove") else _new_key(text, root, edit)
+    for path in paths:
+        text = _change(text, path, edit, plain=False)
+    return text
+
+
+def _candidates(root: Node, edit: Edit) -> list[Path]:
+    """Every place of the file that sets what the edit sets."""
+    spec = _spec(edit)
+    known = dict.fromkeys([edit.key, *([edit.setting] if edit.setting else []), *(spec.bridge if spec else ())])
+    return [path for key in known for path in _places(root, key)]
+
+
+def _at(root: Node, path: Path) -> Node:
+    node = root.at(path)
+    if node is None:
+        raise YamlEditError(f"{'.'.join(path)} is not in the file")
+    return node
+
+
+def _places(root: Node, key: str) -> Iterator[Path]:
+    """Where a dotted key stands in the file: nested, under model.transformer, or written with its dots."""
+    parts = tuple(key.split("."))
+    inner = (("model", "transformer", *parts[1:]),) if parts[0] == "model" else ()
+    for path in dict.fromkeys([parts, *inner, (key,)]):
+        if root.at(path) is not None:
+            yield path
+
+
+def _new_key(text: str, root: Node, edit: Edit) -> str:
+    if any("." in key.value for key, _ in root.entries):
+        return _change(text, (edit.key,), edit, plain=False)
+    section, _, rest = edit.key.partition(".")
+    node = root.entry(section)
+    if not rest or (node is None and not _is_bridge(root)):
+        return _change(text, (edit.setting or edit.key,) if not _is_bridge(root) else (edit.key,), edit, plain=False)
+    if (node is None or node[1].is_null) and root.entry("_target_") is not None:
+        text = _new_section(text, section)
+    path = ("model", "transformer") if section == "model" and root.at(("model", "transformer")) is not None else (section,)
+    return _change(text, (*path, *rest.split(".")), edit, plain=False)
+
+
+def _is_bridge(root: Node) -> bool:
+    return any(value.kind == "map" and key.value in ("model", "train", "ddp", "optimizer", "dist") for key, value in root.entries)
+
+
+@lru_cache(maxsize=1)
+def _sections() -> Mapping[str, Mapping[str, object]]:
+    """What new sections of a saved configuration hold."""
+    loaded = strict_yaml.load((files("trace_rules") / "job_sections.yaml").read_bytes())
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def _new_section(text: str, section: str) -> str:
+    """A section with its class, as the framework saves it."""
+    fields = _sections().get(section)
+    if fields is None:
+        raise YamlEditError(f"the section {section} is missing, and which class it needs is not known")
+    for key, value in fields.items():
+        text = yaml_edit.put(text, (section, key), yaml_edit.literal(value))
+    return text
+
+
+# --- Megatron-LM ------------------------------------------------------------------------------------------------------
+
+
+def _write_flag(text: str, root: Node, edit: Edit) -> str:
+    base: Path = ("MODEL_ARGS",) if root.entry("MODEL_ARGS") is not None else ()
+    inner = root.at(base)
+    spec = _spec(edit)
+    value = edit.value
+    flags = spec.megatron if spec else (edit.key.lstrip("-"),)
+    forms = {_normal(flag): flag for flag in flags}
+    if forms.get(_normal(edit.key), "").startswith("!") and isinstance(value, bool):
+        value = not value  # a flag that turns the setting off
+    written = False
+    for key in [] if inner is None else [key.value for key, _ in inner.entries]:
+        form = forms.get(_normal(key)) or (edit.setting if edit.setting and _normal(key) == edit.setting else None)
+        if form is None:
+            continue
+        if _says(form, edit.op, value):
+            shown = True if form.startswith("!") or "=" in form else value
+            text = _change(text, (*base, key), Edit(framework=edit.framework, key=key, op=edit.op, value=shown), plain=True)
+            written = True
+        else:
+            text = yaml_edit.drop(text, (*base, key))
+    if written or edit.op in ("unset", "remove"):
+        return text
+    return _new_flag(text, base, edit, value, flags)
+
+
+def _says(form: str, op: Op, value: SettingValue | None) -> bool:
+    """Whether a flag that stands in the file can say the new value; a flag that says another one has to go."""
+    if op == "unset":
+        return False
+    if form.startswith("!"):
+        return value is False
+    return value == form.partition("=")[2] if "=" in form else value is not False
+
+
+def _new_flag(text: str, base: Path, edit: Edit, value: SettingValue | None, flags: tuple[str, ...]) -> str:
+    if value is False:
+        off = next((flag for flag in flags if flag.startswith("!")), None)
+        return text if off is None else yaml_edit.put(text, (*base, f"--{off[1:]}"), "true")
+    if value is True and any(flag.startswith("!") for flag in flags) and all(flag.startswith("!") for flag in flags):
+        return text  # on unless its flag is given
+    return yaml_edit.put(text, (*base, edit.key), _shown(value, plain=True))
+
+
+def _normal(flag: str) -> str:
+    return flag.lstrip("-!").split("=")[0].replace("-", "_")
+
+
+# --- both -------------------------------------------------------------------------------------------------------------
+
+
+def _write_environment(text: str, root: Node, edit: Edit) -> str:
+    upper = root.entry("ENV_VARS") is not None or root.entry("MODEL_ARGS") is not None
+    section = "ENV_VARS" if upper else "env_vars"
+    dotted = f"{section}.{edit.key}"
+    spec = _spec(edit)
+    names = dict.fromkeys([edit.key, *(spec.env if spec else ())])
+    present = [path for name in names for path in ((section, name), (f"{section}.{name}",)) if root.at(path) is not None]
+    present += [(edit.setting,)] if edit.setting and root.entry(edit.setting) is not None else []
+    if edit.op == "unset":
+        for path in present:
+            text = yaml_edit.drop(text, path)
+        return text
+    flat = any("." in key.value for key, _ in root.entries) and root.entry(section) is None
+    for path in present or [(dotted,) if flat else (section, edit.key)]:
+        text = _change(text, path, edit, plain=False)
+    return text
+
+
+def _change(text: str, path: Path, edit: Edit, *, plain: bool) -> str:
+    """One place changed as the edit asks. `plain`: lists stand as words with spaces between, as on a command line."""
+    node = yaml_edit.compose(text).at(path)
+    if edit.op == "unset":
+        return text if node is None or node.is_null else yaml_edit.put(text, path, "null")
+    if edit.op == "set":
+        same = node is not None and node.kind != "map" and _same(node, edit.value)
+        shown = _quoted_as(node, edit.literal or _shown(edit.value, plain=plain), edit)
+        return text if same else yaml_edit.put(text, path, shown)
+    members = edit.value if isinstance(edit.value, tuple) else (str(edit.value),)
+    if node is not None and node.kind == "scalar" and not node.is_null:
+        return yaml_edit.put(text, path, _shown(_joined(node.value, members, edit.op), plain=True))
+    return _change_members(text, path, edit, members, plain=plain)
+
+
+def _quoted_as(node: Node | None, literal: str, edit: Edit) -> str:
+    """A number in the environment stands in quotes where the one before it did."""
+    number = edit.framework == "environment" and isinstance(edit.value, int | float)
+    return f"{node.quote}{literal}{node.quote}" if number and node is not None and node.quote in ("'", '"') else literal
+
+
+def _change_members(text: str, path: Path, edit: Edit, members: tuple[str, ...], *, plain: bool) -> str:
+    """Members added to or removed from a list that stands as one, or that is not there yet."""
+    node = yaml_edit.compose(text).at(path)
+    present = () if node is None else tuple(yaml_edit.item_name(item) for item in node.items)
+    if edit.op == "remove":
+        return yaml_edit.remove_items(text, path, members) if set(members) & set(present) else text
+    missing = tuple(member for member in members if member not in present)
+    if not missing:
+        return text
+    if plain or (edit.setting is not None and load_settings()[edit.setting].type == "text"):
+        return yaml_edit.put(text, path, _shown(missing, plain=True, sign=" " if plain else ","))
+    return yaml_edit.add_items(text, path, [yaml_edit.literal(member, flow=True) for member in missing])
+
+
+def _same(node: Node, value: SettingValue | None) -> bool:
+    """Whether the place holds the value already, however it is written."""
+    if node.kind == "list":
+        return isinstance(value, tuple) and tuple(yaml_edit.item_name(item) for item in node.items) == value
+    shown = _shown(value, plain=True)
+    return node.kind == "scalar" and (node.value == shown or (isinstance(value, bool) and node.value.lower() == shown))
+
+
+def _joined(old: str, members: tuple[str, ...], op: Op) -> str:
+    """A list in one text, with the sign between its members kept; a member `name:value` takes the place of one with that name."""
+    sign = "," if "," in old or ":" in old else " "
+    kept = [part for part in old.split(sign) if part]
+    if op == "remove":
+        return sign.join(part for part in kept if part not in members)
+    names = {member.partition(":")[0] for member in members if ":" in member}
+    kept = [part for part in kept if part.partition(":")[0] not in names or ":" not in part]
+    return sign.join([*kept, *(member for member in members if member not in kept)])
+
+
+def _shown(value: SettingValue | None, *, plain: bool, sign: str = " ") -> str:
+    if plain and isinstance(value, tuple):
+        return yaml_edit.literal(sign.join(value))
+    return yaml_edit.literal(value)

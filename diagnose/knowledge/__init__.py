@@ -1,0 +1,1 @@
+"""What the program knows, read from trace_rules/ and checked."""

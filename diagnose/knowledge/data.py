@@ -1,0 +1,39 @@
+"""Reads the small files of `trace_rules/` that hold one table each: bytes of the packaged file, its content in a type, and one error for whatever is wrong with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from typing import TypeVar
+
+import msgspec
+
+from diagnose.errors import RuleFileError
+from diagnose.knowledge import strict_yaml
+
+T = TypeVar("T")
+
+
+class WrongDataError(Exception):
+    """What a file says can't be, although its shape is right; raised inside `checked`."""
+
+
+def packaged(file: str) -> bytes:
+    """A file of `trace_rules/` as it comes with the program."""
+    return (files("trace_rules") / file).read_bytes()
+
+
+def converted(data: bytes, kind: type[T]) -> T:
+    """YAML in the shape of `kind`; for use inside `checked`."""
+    return msgspec.convert(strict_yaml.load(data), kind)
+
+
+@contextmanager
+def checked(file: str, *, effect: str, next_step: str) -> Iterator[None]:
+    """Makes a RuleFileError of what is wrong with `file`: its YAML, its shape, a regular expression, or what it says."""
+    try:
+        yield
+    except (strict_yaml.YamlError, msgspec.ValidationError, re.error, WrongDataError) as error:
+        raise RuleFileError(f"{file} is wrong: {str(error).rstrip('.')}.", effect=effect, next_step=next_step) from error

@@ -1,0 +1,70 @@
+"""What an exchange between ranks does, by its name (trace_rules/exchanges.yaml)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import msgspec
+
+from diagnose.knowledge.data import checked, converted, packaged
+from diagnose.model.vocabulary import CommKind
+
+Shape = Literal["all_to_all", "all_gather", "reduce_scatter", "all_reduce", "rooted", "sync", "pairwise"]
+
+
+class ExchangeName(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One operation. `kinds`: only for exchanges of these kinds (none listed: all)."""
+
+    id: str
+    shape: Shape
+    patterns: tuple[str, ...]
+    kinds: tuple[CommKind, ...] = ()
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    operations: tuple[ExchangeName, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """What an exchange is called in reports, and how it counts."""
+
+    id: str
+    shape: Shape
+
+
+OTHER = Operation(id="other", shape="rooted")
+
+
+@lru_cache(maxsize=1)
+def _entries() -> Sequence[tuple[ExchangeName, tuple[re.Pattern[str], ...]]]:
+    """All entries with their compiled patterns. Raises RuleFileError."""
+    with checked(
+        "exchanges.yaml",
+        effect="Nothing was analysed, because exchanges could not be told apart.",
+        next_step="Correct the file; the comments at its top explain the fields.",
+    ):
+        found = converted(packaged("exchanges.yaml"), _File)
+        return tuple((entry, tuple(re.compile(pattern) for pattern in entry.patterns)) for entry in found.operations)
+
+
+def operation_of(kind: str, collective: str | None, kernel: str) -> Operation:
+    """The operation of an exchange of `kind`: by the library's description of the call, else by the kernel's name."""
+    for text in (collective, kernel):
+        for entry, patterns in _entries() if text else ():
+            if (not entry.kinds or kind in entry.kinds) and any(pattern.search(text or "") for pattern in patterns):
+                return Operation(id=entry.id, shape=entry.shape)
+    return OTHER
+
+
+def bus_factor(shape: Shape, members: int) -> float | None:
+    """Bus bandwidth over algorithm bandwidth, as NCCL's own tests count them (nccl-tests, doc/PERFORMANCE.md); None where no bandwidth is claimed."""
+    if members < 2:
+        return None
+    if shape == "all_reduce":
+        return 2 * (members - 1) / members
+    return (members - 1) / members if shape in ("all_gather", "reduce_scatter", "all_to_all") else None

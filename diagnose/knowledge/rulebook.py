@@ -1,0 +1,392 @@
+"""What the program knows, read from trace_rules/ and checked before use: facts, rules, fixes, walls and platforms.
+
+Every expression is parsed and tried on data when it is loaded, every name is looked up, every template is checked, so a wrong rule
+file is an error with the file and the place, never a wrong diagnosis.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeVar
+
+import msgspec
+import polars as pl
+
+from diagnose.errors import RuleFileError
+from diagnose.knowledge import strict_yaml, templates
+from diagnose.knowledge.conditions import ConditionError, Expression, Kind, check_types, compile_expression
+from diagnose.knowledge.rule_types import (
+    PLACES,
+    UNIT_TYPES,
+    VERDICT_COLUMNS,
+    CheckSpec,
+    FactSpec,
+    FixSpec,
+    Platforms,
+    Requirement,
+    Rule,
+    Severity,
+    Walls,
+)
+from diagnose.knowledge.settings import SettingSpec, job_schema, load_settings
+
+__all__ = [
+    "PLACES",
+    "CheckSpec",
+    "FactSpec",
+    "FixSpec",
+    "Platforms",
+    "Requirement",
+    "Rule",
+    "Rulebook",
+    "load_rulebook",
+    "platform_of",
+    "rule_error",
+]
+PLATFORM_FACTS = ("platform", "gpu_compute_major", "nvlink_domain")
+_T = TypeVar("_T")
+_KEYS: Mapping[str, frozenset[str]] = MappingProxyType(  # what a file holds that lies outside these folders
+    {"rules": frozenset({"when"}), "playbook": frozenset({"changes"}), "buckets": frozenset({"families", "contexts", "groups"})}
+)
+_PLACE = re.compile(r"^(?P<start>[a-z_]+(?:[.\[][\w.\[\]]*)?): |at `\$\.?(?P<end>[^`]*)`")
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rulebook:
+    """Everything that was loaded. `expressions` holds each checked expression by its text and kind, `schema` the columns."""
+
+    facts: Mapping[str, FactSpec]
+    settings: Mapping[str, SettingSpec]
+    rules: Mapping[str, Rule]
+    fixes: Mapping[str, FixSpec]
+    checks: Mapping[str, CheckSpec]
+    walls: Walls
+    platforms: Platforms
+    schema: Mapping[str, pl.DataType]
+    expressions: Mapping[tuple[str, Kind], Expression]
+    sha256: str
+
+    def expression(self, text: str, kind: Kind = "condition") -> Expression:
+        """The checked form of an expression that stands in some rule file."""
+        return self.expressions[text, kind]
+
+    def unit(self, name: str) -> str:
+        """Unit of a fact or of a column job_<setting>."""
+        spec = self.facts.get(name)
+        return spec.unit if spec else self.settings[name.removeprefix("job_")].type
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """One rule file: its place inside trace_rules and its bytes."""
+
+    label: str
+    data: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wanted:
+    """An expression somewhere in a rule file, with the place to name when it is wrong."""
+
+    label: str
+    place: str
+    text: str
+    kind: Kind = "condition"
+
+
+def load_rulebook(extra: Sequence[Path] = ()) -> Rulebook:
+    """The built-in rules and those in `extra`: folders laid out like trace_rules, or single files with one rule or one fix.
+
+    What has the id of a built-in rule or fix replaces it. Raises RuleFileError.
+    """
+    sources = tuple(source for path in extra for source in _extra_sources(path))
+    return _load(sources)
+
+
+@lru_cache(maxsize=4)
+def _load(extra: tuple[_Source, ...]) -> Rulebook:
+    built_in = tuple(sorted(_tree(files("trace_rules"), ""), key=lambda source: source.label))
+    by_label = {source.label: source for source in built_in}
+    facts = _parse(by_label["facts.yaml"], dict[str, FactSpec])
+    walls = _parse(by_label["walls.yaml"], Walls)
+    schema = {name: UNIT_TYPES[spec.unit] for name, spec in facts.items()} | job_schema()
+    rules: dict[str, tuple[str, Rule]] = {}
+    fixes: dict[str, tuple[str, FixSpec]] = {}
+    checks: dict[str, tuple[str, CheckSpec]] = {}
+    for group in (built_in, extra):
+        rules |= _collect(group, "rules/", Rule)
+        fixes |= _collect(group, "playbook/", FixSpec)
+        checks |= _collect_checks(group)
+    wall_schema = {**schema, **VERDICT_COLUMNS}
+    texts = {source.label: source.data for source in (*built_in, *extra)}
+    expressions = _compile([*_rule_expressions(rules), *_fix_expressions(fixes), *_check_expressions(checks)], schema, texts) | _compile(
+        list(_wall_expressions(walls)), wall_schema, texts
+    )
+    book = Rulebook(
+        facts=MappingProxyType(facts),
+        settings=load_settings(),
+        rules=MappingProxyType({key: rule for key, (_, rule) in sorted(rules.items())}),
+        fixes=MappingProxyType({key: fix for key, (_, fix) in sorted(fixes.items())}),
+        checks=MappingProxyType({key: check for key, (_, check) in checks.items()}),
+        walls=walls,
+        platforms=_parse(by_label["platforms.yaml"], Platforms),
+        schema=MappingProxyType(schema),
+        expressions=MappingProxyType(expressions),
+        sha256=_digest(built_in + extra),
+    )
+    _check_names(book, {key: label for key, (label, _) in [*rules.items(), *fixes.items()]}, texts)
+    for key, (label, check) in checks.items():
+        _check_check(book, label, key, check)
+    return book
+
+
+def _tree(folder: Traversable, prefix: str) -> Iterator[_Source]:
+    for item in folder.iterdir():
+        label = f"{prefix}{item.name}"
+        if item.is_dir():
+            yield from _tree(item, f"{label}/")
+        elif item.name.endswith((".yaml", ".yml")):
+            yield _Source(label=label, data=item.read_bytes())
+
+
+def _extra_sources(path: Path) -> tuple[_Source, ...]:
+    """Rule files under a path that the user named, as rules/…, playbook/…, checks/… or buckets/…; files that lie bare are told by their keys."""
+    try:
+        if not path.is_dir():
+            return (_told_by_keys(_Source(label=path.name, data=path.read_bytes())),)
+        parts = {part: sorted((path / part).glob("*.y*ml")) for part in ("rules", "playbook", "checks", "buckets")}
+        inner = [_Source(label=f"{part}/{file.name}", data=file.read_bytes()) for part, found in parts.items() for file in found]
+        bare = [_told_by_keys(_Source(label=file.name, data=file.read_bytes())) for file in sorted(path.glob("*.y*ml"))]
+    except OSError as error:
+        raise RuleFileError(
+            f"The rules at {path} cannot be read: {error.strerror or error}.",
+            effect="Nothing was analysed.",
+            next_step="Give a folder of rules or a YAML file.",
+        ) from error
+    if not inner and not bare:
+        raise RuleFileError(
+            f"The folder {path} holds no rule file.",
+            effect="Nothing was analysed.",
+            next_step="Put YAML files into rules/, playbook/, checks/ or buckets/ under it; trace_rules/README.md explains their fields.",
+        )
+    return tuple(inner + bare)
+
+
+def _told_by_keys(source: _Source) -> _Source:
+    data = _yaml(source)
+    keys = data.keys() if isinstance(data, dict) else set()
+    for part, marks in _KEYS.items():
+        if keys & marks:
+            return _Source(label=f"{part}/{source.label}", data=source.data)
+    raise rule_error(
+        source.label, "it holds neither a rule (`when`), nor a fix (`changes`), nor buckets (`families`, `contexts`, `groups`)"
+    )
+
+
+def _yaml(source: _Source) -> object:
+    try:
+        return _text_keys(strict_yaml.load(source.data))
+    except (strict_yaml.YamlError, UnicodeDecodeError) as error:
+        raise rule_error(source.label, str(error)) from error
+
+
+def _text_keys(value: object) -> object:
+    """YAML reads the key `null` as nothing; here it is the word."""
+    if isinstance(value, dict):
+        return {"null" if key is None else key: _text_keys(item) for key, item in value.items()}
+    return value
+
+
+def _parse(source: _Source, kind: type[_T]) -> _T:
+    try:
+        return msgspec.convert(_yaml(source), kind)
+    except msgspec.ValidationError as error:
+        raise rule_error(source.label, str(error), source.data) from error
+
+
+def _line(data: bytes, what: str) -> int | None:
+    """The line that `what` speaks of: the place that it names, and in it the word that it ends in or the field in its quotes."""
+    match = _PLACE.search(what)
+    place = (match["start"] or match["end"] or "") if match else ""
+    field = re.search(r"field `(\w+)`", what)
+    word = field[1] if field and "unknown" in what else what.rsplit(" ", 1)[-1] if match and match["start"] else ""
+    return strict_yaml.line_of(data, [int(index) if index else key for key, index in _STEP.findall(place)], word)
+
+
+def rule_error(label: str, what: str, data: bytes | None = None) -> RuleFileError:
+    """The error for one rule file; `what` names the place in it, and `data`, the file's text, gives the line."""
+    line = _line(data, what) if data is not None else None
+    return RuleFileError(
+        f"The rule file {label} is wrong: {'' if line is None else f'line {line}: '}{what.rstrip('.')}.",
+        effect="No rule was used, because a wrong rule would give a wrong diagnosis.",
+        next_step="Correct the file; trace_rules/README.md explains its fields.",
+    )
+
+
+def _collect(sources: Sequence[_Source], part: str, kind: type[_T]) -> dict[str, tuple[str, _T]]:
+    """Entries of one layer by id; two with the same id are an error."""
+    found: dict[str, tuple[str, _T]] = {}
+    for source in sources:
+        if not source.label.startswith(part):
+            continue
+        entry = _parse(source, kind)
+        key = str(getattr(entry, "id", ""))
+        if key in found:
+            raise rule_error(source.label, f"id: the id {key} stands already in {found[key][0]}", source.data)
+        found[key] = (source.label, entry)
+    return found
+
+
+def _collect_checks(sources: Sequence[_Source]) -> dict[str, tuple[str, CheckSpec]]:
+    """The checks of one layer by id; a file of checks maps ids to checks. Two with the same id are an error."""
+    found: dict[str, tuple[str, CheckSpec]] = {}
+    for source in sources:
+        if not source.label.startswith("checks/"):
+            continue
+        for key, check in _parse(source, dict[str, CheckSpec]).items():
+            if key in found:
+                raise rule_error(source.label, f"the id {key} stands already in {found[key][0]}")
+            found[key] = (source.label, check)
+    return found
+
+
+def _check_expressions(checks: Mapping[str, tuple[str, CheckSpec]]) -> Iterator[_Wanted]:
+    for key, (label, check) in checks.items():
+        if check.when is not None:
+            yield _Wanted(label=label, place=f"{key}.when", text=check.when)
+
+
+def _check_check(book: Rulebook, label: str, key: str, check: CheckSpec) -> None:
+    """Names of one check that stand outside its condition: only settings and the platform are known without a trace."""
+    units = {name: book.unit(name) for name in book.schema if name.startswith("job_") or name in PLATFORM_FACTS}
+    examples = () if check.examples is None else (*check.examples.fires, *check.examples.silent)
+    read = () if check.when is None else book.expression(check.when).names
+    wrong = (
+        [f"when: {name} is not known without a trace" for name in read if name not in units]
+        + [f"fixes: unknown fix {name}" for name in check.fixes if name not in book.fixes]
+        + [f"examples: unknown name {name}" for name in sorted({name for facts in examples for name in facts}) if name not in units]
+        + [f"say: {problem}" for problem in templates.problems(check.say, units)]
+        + (["examples: a check with a condition needs them"] if check.when is not None and check.examples is None else [])
+        + (["confirm: without a condition, say how to tell"] if check.when is None and not check.confirm else [])
+    )
+    if wrong:
+        raise rule_error(label, f"{key}: {wrong[0]}")
+
+
+def _rule_expressions(rules: Mapping[str, tuple[str, Rule]]) -> Iterator[_Wanted]:
+    for label, rule in rules.values():
+        yield _Wanted(label=label, place="when", text=rule.when)
+        if rule.saves is not None:
+            yield _Wanted(label=label, place="saves", text=rule.saves, kind="number")
+        if isinstance(rule.severity, Severity) and rule.severity.of is not None:
+            yield _Wanted(label=label, place="severity.of", text=rule.severity.of, kind="number")
+
+
+def _fix_expressions(fixes: Mapping[str, tuple[str, FixSpec]]) -> Iterator[_Wanted]:
+    for label, fix in fixes.values():
+        if fix.already_on is not None:
+            yield _Wanted(label=label, place="already_on", text=fix.already_on)
+        for place, requirements in (("needs", fix.needs), ("conflicts", fix.conflicts)):
+            for index, requirement in enumerate(requirements):
+                yield _Wanted(label=label, place=f"{place}[{index}].if", text=requirement.condition)
+        for index, change in enumerate(fix.changes):
+            if change.value is not None:
+                yield _Wanted(label=label, place=f"changes[{index}].value", text=change.value, kind="number")
+            if change.only is not None:
+                yield _Wanted(label=label, place=f"changes[{index}].only", text=change.only)
+
+
+def _wall_expressions(walls: Walls) -> Iterator[_Wanted]:
+    label = "walls.yaml"
+    for wall, spec in walls.walls.items():
+        yield _Wanted(label=label, place=f"walls.{wall}.bound", text=spec.bound, kind="number")
+        for group, entries in (("parts", spec.parts), ("beside", spec.beside)):
+            for name, text in entries.items():
+                yield _Wanted(label=label, place=f"walls.{wall}.{group}.{name}", text=text, kind="number")
+    clauses = {"lead": walls.lead, "also": walls.also}
+    conditions = {group: [item.when for item in items] for group, items in clauses.items()} | {
+        "certainty": [item.when for item in walls.certainty]
+    }
+    for group, texts in conditions.items():
+        for index, text in enumerate(texts):
+            yield _Wanted(label=label, place=f"{group}[{index}].when", text=text)
+    yield _Wanted(label=label, place="perturbed", text=walls.perturbed)
+
+
+def _compile(
+    wanted: Sequence[_Wanted], schema: Mapping[str, pl.DataType], files: Mapping[str, bytes]
+) -> dict[tuple[str, Kind], Expression]:
+    """Checked expressions by text and kind; types are tried for all at once."""
+    expressions = []
+    for item in wanted:
+        try:
+            expressions.append(compile_expression(item.text, item.kind, schema))
+        except ConditionError as error:
+            raise rule_error(item.label, f"{item.place}: {error}", files[item.label]) from error
+    wrong = check_types(expressions, schema)
+    if wrong is not None:
+        item = wanted[wrong[0]]
+        raise rule_error(item.label, f"{item.place}: {wrong[1]}", files[item.label])
+    return {(item.text, item.kind): expression for item, expression in zip(wanted, expressions, strict=True)}
+
+
+def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, bytes]) -> None:
+    """Names that stand outside expressions: evidence, fixes, places, settings, templates, examples."""
+    units = {name: book.unit(name) for name in book.schema}
+    said = units | {"per": "text"}
+    bound_units = said | {"bound_ns": "ns", "bound_share": "share", "speedup_ceiling": "count"}
+    for key, rule in book.rules.items():
+        names = {name for facts in (*rule.examples.fires, *rule.examples.silent) for name in facts}
+        wrong = (
+            [f"evidence: unknown name {name}" for name in rule.evidence if name not in units]
+            + [f"fixes: unknown fix {name}" for name in rule.fixes if name not in book.fixes]
+            + [f"where: unknown place {name}" for name in rule.where if name not in PLACES]
+            + [f"examples: unknown name {name}" for name in sorted(names) if name not in units]
+            + [f"summary: {problem}" for problem in templates.problems(rule.summary, bound_units)]
+        )
+        if wrong:
+            raise rule_error(labels[key], wrong[0], files[labels[key]])
+    for key, fix in book.fixes.items():
+        texts = [item.say for item in (*fix.needs, *fix.conflicts)]
+        wrong = (
+            [f"first: unknown fix {item.first}" for item in (*fix.needs, *fix.conflicts) if item.first and item.first not in book.fixes]
+            + [f"changes: unknown setting {item.setting}" for item in fix.changes if item.setting and item.setting not in book.settings]
+            + [f"say: {problem}" for text in texts for problem in templates.problems(text, said)]
+        )
+        if wrong:
+            raise rule_error(labels[key], wrong[0], files[labels[key]])
+    verdict_units = said | {
+        name: "share" if name.endswith("share") else "ns" if name.endswith("_ns") else "text" for name in VERDICT_COLUMNS
+    }
+    sentences = [item.say for item in (*book.walls.lead, *book.walls.also)] + [item.say for item in book.walls.certainty]
+    for text in sentences:
+        found = templates.problems(text, verdict_units)
+        if found:
+            raise rule_error("walls.yaml", found[0])
+
+
+def _digest(sources: Sequence[_Source]) -> str:
+    """SHA-256 over the name and the bytes of every rule file, in order."""
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(f"{source.label}\0{len(source.data)}\0".encode())
+        digest.update(source.data)
+    return digest.hexdigest()
+
+
+def platform_of(gpu_name: str | None, platforms: Platforms) -> str | None:
+    """Platform key of a GPU as a trace names it; None for an unknown name, never a guess."""
+    if gpu_name is None:
+        return None
+    plain = gpu_name.upper()
+    words = {key: rf"(?<![A-Z0-9]){re.escape(platform.pattern.upper())}(?![A-Z0-9])" for key, platform in platforms.platforms.items()}
+    return next((key for key, pattern in words.items() if re.search(pattern, plain)), None)

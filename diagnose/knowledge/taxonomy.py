@@ -1,0 +1,317 @@
+"""What the program knows about kernels, ranges and host calls, read from YAML and checked.
+
+`trace_rules/buckets/*.yaml` holds three kinds of entry, each in order of precedence (files by name, then as written):
+
+* *families*: what a device operation is, by its name; the first family whose pattern matches wins;
+* *contexts*: what an enclosing range (NVTX, annotation, framework operator, Python frame) says about the launches in it;
+* *groups*: what a process group's description says about a collective.
+
+`trace_rules/hosts.yaml` holds the families of host calls and ranges. Patterns are regular expressions in the syntax of Rust's
+`regex` crate, as polars uses it: no look-around, no back-references, and so no pattern that can run away.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import polars as pl
+
+from diagnose.errors import RuleFileError
+from diagnose.knowledge import strict_yaml
+from diagnose.knowledge.taxonomy_types import (
+    Backend,
+    Context,
+    Family,
+    Group,
+    HostCall,
+    HostRange,
+    HostRole,
+    Marker,
+    Operation,
+    PolledKernel,
+    Source,
+    StepAnchor,
+)
+from diagnose.model.vocabulary import BUCKETS
+
+__all__ = [
+    "Backend", "Context", "Family", "Group", "HostCall", "HostRange", "HostRole", "HostRules", "Marker", "Operation", "PolledKernel",
+    "Source", "StepAnchor", "Taxonomy", "load_host_rules", "load_taxonomy", "own_bucket_files", "own_id", "union",
+]  # fmt: skip
+
+BUCKET_KEYS = frozenset({"families", "contexts", "groups"})
+MAX_CONTEXTS = 61  # one bit each in a mask; the last of the 62 bits that a sweep holds marks recorded forward operators
+
+
+def own_id(entry: Family | Context | Group) -> str:
+    """How an entry is named among the user's own: ids are unique among entries of one kind only."""
+    return entry.id if isinstance(entry, Family) else f"{'contexts' if isinstance(entry, Context) else 'groups'}/{entry.id}"
+
+
+class _BucketFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    families: tuple[Family, ...] = ()
+    contexts: tuple[Context, ...] = ()
+    groups: tuple[Group, ...] = ()
+
+
+class _HostFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    calls: tuple[HostCall, ...]
+    ranges: tuple[HostRange, ...]
+    polled: tuple[PolledKernel, ...] = ()
+    steps: tuple[StepAnchor, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taxonomy:
+    """All entries in order of precedence; those of the user's own files stand first and are named in `own`."""
+
+    families: tuple[Family, ...]
+    contexts: tuple[Context, ...]
+    groups: tuple[Group, ...]
+    own: frozenset[str]  # what comes from the user's files, each by its `own_id`
+
+    def bit(self, context_id: str) -> int:
+        """The bit of a context in a mask. Raises KeyError."""
+        for bit, context in enumerate(self.contexts):
+            if context.id == context_id:
+                return bit
+        raise KeyError(context_id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostRules:
+    """Families of host calls and ranges, kernels that the host polls for, and the spellings of step ranges in order of preference."""
+
+    calls: tuple[HostCall, ...]
+    ranges: tuple[HostRange, ...]
+    steps: tuple[StepAnchor, ...]
+    polled: tuple[PolledKernel, ...] = ()
+
+    def polled_pattern(self) -> str:
+        """One pattern for the names of all kernels that the host polls for."""
+        return union([pattern for kernel in self.polled for pattern in kernel.patterns])
+
+    def call_pattern(self, role: HostRole, waits_for: str | None = None) -> str:
+        """One pattern for all calls of a role (and of what they wait for)."""
+        return union(
+            [pattern for call in self.calls if call.role == role and waits_for in (None, call.waits_for) for pattern in call.patterns]
+        )
+
+    def range_pattern(self, meaning: str) -> str:
+        """One pattern for all ranges with a meaning."""
+        return union([pattern for item in self.ranges if item.meaning == meaning for pattern in item.patterns])
+
+
+def union(patterns: Sequence[str]) -> str:
+    r"""One regular expression that matches where any of `patterns` does; matches nothing when there are none.
+
+    `\w`, `\d` and `\b` are taken as ASCII: names of kernels and ranges are, and the tables of all alphabets cost most of the
+    time that a pattern takes to compile.
+    """
+    joined = "|".join(f"(?:{pattern})" for pattern in patterns) or r"[^\s\S]"
+    return joined.replace(r"\w", "[0-9A-Za-z_]").replace(r"\d", "[0-9]").replace(r"\b", r"(?-u:\b)")
+
+
+def load_taxonomy(folder: Traversable | Path | None = None, extra: Sequence[Path] = ()) -> Taxonomy:
+    """The bucket rules of `folder` (the program's own by default), and the user's own files `extra`.
+
+    An own entry with the id of a built-in one of its kind stands in that one's place; all others stand first, in order. Raises
+    RuleFileError naming file, line and reason.
+    """
+    root = folder if folder is not None else importlib.resources.files("trace_rules") / "buckets"
+    own = [_bucket_file(path) for path in extra]
+    shipped = [_bucket_file(path) for path in sorted(root.iterdir(), key=lambda item: item.name) if path.name.endswith(".yaml")]
+    if not shipped:
+        raise _wrong(root.name, "the folder", "holds no .yaml file")
+    for files in (own, shipped):
+        for kind in ("families", "contexts", "groups"):
+            _check_unique([(file, place, entry.id) for file in files for place, entry in file.entries() if place[0] == kind])
+    taxonomy = Taxonomy(
+        families=_merged([file.content.families for file in own], [file.content.families for file in shipped]),
+        contexts=_merged([file.content.contexts for file in own], [file.content.contexts for file in shipped]),
+        groups=_merged([file.content.groups for file in own], [file.content.groups for file in shipped]),
+        own=frozenset(own_id(entry) for file in own for _, entry in file.entries()),
+    )
+    _check(taxonomy, [*own, *shipped], root.name)
+    return taxonomy
+
+
+def own_bucket_files(paths: Sequence[Path]) -> list[Path]:
+    """The bucket files among the rules that the user named: of a folder those in its `buckets/` and those that lie bare.
+
+    Bucket files are told by their keys. Raises RuleFileError.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            bare = sorted(file for file in path.glob("*.y*ml") if _holds_buckets(file))
+            found += [*sorted((path / "buckets").glob("*.y*ml")), *bare]
+        elif _holds_buckets(path):
+            found.append(path)
+    return found
+
+
+def _holds_buckets(path: Path) -> bool:
+    try:
+        data = strict_yaml.load(path.read_bytes())
+    except OSError as error:
+        raise _wrong(path.name, "the file", f"can't be read ({error.strerror or 'unknown reason'})") from error
+    except (strict_yaml.YamlError, UnicodeDecodeError) as error:
+        raise _wrong(path.name, "the text", str(error)) from error
+    return isinstance(data, dict) and bool(data.keys() & BUCKET_KEYS)
+
+
+_EntryT = TypeVar("_EntryT", Family, Context, Group)
+
+
+def _merged(own: Sequence[Sequence[_EntryT]], shipped: Sequence[Sequence[_EntryT]]) -> tuple[_EntryT, ...]:
+    """The user's new entries, then the built-in ones with those that the user replaces."""
+    mine: dict[str, _EntryT] = {entry.id: entry for file in own for entry in file}
+    built_in: list[_EntryT] = [entry for file in shipped for entry in file]
+    known = {entry.id for entry in built_in}
+    new = [entry for entry in mine.values() if entry.id not in known]
+    return tuple(new + [mine.get(entry.id, entry) for entry in built_in])
+
+
+def load_host_rules(file: Traversable | Path | None = None) -> HostRules:
+    """The rules for host calls and ranges. Raises RuleFileError."""
+    path = file if file is not None else importlib.resources.files("trace_rules") / "hosts.yaml"
+    decoded, _ = _decode(path, _HostFile)
+    for place, entries in (("calls", decoded.calls), ("ranges", decoded.ranges), ("polled", decoded.polled)):
+        for entry in entries:
+            _check_patterns(path.name, f"{place}, {entry.id}", entry.patterns)
+    for anchor in decoded.steps:
+        _check_patterns(path.name, f"steps, {anchor.id}", (anchor.pattern,))
+    ids = [entry.id for entries in (decoded.calls, decoded.ranges, decoded.polled, decoded.steps) for entry in entries]
+    twice = next((name for name in ids if ids.count(name) > 1), None)
+    if twice is not None:
+        raise _wrong(path.name, f"entry {twice}", "the id stands twice")
+    return HostRules(calls=decoded.calls, ranges=decoded.ranges, steps=decoded.steps, polled=decoded.polled)
+
+
+_FileT = TypeVar("_FileT", _BucketFile, _HostFile)
+_Path = tuple[str | int, ...]  # keys and places in lists, from the document's root
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Read:
+    """One bucket file: its content, and its text to find lines in."""
+
+    name: str
+    text: bytes
+    content: _BucketFile
+
+    def entries(self) -> Iterator[tuple[_Path, Family | Context | Group]]:
+        """Every entry with its place."""
+        for kind in ("families", "contexts", "groups"):
+            yield from (((kind, index), entry) for index, entry in enumerate(getattr(self.content, kind)))
+
+    def wrong(self, place: _Path, entry: str, reason: str, word: str = "") -> RuleFileError:
+        """The error for what stands at `place`."""
+        return _wrong(self.name, _in_line(self.text, place, word) + f"entry {entry}", reason)
+
+
+def _decode(path: Traversable | Path, kind: type[_FileT]) -> tuple[_FileT, bytes]:
+    """One rule file as `kind`, and its text. Raises RuleFileError."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise _wrong(path.name, "the file", f"can't be read ({error.strerror or 'unknown reason'})") from error
+    try:
+        return msgspec.convert(strict_yaml.load(text), type=kind, strict=True), text
+    except (strict_yaml.YamlError, UnicodeDecodeError) as error:
+        raise _wrong(path.name, "the text", str(error)) from error
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at ")
+        steps = tuple(int(index) if index else key for key, index in _STEP.findall(place.strip("`")))
+        word = reason.rpartition("`")[0].rpartition("`")[2] if "unknown field" in reason else ""
+        raise _wrong(path.name, _in_line(text, steps, word) + (place.strip("`") or "the document"), reason) from error
+
+
+def _in_line(text: bytes, place: Sequence[str | int], word: str = "") -> str:
+    line = strict_yaml.line_of(text, place, word)
+    return "" if line is None else f"line {line}: "
+
+
+def _bucket_file(path: Traversable | Path) -> _Read:
+    content, text = _decode(path, _BucketFile)
+    file = _Read(name=path.name, text=text, content=content)
+    for place, entry in file.entries():
+        if not entry.patterns:
+            raise file.wrong((*place, "patterns"), entry.id, "has no pattern")
+        _check_entry_patterns(file, place, entry, "patterns")
+        if isinstance(entry, Context):
+            _check_entry_patterns(file, place, entry, "unless")
+            if entry.bucket is None and entry.kind is None and entry.phase is None:
+                raise file.wrong(place, entry.id, "tells neither bucket, kind nor phase")
+        if isinstance(entry, Family) and entry.bucket is None and entry.default is None:
+            raise file.wrong(place, entry.id, "has neither a bucket nor a default")
+    return file
+
+
+def _check_entry_patterns(file: _Read, place: _Path, entry: Family | Context | Group, field: str) -> None:
+    """Raise RuleFileError for the first pattern of an entry that does not compile."""
+    wrong = _first_wrong(getattr(entry, field))
+    if wrong is not None:
+        pattern, reason = wrong
+        raise file.wrong((*place, field), entry.id, f"the pattern {pattern!r} is no regular expression ({reason})", pattern)
+
+
+def _check(taxonomy: Taxonomy, files: Sequence[_Read], name: str) -> None:
+    """Raise RuleFileError for what only shows across files."""
+    if len(taxonomy.contexts) > MAX_CONTEXTS:
+        raise _wrong(name, "contexts", f"{len(taxonomy.contexts)} of them; at most {MAX_CONTEXTS} are possible")
+    known = {context.id for context in taxonomy.contexts}
+    for file in files:
+        for place, entry in file.entries():
+            for needed in entry.requires if isinstance(entry, Context) else ():
+                if needed not in known:
+                    raise file.wrong((*place, "requires"), entry.id, f"requires {needed!r}, which is no context", needed)
+
+
+def _check_unique(entries: Sequence[tuple[_Read, _Path, str]]) -> None:
+    seen: dict[str, str] = {}
+    for file, place, name in entries:
+        if name in seen:
+            raise file.wrong(place, name, "the id stands twice" + ("" if seen[name] == file.name else f", also in {seen[name]}"))
+        seen[name] = file.name
+
+
+def _check_patterns(file: str, place: str, patterns: Sequence[str]) -> None:
+    """Raise RuleFileError for the first pattern that does not compile."""
+    wrong = _first_wrong(patterns)
+    if wrong is not None:
+        raise _wrong(file, place, f"the pattern {wrong[0]!r} is no regular expression ({wrong[1]})")
+
+
+def _first_wrong(patterns: Sequence[str]) -> tuple[str, str] | None:
+    """The first of `patterns` that does not compile, and why."""
+    if not patterns or _compiles(patterns) is None:
+        return None
+    reasons = ((pattern, _compiles((pattern,))) for pattern in patterns)
+    return next(((pattern, reason) for pattern, reason in reasons if reason is not None), None)
+
+
+def _compiles(patterns: Sequence[str]) -> str | None:
+    """Why the union of `patterns` does not compile; None where it does."""
+    try:
+        pl.Series([""], dtype=pl.String).str.contains(union(patterns))
+    except pl.exceptions.ComputeError as error:
+        return " ".join(str(error).split())[-120:]
+    return None
+
+
+def _wrong(file: str, place: str, reason: str) -> RuleFileError:
+    return RuleFileError(
+        f"{file}: {place}: {reason}.",
+        effect="No trace can be classified with it.",
+        next_step=f"Repair the file; trace_rules/README.md describes the fields. Buckets are {', '.join(BUCKETS)}.",
+    )

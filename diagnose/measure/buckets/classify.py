@@ -1,0 +1,264 @@
+"""Which part of the model each device operation serves, its role, its phase, and on what evidence.
+
+The decision is made once for each distinct combination of name family, launch context and process group, by `decide`, and
+joined back to the operations; what stays undecided then asks its neighbours on the stream. `measure/describe.py` uses the same
+decision for single names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from diagnose.knowledge.taxonomy import Context, Family, Group, Taxonomy, own_id, union
+from diagnose.measure.buckets.context import FORWARD_BIT, HostContext, host_context
+from diagnose.measure.buckets.names import families
+from diagnose.measure.buckets.neighbours.line import chosen
+from diagnose.measure.buckets.neighbours.rules import neighbours
+from diagnose.measure.launches import Launches
+from diagnose.model.trace import Trace
+
+NO_GROUP = -1
+_EXPERT_BUCKETS = ("router", "dispatch", "expert_gemm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """One decision. `rule` is the id of the family, context, group or neighbour rule that decided; `weak`: by default only."""
+
+    bucket: str
+    role: str
+    kind: str | None
+    backend: str | None
+    phase: str | None
+    operation: str
+    decided_by: str
+    rule: str
+    weak: bool
+    family: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classified:
+    """The decision for every row of `Trace.ops`.
+
+    `class_id` (UInt16) and `payload_id` (Int32: the collective's description; null where none is known) have one value per operation, in
+    order. `classes` has one row per distinct decision: class_id, bucket, role, kind, backend, phase, operation, decided_by, rule, weak, family.
+    """
+
+    class_id: pl.Series
+    classes: pl.DataFrame
+    payload_id: pl.Series
+
+
+CLASS_SCHEMA: dict[str, type[pl.DataType]] = {
+    "bucket": pl.String,
+    "role": pl.String,
+    "kind": pl.String,
+    "backend": pl.String,
+    "phase": pl.String,
+    "operation": pl.String,
+    "decided_by": pl.String,
+    "rule": pl.String,
+    "weak": pl.Boolean,
+    "family": pl.String,
+}
+
+
+def _phase(family: Family, contexts: Sequence[Context], *, recorded: bool) -> str | None:
+    """Phase of a kernel of `family` launched under `contexts`; `recorded`: inside an operator that autograd recorded."""
+    said = {context.phase for context in contexts}
+    if "optimizer" in said or family.phase == "optimizer":
+        return "optimizer"
+    backward, again = "backward" in said, "recompute" in said
+    if backward:
+        # A forward kernel or operator inside a backward node is work done a second time.
+        repeated = family.phase == "forward" or ("forward" in said and family.phase != "backward")
+        return "recompute" if repeated else "backward"
+    if again:
+        return "backward" if family.phase == "backward" else "recompute"
+    if family.phase is not None:
+        return family.phase
+    return "forward" if recorded or "forward" in said else None
+
+
+def _applies(context: Context, family: Family, present: frozenset[str]) -> bool:
+    if context.operations and family.operation not in context.operations:
+        return False
+    if family.decisive and not context.overrides:
+        return False
+    return not context.requires or any(needed in present for needed in context.requires)
+
+
+def _transport(family: Family, contexts: Sequence[Context], group: Group | None, own: frozenset[str]) -> tuple[str, str | None, str, str]:
+    """Bucket, kind, evidence and rule of a kernel that moves data between ranks."""
+    present = frozenset(context.id for context in contexts)
+    telling = next((context for context in contexts if context.kind and _applies(context, family, present)), None)
+    kind: str | None
+    if family.kind is not None:
+        kind, evidence, rule = family.kind, "name", family.id
+    elif telling is not None and own_id(telling) in own:
+        kind, evidence, rule = telling.kind, "rule", telling.id
+    elif group is not None:
+        kind, evidence, rule = group.kind, "rule" if own_id(group) in own else "operator", group.id
+    elif telling is not None:
+        kind, evidence, rule = telling.kind, telling.evidence, telling.id
+    else:
+        return family.bucket or family.default or "collective", None, "name", family.id
+    return ("dispatch" if kind == "expert" else "collective"), kind, evidence, rule
+
+
+def decide(family: Family, contexts: Sequence[Context], group: Group | None, *, own: frozenset[str], recorded: bool = False) -> Verdict:
+    """The decision for a kernel of `family` launched under `contexts` (in order of precedence) for process group `group`.
+
+    `own` holds the ids of the user's entries, which win over all others.
+    """
+    phase = _phase(family, contexts, recorded=recorded)
+    base = Verdict(
+        bucket=family.bucket or family.default or "other",
+        role=family.role,
+        kind=None,
+        backend=family.backend,
+        phase=phase,
+        operation=family.operation,
+        decided_by="rule" if family.id in own else "name",
+        rule=family.id,
+        weak=family.bucket is None,
+        family=family.id,
+    )
+    if family.role == "transport":
+        bucket, kind, evidence, rule = _transport(family, contexts, group, own)
+        by = base.decided_by if evidence == "name" else evidence
+        return replace(base, bucket=bucket, kind=kind or "other", decided_by=by, rule=rule, weak=base.weak and kind is None)
+    if family.id in own:
+        return base
+    present = frozenset(context.id for context in contexts)
+    for context in contexts:
+        if context.bucket is not None and _applies(context, family, present):
+            evidence = "rule" if own_id(context) in own else context.evidence
+            return replace(
+                base, bucket=context.bucket, role=_role(family, context.bucket), decided_by=evidence, rule=context.id, weak=False
+            )
+    return base
+
+
+def _role(family: Family, bucket: str) -> str:
+    """Role of a kernel whose bucket came from its context: generic kernels that rearrange tokens are packing."""
+    if family.role == "copy":
+        return "copy"
+    return "packing" if bucket == "dispatch" else "compute"
+
+
+def _contexts_of(mask: int, taxonomy: Taxonomy) -> tuple[Context, ...]:
+    return tuple(context for bit, context in enumerate(taxonomy.contexts) if mask >> bit & 1)
+
+
+def verdict_of(family: int, mask: int, group: int, taxonomy: Taxonomy) -> Verdict:
+    """The decision for a family, a mask of contexts and a group, all by their numbers in `taxonomy`."""
+    return decide(
+        taxonomy.families[family],
+        _contexts_of(mask, taxonomy),
+        None if group == NO_GROUP else taxonomy.groups[group],
+        own=taxonomy.own,
+        recorded=bool(mask >> FORWARD_BIT & 1),
+    )
+
+
+def group_index(payloads: pl.DataFrame, taxonomy: Taxonomy) -> pl.Series:
+    """Index of the group entry that tells each collective's process group (Int16); NO_GROUP where none does.
+
+    `payloads`: group, collective, dtype, elements_in. The first description that matches wins; only where none does, what the
+    collective carries decides.
+    """
+    numbered = sorted(enumerate(taxonomy.groups), key=lambda entry: entry[1].payload is not None)
+    found = [pl.when(_tells(group)).then(pl.lit(index, dtype=pl.Int16)) for index, group in numbered]
+    return payloads.select(pl.coalesce(*found, pl.lit(NO_GROUP, dtype=pl.Int16)).alias("group"))["group"]
+
+
+def _tells(group: Group) -> pl.Expr:
+    """Whether a group entry speaks of a collective."""
+    pattern = union(group.patterns)
+    if group.payload is None:
+        return pl.col("group").cast(pl.String).str.contains(pattern)
+    told = pl.col("collective").cast(pl.String).str.contains(pattern) & (pl.col("elements_in") >= group.payload.min_elements)
+    if group.payload.dtypes:
+        told &= pl.col("dtype").is_in(list(group.payload.dtypes))
+    return told if group.payload.max_elements is None else told & (pl.col("elements_in") <= group.payload.max_elements)
+
+
+def _family_of_ops(trace: Trace, taxonomy: Taxonomy) -> pl.Series:
+    """Family index (UInt16) of every operation."""
+    used = trace.ops.lazy().select("name_id", "kind").unique().sort("name_id", "kind").collect()
+    names = trace.names["text"].gather(used["name_id"])
+    known = used.with_columns(families(names, used["kind"], taxonomy).alias("family"))
+    return (
+        trace.ops.lazy()
+        .select("name_id", "kind")
+        .join(known.lazy(), on=["name_id", "kind"], how="left", nulls_equal=True, maintain_order="left")
+        .collect()["family"]
+    )
+
+
+def _group_of_ops(trace: Trace, family: pl.Series, context: HostContext, taxonomy: Taxonomy) -> pl.Series:
+    """Group index (Int16) of every operation; NO_GROUP for all but collectives whose process group is described."""
+    moving = pl.Series([item.role == "transport" for item in taxonomy.families], dtype=pl.Boolean)
+    groups = trace.payloads.select("id", group_index(trace.payloads, taxonomy).alias("group"))
+    frame = pl.DataFrame({"id": context.payload_id, "moving": moving.gather(family)})
+    wanted = frame.select(pl.when("moving").then("id").alias("id"))
+    return wanted.join(groups, on="id", how="left", maintain_order="left")["group"].fill_null(NO_GROUP)
+
+
+def classify(trace: Trace, launches: Launches, taxonomy: Taxonomy) -> Classified:
+    """Decide bucket, role, kind, backend and phase of every device operation."""
+    family = _family_of_ops(trace, taxonomy)
+    context = host_context(trace, launches, taxonomy)
+    group = _group_of_ops(trace, family, context, taxonomy)
+    keys = pl.DataFrame({"family": family, "mask": context.mask, "group": group})
+    distinct = keys.unique(maintain_order=True).with_row_index("case")
+    verdicts = [verdict_of(item, mask, number, taxonomy) for item, mask, number in distinct.select("family", "mask", "group").iter_rows()]
+    case = keys.join(distinct, on=["family", "mask", "group"], how="left", maintain_order="left")["case"]
+    changed = neighbours(trace.ops, case, pl.DataFrame(verdicts, schema=CLASS_SCHEMA), taxonomy)
+    numbers, classes = _numbered(case, verdicts, changed)
+    return Classified(class_id=numbers, classes=classes, payload_id=context.payload_id)
+
+
+def _numbered(case: pl.Series, verdicts: Sequence[Verdict], changed: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
+    """The number of each operation's verdict, and the distinct verdicts. `changed`: rows of ops with the choice of their neighbours (row, choice)."""
+    said = changed.with_columns(case.gather(changed["row"]).alias("case"))
+    cases = said.select("case", "choice").unique(maintain_order=True).with_row_index("extra")
+    meant = chosen()[cases["choice"]].select("bucket", "kind", "rule").rows()
+    extra = [
+        by_neighbours(verdicts[number], bucket=bucket, kind=kind, rule=rule)
+        for number, (bucket, kind, rule) in zip(cases["case"], meant, strict=True)
+    ]
+    every = [*verdicts, *extra]
+    numbers = {verdict: number for number, verdict in enumerate(dict.fromkeys(every))}
+    number = pl.Series([numbers[verdict] for verdict in every], dtype=pl.UInt16)
+    new = said.join(cases, on=["case", "choice"], how="left", maintain_order="left")
+    final = case.scatter(new["row"], new["extra"] + len(verdicts)) if new.height else case
+    experts = any(verdict.bucket in _EXPERT_BUCKETS for verdict in every)
+    classes = pl.DataFrame([settled(verdict, experts=experts) for verdict in numbers], schema=CLASS_SCHEMA)
+    ids = pl.Series("class_id", range(len(numbers)), dtype=pl.UInt16)
+    return number.gather(final).alias("class_id"), classes.insert_column(0, ids)
+
+
+def by_neighbours(verdict: Verdict, *, bucket: str, kind: str | None, rule: str) -> Verdict:
+    """`verdict` as its neighbours decide it."""
+    moved = replace(verdict, bucket=bucket, decided_by="neighbours", rule=rule, weak=False)
+    if verdict.role == "transport":
+        return replace(moved, kind=kind)
+    packs = bucket == "dispatch" and verdict.role == "compute"
+    phase = "optimizer" if bucket == "optimizer" else verdict.phase
+    return replace(moved, kind=None, role="packing" if packs else verdict.role, phase=phase)
+
+
+def settled(verdict: Verdict, *, experts: bool) -> Verdict:
+    """`verdict` as shown.
+
+    A generic kernel that nobody claims is honestly elementwise, not weakly so. Where nothing in the capture belongs to
+    `experts`, a plain product is dense.
+    """
+    honest = verdict.bucket == "elementwise" or (verdict.bucket == "dense_gemm" and not experts)
+    return replace(verdict, weak=False) if honest else verdict

@@ -1,0 +1,1 @@
+"""What the operations around one tell of it, where its name and its ranges do not decide."""

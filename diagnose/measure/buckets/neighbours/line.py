@@ -1,0 +1,266 @@
+"""Device operations in the order in which they ran, each with a sign of what it tells the ones around it.
+
+`measure/neighbours.py` and the modules of its rules work on this. The sign comes from an operation's verdict; where a rule
+decides more, `Line.told` gives the operations their new signs, so that the next rule can build on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import polars as pl
+
+from diagnose.knowledge.taxonomy import Taxonomy
+from diagnose.model.vocabulary import BUCKETS, COMM_KINDS
+
+EDGE = 255  # in place of a sign: nothing more in that direction
+GENERIC = ("elementwise", "layout", "reduce", "sort", "gather", "softmax", "random", "router", "copy", "tail")
+PLAIN_LINEAR = "dense_operator"  # the context of a linear layer; an expert's may be one too
+_GATE_FAMILY = "gemm_fp32_out"
+_GATHER_FAMILIES = ("nccl_all_gather", "nccl_reduce_scatter")
+_LAYER_NORMS = ("layer_norm_forward", "layer_norm_backward")
+_GELUS = ("gelu", "gelu_backward")
+_PATCHES = ("conv", "upsample")
+_ROWS = ("index_select", "index_gradient")  # an embedding's by default
+_ADDING = ("scatter_add", "index_gradient")
+_CASTS = ("narrowing_copy", "foreach_copy")
+_RULES = (
+    "between_gate_and_permutation",
+    "products_after_the_selection_s_backward",
+    "kernel_of_the_known_gates",
+    "between_return_and_gate",
+    "between_permutation_and_return",
+    "on_the_experts_streams",
+    "between_router_exchange_and_experts",
+    "collective_by_stream_and_neighbours",
+    "beside_the_optimizer",
+    "unlike_the_decoder",
+    "tail_of_the_product_before",
+)
+_RULE, _BUCKET, _KIND = pl.Enum(_RULES), pl.Enum(BUCKETS), pl.Enum(COMM_KINDS)
+_KINDS, _PER_RULE = len(COMM_KINDS) + 1, len(BUCKETS) * (len(COMM_KINDS) + 1)
+_SAID = {"at": pl.UInt32, "choice": pl.UInt16, "sign": pl.UInt8}
+
+
+class Sign(IntEnum):
+    """What an operation tells its neighbours."""
+
+    NONE = 0  # nothing: generic kernels, copies, collectives
+    PRODUCT = 1  # an undecided matrix product
+    LINEAR = 2  # a product of a plain linear layer, by its operator alone
+    DENSE = 3  # any other product that is decided
+    EXPERT = 4
+    ROUTER = 5
+    OPEN = 6  # brings tokens to the experts
+    CLOSE = 7  # takes them back
+    PACKING = 8  # anything else that rearranges tokens
+    EXCHANGE = 9  # from every rank to every rank: of experts, or unknown
+    ATTENTION = 10
+    NORM = 11
+    ACTIVATION = 12
+    OPTIMIZER = 13
+    OTHER = 14  # loss, embedding, vision
+
+
+EXPERT_SIDE = (Sign.EXPERT, Sign.ROUTER, Sign.OPEN, Sign.CLOSE, Sign.PACKING)
+BREAKS = (Sign.ATTENTION, Sign.NORM, Sign.ROUTER, Sign.OPTIMIZER, Sign.OTHER)  # none of them runs between the way out and the way back
+_OF_BUCKET: Mapping[str, Sign] = {
+    "expert_gemm": Sign.EXPERT,
+    "router": Sign.ROUTER,
+    "dispatch": Sign.PACKING,
+    "attention": Sign.ATTENTION,
+    "norm": Sign.NORM,
+    "activation": Sign.ACTIVATION,
+    "optimizer": Sign.OPTIMIZER,
+    "loss": Sign.OTHER,
+    "embedding": Sign.OTHER,
+    "vision_encoder": Sign.OTHER,
+}
+
+
+def facts_of(verdicts: pl.DataFrame, taxonomy: Taxonomy) -> pl.DataFrame:
+    """One row per verdict: what the rules ask about an operation, and its sign."""
+    markers = {family.id: family.marker for family in taxonomy.families if family.marker is not None}
+    hinted = [family.id for family in taxonomy.families if family.phase is not None]
+    weak, operation, bucket, family, role = (pl.col(name) for name in ("weak", "operation", "bucket", "family", "role"))
+    gemm = operation == "gemm"
+    back = (pl.col("phase") == "backward").fill_null(value=False)
+    nccl = pl.col("backend").is_in(["nccl", "rccl"]).fill_null(value=False)
+    unknown = nccl & (pl.col("decided_by") == "name") & (pl.col("kind") == "other")
+    return verdicts.with_columns(
+        family.replace_strict(markers, default=None, return_dtype=pl.String).alias("marker"), unknown.alias("unknown")
+    ).select(
+        "bucket",
+        "kind",
+        "unknown",
+        _sign(),
+        (weak & (role == "compute")).alias("part"),
+        (weak & (operation == "tail")).alias("tail"),
+        (gemm & (pl.col("rule") == PLAIN_LINEAR)).alias("linear"),
+        operation.is_in(["gemm", "grouped_gemm"]).alias("any_product"),
+        operation.is_in(["gemm", "grouped_gemm", "tail"]).alias("multiplies"),
+        (role == "copy").alias("copies"),
+        (operation.is_in(list(GENERIC)) & ~family.is_in(list(_ROWS))).alias("generic"),
+        (gemm & (weak | (bucket == "router"))).alias("gate"),
+        (gemm & ((family == _GATE_FAMILY) | (bucket == "router"))).alias("likely"),
+        (((operation == "router") & ~back) | (family == "topk")).alias("selects"),
+        ((operation == "router") & ~back).alias("routes"),
+        ((operation == "router") & back).alias("routes_back"),
+        (weak & (role == "compute") & ((family == "concatenation") | (operation.is_in(["gather", "sort"]) & (family != "topk")))).alias(
+            "moves"
+        ),
+        "operation",
+        family.is_in(list(_ADDING)).alias("adds"),
+        (family.is_in(list(_CASTS)) & (bucket == "elementwise") & pl.col("phase").is_null()).alias("casts"),
+        (role == "transport").alias("transports"),
+        nccl.alias("moving"),
+        (operation == "exchange").alias("exchange"),
+        ((operation == "exchange") & (bucket == "dispatch") & ~nccl).alias("carries"),
+        (family == _GATHER_FAMILIES[0]).alias("gathers"),
+        (family.is_in(list(_GATHER_FAMILIES)) & pl.col("phase").is_null()).alias("unphased_gather"),
+        ((role == "compute") & ~family.is_in(hinted)).alias("telling"),  # a name's own hint proves no range
+        pl.col("phase").is_not_null().alias("phased"),
+        (pl.col("backend") == "userbuffers").fill_null(value=False).alias("userbuffers"),
+        ((operation == "norm") & ~family.is_in(list(_LAYER_NORMS))).alias("other_norm"),
+        family.is_in(list(_LAYER_NORMS)).alias("layer_norm"),
+        family.is_in(list(_GELUS)).alias("gelu"),
+        family.is_in(list(_PATCHES)).alias("patches"),
+        (family == "gemm_bias").alias("biased"),
+        ((pl.col("decided_by") == "name") & (role == "compute")).alias("by_name"),
+    )
+
+
+def _sign() -> pl.Expr:
+    """The sign of a verdict."""
+    operation, bucket, weak, role = (pl.col(name) for name in ("operation", "bucket", "weak", "role"))
+    tokens = (bucket == "dispatch") | ((operation == "exchange") & pl.col("unknown"))
+    foreign = (role == "transport") & ~tokens
+    gemm = operation == "gemm"
+    cases: list[tuple[pl.Expr, Sign]] = [
+        (pl.col("marker") == "open", Sign.OPEN),
+        (pl.col("marker") == "close", Sign.CLOSE),
+        (foreign | (role == "copy"), Sign.NONE),
+        (role == "transport", Sign.EXCHANGE),
+        (weak & gemm, Sign.PRODUCT),
+        (weak, Sign.NONE),
+        (gemm & (pl.col("rule") == PLAIN_LINEAR), Sign.LINEAR),
+        (gemm & (bucket == "dense_gemm"), Sign.DENSE),
+        *((bucket == name, sign) for name, sign in _OF_BUCKET.items()),
+    ]
+    return (
+        pl.coalesce(*(pl.when(holds).then(pl.lit(int(sign))) for holds, sign in cases), pl.lit(int(Sign.NONE))).cast(pl.UInt8).alias("sign")
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """The operations of a trace along their streams.
+
+    `rows`: at (its place here), row (of `ops`), lane, start, case, first (of its lane), sign, and choice: what the rules have said
+    so far, a number for `chosen`, 0 for nothing. `lanes` holds each lane's device: lane, place. `facts` is indexed by case.
+    """
+
+    ops: pl.DataFrame
+    rows: pl.DataFrame
+    lanes: pl.DataFrame
+    facts: pl.DataFrame
+
+    def known(self, frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
+        """`frame` (rows of this line) with columns of `facts`."""
+        return frame.with_columns(self.facts[column].gather(frame["case"]) for column in columns)
+
+    def those(self, *columns: str) -> pl.DataFrame:
+        """The rows for which one of the columns of `facts` is true."""
+        chosen = self.facts.select(pl.any_horizontal(*columns).alias("chosen"))["chosen"]
+        return self.rows.filter(chosen.gather(self.rows["case"]))
+
+    def signed(self, signs: Iterable[Sign]) -> pl.DataFrame:
+        """The rows that have one of the signs."""
+        return self.rows.filter(pl.col("sign").is_in([int(sign) for sign in signs]))
+
+    def placed(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """`frame` in order of start on each device, with the column place."""
+        return frame.with_columns(self.lanes["place"].gather(frame["lane"])).sort("place", "start", maintain_order=True)
+
+    def ends(self, frame: pl.DataFrame) -> pl.Series:
+        """When the operations of `frame` end."""
+        return self.ops["end"].gather(frame["row"])
+
+    def told(self, said: pl.DataFrame) -> Line:
+        """This line with what `said` decides, over what was decided before, and with the signs that follow from it."""
+        if said.is_empty():
+            return self
+        changed = (self.rows[name].clone().scatter(said["at"], said[name]) for name in ("sign", "choice"))
+        return replace(self, rows=self.rows.with_columns(changed))
+
+    def has(self, *signs: Sign) -> bool:
+        """Whether any operation has one of the signs."""
+        return bool(self.rows["sign"].is_in([int(sign) for sign in signs]).any())
+
+
+def line_of(ops: pl.DataFrame, case: pl.Series, facts: pl.DataFrame) -> Line:
+    """The operations along each stream, in order of start."""
+    lanes = ops.select("rank", "device", "stream").unique().sort("rank", "device", "stream").with_row_index("lane")
+    places = lanes.with_columns(pl.struct("rank", "device").rank("dense").alias("place")).select("lane", "place")
+    rows = (
+        ops.lazy()
+        .select("rank", "device", "stream", "start", case.alias("case"))
+        .with_row_index("row")
+        .join(lanes.lazy(), on=["rank", "device", "stream"], how="left", nulls_equal=True, maintain_order="left")
+        .select("row", "lane", "start", "case")
+        .collect()
+        .sort("lane", maintain_order=True)
+        .with_row_index("at")
+    )
+    first = (rows["lane"] != rows["lane"].shift(1)).fill_null(value=True)
+    signs = facts["sign"].gather(rows["case"])
+    known = rows.with_columns(first.alias("first"), signs, pl.lit(0, dtype=pl.UInt16).alias("choice"))
+    return Line(ops=ops, rows=known, lanes=places, facts=facts)
+
+
+def nothing() -> pl.DataFrame:
+    """No decision: the columns of `said`."""
+    return pl.DataFrame(schema=_SAID)
+
+
+def said(frame: pl.DataFrame, bucket: str | pl.Expr, rule: str, *, sign: pl.Expr | Sign, kind: pl.Expr | None = None) -> pl.DataFrame:
+    """Decisions on the rows of `frame`: at, choice, sign. `bucket` and `kind` are expressions over strings."""
+    where = pl.lit(bucket) if isinstance(bucket, str) else bucket
+    of_kind = pl.lit(0) if kind is None else (kind.cast(_KIND).to_physical().cast(pl.UInt16) + 1).fill_null(0)
+    choice = _RULES.index(rule) * _PER_RULE + where.cast(_BUCKET).to_physical().cast(pl.UInt16) * _KINDS + of_kind + 1
+    return frame.select(
+        "at",
+        choice.cast(pl.UInt16).alias("choice"),
+        (pl.lit(int(sign)) if isinstance(sign, Sign) else sign).cast(pl.UInt8).alias("sign"),
+    )
+
+
+def chosen() -> pl.DataFrame:
+    """What each number of a choice stands for: bucket, kind, rule, by number; the first row is none."""
+    numbers = pl.DataFrame({"number": range(len(_RULES) * _PER_RULE)})
+    place = pl.col("number") % _PER_RULE
+    meant = numbers.select(
+        (place // _KINDS).replace_strict(dict(enumerate(BUCKETS)), return_dtype=pl.String).alias("bucket"),
+        (place % _KINDS - 1).replace_strict(dict(enumerate(COMM_KINDS)), default=None, return_dtype=pl.String).alias("kind"),
+        (pl.col("number") // _PER_RULE).replace_strict(dict(enumerate(_RULES)), return_dtype=pl.String).alias("rule"),
+    )
+    return pl.concat([meant.clear(1), meant])
+
+
+def is_sign(column: str, *signs: Sign) -> pl.Expr:
+    """Whether a column of signs holds one of these; not where it is null."""
+    return pl.col(column).is_in([int(sign) for sign in signs]).fill_null(value=False)
+
+
+def before(column: pl.Expr, group: str) -> pl.Expr:
+    """The nearest value of `column` that is not null in the rows before each one of its `group`; EDGE where none is."""
+    first = (pl.col(group) != pl.col(group).shift(1)).fill_null(value=True)
+    return pl.when(first).then(pl.lit(EDGE)).otherwise(column.shift(1)).cast(pl.UInt8).forward_fill()
+
+
+def after(column: pl.Expr, group: str) -> pl.Expr:
+    """The nearest value of `column` that is not null in the rows after each one of its `group`; EDGE where none is."""
+    last = (pl.col(group) != pl.col(group).shift(-1)).fill_null(value=True)
+    return pl.when(last).then(pl.lit(EDGE)).otherwise(column.shift(-1)).cast(pl.UInt8).backward_fill()

@@ -1,0 +1,1 @@
+"""Facts: the numbers that rules read, with what each is taken from."""

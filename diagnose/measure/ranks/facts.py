@@ -1,0 +1,237 @@
+"""Facts of what differs between ranks: the names of trace_rules/facts.yaml with scope ranks, each with one producer here.
+
+All are read from the records of `diagnose.document.ranks`; with one captured rank all are null. Of several groups (expert-parallel groups, groups with a late rank)
+the one that loses most speaks. Nought means that the thing was looked for and is not there; null that it could not be looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean, median_low
+
+from diagnose.document.ranks import ExpertImbalance, Late, MatchedExchange, Ranks, Stage
+from diagnose.measure.facts.device import GROUP_OF_KIND
+from diagnose.measure.ranks.slow_link import slow_link
+from diagnose.model.vocabulary import FactValue
+
+_LISTED = 8  # ranks that a text names before it counts the rest
+_FROM_LATENESS = ("straggler_rank", "straggler_cause", "straggler_bucket", "straggler_longer_ns")
+
+
+def rank_facts(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
+    """All facts of scope ranks; shares are of `step_ns`, the step that the verdict speaks of."""
+    return {
+        **_matched(ranks, step_ns),
+        **_straggler(ranks, step_ns),
+        **_rotating(ranks, step_ns),
+        **_start_skew(ranks),
+        **_experts(ranks, step_ns),
+        **_pipeline(ranks, step_ns),
+        **_tail(ranks, step_ns),
+        **_problems(ranks),
+        **_clocks(ranks),
+        **_link(ranks),
+    }
+
+
+def inferred_rank_facts(ranks: Ranks | None) -> frozenset[str]:
+    """Names of those facts that rest on a stated heuristic: what the record of the late rank itself does not call measured."""
+    late = the_straggler(ranks)
+    return frozenset(_FROM_LATENESS if late is not None and late.status != "measured" else ())
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
+
+
+def _mean(values: Sequence[int]) -> int | None:
+    return round(fmean(values)) if values else None
+
+
+def rank_list(ranks: Sequence[int]) -> str:
+    """Rank numbers as a text: the first few, then how many more there are."""
+    shown = ", ".join(str(rank) for rank in ranks[:_LISTED])
+    return shown if len(ranks) <= _LISTED else f"{shown} and {len(ranks) - _LISTED} more"
+
+
+# --- matched exchanges ------------------------------------------------------------------------------------------------
+
+
+def _matched(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
+    """How many exchanges were matched, and how their time splits into transfer and waiting for others."""
+    survey = ranks.survey if ranks else ()
+    exchanges = ranks.exchanges if ranks else ()
+    matched, unmatched = sum(one.matched for one in exchanges), sum(one.unmatched for one in exchanges)
+    waits = {(one.rank, one.device): one.wait_ns for one in survey if one.wait_ns is not None}
+    wait = _mean(list(waits.values()))
+    transfer = _mean([one.transfer_ns for one in survey if one.transfer_ns is not None])
+    bubble = sum(part.wait_ns for one in exchanges if one.kind == "pipeline" for part in one.waits)
+    pipeline = min(round(bubble / len(waits)), wait) if wait is not None else None
+    own = next((one for one in survey if ranks is not None and one.rank == ranks.slowest), None)
+    return {
+        "own_wait_ns": own.wait_ns if own is not None else None,
+        "own_transfer_ns": own.transfer_ns if own is not None else None,
+        "matched_exchanges": matched if ranks else None,
+        "unmatched_exchanges": unmatched if ranks else None,
+        "matched_share": _share(matched, matched + unmatched),
+        "ranks_wait_ns": wait,
+        "ranks_wait_share": _share(wait, step_ns),
+        "ranks_wait_pipeline_ns": pipeline,
+        "ranks_wait_blocking_ns": _blocking(ranks, wait, pipeline),
+        "ranks_transfer_ns": transfer,
+        "ranks_wait_over_transfer": _share(wait, transfer),
+        **{f"{name}_wait_share": _wait_share([one for one in exchanges if one.kind == kind]) for kind, name in GROUP_OF_KIND.items()},
+    }
+
+
+def _blocking(ranks: Ranks | None, wait: int | None, pipeline: int | None) -> int | None:
+    """Waiting in exchanges other than those of the pipeline, as far as it can have held compute up: what steps have lost to others, the bubble left out."""
+    if ranks is None or wait is None or pipeline is None:
+        return None
+    lost = [[step.window_ns - step.own_ns for step in one.steps if step.own_ns is not None] for one in ranks.survey]
+    held = _mean([median_low(own) for own in lost if own])
+    stages = ranks.pipeline.stages if ranks.pipeline else ()
+    bubble = _mean([one.bubble_ns for one in stages]) or 0
+    return None if held is None else max(0, min(wait - pipeline, held - bubble))
+
+
+def _wait_share(exchanges: Sequence[MatchedExchange]) -> float | None:
+    """Waiting as a share of the time that all members spend in matched exchanges."""
+    matched = [one for one in exchanges if one.matched]
+    waits = sum(one.wait_ns * len(one.ranks) for one in matched)
+    return _share(waits, waits + sum(one.transfer_ns * len(one.ranks) for one in matched))
+
+
+# --- who is late ------------------------------------------------------------------------------------------------------
+
+
+def _nobody(ranks: Ranks | None) -> int | None:
+    """The waiting for a late rank where none is named: nought where exchanges were matched and all clocks agree, otherwise not known.
+
+    Between clocks that do not agree nothing is said about who is late (`measure/ranks/lateness.py`), not even that nobody is.
+    """
+    if ranks is None or not all(pair.aligned for pair in ranks.clocks):
+        return None
+    return 0 if any(one.matched for one in ranks.exchanges) else None
+
+
+def the_straggler(ranks: Ranks | None) -> Late | None:
+    """The rank that always or mostly comes last and costs most; one that only began late speaks where there is no other."""
+    found = [one for one in (ranks.late if ranks else ()) if one.pattern != "rotating" and one.rank is not None]
+    return min(found, key=lambda one: (one.cause == "start_skew", -one.wait_ns, one.rank or 0), default=None)
+
+
+def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
+    late = the_straggler(ranks)
+    rotates = any(one.pattern == "rotating" for one in (ranks.late if ranks else ()))
+    wait = late.wait_ns if late else _nobody(ranks)
+    return {
+        "straggler_rank": str(late.rank) if late else None,
+        "straggler_wait_ns": wait,
+        "straggler_wait_share": _share(wait, step_ns),
+        "straggler_last_share": late.last_share if late else None,
+        "straggler_cause": late.cause if late else None,
+        "straggler_bucket": late.bucket if late else None,
+        "straggler_longer_ns": late.longer_ns if late else None,
+        "straggler_exchanges": ", ".join(late.kinds) if late else None,
+        "lateness_pattern": late.pattern if late else "rotating" if rotates else None,
+    }
+
+
+def _rotating(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
+    waits = [one.wait_ns for one in (ranks.late if ranks else ()) if one.pattern == "rotating"]
+    wait = max(waits, default=_nobody(ranks))
+    return {"rotating_wait_ns": wait, "rotating_wait_share": _share(wait, step_ns)}
+
+
+def _start_skew(ranks: Ranks | None) -> dict[str, FactValue]:
+    """Skew is known where any rank's start could be compared, or one was found."""
+    if ranks is None or not (ranks.skew or any(one.start_skew_ns is not None for one in ranks.survey)):
+        return {"start_skew_ns": None, "start_skew_ranks": None}
+    return {
+        "start_skew_ns": max((abs(one.begins_ns) for one in ranks.skew), default=0),
+        "start_skew_ranks": len({one.rank for one in ranks.skew}),
+    }
+
+
+# --- imbalance --------------------------------------------------------------------------------------------------------
+
+
+def worst_experts(ranks: Ranks | None) -> ExpertImbalance | None:
+    """The expert-parallel group that loses most; of equal ones the first."""
+    return max(ranks.experts if ranks else (), key=lambda one: (one.lost_ns, -min(one.ranks)), default=None)
+
+
+def _experts(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
+    worst = worst_experts(ranks)
+    return {
+        "expert_imbalance_ns": worst.lost_ns if worst else None,
+        "expert_imbalance_share": _share(worst.lost_ns, step_ns) if worst else None,
+        "expert_imbalance_spread": worst.spread if worst else None,
+        "expert_busiest_rank": str(worst.busiest) if worst else None,
+        "expert_busiest_share": worst.busiest_share if worst else None,
+    }
+
+
+def slowest_stage(stages: Sequence[Stage]) -> Stage | None:
+    """The stage that computes longest; of equal ones the first."""
+    return max(stages, key=lambda one: (one.compute_busy_ns, -one.stage), default=None)
+
+
+def _pipeline(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
+    pipeline = ranks.pipeline if ranks else None
+    stages = pipeline.stages if pipeline else ()
+    slowest = slowest_stage(stages)
+    imbalance = pipeline.imbalance_ns if pipeline else None
+    return {
+        "pipeline_bubble_ns": _mean([one.bubble_ns for one in stages]),
+        "pipeline_bubble_share": pipeline.bubble_share if pipeline else None,
+        "pipeline_expected_bubble_share": pipeline.expected_share if pipeline else None,
+        "stage_imbalance_ns": imbalance,
+        "stage_imbalance_share": _share(imbalance, step_ns),
+        "stage_slowest": str(slowest.stage) if slowest else None,
+        "pipeline_virtual_saves_ns": pipeline.virtual_saves_ns if pipeline else None,
+    }
+
+
+def _tail(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
+    tail = _mean([one.tail_ns for one in ranks.tail]) if ranks else None
+    return {"data_tail_ns": tail, "data_tail_share": _share(tail, step_ns)}
+
+
+# --- the capture ------------------------------------------------------------------------------------------------------
+
+
+def _problems(ranks: Ranks | None) -> dict[str, FactValue]:
+    def counted(kind: str) -> int | None:
+        return sum(one.count for one in ranks.problems if one.kind == kind) if ranks else None
+
+    return {
+        "ranks_missing": counted("missing") if ranks and ranks.world_size is not None else None,
+        "ranks_duplicate": counted("duplicate"),
+        "ranks_uneven_steps": counted("steps"),
+        "ranks_failed": counted("failed"),
+    }
+
+
+def _clocks(ranks: Ranks | None) -> dict[str, FactValue]:
+    """Ranks on one host share its clock; without known hosts and without a compared pair nothing is known."""
+    pairs = ranks.clocks if ranks else ()
+    hosts = {one.host for one in ranks.survey} if ranks else set()
+    one_host = len(hosts) == 1 and "unknown" not in hosts
+    return {
+        "clocks_aligned": all(pair.aligned for pair in pairs) if pairs else True if one_host else None,
+        "clock_residual_ns": max((max(abs(pair.residual_p5_ns), abs(pair.residual_p95_ns)) for pair in pairs), default=None),
+    }
+
+
+def _link(ranks: Ranks | None) -> dict[str, FactValue]:
+    """The group is named only where it is slower than its likes at all."""
+    found = slow_link(ranks) if ranks else None
+    named = found if found and found.excess_ns else None
+    return {
+        "slow_link_ns": found.excess_ns if found else None,
+        "slow_link_share": found.share if found else None,
+        "slow_link_exchange": named.exchange if named else None,
+        "slow_link_ranks": rank_list(named.ranks) if named else None,
+    }

@@ -1,0 +1,314 @@
+"""Why compute was absent: every moment of a step without compute is launch-starved, blocking or dependency-stalled.
+
+For each gap that ends with the compute operation k: until the host had issued k it is launch-starved; then, while a producer of k still
+ran, blocking; the rest is dependency-stalled. The three sum to the compute-absent time of every window, exactly.
+
+What bounds count beyond that split, or short of it, is worked out in `ceilings`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, HostActivity
+from diagnose.measure.waits.chains import follow_chains
+from diagnose.measure.waits.dependencies import Dependencies, Waits, latest_producers, prepare
+from diagnose.model.intervals import merge, overlaps
+
+HOST_CAUSES = ("allocator", "host_sync", "gc", "launch", "python")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stalls:
+    """All gaps of one device, cut into pieces.
+
+    `pieces`: index (window), start, end, cause (one of HOST_CAUSES, blocking or dependency_stalled), op (the operation that ends the gap; null at the
+    end of a step that ends idle), producer (op row that blocked; null elsewhere), inferred (bool), through_host (bool: it held the host in a synchronising
+    call). `bounds`: index, blocking_lower_ns, blocking_upper_ns. `shadowed`: index, cause, ns: launch-starved time while a producer of `op` ran. `entered`:
+    index, op, ns: how long the host had been in an allocator call when the gap began.
+    """
+
+    pieces: pl.DataFrame
+    bounds: pl.DataFrame
+    shadowed: pl.DataFrame
+    entered: pl.DataFrame
+
+
+def gaps(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Maximal stretches without compute, cut at the windows: index, start, end, op (the compute operation that ends it).
+
+    `work`: op, start, end, role, in order of start. A gap at the end of the last window belongs to the operation that ends the window.
+    """
+    compute = work.filter((pl.col("role") == "compute") & (pl.col("end") > pl.col("start"))).select("op", "start", "end")
+    reach = pl.col("end").cum_max().shift(1)
+    first, last = int(windows["start"].min()), int(windows["end"].max())  # type: ignore[arg-type]
+    opened = (
+        compute.with_columns(reach.alias("reach"))
+        .filter((pl.col("start") > pl.col("reach")).fill_null(value=True))
+        .select(pl.col("reach").fill_null(first).alias("start"), pl.col("start").alias("end"), "op")
+    )
+    tail = pl.DataFrame(
+        {"start": [first if compute.is_empty() else int(compute["end"].max())], "end": [last], "op": [None]},  # type: ignore[arg-type]
+        schema={"start": pl.Int64, "end": pl.Int64, "op": work.schema["op"]},
+    )
+    found = pl.concat([opened, tail]).filter(pl.col("end") > pl.col("start"))
+    common = overlaps(found, windows)
+    return pl.DataFrame(
+        {
+            "index": windows["index"].gather(common["right"]),
+            "start": common["start"],
+            "end": common["end"],
+            "op": found["op"].gather(common["left"]),
+        }
+    )
+
+
+def stalls(work: pl.DataFrame, windows: pl.DataFrame, waits: Waits, host: HostActivity) -> Stalls:
+    """Split every gap of one device.
+
+    `work` holds op (row number), start, end, stream, correlation, role, issued and is in order of start.
+    """
+    cut = _with_last_operation(gaps(work, windows), work, windows)
+    known = prepare(work, waits)
+    found = _with_producers(cut, work, known)
+    issued = pl.col("issued").clip(pl.col("start"), pl.col("end")).fill_null(pl.col("start"))
+    found = found.with_columns(issued.alias("issued"))
+    until = pl.max_horizontal(pl.col("producer_end").clip(pl.col("issued"), pl.col("end")), "issued").fill_null(pl.col("issued"))
+    found = found.with_columns(until.alias("until"))
+    columns = ["index", "start", "end", "cause", "op", "producer", "inferred", "through_host"]
+    direct = pl.lit(value=False).alias("through_host")
+    blocking = found.filter(pl.col("until") > pl.col("issued")).with_columns(
+        pl.col("issued").alias("start"),
+        pl.col("until").alias("end"),
+        pl.lit("blocking").alias("cause"),
+        pl.lit("dependency_stalled").alias("otherwise"),
+        direct,
+    )
+    stalled = found.filter(pl.col("end") > pl.col("until")).with_columns(
+        pl.col("until").alias("start"),
+        pl.lit("dependency_stalled").alias("cause"),
+        pl.lit(None, dtype=work.schema["op"]).alias("producer"),
+        pl.lit(value=False).alias("inferred"),
+        direct,
+    )
+    starved = found.filter(pl.col("issued") > pl.col("start")).select("index", "start", pl.col("issued").alias("end"), "op")
+    host_pieces = _under_host_calls(starved, host)
+    awaited = pl.col("producer").is_not_null()
+    through_host = host_pieces.filter(awaited).with_columns(
+        pl.lit("host_sync").alias("otherwise"), pl.lit(value=True).alias("through_host")
+    )
+    waiting = pl.concat([through_host.select(*columns, "otherwise"), blocking.select(*columns, "otherwise")])
+    followed = follow_chains(waiting, work, known)
+    pieces = pl.concat(
+        [host_pieces.filter(~awaited).with_columns(direct).select(columns), followed.select(columns), stalled.select(columns)]
+    )
+    shadowed = _shadowed(found, host_pieces.filter(~awaited), work, known)
+    return Stalls(pieces=pieces, bounds=_bounds(found, pieces, work, windows), shadowed=shadowed, entered=_entered(cut, host))
+
+
+def _entered(cut: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
+    """Gaps that begin while the host is in an allocator call, with how long it has been there: index, op, ns."""
+    calls = host.named.filter(pl.col("cause") == "allocator").sort("start").with_columns(pl.col("end").cum_max().alias("returned"))
+    longest = calls.select(
+        pl.col("start").alias("begun"),
+        pl.when(pl.col("end") == pl.col("returned")).then("start").forward_fill().alias("called"),
+        "returned",
+    )
+    held = cut.sort("start").join_asof(longest, left_on="start", right_on="begun", strategy="backward", coalesce=False)
+    return held.filter(pl.col("returned") > pl.col("start")).select("index", "op", (pl.col("start") - pl.col("called")).alias("ns"))
+
+
+def _shadowed(found: pl.DataFrame, host_pieces: pl.DataFrame, work: pl.DataFrame, known: Dependencies) -> pl.DataFrame:
+    """Launch-starved time in which the operation to come could not have started, because what it waits for still ran: index, cause, ns."""
+    waiting = found.filter(pl.col("producer").is_not_null() & (pl.col("issued") > pl.col("start"))).select(
+        "index",
+        "start",
+        pl.min_horizontal("issued", "producer_end").alias("end"),
+        pl.lit("blocking").alias("cause"),
+        "op",
+        "producer",
+        "inferred",
+        pl.lit("none").alias("otherwise"),
+    )
+    ran = follow_chains(waiting.filter(pl.col("end") > pl.col("start")), work, known).filter(pl.col("producer").is_not_null()).sort("start")
+    common = overlaps(host_pieces.sort("start"), ran.select("start", "end"))
+    ordered = host_pieces.sort("start")
+    return (
+        ordered.select("index", "cause").select(pl.all().gather(common["left"])).with_columns((common["end"] - common["start"]).alias("ns"))
+    )
+
+
+def _with_last_operation(cut: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """The gap that no compute ends gets the operation that ends the step; its own running then counts as what blocks."""
+    open_gap = cut["op"].is_null()
+    if not open_gap.any():
+        return cut.with_columns(pl.lit(value=False).alias("ends_step"))
+    last = int(windows["end"].max())  # type: ignore[arg-type]
+    ending = work.filter((pl.col("end") <= last) & (pl.col("end") > pl.col("start"))).sort("end", "op")["op"]
+    closing = ending[-1] if len(ending) else None
+    return cut.with_columns(pl.col("op").fill_null(pl.lit(closing, dtype=work.schema["op"])), open_gap.alias("ends_step"))
+
+
+def _with_producers(cut: pl.DataFrame, work: pl.DataFrame, known: Dependencies) -> pl.DataFrame:
+    """Each gap with its operation's issue time and latest producer; whether that is inferred, and whether anything is unresolved."""
+    details = work.select("issued", pl.col("start").alias("op_start"), "stream", "correlation", pl.col("end").alias("op_end"))
+    found = cut.hstack(details.select(pl.all().gather(cut["op"])))
+    consumers = (
+        found.filter(~pl.col("ends_step"))
+        .select("op", pl.col("op_start").alias("start"), "stream", "correlation", "issued")
+        .filter(
+            (pl.col("op") != pl.col("op").shift(1)).fill_null(value=True)
+        )  # a gap that a window cuts stands in two rows, one after the other
+    )
+    found = found.join(latest_producers(known, consumers), on="op", how="left", maintain_order="left")
+    at_end, launched = pl.col("ends_step"), pl.col("issued").is_not_null()
+    return found.with_columns(
+        pl.when(at_end).then("op").when(launched).then("producer").alias("producer"),
+        pl.when(at_end).then("op_end").when(launched).then("producer_end").alias("producer_end"),
+        pl.col("inferred").fill_null(value=False) & launched & ~at_end,
+        (pl.col("unresolved").fill_null(value=False) | ~launched) & ~at_end,
+    )
+
+
+def _under_host_calls(starved: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
+    """Launch-starved stretches split by what the launching threads did: allocator, host_sync, gc, launch, python, or blocking through the host."""
+    starved = starved.sort("start")
+    state = overlaps(starved, host.state)
+    mask = host.state["mask"].gather(state["right"])
+    cause = (
+        pl.when(pl.col("mask") & ALLOCATOR != 0)
+        .then(pl.lit("allocator"))
+        .when(pl.col("mask") & WAITING != 0)
+        .then(pl.lit("blocking"))
+        .when(pl.col("mask") & SYNC != 0)
+        .then(pl.lit("host_sync"))
+        .when(pl.col("mask") & GC != 0)
+        .then(pl.lit("gc"))
+    )
+    under = (
+        state.select("start", "end", "left").with_columns(mask.alias("mask")).with_columns(cause.alias("cause")).drop("mask").sort("start")
+    )
+    rest = _uncovered(starved, under)
+    in_call = overlaps(rest, host.in_call)
+    launching = in_call.select("start", "end", rest["left"].gather(in_call["left"]).alias("left"), pl.lit("launch").alias("cause")).sort(
+        "start"
+    )
+    python = _uncovered(rest, launching.with_columns(in_call.sort("start")["left"].alias("left")), keep="left").with_columns(
+        pl.lit("python").alias("cause")
+    )
+    pieces = pl.concat([under, launching, python.select(under.columns)]).sort("start")
+    awaited = _awaited(pieces, host.blocked)
+    return pieces.select(
+        starved["index"].gather(pieces["left"]).alias("index"),
+        "start",
+        "end",
+        "cause",
+        starved["op"].gather(pieces["left"]).alias("op"),
+        awaited["awaited"].alias("producer"),
+        awaited["guessed"].alias("inferred"),
+    )
+
+
+def _uncovered(frame: pl.DataFrame, covered: pl.DataFrame, keep: str | None = None) -> pl.DataFrame:
+    """What `covered` (disjoint pieces inside rows of `frame`, named by `left`) leaves of each row: start, end, left.
+
+    `left` is the row number in `frame`, or the value of column `keep` of that row.
+    """
+    identity = frame[keep].cast(pl.UInt32) if keep else pl.int_range(frame.height, dtype=pl.UInt32, eager=True)
+    edges = pl.concat(
+        [
+            pl.DataFrame({"row": pl.int_range(frame.height, dtype=pl.UInt32, eager=True), "from": frame["start"], "until": frame["start"]}),
+            covered.select(pl.col("left").alias("row"), pl.col("start").alias("from"), pl.col("end").alias("until")),
+            pl.DataFrame({"row": pl.int_range(frame.height, dtype=pl.UInt32, eager=True), "from": frame["end"], "until": frame["end"]}),
+        ]
+    ).sort("row", "from", "until")
+    is_hole = (pl.col("row") == pl.col("row").shift(-1)) & (pl.col("from").shift(-1) > pl.col("until"))
+    holes = edges.select("row", pl.col("until").alias("start"), pl.when(is_hole).then(pl.col("from").shift(-1)).alias("end")).drop_nulls(
+        "end"
+    )
+    return holes.select("start", "end", identity.gather(holes["row"]).alias("left")).sort("start")
+
+
+def _awaited(pieces: pl.DataFrame, blocked: pl.DataFrame) -> pl.DataFrame:
+    """The operation that a synchronising call waited for, for the pieces with cause blocking (null elsewhere), and whether it is guessed.
+
+    Of several calls at once, the one whose work ends last.
+    """
+    calls = (
+        blocked.filter(pl.col("awaited_end") > pl.col("start"))
+        .with_columns((pl.col("awaited_end") == pl.col("awaited_end").cum_max()).alias("reaches"))
+        .select(
+            pl.col("start").alias("call_start"),
+            *(pl.when("reaches").then(name).otherwise(None).forward_fill().alias(name) for name in ("awaited", "guessed")),
+        )
+    )
+    joined = pieces.select("start", "cause").join_asof(calls, left_on="start", right_on="call_start", strategy="backward")
+    is_blocking = pl.col("cause") == "blocking"
+    return joined.select(pl.when(is_blocking).then("awaited"), (pl.col("guessed") & is_blocking).fill_null(value=False))
+
+
+def _bounds(found: pl.DataFrame, pieces: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Lower and upper bound of blocking per window.
+
+    Lower: what is resolved. Upper: also what ran, other than compute, while a consumer with unresolved waits was waiting.
+    """
+    blocking = pl.col("cause") == "blocking"
+    length = (pl.col("end") - pl.col("start")).alias("ns")
+    lower = pieces.filter(blocking & ~pl.col("inferred")).select("index", length)
+    open_gaps = found.filter(pl.col("unresolved") & (pl.col("end") > pl.col("issued"))).select(
+        "index", pl.col("issued").alias("start"), "end", "op"
+    )
+    others = merge(work.filter(pl.col("role") != "compute"))
+    ran = overlaps(open_gaps, others)
+    may_block = pl.DataFrame({"index": open_gaps["index"].gather(ran["left"]), "ns": ran["end"] - ran["start"]})
+    resolved = pieces.filter(blocking).join(open_gaps.select("op").unique(), on="op", how="anti").select("index", length)
+    through_host = pieces.filter(blocking).join(open_gaps.select("op").unique(), on="op", how="semi")
+    issued = found.select("op", "index", "issued").unique(["op", "index"], keep="first", maintain_order=True)
+    before_issue = (
+        through_host.join(issued, on=["op", "index"], how="left").filter(pl.col("end") <= pl.col("issued")).select("index", length)
+    )
+    upper = pl.concat([may_block, resolved, before_issue])
+    both = (
+        windows.select("index")
+        .join(lower.group_by("index").agg(pl.col("ns").sum().alias("blocking_lower_ns")), on="index", how="left", maintain_order="left")
+        .join(upper.group_by("index").agg(pl.col("ns").sum().alias("blocking_upper_ns")), on="index", how="left", maintain_order="left")
+    )
+    return both.fill_null(0)
+
+
+def stall_times(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds: pl.Series) -> pl.DataFrame:
+    """The stalls of every window, in the document's names. `roles`, `copy_kinds`: of each operation by row number."""
+    producer = found.pieces["producer"]
+    sized = found.pieces.select(
+        "index",
+        "cause",
+        "inferred",
+        (pl.col("end") - pl.col("start")).alias("ns"),
+        roles.gather(producer).alias("role"),
+        copy_kinds.gather(producer).alias("copy_kind"),
+    )
+    host = pl.col("cause").is_in(list(HOST_CAUSES))
+    blocking = pl.col("cause") == "blocking"
+
+    def total(condition: pl.Expr, name: str) -> pl.Expr:
+        return pl.col("ns").filter(condition).sum().alias(name)
+
+    summed = sized.group_by("index").agg(
+        total(host, "launch_starved_ns"),
+        total(pl.col("cause") == "allocator", "allocator_ns"),
+        total(pl.col("cause") == "host_sync", "host_sync_ns"),
+        total(pl.col("cause").is_in(["gc", "launch", "python"]), "host_work_ns"),
+        total(pl.col("cause") == "gc", "gc_ns"),
+        total(pl.col("cause") == "python", "python_gap_ns"),
+        total(blocking, "blocking_ns"),
+        total(blocking & (pl.col("role") == "transport"), "blocking_transport_ns"),
+        total(blocking & (pl.col("role") == "packing"), "blocking_packing_ns"),
+        total(blocking & (pl.col("role") == "copy"), "blocking_copy_ns"),
+        total(blocking & pl.col("copy_kind").is_in(["h2d", "d2h"]), "blocking_host_copy_ns"),
+        total(blocking & pl.col("inferred"), "blocking_inferred_ns"),
+        total(pl.col("cause") == "dependency_stalled", "dependency_stalled_ns"),
+    )
+    table = windows.select("index").join(summed, on="index", how="left", maintain_order="left")
+    return table.fill_null(0).join(found.bounds, on="index", how="left", maintain_order="left")

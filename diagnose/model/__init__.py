@@ -1,0 +1,1 @@
+"""What everything speaks of: the Trace, the ledger, intervals, the closed vocabularies."""

@@ -1,0 +1,269 @@
+"""measure → reason: from what was measured of every input to the document."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+
+from msgspec import structs
+
+from diagnose.document.device import Communication, Memory
+from diagnose.document.diagnosis import SCHEMA, Capture, DeviceInfo, Diagnosis, Fact, JobRead, LedgerEntry, RankInfo, TableCount, Tool
+from diagnose.document.ranks import RankProblem, Ranks
+from diagnose.job import Job, completed, sizes
+from diagnose.knowledge.rule_types import Platform
+from diagnose.knowledge.rulebook import Rulebook, platform_of
+from diagnose.measure import records as parts
+from diagnose.measure.capture import Knowledge, Measured, typical
+from diagnose.measure.device import DeviceMeasure
+from diagnose.measure.environment import merged
+from diagnose.measure.facts.device import device_facts, typed_facts
+from diagnose.measure.facts.places import places as places_of
+from diagnose.measure.ranks.compare import Compared, compare
+from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts
+from diagnose.measure.ranks.members import Input
+from diagnose.measure.ranks.places import rank_places
+from diagnose.model.ledger import CODES, Ledger
+from diagnose.reason.findings import find, passed
+from diagnose.reason.walls import bounds, verdict
+from diagnose.version import __version__
+
+KERNELS_OF = 8  # up to so many devices all show their kernels: those of one node
+FAILURES_SHOWN = 4  # refused inputs whose reasons a report on ranks repeats
+
+
+def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge, *, include_host_info: bool = False) -> Diagnosis:
+    """From measurements to the document."""
+    everywhere = [pair for part in measured for pair in zip(part.devices, part.records, strict=True)]
+    worlds = [value for part in measured if isinstance(value := part.facts["world_size"], int)]
+    traced = max(worlds, default=None)
+    job = None if job is None else completed(job, world_size=traced)
+    middle = _middle(measured)
+    compared = _compared(measured, middle, job, traced, knowledge.rulebook)
+    place = (compared.shown.rank, compared.shown.device) if compared is not None else middle
+    chosen = compared.ranks.chosen if compared is not None else "it is the one in the middle by step"
+    shown, records = next(pair for pair in everywhere if (pair[0].rank, pair[0].device) == place)
+    source = next(part for part in measured if shown in part.devices)
+    memory = records.memory
+    ledger = sum((part.ledger for part in measured), start=Ledger())
+    ranks = _with_failed(compared.ranks, ledger) if compared is not None else None
+    captured = len({one.rank for one, _ in everywhere})
+    facts = _facts(source, shown, records.communication, memory, knowledge.rulebook, ranks, captured=captured)
+    walls = bounds(facts, knowledge.rulebook)
+    where = {**places_of(shown, records.communication, records.host), **rank_places(ranks)}
+    findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=where)
+    devices = [one for one, _ in everywhere]
+    return Diagnosis(
+        schema=SCHEMA,
+        tool=Tool(name="diagnose", version=__version__, rules_sha256=knowledge.rulebook.sha256),
+        verdict=structs.replace(verdict(walls, facts, knowledge.rulebook, job), rank=shown.rank, device=shown.device),
+        walls=walls,
+        job=_job(job, traced),
+        capture=_capture(measured, facts, ledger, shown, chosen, include_host_info=include_host_info),
+        ledger=_ledger(ledger),
+        steps=parts.steps(devices, shown),
+        totals=tuple(one.totals for one in devices),
+        budget=tuple(own.budget for _, own in everywhere),
+        buckets=tuple(row for _, own in everywhere for row in own.buckets),
+        unclassified=parts.unclassified(shown),
+        communication=tuple(_with_waits(row, compared) for _, own in everywhere for row in own.communication),
+        blocking=tuple(row for _, own in everywhere for row in own.blocking),
+        host=tuple(row for _, own in everywhere for row in own.host),
+        memory=memory,
+        occupancy=shown.occupancy,
+        facts=facts,
+        findings=findings,
+        not_assessed=not_assessed,
+        timeline=shown.timeline,
+        ranks=ranks,
+        passed=passed(knowledge.rulebook, findings, not_assessed),
+        environment=merged([part.provenance.environment for part in measured]),
+        split=tuple(parts.split(one) for one in devices),
+        kernels=tuple(parts.kernels(one) for one in _with_kernels(devices, shown)),
+    )
+
+
+def _with_kernels(devices: Sequence[DeviceMeasure], shown: DeviceMeasure) -> Sequence[DeviceMeasure]:
+    """The devices whose kernels the document lists: all, or of many the one that the verdict speaks of and the lowest, which other captures are likely to hold too."""
+    if len(devices) <= KERNELS_OF:
+        return devices
+    lowest = min(devices, key=lambda one: (one.rank, one.device))
+    return [lowest] if lowest is shown else [lowest, shown]
+
+
+def _middle(measured: Sequence[Measured]) -> tuple[int, int]:
+    """(rank, device) in the middle by median step: first within each input, then among the inputs."""
+    of_inputs = [typical([(one.median_step_ns, one.rank, one.device) for one in part.devices]) for part in measured]
+    _, rank, device = typical(of_inputs)
+    return rank, device
+
+
+def _compared(
+    measured: Sequence[Measured], middle: tuple[int, int], job: Job | None, world: int | None, rulebook: Rulebook
+) -> Compared | None:
+    """The comparison of ranks; None where fewer than two devices can be compared. An input that says to be a rank which another one is too is left out."""
+    claimed: Counter[int] = Counter(rank.claimed for part in measured for rank in part.ranks if rank.claimed is not None)
+    kept = []
+    for number, part in enumerate(measured):
+        own = {rank.rank for rank in part.ranks if rank.claimed is None}
+        pairs = [pair for pair in zip(part.devices, part.records, strict=True) if pair[0].rank in own]
+        kept.append(Input(number=number, file=part.provenance.file, ranks=part.ranks, devices=tuple(pairs)))
+    devices = [device for one in kept for device, _ in one.devices]
+    if len(devices) < 2:
+        return None
+    places = [(device.rank, device.device) for device in devices]
+    stated = job.get("world_size") if job is not None else None
+    return compare(
+        kept,
+        job,
+        world=stated if isinstance(stated, int) else world,
+        claimed={rank: number + 1 for rank, number in claimed.items()},
+        middle=middle if middle in places else places[0],
+        link_gb_s=partial(_link, _platform(devices[0], rulebook)[1]),
+    )
+
+
+def _platform(device: DeviceMeasure, rulebook: Rulebook) -> tuple[str | None, Platform | None]:
+    """The platform table's entry for a device, and its key."""
+    key = platform_of(device.info.name if device.info else None, rulebook.platforms)
+    return key, rulebook.platforms.platforms[key] if key else None
+
+
+def _link(platform: Platform | None, ranks: Sequence[int]) -> float | None:
+    """GB/s one way of the link between ranks; None beyond one NVLink domain, and where the platform's is not known. Nodes are taken to be filled in order of rank."""
+    if platform is None or platform.nvlink_domain is None:
+        return None
+    return platform.nvlink_gb_per_s if len({rank // platform.nvlink_domain for rank in ranks}) == 1 else None
+
+
+def _with_failed(ranks: Ranks, ledger: Ledger) -> Ranks:
+    """The comparison with the inputs that could not be analysed, and why; which ranks they are is not known."""
+    refused = [entry for entry in ledger.entries if entry.code == "refused_input"]
+    failed = sum(entry.count for entry in refused)
+    if not failed:
+        return ranks
+    why = " ".join(entry.detail for entry in refused[:FAILURES_SHOWN])
+    more = "" if len(refused) <= FAILURES_SHOWN else f" (and {len(refused) - FAILURES_SHOWN} more, see the ledger)"
+    text = f"{failed} input{' was' if failed == 1 else 's were'} not analysed, and nothing here speaks of {'it' if failed == 1 else 'them'}: {why}{more}"
+    return structs.replace(ranks, problems=(*ranks.problems, RankProblem(kind="failed", ranks=(), count=failed, text=text)))
+
+
+def _with_waits(row: Communication, compared: Compared | None) -> Communication:
+    """The row with what matching across ranks adds."""
+    found = compared.exchanged.get((row.rank, row.device, row.kind, row.backend)) if compared is not None else None
+    if found is None:
+        return row
+    transfer, wait, matched, unmatched = found
+    return structs.replace(row, transfer_ns=transfer, wait_ns=wait, matched=matched, unmatched=unmatched)
+
+
+def _job(job: Job | None, world_size: int | None) -> JobRead | None:
+    """What the job file says, with what follows from it."""
+    if job is None:
+        return None
+    found = sizes(job, world_size=world_size)
+    return structs.replace(job.read(), derived=found.derived, problems=found.problems)
+
+
+def _facts(
+    source: Measured,
+    shown: DeviceMeasure,
+    communication: tuple[Communication, ...],
+    memory: Memory,
+    rulebook: Rulebook,
+    ranks: Ranks | None,
+    *,
+    captured: int,
+) -> dict[str, Fact]:
+    values = {
+        **source.facts,
+        **device_facts(shown, communication, memory),
+        **rank_facts(ranks, shown.median_step_ns),
+        "ranks_captured": captured,
+    }
+    key, platform = _platform(shown, rulebook)
+    values["platform"] = key
+    values["nvlink_domain"] = platform.nvlink_domain if platform else None
+    if values["gpu_compute_major"] is None and platform:
+        values["gpu_compute_major"] = platform.compute_major
+    guessed = set(inferred_rank_facts(ranks))
+    if memory.recompute_status == "inferred":
+        guessed |= {"recompute_ns", "recompute_share"}
+    if values["blocking_inferred_share"]:
+        guessed |= {name for name in rulebook.facts if "blocking" in name}
+    return typed_facts(values, {name: spec.unit for name, spec in rulebook.facts.items()}, frozenset(guessed))
+
+
+def _capture(
+    measured: Sequence[Measured], facts: dict[str, Fact], ledger: Ledger, verdict_of: DeviceMeasure, chosen: str, *, include_host_info: bool
+) -> Capture:
+    first = measured[0].provenance
+    refused: dict[str, int] = {}
+    for entry in ledger.entries:
+        if CODES[entry.code].refuses:
+            refused[entry.table] = refused.get(entry.table, 0) + entry.count
+    graphs = {part.provenance.graph_trace for part in measured}
+    rate, resolved = facts["correlation_rate"].value, facts["resolved_wait_rate"].value
+    return Capture(
+        format=first.format,
+        profiler=first.profiler,
+        profiler_version=first.profiler_version,
+        schema_version=first.schema_version,
+        devices=tuple(_device_info(one) for part in measured for one in part.devices),
+        ranks=tuple(
+            RankInfo(
+                rank=rank.rank,
+                world_size=rank.world_size,
+                source=rank.source,
+                file=part.provenance.file,
+                host=rank.host if include_host_info else None,
+            )
+            for part in measured
+            for rank in part.ranks
+        ),
+        diagnostics=tuple(dict.fromkeys(text for part in measured for text in part.provenance.diagnostics)),
+        cuda_graphs="opaque" if "opaque" in graphs else "nodes" if "nodes" in graphs else "none",
+        correlation_rate=rate if isinstance(rate, float) else None,
+        resolved_wait_rate=resolved if isinstance(resolved, float) else None,
+        metrics=measured[0].metrics,
+        slowdown=None,
+        tables=tuple(TableCount(table=row.table, read=row.read, kept=row.kept, refused=refused.get(row.table, 0)) for row in ledger.rows),
+        notes=(*_scope(measured, verdict_of, chosen), *dict.fromkeys(note for part in measured for note in part.provenance.notes)),
+    )
+
+
+def _scope(measured: Sequence[Measured], shown: DeviceMeasure, chosen: str) -> tuple[str, ...]:
+    """What the verdict speaks of, where there is more than one device."""
+    devices = sum(len(part.devices) for part in measured)
+    if devices == 1:
+        return ()
+    return (f"{devices} devices are analysed; the verdict speaks of rank {shown.rank}, device {shown.device}: {chosen}.",)
+
+
+def _device_info(one: DeviceMeasure) -> DeviceInfo:
+    info = one.info
+    capability = None if info is None or info.compute_major is None else f"{info.compute_major}.{info.compute_minor or 0}"
+    return DeviceInfo(
+        rank=one.rank,
+        device=one.device,
+        name=info.name if info else None,
+        sm_count=info.sm_count if info else None,
+        compute_capability=capability,
+        memory_bytes=info.total_memory if info else None,
+    )
+
+
+def _ledger(ledger: Ledger) -> tuple[LedgerEntry, ...]:
+    return tuple(
+        LedgerEntry(
+            code=entry.code,
+            severity=entry.severity,
+            origin=CODES[entry.code].origin,
+            table=entry.table,
+            count=entry.count,
+            meaning=CODES[entry.code].meaning,
+            detail=entry.detail,
+        )
+        for entry in ledger.folded().entries
+    )

@@ -1,0 +1,535 @@
+"""The command line: what it passes on, where results go, and how every run ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import polars as pl
+import pytest
+
+import diagnose.pipeline
+from diagnose.cli import main
+from diagnose.commands.shared import say
+from diagnose.document.diagnosis import Diagnosis, decode, encode
+from diagnose.errors import InputError
+from diagnose.scale.dask import DaskEngine
+from diagnose.scale.local import LocalEngine
+from tests.builders.diagnosis import HOSTILE, minimal, rich
+
+ROOT = Path(__file__).parents[2]
+Call = Callable[..., Diagnosis]
+
+
+class Fake:
+    """Stands for the pipeline: keeps what it was asked and answers with a document, or raises."""
+
+    def __init__(self) -> None:
+        self.answer: Diagnosis | BaseException = minimal()
+        self.inputs: tuple[str, ...] = ()
+        self.options: dict[str, Any] = {}
+
+    def __call__(self, inputs: tuple[str, ...], **options: Any) -> Diagnosis:
+        self.inputs, self.options = tuple(inputs), options
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+
+@pytest.fixture
+def pipeline(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    fake = Fake()
+    monkeypatch.setattr(diagnose.pipeline, "diagnose", fake)
+    for name in ("NO_COLOR", "FORCE_COLOR", "DIAGNOSE_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    return fake
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "d.json"
+    path.write_bytes(encode(rich()))
+    return path
+
+
+def command(*arguments: str | Path, **more: Any) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "diagnose", *map(str, arguments)], cwd=ROOT, capture_output=True, timeout=60, check=False, **more
+    )
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def test_options_reach_the_pipeline(pipeline: Fake, tmp_path: Path) -> None:
+    job, rules = tmp_path / "job.yaml", tmp_path / "rules"
+    arguments = [
+        "a.sqlite",
+        "b.json",
+        "--config",
+        job,
+        "--set",
+        "model.num_layers=4",
+        "--set",
+        "~model.mtp_num_layers",
+        "--rules",
+        rules,
+        "--rank",
+        "3",
+        "--step-range",
+        "iter*",
+        "--nsys",
+        "/opt/nsys",
+        "--include-host-info",
+    ]
+    assert main([str(one) for one in arguments]) == 0
+    assert pipeline.inputs == ("a.sqlite", "b.json")
+    assert pipeline.options == {
+        "config": job,
+        "overrides": ("model.num_layers=4", "~model.mtp_num_layers"),
+        "rules": (rules,),
+        "rank": 3,
+        "step_range": "iter*",
+        "nsys": Path("/opt/nsys"),
+        "include_host_info": True,
+        "engine": LocalEngine(jobs=None),
+        "progress": None,
+        "notice": say,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "engine"),
+    [
+        (["--jobs", "3"], LocalEngine(jobs=3)),
+        (["--engine", "dask", "--jobs", "2"], DaskEngine(jobs=2)),
+        (["--engine", "dask", "--scheduler", "tcp://host:8786"], DaskEngine(scheduler="tcp://host:8786")),
+    ],
+)
+def test_the_engine_is_the_one_asked_for(pipeline: Fake, arguments: list[str], engine: LocalEngine | DaskEngine) -> None:
+    assert main(["x.json", "-q", *arguments]) == 0
+    assert pipeline.options["engine"] == engine
+    assert pipeline.options["notice"] is None, "quiet"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--scheduler", "tcp://host:1"], ["--engine", "dask", "--scheduler", "x", "--jobs", "2"], ["--jobs", "0"], ["--engine", "ray"]],
+)
+def test_options_of_engines_that_do_not_go_together_are_2_before_any_work(pipeline: Fake, arguments: list[str]) -> None:
+    assert main(["x.json", *arguments]) == 2
+    assert pipeline.inputs == ()
+
+
+def test_the_default_command_may_be_named_and_standard_input_is_a_trace(pipeline: Fake) -> None:
+    assert main(["analyse", "-"]) == 0
+    assert pipeline.inputs == ("-",)
+
+
+def test_options_may_come_before_the_trace(pipeline: Fake) -> None:
+    assert main(["--quiet", "x.json"]) == 0
+    assert pipeline.inputs == ("x.json",)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--nonsense"], ["x.json", "--format", "pdf"], ["x.json", "--rank", "-1"], ["x.json", "--fail-on", "never"], [], ["render"]],
+)
+def test_wrong_usage_is_2_without_a_traceback(pipeline: Fake, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Traceback" not in err
+    assert err.strip()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["explain", "--help"], ["--version"]])
+def test_help_and_version_are_0(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    assert "diagnose" in capsys.readouterr().out
+
+
+def test_help_shows_the_options_of_the_default_command_and_every_other_command(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--help"])
+    out = " ".join(capsys.readouterr().out.split())
+    for word in (
+        "--config",
+        "--fail-on",
+        "--strict",
+        "--output",
+        "explain",
+        "rules",
+        "kernel",
+        "render",
+        "check",
+        "patch",
+        "130 interrupted",
+    ):
+        assert word in out
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = "import sys; from diagnose.cli import main; main(['--help']); print(sorted({'polars', 'plotly', 'rich', 'jinja2', 'msgspec'} & set(sys.modules)), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == "[]\n"
+
+
+# --- outputs ----------------------------------------------------------------------------------------------------------
+
+
+def test_text_goes_to_standard_output_and_files_follow_their_extension(
+    pipeline: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline.answer = rich()
+    files = [tmp_path / name for name in ("r.html", "r.json", "r.md", "r.TXT")]
+    assert main(["x.json", *(argument for file in files for argument in ("-o", str(file)))]) == 0
+    out, err = capsys.readouterr()
+    assert "COMMUNICATION" in out
+    assert err.splitlines() == [f"wrote {file}" for file in files]
+    starts = [file.read_text(encoding="utf-8")[:15].strip() for file in files]
+    assert starts[0] == "<!doctype html>"
+    assert decode(files[1].read_bytes()) == rich()
+    assert starts[2].startswith("## Communic")
+    assert starts[3].startswith("╭─ verdict")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(file.name for file in files)
+
+
+def test_machine_formats_put_nothing_else_anywhere(pipeline: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline.answer = rich()
+    assert main(["x.json", "--format", "json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert json.loads(out)["schema"] == "diagnosis/1"
+
+
+def test_quiet_prints_nothing(pipeline: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["x.json", "-q", "-o", str(tmp_path / "r.json")]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert decode((tmp_path / "r.json").read_bytes()) == minimal()
+
+
+def test_an_existing_file_is_kept_without_force(pipeline: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "r.json"
+    file.write_text("mine")
+    assert main(["x.json", "-o", str(file)]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert file.read_text() == "mine"
+    assert pipeline.inputs == (), "refused before any work"
+    assert main(["x.json", "-o", str(file), "--force"]) == 0
+    assert decode(file.read_bytes()) == minimal()
+
+
+def test_a_link_is_replaced_and_not_followed(pipeline: Fake, tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "r.json"
+    target.write_text("mine")
+    link.symlink_to(target)
+    assert main(["x.json", "-o", str(link), "--force"]) == 0
+    assert target.read_text() == "mine"
+    assert not link.is_symlink()
+
+
+def test_an_input_is_never_overwritten(pipeline: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_text("[]")
+    assert main([str(trace), "-o", str(tmp_path / "." / "trace.json"), "--force"]) == 2
+    assert "is an input" in capsys.readouterr().err
+    assert trace.read_text() == "[]"
+
+
+@pytest.mark.parametrize(("name", "code"), [("r.pdf", 2), ("r", 2), ("missing/r.json", 74)])
+def test_outputs_that_cannot_be_are_refused_before_any_work(pipeline: Fake, tmp_path: Path, name: str, code: int) -> None:
+    assert main(["x.json", "-o", str(tmp_path / name)]) == code
+    assert pipeline.inputs == ()
+
+
+def test_a_file_that_cannot_be_written_is_74_and_leaves_the_old_one(
+    pipeline: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "r.json"
+    file.write_text("mine")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert main(["x.json", "-q", "-o", str(file), "--force"]) == 74
+    assert "No space left on device" in capsys.readouterr().err
+    assert file.read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["r.json"]
+
+
+def test_stale_temporary_files_of_killed_runs_are_removed(pipeline: Fake, tmp_path: Path) -> None:
+    stale, fresh = tmp_path / ".r.json.1.tmp", tmp_path / ".r.json.2.tmp"
+    stale.write_text("half")
+    fresh.write_text("half")
+    os.utime(stale, (time.time() - 7_200, time.time() - 7_200))
+    assert main(["x.json", "-q", "-o", str(tmp_path / "r.json")]) == 0
+    assert (stale.exists(), fresh.exists()) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "coloured"),
+    [
+        ([], {}, False),
+        (["--color", "always"], {}, True),
+        (["--color", "always"], {"NO_COLOR": "1"}, True),
+        ([], {"FORCE_COLOR": "1"}, True),
+        ([], {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        (["--color", "never"], {"FORCE_COLOR": "1"}, False),
+    ],
+)
+def test_colour(
+    pipeline: Fake,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    environment: dict[str, str],
+    coloured: bool,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert main(["x.json", *arguments]) == 0
+    assert ("\x1b[" in capsys.readouterr().out) is coloured
+
+
+# --- how a run ends ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("level", "code"), [("low", 1), ("medium", 1), ("high", 1)])
+def test_fail_on_is_1_when_a_finding_is_that_severe(pipeline: Fake, level: str, code: int) -> None:
+    pipeline.answer = rich()
+    assert main(["x.json", "-q", "--fail-on", level]) == code
+
+
+def test_fail_on_ignores_weaker_findings_and_those_about_the_capture(pipeline: Fake) -> None:
+    capture = msgspec.structs.replace(rich().findings[2], severity="high")
+    pipeline.answer = msgspec.structs.replace(rich(), findings=(rich().findings[1], capture))
+    assert main(["x.json", "-q", "--fail-on", "high"]) == 0
+    assert main(["x.json", "-q", "--fail-on", "medium"]) == 1
+    pipeline.answer = minimal()
+    assert main(["x.json", "-q", "--fail-on", "low"]) == 0
+
+
+def test_strict_is_4_after_the_result_is_written(pipeline: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline.answer = rich()
+    assert main(["x.json", "--strict", "-o", str(tmp_path / "r.json")]) == 4
+    out, err = capsys.readouterr()
+    assert "COMMUNICATION" in out
+    assert "Data was lost" in err
+    assert (tmp_path / "r.json").exists()
+    pipeline.answer = minimal()
+    assert main(["x.json", "--strict"]) == 0
+
+
+class PanicError(BaseException):
+    """Like polars' PanicException: no subclass of Exception."""
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "said"),
+    [
+        (InputError("It is damaged.", effect="Nothing.", next_step="Export again."), 3, "error: It is damaged. Nothing. Export again."),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (PanicError("index out of bounds"), 70, "error: internal fault, PanicError: index out of bounds"),
+        (RuntimeError("first\nsecond"), 70, "error: internal fault, RuntimeError: first. There is no result."),
+        (MemoryError(), 70, "error: internal fault, MemoryError"),
+        (OSError(5, "Input/output error"), 70, "error: internal fault, OSError"),
+        (OSError(28, "No space left on device"), 74, "error: Something could not be written: No space left on device."),
+    ],
+)
+def test_faults_end_in_a_sentence(pipeline: Fake, capsys: pytest.CaptureFixture[str], fault: BaseException, code: int, said: str) -> None:
+    pipeline.answer = fault
+    assert main(["x.json"]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_a_real_panic_of_polars_is_70(pipeline: Fake) -> None:
+    assert issubclass(pl.exceptions.PanicException, BaseException)
+    assert not issubclass(pl.exceptions.PanicException, Exception)
+    pipeline.answer = pl.exceptions.PanicException("rust")
+    assert main(["x.json"]) == 70
+
+
+def test_the_traceback_comes_only_when_asked_for(
+    pipeline: Fake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DIAGNOSE_DEBUG", "1")
+    pipeline.answer = RuntimeError("x")
+    assert main(["x.json"]) == 70
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_error_messages_are_harmless(pipeline: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline.answer = InputError(f"Bad name {HOSTILE[2]}.")
+    assert main(["x.json"]) == 3
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_a_full_disk_is_74(saved: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "diagnose", "render", str(saved)], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    assert done.returncode == 74
+    assert done.stderr.decode().startswith("error: Standard output could not be written: No space left on device.")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_a_closed_pipe_is_a_quiet_0(saved: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "diagnose", "render", str(saved)], cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["rules"]])
+def test_every_command_ends_alike_on_a_full_disk_and_a_closed_pipe(arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    ends = []
+    with Path("/dev/full").open("wb") as full:
+        for out in (full, writer):
+            done = subprocess.run(
+                [sys.executable, "-m", "diagnose", *arguments], cwd=ROOT, stdout=out, stderr=subprocess.PIPE, timeout=60, check=False
+            )
+            ends.append((done.returncode, b"Traceback" in done.stderr or b"Exception" in done.stderr))
+    os.close(writer)
+    assert ends == [(74, False), (0, False)]
+
+
+def test_a_closed_standard_output_is_74(saved: Path) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m diagnose render {saved} >&-"], cwd=ROOT, stderr=subprocess.PIPE, timeout=60, check=False
+    )
+    assert done.returncode == 74
+
+
+def test_ctrl_c_is_130() -> None:
+    running = subprocess.Popen(
+        [sys.executable, "-m", "diagnose", "kernel", "-"], cwd=ROOT, stdin=subprocess.PIPE, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert running.stdin is not None
+    running.stdin.write(b"k\n" * 100_000)  # more than a pipe holds: when this returns, the command is reading
+    running.stdin.flush()
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert b"interrupted" in err
+    assert b"Traceback" not in err
+
+
+def test_standard_output_in_ascii_does_not_fail(saved: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    assert command("render", saved, env=environment).returncode == 0
+    done = command("render", saved, "--format", "markdown", env=environment)
+    assert "≤ ms" in done.stdout.decode("utf-8")
+
+
+# --- other commands ---------------------------------------------------------------------------------------------------
+
+
+def test_render_gives_what_the_analysis_gave(pipeline: Fake, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline.answer = rich()
+    main(["x.json"])
+    first = capsys.readouterr().out
+    assert main(["render", str(saved)]) == 0
+    assert capsys.readouterr().out == first
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"schema":"diagnosis/9"}',
+        b'{"schema":"diagnosis/1"}',
+        b'{"traceEvents":[]}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"schema":NaN}',
+    ],
+)
+def test_what_is_not_a_diagnosis_is_3(tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "d.json"
+    path.write_bytes(content)
+    assert main(["render", str(path)]) == 3
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_missing_diagnosis_is_3(tmp_path: Path) -> None:
+    assert main(["render", str(tmp_path / "none.json")]) == 3
+
+
+def test_kernel_says_bucket_and_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["kernel", "void deep_ep::internode::dispatch<8>(int)"]) == 0
+    out = capsys.readouterr().out
+    assert "bucket     dispatch" in out
+    assert "transport (expert exchange, deepep)" in out
+
+
+def test_kernel_reads_names_from_standard_input_and_gives_json_lines() -> None:
+    done = command("kernel", "-", "--format", "json", input=b"deep_ep::internode::combine\n\nsome_\x1b[31mkernel\n")
+    assert done.returncode == 0
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["bucket"] for row in rows] == ["dispatch", "other"]
+    assert rows[1]["name"] == "some_\x1b[31mkernel"
+    assert b"\x1b" not in done.stdout
+
+
+def test_rules_lists_and_gives_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules"]) == 0
+    text = capsys.readouterr().out
+    assert main(["rules", "--format", "json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert all(rule["id"] in text and rule["name"] in text for rule in data["rules"])
+    assert all(fix["id"] in text for fix in data["fixes"])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("host-launch-starved", "fires when: launch_starved_ns"),
+        ("HOST-LAUNCH-STARVED", "fires when: launch_starved_ns"),
+        ("HOST-03", "train.manual_gc"),
+        ("step_ns", "length of a step window"),
+        ("cut_file", "The file ends before its content does"),
+        ("communication", "bound: transport_blocking_ns"),
+    ],
+)
+def test_explain_knows_rules_fixes_facts_codes_and_walls(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", name]) == 0
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["host-launch-starved", "HOST-03", "step_ns", "negative_duration", "communication"])
+def test_explain_speaks_in_the_numbers_of_a_diagnosis(name: str, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", name, str(saved)]) == 0
+    out = capsys.readouterr().out
+    assert "in this run:" in out
+    assert {
+        "host-launch-starved": "24.807 ms",
+        "HOST-03": "no finding",
+        "step_ns": "215.050 ms",
+        "negative_duration": "3 in CUPTI",
+        "communication": "45.273 ms",
+    }[name] in out
+
+
+def test_explain_offers_what_is_near(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "host-launch-starvd"]) == 2
+    assert "Did you mean host-launch-starved" in capsys.readouterr().err

@@ -1,0 +1,337 @@
+"""Rule files that are wrong in every way, expressions that are not allowed, and rules of the user's own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+import yaml
+
+from diagnose.errors import RuleFileError
+from diagnose.knowledge import templates
+from diagnose.knowledge.conditions import ConditionError, check_types, compile_expression, evaluate, row
+from diagnose.knowledge.rulebook import load_rulebook, platform_of
+
+BOOK = load_rulebook()
+RULE = {
+    "id": "host-mine",
+    "name": "mine",
+    "wall": "host_overhead",
+    "status": "preview",
+    "since": "0.1.0",
+    "summary": "{bound_ns:ms} ms",
+    "when": "launch_starved_ns > 0.5 * step_ns",
+    "saves": "launch_starved_ns",
+    "claim": "measured",
+    "why": "because",
+    "wrong_when": "never",
+    "check": "look",
+    "evidence": ["launch_starved_ns"],
+    "fixes": ["HOST-03"],
+    "examples": {"fires": [{"step_ns": 2, "launch_starved_ns": 2}], "silent": [{"step_ns": 2, "launch_starved_ns": 0}]},
+}
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def one(folder: str = "rules", name: str = "mine.yaml", **changes: object) -> Path:
+        entry = {key: value for key, value in (RULE | changes).items() if value is not None}
+        path = tmp_path / folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(yaml.safe_dump(entry, sort_keys=False), encoding="utf-8")
+        return path
+
+    return one
+
+
+def test_own_rule_from_a_file_and_from_a_folder(write: Write, tmp_path: Path) -> None:
+    path = write()
+    assert load_rulebook([path]).rules["host-mine"].name == "mine"
+    assert load_rulebook([tmp_path]).rules["host-mine"].name == "mine"
+    assert "host-mine" not in BOOK.rules
+    assert load_rulebook([path]).sha256 != BOOK.sha256
+
+
+def test_own_rule_replaces_a_built_in_one(write: Write) -> None:
+    book = load_rulebook([write(id="host-launch-starved")])
+    assert book.rules["host-launch-starved"].name == "mine"
+    assert len(book.rules) == len(BOOK.rules)
+
+
+def test_two_own_rules_with_one_id(write: Write, tmp_path: Path) -> None:
+    write()
+    write(name="other.yaml")
+    with pytest.raises(RuleFileError, match="the id host-mine stands already in"):
+        load_rulebook([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"when": "launch_starved_nss > 1"}, "when: unknown name launch_starved_nss"),
+        ({"when": "job_nonsense"}, "when: unknown name job_nonsense"),
+        ({"when": "launch_starved_ns"}, "when: must be true or false, but is Float64"),
+        ({"when": "platform > 3"}, "when: "),
+        ({"when": "step_ns = 'long'"}, "when: "),
+        ({"when": "job_recompute_modules = 'moe'"}, "when: "),
+        ({"when": "job_torch_version > '2.6'"}, "when: "),
+        ({"when": "1 > 0"}, "when: reads no fact and no setting"),
+        ({"when": "step_ns / launch_starved_ns > 2"}, "when: a division must be by NULLIF"),
+        ({"when": "step_ns > 1 -- note"}, "when: '--' would begin a comment"),
+        ({"when": "step_ns > 1; step_ns > 2"}, "when: unexpected"),
+        ({"when": "(SELECT step_ns) > 1"}, "when: unknown name SELECT"),
+        ({"when": "CASE WHEN step_ns > 1 THEN TRUE ELSE FALSE END"}, "when: unknown name CASE"),
+        ({"when": "GREATEST(step_ns, launch_starved_ns) > 1"}, "when: GREATEST() is not allowed"),
+        ({"when": "step_ns >"}, "when: not an expression"),
+        ({"when": "(" * 40 + "step_ns > 1" + ")" * 40}, "when: more than 30 brackets deep"),
+        ({"when": " OR ".join(["step_ns > 1"] * 60)}, "when: longer than 500 characters"),
+        ({"saves": "python_stacks"}, "saves: must be a number, but is Boolean"),
+        ({"saves": "platform"}, "saves: must be a number, but is String"),
+        ({"severity": {"of": "nothing", "high": 1}}, "severity.of: unknown name nothing"),
+        ({"severity": "grave"}, "$.severity"),
+        ({"evidence": ["nothing"]}, "evidence: unknown name nothing"),
+        ({"fixes": ["COM-99"]}, "fixes: unknown fix COM-99"),
+        ({"where": ["bucket:kitchen"]}, "where: unknown place bucket:kitchen"),
+        ({"summary": "{nothing:ms} ms"}, "summary: unknown name nothing"),
+        ({"summary": "{step_ns:pct}"}, "summary: step_ns is in ns, which the format pct does not show"),
+        ({"summary": "{step_ns.real:ms}"}, "summary: stray brace"),
+        ({"summary": "{step_ns!r}"}, "summary: stray brace"),
+        ({"examples": {"fires": [{"nothing": 1}], "silent": []}}, "examples: unknown name nothing"),
+        ({"wall": "east"}, "$.wall"),
+        ({"colour": "red"}, "unknown field `colour`"),
+        ({"why": None}, "missing required field `why`"),
+        ({"claim": 3}, "$.claim"),
+    ],
+)
+def test_wrong_rules_name_file_and_place(write: Write, change: dict[str, object], said: str) -> None:
+    with pytest.raises(RuleFileError) as caught:
+        load_rulebook([write(**change)])
+    assert said in caught.value.what
+    assert "mine.yaml" in caught.value.what
+    assert caught.value.exit_code == 2
+
+
+def fix_file(tmp_path: Path, **changes: object) -> Path:
+    fix: dict[str, object] = {
+        "id": "OWN-01",
+        "title": "own",
+        "walls": ["compute"],
+        "phase": "retune",
+        "evidence": "candidate",
+        "changes": [{"framework": "megatron-lm", "key": "--own", "to": "1"}],
+        "expected": [],
+        "cost": "none",
+        "risk": "none",
+        "verify": "step_ns falls",
+        "refs": [],
+    }
+    path = tmp_path / "fix.yaml"
+    path.write_text(yaml.safe_dump(fix | changes), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"needs": [{"if": "job_nothing", "say": "no"}]}, "needs[0].if: unknown name job_nothing"),
+        ({"conflicts": [{"if": "step_ns", "say": "no"}]}, "conflicts[0].if: must be true or false"),
+        ({"needs": [{"if": "job_bf16", "say": "{job_nothing}"}]}, "say: unknown name job_nothing"),
+        ({"needs": [{"if": "job_bf16", "say": "no", "first": "COM-99"}]}, "first: unknown fix COM-99"),
+        ({"needs": [{"if": "job_bf16", "say": "no", "gate": "soft"}]}, "$.needs[0].gate"),
+        ({"already_on": "job_num_layers"}, "already_on: must be true or false"),
+        ({"changes": [{"framework": "megatron-lm", "key": "--own", "to": "1", "setting": "nothing"}]}, "changes: unknown setting nothing"),
+        ({"changes": [{"framework": "megatron-lm", "key": "--own", "to": "1", "value": "job_bf16"}]}, "changes[0].value: must be a number"),
+        (
+            {"changes": [{"framework": "megatron-lm", "key": "--own", "to": "1", "only": "step_ns"}]},
+            "changes[0].only: must be true or false",
+        ),
+        ({"changes": [{"framework": "abacus", "key": "--own", "to": "1"}]}, "$.changes[0].framework"),
+    ],
+)
+def test_wrong_fixes_name_file_and_place(tmp_path: Path, change: dict[str, object], said: str) -> None:
+    with pytest.raises(RuleFileError) as caught:
+        load_rulebook([fix_file(tmp_path, **change)])
+    assert said in caught.value.what
+    assert "fix.yaml" in caught.value.what
+
+
+def test_own_fix(tmp_path: Path) -> None:
+    assert load_rulebook([fix_file(tmp_path)]).fixes["OWN-01"].title == "own"
+
+
+def test_broken_yaml_and_absent_path(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("id: [1", encoding="utf-8")
+    with pytest.raises(RuleFileError, match=r"broken\.yaml"):
+        load_rulebook([broken])
+    with pytest.raises(RuleFileError, match="cannot be read"):
+        load_rulebook([tmp_path / "absent"])
+
+
+def test_folders_and_files_that_hold_no_rule(tmp_path: Path) -> None:
+    with pytest.raises(RuleFileError, match="holds no rule file"):
+        load_rulebook([tmp_path])
+    (tmp_path / "other.yaml").write_text("buckets: []\n", encoding="utf-8")
+    for path in (tmp_path, tmp_path / "other.yaml"):
+        with pytest.raises(RuleFileError, match="neither a rule"):
+            load_rulebook([path])
+
+
+def test_bare_files_in_a_folder_count(write: Write, tmp_path: Path) -> None:
+    write().rename(tmp_path / "bare.yaml")
+    assert "host-mine" in load_rulebook([tmp_path]).rules
+
+
+def test_the_digest_covers_buckets_and_is_stable() -> None:
+    assert load_rulebook().sha256 == BOOK.sha256
+    assert len(BOOK.sha256) == 64
+
+
+def test_loading_is_cheap() -> None:
+    """CPU time, because other processes share the machine. The promise is 150 ms."""
+    from diagnose.knowledge import rulebook
+
+    rulebook._load.cache_clear()
+    begin = time.process_time()
+    load_rulebook()
+    assert time.process_time() - begin < 0.5
+
+
+SCHEMA: dict[str, pl.DataType] = {"x": pl.Float64(), "t": pl.String(), "l": pl.List(pl.String()), "b": pl.Boolean()}
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "expected"),
+    [
+        ("x > 1", {"x": 2.0}, True),
+        ("x > 1", {}, None),
+        ("NOT x > 1", {}, None),
+        ("x > 1 OR b", {"b": True}, True),
+        ("x > 1 OR b", {"b": False}, None),
+        ("x > 1 AND b", {"b": False}, False),
+        ("COALESCE(x, 0) > 1", {}, False),
+        ("x / NULLIF(x - 2, 0) > 1", {"x": 2.0}, None),
+        ("t IN ('a', 'b')", {"t": "b"}, True),
+        ("t NOT IN ('a', 'b')", {}, None),
+        ("ARRAY_CONTAINS(l, 'moe')", {"l": ("attn", "moe")}, True),
+        ("NOT ARRAY_CONTAINS(l, 'moe')", {"l": ()}, True),
+        ("ARRAY_CONTAINS(l, 'moe')", {}, None),
+        ("x IS NULL", {}, True),
+        ("x BETWEEN 1 AND 3", {"x": 3.0}, True),
+        ("t LIKE '%seg%'", {"t": "expandable_segments"}, True),
+    ],
+)
+def test_three_valued_evaluation(text: str, values: dict[str, object], expected: bool | None) -> None:
+    expression = compile_expression(text, "condition", SCHEMA)
+    assert check_types([expression], SCHEMA) is None
+    assert evaluate([expression], row(values, SCHEMA)) == (expected,)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["l = 'moe'", "t > 1", "x = 'a'", "b AND t"])
+def test_types_that_do_not_fit_fail_before_there_is_data(text: str) -> None:
+    expression = compile_expression(text, "condition", SCHEMA)
+    fine = compile_expression("x > 1", "condition", SCHEMA)
+    wrong = check_types([fine, expression, fine], SCHEMA)
+    assert wrong is not None
+    assert wrong[0] == 1
+
+
+@pytest.mark.parametrize("text", ["x > ALL(1)", "read_csv('x') > 1", "x > 1 /* hidden */", "x @ 1", "SUM(x) > 1", "x > 1e3", "", "x > $1"])
+def test_what_is_no_part_of_the_language(text: str) -> None:
+    with pytest.raises(ConditionError):
+        compile_expression(text, "condition", SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H100 NVL", "h100_nvl"),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA H20", "h20"),
+        ("NVIDIA H800", "h800"),
+        ("NVIDIA GH200 480GB", "gh200"),
+        ("NVIDIA GB200", "gb200"),
+        ("NVIDIA B200", "b200"),
+        ("NVIDIA GB300", "gb300"),
+        ("A100-SXM4-40GB", "a100"),
+        ("NVIDIA RTX A1000", None),
+        ("NVIDIA L40S", None),
+        ("AMD Instinct MI300X", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_platform_by_name(name: str | None, expected: str | None) -> None:
+    assert platform_of(name, BOOK.platforms) == expected
+
+
+@pytest.mark.parametrize(
+    ("template", "values", "expected"),
+    [
+        ("{a:ms} ms", {"a": 129_012_000}, "129.0 ms"),
+        ("{a:ms} ms", {"a": 4_149_000}, "4.15 ms"),
+        ("{a:ms} ms", {"a": 96_600}, "0.097 ms"),
+        ("{a:ms} ms", {"a": 41_250_000_000}, "41,250 ms"),
+        ("{a:ms} ms", {"a": 0}, "0 ms"),
+        ("{a:ms} ms of it", {}, "not known of it"),
+        ("{a:us} µs", {"a": 12_340}, "12.34 µs"),
+        ("{a:pct}", {"a": 0.1234}, "12.3 %"),
+        ("{a:pct}", {"a": 0.0054}, "0.54 %"),
+        ("{a:pct}", {"a": 0.0}, "0.0 %"),
+        ("{a:n}", {"a": 7621.0}, "7,621"),
+        ("{a:gib} GiB", {"a": 85_899_345_920}, "80.00 GiB"),
+        ("{a}", {"a": True}, "true"),
+        ("{a}", {"a": ("moe", "attn")}, "[moe, attn]"),
+        ("{a}{b}", {"a": "{b}", "b": "x"}, "{b}x"),
+    ],
+)
+def test_templates(template: str, values: dict[str, object], expected: str) -> None:
+    assert templates.fill(template, values) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"when": "launch_starved_nss > 1"}, "when:"),
+        ({"evidence": ["launch_starved_ns", "nothing"]}, "- nothing"),
+        ({"fixes": ["HOST-03", "COM-99"]}, "- COM-99"),
+        ({"severity": {"of": "nothing", "high": 1}}, "of:"),
+        ({"severity": "grave"}, "severity:"),
+        ({"colour": "red"}, "colour:"),
+        ({"why": None}, "id:"),
+        ({"claim": 3}, "claim:"),
+    ],
+)
+def test_a_wrong_rule_is_refused_with_its_line(write: Write, changes: dict[str, object], key: str) -> None:
+    path = write(**changes)
+    line = next(number for number, text in enumerate(path.read_text("utf-8").splitlines(), start=1) if text.strip().startswith(key))
+    with pytest.raises(RuleFileError, match=rf"mine\.yaml is wrong: line {line}: "):
+        load_rulebook([path])
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"needs": [{"if": "job_bf16", "say": "no"}, {"if": "job_nothing", "say": "no"}]}, "- if: job_nothing"),
+        ({"changes": [{"framework": "megatron-lm", "key": "--own", "to": "1", "only": "nothing > 1"}]}, "only:"),
+        ({"phase": "later"}, "phase:"),
+    ],
+)
+def test_a_wrong_fix_is_refused_with_its_line(tmp_path: Path, changes: dict[str, object], key: str) -> None:
+    path = fix_file(tmp_path, **changes)
+    line = next(number for number, text in enumerate(path.read_text("utf-8").splitlines(), start=1) if text.strip().startswith(key))
+    with pytest.raises(RuleFileError, match=rf"fix\.yaml is wrong: line {line}: "):
+        load_rulebook([path])
+
+
+def test_a_bare_bucket_file_is_no_rule_but_counts_in_the_digest(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("families:\n  - id: mine\n    patterns: ['x']\n    operation: gemm\n    bucket: norm\n", encoding="utf-8")
+    book = load_rulebook([path])
+    assert (book.rules.keys(), book.fixes.keys()) == (BOOK.rules.keys(), BOOK.fixes.keys())
+    assert book.sha256 != BOOK.sha256

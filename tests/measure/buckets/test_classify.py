@@ -1,0 +1,344 @@
+"""Bucket, role, kind and phase of device operations: by name, by launch context, by process group."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from diagnose.knowledge.taxonomy import Context, Family, Group, Taxonomy, load_taxonomy
+from diagnose.measure.buckets.classify import Classified, classify, decide
+from diagnose.measure.buckets.describe import describe, describe_all
+from diagnose.measure.buckets.names import demangled, normalised
+from diagnose.measure.launches import attribute
+from diagnose.model.trace import Trace
+from tests.builders.small_traces import Launch, Range, trace_of
+
+GEMM = "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN"
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int)"
+SENDRECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+FLASH = "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 64, 64, 4, false, false> >(flash::Flash_fwd_params)"
+NORM_FWD = "void transformer_engine::normalization::rmsnorm_fwd_tuned_kernel<int>(transformer_engine::normalization::ForwardKernelParams)"
+
+
+@pytest.fixture(scope="module")
+def taxonomy() -> Taxonomy:
+    return load_taxonomy()
+
+
+def classified(trace: Trace, taxonomy: Taxonomy) -> Classified:
+    return classify(trace, attribute(trace), taxonomy)
+
+
+def rows(trace: Trace, taxonomy: Taxonomy, *columns: str) -> list[Any]:
+    """The named columns of every operation's class: bare values for one column, tuples for several."""
+    found = classified(trace, taxonomy)
+    joined = pl.DataFrame({"class_id": found.class_id}).join(found.classes, on="class_id", how="left", maintain_order="left")
+    return joined[columns[0]].to_list() if len(columns) == 1 else joined.select(columns).rows()
+
+
+def said(name: str, taxonomy: Taxonomy, **context: object) -> tuple[str, str, str | None, str]:
+    verdict = describe(name, taxonomy, context)
+    return verdict.bucket, verdict.role, verdict.phase, verdict.evidence
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void deep_ep::intranode::combine<__nv_bfloat16, 8, 768, 4096>(__nv_bfloat16*, float*)",
+        "void deep_ep::intranode::combine<__nv_bfloat16, (int)8, (int)768, (int)4096>(T1 *, float *)",
+        "void some_fork::ep::intranode::combine<__nv_bfloat16, 8, 768, 4096>(__nv_bfloat16*, float*)",
+        "void deep_ep::legacy::intranode::combine<__nv_bfloat16, 8>(__nv_bfloat16*)",
+        "_ZN7deep_ep9intranode7combineI13__nv_bfloat16Li8ELi768ELi4096EEEvPT_PfPKS2_",
+        "_ZN7deep_ep9intranode7combineI13__nv_bfloat16Li8ELi768ELi4096EEEvPT_PfPKS2_.kd",
+        "void deep_ep::intranode::combine<__nv_bf",
+    ],
+)
+def test_one_kernel_in_every_spelling(taxonomy: Taxonomy, name: str):
+    verdict = describe(name, taxonomy)
+    assert (verdict.bucket, verdict.role, verdict.kind, verdict.backend, verdict.rule) == (
+        "dispatch",
+        "transport",
+        "expert",
+        "deepep",
+        "deepep_combine",
+    )
+
+
+def test_normalised_names():
+    names = [
+        "void at::native::(anonymous namespace)::f<4, true, std::array<char*, 3ul> >(int)",
+        "void at::native::<unnamed>::f<(int)4, (bool)1, std::array<char *, (unsigned long)3>>(int)",
+        "Cijk_A.kd",
+        None,
+    ]
+    assert normalised(pl.Series(names)).to_list() == [
+        "at::native::f<4, true, std::array<char*, 3ul>>(int)",
+        "at::native::f<4, true, std::array<char*, 3>>(int)",
+        "Cijk_A",
+        None,
+    ]
+
+
+def test_demangling_keeps_identifiers_with_digits_and_skips_literals():
+    name = "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bLi256ELb1EEEvPT0_S4_i"
+    assert demangled(name) == f"aiter::add_rmsnorm_quant_kernel:: {name}"
+    assert demangled("plain_kernel") == "plain_kernel"
+    assert demangled("_Z") == " _Z"
+    assert demangled("_Z99999999short") == "short:: _Z99999999short"
+
+
+def test_a_plain_product_goes_to_whoever_launched_it(taxonomy: Taxonomy):
+    alone = describe(GEMM, taxonomy)
+    assert (alone.bucket, alone.weak, alone.evidence) == ("dense_gemm", True, "name")
+    assert set(alone.alternatives) == {"expert_gemm", "router", "vision_encoder"}
+    assert said(GEMM, taxonomy, nvtx=["TEColumnParallelGroupedLinear forward", "nvte_multi_tensor_gemm"])[0] == "expert_gemm"
+    assert said(GEMM, taxonomy, ops=["_GroupedLinearBackward"]) == ("expert_gemm", "compute", "backward", "operator")
+    assert said(GEMM, taxonomy, ops=["_LayerNormLinear"]) == ("dense_gemm", "compute", "forward", "operator")
+    assert said(GEMM, taxonomy, modules=["nn.Module: TopKRouter_7"])[0::3] == ("router", "module")
+    assert said(GEMM, taxonomy, modules=["nn.Module: MoELayer_4", "nn.Module: SharedExpertMLP_4"])[0::3] == ("dense_gemm", "module")
+    assert said(GEMM, taxonomy, nvtx=["megatron.bridge.training.train.train_step.optimizer_step"])[:3] == (
+        "optimizer",
+        "compute",
+        "optimizer",
+    )
+    assert said(GEMM, taxonomy, nvtx=["delayed_expert_wgrad"])[0] == "expert_gemm"
+
+
+def test_vision_wins_over_names_but_not_over_collectives_and_copies(taxonomy: Taxonomy):
+    tower = ["Qwen3VLVisionModel_0", "Qwen3VLVisionTransformerBlock_0", "nn.Module: SelfAttention_3"]
+    assert [said(name, taxonomy, modules=tower)[0] for name in (FLASH, GEMM, NORM_FWD, ADD)] == ["vision_encoder"] * 4
+    assert said("Memset (Device)", taxonomy, modules=tower)[:2] == ("memset", "copy")
+    assert said("ncclDevKernel_AllGather_RING_LL()", taxonomy, modules=tower)[:2] == ("collective", "transport")
+
+
+def test_language_attention_of_a_vision_model_is_attention(taxonomy: Taxonomy):
+    language = ["Qwen3VLModel.forward.language_model", "megatron.bridge.models.qwen_vl.modelling_qwen3_vl.attention.forward.core_attention"]
+    assert said(FLASH, taxonomy, nvtx=language)[0] == "attention"
+    tower = ["Qwen3VLModel.forward.pre_process", "megatron.core.transformer.attention.forward.core_attention"]
+    assert said(FLASH, taxonomy, nvtx=tower)[0] == "vision_encoder"
+    gather = "void at::native::vectorized_gather_kernel<16, long>(char*)"
+    lookup = ["Qwen3VLModel.forward.pre_process", "megatron.core.models.common.embeddings.language_model_embedding.forward"]
+    assert said(gather, taxonomy, nvtx=lookup)[0] == "embedding"
+    assert said(GEMM, taxonomy, modules=["nn.Module: Qwen2VLForVision2Seq_0"])[0] == "dense_gemm"
+
+
+@pytest.mark.parametrize(
+    ("group", "bucket", "kind"),
+    [
+        ("EXPERT_MODEL_PARALLEL_GROUP", "dispatch", "expert"),
+        ("EXPERT_TENSOR_AND_MODEL_PARALLEL_GROUP", "dispatch", "expert"),
+        ("EXPERT_DATA_PARALLEL_GROUP", "collective", "data"),
+        ("INTRA_PARTIAL_EXPERT_DATA_PARALLEL_GROUP", "collective", "data"),
+        ("DATA_PARALLEL_GROUP_WITH_CP", "collective", "data"),
+        ("DATA_PARALLEL_GROUP_WITH_CP_AG", "collective", "data"),
+        ("INTRA_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP", "collective", "data"),
+        ("TENSOR_MODEL_PARALLEL_GROUP", "collective", "tensor"),
+        ("TENSOR_AND_DATA_PARALLEL_GROUP_WITH_CP", "collective", "other"),
+        ("MODEL_PARALLEL_GROUP", "collective", "other"),
+        ("PIPELINE_MODEL_PARALLEL_GROUP", "collective", "pipeline"),
+        ("EMBEDDING_GROUP", "collective", "pipeline"),
+        ("POSITION_EMBEDDING_GROUP", "collective", "pipeline"),
+        ("CONTEXT_PARALLEL_GROUP", "collective", "context"),
+        ("HIERARCHICAL_CONTEXT_PARALLEL_GROUP_L0", "collective", "context"),
+        ("mesh_ep", "dispatch", "expert"),
+        ("mesh_dp_shard", "collective", "data"),
+        ("mesh_dp_shard_mod_ep", "collective", "data"),
+        ("mesh_dp_shard_in_ep", "collective", "data"),
+        ("mesh_tp", "collective", "tensor"),
+        ("mesh_cp", "collective", "context"),
+        ("mesh_pp", "collective", "pipeline"),
+        ("default_pg", "collective", "other"),
+        ("undefined", "collective", "other"),
+    ],
+)
+def test_the_process_group_says_what_an_exchange_is_for(taxonomy: Taxonomy, group: str, bucket: str, kind: str):
+    verdict = describe(SENDRECV, taxonomy, {"pg_desc": group})
+    assert (verdict.bucket, verdict.kind, verdict.role) == (bucket, kind, "transport")
+    assert verdict.weak is (group in ("default_pg", "undefined"))
+
+
+def test_without_a_group_the_caller_says_what_an_exchange_is_for(taxonomy: Taxonomy):
+    def kind(*ops: str) -> str | None:
+        return describe(SENDRECV, taxonomy, {"ops": list(ops)}).kind
+
+    assert kind("megatron.core.pipeline_parallel.p2p_communication.send_forward") == "pipeline"
+    assert kind("transformer_engine.AttnFuncWithCPAndKVP2P.forward") == "context"
+    assert kind("FusedDispatch") == "expert"
+    assert kind("_AllToAll", "nccl:all_to_all") == "other"
+    assert (
+        describe(SENDRECV, taxonomy, {"ops": ["_AllToAll"], "pg_desc": "EXPERT_MODEL_PARALLEL_GROUP", "modules": ["AttnFuncWithCP"]}).kind
+        == "expert"
+    )
+
+
+def test_backends_and_roles_of_what_moves_tokens(taxonomy: Taxonomy):
+    cases = {
+        "void deep_ep::layout::get_dispatch_layout<256, 4, 8>(long const*)": ("packing", None, None),
+        "void deep_ep::internode::notify_dispatch<false, 8>(int const*)": ("transport", "expert", "deepep"),
+        "hybrid_ep::device_sync_kernel()": ("transport", "expert", "hybridep"),
+        "void hybrid_ep::scan<4>()": ("packing", None, None),
+        "c10d::nvshmem_extension::allToAllV(void*)": ("transport", "expert", "nvshmem"),
+        "_permute_kernel": ("packing", None, None),
+        "_sort_chunks_by_map_kernel": ("packing", None, None),
+        "kuserbuffers_pushsend(int*)": ("transport", "tensor", "userbuffers"),
+        "void multimem_all_reduce_kernel<c10::BFloat16, 4>()": ("transport", "other", "symmetric_memory"),
+        "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)": ("transport", "other", "rccl"),
+        "at::native::detail::split_with_sizes_copy_out_contiguous_no_cast_kernel(char**)": ("packing", None, None),
+    }
+    found = describe_all([(name, None) for name in cases], taxonomy)
+    assert {name: (one.role, one.kind, one.backend) for name, one in zip(cases, found, strict=True)} == cases
+
+
+def test_generic_kernels_that_rearrange_tokens_are_packing(taxonomy: Taxonomy):
+    gather = "void at::native::vectorized_gather_kernel<16, long>(char*)"
+    modules = ["nn.Module: MoELayer_1", "nn.Module: MoEAlltoAllTokenDispatcher_1"]
+    assert said(gather, taxonomy, modules=modules)[:2] == ("dispatch", "packing")
+    assert said(ADD, taxonomy, modules=["nn.Module: TopKRouter_1"])[:2] == ("router", "compute")
+
+
+@pytest.mark.parametrize(
+    ("ops", "phase"),
+    [
+        (["CheckpointFunctionBackward", "_LayerNormLinear"], "recompute"),
+        (["autograd::engine::evaluate_function: CheckpointFunctionBackward", "CheckpointFunctionBackward"], "recompute"),
+        (["CheckpointFunctionBackward", "autograd::engine::evaluate_function: MulBackward0"], "backward"),
+        (["ReluBackward0", "aten::conv2d"], "recompute"),
+        (["ReluBackward0", "aten::sum"], "backward"),
+        (["_LayerNormLinear"], "forward"),
+        (["Optimizer.step#Adam.step", "aten::mul"], "optimizer"),
+        (["torch::autograd::AccumulateGrad"], "backward"),
+        (["megatron.core.pipeline_parallel.p2p_communication.recv_backward"], None),
+        ([], None),
+    ],
+)
+def test_phase_of_a_generic_kernel(taxonomy: Taxonomy, ops: list[str], phase: str | None):
+    assert describe(ADD, taxonomy, {"ops": ops}).phase == phase
+
+
+def test_a_forward_kernel_in_backward_is_recomputed(taxonomy: Taxonomy):
+    assert describe(NORM_FWD, taxonomy, {"ops": ["LinearBackward0"]}).phase == "recompute"
+    assert describe(NORM_FWD, taxonomy).phase == "forward"
+    assert describe(NORM_FWD.replace("fwd", "bwd"), taxonomy, {"ops": ["CheckpointFunctionBackward"]}).phase == "backward"
+
+
+def test_every_operation_gets_a_class_in_order(taxonomy: Taxonomy):
+    launches = [
+        Launch(name=GEMM, at=0),
+        Launch(name="Memcpy HtoD (Pinned -> Device)", at=10, kind="memcpy"),
+        Launch(name="anything at all", at=20, kind="memset"),
+        Launch(name="CUDA graph", at=30, kind="graph"),
+        Launch(name="a kernel nobody knows", at=40),
+    ]
+    found = classified(trace_of(launches), taxonomy)
+    assert found.class_id.dtype == pl.UInt16
+    assert found.class_id.name == "class_id"
+    assert found.classes["class_id"].to_list() == list(range(5))
+    assert rows(trace_of(launches), taxonomy, "bucket", "role", "operation") == [
+        ("dense_gemm", "compute", "gemm"),
+        ("memcpy", "copy", "copy"),
+        ("memset", "copy", "copy"),
+        ("other", "compute", "graph"),
+        ("other", "compute", "other"),
+    ]
+
+
+def test_classes_are_decided_per_launch_context_not_per_name(taxonomy: Taxonomy):
+    ranges = [
+        Range(text="nn.Module: TEGroupedMLP_0", start=0, end=100, kind="python"),
+        Range(text="nn.Module: SelfAttention_0", start=100, end=200, kind="python"),
+        Range(text="_Linear", start=110, end=190),
+    ]
+    trace = trace_of([Launch(name=GEMM, at=50), Launch(name=GEMM, at=150), Launch(name=GEMM, at=250)], ranges)
+    assert rows(trace, taxonomy, "bucket", "decided_by", "weak") == [
+        ("expert_gemm", "module", False),
+        ("dense_gemm", "operator", False),
+        ("dense_gemm", "name", True),
+    ]
+
+
+def test_where_nothing_belongs_to_experts_a_plain_product_is_surely_dense(taxonomy: Taxonomy):
+    assert rows(trace_of([Launch(name=GEMM, at=0)]), taxonomy, "bucket", "weak") == [("dense_gemm", False)]
+
+
+def test_descriptions_reach_the_collective_from_kernel_or_range(taxonomy: Taxonomy):
+    ranges = [Range(text="record_param_comms", start=100, end=150, kind="comms", payload=1)]
+    launches = [Launch(name=SENDRECV, at=10, payload=0), Launch(name=SENDRECV, at=120, stream=8), Launch(name=ADD, at=130)]
+    trace = trace_of(launches, ranges, groups=["EXPERT_MODEL_PARALLEL_GROUP", "PIPELINE_MODEL_PARALLEL_GROUP"])
+    assert rows(trace, taxonomy, "bucket", "kind", "decided_by") == [
+        ("dispatch", "expert", "operator"),
+        ("collective", "pipeline", "operator"),
+        ("elementwise", None, "name"),
+    ]
+
+
+OWN = """
+families:
+  - id: our_kernel
+    patterns: ['^acme_mixer']
+    operation: attention
+    bucket: attention
+  - id: our_flash
+    patterns: ['flash_fwd_kernel']
+    operation: attention
+    bucket: other
+contexts:
+  - id: our_range
+    patterns: ['^acme experts$']
+    evidence: module
+    operations: [gemm]
+    bucket: expert_gemm
+groups:
+  - id: our_group
+    patterns: ['^ring of fire$']
+    kind: expert
+"""
+
+
+def test_the_user_s_own_rules_win(tmp_path: Path):
+    (tmp_path / "own.yaml").write_text(OWN)
+    own = load_taxonomy(extra=[tmp_path / "own.yaml"])
+    ranges = [Range(text="acme experts", start=0, end=100, kind="push_pop"), Range(text="_Linear", start=0, end=100)]
+    launches = [
+        Launch(name="acme_mixer_fwd", at=10),
+        Launch(name=FLASH, at=20),
+        Launch(name=GEMM, at=30),
+        Launch(name=SENDRECV, at=40, payload=0),
+    ]
+    trace = trace_of(launches, ranges, groups=["ring of fire"])
+    assert rows(trace, own, "bucket", "decided_by", "rule") == [
+        ("attention", "rule", "our_kernel"),
+        ("other", "rule", "our_flash"),
+        ("expert_gemm", "rule", "our_range"),
+        ("dispatch", "rule", "our_group"),
+    ]
+
+
+def test_requirements_and_decisive_names():
+    family = Family(id="f", patterns=("f",), operation="gemm", default="dense_gemm")
+    needs = Context(id="needs", patterns=("n",), evidence="operator", bucket="attention", operations=("gemm",), requires=("other",))
+    other = Context(id="other", patterns=("o",), evidence="module", bucket="norm", operations=("reduce",))
+    assert decide(family, [needs], None, own=frozenset()).bucket == "dense_gemm"
+    assert decide(family, [needs, other], None, own=frozenset()).bucket == "attention"
+    sure = Family(id="s", patterns=("s",), operation="gemm", bucket="expert_gemm", decisive=True)
+    assert decide(sure, [needs, other], None, own=frozenset()).bucket == "expert_gemm"
+    group = Group(id="g", patterns=("g",), kind="tensor")
+    fixed = Family(id="t", patterns=("t",), operation="collective", bucket="collective", role="transport", kind="data")
+    assert decide(fixed, [], group, own=frozenset()).kind == "data"
+
+
+@pytest.mark.parametrize(
+    ("name", "nvtx", "bucket"),
+    [
+        ("nvjet_tst_256x128_64x4_2x1_v_bz_coopA_NTT", ["mlp wgrad", "nvte_multi_tensor_gemm"], "expert_gemm"),
+        ("nvjet_tst_256x128_64x4_2x1_v_bz_coopA_NTT", ["mlp wgrad", "nvte_cublas_gemm_v2"], "dense_gemm"),
+        ("nvjet_tst_256x128_64x4_2x1_v_bz_coopA_NTT", ["mlp wgrad"], "expert_gemm"),
+        ("nvjet_tst_256x128_64x4_2x1_v_bz_coopA_NTT", ["nvte_cublas_gemm_v2"], "dense_gemm"),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16> >(int)", ["moe_combine forward"], "elementwise"),
+        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<int>(int)", ["moe_combine forward"], "dispatch"),
+    ],
+)  # fmt: skip
+def test_pieces_of_the_overlapped_schedule(taxonomy: Taxonomy, name: str, nvtx: list[str], bucket: str):
+    assert describe(name, taxonomy, {"nvtx": nvtx}).bucket == bucket

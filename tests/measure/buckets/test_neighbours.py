@@ -1,0 +1,412 @@
+"""What undecided operations learn from the ones around them, and where they must not."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import polars as pl
+import pytest
+
+from diagnose.knowledge.taxonomy import Taxonomy, load_taxonomy
+from diagnose.measure.buckets.classify import classify
+from diagnose.measure.launches import attribute
+from tests.builders.small_traces import Launch, Range, trace_of
+
+GEMM = "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN"
+GATE = "sm90_xmma_gemm_bf16f32_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas"
+TAIL = "void cublasLt::splitKreduce_kernel<32, 16, int>(int)"
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >(int)"
+TOPK = "void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(int)"
+FUSED = "void transformer_engine::fused_router::fused_topk_with_score_function_forward_kernel<float, float>(int)"
+NORM = "void transformer_engine::normalization::rmsnorm_fwd_tuned_kernel<int>(int)"
+FLASH = "void flash::flash_fwd_kernel<int>(flash::Flash_fwd_params)"
+SWIGLU = "void transformer_engine::gated_act_kernel<1, true>(int)"
+PERMUTE, UNPERMUTE = "_permute_kernel", "_unpermute_kernel"
+SENDRECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+FUSED_BACK = "void transformer_engine::fused_router::fused_topk_with_score_function_backward_kernel<float>(int)"
+SOFTMAX_BACK = "void softmax_warp_backward<float, float, float, 7, false, false>(int)"
+NORM_BACK = "void transformer_engine::normalization::rmsnorm_bwd_tuned_kernel<int>(int)"
+FLASH_BACK = "void flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<int>(flash::Flash_bwd_params)"
+SORT = "void at_cuda_detail::cub::DeviceRadixSortOnesweepKernel<int>(int)"
+SELECT = "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*)"
+SCATTER = "void at::native::_scatter_gather_elementwise_kernel<128, 8, at::native::_cuda_scatter_gather_internal_kernel<true, float>::operator()<at::native::ReduceAdd>(int)>(int)"
+CAT = "void at::native::(anonymous namespace)::CatArrayBatchedCopy_vectorized<int>(int)"
+CAST = "void at::native::vectorized_elementwise_kernel<4, at::native::bfloat16_copy_kernel_cuda(at::TensorIteratorBase&)>(int)"
+COPY = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)>(int)"
+ADAM = "void multi_tensor_apply_kernel<TensorListMetadata<5>, AdamFunctorMaster<float>>(int)"
+BIASED = "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN"
+LAYER_NORM = "void transformer_engine::normalization::ln_fwd_general_kernel<int>(int)"
+LAYER_NORM_BACK = "void transformer_engine::normalization::ln_bwd_general_kernel<int>(int)"
+GELU = "void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&)>(int)"
+GELU_BACK = "void at::native::vectorized_elementwise_kernel<4, at::native::GeluBackwardCUDAKernelImpl(at::TensorIteratorBase&)>(int)"
+SCATTERED = "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+REDUCED = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+@pytest.fixture(scope="module")
+def taxonomy() -> Taxonomy:
+    return load_taxonomy()
+
+
+def run(taxonomy: Taxonomy, *steps: str | tuple[str, int]) -> list[tuple[str, str]]:
+    """Bucket and evidence of kernels that run one after the other; a pair names a kernel and its stream (otherwise 7)."""
+    clock = count(0, 100)
+    launches = []
+    for step in steps:
+        name, stream = step if isinstance(step, tuple) else (step, 7)
+        launches.append(Launch(name=name, start=next(clock), duration=90, stream=stream))
+    trace = trace_of(launches)
+    found = classify(trace, attribute(trace), taxonomy)
+    joined = pl.DataFrame({"class_id": found.class_id}).join(found.classes, on="class_id", how="left", maintain_order="left")
+    return joined.select("bucket", "decided_by").rows()
+
+
+def test_products_between_permutation_and_return_are_the_experts(taxonomy: Taxonomy):
+    found = run(taxonomy, GEMM, PERMUTE, GEMM, SWIGLU, GEMM, TAIL, UNPERMUTE, GEMM)
+    experts = ("expert_gemm", "neighbours")
+    assert found[0] == found[7] == ("dense_gemm", "name")
+    assert [found[2], found[4], found[5]] == [experts] * 3
+
+
+def test_the_backward_window_opens_with_the_unpermutation_s_backward(taxonomy: Taxonomy):
+    found = run(taxonomy, "_unpermute_bwd_with_merging_probs_kernel", GEMM, UNPERMUTE, GEMM)
+    assert [bucket for bucket, _ in found] == ["dispatch", "expert_gemm", "dispatch", "dense_gemm"]
+
+
+def test_no_window_across_attention_streams_or_an_open_end(taxonomy: Taxonomy):
+    assert run(taxonomy, PERMUTE, FLASH, GEMM, UNPERMUTE)[2] == ("dense_gemm", "name")
+    assert run(taxonomy, PERMUTE, (GEMM, 9), UNPERMUTE)[1] == ("dense_gemm", "name")
+    assert run(taxonomy, PERMUTE, GEMM)[1] == ("dense_gemm", "name")
+    assert run(taxonomy, GEMM, UNPERMUTE)[0] == ("dense_gemm", "name")
+    assert run(taxonomy, PERMUTE, GEMM, PERMUTE)[1] == ("dense_gemm", "name")
+
+
+def test_a_gate_with_top_k_after_it_is_a_router(taxonomy: Taxonomy):
+    found = run(taxonomy, NORM, GATE, TAIL, ADD, TOPK, ADD, PERMUTE, ADD)
+    assert found[1] == found[2] == found[3] == found[5] == ("router", "neighbours")
+    assert found[7] == ("elementwise", "name")
+
+
+def test_a_plain_product_is_a_gate_only_before_a_kernel_that_only_routers_have(taxonomy: Taxonomy):
+    assert [bucket for bucket, _ in run(taxonomy, NORM, GEMM, FUSED, PERMUTE)] == ["norm", "router", "router", "dispatch"]
+    assert run(taxonomy, NORM, GEMM, ADD, TOPK, PERMUTE)[1] == ("dense_gemm", "name")
+    assert run(taxonomy, NORM, GATE, ADD, NORM, TOPK, PERMUTE)[1:3] == [("dense_gemm", "name"), ("elementwise", "name")]
+
+
+def test_a_run_too_long_for_a_router_is_none(taxonomy: Taxonomy):
+    assert run(taxonomy, GATE, *[ADD] * 200, TOPK)[0][0] == "dense_gemm"
+
+
+def test_exchanges_next_to_experts_belong_to_them(taxonomy: Taxonomy):
+    layer = [FUSED, PERMUTE, (SENDRECV, 20), "setup_grouped_gemm_kernel", (SENDRECV, 20), UNPERMUTE, FLASH]
+    found = run(taxonomy, *layer, *layer)
+    assert [found[at] for at in (2, 4, 9, 11)] == [("dispatch", "neighbours")] * 4
+
+
+def test_exchanges_next_to_attention_are_context_parallel(taxonomy: Taxonomy):
+    found = run(taxonomy, NORM, (SENDRECV, 20), FLASH, (SENDRECV, 20), NORM)
+    assert found[1] == found[3] == ("collective", "neighbours")
+
+
+def test_exchanges_without_a_clear_majority_stay_unknown(taxonomy: Taxonomy):
+    mixed = run(taxonomy, PERMUTE, (SENDRECV, 20), UNPERMUTE, NORM, (SENDRECV, 20), FLASH)
+    assert mixed[1] == mixed[4] == ("collective", "name")
+    alone = run(taxonomy, PERMUTE, (SENDRECV, 20), UNPERMUTE)
+    assert alone[1] == ("collective", "name")
+    far = run(taxonomy, NORM, (SENDRECV, 20), NORM, (SENDRECV, 20), NORM)
+    assert far[1] == far[3] == ("collective", "name")
+
+
+def test_the_exchange_of_counts_is_found_between_router_and_permutation(taxonomy: Taxonomy):
+    layer = [FLASH, FUSED, (GATHER, 24), PERMUTE, UNPERMUTE]
+    found = run(taxonomy, *layer, *layer)
+    assert found[2] == found[7] == ("dispatch", "neighbours")
+    one_side = [FUSED, (GATHER, 24), NORM, FLASH]
+    assert run(taxonomy, *one_side, *one_side)[1] == ("collective", "name")
+
+
+def test_a_gather_outside_forward_and_backward_moves_data_parallel_state(taxonomy: Taxonomy):
+    inside = [Launch(name=ADD, at=at, start=at + 5) for at in (0, 20, 40)]
+    outside = [Launch(name=GATHER, at=at, start=at + 5, stream=28) for at in (200, 220)]
+    ranges = [Range(text="TELayerNormColumnParallelLinear forward", start=0, end=100, kind="push_pop")]
+    trace = trace_of([*inside, *outside], ranges)
+    found = classify(trace, attribute(trace), taxonomy)
+    joined = pl.DataFrame({"class_id": found.class_id}).join(found.classes, on="class_id", how="left", maintain_order="left")
+    assert joined.select("bucket", "kind", "decided_by").rows()[3:] == [("collective", "data", "neighbours")] * 2
+
+
+def test_phases_known_by_name_alone_prove_no_range(taxonomy: Taxonomy):
+    assert run(taxonomy, NORM, FLASH, NORM, FLASH, (GATHER, 28), (GATHER, 28))[4] == ("collective", "name")
+    assert run(taxonomy, ADD, ADD, ADD, (GATHER, 28), (GATHER, 28))[3] == ("collective", "name")
+
+
+# ---------------------------------------------------------------------------------------------- the experts' streams
+
+LAYER_SIDES = [NORM, FUSED, PERMUTE, (GEMM, 20), (GEMM, 21), (GEMM, 20), (GEMM, 21), SWIGLU, (GEMM, 20), (GEMM, 21), UNPERMUTE, NORM, FLASH]
+
+
+def buckets(taxonomy: Taxonomy, *steps: str | tuple[str, int]) -> list[str]:
+    return [bucket for bucket, _ in run(taxonomy, *steps)]
+
+
+def test_products_alike_on_several_streams_that_hold_nothing_else_are_the_experts(taxonomy: Taxonomy):
+    found = run(taxonomy, *LAYER_SIDES, GEMM)
+    assert [found[at] for at in (3, 4, 5, 6, 8, 9)] == [("expert_gemm", "neighbours")] * 6
+    assert found[13] == ("dense_gemm", "name")
+
+
+def test_late_weight_gradients_on_the_experts_streams_are_the_experts(taxonomy: Taxonomy):
+    assert buckets(taxonomy, *LAYER_SIDES, NORM, (GEMM, 21), (GEMM, 20), NORM)[-3:-1] == ["expert_gemm"] * 2
+
+
+def test_one_stream_of_products_needs_its_place_to_tell(taxonomy: Taxonomy):
+    layer = [NORM, FUSED, PERMUTE, (GEMM, 9), SWIGLU, (GEMM, 9), UNPERMUTE, FLASH]
+    assert [buckets(taxonomy, *layer, *layer)[at] for at in (3, 5, 11, 13)] == ["expert_gemm"] * 4
+    elsewhere = [NORM, (GEMM, 9), FLASH, FUSED, PERMUTE, "setup_grouped_gemm_kernel", UNPERMUTE]
+    assert buckets(taxonomy, *elsewhere, *elsewhere)[1] == "dense_gemm"
+
+
+def test_products_that_user_buffers_split_are_not_the_experts(taxonomy: Taxonomy):
+    split = [NORM, ("kuserbuffers_pushsend(int*, int*, int4*, int4*, int)", 30), (GEMM, 20), (GEMM, 21), FLASH]
+    assert buckets(taxonomy, *split, FUSED, PERMUTE, UNPERMUTE, *split)[2:4] == ["dense_gemm"] * 2
+    assert buckets(taxonomy, *split, *LAYER_SIDES, *LAYER_SIDES)[8:12] == ["expert_gemm"] * 4
+
+
+def test_without_experts_several_streams_prove_nothing(taxonomy: Taxonomy):
+    assert set(buckets(taxonomy, NORM, (GEMM, 20), (GEMM, 21), FLASH, (GEMM, 20), (GEMM, 21))) == {"norm", "dense_gemm", "attention"}
+
+
+def test_a_shared_expert_beside_the_exchange_stays_dense(taxonomy: Taxonomy):
+    layer = [NORM, FUSED, PERMUTE, (GEMM, 33), (SWIGLU, 33), (GEMM, 33), (GEMM, 20), (GEMM, 21), SWIGLU, (GEMM, 20), (GEMM, 21), UNPERMUTE]
+    found = buckets(taxonomy, *layer, *layer)
+    assert [found[at] for at in (3, 5, 15, 17)] == ["dense_gemm"] * 4
+    assert [found[at] for at in (6, 7, 9, 10)] == ["expert_gemm"] * 4
+
+
+def test_a_shared_expert_on_the_main_stream_stays_dense_where_the_experts_have_their_own(taxonomy: Taxonomy):
+    layer = [NORM, FUSED, PERMUTE, (GEMM, 20), (GEMM, 21), SWIGLU, (GEMM, 20), (GEMM, 21), GEMM, SWIGLU, GEMM, UNPERMUTE]
+    found = buckets(taxonomy, *layer, *layer)
+    assert (found[8], found[10], found[3]) == ("dense_gemm", "dense_gemm", "expert_gemm")
+
+
+def in_linear(taxonomy: Taxonomy, names: list[str]) -> list[str]:
+    """Buckets of kernels in a row on one stream, the products inside a plain linear layer's operator."""
+    launches = [Launch(name=name, at=10 * number, start=10 * number + 2, duration=5) for number, name in enumerate(names)]
+    ranges = [Range(text="_Linear", start=10 * number - 1, end=10 * number + 4) for number, name in enumerate(names) if name == GEMM]
+    trace = trace_of(launches, ranges)
+    found = classify(trace, attribute(trace), taxonomy)
+    return (
+        pl.DataFrame({"class_id": found.class_id}).join(found.classes, on="class_id", how="left", maintain_order="left")["bucket"].to_list()
+    )
+
+
+def test_linear_layers_one_after_the_other_between_permutation_and_return_are_experts(taxonomy: Taxonomy):
+    one = [GEMM, SWIGLU, GEMM]
+    found = in_linear(taxonomy, [NORM, GEMM, FUSED, PERMUTE, *one, *one, UNPERMUTE, NORM, *one])
+    assert found[4] == found[6] == found[7] == found[9] == "expert_gemm"
+    assert found[1] == found[12] == "dense_gemm"
+
+
+def test_a_single_linear_block_there_may_be_a_shared_expert(taxonomy: Taxonomy):
+    assert in_linear(taxonomy, [NORM, FUSED, PERMUTE, GEMM, SWIGLU, GEMM, UNPERMUTE])[3] == "dense_gemm"
+
+
+def test_hybridep_s_exchanges_open_and_close_the_experts_window(taxonomy: Taxonomy):
+    out, back = "void hybrid_ep::dispatch_kernel<7168, 4>(int)", "void hybrid_ep::combine_kernel<7168, 4>(int)"
+    assert buckets(taxonomy, FUSED, out, GEMM, SWIGLU, GEMM, back, GEMM)[2:] == [
+        "expert_gemm",
+        "activation",
+        "expert_gemm",
+        "dispatch",
+        "dense_gemm",
+    ]
+
+
+# ---------------------------------------------------------------------------------------------- the router in backward
+
+
+def test_two_products_after_the_fused_selection_s_backward_are_the_gate_s(taxonomy: Taxonomy):
+    found = buckets(taxonomy, GEMM, FUSED_BACK, ADD, GEMM, GEMM, GEMM, NORM)
+    assert found == ["dense_gemm", "router", "elementwise", "router", "router", "dense_gemm", "norm"]
+    assert buckets(taxonomy, FUSED_BACK, NORM, GEMM)[2] == "dense_gemm"
+    assert buckets(taxonomy, FUSED_BACK, (GEMM, 9))[1] == "dense_gemm"
+
+
+def test_a_gate_s_kernel_is_a_gate_wherever_it_runs(taxonomy: Taxonomy):
+    gate = [NORM, GATE, ADD, TOPK, ADD]
+    assert buckets(taxonomy, *gate, *gate, NORM, ADD, GATE, NORM)[-2] == "router"
+    assert buckets(taxonomy, *gate, NORM, ADD, GATE, NORM)[-2] == "dense_gemm"  # one gate is no proof
+
+
+def test_generic_kernels_between_return_and_gate_are_the_selection_s_gradient(taxonomy: Taxonomy):
+    gate = [NORM, GATE, ADD, TOPK, ADD, PERMUTE, UNPERMUTE, FLASH]
+    back = ["_unpermute_bwd_with_merging_probs_kernel", UNPERMUTE, SOFTMAX_BACK, ADD, GATE, NORM]
+    found = buckets(taxonomy, *gate, *gate, *back)
+    assert found[-4:-1] == ["router"] * 3
+    assert buckets(taxonomy, *gate, *gate, UNPERMUTE, ADD, NORM, ADD, GATE)[-4] == "elementwise"
+
+
+# ---------------------------------------------------------------------------------------------- unfused permutation
+
+UNFUSED = [
+    *[NORM, FUSED, SORT, SORT, SELECT, (SENDRECV, 20), CAT, "setup_grouped_gemm_kernel"],
+    *[CAT, (SENDRECV, 20), SCATTER, ADD, NORM, FLASH],
+]
+
+
+def test_sorts_gathers_and_copies_around_the_exchange_are_packing(taxonomy: Taxonomy):
+    found = run(taxonomy, *UNFUSED, *UNFUSED)
+    assert [found[at] for at in (2, 3, 4, 5, 6, 8, 9, 10)] == [("dispatch", "neighbours")] * 8
+    assert found[11] == ("elementwise", "name")
+
+
+def test_packing_has_its_role(taxonomy: Taxonomy):
+    trace = trace_of([Launch(name=name, start=100 * at, stream=20 if name == SENDRECV else 7) for at, name in enumerate(bare(UNFUSED) * 2)])
+    found = classify(trace, attribute(trace), taxonomy)
+    roles = dict(found.classes.filter(pl.col("bucket") == "dispatch").select("rule", "role").rows())
+    assert roles == {"between_router_exchange_and_experts": "packing", "collective_by_stream_and_neighbours": "transport"}
+
+
+def bare(steps: list[str | tuple[str, int]]) -> list[str]:
+    return [step if isinstance(step, str) else step[0] for step in steps]
+
+
+def test_gathers_elsewhere_are_no_packing(taxonomy: Taxonomy):
+    embedding = run(taxonomy, *UNFUSED, SELECT, NORM)[-2]
+    assert embedding == ("embedding", "name")
+    for around in ([NORM, SELECT, (SENDRECV, 21), SELECT, FLASH, SELECT, (SENDRECV, 21)], [NORM, SORT, CAT, SCATTER, NORM]):
+        found = run(taxonomy, *UNFUSED, *UNFUSED, *around)[2 * len(UNFUSED) :]
+        assert "dispatch" not in {bucket for bucket, _ in found}
+
+
+def test_without_any_exchange_gathers_stay_what_they_are(taxonomy: Taxonomy):
+    assert "neighbours" not in {by for _, by in run(taxonomy, NORM, FUSED, SELECT, "setup_grouped_gemm_kernel", SCATTER, NORM)}
+
+
+# ---------------------------------------------------------------------------------------------- collectives
+
+EXPERTS = [NORM, FUSED, PERMUTE, (SENDRECV, 20), "setup_grouped_gemm_kernel", (SENDRECV, 20), UNPERMUTE]
+
+
+def test_a_transfer_after_the_return_of_tokens_is_no_exchange_of_experts(taxonomy: Taxonomy):
+    back = ["_unpermute_bwd_with_merging_probs_kernel", (SENDRECV, 20), "setup_grouped_gemm_kernel", (SENDRECV, 20), UNPERMUTE]
+    stage = [FLASH, *EXPERTS, (SENDRECV, 52), (SENDRECV, 56), *back, NORM, FLASH, NORM, (SENDRECV, 52)]
+    found = run(taxonomy, *stage, *stage)
+    assert [found[at] for at in (8, 9, 18)] == [("collective", "name")] * 3
+    assert [found[at][0] for at in (4, 6, 11, 13)] == ["dispatch"] * 4
+
+
+def overlapped(taxonomy: Taxonomy, moving: list[tuple[str, int, int, int]], steps: list[str | tuple[str, int]]) -> list[tuple[str, str]]:
+    """Bucket and kind of collectives (name, stream, start, duration) beside kernels that run one after the other, 100 ns each."""
+    launches = [
+        Launch(name=step if isinstance(step, str) else step[0], start=100 * at, duration=90, stream=7 if isinstance(step, str) else step[1])
+        for at, step in enumerate(steps)
+    ]
+    beside = [Launch(name=name, start=start, duration=duration, stream=stream) for name, stream, start, duration in moving]
+    trace = trace_of(sorted([*launches, *beside], key=lambda one: one.start or 0))
+    found = classify(trace, attribute(trace), taxonomy)
+    joined = pl.DataFrame({"class_id": found.class_id, "stream": trace.ops["stream"]}).join(
+        found.classes, on="class_id", how="left", maintain_order="left"
+    )
+    return joined.filter(pl.col("stream").is_in([one[1] for one in moving])).select("bucket", "kind").rows()
+
+
+def test_parameters_gathered_under_the_experts_are_no_exchange_of_tokens(taxonomy: Taxonomy):
+    layer = [FLASH, NORM, FUSED, PERMUTE, "setup_grouped_gemm_kernel", UNPERMUTE]
+    under = [(GATHER, 28, 340, 200), (GATHER, 28, 940, 200)]
+    assert overlapped(taxonomy, under, layer * 2) == [("collective", "other")] * 2
+    between = [(GATHER, 24, 295, 3), (GATHER, 24, 895, 3)]
+    assert overlapped(taxonomy, between, layer * 2) == [("dispatch", "expert")] * 2
+
+
+def test_a_reduce_scatter_and_an_all_reduce_never_carry_tokens_by_themselves(taxonomy: Taxonomy):
+    layer = [FLASH, NORM, FUSED, PERMUTE, "setup_grouped_gemm_kernel", UNPERMUTE]
+    for name in (SCATTERED, REDUCED):
+        assert overlapped(taxonomy, [(name, 24, 295, 3), (name, 24, 895, 3)], layer * 2) == [("collective", "other")] * 2
+
+
+def test_a_dispatcher_that_gathers_tokens_reduces_them_on_the_same_stream(taxonomy: Taxonomy):
+    layer = [FLASH, NORM, FUSED, PERMUTE, "setup_grouped_gemm_kernel", UNPERMUTE]
+    moving = [(GATHER, 24, 295, 3), (SCATTERED, 24, 595, 3), (GATHER, 24, 895, 3), (SCATTERED, 24, 1195, 3)]
+    assert overlapped(taxonomy, moving, layer * 2) == [("dispatch", "expert")] * 4
+
+
+def test_an_exchange_under_other_work_has_no_vote(taxonomy: Taxonomy):
+    layer = [FLASH, NORM, FUSED, PERMUTE, "setup_grouped_gemm_kernel", "setup_grouped_gemm_kernel", UNPERMUTE]
+    early = [(SENDRECV, 56, 395, 200), (SENDRECV, 56, 1095, 200)]
+    assert overlapped(taxonomy, early, layer * 2) == [("collective", "other")] * 2
+
+
+def test_where_another_library_carries_tokens_nccl_does_not(taxonomy: Taxonomy):
+    out, back = "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*)", "void deep_ep::intranode::combine<int>(int4*)"
+    layer = [FLASH, NORM, FUSED, (out, 30), PERMUTE, (SENDRECV, 56), "setup_grouped_gemm_kernel", UNPERMUTE, (back, 30)]
+    assert run(taxonomy, *layer, *layer)[5] == ("collective", "name")
+
+
+def test_far_fewer_votes_than_another_stream_are_chance(taxonomy: Taxonomy):
+    by_chance = [NORM, FUSED, PERMUTE, (SENDRECV, 56), "setup_grouped_gemm_kernel", UNPERMUTE]
+    found = run(taxonomy, *[*EXPERTS, FLASH] * 3, *by_chance * 2)
+    assert found[-3] == ("collective", "name")
+    assert found[3] == ("dispatch", "neighbours")
+
+
+# ---------------------------------------------------------------------------------------------- the optimizer's tail
+
+
+def test_casts_right_after_the_optimizer_are_its_own(taxonomy: Taxonomy):
+    found = run(taxonomy, CAST, ADAM, CAST, CAST, ADD, CAST)
+    assert [bucket for bucket, _ in found] == ["elementwise", "optimizer", "optimizer", "optimizer", "elementwise", "elementwise"]
+    assert found[2][1] == "neighbours"
+    assert buckets(taxonomy, ADAM, "Memcpy HtoD (Pinned -> Device)", CAST)[2] == "elementwise"
+    assert buckets(taxonomy, CAST, ADAM, COPY)[2] == "elementwise"
+
+
+def test_generic_kernels_between_the_optimizer_s_are_its_own(taxonomy: Taxonomy):
+    assert buckets(taxonomy, ADAM, ADD, ADAM, CAST, ADD, GEMM, ADD, ADAM) == [
+        *["optimizer"] * 4,
+        *["elementwise", "dense_gemm", "elementwise", "optimizer"],
+    ]
+
+
+# ---------------------------------------------------------------------------------------------- a vision tower
+
+TOWER = [BIASED, LAYER_NORM, BIASED, FLASH, BIASED, LAYER_NORM, BIASED, GELU, BIASED]
+TOWER_BACK = [GEMM, GEMM, GELU_BACK, GEMM, GEMM, LAYER_NORM_BACK, FLASH_BACK, GEMM, GEMM, LAYER_NORM_BACK, GEMM, GEMM]
+DECODER = [SELECT, NORM, GEMM, FLASH, GEMM, ADD, NORM, GATE, FUSED, PERMUTE, "setup_grouped_gemm_kernel", SWIGLU, UNPERMUTE]
+
+
+def test_a_tower_of_another_make_before_the_decoder_is_vision(taxonomy: Taxonomy):
+    found = run(taxonomy, *TOWER, *DECODER, *TOWER, *DECODER)
+    assert found[: len(TOWER)] == [("vision_encoder", "neighbours")] * len(TOWER)
+    rest = found[len(TOWER) : len(TOWER) + len(DECODER)]
+    assert "vision_encoder" not in {bucket for bucket, _ in rest}
+    assert rest[0] == ("embedding", "name")
+
+
+def test_its_backward_takes_the_outer_layers_products_along(taxonomy: Taxonomy):
+    decoder_back = [FUSED_BACK, GEMM, GEMM, NORM_BACK, GEMM, GEMM, NORM_BACK, "embedding_backward_feature_kernel"]
+    found = buckets(taxonomy, *TOWER, *DECODER, *decoder_back, *TOWER_BACK, ADAM)
+    assert set(found[-len(TOWER_BACK) - 1 : -1]) == {"vision_encoder"}
+    assert "vision_encoder" not in set(found[len(TOWER) : -len(TOWER_BACK) - 1])
+    farther = buckets(taxonomy, *TOWER, *DECODER, *decoder_back, GEMM, *TOWER_BACK, ADAM)
+    assert farther[-len(TOWER_BACK) - 2] == "dense_gemm"
+
+
+def test_layer_norm_and_gelu_prove_nothing_alone(taxonomy: Taxonomy):
+    plain = [LAYER_NORM, BIASED, FLASH, BIASED, LAYER_NORM, BIASED, GELU, BIASED]
+    assert "vision_encoder" not in set(buckets(taxonomy, *plain, *plain))
+    with_experts = [LAYER_NORM, FUSED, PERMUTE, "setup_grouped_gemm_kernel", UNPERMUTE]
+    assert "vision_encoder" not in set(buckets(taxonomy, *plain, *with_experts))  # a decoder of the same make
+    one_kind = [LAYER_NORM, FLASH, LAYER_NORM, LAYER_NORM, LAYER_NORM]
+    assert "vision_encoder" not in set(buckets(taxonomy, *one_kind, *DECODER))
+
+
+def test_where_ranges_tell_the_tower_the_neighbours_are_silent(taxonomy: Taxonomy):
+    names = [*bare(TOWER), *DECODER]
+    launches = [Launch(name=name, at=10 * number, start=10 * number + 2, duration=5) for number, name in enumerate(names)]
+    trace = trace_of(launches, [Range(text="nn.Module: Qwen3VLVisionModel_0", start=-1, end=5, kind="python")])
+    found = classify(trace, attribute(trace), taxonomy)
+    joined = pl.DataFrame({"class_id": found.class_id}).join(found.classes, on="class_id", how="left", maintain_order="left")
+    assert joined["bucket"].to_list()[0] == "vision_encoder"
+    assert "vision_encoder" not in set(joined["bucket"][1:])

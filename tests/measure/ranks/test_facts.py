@@ -1,0 +1,395 @@
+"""Facts of what differs between ranks: derived from the records, null where nothing could be looked for, nought where it was and is not there."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from diagnose.document.ranks import DataTail, LateCause, Pipeline, RankProblem, Ranks, Stage, StartSkew
+from diagnose.knowledge.rule_types import PLACES
+from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts, rank_list
+from diagnose.measure.ranks.places import rank_places
+from diagnose.model.vocabulary import FactValue
+from tests.builders.ranks import STEP, clock, exchange, experts, late, ranks, survey
+
+OF_RANKS = {name for name, spec in load_rulebook().facts.items() if spec.scope == "ranks"}
+
+
+def stage(number: int, compute: int, bubble: int) -> Stage:
+    return Stage(stage=number, ranks=(number,), compute_busy_ns=compute, bubble_ns=bubble, warm_up_ns=0, steady_ns=0, cool_down_ns=0)
+
+
+PIPELINE = Pipeline(
+    stages=(stage(0, 60_000_000, 30_000_000), stage(1, 80_000_000, 10_000_000)),
+    bubble_share=0.2,
+    expected_share=0.12,
+    imbalance_ns=10_000_000,
+    virtual_saves_ns=6_000_000,
+)
+
+
+def given(found: Ranks, *names: str) -> dict[str, FactValue]:
+    facts = rank_facts(found, STEP)
+    return {name: facts[name] for name in names}
+
+
+def test_every_fact_of_ranks_has_its_producer_here() -> None:
+    assert set(rank_facts(None, STEP)) == OF_RANKS
+    assert set(rank_facts(ranks(), STEP)) == OF_RANKS
+
+
+def test_with_one_captured_rank_all_are_null() -> None:
+    assert rank_facts(None, STEP) == dict.fromkeys(OF_RANKS)
+
+
+def test_even_ranks() -> None:
+    """Nothing is wrong: what was looked for is nought, what is only there when something is wrong is null."""
+    found = {name: value for name, value in rank_facts(ranks(), STEP).items() if value is not None}
+    assert found == {
+        "own_wait_ns": 4_000_000,
+        "own_transfer_ns": 10_000_000,
+        "matched_exchanges": 800,
+        "unmatched_exchanges": 0,
+        "matched_share": 1.0,
+        "ranks_wait_ns": 4_000_000,
+        "ranks_wait_share": 0.04,
+        "ranks_wait_pipeline_ns": 0,
+        "ranks_wait_blocking_ns": 4_000_000,
+        "ranks_transfer_ns": 10_000_000,
+        "ranks_wait_over_transfer": 0.4,
+        "expert_exchange_wait_share": 4 / 14,
+        "straggler_wait_ns": 0,
+        "straggler_wait_share": 0.0,
+        "rotating_wait_ns": 0,
+        "rotating_wait_share": 0.0,
+        "start_skew_ns": 0,
+        "start_skew_ranks": 0,
+        "ranks_missing": 0,
+        "ranks_duplicate": 0,
+        "ranks_uneven_steps": 0,
+        "ranks_failed": 0,
+        "clocks_aligned": True,
+        "clock_residual_ns": 5_000,
+        "slow_link_ns": 0,
+        "slow_link_share": 0.0,
+    }
+
+
+def test_types_are_those_of_the_units() -> None:
+    kinds = {"ns": int, "count": int, "share": float, "text": str, "bool": bool}
+    full = ranks(late=(late(3, 20_000_000), late(None, 1_000, pattern="rotating")), experts=(experts((0, 1), 5),), pipeline=PIPELINE)
+    units = {name: spec.unit for name, spec in load_rulebook().facts.items()}
+    wrong = [name for name, value in rank_facts(full, STEP).items() if value is not None and type(value) is not kinds[units[name]]]
+    assert wrong == []
+
+
+# --- matched exchanges ------------------------------------------------------------------------------------------------
+
+
+def test_waiting_is_the_mean_over_the_ranks_that_have_any_matched() -> None:
+    some = (survey(0, wait=3_000_000), survey(1, wait=9_000_000), survey(2, wait=None))
+    assert given(ranks(survey=some), "ranks_wait_ns", "ranks_transfer_ns") == {"ranks_wait_ns": 6_000_000, "ranks_transfer_ns": 10_000_000}
+
+
+def test_waiting_for_other_stages_is_told_apart() -> None:
+    both = (exchange((0, 1, 2, 3)), exchange((0, 1), kind="pipeline", wait=3_000_000))
+    found = ranks(survey=tuple(survey(rank) for rank in range(4)), exchanges=both)
+    assert given(found, "ranks_wait_pipeline_ns", "pipeline_parallel_wait_share", "data_parallel_wait_share") == {
+        "ranks_wait_pipeline_ns": 1_500_000,  # 3 ms on two of four ranks
+        "pipeline_parallel_wait_share": 3 / 13,
+        "data_parallel_wait_share": None,
+    }
+
+
+def test_waiting_that_compute_hides_does_not_block() -> None:
+    some = (survey(0, wait=6_000_000, held=1_000_000), survey(1, wait=6_000_000, held=3_000_000))
+    assert given(ranks(survey=some), "ranks_wait_ns", "ranks_wait_blocking_ns") == {
+        "ranks_wait_ns": 6_000_000,
+        "ranks_wait_blocking_ns": 2_000_000,
+    }
+
+
+def test_the_bubble_is_no_waiting_that_balance_could_win() -> None:
+    """Steps lose 25 ms to others, 20 of them in the bubble; of 30 ms of waiting 4 are outside pipeline exchanges."""
+    some = tuple(survey(rank, wait=30_000_000, held=25_000_000) for rank in range(2))
+    both = (exchange((0, 1), kind="pipeline", wait=26_000_000), exchange((0, 1), wait=4_000_000))
+    found = ranks(survey=some, exchanges=both, pipeline=PIPELINE)
+    assert given(found, "ranks_wait_pipeline_ns", "ranks_wait_blocking_ns") == {
+        "ranks_wait_pipeline_ns": 26_000_000,
+        "ranks_wait_blocking_ns": 4_000_000,
+    }
+    less = ranks(survey=tuple(survey(rank, wait=30_000_000, held=22_000_000) for rank in range(2)), exchanges=both, pipeline=PIPELINE)
+    assert rank_facts(less, STEP)["ranks_wait_blocking_ns"] == 2_000_000
+
+
+def test_nothing_matched_is_not_known_rather_than_nought() -> None:
+    bare = ranks(survey=tuple(survey(rank, wait=None) for rank in range(2)), exchanges=(exchange((0, 1), matched=0, unmatched=5, wait=0),))
+    names = (
+        "matched_exchanges",
+        "matched_share",
+        "ranks_wait_ns",
+        "ranks_wait_blocking_ns",
+        "expert_exchange_wait_share",
+        "straggler_wait_ns",
+        "rotating_wait_ns",
+    )
+    assert given(bare, *names) == {
+        "matched_exchanges": 0,
+        "matched_share": 0.0,
+        "ranks_wait_ns": None,
+        "ranks_wait_blocking_ns": None,
+        "expert_exchange_wait_share": None,
+        "straggler_wait_ns": None,
+        "rotating_wait_ns": None,
+    }
+    assert given(ranks(exchanges=()), "matched_exchanges", "matched_share") == {"matched_exchanges": 0, "matched_share": None}
+
+
+# --- who is late ------------------------------------------------------------------------------------------------------
+
+
+def test_the_costliest_straggler_speaks() -> None:
+    found = ranks(
+        late=(late(1, 5_000_000), late(6, 20_000_000, cause="slow_host", pattern="mostly", share=0.7), late(None, 90, pattern="rotating"))
+    )
+    names = [name for name in OF_RANKS if name.startswith(("straggler", "lateness", "rotating"))]
+    assert given(found, *names) == {
+        "straggler_rank": "6",
+        "straggler_wait_ns": 20_000_000,
+        "straggler_wait_share": 0.2,
+        "straggler_last_share": 0.7,
+        "straggler_cause": "slow_host",
+        "straggler_bucket": "dense_gemm",
+        "straggler_longer_ns": 9_000_000,
+        "straggler_exchanges": "expert, data",
+        "lateness_pattern": "mostly",
+        "rotating_wait_ns": 90,
+        "rotating_wait_share": 90 / STEP,
+    }
+
+
+def test_a_late_start_speaks_only_where_nothing_else_does() -> None:
+    began_late, slow = late(1, 50_000_000, cause="start_skew"), late(2, 5_000_000)
+    assert rank_facts(ranks(late=(began_late, slow)), STEP)["straggler_rank"] == "2"
+    assert rank_facts(ranks(late=(began_late,)), STEP)["straggler_cause"] == "start_skew"
+
+
+def test_where_ranks_take_turns_there_is_no_straggler() -> None:
+    found = ranks(late=(late(None, 7_000_000, pattern="rotating"), late(None, 8_000_000, pattern="rotating")))
+    assert given(found, "straggler_rank", "straggler_wait_ns", "lateness_pattern", "rotating_wait_ns") == {
+        "straggler_rank": None,
+        "straggler_wait_ns": 0,
+        "lateness_pattern": "rotating",
+        "rotating_wait_ns": 8_000_000,
+    }
+
+
+def test_between_clocks_that_do_not_agree_it_is_not_said_that_nobody_is_late() -> None:
+    found = ranks(clocks=(clock(aligned=True), clock(aligned=False, residual=(-9_000_000, 4))))
+    assert given(found, "clocks_aligned", "straggler_wait_ns", "clock_residual_ns") == {
+        "clocks_aligned": False,
+        "straggler_wait_ns": None,
+        "clock_residual_ns": 9_000_000,
+    }
+
+
+@pytest.mark.parametrize(("host", "aligned"), [("host 0", True), ("unknown", None)])
+def test_ranks_of_one_host_share_its_clock(host: str, aligned: bool | None) -> None:
+    found = ranks(survey=(survey(0, host=host), survey(1, host=host)), clocks=())
+    assert given(found, "clocks_aligned", "clock_residual_ns") == {"clocks_aligned": aligned, "clock_residual_ns": None}
+
+
+def test_hosts_that_share_no_exchange_were_not_compared() -> None:
+    assert rank_facts(ranks(clocks=()), STEP)["clocks_aligned"] is None
+
+
+@pytest.mark.parametrize("cause", ["slow_gpu", "unknown"])
+def test_an_inferred_cause_is_marked(cause: LateCause) -> None:
+    assert inferred_rank_facts(None) == inferred_rank_facts(ranks(late=(late(1, 5, cause=cause),))) == frozenset()
+    marked = inferred_rank_facts(ranks(late=(late(1, 5, cause=cause, status="inferred"),)))
+    assert "straggler_cause" in marked
+    assert "straggler_wait_ns" not in marked, "the waiting is measured"
+    assert marked <= OF_RANKS
+
+
+def test_start_skew() -> None:
+    def skewed(rank: int, begins: int) -> StartSkew:
+        return StartSkew(rank=rank, begins_ns=begins, ends_ns=100, text="")
+
+    found = ranks(skew=(skewed(0, 3_000_000), skewed(4, -102_000_000)))
+    assert given(found, "start_skew_ns", "start_skew_ranks") == {"start_skew_ns": 102_000_000, "start_skew_ranks": 2}
+    blind = ranks(survey=tuple(survey(rank, skew=None) for rank in range(2)))
+    assert given(blind, "start_skew_ns", "start_skew_ranks") == {"start_skew_ns": None, "start_skew_ranks": None}
+
+
+# --- imbalance --------------------------------------------------------------------------------------------------------
+
+
+def test_the_expert_group_that_loses_most_speaks() -> None:
+    found = ranks(experts=(experts((0, 1, 2, 3), 2_000_000), experts((4, 5, 6, 7), 6_000_000)))
+    assert given(found, *(name for name in OF_RANKS if name.startswith(("expert_imbalance", "expert_busiest")))) == {
+        "expert_imbalance_ns": 6_000_000,
+        "expert_imbalance_share": 0.06,
+        "expert_imbalance_spread": 1.3,
+        "expert_busiest_rank": "7",
+        "expert_busiest_share": 0.75,
+    }
+
+
+def test_the_pipeline() -> None:
+    names = [name for name in OF_RANKS if name.startswith(("pipeline_bubble", "pipeline_expected", "pipeline_virtual", "stage"))]
+    assert given(ranks(pipeline=PIPELINE), *names) == {
+        "pipeline_bubble_ns": 20_000_000,
+        "pipeline_bubble_share": 0.2,
+        "pipeline_expected_bubble_share": 0.12,
+        "stage_imbalance_ns": 10_000_000,
+        "stage_imbalance_share": 0.1,
+        "stage_slowest": "1",
+        "pipeline_virtual_saves_ns": 6_000_000,
+    }
+
+
+def test_the_tail_is_the_mean_over_ranks() -> None:
+    found = ranks(tail=(DataTail(rank=0, tail_ns=1_000_000), DataTail(rank=1, tail_ns=4_000_000)))
+    assert given(found, "data_tail_ns", "data_tail_share") == {"data_tail_ns": 2_500_000, "data_tail_share": 0.025}
+
+
+# --- the capture ------------------------------------------------------------------------------------------------------
+
+
+def test_problems_are_counted_in_full_not_by_those_that_are_listed() -> None:
+    problems = (
+        RankProblem(kind="missing", ranks=tuple(range(8, 72)), count=504, text=""),
+        RankProblem(kind="duplicate", ranks=(3,), count=1, text=""),
+        RankProblem(kind="steps", ranks=(1, 2), count=2, text=""),
+        RankProblem(kind="failed", ranks=(5,), count=1, text=""),
+    )
+    names = ("ranks_missing", "ranks_duplicate", "ranks_uneven_steps", "ranks_failed")
+    assert given(ranks(world_size=512, problems=problems), *names) == dict(zip(names, (504, 1, 2, 1), strict=True))
+
+
+def test_without_a_world_size_missing_ranks_are_not_known() -> None:
+    assert rank_facts(ranks(world_size=None), STEP)["ranks_missing"] is None
+
+
+# --- a slow link ------------------------------------------------------------------------------------------------------
+
+LINK = ("slow_link_ns", "slow_link_share", "slow_link_ranks")
+
+
+def groups(*changed: object, hosts: tuple[str, ...] = ("host 0", "host 1", "host 2")) -> Ranks:
+    """Three groups of two ranks, one per host, with these exchanges."""
+    found = tuple(survey(rank, host=hosts[rank // 2]) for rank in range(6))
+    return ranks(survey=found, exchanges=changed)
+
+
+def test_a_group_is_held_against_the_median_of_its_likes() -> None:
+    slow = groups(exchange((0, 1)), exchange((2, 3), transfer=15_000_000), exchange((4, 5), transfer=10_000_000))
+    assert given(slow, *LINK) == {"slow_link_ns": 5_000_000, "slow_link_share": 0.5, "slow_link_ranks": "2, 3"}
+
+
+def test_fewer_matched_exchanges_are_no_faster_link() -> None:
+    """Half the exchanges matched in half the time: the same pace."""
+    even = groups(exchange((0, 1)), exchange((2, 3), transfer=5_000_000, matched=200, unmatched=200), exchange((4, 5)))
+    assert given(even, *LINK) == {"slow_link_ns": 0, "slow_link_share": 0.0, "slow_link_ranks": None}
+
+
+def test_more_captured_steps_are_no_slower_link() -> None:
+    """The transfer is per step, the count of the whole capture: eight steps instead of four hold twice the exchanges at the same transfer per step."""
+    found = tuple(survey(rank, host=f"host {rank // 2}", steps=8 if rank < 2 else 4) for rank in range(6))
+    even = ranks(survey=found, exchanges=(exchange((0, 1), matched=800), exchange((2, 3)), exchange((4, 5))))
+    assert rank_facts(even, STEP)["slow_link_share"] == 0.0
+
+
+def test_known_sizes_go_before_durations() -> None:
+    """A group that moves twice as much in twice the time has the same link; one at half the pace has not."""
+    more = groups(exchange((0, 1), pace=50.0), exchange((2, 3), transfer=20_000_000, pace=50.0), exchange((4, 5), pace=50.0))
+    assert rank_facts(more, STEP)["slow_link_share"] == 0.0
+    slow = groups(exchange((0, 1), pace=50.0), exchange((2, 3), transfer=20_000_000, pace=25.0), exchange((4, 5), pace=50.0))
+    assert given(slow, *LINK) == {"slow_link_ns": 10_000_000, "slow_link_share": 1.0, "slow_link_ranks": "2, 3"}
+
+
+def test_one_size_that_is_not_known_leaves_durations() -> None:
+    mixed = groups(exchange((0, 1)), exchange((2, 3), transfer=20_000_000, pace=50.0), exchange((4, 5), pace=50.0))
+    assert rank_facts(mixed, STEP)["slow_link_share"] == 1.0
+
+
+def test_a_group_inside_a_host_is_not_held_against_one_across_hosts() -> None:
+    apart = groups(exchange((0, 1)), exchange((2, 3), transfer=20_000_000), exchange((4, 5)), hosts=("host 0", "host 1", "host 0"))
+    assert rank_facts(apart, STEP)["slow_link_share"] == 1.0, "each lies inside one host"
+    crossing = tuple(survey(rank, host="host 1" if rank == 3 else "host 0") for rank in range(6))
+    found = ranks(survey=crossing, exchanges=(exchange((0, 1)), exchange((2, 3), transfer=20_000_000), exchange((4, 5))))
+    assert given(found, *LINK) == {"slow_link_ns": 0, "slow_link_share": 0.0, "slow_link_ranks": None}
+
+
+def test_other_parts_of_the_model_and_other_kinds_are_no_likes() -> None:
+    found = tuple(survey(rank, group=f"stage {rank // 2}") for rank in range(6))
+    one_each = (exchange((0, 1)), exchange((2, 3), transfer=20_000_000), exchange((4, 5), transfer=40_000_000))
+    assert given(ranks(survey=found, exchanges=one_each), *LINK) == dict.fromkeys(LINK)
+    kinds = (exchange((0, 1)), exchange((2, 3), kind="data", transfer=20_000_000))
+    assert given(groups(*kinds), *LINK) == dict.fromkeys(LINK)
+    assert given(groups(exchange((0, 1)), exchange((2, 3), matched=0, transfer=0)), *LINK) == dict.fromkeys(LINK)
+
+
+def test_a_group_that_was_not_captured_as_a_whole_is_left_out() -> None:
+    """Its shortest participant may still have waited for one that was not captured."""
+    partly = groups(exchange((0, 1)), exchange((2, 3), transfer=20_000_000, size=4), exchange((4, 5)))
+    assert given(partly, *LINK) == {"slow_link_ns": 0, "slow_link_share": 0.0, "slow_link_ranks": None}
+
+
+@pytest.mark.parametrize(("world", "share"), [(6, 1.0), (8, None), (None, None)])
+def test_groups_of_unknown_size_are_whole_where_the_whole_job_was_captured(world: int | None, share: float | None) -> None:
+    unsized = groups(exchange((0, 1), size=None), exchange((2, 3), transfer=20_000_000, size=None), exchange((4, 5), size=None))
+    assert rank_facts(structs.replace(unsized, world_size=world, captured=6), STEP)["slow_link_share"] == share
+
+
+def test_several_communicators_of_the_same_ranks_are_taken_together() -> None:
+    """Large and small exchanges of the same ranks are no likes of each other."""
+    sizes = [exchange(members, transfer=transfer) for members in ((0, 1), (2, 3)) for transfer in (1_000_000, 19_000_000)]
+    assert given(groups(*sizes), *LINK) == {"slow_link_ns": 0, "slow_link_share": 0.0, "slow_link_ranks": None}
+    assert given(groups(*sizes[:2]), *LINK) == dict.fromkeys(LINK)
+    slow = [*sizes[:3], exchange((2, 3), transfer=29_000_000)]
+    assert given(groups(*slow), *LINK) == {"slow_link_ns": 10_000_000, "slow_link_share": 0.5, "slow_link_ranks": "2, 3"}
+
+
+def test_groups_that_share_a_rank_are_no_likes() -> None:
+    assert given(groups(exchange((0, 1)), exchange((1, 2), transfer=20_000_000)), *LINK) == dict.fromkeys(LINK)
+
+
+# --- texts and places -------------------------------------------------------------------------------------------------
+
+
+def test_long_lists_of_ranks_are_cut() -> None:
+    assert rank_list(range(8)) == "0, 1, 2, 3, 4, 5, 6, 7"
+    assert rank_list(range(64)) == "0, 1, 2, 3, 4, 5, 6, 7 and 56 more"
+
+
+def test_places_name_the_ranks_behind_the_facts() -> None:
+    found = ranks(
+        late=(late(3, 5_000_000), late(None, 90, pattern="rotating")),
+        skew=(StartSkew(rank=4, begins_ns=5, ends_ns=0, text=""),),
+        experts=(experts((4, 5, 6, 7), 6),),
+        pipeline=PIPELINE,
+        tail=(DataTail(rank=0, tail_ns=1), DataTail(rank=1, tail_ns=4)),
+        exchanges=(exchange((0, 1, 2, 3), transfer=12_000_000), exchange((4, 5, 6, 7))),
+        problems=(RankProblem(kind="duplicate", ranks=(6, 2), count=2, text=""), RankProblem(kind="steps", ranks=(1,), count=1, text="")),
+    )
+    assert {place.removeprefix("ranks:"): where.ranks for place, where in rank_places(found).items()} == {
+        "straggler": (3,),
+        "rotating": (0, 1, 2, 3),
+        "skewed": (4,),
+        "experts": (7,),
+        "stages": (1,),
+        "tail": (1,),
+        "link": (0, 1, 2, 3),
+        "duplicate": (2, 6),
+        "steps": (1,),
+        "captured": tuple(range(8)),
+    }
+    assert set(rank_places(found)) == {place for place in PLACES if place.startswith("ranks:")}
+
+
+def test_places_of_what_is_not_there_are_left_out() -> None:
+    assert rank_places(None) == {}
+    assert set(rank_places(ranks())) == {"ranks:captured"}

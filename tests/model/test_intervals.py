@@ -1,0 +1,86 @@
+"""Interval arithmetic against a model that counts single nanoseconds."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diagnose.model.intervals import clip, gaps, merge, overlaps, sweep, union_length
+
+SPAN = st.tuples(st.integers(-40, 40), st.integers(0, 15)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+SPANS = st.lists(SPAN, max_size=12)
+
+
+def frame(spans: list[tuple[int, int]], **more: list[int]) -> pl.DataFrame:
+    return pl.DataFrame(
+        {"start": [a for a, _ in spans], "end": [b for _, b in spans], **more}, schema_overrides={"start": pl.Int64, "end": pl.Int64}
+    )
+
+
+def moments(spans: list[tuple[int, int]]) -> set[int]:
+    return {moment for a, b in spans for moment in range(a, b)}
+
+
+def rows(table: pl.DataFrame) -> list[tuple[int, int]]:
+    return list(table.select("start", "end").iter_rows())
+
+
+@given(SPANS)
+def test_union_length_counts_each_moment_once(spans: list[tuple[int, int]]) -> None:
+    table = frame(spans)
+    assert union_length(table["start"], table["end"]) == len(moments(spans))
+
+
+@given(SPANS)
+def test_merge_is_disjoint_sorted_and_covers_the_same_moments(spans: list[tuple[int, int]]) -> None:
+    merged = rows(merge(frame(spans)))
+    assert moments(merged) == moments(spans)
+    assert all(before[1] < after[0] for before, after in pairwise(merged))
+
+
+@given(SPANS, st.integers(-50, 50), st.integers(0, 60))
+def test_gaps_and_cover_fill_the_window(spans: list[tuple[int, int]], start: int, length: int) -> None:
+    merged = merge(frame(spans))
+    holes = moments(rows(gaps(merged, start, start + length)))
+    assert holes == set(range(start, start + length)) - moments(spans)
+    assert moments(rows(clip(merged, start, start + length))) == set(range(start, start + length)) & moments(spans)
+
+
+@given(SPANS, SPANS)
+def test_overlaps_are_the_common_moments_of_each_pair(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> None:
+    a, b = merge(frame(left)), merge(frame(right))
+    found = overlaps(a, b)
+    assert moments(rows(found)) == moments(left) & moments(right)
+    for i, j, start, end in found.select("left", "right", "start", "end").iter_rows():
+        assert max(a["start"][i], b["start"][j]) == start
+        assert min(a["end"][i], b["end"][j]) == end
+
+
+@given(st.lists(st.tuples(SPAN, st.integers(0, 4), st.integers(0, 1)), max_size=14), st.lists(st.integers(-40, 60), max_size=3))
+@settings(max_examples=200)
+def test_sweep_tells_for_every_moment_which_classes_ran(items: list[tuple[tuple[int, int], int, int]], cuts: list[int]) -> None:
+    spans = [span for span, _, _ in items]
+    table = frame(spans, bit=[bit for _, bit, _ in items], place=[place for _, _, place in items])
+    for place in (0, 1):
+        own = table.filter(pl.col("place") == place)
+        swept = sweep(own, cuts=pl.Series(cuts, dtype=pl.Int64))
+        expected: dict[int, int] = {}
+        for (a, b), bit, where in items:
+            if where == place:
+                for moment in range(a, b):
+                    expected[moment] = expected.get(moment, 0) | 1 << bit
+        seen = {moment: mask for a, b, mask in swept.iter_rows() for moment in range(a, b) if mask}
+        assert seen == expected
+        assert not any(a < cut < b for a, b, _ in swept.iter_rows() for cut in cuts)
+    both = sweep(table, by=["place"])
+    for place in (0, 1):
+        alone = sweep(table.filter(pl.col("place") == place))
+        assert both.filter(pl.col("place") == place).drop("place").rows() == alone.rows()
+
+
+def test_the_highest_class_keeps_the_sign_of_the_mask() -> None:
+    table = frame([(0, 10), (2, 8)], bit=[61, 0])
+    assert sweep(table).rows() == [(0, 2, 1 << 61), (2, 8, (1 << 61) + 1), (8, 10, 1 << 61)]
