@@ -14,9 +14,9 @@ import click
 
 from diagnose import __version__
 from diagnose.commands import analyse, baseline, bisect, bisect_step, check, compare, explain, kernel, patch, recipe_path, render
+from diagnose.commands.deliver import ClosedPipeError, silence
 from diagnose.commands.shared import EXIT_GATE, say
 from diagnose.errors import DiagnoseError, TerminatedError
-from diagnose.render.deliver import ClosedPipeError, silence
 
 __all__ = ["EXIT_GATE", "cli", "main"]
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from diagnose.commands.deliver import check_target, progress, write_stdout
 from diagnose.commands.patch import check_rewritten
 from diagnose.commands.shared import PATH, check_outputs, deliver, lost, output_options, say
+from diagnose.document.files import write_file
 from diagnose.errors import DataLossError, UsageError
-from diagnose.render.deliver import check_target, progress, write_file, write_stdout
 from diagnose.scale.choose import ENGINES, check_engine
 
 if TYPE_CHECKING:

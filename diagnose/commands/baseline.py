@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from diagnose.commands.deliver import write_stdout
 from diagnose.commands.shared import PATH, coloured, measuring_options, say, width
 from diagnose.errors import InputError
-from diagnose.render.deliver import write_stdout
 from diagnose.scale.choose import check_engine
 
 _FOLDER = click.option("--folder", type=PATH, help="Where baselines are stored. [default: .diagnose/baselines of the repository]")

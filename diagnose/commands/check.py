@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from diagnose import __version__
+from diagnose.commands.deliver import write_stdout
 from diagnose.commands.shared import EXIT_GATE, PATH
-from diagnose.render.deliver import write_stdout
 
 
 @click.command()

@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from diagnose.commands import sides
+from diagnose.commands.deliver import progress
 from diagnose.commands.shared import (
     EXIT_GATE,
     LEVELS,
@@ -25,7 +26,6 @@ from diagnose.commands.shared import (
 )
 from diagnose.commands.sides import Given
 from diagnose.errors import ComparisonRefusedError, DataLossError, UsageError
-from diagnose.render.deliver import progress
 from diagnose.scale.choose import check_engine
 
 if TYPE_CHECKING:

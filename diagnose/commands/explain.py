@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from diagnose.commands.deliver import write_stdout
 from diagnose.commands.shared import PATH, read_diagnosis
-from diagnose.render.deliver import write_stdout
 
 
 @click.command()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
+from diagnose.commands.deliver import write_stdout
 from diagnose.commands.shared import PATH
 from diagnose.errors import InputError
-from diagnose.render.deliver import write_stdout
 
 
 @click.command()

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diagnose import __version__
+from diagnose.commands.deliver import check_target, progress, write_stdout
 from diagnose.commands.shared import PATH, say
+from diagnose.document.files import write_file
 from diagnose.errors import JobFileError, PatchRefusedError, UsageError
-from diagnose.render.deliver import check_target, progress, write_file, write_stdout
 
 if TYPE_CHECKING:
     from diagnose.document.diagnosis import Diagnosis

@@ -23,8 +23,8 @@ _NO_GATE = MappingProxyType({"comparison": "whose gate was judged when it was ma
 def render(document: Path, *, config: Path | None, fail_on: Any, **output: Any) -> int:
     """Write a saved diagnosis, comparison or bisection (JSON) in another format."""
     check_outputs(output, inputs=(document,))
-    from diagnose.commands.documents import read  # noqa: PLC0415
     from diagnose.document.diagnosis import Diagnosis  # noqa: PLC0415
+    from diagnose.document.files import read  # noqa: PLC0415
 
     found = read(document)
     if isinstance(found, Diagnosis):

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from diagnose.commands.deliver import check_target, write_stdout
+from diagnose.document.files import write_file
 from diagnose.errors import InputError, UsageError
 from diagnose.render import EXTENSIONS, RENDERERS, Options
-from diagnose.render.deliver import check_target, write_file, write_stdout
 from diagnose.render.registry import PAGES
 from diagnose.scale.choose import ENGINES
 
@@ -98,8 +99,8 @@ def measuring_options(command: Any) -> Any:
 
 def read_diagnosis(path: Path) -> Diagnosis:
     """A diagnosis from its JSON file. Raises InputError."""
-    from diagnose.commands.documents import read  # noqa: PLC0415
     from diagnose.document.diagnosis import SCHEMA, Diagnosis  # noqa: PLC0415
+    from diagnose.document.files import read  # noqa: PLC0415
 
     found = read(path, (SCHEMA,))
     if not isinstance(found, Diagnosis):

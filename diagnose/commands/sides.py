@@ -55,7 +55,7 @@ class Given:
 
 def given(text: str, *, config: Path | None, overrides: tuple[str, ...], otherwise: Path | None = None) -> Given:
     """One side; whether it is a saved diagnosis is told by its content. `otherwise`: the job file of a trace that has none of its own. Raises UsageError for a comparison."""
-    from diagnose.commands.documents import schema_of  # noqa: PLC0415
+    from diagnose.document.files import schema_of  # noqa: PLC0415
 
     schema = None if text == STDIN else schema_of(Path(text))
     if schema is not None and schema.startswith("comparison/"):

@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from diagnose.document.device import Spread
 from diagnose.document.diagnosis import Tool
-from diagnose.document.steps import EnvironmentKind, Why
+from diagnose.document.steps import Why
+from diagnose.model.environment import EnvironmentKind
 from diagnose.model.vocabulary import CommKind, Level, Wall
 
 SCHEMA = "comparison/1"

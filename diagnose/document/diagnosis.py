@@ -26,7 +26,8 @@ from diagnose.document.device import (
     Unclassified,
 )
 from diagnose.document.ranks import Ranks
-from diagnose.document.steps import DeviceKernels, DeviceSplit, EnvironmentItem
+from diagnose.document.steps import DeviceKernels, DeviceSplit
+from diagnose.model.environment import EnvironmentItem
 from diagnose.model.vocabulary import Certainty, FactValue, FixState, Level, Status, Wall
 
 SCHEMA = "diagnosis/1"

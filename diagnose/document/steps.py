@@ -1,4 +1,4 @@
-"""The records that two diagnoses are compared by: each step split without overlap, each kernel's use, and the environment of the run.
+"""The records that two diagnoses are compared by: each step split without overlap, and each kernel's use.
 
 Parts of the diagnosis document (`diagnose.document.diagnosis`), with its conventions: integer nanoseconds in fields named `_ns`, None for what could not be measured.
 """
@@ -13,7 +13,6 @@ from diagnose.model.vocabulary import Role
 
 Ran = Literal["transport", "packing", "copy", "nothing"]
 Why = Literal["transport", "packing", "copy", "allocator", "host_sync", "host_work", "dependency_stalled", "step_end"]
-EnvironmentKind = Literal["version", "variable", "clock", "hardware"]
 RAN: tuple[Ran, ...] = get_args(Ran)
 WHY: tuple[Why, ...] = get_args(Why)
 
@@ -77,15 +76,3 @@ class DeviceKernels(Struct, frozen=True, kw_only=True):
     kernels: tuple[KernelUse, ...]
     omitted: int = 0
     omitted_ns: int = 0
-
-
-class EnvironmentItem(Struct, frozen=True, kw_only=True):
-    """One thing around the code that the capture tells. What may be private in a value (a path, a host) is replaced by a digest, so that it can still be told apart.
-
-    Where inputs differ the value begins with "differs between inputs:".
-    """
-
-    name: str
-    kind: EnvironmentKind
-    value: str
-    source: str  # the table, key or field that tells it

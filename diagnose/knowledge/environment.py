@@ -16,8 +16,8 @@ from typing import Literal
 
 import msgspec
 
-from diagnose.document.steps import EnvironmentItem
 from diagnose.knowledge.data import checked, converted, packaged
+from diagnose.model.environment import EnvironmentItem
 
 Place = Literal["system", "export", "gpu", "machine", "torch", "device", "listed", "variable"]
 Form = Literal["version", "folder", "driver", "cuda", "hip", "text", "count", "bytes", "bytes_per_s", "hertz", "megahertz"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from diagnose.document.steps import EnvironmentItem
 from diagnose.knowledge.environment import Told, environment, load_environment_rules
+from diagnose.model.environment import EnvironmentItem
 
 _NAMING_KEYS = ("username", "user", "tw_user", "host_name", "hostname")
 

@@ -6,10 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from diagnose.document.steps import EnvironmentItem
 from diagnose.knowledge.environment import Place, Told, environment
 from diagnose.load.nsys_meta import gpu_rows, starts_a_launcher, variables
 from diagnose.load.nsys_source import Source, text
+from diagnose.model.environment import EnvironmentItem
 
 # What holds the names of the user and of the host: values with these names in them are not shown.
 _NAMING_VARIABLES = frozenset(

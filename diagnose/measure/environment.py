@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diagnose.document.steps import EnvironmentItem
 from diagnose.knowledge.environment import digest
+from diagnose.model.environment import EnvironmentItem
 
 SHOWN_VALUES = 3  # of one thing that differs between inputs
 NOT_SET = "(not set)"

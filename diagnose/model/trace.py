@@ -14,7 +14,7 @@ from typing import Literal
 
 import polars as pl
 
-from diagnose.document.steps import EnvironmentItem
+from diagnose.model.environment import EnvironmentItem
 from diagnose.model.ledger import Ledger
 
 OP_KINDS = ("kernel", "memcpy", "memset", "graph")

@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import msgspec
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 
-from diagnose.model.vocabulary import Wall
+from diagnose.document.baselines import SCHEMA, StoredBaseline
 from diagnose.render import terminal, units, words
 from diagnose.render.options import Options
 from diagnose.render.tables import Row, Table, columns
 
-SCHEMA = "baselines/1"
 
-
-@dataclass(frozen=True, kw_only=True)
-class Listed:
-    """One stored baseline; all but name, fingerprint and size are None where `problem` says that the file can't be used."""
-
-    name: str
-    fingerprint: str
-    bytes: int
-    job: dict[str, str] | None = None
-    device: str | None = None
-    step_ns: int | None = None
-    steps: int | None = None
-    dominant_wall: Wall | None = None
-    problem: str = ""
-
-
-def text(found: Sequence[Listed], options: Options) -> str:
+def text(found: Sequence[StoredBaseline], options: Options) -> str:
     """One row for each."""
     table = Table(
         key="baselines",
@@ -49,7 +32,7 @@ def text(found: Sequence[Listed], options: Options) -> str:
     return terminal.printed(blocks, options)
 
 
-def _about(one: Listed) -> Group:
+def _about(one: StoredBaseline) -> Group:
     """The job that a baseline is of, one aspect a line, or why it can't be read."""
     body: list[RenderableType] = []
     terminal.add(body, "problem", one.problem, style="bold red")
@@ -58,7 +41,7 @@ def _about(one: Listed) -> Group:
     return Group(*body)
 
 
-def _row(one: Listed) -> Row:
+def _row(one: StoredBaseline) -> Row:
     wall = "can't be read" if one.dominant_wall is None else words.WALL[one.dominant_wall]
     return Row(
         cells=(
@@ -73,7 +56,7 @@ def _row(one: Listed) -> Row:
     )
 
 
-def json(found: Sequence[Listed]) -> str:
+def json(found: Sequence[StoredBaseline]) -> str:
     """An object with one entry for each."""
     data = {"schema": SCHEMA, "baselines": [asdict(one) for one in found]}
     return msgspec.json.format(msgspec.json.encode(data), indent=1).decode("utf-8") + "\n"

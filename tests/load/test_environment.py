@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from diagnose.document.diagnosis import encode
-from diagnose.document.steps import EnvironmentItem, EnvironmentKind
 from diagnose.errors import InputError
 from diagnose.knowledge.environment import MAX_VARIABLES, digest, load_environment_rules, shown_value
 from diagnose.load.conform import conform
 from diagnose.load.readers import load as load_any
 from diagnose.load.torch_json import read
 from diagnose.measure.environment import merged
+from diagnose.model.environment import EnvironmentItem, EnvironmentKind
 from diagnose.pipeline import diagnose
 from tests.builders import nsys_db as db
 from tests.builders.nsys_db import basic

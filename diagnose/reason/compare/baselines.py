@@ -12,11 +12,11 @@ from pathlib import Path
 
 from msgspec import MsgspecError, structs
 
+from diagnose.document.baselines import StoredBaseline
 from diagnose.document.diagnosis import SCHEMA, Diagnosis, decode, encode
+from diagnose.document.files import write_file
 from diagnose.errors import InputError, OutputError, UsageError
 from diagnose.reason.compare.fingerprint import describe, differing, fingerprint
-from diagnose.render.baselines import Listed
-from diagnose.render.deliver import write_file
 
 FOLDER = Path(".diagnose") / "baselines"
 LONGEST_NAME = 100
@@ -134,7 +134,7 @@ def _files(place: Path) -> Iterator[Path]:
     return iter(sorted(path for path in place.glob("*.json") if not path.name.startswith(".")))
 
 
-def listed(folder: Path) -> tuple[Listed, ...]:
+def listed(folder: Path) -> tuple[StoredBaseline, ...]:
     """All that are stored, by name; those that can't be used with the reason."""
     if not folder.is_dir():
         return ()
@@ -142,13 +142,13 @@ def listed(folder: Path) -> tuple[Listed, ...]:
     return tuple(_listed(place.name, path) for place in names for path in _files(place))
 
 
-def _listed(name: str, path: Path) -> Listed:
+def _listed(name: str, path: Path) -> StoredBaseline:
     document, problem = _read(path)
     size = path.stat().st_size
     if document is None:
-        return Listed(name=name, fingerprint=path.stem, bytes=size, problem=problem)
+        return StoredBaseline(name=name, fingerprint=path.stem, bytes=size, problem=problem)
     told = dict(describe(document))
-    return Listed(
+    return StoredBaseline(
         name=name,
         fingerprint=path.stem,
         bytes=size,

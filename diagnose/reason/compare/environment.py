@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from diagnose.document.comparison import EnvironmentChange, SettingChange
 from diagnose.document.diagnosis import Diagnosis, JobSetting
-from diagnose.document.steps import EnvironmentItem, EnvironmentKind
 from diagnose.knowledge.settings import load_settings
+from diagnose.model.environment import EnvironmentItem, EnvironmentKind
 from diagnose.reason.compare.job import Job, job_of, shown
 
 _ORDER: tuple[EnvironmentKind, ...] = ("version", "variable", "clock", "hardware")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from diagnose.document.comparison import Basis, FindingState, KernelChangeKind, MismatchState, Result
-from diagnose.document.steps import EnvironmentKind, Why
+from diagnose.document.steps import Why
+from diagnose.model.environment import EnvironmentKind
 from diagnose.render import words
 
 RESULT: dict[Result, str] = {

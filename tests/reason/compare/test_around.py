@@ -11,8 +11,8 @@ from msgspec import structs
 from diagnose.document.comparison import Comparison, decode, encode
 from diagnose.document.device import Communication
 from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, LedgerEntry, NotAssessed, WallBound, Where
-from diagnose.document.steps import EnvironmentItem, EnvironmentKind
 from diagnose.errors import RuleFileError
+from diagnose.model.environment import EnvironmentItem, EnvironmentKind
 from diagnose.model.vocabulary import FixState, Level, Wall
 from diagnose.reason.compare import compare
 from diagnose.reason.compare.environment import environment, settings

@@ -1,17 +1,14 @@
-"""How a finished text reaches a file or standard output: whole or not at all."""
+"""How a finished text reaches standard output, and what is checked of a file before work is done for it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from diagnose.errors import OutputError, UsageError
-
-_STALE_SECONDS = 3600.0  # a temporary file older than this was left by a run that was killed
 
 
 class ClosedPipeError(Exception):
@@ -34,55 +31,6 @@ def check_target(path: Path, *, force: bool, inputs: tuple[Path, ...] = ()) -> N
         raise UsageError(f"{path} is a folder.", effect="Nothing was analysed.", next_step="Give -o the name of a file.")
     if not force and (path.exists() or path.is_symlink()):
         raise UsageError(f"{path} exists.", effect="Nothing was analysed.", next_step="Give --force to overwrite it, or choose another -o.")
-
-
-def write_file(path: Path, text: str, *, force: bool) -> None:
-    """Write `text` so that `path` is the old file or the new one, never a part. Raises OutputError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        _clean(path)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(text.encode("utf-8"))
-                file.flush()
-                os.fsync(file.fileno())
-            _publish(temporary, path, force=force)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as fault:
-        raise OutputError(
-            f"{path} could not be written: {fault.strerror or fault}.",
-            effect="A file that was there before is unchanged.",
-            next_step="Make room or choose another -o.",
-        ) from fault
-
-
-def _publish(temporary: Path, path: Path, *, force: bool) -> None:
-    """Give the finished file its name; without `force` only if nothing has that name."""
-    if force:
-        temporary.replace(path)
-        return
-    try:
-        path.hardlink_to(temporary)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links
-        if path.exists():
-            raise
-        temporary.replace(path)
-
-
-def _clean(path: Path) -> None:
-    """Remove what killed runs left beside `path` long ago."""
-    for stale in path.parent.glob(f".{_literal(path.name)}.*.tmp"):
-        with contextlib.suppress(OSError):
-            if time.time() - stale.stat().st_mtime > _STALE_SECONDS:
-                stale.unlink()
-
-
-def _literal(name: str) -> str:
-    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
 
 
 def write_stdout(text: str, *, utf8: bool = False) -> None:

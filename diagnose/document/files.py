@@ -1,8 +1,11 @@
-"""Saved documents of this program: which kind a file is, and reading it."""
+"""Saved documents of this program: which kind a file is, reading it, and writing files whole or not at all."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -13,7 +16,7 @@ from diagnose.document import bisection, comparison, diagnosis
 from diagnose.document.bisection import Bisection
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.errors import InputError
+from diagnose.errors import InputError, OutputError
 
 Document = Diagnosis | Comparison | Bisection
 
@@ -24,6 +27,7 @@ SCHEMAS = tuple(_DECODERS)
 _MADE_BY = MappingProxyType(
     {diagnosis.SCHEMA: "diagnose TRACE", comparison.SCHEMA: "diagnose compare", bisection.SCHEMA: "diagnose bisect"}
 )
+_STALE_SECONDS = 3600.0  # a temporary file older than this was left by a run that was killed
 _HEAD = 65_536
 _LARGEST = 1 << 30  # bytes of JSON that are looked through for a schema; a document of 16,384 ranks has a quarter of it
 _OWN = re.compile(rb'\s*\{\s*"schema"\s*:\s*"([a-z]{1,40}/[0-9]{1,6})"')
@@ -92,3 +96,52 @@ def _other(path: Path, schema: str | None, schemas: Sequence[str]) -> str:
 
 def _kind(schema: str) -> str:
     return schema.partition("/")[0]
+
+
+def write_file(path: Path, text: str, *, force: bool) -> None:
+    """Write `text` so that `path` is the old file or the new one, never a part. Raises OutputError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        _clean(path)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(text.encode("utf-8"))
+                file.flush()
+                os.fsync(file.fileno())
+            _publish(temporary, path, force=force)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as fault:
+        raise OutputError(
+            f"{path} could not be written: {fault.strerror or fault}.",
+            effect="A file that was there before is unchanged.",
+            next_step="Make room or choose another -o.",
+        ) from fault
+
+
+def _publish(temporary: Path, path: Path, *, force: bool) -> None:
+    """Give the finished file its name; without `force` only if nothing has that name."""
+    if force:
+        temporary.replace(path)
+        return
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if path.exists():
+            raise
+        temporary.replace(path)
+
+
+def _clean(path: Path) -> None:
+    """Remove what killed runs left beside `path` long ago."""
+    for stale in path.parent.glob(f".{_literal(path.name)}.*.tmp"):
+        with contextlib.suppress(OSError):
+            if time.time() - stale.stat().st_mtime > _STALE_SECONDS:
+                stale.unlink()
+
+
+def _literal(name: str) -> str:
+    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
