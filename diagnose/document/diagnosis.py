@@ -7,7 +7,8 @@ Same input and rules give the same bytes: no clock, no random id, stable order.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -95,7 +96,7 @@ class JobProblem(Struct, frozen=True, kw_only=True):
 class JobRead(Struct, frozen=True, kw_only=True):
     """What the job file says. `unknown` lists keys that the program does not know (kept, never an error)."""
 
-    format: Literal["megatron-bridge", "megatron-lm", "plain", "overrides", "recipe", "torchtitan"]
+    format: str  # a name of job_formats.yaml
     settings: tuple[JobSetting, ...]
     unknown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -304,6 +305,8 @@ def decode(data: bytes) -> Diagnosis:
     return msgspec.json.decode(data, type=Diagnosis)
 
 
-def json_schema() -> dict[str, object]:
-    """JSON Schema of the document, generated from these classes."""
-    return msgspec.json.schema(Diagnosis)
+def json_schema(job_formats: Sequence[str]) -> dict[str, Any]:
+    """JSON Schema of the document, generated from these classes and the names of the formats of job files."""
+    schema = msgspec.json.schema(Diagnosis)
+    schema["$defs"]["JobRead"]["properties"]["format"] = {"enum": sorted(job_formats)}
+    return schema

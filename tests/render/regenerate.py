@@ -7,6 +7,7 @@ from pathlib import Path
 
 from diagnose.document import bisection, comparison
 from diagnose.document.diagnosis import json_schema
+from diagnose.knowledge.settings import load_formats
 from diagnose.render import RENDERERS, Options
 from diagnose.render.bisection import RENDERERS as BISECTION
 from diagnose.render.comparison import RENDERERS as COMPARISON
@@ -24,7 +25,7 @@ JOB_FILE = "configs/job.yaml"
 
 
 def schema_text() -> str:
-    return _text(json_schema())
+    return _text(json_schema(tuple(load_formats())))
 
 
 def _text(schema: dict[str, object]) -> str:
