@@ -14,8 +14,8 @@ from diagnose.document.bisection import Trial
 from diagnose.errors import DiagnoseError
 from diagnose.model.statistics import median_with_error
 from diagnose.render import units
-from diagnose.render.bisection import words
-from diagnose.render.comparison.story import value
+from diagnose.render.reports.bisection import words
+from diagnose.render.reports.comparison.story import value
 
 
 class StoppedError(DiagnoseError):

@@ -27,8 +27,8 @@ from diagnose.reason.compare import compare
 from diagnose.reason.compare.limits import load_limits
 from diagnose.reason.compare.metrics import Samples
 from diagnose.render import units
-from diagnose.render.bisection import words
-from diagnose.render.comparison.story import value
+from diagnose.render.reports.bisection import words
+from diagnose.render.reports.comparison.story import value
 
 GOOD, BAD, SKIP = 0, 1, 125
 Verdict = Literal["good", "bad", "open"]

@@ -12,8 +12,8 @@ from diagnose.bisect.state import State
 from diagnose.document.bisection import BisectResult, Culprit, Kind, Trial
 from diagnose.model.statistics import median_with_error, t_quantile
 from diagnose.render import units
-from diagnose.render.bisection import words
-from diagnose.render.comparison.story import value
+from diagnose.render.reports.bisection import words
+from diagnose.render.reports.comparison.story import value
 
 _WORST = 0.02  # a capture whose steps alone are that uncertain says so
 

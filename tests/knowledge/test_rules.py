@@ -1,4 +1,4 @@
-"""Every rule against its own examples, every threshold against them too, and the table of facts in the README."""
+"""Every rule against its own examples, and every threshold against them too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from diagnose.knowledge import conditions
 from diagnose.knowledge.conditions import Expression, compile_expression
-from diagnose.knowledge.rulebook import Rulebook, load_rulebook
+from diagnose.knowledge.rulebook import load_rulebook
 
 ROOT = Path(__file__).parents[2]
 BOOK = load_rulebook()
@@ -137,14 +137,3 @@ def test_facts_that_need_a_capture_option_come_with_it(rule_id: str) -> None:
     rule = BOOK.rules[rule_id]
     names = [name for name in BOOK.expression(rule.when).names if name in BOOK.facts and NOT_CAPTURED.search(BOOK.facts[name].null)]
     assert bool(rule.capture) or not names, f"say in `capture` how to get {names}"
-
-
-def facts_table(book: Rulebook) -> str:
-    rows = [f"| `{name}` | {spec.unit} | {spec.meaning} | {spec.null} |" for name, spec in book.facts.items()]
-    return "\n".join(["| fact | unit | meaning | null means |", "|---|---|---|---|", *rows])
-
-
-def test_readme_holds_the_table_of_facts() -> None:
-    readme = (ROOT / "trace_rules" / "README.md").read_text(encoding="utf-8")
-    table = readme.split("<!-- facts: begin -->")[1].split("<!-- facts: end -->")[0].strip()
-    assert table == facts_table(BOOK), "write facts_table(load_rulebook()) between the two marks of trace_rules/README.md"
