@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.document.diagnosis import Fact, Tool
@@ -300,7 +300,6 @@ def _hold(text: str, fix: str) -> None:
         assert patched(done.text, fix).text == done.text
 
 
-@settings(max_examples=80, deadline=None)
 @given(text=st.sampled_from(TEXTS), fix=st.sampled_from(sorted(BOOK.fixes)))
 def test_an_applicable_fix_is_on_afterwards(text: str, fix: str) -> None:
     _hold(text, fix)
@@ -318,6 +317,9 @@ def test_changes_are_values_or_said_to_be_choices(job: str) -> None:
     parsed = parse_job(job)
     context = make_context(H100, parsed, BOOK)
     words = [
-        row for spec in BOOK.fixes.values() for row in plan(spec, context, framework_of(parsed.format)).left if row.why.endswith("is no value")
+        row
+        for spec in BOOK.fixes.values()
+        for row in plan(spec, context, framework_of(parsed.format)).left
+        if row.why.endswith("is no value")
     ]
     assert [(row.fix, row.key, row.to) for row in words] == []

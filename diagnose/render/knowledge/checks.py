@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from diagnose.model.vocabulary import GROUP_OF
-from diagnose.render import story, words
+from diagnose.render import words
 from diagnose.render.knowledge.entries import Entry, Knowledge, Ref, column, expression, rows, said, sources, unfilled
 from diagnose.render.knowledge.rules import meaning
+from diagnose.render.reports.diagnosis import story
 
 
 def check(know: Knowledge, key: str) -> Entry:

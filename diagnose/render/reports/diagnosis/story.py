@@ -5,7 +5,7 @@ from __future__ import annotations
 from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBound
 from diagnose.knowledge.settings import frameworks, load_formats
 from diagnose.render import units, words
-from diagnose.render.tables import per, wall_ceiling
+from diagnose.render.reports.diagnosis.tables import per, wall_ceiling
 
 
 def ordered_findings(document: Diagnosis) -> list[Finding]:
