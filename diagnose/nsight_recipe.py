@@ -67,8 +67,7 @@ class Diagnose(recipe.Recipe):  # type: ignore[misc] # nsys' library has no type
         packed = context.wait(context.map(measure_input, reports, options=options))
 
         from diagnose.pipeline import diagnose  # noqa: PLC0415 - only now; see the module's text
-        from diagnose.render import EXTENSIONS, RENDERERS  # noqa: PLC0415
-        from diagnose.render import Options as Shown  # noqa: PLC0415
+        from diagnose.render import format_of, write  # noqa: PLC0415
 
         document = diagnose(
             reports,
@@ -81,10 +80,10 @@ class Diagnose(recipe.Recipe):  # type: ignore[misc] # nsys' library has no type
         )
         for extension, kind in OUTPUTS.items():
             file = Path(self.add_output_file(f"diagnosis{extension}", kind))
-            file.write_text(RENDERERS[EXTENSIONS[extension]](document, Shown()), encoding="utf-8")
+            file.write_text(write(document, format_of(file, "diagnosis") or ""), encoding="utf-8")
         self._analysis_dict.update(EndTime=str(datetime.now(tz=UTC)), InputFiles=reports, Outputs=self._output_files)
         self.create_analysis_file()
-        print(RENDERERS["text"](document, Shown()).split("\n\n")[0])  # noqa: T201 - the verdict
+        print(write(document, "text").split("\n\n")[0])  # noqa: T201 - the verdict
 
     def _options(self) -> Options:
         config, nsys = self.get_parsed_arg("config"), self.get_parsed_arg("nsys")

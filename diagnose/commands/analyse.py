@@ -11,6 +11,7 @@ from diagnose.commands.options import PATH, Gate, JobFile, Measuring, Output, op
 from diagnose.commands.output import check_outputs, check_target, lost, progress, say, write_diagnosis, write_stdout
 from diagnose.commands.patch import check_rewritten, patched_job
 from diagnose.errors import DataLossError, UsageError
+from diagnose.render import write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +56,7 @@ def analyse(traces: tuple[str, ...], job: JobFile, measuring: Measuring, analysi
         check_rewritten(patched)
         write_file(analysis.patch, patched.text, force=output.force)
         if output.format == "text" and not output.quiet:
-            from diagnose.render.patch import text  # noqa: PLC0415
-
-            write_stdout("\n" + text(patched.report))
+            write_stdout("\n" + write(patched.report, "text"))
             say(f"wrote {analysis.patch}")
     if analysis.strict and lost(document):
         raise DataLossError(

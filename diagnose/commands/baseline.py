@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from diagnose.commands.options import JobFile, Measuring, color_option, folder_option, format_option, option, takes
-from diagnose.commands.output import coloured, say, width, write_stdout
+from diagnose.commands.output import coloured, print_document, say, width
 from diagnose.errors import InputError
 
 
@@ -38,7 +38,7 @@ class Saving(Store):
 class Listing(Store):
     """Which baselines are listed, and how."""
 
-    format: str = format_option()
+    format: str = format_option("baselines")
     color: str = color_option()
 
 
@@ -82,15 +82,13 @@ def save(name: str, inputs: tuple[str, ...], job: JobFile, measuring: Measuring,
 @takes(listing=Listing)
 def list_baselines(listing: Listing) -> int:
     """List the stored baselines; exit 3 if one of them can't be read."""
+    from diagnose.document.baselines import Baselines  # noqa: PLC0415
     from diagnose.reason.compare import baselines  # noqa: PLC0415
     from diagnose.render import Options  # noqa: PLC0415
-    from diagnose.render import baselines as shown  # noqa: PLC0415
 
-    stored = baselines.listed(listing.path)
-    options = Options(width=width(), color=coloured(listing.color))
-    as_json = listing.format == "json"
-    write_stdout(shown.json(stored) if as_json else shown.text(stored, options), utf8=as_json)
-    return InputError.exit_code if any(entry.problem for entry in stored) else 0
+    stored = Baselines(entries=tuple(baselines.listed(listing.path)))
+    print_document(stored, listing.format, Options(width=width(), color=coloured(listing.color)))
+    return InputError.exit_code if any(entry.problem for entry in stored.entries) else 0
 
 
 @baseline.command()

@@ -10,8 +10,8 @@ import click
 
 from diagnose.commands.options import (
     PATH,
+    BisectionOutput,
     Measuring,
-    PageOutput,
     Share,
     metric_option,
     option,
@@ -22,7 +22,6 @@ from diagnose.commands.options import (
 )
 from diagnose.commands.output import check_outputs, say, write_document
 from diagnose.errors import InputError, UsageError
-from diagnose.render.bisection import EXTENSIONS
 
 if TYPE_CHECKING:
     from diagnose.bisect import session
@@ -79,8 +78,8 @@ class Search:
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
-@takes(search=Search, measuring=Measuring, output=PageOutput)
-def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, output: PageOutput) -> int:
+@takes(search=Search, measuring=Measuring, output=BisectionOutput)
+def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, output: BisectionOutput) -> int:
     """Find the commit, artefact or trace with which a metric changed, in as few runs as its noise allows.
 
     \b
@@ -98,7 +97,6 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     from diagnose.bisect import session  # noqa: PLC0415
     from diagnose.bisect.folder import Folder  # noqa: PLC0415
     from diagnose.commands.repository import root_of  # noqa: PLC0415
-    from diagnose.render.bisection import RENDERERS  # noqa: PLC0415
 
     here = Path.cwd()
     base = root_of(here) or here
@@ -114,16 +112,16 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
             session.begin(folder.path, question, _judging(search), order, work)
             tell(f"{len(order.entries)} candidates. {order.how} Everything is kept in {folder.path}")
     result = session.run(folder, question, lambda before: _judging(search, before), _running(search, measuring, output), tell)
-    write_document(result, output, RENDERERS)
+    write_document(result, output)
     return InputError.exit_code if result.result in _UNANSWERED else 0
 
 
-def _check(search: Search, measuring: Measuring, output: PageOutput) -> None:
+def _check(search: Search, measuring: Measuring, output: BisectionOutput) -> None:
     """Refuse what does not go together, and outputs that can't be written, before any work. Raises UsageError."""
     measuring.check()
     if search.items is not None and search.traces is not None:
         raise UsageError("--items and --traces do not go together.", effect="Nothing was run.", next_step="Give one of them.")
-    check_outputs(output, extensions=EXTENSIONS, format_="a format of a bisection", effect="Nothing was run.")
+    check_outputs(output, kind="bisection", effect="Nothing was run.")
 
 
 def _order(search: Search, command: tuple[str, ...], here: Path) -> tuple[Order, Path]:
@@ -182,7 +180,7 @@ def _judging(search: Search, before: Judging | None = None) -> Judging:
     )
 
 
-def _running(search: Search, measuring: Measuring, output: PageOutput) -> session.Options:
+def _running(search: Search, measuring: Measuring, output: BisectionOutput) -> session.Options:
     from diagnose.bisect import session  # noqa: PLC0415
 
     how = {"nsys": measuring.nsys, "engine": measuring.chosen_engine(), "notice": None if output.quiet else say}

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from diagnose.commands.options import PATH, format_option, option, rules_option, set_option, takes
-from diagnose.commands.output import EXIT_GATE, write_stdout
+from diagnose.commands.output import EXIT_GATE, print_document
 from diagnose.version import __version__
 
 
@@ -19,7 +19,7 @@ class Checking:
     platform: str | None = option("--platform", help="Platform to check for, such as h100. [default: the job file's own]")
     overrides: tuple[str, ...] = set_option()
     rules: tuple[Path, ...] = rules_option("checks, rules and fixes")
-    format: str = format_option()
+    format: str = format_option("check")
 
 
 @click.command()
@@ -34,11 +34,9 @@ def check(job: Path, checking: Checking) -> int:
     from diagnose.job import read_job  # noqa: PLC0415
     from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
     from diagnose.reason.checks import check as checked  # noqa: PLC0415
-    from diagnose.render import check as rendering  # noqa: PLC0415
 
     settings = read_job(job, checking.overrides)
     book = load_rulebook(tuple(dict.fromkeys((*settings.rules, *checking.rules))))
     report = checked(settings, book, Tool(name="diagnose", version=__version__, rules_sha256=book.sha256), checking.platform)
-    as_json = checking.format == "json"
-    write_stdout(rendering.json(report) if as_json else rendering.text(report), utf8=as_json)
+    print_document(report, checking.format)
     return EXIT_GATE if report.failed else 0

@@ -99,7 +99,6 @@ def _compare(runs: tuple[str, ...], asked: Sides, question: Question, measuring:
     documents = _documents(base, new, asked, measuring, output)
     first, second = (f"baseline {asked.baseline}", new.name) if base is None else sides.labels(base, new)
     from diagnose.reason.compare import compare as compared  # noqa: PLC0415
-    from diagnose.render.comparison import RENDERERS  # noqa: PLC0415
 
     tokens, source = _tokens(question, documents)
     result = compared(
@@ -113,7 +112,7 @@ def _compare(runs: tuple[str, ...], asked: Sides, question: Question, measuring:
         max_regression=question.max_regression,
         fail_on=question.fail_on,
     )
-    write_document(result, output, RENDERERS, config=new.job.config)
+    write_document(result, output, config=new.job.config)
     return _status(result, documents, strict=question.strict)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from diagnose.commands.options import PATH, format_option, rules_option, takes
-from diagnose.commands.output import write_stdout
+from diagnose.commands.output import print_document
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class ExtraRules:
 class Listing(ExtraRules):
     """What is listed, and how."""
 
-    format: str = format_option()
+    format: str = format_option("rules")
 
 
 @click.command()
@@ -38,11 +38,11 @@ def explain(id_: str, diagnosis: Path | None, extra: ExtraRules) -> int:
     from diagnose.commands.sides import read_diagnosis  # noqa: PLC0415
     from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
     from diagnose.knowledge.taxonomy import load_taxonomy, own_bucket_files  # noqa: PLC0415
-    from diagnose.render.explain import explain as explained  # noqa: PLC0415
+    from diagnose.render.explain import Explanation  # noqa: PLC0415
 
     taxonomy = load_taxonomy(extra=own_bucket_files(extra.rules))
     document = None if diagnosis is None else read_diagnosis(diagnosis)
-    write_stdout(explained(load_rulebook(extra.rules), id_, document, taxonomy))
+    print_document(Explanation(name=id_, book=load_rulebook(extra.rules), taxonomy=taxonomy, diagnosis=document), "text")
     return 0
 
 
@@ -51,10 +51,6 @@ def explain(id_: str, diagnosis: Path | None, extra: ExtraRules) -> int:
 def list_rules(listing: Listing) -> int:
     """List all rules and fixes."""
     from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
-    from diagnose.render.explain import listing as as_text  # noqa: PLC0415
-    from diagnose.render.explain import listing_json  # noqa: PLC0415
 
-    book = load_rulebook(listing.rules)
-    as_json = listing.format == "json"
-    write_stdout(listing_json(book) if as_json else as_text(book), utf8=as_json)
+    print_document(load_rulebook(listing.rules), listing.format)
     return 0

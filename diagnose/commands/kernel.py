@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from diagnose.commands.options import format_option, rules_option, takes
-from diagnose.commands.output import write_stdout
+from diagnose.commands.output import print_document
 from diagnose.errors import InputError
 
 
@@ -18,7 +18,7 @@ class Asking:
     """By what a name is classified, and how the answer looks."""
 
     rules: tuple[Path, ...] = rules_option("buckets")
-    format: str = format_option(about="text, or one JSON object per line. ")
+    format: str = format_option("kernels", "text, or one JSON object per line. ")
 
 
 @click.command()
@@ -30,14 +30,13 @@ def kernel(names: tuple[str, ...], asking: Asking) -> int:
     A line (or NAME) may be a JSON object {"name": …, "context": {…}}; trace_rules/README.md lists the context's keys. Exit code 3 when
     a line could not be read; it is answered with an error, and the others are answered all the same.
     """
-    from diagnose.commands.kernel_lines import answers, as_json, as_text  # noqa: PLC0415
+    from diagnose.commands.kernel_lines import answers  # noqa: PLC0415
     from diagnose.knowledge.taxonomy import load_taxonomy, own_bucket_files  # noqa: PLC0415
 
     taxonomy = load_taxonomy(extra=own_bucket_files(asking.rules))
     answered = answers([line for name in names for line in (_lines() if name == "-" else [name])], taxonomy)
-    shown = as_text if asking.format == "text" else as_json
-    write_stdout("".join(shown(answer) for answer in answered), utf8=asking.format == "json")
-    return InputError.exit_code if any(answer.error for answer in answered) else 0
+    print_document(answered, asking.format)
+    return InputError.exit_code if any(answer.error for answer in answered.answers) else 0
 
 
 def _lines() -> list[str]:

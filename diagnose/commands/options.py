@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diagnose.render import RENDERERS
-from diagnose.render.registry import PAGES
+from diagnose.render import extensions_for, formats_for
 from diagnose.scale.choose import ENGINES, check_engine
 
 if TYPE_CHECKING:
@@ -109,14 +108,17 @@ def timeout_option(of: str) -> Any:
     return option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help=f"Skip a {of} that takes longer.")
 
 
-def format_option(names: Sequence[str] = ("text", "json"), about: str = "") -> Any:
-    """`--format` of standard output."""
-    return option("--format", type=click.Choice(list(names)), default="text", help=f"{about}[default: text]")
+def format_option(kind: str, about: str = "", *, besides: Sequence[str] = ()) -> Any:
+    """`--format` of standard output: what documents of this kind can be written as, and what else the verb can print."""
+    return option("--format", type=click.Choice([*formats_for(kind), *besides]), default="text", help=f"{about}[default: text]")
 
 
-def output_option(extensions: str) -> Any:
-    """`-o`: files to write beside standard output."""
-    return option("-o", "--output", type=PATH, multiple=True, help=f"Write a file too; format by extension: {extensions}. Repeatable.")
+def output_option(kind: str) -> Any:
+    """`-o`: files to write beside standard output, in the formats of this kind of document."""
+    pages = sorted({*extensions_for(kind)} & {".html", ".json", ".md", ".txt"})
+    others = [f"{ending} (JUnit)" if ending == ".xml" else ending for ending in extensions_for(kind) if ending not in pages]
+    endings = " ".join([*pages, *others])
+    return option("-o", "--output", type=PATH, multiple=True, help=f"Write a file too; format by extension: {endings}. Repeatable.")
 
 
 def color_option() -> Any:
@@ -196,26 +198,23 @@ class Measuring(Reading):
         return engine_for(self.engine, jobs=self.jobs, scheduler=self.scheduler)
 
 
-PAGE_EXTENSIONS = ".html .json .md .txt"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Output:
     """Where a document goes, and in which format."""
 
-    format: str = format_option(tuple(RENDERERS), "Format of standard output. ")
-    output: tuple[Path, ...] = output_option(f"{PAGE_EXTENSIONS} .xml (JUnit) .sarif")
+    format: str = format_option("diagnosis", "Format of standard output. ")
+    output: tuple[Path, ...] = output_option("diagnosis")
     force: bool = option("--force", is_flag=True, help="Overwrite files of -o.")
     color: str = color_option()
     quiet: bool = option("-q", "--quiet", is_flag=True, help="Print nothing but errors; for use with -o.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PageOutput(Output):
-    """The same for a document that CI runners have no format for."""
+class BisectionOutput(Output):
+    """The same for a bisection, which CI runners have no format for."""
 
-    format: str = format_option(PAGES, "Format of standard output. ")
-    output: tuple[Path, ...] = output_option(PAGE_EXTENSIONS)
+    format: str = format_option("bisection", "Format of standard output. ")
+    output: tuple[Path, ...] = output_option("bisection")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import click
 
 from diagnose.commands.options import LEVELS, Output
 from diagnose.errors import OutputError, UsageError
-from diagnose.render import EXTENSIONS, RENDERERS, Options
+from diagnose.render import Options, extensions_for, format_of, kind_of, write
 
 if TYPE_CHECKING:
     from diagnose.document.diagnosis import Diagnosis
@@ -44,45 +45,37 @@ def check_target(path: Path, *, force: bool, inputs: tuple[Path, ...] = ()) -> N
         raise UsageError(f"{path} exists.", effect="Nothing was analysed.", next_step="Give --force to overwrite it, or choose another -o.")
 
 
-def check_outputs(
-    output: Output,
-    inputs: tuple[Path, ...] = (),
-    *,
-    extensions: Mapping[str, str] = EXTENSIONS,
-    format_: str = "a format",
-    effect: str = "Nothing was analysed.",
-) -> None:
-    """Refuse outputs that can't be written before any work is done. `extensions`: those that the document has, `format_` what they name."""
+def check_outputs(output: Output, inputs: tuple[Path, ...] = (), *, kind: str = "diagnosis", effect: str = "Nothing was analysed.") -> None:
+    """Refuse outputs that can't be written before any work is done. `kind`: of the document that will be written."""
     for path in output.output:
-        if path.suffix.lower() not in extensions:
+        if format_of(path, kind) is None:
             raise UsageError(
-                f"-o {path}: the extension does not name {format_}.", effect=effect, next_step=f"Use one of {' '.join(sorted(extensions))}."
+                f"-o {path}: the extension does not name a format{' of a bisection' if kind == 'bisection' else ''}.",
+                effect=effect,
+                next_step=f"Use one of {' '.join(sorted(extensions_for(kind)))}.",
             )
         check_target(path, force=output.force, inputs=inputs)
 
 
-def write_document(
-    document: Any,
-    output: Output,
-    renderers: Mapping[str, Callable[[Any, Options], str]] = RENDERERS,
-    *,
-    config: Path | None = None,
-    fail_on: Level | None = None,
-) -> None:
+def write_document(document: Any, output: Output, *, config: Path | None = None, fail_on: Level | None = None) -> None:
     """Write a document of any kind to its files and to standard output. `config`: the job file, for formats that point at its lines."""
     from diagnose.commands.repository import path_in_repository  # noqa: PLC0415
     from diagnose.document.files import write_file  # noqa: PLC0415 - imports msgspec
 
     options = Options(job_file="" if config is None else path_in_repository(config), fail_on=fail_on)
     for path in output.output:
-        write_file(path, renderers[EXTENSIONS[path.suffix.lower()]](document, options), force=output.force)
+        write_file(path, write(document, format_of(path, kind_of(document)) or "", options), force=output.force)
     if output.quiet:
         return
-    shown = Options(job_file=options.job_file, fail_on=fail_on, width=width(), color=coloured(output.color))
-    write_stdout(renderers[output.format](document, shown), utf8=output.format != "text")
+    print_document(document, output.format, replace(options, width=width(), color=coloured(output.color)))
     if output.format == "text":
         for path in output.output:
             say(f"wrote {path}")
+
+
+def print_document(document: Any, format_name: str, options: Options | None = None) -> None:
+    """Write a document of any kind to standard output."""
+    write_stdout(write(document, format_name, options), utf8=format_name != "text")
 
 
 def write_diagnosis(document: Diagnosis, output: Output, *, config: Path | None, fail_on: Level | None) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from diagnose.commands.options import PATH, JobFile, Reading, format_option, option, rules_option, takes
-from diagnose.commands.output import check_target, progress, say, write_stdout
+from diagnose.commands.output import check_target, print_document, progress, say, write_stdout
 from diagnose.errors import JobFileError, PatchRefusedError, UsageError
 from diagnose.version import __version__
 
@@ -42,7 +42,7 @@ class PatchReading(Reading):
 class PatchFormat:
     """What standard output gets."""
 
-    format: str = format_option(("text", "json", "yaml"), "yaml: the changed file. ")
+    format: str = format_option("patch", "yaml: the changed file. ", besides=("yaml",))
 
 
 @click.command()
@@ -71,10 +71,7 @@ def patch(traces: tuple[str, ...], change: Change, reading: Reading, shown: Patc
     if shown.format == "yaml":
         write_stdout(patched.text, utf8=True)
         return 0
-    from diagnose.render import check  # noqa: PLC0415
-    from diagnose.render import patch as rendering  # noqa: PLC0415
-
-    write_stdout(rendering.text(patched.report) if shown.format == "text" else check.json(patched.report), utf8=shown.format == "json")
+    print_document(patched.report, shown.format)
     if shown.format == "text":
         say(f"wrote {change.output}" if change.output is not None else "nothing was written; name a file with -o")
     return 0

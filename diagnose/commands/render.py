@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import click
 
 from diagnose.commands.options import PATH, Gate, Output, option, takes
 from diagnose.commands.output import check_outputs, write_diagnosis, write_document
 from diagnose.errors import UsageError
-from diagnose.render import EXTENSIONS
+from diagnose.render import format_of, formats_for, kind_of
 
 _NO_GATE = MappingProxyType({"comparison": "whose gate was judged when it was made", "bisection": "which has no findings of its own"})
 
@@ -37,43 +35,25 @@ def render(document: Path, job: JobLines, output: Output, gate: Gate) -> int:
     saved = read(document)
     if isinstance(saved, Diagnosis):
         return write_diagnosis(saved, output, config=job.config, fail_on=gate.fail_on)
-    kind = _kind(saved)
+    kind = kind_of(saved)
     if gate.fail_on:
         raise UsageError(
             f"--fail-on: {document} is a {kind}, {_NO_GATE[kind]}.",
             effect="Nothing was written.",
             next_step="Give --fail-on to `diagnose compare`.",
         )
-    renderers = _renderers(kind)
-    _check_formats(document, kind, renderers, output)
-    write_document(saved, output, renderers, config=job.config)
+    _check_formats(document, kind, output)
+    write_document(saved, output, config=job.config)
     return 0
 
 
-def _kind(saved: object) -> str:
-    from diagnose.document.comparison import Comparison  # noqa: PLC0415
-
-    return "comparison" if isinstance(saved, Comparison) else "bisection"
-
-
-def _renderers(kind: str) -> Mapping[str, Callable[[Any, Any], str]]:
-    if kind == "comparison":
-        from diagnose.render.comparison import RENDERERS  # noqa: PLC0415
-
-        return RENDERERS
-    from diagnose.render.bisection import RENDERERS as BISECTION  # noqa: PLC0415
-
-    return BISECTION
-
-
-def _check_formats(document: Path, kind: str, renderers: Mapping[str, object], output: Output) -> None:
-    """Refuse formats that this kind of document does not have, before anything is written."""
-    wanted = [EXTENSIONS[path.suffix.lower()] for path in output.output]
-    wanted += [] if output.quiet else [output.format]
-    missing = next((name for name in wanted if name not in renderers), None)
+def _check_formats(document: Path, kind: str, output: Output) -> None:
+    """Refuse formats that this kind of document does not have, before anything is written. Raises UsageError."""
+    wanted = [format_of(path, "diagnosis") or "" for path in output.output] + ([] if output.quiet else [output.format])
+    missing = next((name for name in wanted if name not in formats_for(kind)), None)
     if missing is not None:
         raise UsageError(
             f"{document} is a {kind}, which has no {missing} format.",
             effect="Nothing was written.",
-            next_step=f"Use one of {', '.join(renderers)}.",
+            next_step=f"Use one of {', '.join(formats_for(kind))}.",
         )
