@@ -130,7 +130,11 @@ def differing(before: Path, after: Path) -> list[str]:
         sides = [neutral(path.read_bytes()) if path.exists() else b"" for path in (before / name, after / name)]
         if sides[0] != sides[1]:
             lines = [side.decode(errors="replace").splitlines() for side in sides]
-            first = [line[:200] for line in difflib.unified_diff(lines[0], lines[1], lineterm="", n=0)][2:8] if len(sides[0]) < 3_000_000 else []
+            first = (
+                [line[:200] for line in difflib.unified_diff(lines[0], lines[1], lineterm="", n=0)][2:8]
+                if len(sides[0]) < 3_000_000
+                else []
+            )
             found.append("\n    ".join([name, *first]))
     return found
 

@@ -10,11 +10,11 @@ from statistics import median_low
 import polars as pl
 
 from diagnose.document.ranks import ExpertImbalance, Late, LateCause, Pattern
-from diagnose.measure.device import median_of
 from diagnose.measure.ranks.clocks import Clocks
 from diagnose.measure.ranks.members import Member
 from diagnose.measure.ranks.slowness import Slowness
 from diagnose.measure.ranks.waits import Own, Waits
+from diagnose.measure.typical import median_of
 from diagnose.model.vocabulary import COMM_KINDS, CommKind
 
 # All of these are this project's choice.
@@ -223,9 +223,9 @@ def _above(member: Member, others: Sequence[Member], figure: str) -> int:
 
 def _work(member: Member) -> dict[str, int]:
     """Work by bucket per step (median), transport aside: that holds the waiting."""
-    roles = member.device.names.filter(pl.col("role") == "transport").group_by("bucket").agg(pl.col("work_ns").sum())
+    roles = member.device.usage.names.filter(pl.col("role") == "transport").group_by("bucket").agg(pl.col("work_ns").sum())
     moving = {str(bucket): int(ns) for bucket, ns in roles.iter_rows()}
-    return {row.bucket: max(0, row.work_ns - moving.get(row.bucket, 0) // len(member.steps)) for row in member.records.buckets}
+    return {bucket: max(0, ns - moving.get(bucket, 0) // len(member.steps)) for bucket, ns in member.work.items()}
 
 
 def _longest_bucket(member: Member, others: Sequence[Member]) -> tuple[str | None, int]:

@@ -8,8 +8,8 @@ from statistics import mean
 
 from diagnose.document.ranks import DataTail, Pipeline, Stage
 from diagnose.job import Job
-from diagnose.measure.device import median, median_of
 from diagnose.measure.ranks.members import STAGE_PARTS, Member, Mesh
+from diagnose.measure.typical import median, median_of
 
 NO_PHASES = "forward and backward could not be told apart, so that all waiting for other stages is called steady"
 

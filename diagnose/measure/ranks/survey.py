@@ -10,10 +10,10 @@ import polars as pl
 
 from diagnose.document.device import Spread
 from diagnose.document.ranks import RankProblem, RankSurvey, StartSkew, StepTime
-from diagnose.measure.device import median_of
 from diagnose.measure.ranks.clocks import Clocks
 from diagnose.measure.ranks.members import Member, Mesh, host_label
 from diagnose.measure.ranks.waits import Own
+from diagnose.measure.typical import median_of
 
 LISTED = 64  # ranks that a problem lists
 SKEW_SHARE = 0.02  # of the step: a window that begins less early or late is not skewed; this project's choice
@@ -33,7 +33,7 @@ def surveyed(member: Member, group: str, mesh: Mesh | None, own: Own, skew_ns: i
         stage=mesh.stage(member.rank.rank) if mesh is not None and member.rank.rank < mesh.world else None,
         step=Spread(median=median_of(lengths), min=min(lengths), max=max(lengths), n=len(lengths)),
         **{name: getattr(member.median, name) for name in _COLUMNS},
-        buckets={row.bucket: row.work_ns for row in member.records.buckets},
+        buckets=dict(member.work),
         collectives=_collectives(member),
         steps=tuple(
             StepTime(index=step.index or 0, window_ns=step.window_ns, own_ns=left if own.matched else None)

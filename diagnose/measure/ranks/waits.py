@@ -10,9 +10,9 @@ import polars as pl
 
 from diagnose.document.ranks import MatchedExchange, RankWait
 from diagnose.knowledge.exchanges import bus_factor
-from diagnose.measure.device import median_of
 from diagnose.measure.ranks.matching import ALONE, Matched, Unmatched
 from diagnose.measure.ranks.members import Member
+from diagnose.measure.typical import median_of
 from diagnose.model.vocabulary import COMM_KINDS, CommKind
 
 NOTICEABLE_NS = 10_000  # an instance in which nobody waits longer has no last rank; this project's choice
