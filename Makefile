@@ -1,9 +1,9 @@
-# make demo | test | bench | gallery | accuracy | scenarios | lint | clean: each sets up what it needs by itself.
+# make demo | test | test-deep | bench | gallery | accuracy | scenarios | lint | clean: each sets up what it needs by itself.
 # Wanted on the machine: make, and Python 3.11 or newer with venv and pip. Another place for the environment: make VENV=/some/folder test
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench gallery accuracy scenarios reference lint format clean
+.PHONY: help demo test test-deep bench gallery accuracy scenarios docs lint format clean
 
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \
   if "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo "$$name"; break; fi; done)
@@ -22,12 +22,13 @@ endef
 
 help:
 	@echo "make demo       diagnose a synthetic trace and write an HTML report"
-	@echo "make test       lint, format, types, import floors, tests"
+	@echo "make test       lint, format, types, import floors, quick tests: about five minutes on two cores"
+	@echo "make test-deep  all other tests, and every property with more examples: up to 40 minutes on two cores"
 	@echo "make bench      speed and memory against the goals (SIZE=full for the large inputs)"
-	@echo "make gallery    diagnose the scenarios of the gallery into reports/gallery"
+	@echo "make gallery    diagnose the scenarios of the gallery into build/gallery"
 	@echo "make accuracy   hold the diagnoses of all scenarios against their truth"
 	@echo "make scenarios  write traces, job file and truth of all scenarios into build/scenarios (SCENARIO=name for one, FORMAT=nsys, torch or both)"
-	@echo "make reference  make the pages in trace_rules/reference again from the data"
+	@echo "make docs       write all that the program knows as pages into build/reference"
 	@echo "make lint       the checks of make test without the tests"
 	@echo "make format     put the sources into their format"
 	@echo "make clean      remove what make made"
@@ -38,9 +39,9 @@ demo:
 	@"$(BIN)/python" -m diagnose $(TRACE) --config $(JOB) -o reports/demo.html --force
 	@printf '\nThe trace is synthetic (fixtures/). The HTML report lies at:\n%s\n' "$(CURDIR)/reports/demo.html"
 
-reference:
+docs:
 	$(call environment,run)
-	@"$(BIN)/python" -m diagnose.render.knowledge.reference trace_rules/reference
+	@"$(BIN)/python" -m diagnose.render.knowledge.reference build/reference
 
 lint:
 	$(call environment,dev)
@@ -50,7 +51,11 @@ lint:
 	@"$(BIN)/lint-imports" --no-logo
 
 test: lint
-	@"$(BIN)/python" -m pytest -q -n auto
+	@"$(BIN)/python" -m pytest -q -n auto --dist loadgroup
+
+test-deep:
+	$(call environment,dev)
+	@"$(BIN)/python" -m pytest -q -n auto --dist loadgroup -m "deep or hypothesis" --hypothesis-profile deep
 
 bench:
 	$(call environment,run)
@@ -74,5 +79,5 @@ format:
 	@"$(BIN)/ruff" format --quiet .
 
 clean:
-	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist reports/demo.html reports/demo.sqlite reports/gallery/*.html
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist reports/demo.html reports/demo.sqlite
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -24,7 +24,9 @@ PROGRAM = (sys.executable, "-m", "diagnose")
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Input sizes of one run: PyTorch traces in 10^6 bytes, Nsight exports in kernels, numbers of ranks, each list rising; how often the largest is run."""
+    """Input sizes of one run: PyTorch traces in 10^6 bytes, Nsight exports in kernels, numbers of ranks, each list rising; how often the
+    largest is run.
+    """
 
     torch: tuple[int, ...]
     nsys: tuple[int, ...]

@@ -1,6 +1,7 @@
 """Many ranks: simulated ones by the hundred, what each costs to measure, and what putting them together costs.
 
-Each measurement is a process of its own (`benchmarks/reduce.py`), the reducing one: it measures in worker processes, as the program does, and never holds a trace.
+Each measurement is a process of its own (`benchmarks/reduce.py`), the reducing one: it measures in worker processes, as the program does,
+and never holds a trace.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ SHIFT_NS = 1_700  # how much later each copy's events are than those of the copy
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """One run over `ranks` traces. Seconds by the clock, but for `rank_s`: processor time of one rank, the median over all that did not also load the rules (None where all did)."""
+    """One run over `ranks` traces. Seconds by the clock, but for `rank_s`: processor time of one rank, the median over all that did not
+    also load the rules (None where all did).
+    """
 
     ranks: int
     rank_s: float | None

@@ -26,7 +26,9 @@ _warm: set[int] = set()
 
 
 def timed(settings: Settings, task: Task) -> Outcome:
-    """The program's own task; beside the trace it leaves its processor time in seconds, and whether it was the first of its process, which loads the rules."""
+    """The program's own task; beside the trace it leaves its processor time in seconds, and whether it was the first of its process,
+    which loads the rules.
+    """
     first = os.getpid() not in _warm
     _warm.add(os.getpid())
     begin = time.process_time()

@@ -24,14 +24,14 @@ def kernel(names: tuple[str, ...], rules: tuple[Path, ...], format_: str) -> int
     A line (or NAME) may be a JSON object {"name": …, "context": {…}}; trace_rules/README.md lists the context's keys. Exit code 3 when
     a line could not be read; it is answered with an error, and the others are answered all the same.
     """
-    from diagnose.commands.kernel_lines import answers, as_json, as_text  # noqa: PLC0415
+    from diagnose.commands.kernel_lines import answers  # noqa: PLC0415
     from diagnose.knowledge.taxonomy import load_taxonomy, own_bucket_files  # noqa: PLC0415
+    from diagnose.render import write  # noqa: PLC0415
 
     taxonomy = load_taxonomy(extra=own_bucket_files(rules))
     found = answers([line for name in names for line in (_lines() if name == "-" else [name])], taxonomy)
-    shown = as_text if format_ == "text" else as_json
-    write_stdout("".join(shown(answer) for answer in found), utf8=format_ == "json")
-    return InputError.exit_code if any(answer.error for answer in found) else 0
+    write_stdout(write(found, format_), utf8=format_ == "json")
+    return InputError.exit_code if any(answer.error for answer in found.answers) else 0
 
 
 def _lines() -> list[str]:

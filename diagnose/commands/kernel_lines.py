@@ -6,46 +6,34 @@ place, and the others are answered all the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from diagnose.knowledge.taxonomy import Taxonomy
-from diagnose.measure.buckets.describe import Context, NameVerdict, describe_all
-from diagnose.render import units
-from diagnose.render.explain import kernel_text
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """One line's answer: `found`, or why there is none."""
-
-    line: int  # place among the lines given, from 1; empty ones count
-    name: str
-    found: NameVerdict | None = None
-    error: str | None = None
+from diagnose.measure.buckets.describe import Context, describe_all
+from diagnose.render.explain import KernelAnswer, KernelAnswers
 
 
 class LineError(ValueError):
     """The line does not say which kernel is meant."""
 
 
-def answers(lines: Sequence[str], taxonomy: Taxonomy) -> list[Answer]:
+def answers(lines: Sequence[str], taxonomy: Taxonomy) -> KernelAnswers:
     """An answer for every line that is not empty, in order."""
     read: list[tuple[int, str, Context | None]] = []
-    wrong: dict[int, Answer] = {}
+    wrong: dict[int, KernelAnswer] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             read.append((number, *_asked(line)))
         except LineError as error:
-            wrong[number] = Answer(line=number, name=line, error=str(error))
+            wrong[number] = KernelAnswer(line=number, name=line, error=str(error))
     found = describe_all([(name, context) for _, name, context in read], taxonomy)
-    right = {number: Answer(line=number, name=name, found=verdict) for (number, name, _), verdict in zip(read, found, strict=True)}
-    return [(right | wrong)[number] for number in sorted(right | wrong)]
+    right = {number: KernelAnswer(line=number, name=name, found=verdict) for (number, name, _), verdict in zip(read, found, strict=True)}
+    return KernelAnswers(answers=tuple((right | wrong)[number] for number in sorted(right | wrong)))
 
 
 def _asked(line: str) -> tuple[str, Context | None]:
@@ -62,37 +50,3 @@ def _asked(line: str) -> tuple[str, Context | None]:
     if context is not None and not isinstance(context, dict):
         raise LineError("`context` is no object")
     return name, context
-
-
-def as_text(answer: Answer) -> str:
-    """A short paragraph."""
-    if answer.found is None:
-        return f"line {answer.line}\n  error      {units.visible(answer.error or '')}\n"
-    return kernel_text(answer.name, answer.found)
-
-
-def as_json(answer: Answer) -> str:
-    """One line of JSON."""
-    found = answer.found
-    if found is None:
-        return _line({"line": answer.line, "error": answer.error})
-    return _line(
-        {
-            "name": answer.name,
-            "bucket": found.bucket,
-            "phase": found.phase,
-            "role": found.role,
-            "kind": found.kind,
-            "backend": found.backend,
-            "operation": found.operation,
-            "evidence": found.evidence,
-            "rule": found.rule,
-            "ambiguous": found.weak,
-            "alternatives": found.alternatives,
-        }
-        | ({"not_understood": found.not_understood} if found.not_understood else {})
-    )
-
-
-def _line(data: Mapping[str, object]) -> str:
-    return msgspec.json.encode(data).decode("utf-8") + "\n"

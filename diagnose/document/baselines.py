@@ -22,3 +22,10 @@ class StoredBaseline:
     steps: int | None = None
     dominant_wall: Wall | None = None
     problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baselines:
+    """All that is stored in a folder."""
+
+    entries: tuple[StoredBaseline, ...]

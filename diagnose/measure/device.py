@@ -21,7 +21,7 @@ from diagnose.measure.occupancy import SmOccupancy, sm_occupancy
 from diagnose.measure.split import split
 from diagnose.measure.steps import StepWindows, inside_windows
 from diagnose.measure.timeline import DrawnStep, timeline
-from diagnose.measure.typical import TypicalStep, median, typical_step
+from diagnose.measure.typical import TypicalStep, step_median, typical_step
 from diagnose.measure.usage import Usage, usage
 from diagnose.measure.waits.causes import Causes, causes
 from diagnose.measure.waits.dependencies import resolve_waits
@@ -70,7 +70,7 @@ class DeviceMeasure:
     @property
     def median_step_ns(self) -> int:
         """Median window length."""
-        return median(self.budget.per_step["window_ns"])
+        return step_median(self.budget.per_step["window_ns"])
 
 
 def device_work(trace: Trace, launches: Launches, classified: Classified) -> Iterator[tuple[int, int, pl.DataFrame]]:

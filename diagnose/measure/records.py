@@ -24,7 +24,7 @@ from diagnose.document.device import (
 )
 from diagnose.document.steps import DeviceKernels, DeviceSplit, KernelUse
 from diagnose.measure.device import DeviceMeasure
-from diagnose.measure.typical import median
+from diagnose.measure.typical import step_median
 
 SHOWN_NAMES = 30
 
@@ -78,7 +78,7 @@ def steps(measures: Sequence[DeviceMeasure], shown: DeviceMeasure) -> Steps:
         anchor=shown.steps.anchor,
         n=len(lengths),
         dropped=shown.steps.dropped,
-        duration_ns=Spread(median=median(lengths), min=int(lengths.min()), max=int(lengths.max()), n=len(lengths)),  # type: ignore[arg-type]
+        duration_ns=Spread(median=step_median(lengths), min=int(lengths.min()), max=int(lengths.max()), n=len(lengths)),  # type: ignore[arg-type]
         windows=tuple(
             Window(index=index, start_ns=start, end_ns=end, rank=one.rank, device=one.device)
             for one in measures
@@ -93,7 +93,7 @@ def memory(one: DeviceMeasure) -> Memory:
     recompute = one.memory.recompute
     per_window = recompute.per_window
     return Memory(
-        recompute_ns=None if per_window is None else median(per_window["ns"]),
+        recompute_ns=None if per_window is None else step_median(per_window["ns"]),
         recompute_status=recompute.status,
         attention_forward_kernels=recompute.forward,
         attention_backward_kernels=recompute.backward,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from diagnose.measure.budget import Budget
 from diagnose.measure.communication import CommunicationTimes
 from diagnose.measure.usage import Usage
 from diagnose.measure.waits.causes import Causes
+from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import EVIDENCE, PHASES
 
 SHOWN_HOST_COSTS = 20
@@ -42,7 +43,7 @@ def typical_step(budget: Budget, usage: Usage, communication: CommunicationTimes
     windows = per_step["index"]
     return TypicalStep(
         per_step=tuple(StepBudget(**row) for row in per_step.iter_rows(named=True)),
-        budget=StepBudget(index=None, **{name: median(per_step[name]) for name in names}),
+        budget=StepBudget(index=None, **{name: step_median(per_step[name]) for name in names}),
         buckets=_buckets(usage, windows),
         communication=_communication(communication.by_kind, windows),
         blocking=_blocking(causes.blocking, windows),
@@ -50,20 +51,9 @@ def typical_step(budget: Budget, usage: Usage, communication: CommunicationTimes
     )
 
 
-def median(values: pl.Series) -> int:
-    """Median as an integer (the mean of the two middle values, rounded down); 0 for no value."""
-    return median_of(values.drop_nulls().to_list())
-
-
-def median_of(values: Iterable[int]) -> int:
-    """`median` of plain numbers."""
-    ordered = sorted(values)
-    if not ordered:
-        return 0
-    middle = len(ordered) // 2
-    if len(ordered) % 2:
-        return int(ordered[middle])
-    return (int(ordered[middle - 1]) + int(ordered[middle])) // 2
+def step_median(values: pl.Series) -> int:
+    """The median over the steps as a whole number, rounded down; steps without a value (null) are left out."""
+    return integer_median(values.drop_nulls().to_list())
 
 
 def _medians(frame: pl.DataFrame, keys: list[str], columns: list[str], windows: pl.Series) -> list[dict[str, Any]]:
@@ -71,7 +61,7 @@ def _medians(frame: pl.DataFrame, keys: list[str], columns: list[str], windows: 
     rows = []
     for key, part in frame.group_by(keys, maintain_order=True):
         filled = pl.DataFrame({"index": windows}).join(part.select("index", *columns), on="index", how="left").fill_null(0)
-        rows.append({**dict(zip(keys, key, strict=True)), **{column: median(filled[column]) for column in columns}})
+        rows.append({**dict(zip(keys, key, strict=True)), **{column: step_median(filled[column]) for column in columns}})
     return rows
 
 

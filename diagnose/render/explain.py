@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -43,6 +44,79 @@ class Described(Protocol):
     def alternatives(self) -> tuple[str, ...]: ...  # noqa: D102
     @property
     def not_understood(self) -> tuple[str, ...]: ...  # noqa: D102
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """What is known of everything that is called `name`; with `diagnosis` in its numbers. The plural of a kind stands for all of it."""
+
+    name: str
+    book: Rulebook
+    taxonomy: Taxonomy | None = None
+    diagnosis: Diagnosis | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelAnswer:
+    """What one line of `diagnose kernel` asked, and the answer: `found`, or `error`, why there is none."""
+
+    line: int  # place among the lines given, from 1; empty ones count
+    name: str
+    found: Described | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelAnswers:
+    """Answers in the order of the lines."""
+
+    answers: tuple[KernelAnswer, ...]
+
+
+def written(document: Explanation | KernelAnswers | Rulebook, format_name: str) -> str:
+    """One of these documents as text or JSON. Raises UsageError for a name that nothing has."""
+    match document:
+        case Explanation():
+            return explain(document.book, document.name, document.diagnosis, document.taxonomy)
+        case KernelAnswers():
+            shown = _answer_text if format_name == "text" else _answer_json
+            return "".join(shown(answer) for answer in document.answers)
+        case _:
+            return listing(document) if format_name == "text" else listing_json(document)
+
+
+def _answer_text(answer: KernelAnswer) -> str:
+    """A short paragraph."""
+    if answer.found is None:
+        return f"line {answer.line}\n  error      {units.visible(answer.error or '')}\n"
+    return kernel_text(answer.name, answer.found)
+
+
+def _answer_json(answer: KernelAnswer) -> str:
+    """One line of JSON."""
+    found = answer.found
+    if found is None:
+        return _line({"line": answer.line, "error": answer.error})
+    return _line(
+        {
+            "name": answer.name,
+            "bucket": found.bucket,
+            "phase": found.phase,
+            "role": found.role,
+            "kind": found.kind,
+            "backend": found.backend,
+            "operation": found.operation,
+            "evidence": found.evidence,
+            "rule": found.rule,
+            "ambiguous": found.weak,
+            "alternatives": found.alternatives,
+        }
+        | ({"not_understood": found.not_understood} if found.not_understood else {})
+    )
+
+
+def _line(data: Mapping[str, object]) -> str:
+    return msgspec.json.encode(data).decode("utf-8") + "\n"
 
 
 def explain(book: Rulebook, name: str, document: Diagnosis | None = None, taxonomy: Taxonomy | None = None) -> str:

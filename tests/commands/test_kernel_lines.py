@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from diagnose.cli import main
-from diagnose.commands.kernel_lines import answers, as_json, as_text
+from diagnose.commands.kernel_lines import answers
 from diagnose.errors import InputError
 from diagnose.knowledge.taxonomy import Taxonomy, load_taxonomy
+from diagnose.render import write
 
 GEMM = "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN"
 
@@ -21,7 +22,7 @@ def taxonomy() -> Taxonomy:
 
 
 def asked(lines: list[str], taxonomy: Taxonomy) -> list[dict[str, Any]]:
-    return [json.loads(as_json(answer)) for answer in answers(lines, taxonomy)]
+    return [json.loads(line) for line in write(answers(lines, taxonomy), "json").splitlines()]
 
 
 def test_one_line_of_json_for_each_in_order(taxonomy: Taxonomy):
@@ -73,11 +74,11 @@ def test_a_broken_line_is_answered_in_its_place_and_the_rest_goes_on(taxonomy: T
     assert [row.get("bucket") for row in rows] == ["dense_gemm", None, "attention"]
     assert rows[1]["line"] == 2
     assert reason in rows[1]["error"]
-    assert "error" in as_text(answers([line], taxonomy)[0])
+    assert "error" in write(answers([line], taxonomy), "text")
 
 
 def test_no_line_no_answer(taxonomy: Taxonomy):
-    assert answers(["", "  "], taxonomy) == answers([], taxonomy) == []
+    assert answers(["", "  "], taxonomy).answers == answers([], taxonomy).answers == ()
 
 
 def test_the_command_ends_with_3_where_a_line_could_not_be_read(capsys: pytest.CaptureFixture[str]):

@@ -11,7 +11,7 @@ from msgspec import structs
 from diagnose.document.device import HostCost, Spread, StepBudget, Unclassified, Window
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.records import device_records, kernels, split, steps, timeline, unclassified
-from diagnose.measure.typical import check_identities, median
+from diagnose.measure.typical import check_identities, step_median
 from tests.builders.scene import Item, Span, call, run, scene
 
 STEPS = [Span(text=f"iteration {number}", start=1000 * number, end=1000 * number + 1000) for number in range(3)]
@@ -34,7 +34,7 @@ def three_steps(extra: tuple[Item, ...] = ()) -> DeviceMeasure:
     ("values", "middle"), [([], 0), ([5], 5), ([5, 8], 6), ([9, 1, 5], 5), ([1, 2, 3, 10], 2), ([None, 4], 4), ([-5, -2], -4)]
 )
 def test_the_median_is_an_integer_rounded_down(values: list[int | None], middle: int) -> None:
-    assert median(pl.Series(values, dtype=pl.Int64)) == middle
+    assert step_median(pl.Series(values, dtype=pl.Int64)) == middle
 
 
 def test_the_budget_holds_each_step_and_the_median_of_each_figure() -> None:
@@ -138,7 +138,8 @@ def test_steps_of_all_devices_and_the_durations_of_the_one_shown() -> None:
 
 def test_another_rank_is_one_replace() -> None:
     """Rank and device stand once in a device's measurements; every record of the document takes them from there."""
-    one = replace(three_steps((call("cudaMalloc", 700, 800), run("gemm", 2420, 2500, 2410))), rank=5)
+    program = [run("gemm", 0, 10, 0), run("nccl", 12, 60, 1, stream=20), run("gemm", 61, 80, 3), run("gemm", 110, 120, 99)]
+    one = replace(scene(program).measure()[0], rank=5)
     records = device_records(one)
     rows = [records.totals, records.budget, *records.buckets, *records.communication, *records.blocking, *records.host]
     assert {(row.rank, row.device) for row in [*rows, timeline(one), split(one), kernels(one), *steps([one], one).windows]} == {(5, 0)}

@@ -15,7 +15,7 @@ from diagnose.document.diagnosis import Fact
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.facts.features import feature_facts, graph_launch_calls, hierarchical_context_groups
 from diagnose.measure.records import DeviceRecords
-from diagnose.measure.typical import median
+from diagnose.measure.typical import step_median
 from diagnose.model.trace import Trace
 from diagnose.model.vocabulary import BUCKETS, COMM_KINDS, FactValue, Status
 
@@ -76,7 +76,7 @@ def _columns(one: DeviceMeasure, names: Collection[str]) -> dict[str, FactValue]
     per_step = one.budget.per_step
     columns = {name: frame[name] for frame in (per_step, one.counts) for name in frame.columns if name in names}
     columns |= {fact: per_step[column] for fact, column in _OTHERWISE_NAMED.items()}
-    return {name: None if values.null_count() == len(values) else median(values) for name, values in columns.items()}
+    return {name: None if values.null_count() == len(values) else step_median(values) for name, values in columns.items()}
 
 
 def _not_recorded(one: DeviceMeasure) -> Sequence[str]:
@@ -106,7 +106,7 @@ def _buckets(one: DeviceMeasure, names: Collection[str]) -> dict[str, FactValue]
     for bucket in BUCKETS:
         own = rows.filter(pl.col("bucket") == bucket)
         if f"{bucket}_busy_ns" in names:
-            found[f"{bucket}_busy_ns"] = median(steps.join(own, on="index", how="left")["busy_ns"].fill_null(0))
+            found[f"{bucket}_busy_ns"] = step_median(steps.join(own, on="index", how="left")["busy_ns"].fill_null(0))
         if f"{bucket}_share" in names:
             found[f"{bucket}_share"] = _share(int(own["work_ns"].sum()), work)
     return found
@@ -116,7 +116,7 @@ def _steps(one: DeviceMeasure) -> dict[str, FactValue]:
     """What steps are cut by and how they differ, and shares of other things than the step."""
     per_step, longest = one.budget.per_step, one.counts["longest_host_gap_ns"].max()
     lengths, step = per_step["window_ns"], one.median_step_ns
-    exposed, busy = median(per_step["transport_exposed_ns"]), median(per_step["transport_busy_ns"])
+    exposed, busy = step_median(per_step["transport_exposed_ns"]), step_median(per_step["transport_busy_ns"])
     return {
         "steps_n": per_step.height,
         "steps_anchored": one.steps.anchor != "capture",

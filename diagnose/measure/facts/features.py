@@ -10,7 +10,7 @@ from diagnose.document.device import Communication
 from diagnose.knowledge.features import FeatureName, matching
 from diagnose.knowledge.taxonomy import load_host_rules
 from diagnose.measure.device import DeviceMeasure
-from diagnose.measure.typical import median
+from diagnose.measure.typical import step_median
 from diagnose.model.trace import Trace
 from diagnose.model.vocabulary import CommKind, FactValue
 
@@ -53,7 +53,7 @@ def graph_launch_calls(trace: Trace) -> int | None:
 def _beside_compute(one: DeviceMeasure, kind: CommKind) -> int:
     """Time per step (ns) in which transport of a kind ran beside compute."""
     own = one.communication.beside.filter(pl.col("kind") == kind).select("index", "ns")
-    return median(one.budget.per_step.select("index").join(own, on="index", how="left")["ns"].fill_null(0))
+    return step_median(one.budget.per_step.select("index").join(own, on="index", how="left")["ns"].fill_null(0))
 
 
 def _nccl_share(communication: Sequence[Communication], kind: CommKind) -> float | None:

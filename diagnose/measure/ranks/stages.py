@@ -9,7 +9,8 @@ from statistics import mean
 from diagnose.document.ranks import DataTail, Pipeline, Stage
 from diagnose.job import Job
 from diagnose.measure.ranks.members import STAGE_PARTS, Member, Mesh
-from diagnose.measure.typical import median, median_of
+from diagnose.measure.typical import step_median
+from diagnose.model.statistics import integer_median
 
 NO_PHASES = "forward and backward could not be told apart, so that all waiting for other stages is called steady"
 
@@ -39,12 +40,12 @@ def pipeline(members: Sequence[Member], mesh: Mesh | None, job: Job | None) -> P
 
 
 def _stage(number: int, members: Sequence[Member]) -> Stage:
-    waits = {part: [median(member.device.exchanges.stage_waits[part]) for member in members] for part in STAGE_PARTS}
+    waits = {part: [step_median(member.device.exchanges.stage_waits[part]) for member in members] for part in STAGE_PARTS}
     return Stage(
         stage=number,
         ranks=tuple(member.rank.rank for member in members),
         compute_busy_ns=int(mean(member.median.compute_busy_ns for member in members)),
-        bubble_ns=int(mean(median_of(member.bubble) for member in members)),
+        bubble_ns=int(mean(integer_median(member.bubble) for member in members)),
         warm_up_ns=int(mean(waits["warm_up_ns"])),
         steady_ns=int(mean(waits["steady_ns"])),
         cool_down_ns=int(mean(waits["cool_down_ns"])),
@@ -71,4 +72,4 @@ def tails(members: Sequence[Member]) -> tuple[DataTail, ...]:
         for member in members
         if member.device.exchanges.has_phases and any(lane.kind == "data" for lane in member.device.exchanges.lanes)
     ]
-    return tuple(DataTail(rank=member.rank.rank, tail_ns=median(member.device.exchanges.stage_waits["tail_ns"])) for member in told)
+    return tuple(DataTail(rank=member.rank.rank, tail_ns=step_median(member.device.exchanges.stage_waits["tail_ns"])) for member in told)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from diagnose.render.knowledge.entries import Code, Entry, Expression, Kind, Knowledge, Line, Listed, Part, Raw, Ref, Rows, Said
 
-_MADE = "<!-- Made from the data by `make reference`; do not edit. -->"
+_MADE = "<!-- Made from the data by `make docs`; do not edit. -->"
 # An address, a paper, or a word that may be an identifier, a key or a path.
 _TOKEN = re.compile(
     r"(?P<url>https?://[^\s)\]>]+)|(?P<code>`[^`]+`)|arXiv:(?P<paper>\d{4}\.\d{5})|(?P<word>[A-Za-z0-9_]+(?:[./-][A-Za-z0-9_]+)*)"

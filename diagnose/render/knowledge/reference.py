@@ -1,7 +1,6 @@
 """The reference pages: everything that the program knows, as Markdown made from the data.
 
-`python -m diagnose.render.knowledge.reference FOLDER` writes them; `make reference` does so for trace_rules/reference, and renews the table
-of facts in trace_rules/README.md.
+`python -m diagnose.render.knowledge.reference FOLDER` writes them; `make docs` does so for build/reference.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from diagnose.render.knowledge.entries import Knowledge, load_knowledge
 from diagnose.render.knowledge.kinds import KINDS, PAGES
 
 INDEX = "README.md"
-_BEGIN, _END = "<!-- facts: begin -->", "<!-- facts: end -->"
 
 
 def pages(know: Knowledge) -> dict[str, str]:
@@ -27,11 +25,11 @@ def pages(know: Knowledge) -> dict[str, str]:
 
 def _index(know: Knowledge) -> str:
     lines = [
-        "<!-- Made from the data by `make reference`; do not edit. -->",
+        "<!-- Made from the data by `make docs`; do not edit. -->",
         "",
         "# What the program knows",
         "",
-        "Made from the files of this folder's parent, which `diagnose` itself reads; `diagnose explain ID` says the same on a terminal, and with a",
+        "Made from the files of `trace_rules/`, which `diagnose` itself reads; `diagnose explain ID` says the same on a terminal, and with a",
         "diagnosis (`diagnose explain ID result.json`) in that run's numbers. Every entry has an anchor, such as `fixes.md#com-06`.",
         "",
         "| page | holds |",
@@ -43,28 +41,11 @@ def _index(know: Knowledge) -> str:
     return "\n".join(lines) + "\n"
 
 
-def facts_table(know: Knowledge) -> str:
-    """The short table of facts for trace_rules/README.md."""
-    lines = ["| fact | unit | meaning | null means |", "|---|---|---|---|"]
-    lines += [f"| `{name}` | {spec.unit} | {spec.meaning} | {spec.null} |" for name, spec in know.book.facts.items()]
-    return "\n".join(lines)
-
-
-def with_facts(readme: str, know: Knowledge) -> str:
-    """A text with its table of facts made anew; unchanged where it has no place for one."""
-    before, begin, rest = readme.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    return f"{before}{begin}\n{facts_table(know)}\n{end}{after}" if begin and end else readme
-
-
 def write(folder: Path) -> list[Path]:
-    """Write the pages into `folder`, remove pages that are no longer made, and renew the README above. Gives what changed."""
+    """Write the pages into `folder`, and remove pages that are no longer made. Gives what changed."""
     know = load_knowledge()
     folder.mkdir(parents=True, exist_ok=True)
     made = {folder / name: content for name, content in pages(know).items()}
-    readme = folder.parent / "README.md"
-    if readme.is_file():
-        made[readme] = with_facts(readme.read_text(encoding="utf-8"), know)
     changed = [path for path, content in made.items() if not path.is_file() or path.read_text(encoding="utf-8") != content]
     for path in changed:
         path.write_text(made[path], encoding="utf-8")

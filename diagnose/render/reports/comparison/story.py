@@ -1,0 +1,189 @@
+"""Sentences about a comparison that every output says alike."""
+
+from __future__ import annotations
+
+from diagnose.document.comparison import Comparison, Effect, FindingChange, Normalised, Side
+from diagnose.render import units, words
+from diagnose.render.reports.comparison import words as own
+
+
+def value(amount: float | None, unit: str) -> str:
+    """A value of the metric with its unit."""
+    if amount is None:
+        return units.NOT_MEASURED
+    match unit:
+        case "ns":
+            return units.ms_unit(amount)
+        case "ns per token":
+            return f"{amount:,.1f} ns per token"
+        case "share":
+            return units.percent(amount, 2)
+        case "bytes":
+            return units.size(amount)
+        case _:
+            return f"{units.count(amount)} {'' if unit == 'count' else unit}".rstrip()
+
+
+def signed(amount: float | None, unit: str) -> str:
+    """A difference of two values, with its sign and unit."""
+    if amount is None:
+        return units.NOT_MEASURED
+    text = value(abs(amount), unit)
+    if not amount or not any(sign in "123456789" for sign in text):
+        return text
+    return f"{'+' if amount > 0 else '-'}{text}"
+
+
+def headline(document: Comparison) -> str:
+    """The result in a word or two."""
+    return own.RESULT[document.outcome.result]
+
+
+def movement(effect: Effect) -> str:
+    """How the metric moved, as one phrase without a verdict."""
+    relative = f" ({units.signed_percent(effect.relative)})" if effect.relative is not None else ""
+    return f"{own.metric(effect.metric)} {value(effect.base, effect.unit)} → {value(effect.new, effect.unit)}{relative}"
+
+
+def effect_lines(document: Comparison) -> list[tuple[str, str]]:
+    """The effect with its interval and noise: label and text, one line each."""
+    effect, lines = document.effect, []
+    lines.append((own.metric(effect.metric), f"{value(effect.base, effect.unit)} → {value(effect.new, effect.unit)}"))
+    lines.append(("difference of medians", f"{signed(effect.delta, effect.unit)}{_in_percent(effect.relative)}"))
+    interval = units.NOT_MEASURED
+    if effect.low is not None and effect.high is not None:
+        interval = f"{signed(effect.low, effect.unit)} to {signed(effect.high, effect.unit)}"
+    lines.append(("95 % interval of it", interval))
+    lines.append(("samples", f"{effect.n_base:,} against {effect.n_new:,}"))
+    lines.append(("rank test", "not possible" if effect.p_value is None else f"p = {_p(effect.p_value)}"))
+    smallest = "can't be told" if effect.smallest is None else f"a change of {units.percent(effect.smallest)}"
+    lines.append(("smallest that could have shown", smallest))
+    lines.append(("the verdict rests on", own.BASIS[effect.basis]))
+    found = document.comparability.normalised
+    if found is not None:
+        lines.append(_normalised(found))
+    return lines
+
+
+def _normalised(found: Normalised) -> tuple[str, str]:
+    """By what the figures are normalised."""
+    if found.unit == "tokens":
+        return "useful tokens", f"{units.count(found.base_tokens)} → {units.count(found.new_tokens)} per step, told by {found.source}"
+    return "work of the same kernels", f"{units.ms(found.base_tokens)} → {units.ms_unit(found.new_tokens)}, told by {found.source}"
+
+
+def whole(document: Comparison) -> str:
+    """What is compared: the median step, or the capture where neither was cut into steps."""
+    return "capture" if "capture" in (document.base.anchor, document.new.anchor) else "median step"
+
+
+def per(document: Comparison) -> str:
+    """What the figures of tables are per."""
+    return "per capture" if whole(document) == "capture" else "per step"
+
+
+def _in_percent(relative: float | None) -> str:
+    return "" if relative is None else f" ({units.signed_percent(relative)})"
+
+
+def _p(value_: float) -> str:
+    return "< 0.0001" if value_ < 0.0001 else f"{value_:.4f}"
+
+
+def comparable(document: Comparison) -> str:
+    """Whether the two may be compared, in one sentence."""
+    found = document.comparability
+    if found.comparable:
+        return "They may be compared: nothing that was told says that they are not the same work."
+    if found.anyway:
+        return "They are not the same work; the figures are given because --anyway asked for them."
+    return "They are not the same work, so there is no verdict. --anyway gives the figures all the same."
+
+
+def refused(document: Comparison) -> bool:
+    """Whether there are no figures to show."""
+    return document.outcome.result == "refused"
+
+
+NO_FIGURES = "The comparison is refused, so there are no figures of what moved."
+
+
+def unknown(document: Comparison, most: int = 12) -> str:
+    """What one side or both do not tell; empty where both tell all."""
+    names = document.comparability.unknown
+    if not names:
+        return ""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"Not told by both, so not compared: {', '.join(names[:most])}{more}."
+
+
+def same_environment(document: Comparison) -> str:
+    """How much around the code is the same."""
+    return f"{units.plural(document.environment_same, 'thing')} around the code {'is' if document.environment_same == 1 else 'are'} told by both and the same."
+
+
+def step(side: Side) -> str:
+    """The step time of a side as one phrase."""
+    found = side.steps
+    what = "capture, not cut into steps:" if side.anchor == "capture" else "step"
+    if found.median is None:
+        return "not measured"
+    if found.n < 2:
+        return f"{what} {units.ms_unit(found.median)} (1 only)"
+    return f"{what} {units.ms_unit(found.median)} (median of {found.n}; {units.ms(found.min)} to {units.ms(found.max)})"
+
+
+def reconciled(document: Comparison) -> str:
+    """How the delta adds up."""
+    found = document.delta
+    if found is None:
+        return ""
+    which = f" ({_steps(found.base_steps, 'base')}; {_steps(found.new_steps, 'new')})" if whole(document) != "capture" else ""
+    return (
+        f"{units.plural(len(found.categories), 'category', 'categories')}, each nanosecond in one of them: their deltas add up to "
+        f"{units.signed_ms(found.delta_ns)} ms, that of the {whole(document)}, exactly{which}."
+    )
+
+
+def _steps(indices: tuple[int, ...], whose: str) -> str:
+    if len(indices) < 2:
+        return f"{whose}: step {', '.join(map(str, indices))}" if indices else whose
+    return f"{whose}: mean of steps {' and '.join(map(str, indices))}"
+
+
+def finding_bound(one: FindingChange) -> str:
+    """The bounds of a finding in both runs as one phrase; empty where neither has one."""
+    if one.base_bound_ns is None and one.new_bound_ns is None:
+        return ""
+    if one.base_bound_ns is None:
+        return f"at most {units.ms(one.new_bound_ns)} ms"
+    if one.new_bound_ns is None:
+        return f"was at most {units.ms(one.base_bound_ns)} ms"
+    return f"at most {units.ms(one.base_bound_ns)} → {units.ms(one.new_bound_ns)} ms"
+
+
+def finding_setting(one: FindingChange) -> str:
+    """What to change for a finding, and where; empty where nothing is known."""
+    if not one.fix:
+        return ""
+    line = f", line {one.line} of the job file" if one.line is not None else ""
+    return f"{one.fix}{f' ({one.key}{line})' if one.key else ''}"
+
+
+def ordered_findings(document: Comparison) -> list[FindingChange]:
+    """New ones first, then worse, gone and better; severest and costliest first within. Those that are as before are left out."""
+    return sorted(
+        (one for one in document.findings if one.state != "same"),
+        key=lambda one: (own.FINDING_ORDER.index(one.state), words.SEVERITY_RANK[one.severity], -finding_cost(one), one.id),
+    )
+
+
+def finding_cost(one: FindingChange) -> int:
+    """What a finding costs more than before, in ns per step."""
+    return (one.new_bound_ns or 0) - (one.base_bound_ns or 0)
+
+
+def same_findings(document: Comparison) -> str:
+    """How many findings are as before; empty where none is."""
+    number = sum(one.state == "same" for one in document.findings)
+    return f"{units.plural(number, 'finding')} {'is' if number == 1 else 'are'} as before." if number else ""

@@ -1,0 +1,335 @@
+"""The tables behind a report's figures: memory, occupancy, the job file, the capture's quality, the ledger, totals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diagnose.document.diagnosis import SEVERAL_RANKS, Diagnosis, JobRead, NotAssessed
+from diagnose.render import units, words
+from diagnose.render.report import Row, Table, columns, rows_of
+from diagnose.render.reports.diagnosis.tables import device_label, file_label, per
+
+_SizeValue = int | float | str | None
+_MOST_KEYS = 40  # of a whole configuration dump, hundreds of keys decide nothing here; the JSON output lists all
+
+
+def memory(document: Diagnosis) -> Table:
+    """Memory as time and as level."""
+    found = document.memory
+    rows: list[list[str]] = []
+    if found is not None:
+        rows = [
+            [f"recompute {per(document)}", units.ms_unit(found.recompute_ns), found.recompute_status or units.MISSING],
+            [
+                "attention kernels, forward / backward",
+                _pair(found.attention_forward_kernels, found.attention_backward_kernels),
+                units.MISSING,
+            ],
+            ["peak allocated", _level(found.peak_allocated_bytes, found.capacity_bytes), units.MISSING],
+            ["peak reserved", _level(found.peak_reserved_bytes, found.capacity_bytes), units.MISSING],
+            ["capacity", _level(found.capacity_bytes, None), units.MISSING],
+        ]
+    return Table(key="memory", title="Memory", columns=columns("figure", "#value", "status"), rows=rows_of(rows), empty="not measured")
+
+
+def _pair(first: int | None, second: int | None) -> str:
+    return units.NOT_MEASURED if first is None and second is None else f"{units.count(first)} / {units.count(second)}"
+
+
+def _level(value: int | None, capacity: int | None) -> str:
+    if value is None:
+        return units.NOT_MEASURED
+    return f"{units.size(value)} ({units.percent(value / capacity)} of capacity)" if capacity else units.size(value)
+
+
+def fill(document: Diagnosis) -> Table:
+    """SM fill by bucket."""
+    found = document.occupancy
+    rows = [] if found is None else [[words.words(bucket), units.percent(value)] for bucket, value in sorted(found.buckets.items())]
+    return Table(
+        key="fill",
+        title="SM fill by bucket",
+        columns=columns("bucket", "#fill"),
+        rows=rows_of(rows),
+        note="Share of SM·time that had a block, from launch shapes, weighted by work; 100 % says nothing about how well a block used its SM.",
+        empty="not measured",
+    )
+
+
+def occupancy(document: Diagnosis) -> Table:
+    """Launch shapes of the costliest kernels."""
+    found = document.occupancy
+    rows = [] if found is None else found.kernels
+    return Table(
+        key="occupancy",
+        title="Launch shape of the costliest kernels",
+        columns=columns("$kernel", "bucket", "#work ms", "#kernels", "#waves", "#fill", "#occupancy?", "limited by?"),
+        rows=rows_of(
+            [
+                [
+                    row.name,
+                    words.words(row.bucket),
+                    units.ms(row.work_ns),
+                    units.count(row.kernels),
+                    units.MISSING if row.waves is None else f"{row.waves:,.2f}",
+                    units.percent(row.fill),
+                    units.percent(row.occupancy),
+                    row.limited_by or units.MISSING,
+                ]
+                for row in rows
+            ]
+        ),
+        note="Occupancy is the theoretical one: resident warps over the device's maximum.",
+        empty="not measured",
+    )
+
+
+def job(document: Diagnosis) -> Table:
+    """The settings that were read from the job file."""
+    settings = () if document.job is None else document.job.settings
+    return Table(
+        key="job",
+        title="Job file" if document.job is None else f"Job file · {words.FRAMEWORK.get(document.job.format, document.job.format)}",
+        columns=columns("setting", "value", "$key in the file"),
+        rows=rows_of([[setting.name, _setting(setting.value), setting.key] for setting in settings]),
+        note="" if document.job is None else _job_note(document.job),
+        empty="no job file was given (--config): fixes can't be told applicable from already on",
+    )
+
+
+def _job_note(found: JobRead) -> str:
+    """What had to be said while the file was read, and what it holds beside the settings."""
+    shown, more = found.unknown[:_MOST_KEYS], len(found.unknown) - _MOST_KEYS
+    parts = [f"{note[:1].upper()}{note[1:]}." for note in found.notes]
+    if shown:
+        parts.append(f"Kept, but not known to the program: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}.")
+    return " ".join(parts)
+
+
+def job_sizes(document: Diagnosis) -> Table:
+    """What follows from the job file, and how."""
+    found = () if document.job is None else document.job.derived
+    return Table(
+        key="job-sizes",
+        title="Follows from the job file",
+        columns=columns("size", "#value", "unit", "from"),
+        rows=rows_of([[words.words(one.name), _size(one.value), one.unit, one.from_] for one in found]),
+        empty="nothing follows from the job file",
+    )
+
+
+def job_problems(document: Diagnosis) -> Table:
+    """What does not fit together in the job file."""
+    found = () if document.job is None else document.job.problems
+    return Table(
+        key="job-problems",
+        title="What does not fit in the job file",
+        columns=columns("check", "problem"),
+        rows=rows_of([[words.words(one.id), one.text] for one in found]),
+        note="A job written so would not start, or not run as written: the settings may belong to another run than the trace.",
+        empty="nothing",
+    )
+
+
+def _size(value: _SizeValue) -> str:
+    if value is None:
+        return units.MISSING
+    if isinstance(value, str):
+        return value
+    return units.count(round(value)) if value == round(value) and abs(value) < 10**9 else f"{value:.5g}"
+
+
+def _setting(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def capture(document: Diagnosis) -> Table:
+    """How well the run was captured."""
+    found, steps = document.capture, document.steps
+    ranks = sorted({one.rank for one in found.ranks})
+    worlds = sorted({one.world_size for one in found.ranks if one.world_size is not None})
+    spread = steps.duration_ns
+    devices = sorted({_device(one.name, one.sm_count, one.memory_bytes) for one in found.devices})
+    rows = [
+        ["format", f"{found.format}{'' if found.schema_version is None else f', schema {found.schema_version}'}"],
+        ["profiler", f"{found.profiler} {found.profiler_version or '(version not recorded)'}"],
+        ["devices", "; ".join(devices) or units.MISSING],
+        ["ranks captured", f"{len(ranks)} of {units.count(worlds[-1]) if worlds else 'an unknown number'}: {_listed(ranks)}"],
+        *(
+            [f"rank {one.rank}", f"{file_label(one.file)} (rank from: {one.source}){'' if one.host is None else f', host {one.host}'}"]
+            for one in found.ranks[:16]
+        ),
+        ["steps", f"{units.plural(steps.n, 'step')}, cut by: {steps.anchor}"],
+        [
+            "step time",
+            units.NOT_MEASURED
+            if spread.median is None
+            else f"median {units.ms(spread.median)}, minimum {units.ms(spread.min)}, maximum {units.ms(spread.max)} ms",
+        ],
+        ["left out", "; ".join(f"step {one.index}: {one.why}" for one in steps.dropped) or "no step"],
+        *(
+            [
+                f"second opinion: {check.anchor}",
+                f"median {units.ms_unit(check.median_ns)} over {units.plural(check.n, 'step')}: {'disagrees by more than 5 %' if check.disagrees else 'agrees'}",
+            ]
+            for check in steps.cross_check
+        ),
+        ["CUDA graphs", words.GRAPHS[found.cuda_graphs]],
+        ["launches found", _rate(found.correlation_rate, "of device operations")],
+        ["waits resolved", _rate(found.resolved_wait_rate, "of stream waits")],
+        ["hardware metrics", ", ".join(found.metrics) or "not sampled"],
+        ["slowdown by profiling", units.NOT_MEASURED if found.slowdown is None else units.percent(found.slowdown)],
+        *(["the profiler says", text] for text in found.diagnostics[:20]),
+        *(["note", text] for text in found.notes[:20]),
+    ]
+    return Table(key="capture", title="Capture quality", columns=columns("what", "found"), rows=rows_of(rows))
+
+
+def _device(name: str | None, sms: int | None, memory_bytes: int | None) -> str:
+    parts = [name or "name not recorded", "" if sms is None else f"{sms} SMs", "" if memory_bytes is None else units.size(memory_bytes)]
+    return ", ".join(part for part in parts if part)
+
+
+def _rate(value: float | None, of: str) -> str:
+    return units.NOT_MEASURED if value is None else f"{units.percent(value)} {of}"
+
+
+def _listed(numbers: list[int]) -> str:
+    shown = ", ".join(str(number) for number in numbers[:16])
+    return shown + (f" and {len(numbers) - 16} more" if len(numbers) > 16 else "")
+
+
+def ledger(document: Diagnosis) -> Table:
+    """What was refused, repaired or worth knowing about the rows."""
+    return Table(
+        key="ledger",
+        title="Ledger of data quality",
+        columns=columns("severity", "code", "table", "#count", "meaning"),
+        rows=tuple(
+            Row(
+                cells=(
+                    words.words(entry.severity),
+                    entry.code,
+                    entry.table,
+                    units.count(entry.count),
+                    entry.meaning + (f" ({entry.detail})" if entry.detail else ""),
+                ),
+                strong=entry.severity in ("data_loss", "error"),
+            )
+            for entry in document.ledger
+        ),
+        empty="nothing was refused, repaired or doubtful",
+    )
+
+
+def tables_read(document: Diagnosis) -> Table:
+    """Rows read, kept and refused for every table of the input."""
+    return Table(
+        key="rows",
+        title="Rows read",
+        columns=columns("table", "#read", "#kept", "#refused"),
+        rows=rows_of(
+            [[row.table, units.count(row.read), units.count(row.kept), units.count(row.refused)] for row in document.capture.tables]
+        ),
+        note="Read = kept + refused; the ledger says why rows were refused.",
+        empty="the input does not tell",
+    )
+
+
+def not_assessed(document: Diagnosis) -> Table:
+    """Rules that lacked a fact: neither found nor ruled out. Those that lack the same thing share one row; the JSON output holds each with what it lacks."""
+    groups: dict[str, list[NotAssessed]] = {}
+    for one in document.not_assessed:
+        groups.setdefault(_lacking(one), []).append(one)
+    ends = [key for key in (_RANKS, _JOB) if len(groups.get(key, ())) > 1]
+    rows = [_lacking_alike(group) for key, group in groups.items() if key not in ends]
+    given = document.job is not None
+    rows += [_ranks_only(groups[key]) if key == _RANKS else _job_only(groups[key], given=given) for key in ends]
+    return Table(
+        key="not-assessed",
+        title="Not assessed",
+        columns=columns("rule", "missing", "how to know"),
+        rows=rows_of(rows),
+        note="Not the same as fine: a fact that these rules need could not be measured.",
+        empty="every rule could be judged",
+    )
+
+
+_RANKS, _JOB = "ranks", "job"
+
+
+def _lacking(one: NotAssessed) -> str:
+    """What a rule lacks, as far as it decides with whom it shares a row."""
+    if all(name.startswith("job_") for name in one.missing):
+        return _JOB
+    return _RANKS if one.how.startswith(SEVERAL_RANKS) else one.how
+
+
+def _lacking_alike(rules: Sequence[NotAssessed]) -> list[str]:
+    """One row for rules that lack the same facts for the same reasons."""
+    first = rules[0]
+    if len(rules) == 1:
+        return [first.id, ", ".join(first.missing), first.how]
+    return [f"{len(rules)} rules", ", ".join(first.missing), f"{first.how} Rules: {', '.join(one.id for one in rules)}."]
+
+
+def _ranks_only(rules: Sequence[NotAssessed]) -> list[str]:
+    """One row for all rules that need other ranks, whatever else some of them need."""
+    settings = sorted({name.removeprefix("job_") for one in rules for name in one.missing if name.startswith("job_")})
+    more = f" Some also need the job file (--config), which says {', '.join(settings)}." if settings else ""
+    return [f"{len(rules)} rules", "several ranks", f"{SEVERAL_RANKS}{more} Rules: {', '.join(one.id for one in rules)}."]
+
+
+def _job_only(rules: Sequence[NotAssessed], *, given: bool) -> list[str]:
+    """One row for all rules that lack nothing but job settings."""
+    settings = sorted({name.removeprefix("job_") for one in rules for name in one.missing})
+    ask = "The job file does not say" if given else "Give the job file (--config), which says"
+    return [f"{len(rules)} rules", "only job settings", f"{ask} {', '.join(settings)}. Rules: {', '.join(one.id for one in rules)}."]
+
+
+def totals(document: Diagnosis) -> Table:
+    """Figures over the whole capture that anybody can recompute from the trace."""
+    return Table(
+        key="totals",
+        title="Totals of the whole capture",
+        columns=columns(
+            "device",
+            "#kernels",
+            "#kernel work ms",
+            "#device busy ms",
+            "#kernel busy ms",
+            "#transport busy ms",
+            "#transport exposed ms",
+            "#span ms",
+        ),
+        rows=rows_of(
+            [
+                [
+                    device_label(row.rank, row.device),
+                    units.count(row.kernel_count),
+                    units.ms(row.kernel_work_ns),
+                    units.ms(row.device_busy_ns),
+                    units.ms(row.kernel_busy_ns),
+                    units.ms(row.transport_busy_ns),
+                    units.ms(row.transport_exposed_ns),
+                    units.ms(row.last_ns - row.first_ns),
+                ]
+                for row in document.totals
+            ]
+        ),
+        note="No step windows here, so that the figures can be checked against any other tool.",
+    )
+
+
+def facts(document: Diagnosis) -> Table:
+    """Every fact that rules may use."""
+    return Table(
+        key="facts",
+        title="All facts",
+        columns=columns("fact", "#value", "status"),
+        rows=rows_of([[name, units.fact(fact.value, fact.unit), fact.status] for name, fact in sorted(document.facts.items())]),
+    )

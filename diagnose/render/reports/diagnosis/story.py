@@ -1,0 +1,155 @@
+"""Sentences and small lists about the verdict, its findings and fixes that every output says alike."""
+
+from __future__ import annotations
+
+from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBound
+from diagnose.render import units, words
+from diagnose.render.reports.diagnosis.tables import per, wall_ceiling
+
+_CHOSEN = ("megatron-bridge", "megatron-lm", "environment")  # where a setting has a value; what stands under the others is words anyway
+
+
+def ordered_findings(document: Diagnosis) -> list[Finding]:
+    """Severest first; among equals the largest bound, then the id."""
+    return sorted(
+        document.findings, key=lambda one: (words.SEVERITY_RANK[one.severity], one.wall == "capture", -(one.bound_ns or 0), one.id)
+    )
+
+
+def ordered_fixes(finding: Finding) -> list[Fix]:
+    """What can be done first, what is done already last; the rules' own order within."""
+    return sorted(finding.fixes, key=lambda fix: words.STATE_ORDER.index(fix.state))
+
+
+def title(name: str) -> str:
+    """A rule's or fix's name as it begins a line."""
+    return name[:1].upper() + name[1:]
+
+
+def headline(document: Diagnosis) -> str:
+    """The dominant wall's name."""
+    return words.WALL[document.verdict.dominant_wall]
+
+
+def step_time(document: Diagnosis) -> str:
+    """The step time as one phrase."""
+    spread = document.steps.duration_ns
+    if document.steps.anchor == "capture":
+        return f"capture {units.ms_unit(spread.median)}, not cut into steps"
+    if spread.median is None:
+        return "step time not measured"
+    if document.steps.n < 2:
+        return f"step {units.ms_unit(spread.median)} (1 step)"
+    return f"step {units.ms_unit(spread.median)} (median of {document.steps.n}; {units.ms(spread.min)} to {units.ms(spread.max)})"
+
+
+def ceiling(wall: WallBound, document: Diagnosis) -> str:
+    """A wall's bound as one phrase."""
+    if wall.bound_ns is None:
+        return units.NOT_MEASURED
+    if wall.wall == "compute":
+        return f"compute ran {units.ms(wall.bound_ns)} ms {per(document)}"
+    faster = wall_ceiling(wall.wall, wall.share)
+    return f"at most {units.ms(wall.bound_ns)} ms {per(document)}" + ("" if faster is None else f", ≤ {units.factor(faster)} faster")
+
+
+def finding_ceiling(finding: Finding, document: Diagnosis) -> str:
+    """A finding's bound as one phrase; empty where it has none."""
+    if finding.bound_ns is None:
+        return ""
+    faster = finding.speedup_ceiling
+    return f"at most {units.ms(finding.bound_ns)} ms {per(document)}" + ("" if faster is None else f", ≤ {units.factor(faster)} faster")
+
+
+def finding_where(finding: Finding, document: Diagnosis) -> str:
+    """Ranks and steps of a finding; empty where it names none."""
+    parts = [
+        f"{units.plural(len(numbers), one).split(' ', 1)[1]} {_listed(numbers)}"
+        for one, numbers in (("rank", finding.where.ranks), ("step", () if document.steps.anchor == "capture" else finding.where.steps))
+        if numbers
+    ]
+    return " · ".join(parts)
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    shown = ", ".join(str(number) for number in numbers[:12])
+    return shown + (f" and {len(numbers) - 12} more" if len(numbers) > 12 else "")
+
+
+def framework(name: str) -> str:
+    """A framework as its people spell it."""
+    return words.FRAMEWORK.get(name, name)
+
+
+def members(text: str) -> tuple[str, ...]:
+    """The members of a list as it is written in a job file or on a command line: `[a, b]`, `a b`, or one word."""
+    return tuple(part for part in text.strip("[] ").replace(",", " ").split() if part)
+
+
+def stays(one: Change) -> bool:
+    """True where the job already has what the change asks for."""
+    if one.from_ is None:
+        return False
+    if one.op in ("add", "remove"):
+        has = set(members(one.from_))
+        return has.issuperset(members(one.to)) if one.op == "add" else has.isdisjoint(members(one.to))
+    return one.from_ == one.to if one.op == "set" else one.from_ in ("none", "null")
+
+
+def target(op: str, to: str, *, choose: bool = False) -> str:
+    """What is done with a setting, in words that can stand behind its name."""
+    match op:
+        case "add" | "remove":
+            return f"{op} {', '.join(members(to)) or to}"
+        case "unset":
+            return "unset"
+        case _:
+            return f"choose {to}" if choose else to
+
+
+def change(one: Change) -> str:
+    """One setting's change on one line."""
+    if one.op in ("add", "remove"):
+        now = f" (now {one.from_})" if one.from_ is not None else ""
+        said = f"{target(one.op, one.to)} {'to' if one.op == 'add' else 'from'} {one.key}{now}"
+        return f"{said}, as it is" if stays(one) else said
+    if one.op == "unset":
+        return f"unset {one.key}{f' (now {one.from_})' if one.from_ is not None else ''}"
+    to = target(one.op, one.to, choose=one.choose and one.framework in _CHOSEN)
+    if one.from_ is None:
+        return f"{one.key}: {to}"
+    return f"{one.key}: {to}, as it is" if stays(one) else f"{one.key}: {one.from_} → {to}"
+
+
+def changes_by_framework(fix: Fix) -> list[tuple[str, str]]:
+    """Framework and its changes on one line, in the rules' order; settings that stay are named only where nothing changes."""
+    lines: dict[str, list[str]] = {}
+    for one in [one for one in fix.changes if not stays(one)] or fix.changes:
+        lines.setdefault(framework(one.framework), []).append(change(one))
+    return [(name, "; ".join(changes)) for name, changes in lines.items()]
+
+
+def fix_reason(fix: Fix) -> str:
+    """Why a fix is not simply applicable; empty when it is."""
+    if fix.state == "blocked":
+        return " ".join(fix.blocked_by) or "its needs are not met"
+    if fix.state == "unknown":
+        return " ".join(fix.unknown) or "the job file does not say"
+    return ""
+
+
+def first_try(document: Diagnosis) -> str:
+    """The first applicable fix of the severest finding with its first new setting, or an empty text."""
+    for finding in ordered_findings(document):
+        for fix in ordered_fixes(finding):
+            new = next((one for one in fix.changes if not stays(one)), None)
+            if fix.state == "applicable" and new is not None:
+                return f"{fix.title} ({framework(new.framework)}: {change(new)})"
+    return ""
+
+
+def wall_note(wall: WallBound) -> str:
+    """What a wall's bound would buy at most, or what it is."""
+    faster = wall_ceiling(wall.wall, wall.share)
+    promise = f"≤ {units.factor(faster)} faster; " if faster is not None else ""
+    return f"{promise}{wall.status}: {words.WALL_MEANING[wall.wall]}"

@@ -1,0 +1,348 @@
+"""The tables of a report, the same in every output: each function reads one part of the Diagnosis and returns one `Table`.
+
+Cells are plain text that may come from a trace: it is each output's duty to make it harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath, PureWindowsPath
+
+from diagnose.document.device import BucketTime, Communication, DeviceBudget, StepBudget
+from diagnose.document.diagnosis import Diagnosis, WallBound
+from diagnose.render import units, words
+from diagnose.render.report import Row, Table, columns, rows_of
+from diagnose.render.reports.diagnosis.snippet import snippet
+
+# --- what the figures are per -----------------------------------------------------------------------------------------
+
+
+def per(document: Diagnosis) -> str:
+    """`per step`, or `per capture` where nothing cut the capture into steps."""
+    return "per capture" if document.steps.anchor == "capture" else "per step"
+
+
+def median_per(document: Diagnosis) -> str:
+    """`median per step`, or `per capture`."""
+    return "per capture" if document.steps.anchor == "capture" else "median per step"
+
+
+def whole(document: Diagnosis) -> str:
+    """What a share is of: the step, or the capture where nothing cut it into steps."""
+    return "capture" if document.steps.anchor == "capture" else "step"
+
+
+def device_label(rank: int, device: int) -> str:
+    """How a device is called everywhere."""
+    return f"rank {rank}, device {device}"
+
+
+def focus(document: Diagnosis) -> DeviceBudget | None:
+    """The device that walls, facts and findings speak of."""
+    spoken_of = (document.verdict.rank, document.verdict.device)
+    return next((one for one in document.budget if (one.rank, one.device) == spoken_of), document.budget[0] if document.budget else None)
+
+
+def typical(budget: DeviceBudget) -> StepBudget | None:
+    """The median figures of a device, or its only step."""
+    if budget.median is not None:
+        return budget.median
+    return budget.per_step[0] if len(budget.per_step) == 1 else None
+
+
+def file_label(name: str) -> str:
+    """A file's own name, without the folders that would tell about somebody's machine."""
+    return PureWindowsPath(PurePosixPath(name).name).name
+
+
+# --- walls and budget -------------------------------------------------------------------------------------------------
+
+
+def wall_ceiling(wall: str, share: float | None) -> float | None:
+    """Step / (step − bound); None for compute, whose bound is the time it ran and not a saving."""
+    if share is None or wall == "compute":
+        return None
+    return float("inf") if share >= 1 else 1 / (1 - share)
+
+
+def known_parts(wall: WallBound) -> int | None:
+    """Sum of the measured parts of a bound that could not be measured as a whole; None where it was, or where no part was."""
+    known = [value for value in wall.parts.values() if value is not None]
+    return sum(known) if wall.bound_ns is None and known else None
+
+
+def shown_parts(parts: dict[str, int | None]) -> list[tuple[str, int | None]]:
+    """The parts of a bound without those of 0 ms; what was not measured stays.
+
+    `rest` is how far the medians of the parts are from the median of the sum. Below a hundredth of the whole it is left out.
+    """
+    whole = sum(value for value in parts.values() if value is not None)
+    return [
+        (name, value)
+        for name, value in parts.items()
+        if value != 0 and not (name == "rest" and value is not None and abs(value) * 100 < whole)
+    ]
+
+
+def walls(document: Diagnosis) -> Table:
+    """The four walls with their bounds and what they are made of."""
+    rows = []
+    for wall in document.walls:
+        parts = [f"{words.words(name)} {units.ms(value)}" for name, value in shown_parts(wall.parts)]
+        least = known_parts(wall)
+        parts = [f"known parts {units.ms(least)}: {', '.join(parts)}"] if least is not None else parts
+        beside = [f"beside: {words.words(name)} {units.ms(value)}" for name, value in shown_parts(wall.beside)]
+        mark = {document.verdict.dominant_wall: "dominant", document.verdict.runner_up: "runner-up"}.get(wall.wall, "")
+        rows.append(
+            Row(
+                cells=(
+                    words.WALL[wall.wall],
+                    mark,
+                    units.ms(wall.bound_ns),
+                    units.percent(wall.share),
+                    units.factor(wall_ceiling(wall.wall, wall.share)),
+                    wall.status,
+                    ", ".join(parts + beside),
+                ),
+                strong=wall.wall == document.verdict.dominant_wall,
+                bar=wall.share,
+            )
+        )
+    return Table(
+        key="walls",
+        title="Walls",
+        columns=columns("wall", "verdict", "#≤ ms", f"#of {whole(document)}", "#≤ faster", "status?", "made of (ms)"),
+        rows=tuple(rows),
+        note=f"Bounds {per(document)}: a ceiling, not a forecast; they do not add up. The compute wall is the time that compute ran, not a saving.",
+    )
+
+
+# label, the budget's field, indent, whether strong
+_BUDGET_ROWS: tuple[tuple[str, str, int, bool], ...] = (
+    ("window", "window_ns", 0, True),
+    ("compute ran", "compute_busy_ns", 1, True),
+    ("compute absent", "compute_absent_ns", 1, True),
+    ("launch-starved", "launch_starved_ns", 2, False),
+    ("host work", "host_work_ns", 3, False),
+    ("host sync", "host_sync_ns", 3, False),
+    ("allocator", "allocator_ns", 3, False),
+    ("blocking", "blocking_ns", 2, False),
+    ("by transport", "blocking_transport_ns", 3, False),
+    ("by packing", "blocking_packing_ns", 3, False),
+    ("by copies", "blocking_copy_ns", 3, False),
+    ("dependency-stalled", "dependency_stalled_ns", 2, False),
+    ("device busy", "device_busy_ns", 0, True),
+    ("device idle", "device_idle_ns", 0, True),
+    ("communication busy", "communication_busy_ns", 1, False),
+    ("communication exposed", "communication_exposed_ns", 2, False),
+    ("transport busy", "transport_busy_ns", 1, False),
+    ("transport exposed", "transport_exposed_ns", 2, False),
+    ("packing busy", "packing_busy_ns", 1, False),
+    ("packing exposed", "packing_exposed_ns", 2, False),
+    ("copies busy", "copy_busy_ns", 1, False),
+    ("copies exposed", "copy_exposed_ns", 2, False),
+)
+_BUDGET_NOTE = (
+    "Unions over all streams. Launch-starved + blocking + dependency-stalled = compute absent, exactly, in every step; "
+    "device busy + device idle = window. Exposed: with nothing else running. A median is each figure's own, so medians need not add up."
+)
+
+
+def unmeasured(document: Diagnosis) -> frozenset[str]:
+    """Budget fields whose fact says that they could not be measured; without launches their causes are unknown too."""
+    missing = {name for name, fact in document.facts.items() if fact.value is None}
+    return frozenset(missing | {"allocator_ns", "host_sync_ns", "host_work_ns"} if "launch_starved_ns" in missing else missing)
+
+
+def budget(document: Diagnosis, device: DeviceBudget) -> Table:
+    """The budget of one device: median, minimum and maximum over its steps."""
+    steps, middle, missing = device.per_step, typical(device), unmeasured(document)
+    window = middle.window_ns if middle else None
+    rows = []
+    for label, name, indent, strong in _BUDGET_ROWS:
+        known = [] if name in missing else [int(getattr(step, name)) for step in steps]
+        value = int(getattr(middle, name)) if middle and name not in missing else None
+        share = value / window if value is not None and window else None
+        rows.append(
+            Row(
+                cells=(
+                    label,
+                    units.ms(value),
+                    units.percent(share),
+                    units.ms(min(known, default=None)),
+                    units.ms(max(known, default=None)),
+                ),
+                indent=indent,
+                strong=strong,
+                bar=share,
+            )
+        )
+    return Table(
+        key=f"budget-{device.rank}-{device.device}",
+        title=f"Budget · {device_label(device.rank, device.device)} · {'whole capture' if document.steps.anchor == 'capture' else units.plural(len(steps), 'step')}",
+        columns=columns("figure", "#median ms", f"#of {whole(document)}", "#min ms", "#max ms"),
+        rows=tuple(rows),
+        note=_BUDGET_NOTE,
+    )
+
+
+def budget_steps(device: DeviceBudget) -> Table:
+    """The exact split of each step of one device: the parts of a row add up to its window."""
+    segments = shown_segments(device.per_step)
+    return Table(
+        key=f"steps-{device.rank}-{device.device}",
+        title=f"Each step, in ms · {device_label(device.rank, device.device)}",
+        columns=columns("#step", "#window", *(f"#{segment.label}" for segment in segments)),
+        rows=rows_of(
+            [[str(step.index), units.ms(step.window_ns), *(units.ms(part.of(step)) for part in segments)] for step in device.per_step]
+        ),
+        note="The parts of each row add up to its window.",
+    )
+
+
+def shown_segments(steps: Sequence[StepBudget]) -> tuple[words.Segment, ...]:
+    """The segments of which some step has any."""
+    return tuple(segment for segment in words.SEGMENTS if any(segment.of(step) for step in steps))
+
+
+# --- buckets and communication ----------------------------------------------------------------------------------------
+
+
+def _shares(parts: dict[str, float], limit: int = 3) -> str:
+    whole = sum(parts.values())
+    largest = sorted(parts.items(), key=lambda item: (-item[1], item[0]))[:limit]
+    return ", ".join(f"{words.words(name)} {units.percent(value / whole, 0)}" for name, value in largest if value and whole)
+
+
+def _phases(phase: dict[str, int]) -> str:
+    """Shares of work by phase, in the order of a step; what could not be told is named unless nothing could."""
+    whole = sum(phase.values())
+    known = [(label, phase.get(name, 0)) for name, label in words.PHASE.items()]
+    if not whole or not any(value for _, value in known if _ != "?"):
+        return units.MISSING
+    return ", ".join(f"{label} {units.percent(value / whole, 0)}" for label, value in known if value)
+
+
+def bucket_order(rows: Sequence[BucketTime]) -> list[BucketTime]:
+    """By busy time, longest first."""
+    return sorted(rows, key=lambda row: (-row.busy_ns, row.bucket))
+
+
+def buckets(document: Diagnosis, rank: int, device: int) -> Table:
+    """Which part of the model the device served."""
+    mine = bucket_order([row for row in document.buckets if (row.rank, row.device) == (rank, device)])
+    longest = max((row.busy_ns for row in mine), default=0)
+    return Table(
+        key=f"buckets-{rank}-{device}",
+        title=f"Buckets · {device_label(rank, device)}",
+        columns=columns("bucket", "#busy ms", "#exclusive ms", "#of work", "#kernels", "phase?", "decided by"),
+        rows=tuple(
+            Row(
+                cells=(
+                    words.words(row.bucket),
+                    units.ms(row.busy_ns),
+                    units.ms(row.exclusive_ns),
+                    units.percent(row.share),
+                    units.count(row.kernels),
+                    _phases(row.phase),
+                    _shares(row.decided_by) or units.MISSING,
+                ),
+                bar=row.busy_ns / longest if longest else None,
+                colour=words.BUCKET_COLOUR.get(row.bucket, ""),
+            )
+            for row in mine
+        ),
+        note=f"{median_per(document).capitalize()}. Busy is a union over streams, exclusive the part in which nothing else ran; buckets overlap in time, so neither adds up to the step.",
+        empty="no device operation was classified",
+    )
+
+
+def unclassified(document: Diagnosis) -> Table:
+    """Kernels that no rule knows."""
+    return Table(
+        key="unclassified",
+        title="Unclassified kernels",
+        columns=columns("$kernel", "#work ms", "#of work", "#kernels"),
+        rows=rows_of(
+            [[row.name, units.ms(row.work_ns), units.percent(row.share, 2), units.count(row.kernels)] for row in document.unclassified]
+        ),
+        note="Name them in a file of your own and give it with --rules; `diagnose kernel NAME` says what is known. To begin with:",
+        empty="every kernel is in a bucket",
+        copy=snippet([row.name for row in document.unclassified]),
+    )
+
+
+def _matched(row: Communication) -> str:
+    if row.matched is None and row.unmatched is None:
+        return units.MISSING
+    return f"{units.count(row.matched)} / {units.count(row.unmatched)}"
+
+
+def communication(document: Diagnosis, rank: int, device: int) -> Table:
+    """Transport by kind and backend."""
+    mine = [row for row in document.communication if (row.rank, row.device) == (rank, device)]
+    across = any(row.transfer_ns is not None or row.wait_ns is not None for row in mine)
+    extra = ("#transfer ms?", "#wait ms?", "#matched / not?") if across else ()
+    return Table(
+        key=f"communication-{rank}-{device}",
+        title=f"Communication · {device_label(rank, device)}",
+        columns=columns("kind", "backend", "#count", "#busy ms", "#exposed ms", "#blocking ms", "#hidden", *extra, "#work ms?"),
+        rows=rows_of(
+            [
+                [
+                    words.COMM_KIND[row.kind],
+                    row.backend,
+                    units.count(row.count),
+                    units.ms(row.busy_ns),
+                    units.ms(row.exposed_ns),
+                    units.ms(row.blocking_ns),
+                    units.percent(row.overlap),
+                    *([units.ms(row.transfer_ns), units.ms(row.wait_ns), _matched(row)] if across else []),
+                    units.ms(row.work_ns),
+                ]
+                for row in sorted(mine, key=lambda row: (-row.busy_ns, row.kind, row.backend))
+            ]
+        ),
+        note="Only blocking time makes a bottleneck; exposed time is its upper bound; busy time includes waiting for other ranks. Work sums kernel durations.",
+        empty="no transport ran",
+    )
+
+
+def blocking(document: Diagnosis, rank: int, device: int) -> Table:
+    """What compute waited for."""
+    mine = [row for row in document.blocking if (row.rank, row.device) == (rank, device)]
+    return Table(
+        key=f"blocking-{rank}-{device}",
+        title=f"What compute waited for · {device_label(rank, device)}",
+        columns=columns("bucket", "role", "kind", "#blocking ms", "status"),
+        rows=rows_of(
+            [
+                [
+                    words.words(row.bucket),
+                    row.role,
+                    units.MISSING if row.kind is None else words.COMM_KIND[row.kind],
+                    units.ms(row.blocking_ns),
+                    row.status,
+                ]
+                for row in sorted(mine, key=lambda row: (-row.blocking_ns, row.bucket, row.role))
+            ]
+        ),
+        empty="nothing that the trace shows blocked compute",
+    )
+
+
+def host(document: Diagnosis, rank: int, device: int) -> Table:
+    """What the host did while the device starved."""
+    mine = [row for row in document.host if (row.rank, row.device) == (rank, device)]
+    return Table(
+        key=f"host-{rank}-{device}",
+        title=f"The host while the GPU starved · {device_label(rank, device)}",
+        columns=columns("$call or range", "cause", "#launch-starved ms", "#count"),
+        rows=rows_of(
+            [
+                [row.name, row.cause, units.ms(row.launch_starved_ns), units.count(row.count)]
+                for row in sorted(mine, key=lambda row: (-row.launch_starved_ns, row.name))
+            ]
+        ),
+        empty="no host activity was found in launch-starved time",
+    )

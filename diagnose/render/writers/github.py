@@ -1,0 +1,55 @@
+"""Annotations of a GitHub workflow, as the commands that its runner reads from the log: at most ten, the costliest first.
+
+A runner shows ten annotations of a step and drops the others without a word, so the tenth says how many more there are.
+Source: docs.github.com, "Workflow commands for GitHub Actions"; the limit as zizmor's documentation states it.
+"""
+
+from __future__ import annotations
+
+from diagnose.render import units
+from diagnose.render.issues import Issue, Report, Severity, costliest_first, shown
+from diagnose.render.options import Options
+
+MOST = 10
+_COMMAND: dict[Severity, str] = {"error": "error", "warning": "warning", "note": "notice"}
+_MESSAGE = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+_PROPERTY = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ",": "%2C"})
+
+
+def render(report: Report, options: Options) -> str:
+    """One workflow command a line; a notice with the result where there is nothing else to say."""
+    found = costliest_first(report.issues)
+    if not found:
+        return _command("notice", report.suite, report.sentence, "", None)
+    first = found if len(found) <= MOST else found[: MOST - 1]
+    lines = [_annotation(one, options) for one in first]
+    if len(found) > len(first):
+        lines.append(_rest(found[len(first) :], report))
+    return "".join(lines)
+
+
+def _annotation(one: Issue, options: Options) -> str:
+    file = options.job_file
+    return _command(_COMMAND[_level(one)], one.title, one.text, file, (one.line or 1) if file else None)
+
+
+def _level(one: Issue) -> Severity:
+    """Of what no gate asked about nothing is an error: the run goes on."""
+    return "warning" if one.state == "told" and one.severity == "error" else one.severity
+
+
+def _rest(left: list[Issue], report: Report) -> str:
+    """The last annotation: how many more there are. It is as severe as the severest of them."""
+    worst = next((level for level in ("error", "warning") if any(_level(one) == level for one in left)), "notice")
+    names = ", ".join(one.id for one in left[:20]) + (f" and {len(left) - 20} more" if len(left) > 20 else "")
+    return _command(worst, report.suite, f"{units.plural(len(left), 'more result')} without an annotation: {names}.", "", None)
+
+
+def _command(kind: str, title: str, text: str, file: str, line: int | None) -> str:
+    place = [f"file={_property(file)}"] if file else []
+    place += [f"line={line}"] if line is not None else []
+    return f"::{kind} {','.join([*place, f'title={_property(title)}'])}::{shown(text).translate(_MESSAGE)}\n"
+
+
+def _property(text: str) -> str:
+    return shown(text).translate(_PROPERTY)

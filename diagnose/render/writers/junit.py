@@ -1,0 +1,59 @@
+"""A JUnit report: one case per check. Same report, same bytes: no times, no host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+
+from diagnose.render.issues import GATE, Issue, Report, shown
+from diagnose.render.options import Options
+
+
+def render(report: Report, options: Options) -> str:
+    """The report as XML. `unjudged` is an error, which is neither pass nor failure."""
+    issues = report.issues
+    failed, unjudged, skipped = (sum(one.state == state for one in issues) for state in ("failed", "unjudged", "skipped"))
+    counts = f'tests="{len(issues)}" failures="{failed}" errors="{unjudged}" skipped="{skipped}" time="0"'
+    cases = "".join(line for one in issues for line in _case(one, report, options))
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        f'<testsuites name="{_attribute(report.suite)}" {counts}>\n'
+        f' <testsuite name="{_attribute(report.suite)}" {counts}>\n'
+        f"  <properties>\n"
+        f'   <property name="version" value="{_attribute(f"{report.tool.name} {report.tool.version}")}"/>\n'
+        f'   <property name="rules_sha256" value="{_attribute(report.tool.rules_sha256)}"/>\n'
+        f"  </properties>\n{cases}"
+        f"  <system-out>{_text(report.sentence)}</system-out>\n"
+        " </testsuite>\n</testsuites>\n"
+    )
+
+
+def _case(one: Issue, report: Report, options: Options) -> Iterator[str]:
+    place = f' file="{_attribute(options.job_file)}" line="{one.line or 1}"' if options.job_file and one.shown else ""
+    # A case keeps its name whether it passes, fails or is skipped, so that a runner can follow it from run to run.
+    suite = f"{report.suite}.{GATE if one.group == GATE else 'rules'}"
+    start = f'  <testcase classname="{_attribute(suite)}" name="{_attribute(one.id)}" time="0"{place}'
+    text = f"{one.name}. {one.text}" if one.shown else one.text
+    match one.state:
+        case "passed":
+            yield f"{start}/>\n"
+        case "told":
+            yield f"{start}>\n   <system-out>{_text(text)}</system-out>\n  </testcase>\n"
+        case "skipped":
+            yield f'{start}>\n   <skipped message="{_attribute(one.text)}"/>\n  </testcase>\n'
+        case "failed" | "unjudged":
+            kind = "failure" if one.state == "failed" else "error"
+            yield f'{start}>\n   <{kind} type="{one.severity}" message="{_attribute(_first(text))}">{_text(text)}</{kind}>\n  </testcase>\n'
+
+
+def _first(text: str) -> str:
+    """What a list of failures shows of it."""
+    return text if len(text) <= 200 else f"{text[:199]}…"
+
+
+def _attribute(text: str) -> str:
+    return escape(shown(text), quote=True)
+
+
+def _text(text: str) -> str:
+    return escape(shown(text), quote=False)

@@ -1,0 +1,119 @@
+"""A copy of the program in which a test makes one change, as a newcomer would, and runs the program: the table "Which change touches what" of ARCHITECTURE.md is proven on it."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fixtures.__main__ import NSYS, unpack
+
+ROOT = Path(__file__).parent.parent.parent
+TREES = ("diagnose", "trace_rules")
+ALSO = ("pyproject.toml",)
+MADE = shutil.ignore_patterns("*.pyc.*", "reference", "*_cache")  # half-written bytecode; pages made from the data
+
+
+@dataclass(frozen=True)
+class ProgramCopy:
+    """A copy of `diagnose/`, `trace_rules/` and `pyproject.toml` in `folder`; paths are relative to it, with `/`."""
+
+    folder: Path
+
+    def read(self, path: str) -> str:
+        """The text of a file in the copy."""
+        return (self.folder / path).read_text(encoding="utf-8")
+
+    def write(self, path: str, text: str) -> Path:
+        """Add a file, or write one anew; its folder is made."""
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    def append(self, path: str, text: str) -> None:
+        """Put text at the end of a file that is there."""
+        self.write(path, self.read(path) + text)
+
+    def replace(self, path: str, old: str, new: str) -> None:
+        """Replace text that stands exactly once in a file that is there."""
+        text = self.read(path)
+        assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times in {path}"
+        self.write(path, text.replace(old, new))
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        (self.folder / path).unlink()
+
+    def changed(self) -> set[str]:
+        """The files that were added, removed, or hold other bytes than the original: what the change touched."""
+        return {path for path in files_of(self.folder) | files_of(ROOT) if not _alike(self.folder / path, ROOT / path)}
+
+    def python(self, *arguments: str, status: int = 0, stdin: str = "") -> str:
+        """Standard output of Python with these arguments and the copy's packages; fails unless it ends with `status`."""
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("DIAGNOSE", "PYTEST", "COVERAGE", "GITHUB", "FORCE_COLOR"))
+        }
+        environment |= {"PYTHONPATH": str(self.folder), "POLARS_MAX_THREADS": "2", "NO_COLOR": "1", "COLUMNS": "140"}
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=self.folder,
+            env=environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=False,
+        )
+        assert done.returncode == status, f"ended with {done.returncode}, not {status}:\n{done.stderr}\n{done.stdout[-2000:]}"
+        return done.stdout
+
+    def run(self, *arguments: str | Path, status: int = 0, stdin: str = "") -> str:
+        """Standard output of `python -m diagnose` with these arguments, in the copy; fails unless it ends with `status`."""
+        return self.python("-m", "diagnose", *map(str, arguments), status=status, stdin=stdin)
+
+    def json(self, *arguments: str | Path, status: int = 0) -> Any:
+        """What `run` gives with `--format json`, read."""
+        return msgspec.json.decode(self.run(*arguments, "--format", "json", status=status))
+
+
+def files_of(root: Path) -> set[str]:
+    """The files of the copied trees below `root`, relative to it, without what Python or a test makes."""
+    paths = (path for tree in TREES for path in (root / tree).rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return {*ALSO} | {
+        path.relative_to(root).as_posix() for path in paths if "reference" not in path.parts and "__pycache__" not in path.parts
+    }
+
+
+def _alike(first: Path, second: Path) -> bool:
+    return first.is_file() and second.is_file() and filecmp.cmp(first, second, shallow=False)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> ProgramCopy:
+    """A fresh copy of the program, with the bytecode that is there, so that it starts as quickly as the original."""
+    folder = tmp_path / "program"
+    folder.mkdir()
+    for tree in TREES:
+        shutil.copytree(ROOT / tree, folder / tree, ignore=MADE)
+    for name in ALSO:
+        shutil.copy2(ROOT / name, folder / name)
+    return ProgramCopy(folder)
+
+
+@pytest.fixture(scope="session")
+def demo_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's trace (one step of a small job, Nsight Systems), unpacked."""
+    trace = tmp_path_factory.mktemp("demo") / "demo.sqlite"
+    unpack(NSYS, trace)
+    return trace
