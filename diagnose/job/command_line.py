@@ -1,4 +1,4 @@
-"""Command lines in job files: the flags of a file of them, or the one training command of a shell script and the environment that it sees."""
+"""Command lines in job files: the flags of a file of them, or a shell script's one training command and the environment that it sees."""
 
 from __future__ import annotations
 

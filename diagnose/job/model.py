@@ -20,7 +20,7 @@ COMPUTED = frozenset({"data_parallel_size", "expert_data_parallel_size", "num_mi
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One normalised setting. `key` is where it was read, or what it was derived from; `place` says for people where that is: the line, or `--set`.
+    """One normalised setting. `key` is where it was read, or what it was derived from; `place` says for people where that is.
 
     `line` is the line of the job file, from 1, where the key stands on one: what was derived from several settings stands on none.
     A default was not read at all; `trace` marks what the job file lacks and the trace tells.

@@ -28,7 +28,7 @@ _DERIVE_ROUNDS = 4  # a derived size may need another derived one: expert tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Found:
+class _Candidate:
     """One value of one setting, with the key that it stood under; `order` is the standing of that key."""
 
     value: SettingValue
@@ -123,9 +123,9 @@ def _below(key: str, parent: str) -> bool:
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def _match(leaves: Sequence[Leaf], aliases: _Table, source: str) -> tuple[dict[str, list[_Found]], list[str], frozenset[str]]:
+def _match(leaves: Sequence[Leaf], aliases: _Table, source: str) -> tuple[dict[str, list[_Candidate]], list[str], frozenset[str]]:
     """Values by setting, the keys that stand for none, and settings whose value only the process knew. A null says nothing."""
-    found: dict[str, list[_Found]] = {}
+    found: dict[str, list[_Candidate]] = {}
     unresolved: set[str] = set()
     for leaf in leaves:
         if leaf.key not in aliases:
@@ -135,13 +135,13 @@ def _match(leaves: Sequence[Leaf], aliases: _Table, source: str) -> tuple[dict[s
                 unresolved.add(alias.name)
             elif (value := _coerce(leaf.value, alias, leaf.shown, source)) is not None:
                 found.setdefault(alias.name, []).append(
-                    _Found(value=value, key=leaf.shown, order=alias.order, place=leaf.place, line=leaf.line)
+                    _Candidate(value=value, key=leaf.shown, order=alias.order, place=leaf.place, line=leaf.line)
                 )
-    unknown = {_said(leaf) for leaf in leaves if _unresolved(leaf.value) or (leaf.key not in aliases and not leaf.known)}
+    unknown = {_unknown_key(leaf) for leaf in leaves if _unresolved(leaf.value) or (leaf.key not in aliases and not leaf.known)}
     return found, sorted(unknown), frozenset(unresolved - found.keys())
 
 
-def _said(leaf: Leaf) -> str:
+def _unknown_key(leaf: Leaf) -> str:
     """An unknown key, or a known one with what its value hangs on."""
     return leaf.shown + str(leaf.value).removeprefix(UNRESOLVED) if _unresolved(leaf.value) else leaf.shown
 
@@ -200,7 +200,7 @@ def _switched(raw: object, flag: Key, shown: str, source: str) -> SettingValue |
 # --- one value per setting --------------------------------------------------------------------------------------------
 
 
-def _settled(found: Mapping[str, list[_Found]], parsed: Parsed, unresolved: frozenset[str], source: str) -> dict[str, Setting]:
+def _settled(found: Mapping[str, list[_Candidate]], parsed: Parsed, unresolved: frozenset[str], source: str) -> dict[str, Setting]:
     """One value per setting: read, named by a preset, derived, or the framework's default, in this order."""
     specs = load_settings()
     settings = {name: _combine(name, specs[name], values, source) for name, values in found.items()}
@@ -291,7 +291,7 @@ def _overflows(names: Sequence[str], settings: Mapping[str, Setting]) -> bool:
     return math.prod(abs(value) + 1 for value in found if isinstance(value, int)) >= 2**62
 
 
-def _combine(name: str, spec: SettingSpec, values: list[_Found], source: str) -> Setting:
+def _combine(name: str, spec: SettingSpec, values: list[_Candidate], source: str) -> Setting:
     """One of several values of a setting. A setting's own name, or the same key twice, never loses in silence."""
     ranked = sorted(values, key=lambda item: item.order)
     best = ranked[0]

@@ -74,7 +74,7 @@ class _View:
         """The product of some numbers; None where one is unknown."""
         return math.prod(self.numbers[name] for name in names) if all(name in self.numbers for name in names) else None
 
-    def said(self, *names: str, sign: str = " × ") -> str:
+    def shown(self, *names: str, sign: str = " × ") -> str:
         """The numbers with their names: TP 2 × PP 4."""
         return sign.join(f"{name} {self.numbers[name]}" for name in names)
 
@@ -107,12 +107,12 @@ def _derived(one: _View) -> Iterator[JobSize]:
             "num_microbatches",
             value if isinstance(value, int) else None,
             "micro-batches",
-            f"{one.said('GBS')} / ({one.said('MBS', 'DP')})" + ("" if isinstance(value, int) else " is not whole"),
+            f"{one.shown('GBS')} / ({one.shown('MBS', 'DP')})" + ("" if isinstance(value, int) else " is not whole"),
         )
     else:
         yield _size("num_microbatches", None, "micro-batches", one.missing("GBS", "MBS", "DP"))
     tokens = one.product("GBS", "seq")
-    yield _size("tokens_per_step", tokens, "tokens", one.said("GBS", "seq") if tokens else one.missing("GBS", "seq"))
+    yield _size("tokens_per_step", tokens, "tokens", one.shown("GBS", "seq") if tokens else one.missing("GBS", "seq"))
     yield from _flops(one, tokens)
 
 
@@ -126,7 +126,7 @@ def _quotient(one: _View, name: str, whole: str, parts: tuple[str, ...]) -> JobS
     divisor, dividend = one.product(*parts), one.numbers.get(whole)
     if divisor is None or dividend is None:
         return _size(name, None, "ranks", one.missing(whole, *parts))
-    how = f"{one.said(whole)} / ({one.said(*parts)})"
+    how = f"{one.shown(whole)} / ({one.shown(*parts)})"
     return _size(name, None if dividend % divisor else dividend // divisor, "ranks", how + (" is not whole" if dividend % divisor else ""))
 
 
@@ -134,7 +134,7 @@ def _mesh(one: _View, name: str, parts: tuple[str, ...]) -> JobSize:
     ranks = one.product(*parts)
     if ranks is None:
         return _size(name, None, "ranks", one.missing(*parts))
-    return _size(name, one.said(*parts), "ranks", f"{ranks} ranks, the pipeline outermost")
+    return _size(name, one.shown(*parts), "ranks", f"{ranks} ranks, the pipeline outermost")
 
 
 def minimum_gpus(*, tp: int, cp: int, pp: int, ep: int, etp: int) -> int:
@@ -151,7 +151,7 @@ def _minimum(one: _View) -> JobSize:
         "minimum_gpus",
         value,
         "ranks",
-        f"{one.said('PP')} × the least common multiple of {one.said('TP', 'CP')} and {one.said('EP', 'ETP')}",
+        f"{one.shown('PP')} × the least common multiple of {one.shown('TP', 'CP')} and {one.shown('EP', 'ETP')}",
     )
 
 
@@ -196,11 +196,11 @@ def _problems(one: _View) -> Iterator[JobProblem]:
     yield from _layers(one)
     number = one.numbers
     if number.get("CP", 1) > 1 and number.get("seq", 0) % (2 * number["CP"]):
-        yield _problem("sequence", f"seq_length {number['seq']} is not divisible by 2 × {one.said('CP')} = {2 * number['CP']}")
+        yield _problem("sequence", f"seq_length {number['seq']} is not divisible by 2 × {one.shown('CP')} = {2 * number['CP']}")
     if "experts" in number and number["experts"] % number.get("EP", 1):
-        yield _problem("experts", f"num_moe_experts {number['experts']} is not divisible by {one.said('EP')}")
+        yield _problem("experts", f"num_moe_experts {number['experts']} is not divisible by {one.shown('EP')}")
     if "heads" in number and number["heads"] % number.get("TP", 1):
-        yield _problem("heads", f"num_attention_heads {number['heads']} is not divisible by {one.said('TP')}")
+        yield _problem("heads", f"num_attention_heads {number['heads']} is not divisible by {one.shown('TP')}")
 
 
 def _problem(kind: str, text: str) -> JobProblem:
@@ -219,7 +219,7 @@ def _worlds(one: _View) -> Iterator[JobProblem]:
     for name, kind, parts in (("attention", "attention-mesh", ("TP", "CP", "PP")), ("expert", "expert-mesh", ("ETP", "EP", "PP"))):
         divisor = one.product(*parts)
         if divisor is not None and world % divisor:
-            yield _problem(kind, f"world_size {world} is not divisible by the {name} mesh's {one.said(*parts)} = {divisor}")
+            yield _problem(kind, f"world_size {world} is not divisible by the {name} mesh's {one.shown(*parts)} = {divisor}")
 
 
 def _batches(one: _View) -> Iterator[JobProblem]:
@@ -228,10 +228,10 @@ def _batches(one: _View) -> Iterator[JobProblem]:
         return
     if batch < divisor:
         yield _problem(
-            "batch", f"global_batch_size {batch} is below {one.said('MBS', 'DP')} = {divisor}: some ranks would have nothing to do"
+            "batch", f"global_batch_size {batch} is below {one.shown('MBS', 'DP')} = {divisor}: some ranks would have nothing to do"
         )
     elif batch % divisor:
-        yield _problem("batch", f"global_batch_size {batch} is not divisible by {one.said('MBS', 'DP')} = {divisor}")
+        yield _problem("batch", f"global_batch_size {batch} is not divisible by {one.shown('MBS', 'DP')} = {divisor}")
 
 
 def _layers(one: _View) -> Iterator[JobProblem]:
@@ -260,9 +260,9 @@ def _layout(one: _View, layout: str, layers: int, ranks: int) -> Iterator[JobPro
     virtual = one.numbers.get("VPP") if told is not None and told.source == "read" else None
     wanted = ranks * virtual if virtual else None
     if wanted is not None and len(stages) != wanted:
-        yield _problem("layout", f"pipeline_model_parallel_layout has {len(stages)} stages, but {one.said('PP', 'VPP')} makes {wanted}")
+        yield _problem("layout", f"pipeline_model_parallel_layout has {len(stages)} stages, but {one.shown('PP', 'VPP')} makes {wanted}")
     elif len(stages) % ranks:
-        yield _problem("layout", f"pipeline_model_parallel_layout has {len(stages)} stages, not divisible by {one.said('PP')}")
+        yield _problem("layout", f"pipeline_model_parallel_layout has {len(stages)} stages, not divisible by {one.shown('PP')}")
 
 
 def _even(one: _View, layers: int, ranks: int) -> Iterator[JobProblem]:
@@ -274,11 +274,11 @@ def _even(one: _View, layers: int, ranks: int) -> Iterator[JobProblem]:
     virtual = one.numbers.get("VPP", 1)
     said = f"num_layers {layers}" + (f" + {counted}" if counted else "") + "".join(f" − {end}" for end in fixed)
     if over < 1 or left < over or left % over:
-        yield _problem("layers", f"{said} can't be cut evenly over {over} of {one.said('PP')} stages")
+        yield _problem("layers", f"{said} can't be cut evenly over {over} of {one.shown('PP')} stages")
         return
     for count in {left // over, *fixed}:
         if count % virtual:
-            yield _problem("layers", f"a stage's {count} layers are not divisible by {one.said('VPP')}")
+            yield _problem("layers", f"a stage's {count} layers are not divisible by {one.shown('VPP')}")
             return
 
 

@@ -82,7 +82,7 @@ class SettingSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return keys.get(key) if isinstance(keys, dict) else None
 
     def default_in(self, name: str, settings: Mapping[str, object]) -> Scalar | tuple[str, ...] | None:
-        """What the setting is in a job of the format `name` that does not set it; `settings` are the values that the job sets. None: not known."""
+        """The setting in a job of the format `name` that does not set it, beside the values in `settings`; None: not known."""
         format_ = load_formats()[name]
         if format_.defaults != "shared":
             return self.defaults.get(name)

@@ -15,7 +15,7 @@ from diagnose.reason.changes import framework_of
 
 @dataclass(frozen=True, kw_only=True)
 class SettingPlace:
-    """The first applicable fix of a finding: its title, the key that it changes, as the job file shows it (else as its framework calls it), and the key's line there.
+    """A finding's first applicable fix: its title, the key that it changes (as the job file shows it, else the framework), the key's line.
 
     All empty where no fix is applicable; no line where the job file does not hold the setting.
     """

@@ -42,8 +42,8 @@ def _no_editor(_text: str) -> Editor | None:
 class Reader:
     """One format of job files; what else is known of it stands under its `name` in job_formats.yaml.
 
-    `read` gives what a text holds, or None for a text of another format; it raises JobFileError. `editor` gives what writes into a text of the format,
-    None for one that is not rewritten. Without `keys`, files hold the keys of the framework that the format belongs to, then the format's own.
+    `read` gives what a text holds, or None for a text of another format; it raises JobFileError. `editor` gives what writes into a text of
+    the format, None for one that is not rewritten. Without `keys`, files hold the keys of the format's framework, then the format's own.
     """
 
     name: str
