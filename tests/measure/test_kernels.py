@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.document.steps import KernelUse
@@ -58,7 +58,6 @@ def framed(rows: list[Row]) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 @given(st.lists(OPERATION, min_size=1, max_size=40), st.integers(1, 12))
-@settings(max_examples=120, deadline=None)
 def test_equals_plain_counting(rows: list[Row], kept: int) -> None:
     rows = sorted(rows, key=lambda row: row[0])  # steps follow each other
     inside, names = framed(rows)
