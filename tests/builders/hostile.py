@@ -31,7 +31,21 @@ PAYLOADS = (
     "%{customdata[0]}{0}{rows.__class__}",
 )
 # Fields of closed words, which no trace can choose.
-_IN_COMPARISONS = {"schema", "state", "kind", "wall", "why", "severity", "result", "basis", "dominant_wall", "metric", "unit", "fail_on", "anchor"}
+_IN_COMPARISONS = {
+    "schema",
+    "state",
+    "kind",
+    "wall",
+    "why",
+    "severity",
+    "result",
+    "basis",
+    "dominant_wall",
+    "metric",
+    "unit",
+    "fail_on",
+    "anchor",
+}
 _IN_DIAGNOSES = {
     "wall",
     "dominant_wall",
