@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Literal
 
@@ -11,14 +11,13 @@ import polars as pl
 from msgspec import Struct
 
 from diagnose.document.diagnosis import Expected
-from diagnose.model.vocabulary import BUCKETS, COMM_KINDS, FactValue, Level, Outcome, Status, Wall
+from diagnose.model.vocabulary import COMM_KINDS, FactValue, Level, Outcome, Status, Wall
 
 Unit = Literal["ns", "share", "count", "bytes", "text", "bool"]
 UNIT_TYPES: Mapping[str, pl.DataType] = MappingProxyType(
     {"ns": pl.Float64(), "share": pl.Float64(), "count": pl.Float64(), "bytes": pl.Float64(), "text": pl.String(), "bool": pl.Boolean()}
 )
-PLACES = (
-    *(f"bucket:{bucket}" for bucket in BUCKETS),
+_PLACES = (
     *(f"communication:{kind}" for kind in COMM_KINDS),
     *(f"host:{cause}" for cause in ("allocator", "sync", "gc", "python", "launch")),
     *(f"role:{role}" for role in ("compute", "transport", "packing", "copy")),
@@ -28,6 +27,11 @@ PLACES = (
     ),
     "tiny",
 )
+
+
+def places_of(buckets: Iterable[str]) -> tuple[str, ...]:
+    """Where a finding may show: every place that a rule may name."""
+    return (*(f"bucket:{bucket}" for bucket in buckets), *_PLACES)
 
 
 class _Strict(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

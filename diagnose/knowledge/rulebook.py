@@ -22,9 +22,9 @@ import polars as pl
 
 from diagnose.errors import RuleFileError
 from diagnose.knowledge import strict_yaml, templates
+from diagnose.knowledge.buckets import Buckets, load_buckets
 from diagnose.knowledge.conditions import ConditionError, Expression, Kind, check_types, compile_expression
 from diagnose.knowledge.rule_types import (
-    PLACES,
     UNIT_TYPES,
     VERDICT_COLUMNS,
     CheckSpec,
@@ -35,11 +35,11 @@ from diagnose.knowledge.rule_types import (
     Rule,
     Severity,
     Walls,
+    places_of,
 )
 from diagnose.knowledge.settings import SettingSpec, job_schema, load_settings
 
 __all__ = [
-    "PLACES",
     "CheckSpec",
     "FactSpec",
     "FixSpec",
@@ -70,6 +70,7 @@ class Rulebook:
     fixes: Mapping[str, FixSpec]
     checks: Mapping[str, CheckSpec]
     walls: Walls
+    buckets: Buckets
     platforms: Platforms
     schema: Mapping[str, pl.DataType]
     expressions: Mapping[tuple[str, Kind], Expression]
@@ -118,6 +119,7 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
     by_label = {source.label: source for source in built_in}
     facts = _parse(by_label["facts.yaml"], dict[str, FactSpec])
     walls = _parse(by_label["walls.yaml"], Walls)
+    buckets = load_buckets(by_label["buckets.yaml"].data)
     schema = {name: UNIT_TYPES[spec.unit] for name, spec in facts.items()} | job_schema()
     rules: dict[str, tuple[str, Rule]] = {}
     fixes: dict[str, tuple[str, FixSpec]] = {}
@@ -138,6 +140,7 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
         fixes=MappingProxyType({key: fix for key, (_, fix) in sorted(fixes.items())}),
         checks=MappingProxyType({key: check for key, (_, check) in checks.items()}),
         walls=walls,
+        buckets=buckets,
         platforms=_parse(by_label["platforms.yaml"], Platforms),
         schema=MappingProxyType(schema),
         expressions=MappingProxyType(expressions),
@@ -341,6 +344,7 @@ def _compile(
 
 def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, bytes]) -> None:
     """Names that stand outside expressions: evidence, fixes, places, settings, templates, examples."""
+    places = places_of(book.buckets)
     units = {name: book.unit(name) for name in book.schema}
     said = units | {"per": "text"}
     bound_units = said | {"bound_ns": "ns", "bound_share": "share", "speedup_ceiling": "count"}
@@ -349,7 +353,7 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
         wrong = (
             [f"evidence: unknown name {name}" for name in rule.evidence if name not in units]
             + [f"fixes: unknown fix {name}" for name in rule.fixes if name not in book.fixes]
-            + [f"where: unknown place {name}" for name in rule.where if name not in PLACES]
+            + [f"where: unknown place {name}" for name in rule.where if name not in places]
             + [f"examples: unknown name {name}" for name in sorted(names) if name not in units]
             + [f"summary: {problem}" for problem in templates.problems(rule.summary, bound_units)]
         )
@@ -364,6 +368,9 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
         )
         if wrong:
             raise rule_error(labels[key], wrong[0], files[labels[key]])
+    for bucket, row in book.buckets.items():
+        if row.busy_fact is not None and row.busy_fact not in book.facts:
+            raise rule_error("buckets.yaml", f"{bucket}.busy_fact: unknown fact {row.busy_fact}")
     verdict_units = said | {
         name: "share" if name.endswith("share") else "ns" if name.endswith("_ns") else "text" for name in VERDICT_COLUMNS
     }

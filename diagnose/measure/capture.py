@@ -10,8 +10,7 @@ from msgspec import structs
 
 from diagnose.document.device import Blocking, BucketTime, Communication, DeviceBudget, HostCost, Memory
 from diagnose.errors import UsageError
-from diagnose.knowledge.rulebook import Rulebook
-from diagnose.knowledge.taxonomy import HostRules, Taxonomy
+from diagnose.knowledge.load import Knowledge
 from diagnose.measure import records as parts
 from diagnose.measure.buckets.classify import classify
 from diagnose.measure.device import DeviceMeasure, device_work, measure_device
@@ -20,19 +19,10 @@ from diagnose.measure.host import kept_ranges
 from diagnose.measure.launches import attribute
 from diagnose.measure.memory import peaks
 from diagnose.measure.split import check_splits
-from diagnose.measure.steps import STEP_RANGE, find_steps
+from diagnose.measure.steps import STEP_RANGE, find_steps, model_work
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Provenance, Rank, Trace
 from diagnose.model.vocabulary import FactValue
-
-
-@dataclass(frozen=True, kw_only=True)
-class Knowledge:
-    """All rules in use."""
-
-    rulebook: Rulebook
-    taxonomy: Taxonomy
-    hosts: HostRules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +57,7 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
     ledger = trace.ledger.note("no_launch", "ops", launches.frame["issued"].null_count())
     ledger = ledger.note("duplicate_launch", "calls", launches.duplicates)
     steps = {
-        (rank, device): find_steps(trace, work, rank, knowledge.hosts.steps, step_range)
+        (rank, device): find_steps(trace, work, rank, knowledge.hosts.steps, model_work(knowledge.buckets), step_range)
         for rank, device, work in device_work(trace, launches, classified)
     }
     if step_range and not any(found.anchor.startswith(STEP_RANGE) for found in steps.values()):
@@ -80,10 +70,9 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
             trace,
             work,
             classified,
-            knowledge.hosts,
+            knowledge,
             rank=rank,
             device=device,
-            sm_limits=knowledge.rulebook.platforms.sm_limits,
             steps=steps[rank, device],
         )
         records.append(_records(one, trace))
@@ -97,7 +86,7 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
         ledger=ledger,
         devices=tuple(devices),
         records=tuple(records),
-        facts=trace_facts(trace, ranks_captured=0),
+        facts=trace_facts(trace, knowledge, ranks_captured=0),
         metrics=tuple(sorted(set(trace.names["text"].gather(trace.counters["name_id"].unique()).to_list()))),
     )
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import polars as pl
 
 from diagnose.document.device import Occupancy, Timeline, Totals
 from diagnose.document.steps import StepSplit
-from diagnose.knowledge.rule_types import SmLimits
-from diagnose.knowledge.taxonomy import HostRules
+from diagnose.knowledge.load import Knowledge
 from diagnose.measure import budget, occupancy
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.exchanges import Exchanges, exchanges
@@ -26,7 +25,7 @@ from diagnose.measure.waits.bounds import ceilings
 from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.model.intervals import merge, overlaps
 from diagnose.model.trace import Device, Trace
-from diagnose.model.vocabulary import BUCKETS, PHASES
+from diagnose.model.vocabulary import EXPERT_GEMM, PHASES, ROUTER
 
 TINY_NS = 10_000  # a kernel shorter than this costs about as much to launch as to run
 SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers", "shared_memory")
@@ -104,7 +103,7 @@ def device_work(trace: Trace, launches: Launches, classified: Classified) -> Ite
     every = trace.ops.hstack(launches.frame).with_columns(classified.class_id.alias("class_id"), classified.payload_id.alias("payload_id"))
     classes = classified.classes.sort("class_id").select(
         "class_id",
-        pl.col("bucket").cast(pl.Enum(BUCKETS)),
+        pl.col("bucket").cast(classified.buckets),
         pl.col("role").cast(pl.Enum(["compute", "transport", "packing", "copy"])),
         pl.col("phase").cast(pl.Enum(PHASES)),
         pl.col("operation").cast(pl.Categorical),
@@ -119,18 +118,17 @@ def measure_device(
     trace: Trace,
     work: pl.DataFrame,
     classified: Classified,
-    rules: HostRules,
+    knowledge: Knowledge,
     *,
     rank: int,
     device: int,
-    sm_limits: Mapping[str, SmLimits],
     steps: StepWindows,
 ) -> DeviceMeasure:
     """Measure one device; `work` as `device_work` gives it, `steps` as `find_steps`."""
     info = next((one for one in trace.devices if (one.rank, one.device) == (rank, device)), None)
     windows = steps.frame
     ran = budget.concurrency(work, classified.classes, windows)
-    host = host_activity(trace, work, rank, rules, device)
+    host = host_activity(trace, work, rank, knowledge.hosts, device)
     own_waits = trace.waits.filter((pl.col("rank") == rank) & ((pl.col("device") == device) | pl.col("device").is_null()))
     waits = resolve_waits(own_waits, _stream_wait_calls(trace, rank))
     found = stalls.stalls(work, windows, waits, host)
@@ -145,13 +143,13 @@ def measure_device(
         how="left",
         maintain_order="left",
     )
-    used = uses(inside)
+    used = uses(inside, classified.buckets)
     names = _names(used.per_step, trace)
     part, fills = occupancy.occupancy(
         inside.filter((pl.col("kind") == "kernel") & (pl.col("role") == "compute")).select("name_id", "bucket", "start", "end", *SHAPE),
         trace.name_texts(),
         info,
-        occupancy.limits(info, sm_limits),
+        occupancy.limits(info, knowledge.rulebook.platforms.sm_limits),
     )
     return DeviceMeasure(
         rank=rank,
@@ -165,7 +163,7 @@ def measure_device(
         beside=budget.beside_compute(ran, windows),
         blocking=blocking,
         host=_host_costs(found, host, trace),
-        counts=_counts(inside, windows, found, host, graph_launches(trace, rank, rules)),
+        counts=_counts(inside, windows, found, host, graph_launches(trace, rank, knowledge.hosts)),
         names=names.drop("name_id", "kind"),
         totals=budget.totals(work, ran, rank, device, trace.provenance.origin_ns),
         resolved_wait_rate=waits.resolved_rate,
@@ -175,9 +173,9 @@ def measure_device(
         occupancy=part,
         fills=fills,
         timeline=_timeline(inside, found, windows, trace, work["role"], (rank, device)),
-        split=split(found, ran, work, windows),
+        split=split(found, ran, work, windows, classified.buckets),
         kernels=kernel_table(used, windows, names),
-        exchanges=exchanges(work, inside, windows, classified.classes, found, trace),
+        exchanges=exchanges(work, inside, windows, classified.classes, found, trace, knowledge.exchanges),
         operations=work.height,
         launched=work.height - work["issued"].null_count(),
         merged_classes=ran.merged_classes,
@@ -207,7 +205,7 @@ def _inside(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 def _buckets(ran: budget.Concurrency, per_step: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     counted = per_step.group_by("index", "bucket").agg(pl.col("kernels", "work_ns").sum())
-    times = budget.bucket_times(ran, windows).with_columns(pl.col("bucket").cast(pl.Enum(BUCKETS)))
+    times = budget.bucket_times(ran, windows).with_columns(pl.col("bucket").cast(per_step.schema["bucket"]))
     return times.join(counted, on=["index", "bucket"], how="left", maintain_order="left").with_columns(
         pl.col("kernels", "work_ns").fill_null(0)
     )
@@ -305,11 +303,11 @@ def _counts(inside: pl.DataFrame, windows: pl.DataFrame, found: stalls.Stalls, h
         length.filter(pl.col("kind") == "graph").sum().alias("opaque_work_ns"),
         length.sum().alias("work_ns"),
         (pl.col("role") == "packing").sum().alias("packing_kernels"),
-        (pl.col("bucket") == "router").sum().alias("router_kernels"),
-        ((pl.col("bucket") == "expert_gemm") & kernel).sum().alias("expert_kernels"),
-        length.filter(pl.col("bucket") == "expert_gemm").median().cast(pl.Int64).alias("expert_median_ns"),
-        length.filter(pl.col("bucket") == "expert_gemm").sum().alias("expert_work_ns"),
-        length.filter((pl.col("bucket") == "expert_gemm") & (pl.col("operation") == "grouped_gemm")).sum().alias("expert_grouped_ns"),
+        (pl.col("bucket") == ROUTER).sum().alias("router_kernels"),
+        ((pl.col("bucket") == EXPERT_GEMM) & kernel).sum().alias("expert_kernels"),
+        length.filter(pl.col("bucket") == EXPERT_GEMM).median().cast(pl.Int64).alias("expert_median_ns"),
+        length.filter(pl.col("bucket") == EXPERT_GEMM).sum().alias("expert_work_ns"),
+        length.filter((pl.col("bucket") == EXPERT_GEMM) & (pl.col("operation") == "grouped_gemm")).sum().alias("expert_grouped_ns"),
         pl.col("bytes").filter(pl.col("copy_kind") == "h2d").sum().alias("h2d_bytes"),
         (pl.col("copy_kind") == "p2p").sum().alias("peer_copies"),
         pl.col("bytes").filter(pl.col("copy_kind") == "d2h").sum().alias("d2h_bytes"),

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from diagnose.model.trace import OpKind
-from diagnose.model.vocabulary import BUCKETS
 
 KEPT = 400  # rows of one device; our own choice: steps of training seldom run more names, and the rest has little work
-Bucket, Role = pl.Enum(BUCKETS), pl.Enum(["compute", "transport", "packing", "copy"])
+Role = pl.Enum(["compute", "transport", "packing", "copy"])
 NAME = ["name_id", "bucket", "role", "kind"]
 
 
@@ -42,12 +41,12 @@ class KernelTable:
     omitted_ns: int
 
 
-def uses(inside: pl.DataFrame) -> Uses:
-    """Count the operations in the steps. `inside`: index, name_id, bucket, role, kind, operation, stream, start, end, in order of start."""
+def uses(inside: pl.DataFrame, buckets: pl.Enum) -> Uses:
+    """Count the operations in the steps. `buckets`: the type of the column bucket. `inside`: index, name_id, bucket, role, kind, operation, stream, start, end, in order of start."""
     streams = inside["stream"].unique().sort()
     number = streams.search_sorted(inside["stream"]).alias("number")
     code = pl.col("name_id").cast(pl.Int64).fill_null(-1) + 1
-    for column, dtype in (("bucket", Bucket), ("role", Role), ("kind", OpKind)):
+    for column, dtype in (("bucket", buckets), ("role", Role), ("kind", OpKind)):
         code = code * len(dtype.categories) + pl.col(column).to_physical().cast(pl.Int64)
     length = (pl.col("end") - pl.col("start")).alias("ns")
     rows = inside.select((code * len(streams) + number.cast(pl.Int64)).alias("code"), "index", length, "operation", number)
@@ -58,14 +57,14 @@ def uses(inside: pl.DataFrame) -> Uses:
         .agg(pl.col("code", "index", "operation").first(), pl.len().alias("kernels"), pl.col("ns").sum().alias("work_ns"))
         .sort("index", "code")
     )
-    return Uses(per_step=_decoded(per_step, streams), coded=coded.select("code", "index", "ns"))
+    return Uses(per_step=_decoded(per_step, streams, buckets), coded=coded.select("code", "index", "ns"))
 
 
-def _decoded(frame: pl.DataFrame, streams: pl.Series) -> pl.DataFrame:
+def _decoded(frame: pl.DataFrame, streams: pl.Series, buckets: pl.Enum) -> pl.DataFrame:
     """What each code stands for."""
     several = max(1, len(streams))
     found, rest = [streams.gather(frame["code"] % several).alias("stream")], frame["code"] // several
-    for column, dtype in (("kind", OpKind), ("role", Role), ("bucket", Bucket)):
+    for column, dtype in (("kind", OpKind), ("role", Role), ("bucket", buckets)):
         values = dtype.categories.cast(dtype)
         found.append(values.gather(rest % len(values)).alias(column))
         rest //= len(values)

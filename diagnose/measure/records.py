@@ -22,7 +22,7 @@ from diagnose.document.device import (
 )
 from diagnose.document.steps import DeviceKernels, DeviceSplit, KernelUse
 from diagnose.measure.device import DeviceMeasure, median
-from diagnose.model.vocabulary import EVIDENCE, PHASES, Status
+from diagnose.model.vocabulary import EVIDENCE, OTHER_BUCKET, PHASES, Status
 
 SHOWN_NAMES = 30
 SHOWN_HOST_COSTS = 20
@@ -84,7 +84,7 @@ def _evidence(details: pl.DataFrame) -> dict[str, float]:
 def unclassified(one: DeviceMeasure) -> tuple[Unclassified, ...]:
     """Names in the bucket `other`, costliest first."""
     total = int(one.names["work_ns"].sum()) or 1
-    other = one.names.filter(pl.col("bucket") == "other").group_by("name").agg(pl.col("kernels").sum(), pl.col("work_ns").sum())
+    other = one.names.filter(pl.col("bucket") == OTHER_BUCKET).group_by("name").agg(pl.col("kernels").sum(), pl.col("work_ns").sum())
     ordered = other.sort("work_ns", "name", descending=[True, False]).head(SHOWN_NAMES)
     return tuple(Unclassified(**row, share=row["work_ns"] / total) for row in ordered.iter_rows(named=True))
 

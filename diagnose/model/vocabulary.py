@@ -17,25 +17,18 @@ Cause = Literal["allocator", "sync", "gc", "python", "launch"]
 FactValue = int | float | bool | str | None
 WALLS: tuple[Wall, ...] = ("memory", "communication", "host_overhead", "compute")
 COMM_KINDS: tuple[CommKind, ...] = ("expert", "data", "tensor", "pipeline", "context", "other")
-Bucket = Literal[
-    "vision_encoder",
-    "attention",
-    "router",
-    "dispatch",
-    "expert_gemm",
-    "optimizer",
-    "dense_gemm",
-    "norm",
-    "activation",
-    "embedding",
-    "loss",
-    "collective",
-    "memcpy",
-    "memset",
-    "elementwise",
-    "other",
-]
-BUCKETS: tuple[Bucket, ...] = get_args(Bucket)
+# Buckets that measures and the rules about neighbours go by themselves. All buckets, these among them, are the rows of trace_rules/buckets.yaml.
+ATTENTION = "attention"
+COLLECTIVE = "collective"
+DENSE_GEMM = "dense_gemm"
+DISPATCH = "dispatch"
+ELEMENTWISE = "elementwise"
+EXPERT_GEMM = "expert_gemm"
+OPTIMIZER = "optimizer"
+OTHER_BUCKET = "other"
+ROUTER = "router"
+VISION_ENCODER = "vision_encoder"
+METHOD_BUCKETS = (ATTENTION, COLLECTIVE, DENSE_GEMM, DISPATCH, ELEMENTWISE, EXPERT_GEMM, OPTIMIZER, OTHER_BUCKET, ROUTER, VISION_ENCODER)
 Phase = Literal["forward", "backward", "recompute", "optimizer"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 EVIDENCE = ("rule", "module", "operator", "name", "neighbours")

@@ -12,10 +12,11 @@ from diagnose.document.device import Communication, Memory
 from diagnose.document.diagnosis import SCHEMA, Capture, DeviceInfo, Diagnosis, Fact, JobRead, LedgerEntry, RankInfo, TableCount, Tool
 from diagnose.document.ranks import RankProblem, Ranks
 from diagnose.job import Job, completed, sizes
+from diagnose.knowledge.load import Knowledge
 from diagnose.knowledge.rule_types import Platform
 from diagnose.knowledge.rulebook import Rulebook, platform_of
 from diagnose.measure import records as parts
-from diagnose.measure.capture import Knowledge, Measured, typical
+from diagnose.measure.capture import Measured, typical
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.environment import merged
 from diagnose.measure.facts.device import device_facts, typed_facts
@@ -40,7 +41,7 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
     traced = max(worlds, default=None)
     job = None if job is None else completed(job, world_size=traced)
     middle = _middle(measured)
-    compared = _compared(measured, middle, job, traced, knowledge.rulebook)
+    compared = _compared(measured, middle, job, traced, knowledge)
     place = (compared.shown.rank, compared.shown.device) if compared is not None else middle
     chosen = compared.ranks.chosen if compared is not None else "it is the one in the middle by step"
     shown, records = next(pair for pair in everywhere if (pair[0].rank, pair[0].device) == place)
@@ -49,7 +50,7 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
     ledger = sum((part.ledger for part in measured), start=Ledger())
     ranks = _with_failed(compared.ranks, ledger) if compared is not None else None
     captured = len({one.rank for one, _ in everywhere})
-    facts = _facts(source, shown, records.communication, memory, knowledge.rulebook, ranks, captured=captured)
+    facts = _facts(source, shown, records.communication, memory, knowledge, ranks, captured=captured)
     walls = bounds(facts, knowledge.rulebook)
     where = {**places_of(shown, records.communication, records.host), **rank_places(ranks)}
     findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=where)
@@ -100,7 +101,7 @@ def _middle(measured: Sequence[Measured]) -> tuple[int, int]:
 
 
 def _compared(
-    measured: Sequence[Measured], middle: tuple[int, int], job: Job | None, world: int | None, rulebook: Rulebook
+    measured: Sequence[Measured], middle: tuple[int, int], job: Job | None, world: int | None, knowledge: Knowledge
 ) -> Compared | None:
     """The comparison of ranks; None where fewer than two devices can be compared. An input that says to be a rank which another one is too is left out."""
     claimed: Counter[int] = Counter(rank.claimed for part in measured for rank in part.ranks if rank.claimed is not None)
@@ -120,7 +121,8 @@ def _compared(
         world=stated if isinstance(stated, int) else world,
         claimed={rank: number + 1 for rank, number in claimed.items()},
         middle=middle if middle in places else places[0],
-        link_gb_s=partial(_link, _platform(devices[0], rulebook)[1]),
+        link_gb_s=partial(_link, _platform(devices[0], knowledge.rulebook)[1]),
+        buckets=knowledge.buckets,
     )
 
 
@@ -171,17 +173,18 @@ def _facts(
     shown: DeviceMeasure,
     communication: tuple[Communication, ...],
     memory: Memory,
-    rulebook: Rulebook,
+    knowledge: Knowledge,
     ranks: Ranks | None,
     *,
     captured: int,
 ) -> dict[str, Fact]:
     values = {
         **source.facts,
-        **device_facts(shown, communication, memory),
+        **device_facts(shown, communication, memory, knowledge),
         **rank_facts(ranks, shown.median_step_ns),
         "ranks_captured": captured,
     }
+    rulebook = knowledge.rulebook
     key, platform = _platform(shown, rulebook)
     values["platform"] = key
     values["nvlink_domain"] = platform.nvlink_domain if platform else None

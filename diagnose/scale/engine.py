@@ -15,7 +15,8 @@ from typing import Protocol
 
 from diagnose.errors import DiagnoseError, InputError
 from diagnose.load.readers import STDIN
-from diagnose.measure.capture import Knowledge, Measured
+from diagnose.knowledge.load import Knowledge
+from diagnose.measure.capture import Measured
 from diagnose.scale.inputs import name_of
 from diagnose.scale.tasks import Fault, Outcome, Settings, Task, WorkerFaultError, measured
 

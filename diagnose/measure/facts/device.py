@@ -8,10 +8,12 @@ import polars as pl
 
 from diagnose.document.device import Communication, Memory
 from diagnose.document.diagnosis import Fact
+from diagnose.knowledge.buckets import Buckets
+from diagnose.knowledge.load import Knowledge
 from diagnose.measure.device import DeviceMeasure, median
 from diagnose.measure.facts.features import graph_launch_calls, hierarchical_context_groups, proof_facts
 from diagnose.model.trace import Trace
-from diagnose.model.vocabulary import COMM_KINDS, FactValue, Status
+from diagnose.model.vocabulary import COMM_KINDS, EXPERT_GEMM, OTHER_BUCKET, FactValue, Status
 
 GROUP_OF_KIND = {
     "expert": "expert_exchange",
@@ -21,7 +23,6 @@ GROUP_OF_KIND = {
     "context": "context_parallel",
     "other": "other_collective",
 }
-_BUSY_BUCKETS = ("vision_encoder", "attention", "router", "dispatch", "expert_gemm", "optimizer", "dense_gemm", "elementwise")
 
 
 def _share(part: int | None, whole: int | None) -> float | None:
@@ -112,7 +113,7 @@ def _exchange_facts(rows: tuple[Communication, ...], step: int) -> dict[str, Fac
     return found
 
 
-def _bucket_facts(one: DeviceMeasure) -> dict[str, FactValue]:
+def _bucket_facts(one: DeviceMeasure, buckets: Buckets) -> dict[str, FactValue]:
     windows = one.budget["index"]
     work = int(one.buckets["work_ns"].sum())
 
@@ -124,9 +125,9 @@ def _bucket_facts(one: DeviceMeasure) -> dict[str, FactValue]:
         return _share(int(one.buckets.filter(pl.col("bucket") == bucket)["work_ns"].sum()), work)
 
     return {
-        **{f"{bucket}_busy_ns": busy(bucket) for bucket in _BUSY_BUCKETS},
-        "expert_gemm_share": share("expert_gemm"),
-        "other_share": share("other"),
+        **{spec.busy_fact: busy(bucket) for bucket, spec in buckets.items() if spec.busy_fact is not None},
+        "expert_gemm_share": share(EXPERT_GEMM),
+        "other_share": share(OTHER_BUCKET),
     }
 
 
@@ -178,12 +179,14 @@ def _memory_facts(one: DeviceMeasure, memory: Memory, step: int) -> dict[str, Fa
         "peak_allocated_bytes": memory.peak_allocated_bytes,
         "peak_reserved_bytes": memory.peak_reserved_bytes,
         "device_memory_bytes": memory.capacity_bytes,
-        "expert_gemm_fill": one.fills.get("expert_gemm"),
+        "expert_gemm_fill": one.fills.get(EXPERT_GEMM),
         "compute_fill": one.fills.get(""),
     }
 
 
-def device_facts(one: DeviceMeasure, communication: tuple[Communication, ...], memory: Memory) -> dict[str, FactValue]:
+def device_facts(
+    one: DeviceMeasure, communication: tuple[Communication, ...], memory: Memory, knowledge: Knowledge
+) -> dict[str, FactValue]:
     """All facts that one device's measurements give."""
     times = _time_facts(one)
     step = one.median_step_ns
@@ -191,10 +194,10 @@ def device_facts(one: DeviceMeasure, communication: tuple[Communication, ...], m
     return {
         **times,
         **_exchange_facts(communication, step),
-        **_bucket_facts(one),
+        **_bucket_facts(one, knowledge.buckets),
         **_count_facts(one),
         **_memory_facts(one, memory, step),
-        **proof_facts(one, communication),
+        **proof_facts(one, communication, knowledge.features),
         "gpu_name": info.name if info else None,
         "gpu_compute_major": info.compute_major if info else None,
         "correlation_rate": _share(one.launched, one.operations),
@@ -203,14 +206,14 @@ def device_facts(one: DeviceMeasure, communication: tuple[Communication, ...], m
     }
 
 
-def trace_facts(trace: Trace, ranks_captured: int) -> dict[str, FactValue]:
+def trace_facts(trace: Trace, knowledge: Knowledge, ranks_captured: int) -> dict[str, FactValue]:
     """Facts of the capture as a whole."""
     worlds = [rank.world_size for rank in trace.ranks if rank.world_size is not None]
     return {
         "world_size": max(worlds, default=None),
         "ranks_captured": ranks_captured,
-        "graph_launch_calls": graph_launch_calls(trace),
-        "hierarchical_context_groups": hierarchical_context_groups(trace),
+        "graph_launch_calls": graph_launch_calls(trace, knowledge.hosts),
+        "hierarchical_context_groups": hierarchical_context_groups(trace, knowledge.features),
         "python_stacks": trace.provenance.has_python_stacks,
         "profiler_overhead_ns": trace.provenance.overhead_ns,
     }
