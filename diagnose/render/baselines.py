@@ -12,7 +12,7 @@ from rich.padding import Padding
 from diagnose.document.baselines import SCHEMA, StoredBaseline
 from diagnose.render import terminal, units, words
 from diagnose.render.options import Options
-from diagnose.render.tables import Row, Table, columns
+from diagnose.render.report import Row, Table, columns
 
 
 def text(found: Sequence[StoredBaseline], options: Options) -> str:

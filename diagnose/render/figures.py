@@ -12,7 +12,8 @@ from typing import Any
 
 from diagnose.document.device import DeviceBudget, Timeline, TimelineOp
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.render import tables, units, words
+from diagnose.render import units, words
+from diagnose.render.reports.diagnosis import tables
 
 MOST_BARS = 4_000
 MOST_STEPS = 40

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.render import appendix, drawings, figures, page, rank_compare, rank_page, story, tables, units
+from diagnose.render import drawings, figures, page, rank_page, units
 from diagnose.render.options import Options
-from diagnose.render.tables import Table
+from diagnose.render.report import Table
+from diagnose.render.reports.diagnosis import appendix, story, tables
+from diagnose.render.reports.ranks import pair as rank_compare
 
 MOST_DEVICES = 8
 

@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from diagnose.document.diagnosis import Diagnosis, Finding, Fix
-from diagnose.render import appendix, marked, rank_balance, rank_story, rank_tables, story, tables, units, words
+from diagnose.render import marked, units, words
 from diagnose.render.options import Options
+from diagnose.render.reports.diagnosis import appendix, story, tables
+from diagnose.render.reports.ranks import balance as rank_balance
+from diagnose.render.reports.ranks import story as rank_story
+from diagnose.render.reports.ranks import tables as rank_tables
 
 MOST_RANKS = 24  # in the survey of ranks
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from diagnose.document.diagnosis import Tool
 from diagnose.render import units
-from diagnose.render.tables import Column, Row, Table
+from diagnose.render.report import Column, Row, Table
 
 MOST_BYTES = 60_000
 MOST_ROWS = 20

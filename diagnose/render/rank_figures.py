@@ -12,8 +12,9 @@ from typing import Any
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import Ranks, StepTime
-from diagnose.render import drawings, figures, rank_story, units, words
-from diagnose.render.tables import per
+from diagnose.render import drawings, figures, units, words
+from diagnose.render.reports.diagnosis.tables import per
+from diagnose.render.reports.ranks import story as rank_story
 
 MOST_RANKS = 1_024  # of which every figure and table of the page speaks
 MOST_STRIPS = 48  # beyond it steps are drawn as a map

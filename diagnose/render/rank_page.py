@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.render import drawings, figures, rank_balance, rank_compare, rank_figures, rank_story, rank_tables, units, words
-from diagnose.render.rank_compare import Comparison
+from diagnose.render import drawings, figures, rank_figures, units, words
 from diagnose.render.rank_figures import Cell, Heat
-from diagnose.render.rank_story import Headline
-from diagnose.render.tables import Table
+from diagnose.render.report import Table
+from diagnose.render.reports.ranks import balance as rank_balance
+from diagnose.render.reports.ranks import pair as rank_compare
+from diagnose.render.reports.ranks import story as rank_story
+from diagnose.render.reports.ranks import tables as rank_tables
+from diagnose.render.reports.ranks.pair import Comparison
+from diagnose.render.reports.ranks.story import Headline
 
 _LEVELS = 5  # shades of the heat map as a table
 

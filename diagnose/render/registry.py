@@ -20,7 +20,7 @@ def pages(package: str) -> Mapping[str, Renderer]:
 
 
 def for_runners(kind: str) -> Mapping[str, Renderer]:
-    """The outputs for CI runners, from the checks that `diagnose.render.issues.of_KIND` makes of a document."""
+    """The outputs for CI runners, from the checks that `diagnose.render.reports.KIND.issues` makes of a document."""
     return MappingProxyType({name: _checked(kind, name) for name in FOR_RUNNERS})
 
 
@@ -34,8 +34,8 @@ def _renderer(module: str) -> Renderer:
 
 def _checked(kind: str, format_: str) -> Renderer:
     def render(document: Any, options: Options) -> str:
-        checks = import_module(f"diagnose.render.issues.of_{kind}").report(document, options)
-        text: str = import_module(f"diagnose.render.issues.{format_}").render(checks, options)
+        checks = import_module(f"diagnose.render.reports.{kind}.issues").report(document, options)
+        text: str = import_module(f"diagnose.render.writers.{format_}").render(checks, options)
         return text
 
     return render

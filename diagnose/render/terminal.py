@@ -17,7 +17,7 @@ from rich.text import Text
 
 from diagnose.render import units
 from diagnose.render.options import NARROWEST, WIDEST, Options
-from diagnose.render.tables import Column, Row, Table
+from diagnose.render.report import Column, Row, Table
 
 MOST_ROWS = 12  # rows of a list that grows with the trace; the other outputs hold all
 MOST_ROWS_LONG = 40  # of lists that are as long as the vocabulary

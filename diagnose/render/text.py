@@ -15,9 +15,13 @@ from rich.rule import Rule
 from rich.text import Text
 
 from diagnose.document.diagnosis import Diagnosis, Finding, Fix
-from diagnose.render import appendix, rank_balance, rank_story, rank_tables, story, tables, terminal, units, words
+from diagnose.render import terminal, units, words
 from diagnose.render.options import Options
-from diagnose.render.tables import Table
+from diagnose.render.report import Table
+from diagnose.render.reports.diagnosis import appendix, story, tables
+from diagnose.render.reports.ranks import balance as rank_balance
+from diagnose.render.reports.ranks import story as rank_story
+from diagnose.render.reports.ranks import tables as rank_tables
 
 MOST_RANKS = 16  # in the survey of ranks
 STATE_STYLE = {"applicable": "bold green", "already_on": "dim", "blocked": "red", "unknown": "yellow"}

@@ -12,7 +12,8 @@ import pytest
 
 from diagnose.document import diagnosis as d
 from diagnose.document import ranks as k
-from diagnose.render import rank_compare, units
+from diagnose.render import units
+from diagnose.render.reports.ranks import pair as rank_compare
 from tests.browser.test_report import Seen, browser, opened, poisoned, written
 from tests.builders.diagnosis import rich
 from tests.builders.rank_records import many_ranks, rich_ranks

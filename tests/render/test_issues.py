@@ -15,9 +15,10 @@ from diagnose.document import comparison as c
 from diagnose.document import diagnosis as d
 from diagnose.render import RENDERERS, Options
 from diagnose.render.comparison import RENDERERS as COMPARISON
-from diagnose.render.issues import of_comparison, of_diagnosis
-from diagnose.render.issues.github import MOST
-from diagnose.render.issues.record import Issue, costliest_first
+from diagnose.render.issues import Issue, costliest_first
+from diagnose.render.reports.comparison import issues as of_comparison
+from diagnose.render.reports.diagnosis import issues as of_diagnosis
+from diagnose.render.writers.github import MOST
 from tests.builders.comparison import SAMPLES as COMPARED
 from tests.builders.comparison import huge, identical, improvement, minimal, refused, rich
 from tests.builders.diagnosis import HOSTILE

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec import structs
 
 from diagnose.document.diagnosis import SEVERAL_RANKS, NotAssessed
-from diagnose.render import appendix
+from diagnose.render.reports.diagnosis import appendix
 from tests.builders.diagnosis import minimal
 
 

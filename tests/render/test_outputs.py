@@ -15,7 +15,8 @@ from plotly import graph_objects
 
 from diagnose.document import device as r
 from diagnose.document import diagnosis as d
-from diagnose.render import EXTENSIONS, RENDERERS, Options, html, marked, rank_page, story, tables, units, words
+from diagnose.render import EXTENSIONS, RENDERERS, Options, html, marked, rank_page, units, words
+from diagnose.render.reports.diagnosis import story, tables
 from tests.builders.diagnosis import HOSTILE, LONG_KERNEL, minimal, rich
 from tests.render.reading import check_columns, check_powerless, orders
 from tests.render.regenerate import SCHEMA, goldens, schema_text

@@ -12,21 +12,12 @@ import pytest
 from diagnose.document import diagnosis as d
 from diagnose.document import ranks as k
 from diagnose.document.device import Spread
-from diagnose.render import (
-    RENDERERS,
-    Options,
-    markdown,
-    marked,
-    rank_balance,
-    rank_compare,
-    rank_figures,
-    rank_page,
-    rank_story,
-    rank_tables,
-    units,
-    words,
-)
-from diagnose.render.tables import Table
+from diagnose.render import RENDERERS, Options, markdown, marked, rank_figures, rank_page, units, words
+from diagnose.render.report import Table
+from diagnose.render.reports.ranks import balance as rank_balance
+from diagnose.render.reports.ranks import pair as rank_compare
+from diagnose.render.reports.ranks import story as rank_story
+from diagnose.render.reports.ranks import tables as rank_tables
 from tests.builders.diagnosis import minimal, rich
 from tests.builders.rank_records import many_ranks, ms, rich_ranks
 

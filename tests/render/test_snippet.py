@@ -15,7 +15,7 @@ import yaml
 from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.measure.buckets.describe import describe
 from diagnose.render import RENDERERS, Options
-from diagnose.render.snippet import MOST_ENTRIES, function_name, snippet
+from diagnose.render.reports.diagnosis.snippet import MOST_ENTRIES, function_name, snippet
 from tests.builders.diagnosis import HOSTILE, rich
 
 UNKNOWN = (

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from diagnose.document.diagnosis import Change
-from diagnose.render import RENDERERS, Options, story
+from diagnose.render import RENDERERS, Options
+from diagnose.render.reports.diagnosis import story
 from tests.builders.diagnosis import rich
 
 KEY = "model.recompute_modules"

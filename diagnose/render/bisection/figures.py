@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from diagnose.document.bisection import Bisection, Candidate, CandidateState, Culprit
 from diagnose.render import units
-from diagnose.render.bisection import tables, words
-from diagnose.render.comparison.story import value
 from diagnose.render.drawings import Drawing
 from diagnose.render.figures import Figure, axis_of, layout_of, literal
+from diagnose.render.reports.bisection import tables, words
+from diagnose.render.reports.comparison.story import value
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 1000, 320, 110, 20, 24, 34
 CAPTURE, STEP = "#6b7683", "#d55e00"

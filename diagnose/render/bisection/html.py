@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from diagnose.document.bisection import Bisection, BisectResult
 from diagnose.render import page
-from diagnose.render.bisection import figures, story, tables
-from diagnose.render.bisection import words as own
+from diagnose.render.bisection import figures
 from diagnose.render.comparison.html import LOOK as COMPARISON_LOOK
 from diagnose.render.options import Options
+from diagnose.render.reports.bisection import story, tables
+from diagnose.render.reports.bisection import words as own
 
 TALL = 24  # rows from which a table scrolls in a frame of its own
 # What the result's box is coloured by, as that of a comparison.

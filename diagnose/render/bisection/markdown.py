@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from diagnose.document.bisection import Bisection, Culprit
 from diagnose.render import marked
-from diagnose.render.bisection import story, tables
 from diagnose.render.options import Options
+from diagnose.render.reports.bisection import story, tables
 
 LONGEST_MESSAGE = 2_000
 MOST_NOTES = 20

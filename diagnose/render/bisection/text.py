@@ -13,8 +13,8 @@ from rich.text import Text
 
 from diagnose.document.bisection import Bisection, Culprit
 from diagnose.render import terminal, units
-from diagnose.render.bisection import story, tables
 from diagnose.render.options import Options
+from diagnose.render.reports.bisection import story, tables
 
 MOST_LINES = 12  # of a commit's message
 STYLE = {"found": "red", "several": "red", "range": "yellow", "ends_alike": "blue", "cannot_tell": "yellow"}

@@ -8,10 +8,10 @@ from typing import Any
 
 from diagnose.document.comparison import Category, Comparison, StepDelta
 from diagnose.render import drawings, units
-from diagnose.render.comparison import story, tables
-from diagnose.render.comparison import words as own
 from diagnose.render.drawings import Bar, Drawing
 from diagnose.render.figures import Figure, axis_of, layout_of, literal, marker_of
+from diagnose.render.reports.comparison import story, tables
+from diagnose.render.reports.comparison import words as own
 
 MOST_STEPS = 14  # categories that have a bar of their own on the way
 SIDE, MORE, LESS = "#6b7683", "#d55e00", "#0072b2"

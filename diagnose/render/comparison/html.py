@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from diagnose.document.comparison import Comparison, Result
 from diagnose.render import page
-from diagnose.render.comparison import figures, story, tables
-from diagnose.render.comparison import words as own
+from diagnose.render.comparison import figures
 from diagnose.render.options import Options
+from diagnose.render.reports.comparison import story, tables
+from diagnose.render.reports.comparison import words as own
 
 TALL = 24  # rows from which a table scrolls in a frame of its own
 # What the outcome's box is coloured by; the names are those of the walls in the style sheet.

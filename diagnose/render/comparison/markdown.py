@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from diagnose.document.comparison import Comparison, FindingChange
 from diagnose.render import marked
-from diagnose.render.comparison import story, tables
-from diagnose.render.comparison import words as own
 from diagnose.render.options import Options
+from diagnose.render.reports.comparison import story, tables
+from diagnose.render.reports.comparison import words as own
 
 MOST_LINES = 8  # of reasons and notes
 MOST_FINDINGS = 12

@@ -13,9 +13,9 @@ from rich.text import Text
 
 from diagnose.document.comparison import Comparison, FindingChange
 from diagnose.render import terminal, units
-from diagnose.render.comparison import story, tables
-from diagnose.render.comparison import words as own
 from diagnose.render.options import Options
+from diagnose.render.reports.comparison import story, tables
+from diagnose.render.reports.comparison import words as own
 
 MOST_REASONS = 8
 MOST_FINDINGS = 12

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.rule_types import ChangeSpec, FixSpec, Requirement
-from diagnose.render import story, words
+from diagnose.render import words
 from diagnose.render.knowledge.entries import (
     Code,
     Entry,
@@ -21,6 +21,7 @@ from diagnose.render.knowledge.entries import (
     sources,
     unfilled,
 )
+from diagnose.render.reports.diagnosis import story
 
 PHASES = ("fit", "scale", "profile", "retune")
 _GATE = {

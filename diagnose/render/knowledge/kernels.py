@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.taxonomy import Context, Family, Group
-from diagnose.render import tables, units, words
+from diagnose.render import units, words
 from diagnose.render.knowledge.entries import Entry, Knowledge, Line, Part, Ref, Span, listed, raw, refs, rows, said, sources
+from diagnose.render.reports.diagnosis import tables
 
 _SOURCE = {"nvtx": "NVTX ranges", "annotation": "annotations", "operator": "operators", "module": "modules"}
 _EXAMPLES = 4  # kernel names under a bucket; its families show the rest

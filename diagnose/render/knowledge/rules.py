@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.rule_types import Rule, Severity
-from diagnose.render import story, tables, units, words
+from diagnose.render import units, words
 from diagnose.render.knowledge.entries import (
     Code,
     Entry,
@@ -23,6 +23,7 @@ from diagnose.render.knowledge.entries import (
     sources,
     unfilled,
 )
+from diagnose.render.reports.diagnosis import story, tables
 
 
 def rule(know: Knowledge, key: str) -> Entry:

@@ -14,7 +14,8 @@ from plotly import graph_objects
 from diagnose import cli
 from diagnose.document import bisection as b
 from diagnose.render import marked
-from diagnose.render.bisection import RENDERERS, Options, figures, words
+from diagnose.render.bisection import RENDERERS, Options, figures
+from diagnose.render.reports.bisection import words
 from tests.builders.bisection import SAMPLES, commit, huge, minimal, range_, rich, several
 from tests.builders.diagnosis import HOSTILE
 from tests.builders.same_text import check_same

@@ -13,8 +13,9 @@ from plotly import graph_objects
 
 from diagnose.document import comparison as c
 from diagnose.render import marked, units
-from diagnose.render.comparison import RENDERERS, Options, figures, html, story, tables
-from diagnose.render.comparison import words as own
+from diagnose.render.comparison import RENDERERS, Options, figures, html
+from diagnose.render.reports.comparison import story, tables
+from diagnose.render.reports.comparison import words as own
 from tests.builders.comparison import SAMPLES, anyway, huge, identical, improvement, minimal, refused, rich
 from tests.builders.diagnosis import HOSTILE, LONG_KERNEL
 from tests.builders.same_text import check_same

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from diagnose.render import units
-from diagnose.render.issues.record import GATE, Issue, Report, costliest_first, shown
+from diagnose.render.issues import GATE, Issue, Report, costliest_first, shown
 from diagnose.render.options import Options
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from diagnose.document.device import Spread
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import MatchedExchange, Ranks, RankSurvey
-from diagnose.render import rank_story, units, words
-from diagnose.render.tables import Row, Table, columns, per, rows_of
+from diagnose.render.reports.ranks import story as rank_story
+from diagnose.render import units, words
+from diagnose.render.report import Row, Table, columns, rows_of
+from diagnose.render.reports.diagnosis.tables import per
 
 _FIGURES = (
     # label, field, whether the column is left out where there is little room

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from diagnose.render.issues.record import GATE, Issue, Report, shown
+from diagnose.render.issues import GATE, Issue, Report, shown
 from diagnose.render.options import Options
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from diagnose.document.comparison import Category, Comparison, KernelChange, Part, Side
 from diagnose.render import units, words
-from diagnose.render.comparison import story
-from diagnose.render.comparison import words as own
-from diagnose.render.tables import Row, Table, columns, rows_of
+from diagnose.render.reports.comparison import story
+from diagnose.render.reports.comparison import words as own
+from diagnose.render.report import Row, Table, columns, rows_of
 
 LONGEST_VALUE = 160  # of a setting or variable; the JSON output holds all
 ABSENT = "(not there)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diagnose.document.comparison import Comparison, Effect, FindingChange, Normalised, Side
 from diagnose.render import units, words
-from diagnose.render.comparison import words as own
+from diagnose.render.reports.comparison import words as own
 
 
 def value(amount: float | None, unit: str) -> str:

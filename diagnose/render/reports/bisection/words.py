@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from diagnose.document.bisection import BisectResult, CandidateState, Kind, TrialState
-from diagnose.render.comparison.words import metric
+from diagnose.render.reports.comparison.words import metric
 
 __all__ = ["COLOUR", "NOUN", "NOUNS", "RESULT", "STATE", "TRIAL", "metric", "short"]
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import Ranks, RankSurvey
-from diagnose.render import rank_story, units, words
+from diagnose.render.reports.ranks import story as rank_story
+from diagnose.render import units, words
 from diagnose.render.rank_figures import MOST_RANKS
-from diagnose.render.tables import file_label, per
+from diagnose.render.reports.diagnosis.tables import file_label, per
 
 SAME = "Both hold the same part of the model: their differences may be compared."
 UNKNOWN = "Which parts of the model these two hold is not known: their differences may have many reasons."

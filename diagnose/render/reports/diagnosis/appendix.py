@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from diagnose.document.diagnosis import SEVERAL_RANKS, Diagnosis, JobRead, NotAssessed
 from diagnose.render import units, words
-from diagnose.render.tables import Row, Table, columns, device_label, file_label, per, rows_of
+from diagnose.render.report import Row, Table, columns, rows_of
+from diagnose.render.reports.diagnosis.tables import device_label, file_label, per
 
 _SizeValue = int | float | str | None
 _MOST_KEYS = 40  # of a whole configuration dump, hundreds of keys decide nothing here; the JSON output lists all

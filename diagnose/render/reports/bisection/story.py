@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from diagnose.document.bisection import Bisection, Culprit
 from diagnose.render import units
-from diagnose.render.bisection import words
-from diagnose.render.comparison.story import value
+from diagnose.render.reports.bisection import words
+from diagnose.render.reports.comparison.story import value
 
 
 def headline(document: Bisection) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBound
 from diagnose.render import units, words
-from diagnose.render.tables import per, wall_ceiling
+from diagnose.render.reports.diagnosis.tables import per, wall_ceiling
 
 _CHOSEN = ("megatron-bridge", "megatron-lm", "environment")  # where a setting has a value; what stands under the others is words anyway
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from diagnose.document.comparison import Comparison, FindingChange, Gate
-from diagnose.render.comparison import story
-from diagnose.render.comparison import words as own
-from diagnose.render.issues.record import GATE, SEVERITY, Issue, Report, Severity, State, capitalised
+from diagnose.render.reports.comparison import story
+from diagnose.render.reports.comparison import words as own
+from diagnose.render.issues import GATE, SEVERITY, Issue, Report, Severity, State, capitalised
 from diagnose.render.options import Options
 from diagnose.render.words import SEVERITY_RANK
 

@@ -7,7 +7,7 @@ Source: docs.github.com, "Workflow commands for GitHub Actions"; the limit as zi
 from __future__ import annotations
 
 from diagnose.render import units
-from diagnose.render.issues.record import Issue, Report, Severity, costliest_first, shown
+from diagnose.render.issues import Issue, Report, Severity, costliest_first, shown
 from diagnose.render.options import Options
 
 MOST = 10

@@ -10,7 +10,8 @@ from statistics import median
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import Late, LikeGroup, Ranks, RankSurvey
-from diagnose.render import tables, units, words
+from diagnose.render.reports.diagnosis import tables
+from diagnose.render import units, words
 
 MOST_SAID = 3  # late ranks that the headline tells in full
 WAIT_AND_TRANSFER = (

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import ExpertImbalance, Layer, Ranks
-from diagnose.render import rank_story, rank_tables, units
-from diagnose.render.tables import Table, columns, per, rows_of, whole
+from diagnose.render.reports.ranks import story as rank_story, tables as rank_tables
+from diagnose.render import units
+from diagnose.render.report import Table, columns, rows_of
+from diagnose.render.reports.diagnosis.tables import per, whole
 
 MOST_GROUPS = 8  # expert groups whose places are listed
 

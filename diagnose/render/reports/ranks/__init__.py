@@ -1,0 +1,1 @@
+"""What is said of several ranks: tables and sentences that every output shares."""
