@@ -197,10 +197,12 @@ def _merged(own: Sequence[Sequence[_EntryT]], shipped: Sequence[Sequence[_EntryT
 
 
 def _replaced(entry: _EntryT, own: _EntryT) -> _EntryT:
-    """The user's entry in the place of a built-in one: what the program goes by stays unless it says otherwise."""
-    if isinstance(own, Group) or own.marks:
-        return own
-    return structs.replace(own, marks=getattr(entry, "marks", ()))
+    """The user's entry in the place of a built-in one: the marks that the program goes by stay unless it has its own."""
+    if isinstance(own, Family) and isinstance(entry, Family) and not own.marks:
+        return structs.replace(own, marks=entry.marks)
+    if isinstance(own, Context) and isinstance(entry, Context) and not own.marks:
+        return structs.replace(own, marks=entry.marks)
+    return own
 
 
 def load_host_rules(file: Traversable | Path | None = None) -> HostRules:
@@ -293,7 +295,8 @@ def _check_buckets(file: _Read, place: _Path, entry: Family | Context | Group, b
 
 def _check_marks(taxonomy: Taxonomy, name: str) -> None:
     """Raise RuleFileError for a mark that the program goes by and nothing carries."""
-    carried = {mark for entry in (*taxonomy.families, *taxonomy.contexts) for mark in entry.marks}
+    carried: set[str] = {mark for family in taxonomy.families for mark in family.marks}
+    carried |= {mark for context in taxonomy.contexts for mark in context.marks}
     idle = [mark for mark in (*get_args(Mark), *get_args(ContextMark)) if mark not in carried]
     if idle:
         raise _wrong(name, "marks", f"nothing carries the mark {idle[0]!r}, which the rules about neighbours go by")

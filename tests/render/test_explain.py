@@ -10,13 +10,15 @@ import pytest
 from diagnose.cli import main
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import UsageError
+from diagnose.knowledge.buckets import load_buckets
 from diagnose.knowledge.rulebook import load_rulebook
-from diagnose.model.vocabulary import BUCKETS
 from diagnose.render.explain import explain
 from diagnose.render.knowledge.as_text import WIDTH
 from diagnose.render.knowledge.entries import Kind, load_knowledge, unfilled
 from diagnose.render.knowledge.kinds import BY_NAME, KINDS, PAGES
 from tests.builders.diagnosis import rich
+
+BUCKETS = tuple(load_buckets())
 
 KNOW = load_knowledge()
 RICH = rich()
@@ -161,7 +163,7 @@ def test_a_fix_tells_what_is_done_to_each_setting_and_what_is_disputed(tmp_path:
 
 @pytest.mark.parametrize("bucket", BUCKETS)
 def test_a_bucket_tells_what_holds_what_decides_and_what_misleads(bucket: str) -> None:
-    told, meaning = flat(told_of(f"bucket:{bucket}")), KNOW.meanings[bucket]
+    told, meaning = flat(told_of(f"bucket:{bucket}")), KNOW.book.buckets[bucket]
     assert all(flat(text) in told for text in (meaning.holds, meaning.elsewhere, meaning.told_by, *meaning.traps))
     deciding = [one.id for one in KNOW.taxonomy.families if bucket in (one.bucket, one.default, *one.alternatives)]
     deciding += [one.id for one in KNOW.taxonomy.contexts if bucket == one.bucket]

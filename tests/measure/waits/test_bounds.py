@@ -11,7 +11,7 @@ from diagnose.measure.waits import stalls
 from diagnose.measure.waits.bounds import HANDOVER_NS, ceilings
 from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.model.vocabulary import FactValue
-from tests.builders.scene import Item, Scene, Span, await_event, call, causes, record, run, scene
+from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, await_event, call, causes, record, run, scene
 
 
 def beyond(one: Scene, *bounds: int) -> list[dict[str, int]]:
@@ -288,7 +288,7 @@ def test_each_gap_has_its_own_restart() -> None:
 
 def facts_of(one: Scene) -> dict[str, FactValue]:
     (measured,) = one.measure()
-    return device_facts(measured, parts.communication(measured), parts.memory(measured, None, None))
+    return device_facts(measured, parts.communication(measured), parts.memory(measured, None, None), KNOWLEDGE)
 
 
 OF_LAUNCHES = ("launch_handover_ns", "launch_shadowed_ns")
