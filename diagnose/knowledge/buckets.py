@@ -38,7 +38,6 @@ class BucketSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model_work: bool = False
     role: Role = "compute"
     sign: Sign | None = None
-    busy_fact: str | None = None
     part: Part | None = None
     alike: Literal["held", "counted"] | None = None
     data_dependent: bool = False

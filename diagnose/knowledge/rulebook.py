@@ -384,9 +384,6 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
         )
         if wrong:
             raise rule_error(labels[key], wrong[0], files[labels[key]])
-    for bucket, row in book.buckets.items():
-        if row.busy_fact is not None and row.busy_fact not in book.facts:
-            raise rule_error("buckets.yaml", f"{bucket}.busy_fact: unknown fact {row.busy_fact}")
     verdict_units = said | {
         name: "share" if name.endswith("share") else "ns" if name.endswith("_ns") else "text" for name in VERDICT_COLUMNS
     }

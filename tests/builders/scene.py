@@ -12,8 +12,7 @@ from diagnose.knowledge.load import load_knowledge
 from diagnose.load.conform import typed
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.device import DeviceMeasure, device_work, measure_device
-from diagnose.measure.host import HostActivity, host_activity
-from diagnose.measure.launches import attribute
+from diagnose.measure.host import HostActivity, attribute, host_activity
 from diagnose.measure.steps import StepWindows, find_steps, model_work
 from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.measure.waits.stalls import Stalls, stalls

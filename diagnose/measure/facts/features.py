@@ -10,14 +10,15 @@ import polars as pl
 from diagnose.document.device import Communication
 from diagnose.knowledge.features import Features, matching
 from diagnose.knowledge.taxonomy import HostRules
-from diagnose.measure.device import DeviceMeasure, median
+from diagnose.measure.device import DeviceMeasure
+from diagnose.measure.typical import step_median
 from diagnose.model.trace import Trace
-from diagnose.model.vocabulary import DENSE_GEMM, DISPATCH, EXPERT_GEMM, ROUTER, VISION_ENCODER, CommKind, FactValue
+from diagnose.model.vocabulary import DENSE_GEMM, DISPATCH, EXPERT_GEMM, ROUTER, CommKind, FactValue
 
 _OVERLAPPED: tuple[tuple[CommKind, str], ...] = (("expert", "expert_exchange"), ("data", "data_parallel"), ("tensor", "tensor_parallel"))
 
 
-def proof_facts(one: DeviceMeasure, communication: Sequence[Communication], features: Features) -> dict[str, FactValue]:
+def feature_facts(one: DeviceMeasure, communication: Sequence[Communication], features: Features) -> dict[str, FactValue]:
     """The facts of one device, by name."""
     return {
         **{f"{prefix}_beside_compute_ns": _beside_compute(one, kind) for kind, prefix in _OVERLAPPED},
@@ -27,8 +28,6 @@ def proof_facts(one: DeviceMeasure, communication: Sequence[Communication], feat
         "fused_router_kernels_per_step": _kernels(one, features["fused_router"], ROUTER),
         "fused_permutation_kernels_per_step": _kernels(one, features["fused_permutation"], DISPATCH),
         "permutation_kernels_per_step": _permutations(one),
-        "peer_copies_per_step": median(one.counts["peer_copies"].fill_null(0)),
-        "vision_encoder_share": _vision_share(one),
     }
 
 
@@ -53,8 +52,9 @@ def graph_launch_calls(trace: Trace, hosts: HostRules) -> int | None:
 
 
 def _beside_compute(one: DeviceMeasure, kind: CommKind) -> int:
-    own = one.beside.filter(pl.col("kind") == kind).select("index", "ns")
-    return median(one.budget.select("index").join(own, on="index", how="left")["ns"].fill_null(0))
+    """Time per step (ns) in which transport of a kind ran beside compute."""
+    own = one.communication.beside.filter(pl.col("kind") == kind).select("index", "ns")
+    return step_median(one.budget.per_step.select("index").join(own, on="index", how="left")["ns"].fill_null(0))
 
 
 def _nccl_share(communication: Sequence[Communication], kind: CommKind) -> float | None:
@@ -66,7 +66,7 @@ def _nccl_share(communication: Sequence[Communication], kind: CommKind) -> float
 
 def _low_precision_share(one: DeviceMeasure, features: Features) -> float | None:
     """Share of GEMM work in FP8 or FP4, among the kernels whose names tell their operands; None where less than half of the work does."""
-    gemms = one.names.filter(
+    gemms = one.usage.names.filter(
         pl.col("bucket").cast(pl.String).is_in([DENSE_GEMM, EXPERT_GEMM])
         & pl.col("operation").cast(pl.String).is_in(["gemm", "grouped_gemm"])  # not what comes after a product
     )
@@ -79,26 +79,24 @@ def _low_precision_share(one: DeviceMeasure, features: Features) -> float | None
 
 
 def _work(frame: pl.DataFrame, names: frozenset[str]) -> int:
+    """Work (ns, over all steps) of the kernels of these names."""
     return int(frame.filter(pl.col("name").is_in(sorted(names)))["work_ns"].sum())
 
 
 def _kernels(one: DeviceMeasure, feature: re.Pattern[str], bucket: str) -> int:
     """Mean number of kernels per step, rounded up, whose names prove a feature."""
-    own = one.names.filter(pl.col("bucket").cast(pl.String) == bucket)
+    own = one.usage.names.filter(pl.col("bucket").cast(pl.String) == bucket)
     found = matching(feature, own["name"].drop_nulls().unique().to_list())
     return _per_step(one, own.filter(pl.col("name").is_in(sorted(found))))
 
 
 def _permutations(one: DeviceMeasure) -> int:
     """Kernels that order tokens by expert or put them back, fused or not."""
-    return _per_step(one, one.names.filter((pl.col("bucket").cast(pl.String) == DISPATCH) & (pl.col("role").cast(pl.String) == "packing")))
+    return _per_step(
+        one, one.usage.names.filter((pl.col("bucket").cast(pl.String) == DISPATCH) & (pl.col("role").cast(pl.String) == "packing"))
+    )
 
 
 def _per_step(one: DeviceMeasure, rows: pl.DataFrame) -> int:
-    return -(-int(rows["kernels"].sum()) // max(one.budget.height, 1))
-
-
-def _vision_share(one: DeviceMeasure) -> float | None:
-    work = int(one.buckets["work_ns"].sum())
-    own = int(one.buckets.filter(pl.col("bucket").cast(pl.String) == VISION_ENCODER)["work_ns"].sum())
-    return own / work if work else None
+    """Mean number of kernels per step, rounded up."""
+    return -(-int(rows["kernels"].sum()) // max(one.budget.per_step.height, 1))

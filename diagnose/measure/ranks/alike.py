@@ -54,7 +54,7 @@ def _by_fingerprint(members: Sequence[Member], buckets: Buckets) -> list[int]:
     found: list[tuple[tuple[bool, ...], tuple[int, ...]]] = []
     keys = []
     for member in members:
-        counts = _kernels(member)
+        counts = member.kernels
         has = tuple(counts.get(bucket, 0) > 0 for bucket in held)
         numbers = tuple(counts.get(bucket, 0) for bucket in counted)
         same = (place for place, (kept, others) in enumerate(found) if kept == has and _near(numbers, others))
@@ -70,14 +70,9 @@ def _near(numbers: Sequence[int], others: Sequence[int]) -> bool:
     return all(abs(mine - theirs) <= TOLERANCE * max(mine, theirs) for mine, theirs in zip(numbers, others, strict=True))
 
 
-def _kernels(member: Member) -> dict[str, int]:
-    """Kernels per step by bucket (median)."""
-    return {row.bucket: row.kernels for row in member.records.buckets}
-
-
 def _holds(members: Sequence[Member], buckets: Buckets) -> str:
     """What the group's ranks run, in words."""
-    seen = {bucket for member in members for bucket, count in _kernels(member).items() if count}
+    seen = {bucket for member in members for bucket, count in member.kernels.items() if count}
     parts = sorted((spec.part.order, spec.part.words) for bucket, spec in buckets.items() if spec.part is not None and bucket in seen)
     words = [text for _, text in parts]
     return ", ".join(words) if words else "none of the model's own parts"
