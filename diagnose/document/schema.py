@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,20 +12,22 @@ from diagnose.model.vocabulary import CAPTURE
 
 def json_schema(document: type, walls: Sequence[str]) -> dict[str, Any]:
     """The JSON Schema of a document's class; `walls`: the ids of all walls."""
-    filled: dict[str, Any] = _filled(msgspec.json.schema(document), {"walls": sorted(walls), "topics": sorted((*walls, CAPTURE))})
+    filled: dict[str, Any] = _filled(msgspec.json.schema(document), {"enum": sorted(walls)})
     return filled
 
 
-def _filled(value: Any, words: Mapping[str, Sequence[str]]) -> Any:
-    """`value` with an enum wherever a type is marked as holding words of a vocabulary."""
+def _filled(value: Any, wall: dict[str, Any]) -> Any:  # noqa: ANN401 - a part of a JSON document
+    """`value` with `wall` wherever a type is marked as the name of a wall; a topic is that, or the capture."""
     if isinstance(value, list):
-        return [_filled(item, words) for item in value]
+        return [part for item in value for part in _parts(_filled(item, wall))]
     if not isinstance(value, dict):
         return value
-    if "x-words" in value:
-        return {"enum": [*words[value["x-words"]]]}
-    options = value.get("anyOf", [])
-    if any("x-words" in option for option in options):  # words or null: one list, as for any other enum
-        known = next(words[option["x-words"]] for option in options if "x-words" in option)
-        return {**{key: item for key, item in value.items() if key != "anyOf"}, "enum": [*known, None]}
-    return {key: _filled(item, words) for key, item in value.items()}
+    words = value.get("x-words")
+    if words is not None:
+        return wall if words == "walls" else {"anyOf": [wall, {"enum": [CAPTURE]}]}
+    return {key: _filled(item, wall) for key, item in value.items()}
+
+
+def _parts(value: Any) -> list[Any]:  # noqa: ANN401 - a part of a JSON document
+    """A choice inside a list of choices is part of it."""
+    return list(value["anyOf"]) if isinstance(value, dict) and value.keys() == {"anyOf"} else [value]
