@@ -16,10 +16,10 @@ def json_schema(document: type, walls: Sequence[str]) -> dict[str, Any]:
     return filled
 
 
-def _filled(value: Any, wall: dict[str, Any]) -> Any:  # noqa: ANN401 - a part of a JSON document
+def _filled(value: Any, wall: dict[str, Any]) -> Any:
     """`value` with `wall` wherever a type is marked as the name of a wall; a topic is that, or the capture."""
     if isinstance(value, list):
-        return [part for item in value for part in _parts(_filled(item, wall))]
+        return [part for item in value for part in _choices(_filled(item, wall))]
     if not isinstance(value, dict):
         return value
     words = value.get("x-words")
@@ -28,6 +28,6 @@ def _filled(value: Any, wall: dict[str, Any]) -> Any:  # noqa: ANN401 - a part o
     return {key: _filled(item, wall) for key, item in value.items()}
 
 
-def _parts(value: Any) -> list[Any]:  # noqa: ANN401 - a part of a JSON document
+def _choices(value: Any) -> list[Any]:
     """A choice inside a list of choices is part of it."""
     return list(value["anyOf"]) if isinstance(value, dict) and value.keys() == {"anyOf"} else [value]
