@@ -163,7 +163,9 @@ def test_every_path_in_the_documents_exists() -> None:
         paths = sorted(paths_in(document.read_text(encoding="utf-8")))
         unknown = [path for path in paths if not any((base / path).exists() for base in (ROOT, HOUSE, document.parent))]
         missing += [f"{document.relative_to(ROOT)}: {path}" for path in unknown]
-    coming = [text for text in missing if "tests/changes/" in text or "trace_rules/buckets.yaml" in text or "how-to" in text]  # arrive with their parts
+    coming = [
+        text for text in missing if "tests/changes/" in text or "trace_rules/buckets.yaml" in text or "how-to" in text
+    ]  # arrive with their parts
     assert missing == coming
 
 
