@@ -7,8 +7,7 @@ Same input and rules give the same bytes: no clock, no random id, stable order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -29,7 +28,7 @@ from diagnose.document.device import (
 from diagnose.document.ranks import Ranks
 from diagnose.document.steps import DeviceKernels, DeviceSplit
 from diagnose.model.environment import EnvironmentItem
-from diagnose.model.vocabulary import Certainty, FactValue, FixState, Level, Status, Wall
+from diagnose.model.vocabulary import Certainty, FactValue, FixState, JobFormatName, Level, Status, Topic, Wall
 
 SCHEMA = "diagnosis/1"
 # `NotAssessed.how` of a rule that lacks nothing but other ranks; reports tell such rules together.
@@ -96,7 +95,7 @@ class JobProblem(Struct, frozen=True, kw_only=True):
 class JobRead(Struct, frozen=True, kw_only=True):
     """What the job file says. `unknown` lists keys that the program does not know (kept, never an error)."""
 
-    format: str  # a name of job_formats.yaml
+    format: JobFormatName
     settings: tuple[JobSetting, ...]
     unknown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -237,7 +236,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
     id: str
     name: str
-    wall: Wall | Literal["capture"]
+    wall: Topic
     severity: Level
     status: Status
     summary: str
@@ -303,10 +302,3 @@ def encode(diagnosis: Diagnosis) -> bytes:
 def decode(data: bytes) -> Diagnosis:
     """A Diagnosis from JSON bytes. Raises msgspec.ValidationError naming the path of what is wrong."""
     return msgspec.json.decode(data, type=Diagnosis)
-
-
-def json_schema(job_formats: Sequence[str]) -> dict[str, Any]:
-    """JSON Schema of the document, generated from these classes and the names of the formats of job files."""
-    schema = msgspec.json.schema(Diagnosis)
-    schema["$defs"]["JobRead"]["properties"]["format"] = {"enum": sorted(job_formats)}
-    return schema

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from diagnose.document import bisection, comparison
-from diagnose.document.diagnosis import json_schema
+from diagnose.document.bisection import Bisection
+from diagnose.document.comparison import Comparison
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.schema import json_schema
 from diagnose.knowledge.settings import load_formats
+from diagnose.knowledge.vocabulary import load_vocabulary
 from diagnose.render import RENDERERS, Options
 from diagnose.render.bisection import RENDERERS as BISECTION
 from diagnose.render.comparison import RENDERERS as COMPARISON
@@ -24,8 +27,8 @@ BISECTION_SCHEMA = ROOT / "reports" / "bisection.schema.json"
 JOB_FILE = "configs/job.yaml"
 
 
-def schema_text() -> str:
-    return _text(json_schema(tuple(load_formats())))
+def schema_text(document: type = Diagnosis) -> str:
+    return _text(json_schema(document, walls=tuple(load_vocabulary().walls.walls), job_formats=tuple(load_formats())))
 
 
 def _text(schema: dict[str, object]) -> str:
@@ -43,7 +46,7 @@ def comparison_goldens() -> dict[Path, str]:
         GOLDEN / "rich.github.txt": RENDERERS["github"](rich(), shown),
         GOLDEN / "rich.xml": RENDERERS["junit"](rich(), shown),
         GOLDEN / "rich.sarif": RENDERERS["sarif"](rich(), shown),
-        COMPARISON_SCHEMA: _text(comparison.json_schema()),
+        COMPARISON_SCHEMA: schema_text(Comparison),
     }
 
 
@@ -54,7 +57,7 @@ def bisection_goldens() -> dict[Path, str]:
         **{GOLDEN / f"bisection.{ending}": BISECTION[name](bisected.rich(), Options()) for name, ending in extensions.items()},
         GOLDEN / "bisection-80.txt": BISECTION["text"](bisected.rich(), Options(width=80)),
         GOLDEN / "bisection-several.txt": BISECTION["text"](bisected.several(), Options()),
-        BISECTION_SCHEMA: _text(bisection.json_schema()),
+        BISECTION_SCHEMA: schema_text(Bisection),
     }
 
 

@@ -43,7 +43,7 @@ class Job:
             return None
         return spec.default_in(self.format, {other: setting.value for other, setting in self.read.items()})
 
-    def is_read(self, name: str) -> bool:
+    def holds(self, name: str) -> bool:
         """Whether the file itself says it."""
         return name in self.read
 
