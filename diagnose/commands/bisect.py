@@ -14,8 +14,9 @@ from diagnose.render.bisection import EXTENSIONS
 from diagnose.scale.choose import check_engine
 
 if TYPE_CHECKING:
-    from diagnose.bisect.journal import Asked, Judging
-    from diagnose.bisect.orders import Order
+    from diagnose.bisect.candidates import Order
+    from diagnose.bisect.log import Criteria, Experiment
+    from diagnose.bisect.session import Options as SearchOptions
     from diagnose.document.bisection import BisectResult
 
 REPEATS = 10
@@ -98,7 +99,8 @@ def bisect(command: tuple[str, ...], **options: Any) -> int:
     """  # noqa: D301 - \\b is click's sign for "do not rewrap"
     _check(options)
     from diagnose.bisect import session  # noqa: PLC0415
-    from diagnose.bisect.folder import Folder  # noqa: PLC0415
+    from diagnose.bisect.log import SearchFolder  # noqa: PLC0415
+    from diagnose.bisect.numbers import load_numbers  # noqa: PLC0415
     from diagnose.commands.repository import root_of  # noqa: PLC0415
     from diagnose.render.bisection import RENDERERS, Options  # noqa: PLC0415
 
@@ -107,15 +109,15 @@ def bisect(command: tuple[str, ...], **options: Any) -> int:
     tell = (lambda _: None) if options["quiet"] else say
     state = None if options["state"] is None else options["state"].absolute()  # commands run in other folders than this
     if options["resume"] and not _names_candidates(options):
-        asked, folder = None, Folder(state or session.latest(base))
+        experiment, folder = None, SearchFolder(state or session.latest(base))
     else:
         order, work = _order(options, command, here)
-        asked = _asked(options, command, order)
-        folder = Folder(state or session.folder_for(asked, base))
+        experiment = _experiment(options, command, order)
+        folder = SearchFolder(state or session.folder_for(experiment, base))
         if not options["resume"]:
-            session.begin(folder.path, asked, _judging(options), order, work)
+            session.begin(folder.path, experiment, _criteria(options), order, work)
             tell(f"{len(order.entries)} candidates. {order.how} Everything is kept in {folder.path}")
-    found = session.run(folder, asked, lambda before: _judging(options, before), _running(options, session.Options), tell)
+    found = session.run(folder, experiment, lambda before: _criteria(options, before), _running(options), load_numbers(), tell)
     written(found, RENDERERS, Options(), **{name: options[name] for name in _OUTPUT})
     return InputError.exit_code if found.result in _UNANSWERED else 0
 
@@ -134,32 +136,32 @@ def _check(options: dict[str, Any]) -> None:
 
 def _order(options: dict[str, Any], command: tuple[str, ...], here: Path) -> tuple[Order, Path]:
     """The candidates, and the folder that the search is about: the repository, or where the user is."""
-    from diagnose.bisect import git, orders  # noqa: PLC0415
+    from diagnose.bisect import candidates, git  # noqa: PLC0415
 
     good, bad = options["good"], options["bad"]
     if options["items"] is not None:
         if command and not any("{item}" in word for word in command):
             raise UsageError("The command does not say {item}.", effect="It would do the same for every candidate; nothing was run.")
-        return orders.between(orders.items(options["items"]), good, bad), here
+        return candidates.between(candidates.items(options["items"]), good, bad), here
     if options["traces"] is not None:
         if command:
             raise UsageError(
                 "--traces reads what is there and runs no command.", effect="Nothing was run.", next_step="Use --items to run one."
             )
-        return orders.between(orders.traces(options["traces"], here), good, bad), here
+        return candidates.between(candidates.traces(options["traces"], here), good, bad), here
     if good is None or bad is None or not command:
         raise UsageError(
             "A search among commits needs --good, --bad and, after --, the command that profiles one of them.",
             effect="Nothing was run.",
             next_step="For example: diagnose bisect --good v1.2 --bad main -- ./profile.sh {commit}",
         )
-    return orders.commits(here, good, bad), git.top_of(here)
+    return candidates.commits(here, good, bad), git.top_of(here)
 
 
-def _asked(options: dict[str, Any], command: tuple[str, ...], order: Order) -> Asked:
-    from diagnose.bisect.journal import Asked  # noqa: PLC0415
+def _experiment(options: dict[str, Any], command: tuple[str, ...], order: Order) -> Experiment:
+    from diagnose.bisect.log import Experiment  # noqa: PLC0415
 
-    return Asked(
+    return Experiment(
         mode="items" if options["items"] is not None else "traces" if options["traces"] is not None else "commits",
         entries=order.entries,
         metric=options["metric"],
@@ -174,11 +176,11 @@ def _asked(options: dict[str, Any], command: tuple[str, ...], order: Order) -> A
     )
 
 
-def _judging(options: dict[str, Any], before: Judging | None = None) -> Judging:
+def _criteria(options: dict[str, Any], before: Criteria | None = None) -> Criteria:
     """How trials are judged: as asked for now, else as before."""
-    from diagnose.bisect.journal import Judging  # noqa: PLC0415
+    from diagnose.bisect.log import Criteria  # noqa: PLC0415
 
-    old = before or Judging(repeats=REPEATS)
+    old = before or Criteria(repeats=REPEATS)
     given = {
         "repeats": options["repeats"],
         "max_regression": options["max_regression"],
@@ -186,15 +188,17 @@ def _judging(options: dict[str, Any], before: Judging | None = None) -> Judging:
         "noise": options["noise"],
         "first": options["first"],
     }
-    return Judging(**{name: getattr(old, name) if value is None else value for name, value in given.items()})
+    return Criteria(**{name: getattr(old, name) if value is None else value for name, value in given.items()})
 
 
-def _running(options: dict[str, Any], kind: Any) -> Any:
+def _running(options: dict[str, Any]) -> SearchOptions:
+    from diagnose.bisect.session import Options  # noqa: PLC0415
     from diagnose.scale.choose import engine_for  # noqa: PLC0415
 
-    measuring = {
-        "nsys": options["nsys"],
-        "engine": engine_for(options["engine"], jobs=options["jobs"], scheduler=options["scheduler"]),
-        "notice": None if options["quiet"] else say,
-    }
-    return kind(timeout=options["timeout"], skip=options["skip"], measuring=measuring)
+    return Options(
+        timeout=options["timeout"],
+        skip=options["skip"],
+        nsys=options["nsys"],
+        engine=engine_for(options["engine"], jobs=options["jobs"], scheduler=options["scheduler"]),
+        notice=None if options["quiet"] else say,
+    )

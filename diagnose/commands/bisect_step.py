@@ -18,7 +18,7 @@ from diagnose.scale.choose import check_engine
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from diagnose.bisect.measure import How
+    from diagnose.bisect.trial import Measuring
     from diagnose.document.diagnosis import Diagnosis
 
 VERB = "bisect-step"
@@ -104,28 +104,24 @@ def bisect_step(command: tuple[str, ...], **options: Any) -> int:
 def _stepped(command: tuple[str, ...], options: dict[str, Any]) -> int:
     check_engine(options["engine"], jobs=options["jobs"], scheduler=options["scheduler"])
     from diagnose.bisect import git  # noqa: PLC0415
-    from diagnose.bisect.journal import Asked, Entry  # noqa: PLC0415
-    from diagnose.bisect.measure import How  # noqa: PLC0415
+    from diagnose.bisect.log import Entry, Experiment  # noqa: PLC0415
     from diagnose.bisect.numbers import load_numbers  # noqa: PLC0415
-    from diagnose.bisect.runs import AskedToStopError  # noqa: PLC0415
     from diagnose.bisect.step import Step  # noqa: PLC0415
+    from diagnose.bisect.trial import Measuring, StopRequestedError  # noqa: PLC0415
     from diagnose.scale.choose import engine_for  # noqa: PLC0415
     from diagnose.scale.prepare import prepare  # noqa: PLC0415
 
     given = {name: options[name] for name in ("config", "overrides", "rules", "step_range", "nsys")}
     prepare(**given)  # a wrong job file, rule or pattern shows before anything is run
-    measuring = {
-        "rank": options["rank"],
-        "step_range": options["step_range"],
-        "nsys": options["nsys"],
-        "engine": engine_for(options["engine"], jobs=options["jobs"], scheduler=options["scheduler"]),
-        "notice": say,
-    }
-    how = How(
+    measuring = Measuring(
         config=None if options["config"] is None else str(options["config"]),
         overrides=options["overrides"],
         rules=options["rules"],
-        options=measuring,
+        rank=options["rank"],
+        step_range=options["step_range"],
+        nsys=options["nsys"],
+        engine=engine_for(options["engine"], jobs=options["jobs"], scheduler=options["scheduler"]),
+        notice=say,
     )
     try:
         head = git.commit_of(Path.cwd(), "HEAD")
@@ -133,9 +129,9 @@ def _stepped(command: tuple[str, ...], options: dict[str, Any]) -> int:
         head = "HEAD"
     entry = Entry(label=head, subject="", item=head)
     step = Step(
-        asked=Asked(mode="items", entries=(entry,), metric=options["metric"], command=command, trace=options["trace"]),
-        how=how,
-        baseline=_baseline(options, how),
+        experiment=Experiment(mode="items", entries=(entry,), metric=options["metric"], command=command, trace=options["trace"]),
+        measuring=measuring,
+        baseline=_baseline(options, measuring),
         limit=options["max_regression"],
         repeats=options["repeats"],
         numbers=load_numbers(),
@@ -146,14 +142,14 @@ def _stepped(command: tuple[str, ...], options: dict[str, Any]) -> int:
     )
     try:
         return step.run(Path.cwd())
-    except AskedToStopError as fault:
+    except StopRequestedError as fault:
         say(f"stopped: {fault}")
         return fault.code
 
 
-def _baseline(options: dict[str, Any], how: How) -> Callable[[Diagnosis], list[tuple[str, Diagnosis]]]:
+def _baseline(options: dict[str, Any], measuring: Measuring) -> Callable[[Diagnosis], list[tuple[str, Diagnosis]]]:
     """The good captures. Files are read at once, so that a wrong one is found before anything runs; which one of a stored name fits, only a first diagnosis tells. Raises InputError."""
-    from diagnose.bisect import measure  # noqa: PLC0415
+    from diagnose.bisect.trial import UnusableError, document_of, values_of  # noqa: PLC0415
     from diagnose.commands.baseline import folder_of  # noqa: PLC0415
     from diagnose.reason.compare import baselines  # noqa: PLC0415
 
@@ -163,9 +159,9 @@ def _baseline(options: dict[str, Any], how: How) -> Callable[[Diagnosis], list[t
     for name in options["baselines"]:
         if _is_run(name):
             try:
-                files[name] = measure.document_of([Path(name)], how, Path.cwd())
-                measure.values_of(files[name], options["metric"], None)
-            except measure.UnusableError as fault:
+                files[name] = document_of([Path(name)], measuring, Path.cwd())
+                values_of(files[name], options["metric"], None)
+            except UnusableError as fault:
                 raise InputError(f"--baseline {name} can't be used: {fault}", effect=_NOTHING) from fault
             continue
         baselines.check_name(name)
