@@ -10,7 +10,7 @@ from fractions import Fraction
 from statistics import median
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
@@ -122,13 +122,11 @@ def enumerated(strata: Sequence[tuple[Sequence[float], Sequence[float]]]) -> flo
     return sum(abs(distance) >= abs(observed) for distance in distances) / len(distances)
 
 
-@settings(deadline=None)
 @given(st.lists(VALUES, min_size=1, max_size=6), st.lists(VALUES, min_size=1, max_size=6))
 def test_p_is_that_of_all_ways_to_deal_the_values_out(first: list[float], second: list[float]) -> None:
     assert rank_test(first, second) == pytest.approx(enumerated([(first, second)]), abs=1e-12)
 
 
-@settings(deadline=None)
 @given(st.lists(VALUES, min_size=3, max_size=4), st.lists(VALUES, min_size=3, max_size=4), VALUES, VALUES)
 def test_p_within_strata_is_that_of_dealing_within_them(first: list[float], second: list[float], one: float, other: float) -> None:
     strata = [(first, second), ([one], [other])]
@@ -209,7 +207,6 @@ def interval(base: Sequence[float], new: Sequence[float], *, last_apart: bool = 
 
 
 @given(st.lists(STEPS, min_size=2, max_size=7), st.lists(STEPS, min_size=2, max_size=7))
-@settings(max_examples=40, deadline=None)
 def test_the_interval_holds_the_difference_and_is_the_same_again(base: list[float], new: list[float]) -> None:
     low, high = interval(base, new)
     assert low <= median(new) - median(base) <= high

@@ -6,15 +6,14 @@ from dataclasses import dataclass
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.knowledge.taxonomy import load_host_rules
 from diagnose.measure import budget
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.device import device_work
-from diagnose.measure.host import host_activity
-from diagnose.measure.launches import attribute
+from diagnose.measure.host import attribute, host_activity
 from diagnose.measure.waits import stalls
 from diagnose.measure.waits.bounds import ceilings
 from diagnose.measure.waits.dependencies import resolve_waits
@@ -99,7 +98,6 @@ def modelled_budget(case: Case, window: tuple[int, int]) -> dict[str, int]:
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-@settings(max_examples=150, deadline=None)
 def test_budget_equals_the_slow_model(seed: int) -> None:
     case = make_case(seed)
     if not case.windows:
@@ -111,7 +109,6 @@ def test_budget_equals_the_slow_model(seed: int) -> None:
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-@settings(max_examples=250, deadline=None)
 def test_stalls_equal_the_slow_model(seed: int) -> None:
     case = make_case(seed)
     if not case.windows:
@@ -144,7 +141,6 @@ def test_stalls_equal_the_slow_model(seed: int) -> None:
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-@settings(max_examples=250, deadline=None)
 def test_what_bounds_count_beyond_the_split_equals_the_slow_model(seed: int) -> None:
     case = make_case(seed)
     if not case.windows or not case.waits:  # without a resolved wait producers are inferred, which the model does not

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.reason.compare.noise import Decision, Design, apart_by, decide, smallest_effect
@@ -18,7 +18,6 @@ STEPS = st.floats(1e6, 1e9)
 
 
 @given(st.lists(STEPS, min_size=2, max_size=7), st.lists(STEPS, min_size=2, max_size=7), st.booleans(), st.booleans())
-@settings(max_examples=40, deadline=None)
 def test_swapping_the_sides_turns_everything_round(base: list[float], new: list[float], last_apart: bool, paired: bool) -> None:
     design = Design(last_apart=last_apart, paired=paired)
     there, back = (decide(*sides, design=design) for sides in ((base, new), (new, base)))
@@ -33,7 +32,6 @@ def test_swapping_the_sides_turns_everything_round(base: list[float], new: list[
 
 
 @given(st.lists(STEPS, min_size=1, max_size=6))
-@settings(max_examples=30, deadline=None)
 def test_the_same_samples_are_no_change(values: list[float]) -> None:
     found = decide(values, list(reversed(values)))
     assert (found.result, found.basis, found.delta) == ("no_change", "identical", 0.0)
