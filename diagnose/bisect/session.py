@@ -22,8 +22,8 @@ from diagnose.bisect.log import DEFAULT_FOLDER, Criteria, Entry, Experiment, Hea
 from diagnose.bisect.numbers import Numbers
 from diagnose.bisect.search import Answer, Measurement, Question, State, advise
 from diagnose.bisect.trial import (
-    Measuring,
     StopRequestedError,
+    TraceOptions,
     Trials,
     UnusableError,
     is_saved,
@@ -139,7 +139,7 @@ def _trials(folder: SearchFolder, kept: Log, options: Options, lock: int) -> Tri
     if experiment.mode == "commits":
         checkout = Checkout(folder.clone, work, keep=experiment.keep_untracked)
         checkout.prepare()
-    measuring = Measuring(
+    how = TraceOptions(
         config=experiment.config,
         overrides=experiment.overrides,
         rules=tuple(Path(rule) for rule in experiment.rules),
@@ -153,7 +153,7 @@ def _trials(folder: SearchFolder, kept: Log, options: Options, lock: int) -> Tri
     return Trials(
         experiment=experiment,
         folder=folder,
-        measuring=measuring,
+        options=how,
         lock=lock,
         work=work if checkout is None else checkout.folder,
         checkout=checkout,
@@ -201,18 +201,18 @@ def measure_series(kept: Log, trials: Trials, say: Say) -> None:
         return
     from diagnose.pipeline import diagnose_each  # noqa: PLC0415 - imports polars
 
-    measuring, captures = trials.measuring, trials.captures(left)
+    how, captures = trials.options, trials.captures(left)
     saved = [is_saved(capture) for capture in captures]
     stream = diagnose_each(
         [capture for capture, known in zip(captures, saved, strict=True) if not known],
-        config=None if measuring.config is None else trials.work / measuring.config,
-        overrides=measuring.overrides,
-        rules=measuring.rules,
-        rank=measuring.rank,
-        step_range=measuring.step_range,
-        nsys=measuring.nsys,
-        engine=measuring.engine,
-        notice=measuring.notice,
+        config=None if how.config is None else trials.work / how.config,
+        overrides=how.overrides,
+        rules=how.rules,
+        rank=how.rank,
+        step_range=how.step_range,
+        nsys=how.nsys,
+        engine=how.engine,
+        notice=how.notice,
     )
     with closing(stream):
         for candidate, capture, known in zip(left, captures, saved, strict=True):

@@ -13,7 +13,7 @@ from diagnose.bisect.log import Experiment, Line, SearchFolder
 from diagnose.bisect.model import Prior, pooled_noise, readings, transform_of
 from diagnose.bisect.numbers import Numbers
 from diagnose.bisect.report import VERDICTS, Judgement, Verdict, runs, step_sentence
-from diagnose.bisect.trial import Measuring, Trials, UnusableError, read_diagnosis, values_of
+from diagnose.bisect.trial import TraceOptions, Trials, UnusableError, read_diagnosis, values_of
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import InputError, OutputError
@@ -87,7 +87,7 @@ class Step:
     """
 
     experiment: Experiment
-    measuring: Measuring
+    options: TraceOptions
     baseline: Callable[[Diagnosis], Sequence[tuple[str, Diagnosis]]]
     limit: float
     repeats: int
@@ -106,9 +106,7 @@ class Step:
             folder = SearchFolder(Path(name))
             folder.make()
             with folder.locked(self.say) as lock:
-                trials = Trials(
-                    experiment=self.experiment, folder=folder, measuring=self.measuring, lock=lock, work=work, timeout=self.timeout
-                )
+                trials = Trials(experiment=self.experiment, folder=folder, options=self.options, lock=lock, work=work, timeout=self.timeout)
                 return self._repeated(trials, folder)
 
     def _repeated(self, trials: Trials, folder: SearchFolder) -> int:

@@ -45,7 +45,7 @@ class _FailedError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measuring:
+class TraceOptions:
     """How traces are measured: the options of the pipeline.
 
     `config`, where it is relative, is looked for in the folder that the command works in.
@@ -61,7 +61,7 @@ class Measuring:
     notice: Progress | None = None
 
 
-def document_of(capture: Sequence[Path], measuring: Measuring, folder: Path) -> Diagnosis:
+def document_of(capture: Sequence[Path], options: TraceOptions, folder: Path) -> Diagnosis:
     """The diagnosis of one capture: made from its traces, or read where it is a saved one.
 
     Raises UnusableError, and RuleFileError for what is wrong with every capture alike.
@@ -73,14 +73,14 @@ def document_of(capture: Sequence[Path], measuring: Measuring, folder: Path) -> 
     try:
         return diagnose(
             [str(path) for path in capture],
-            config=None if measuring.config is None else folder / measuring.config,
-            overrides=measuring.overrides,
-            rules=measuring.rules,
-            rank=measuring.rank,
-            step_range=measuring.step_range,
-            nsys=measuring.nsys,
-            engine=measuring.engine,
-            notice=measuring.notice,
+            config=None if options.config is None else folder / options.config,
+            overrides=options.overrides,
+            rules=options.rules,
+            rank=options.rank,
+            step_range=options.step_range,
+            nsys=options.nsys,
+            engine=options.engine,
+            notice=options.notice,
         )
     except (InputError, JobFileError, UsageError) as fault:
         raise unusable(fault, capture) from fault
@@ -139,7 +139,7 @@ class Trials:
 
     experiment: Experiment
     folder: SearchFolder
-    measuring: Measuring
+    options: TraceOptions
     lock: int
     work: Path
     checkout: Checkout | None = None
@@ -151,7 +151,7 @@ class Trials:
         started = time.monotonic()
         entry = self.experiment.entries[candidate]
         try:
-            line = self.measured(candidate, number, document_of(self._capture(entry, number), self.measuring, self.work))
+            line = self.measured(candidate, number, document_of(self._capture(entry, number), self.options, self.work))
         except (_FailedError, CheckoutError) as fault:
             line = no_value(candidate, number, "failed", fault)
         except UnusableError as fault:
