@@ -13,7 +13,7 @@ from diagnose.measure.capture import Measured
 from diagnose.model.trace import Rank
 from diagnose.reason.conclude import conclude
 from diagnose.scale.engine import Engine, Gathered, HereEngine, gathered, measure_all, measure_each, tasks_of
-from diagnose.scale.inputs import Found, find_inputs, sorted_out, with_inputs_left_out
+from diagnose.scale.inputs import Inputs, find_inputs, sorted_out, with_inputs_left_out
 from diagnose.scale.prepare import Prepared, prepare
 
 Progress = Callable[[str], None]
@@ -96,14 +96,14 @@ def diagnose_each(
             yield found if isinstance(found, InputError) else _diagnosis_or_error(found, outcomes.pop(index), prepared)
 
 
-def _inputs(capture: Sequence[str | Path]) -> Found | InputError:
+def _inputs(capture: Sequence[str | Path]) -> Inputs | InputError:
     try:
         return find_inputs(capture)
     except InputError as fault:
         return fault
 
 
-def _diagnosis_or_error(found: Found, outcomes: Mapping[int, Measured | InputError], prepared: Prepared) -> Diagnosis | DiagnoseError:
+def _diagnosis_or_error(found: Inputs, outcomes: Mapping[int, Measured | InputError], prepared: Prepared) -> Diagnosis | DiagnoseError:
     """What the measured inputs of one of several captures come to, or what is wrong with it."""
     try:
         return _concluded(gathered(found.paths, outcomes), found, prepared, include_host_info=False)
@@ -111,7 +111,7 @@ def _diagnosis_or_error(found: Found, outcomes: Mapping[int, Measured | InputErr
         return fault
 
 
-def _concluded(measured: Gathered, found: Found, prepared: Prepared, *, include_host_info: bool) -> Diagnosis:
+def _concluded(measured: Gathered, found: Inputs, prepared: Prepared, *, include_host_info: bool) -> Diagnosis:
     """What the measured inputs of one capture come to. Raises InputError where none could be measured."""
     if not measured.measured:
         raise measured.refused[0][1] if measured.refused else _nothing_given()

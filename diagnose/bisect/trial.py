@@ -18,6 +18,7 @@ from diagnose.document import files
 from diagnose.document.bisection import Trial, TrialState
 from diagnose.document.diagnosis import SCHEMA, Diagnosis, encode
 from diagnose.errors import DiagnoseError, InputError, JobFileError, UsageError
+from diagnose.knowledge.buckets import load_buckets
 from diagnose.reason.compare.metrics import NO_STEPS, STEP_TIME, Samples, UnmeasuredError, place_of, samples
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def values_of(document: Diagnosis, metric: str, place: tuple[int, int] | None) -
     verdict = place_of(document)
     for where in dict.fromkeys((place or verdict, verdict)):
         try:
-            return samples(document, metric, where)
+            return samples(document, metric, where, buckets=load_buckets())
         except UnmeasuredError as fault:
             reason = f"{fault.what} {fault.next_step}".strip()
     raise UnusableError(reason)
