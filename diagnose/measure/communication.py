@@ -15,7 +15,8 @@ from diagnose.model.vocabulary import COMM_KINDS, CommKind
 class CommunicationTimes:
     """Transport per step window.
 
-    `by_kind`: index, kind, backend, count, work_ns, busy_ns, exposed_ns, blocking_ns. `beside`: index, kind, ns (transport while compute ran).
+    `by_kind`: index, kind, backend, count, work_ns, busy_ns, exposed_ns, blocking_ns. `beside`: index, kind, ns (transport while compute
+    ran).
     """
 
     by_kind: pl.DataFrame

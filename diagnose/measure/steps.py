@@ -27,7 +27,10 @@ SAME_SEQUENCE = 0.9  # share of equal names that makes two stretches the same se
 
 @dataclass(frozen=True, kw_only=True)
 class StepWindows:
-    """Windows of one device. `frame` has index, start, end (relative ns, disjoint, in order); dropped steps are not in it, but in `every`."""
+    """Windows of one device.
+
+    `frame` has index, start, end (relative ns, disjoint, in order); dropped steps are not in it, but in `every`.
+    """
 
     frame: pl.DataFrame
     every: pl.DataFrame
@@ -146,7 +149,8 @@ def _by_range(trace: Trace, work: pl.DataFrame, rank: int, anchor: StepAnchor) -
     )
     numbered = per_range["number"].null_count() == 0 and per_range["number"].is_unique().all()
     index = per_range["number"] if numbered else pl.Series("number", range(per_range.height), dtype=pl.Int64)
-    windows = _windows_from_starts(pl.DataFrame({"index": index, "start": per_range["start"]}), int(per_range["end"].max()))  # type: ignore[arg-type]
+    last_end = int(per_range["end"].max())  # type: ignore[arg-type]
+    windows = _windows_from_starts(pl.DataFrame({"index": index, "start": per_range["start"]}), last_end)
     if windows.is_empty():
         return None
     idle = ranges.join(per_range, left_on="start", right_on="range_start", how="anti") if numbered else ranges.clear()

@@ -1,7 +1,7 @@
 """Facts of the device that the verdict speaks of, by the names of trace_rules/facts.yaml.
 
-Most need no code of their own. A column of the budget or of `counts` that has a fact's name is that fact, by its median over the steps; `B_busy_ns` and `B_share`
-are the busy time and the share of all work of the bucket B; `X_share` is the share of the step that `X_ns` takes.
+Most need no code of their own. A column of the budget or of `counts` that has a fact's name is that fact, by its median over the steps;
+`B_busy_ns` and `B_share` are the busy time and the share of all work of the bucket B; `X_share` is the share of the step that `X_ns` takes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which instance of one rank's sequence of exchanges is the same as which of another's.
 
-Members of a group run its exchanges in the same order, but captures begin and end at different places. Exchanges end together, whoever came late: at the right
-shift of the two sequences the differences of ends are all alike, at a wrong one they are not.
+Members of a group run its exchanges in the same order, but captures begin and end at different places. Exchanges end together, whoever came
+late: at the right shift of the two sequences the differences of ends are all alike, at a wrong one they are not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ CLOSE_NS = 10_000  # two shifts whose spreads differ by less are told apart by w
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """One rank's instances in one group, in order: ends by its wall clock (or its own zero), sizes (None where unknown), step indices (None outside steps)."""
+    """One rank's instances in one group, in order.
+
+    Ends by its wall clock (or its own zero), sizes (None where unknown), step indices (None outside steps).
+    """
 
     ends: Sequence[int]
     sizes: Sequence[int | None]
@@ -29,7 +32,10 @@ class Course:
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """`other[i]` is the same instance as `reference[i + shift]`. `spread`: p90 − p10 of the differences of ends, `offset` their median; `n` differences were possible."""
+    """`other[i]` is the same instance as `reference[i + shift]`.
+
+    `spread`: p90 − p10 of the differences of ends, `offset` their median; `n` differences were possible.
+    """
 
     shift: int
     spread: int
@@ -38,7 +44,10 @@ class Fit:
 
 
 def fit(reference: Course, other: Course, *, limit: int = LOOSE_NS, thorough: bool = True) -> Fit | None:
-    """The shift at which both sequences end together; None where there is none within `limit` (ns of spread). Not `thorough`: only likely shifts are tried."""
+    """The shift at which both sequences end together; None where there is none within `limit` (ns of spread).
+
+    Not `thorough`: only likely shifts are tried.
+    """
     if not reference.ends or not other.ends:
         return None
     likely = list(dict.fromkeys(_likely(reference, other)))

@@ -28,7 +28,10 @@ Links = Callable[[Sequence[int]], float | None]  # ranks of a group → GB/s of 
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """`ranks` for the document; `shown`: the device on the slowest path; `exchanged` by (rank, device, kind, backend): transfer, wait, matched, unmatched."""
+    """`ranks` for the document.
+
+    `shown`: the device on the slowest path; `exchanged` by (rank, device, kind, backend): transfer, wait, matched, unmatched.
+    """
 
     ranks: Ranks
     shown: DeviceMeasure

@@ -1,7 +1,8 @@
 """Facts of what differs between ranks: the names of trace_rules/facts.yaml with scope ranks, each with one producer here.
 
-All are read from the records of `diagnose.document.ranks`; with one captured rank all are null. Of several groups (expert-parallel groups, groups with a late rank)
-the one that loses most speaks. Nought means that the thing was looked for and is not there; null that it could not be looked for.
+All are read from the records of `diagnose.document.ranks`; with one captured rank all are null. Of several groups (expert-parallel groups,
+groups with a late rank) the one that loses most speaks. Nought means that the thing was looked for and is not there; null that it could not
+be looked for.
 """
 
 from __future__ import annotations
@@ -85,7 +86,10 @@ def _matched(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
 
 
 def _blocking(ranks: Ranks | None, wait: int | None, pipeline: int | None) -> int | None:
-    """Waiting in exchanges other than those of the pipeline, as far as it can have held compute up: what steps have lost to others, the bubble left out."""
+    """Waiting in exchanges other than those of the pipeline, as far as it can have held compute up.
+
+    What steps have lost to others, the bubble left out.
+    """
     if ranks is None or wait is None or pipeline is None:
         return None
     lost = [[step.window_ns - step.own_ns for step in one.steps if step.own_ns is not None] for one in ranks.survey]

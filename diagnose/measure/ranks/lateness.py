@@ -80,7 +80,7 @@ def _blames(every: Sequence[Waits]) -> Iterator[_Blame]:
 
 
 def _behind(group: Sequence[Waits], members: tuple[Member, ...]) -> tuple[dict[int, int], dict[int, int]]:
-    """Mean wait of the others per step behind each member (the mean over steps, at most as long as transport held compute up), and how often it came last."""
+    """Behind each member, how long the others wait (mean per step, at most as long as transport held compute up); how often it came last."""
     table = pl.concat(
         [
             one.rows.select("ordinal", "place", "index", "wait", "last").with_columns(pl.lit(number).alias("lane"))
@@ -156,15 +156,21 @@ def _rotating(blame: _Blame, total: int, step: int, experts: Sequence[ExpertImba
         cause="expert_work" if uneven else "unknown",
         bucket="expert_gemm" if uneven else None,
         longer_ns=lost if uneven else None,
-        evidence=f"Another rank comes last from one exchange to the next (the one that does so most often, in {100 * most:.1f} % of {blame.noticed}); {words}.",
+        evidence=(
+            f"Another rank comes last from one exchange to the next (the one that does so most often, in {100 * most:.1f} % "
+            f"of {blame.noticed}); {words}."
+        ),
         status="inferred",
     )
 
 
 def _slower(known: Known, culprit: int, others: Sequence[Member], wait: int) -> bool:
-    """Whether a rank's own time exceeds that of its likes by about what the others wait, in most steps: if not, it comes last because it waited elsewhere, or by chance.
+    """Whether a rank's own time exceeds that of its likes by about what the others wait, in most steps.
 
-    All its likes count, not only those that wait: within one set of ranks that end their steps together, whoever waits least has the most own time.
+    If not, it comes last because it waited elsewhere, or by chance.
+
+    All its likes count, not only those that wait: within one set of ranks that end their steps together, whoever waits least has the most
+    own time.
     """
     mine = known.own[culprit].time
     theirs = [known.own[place].time for place in known.likes(culprit, others)]
@@ -186,7 +192,10 @@ def _cause(member: Member, others: Sequence[Member], wait: int, known: Known) ->
             "slow_gpu",
             None,
             longer,
-            f"its kernels of like shape take {slowness.ratio:.2f} times as long as on the others (median of {slowness.shapes} shapes by their work)",
+            (
+                f"its kernels of like shape take {slowness.ratio:.2f} times as long as on the others (median of {slowness.shapes} "
+                "shapes by their work)"
+            ),
         )
     starved = _above(member, others, "launch_starved_ns")
     bucket, more = _longest_bucket(member, others)

@@ -38,8 +38,9 @@ class Part:
 class Matched:
     """One operation of one group of ranks.
 
-    `instances`, one row for each member of each instance that all captured members took part in: ordinal, place (index into `parts`), start and end (own clock,
-    with the wall clock of the trace's start), index (the member's own step; null outside), bytes, elements, expert_ns. `seen`: instances that any member shows.
+    `instances`, one row for each member of each instance that all captured members took part in: ordinal, place (index into `parts`), start
+    and end (own clock, with the wall clock of the trace's start), index (the member's own step; null outside), bytes, elements, expert_ns.
+    `seen`: instances that any member shows.
     """
 
     kind: str
@@ -83,7 +84,10 @@ _SPAN = re.compile(r"^\[(\d+(?:, ?\d+)*)\]$")
 def match(
     members: Sequence[Member], mesh: Mesh | None, clocks: Mapping[int, tuple[int, int]] | None = None
 ) -> tuple[tuple[Matched, ...], tuple[Unmatched, ...]]:
-    """All exchanges of all members, matched as far as they can be. `clocks`: by a member's place, its set of aligned clocks and what it is ahead in it, where that is known already."""
+    """All exchanges of all members, matched as far as they can be.
+
+    `clocks`: by a member's place, its set of aligned clocks and what it is ahead in it, where that is known already.
+    """
     known = clocks or {}
     named: dict[tuple[str, str, str, Hashable], list[Part]] = defaultdict(list)
     nameless: dict[tuple[str, str, str, Hashable], list[Part]] = defaultdict(list)
@@ -156,7 +160,7 @@ def _one_each(parts: Sequence[Part]) -> list[Part]:
     ]
 
 
-# ------------------------------------------------------------------------------------------------ groups that two profilers name differently
+# ----------------------------------------------------------------------------------------------- groups that two profilers name differently
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +173,7 @@ class _Group:
 
 
 def _joined(pool: Sequence[_Group], mesh: Mesh | None) -> list[_Group]:
-    """Groups of one operation, those put together that only look apart because their members were captured by profilers which name groups differently."""
+    """Groups of one operation; those that only look apart, because two profilers name groups differently, are put together."""
     if len({_naming(group.parts[0].lane) for group in pool}) < 2:
         return list(pool)
     joined: list[_Group] = []
@@ -192,7 +196,10 @@ def _naming(lane: Lane) -> str:
 
 
 def _one_group(one: _Group, other: _Group, mesh: Mesh | None) -> bool:
-    """Whether two groups that are named differently are one: no member in common, room for all, the same place in the job, and the same ends."""
+    """Whether two groups that are named differently are one.
+
+    No member in common, room for all, the same place in the job, and the same ends.
+    """
     first, second = one.parts[0], other.parts[0]
     members = {part.member.place for part in one.parts}
     size = max((part.lane.size or 0 for part in (*one.parts, *other.parts)), default=0)
@@ -209,7 +216,10 @@ def _one_group(one: _Group, other: _Group, mesh: Mesh | None) -> bool:
 
 
 def _by_common_ends(parts: Sequence[Part], mesh: Mesh | None) -> Iterator[tuple[Grouping, list[Part], bool]]:
-    """Groups of sequences that end together, and whether there were others to try; with the job's sizes only ranks that share their coordinates are."""
+    """Groups of sequences that end together, and whether there were others to try.
+
+    With the job's sizes only ranks that share their coordinates are.
+    """
     pools: dict[tuple[int, ...] | None, list[Part]] = defaultdict(list)
     for part in parts:
         told = mesh.group(part.lane.kind, part.member.rank.rank) if mesh is not None else None
@@ -287,7 +297,10 @@ def _matched(parts: Sequence[Part], clocks: Mapping[int, tuple[int, int]], by: G
 
 
 def _believable(found: Fit, reference: Member, member: Member, clocks: Mapping[int, tuple[int, int]]) -> bool:
-    """By one clock, exchanges of one group end together. Where they do not, either they are not of one group, or a capture's start time is wrong: many alike say the latter."""
+    """By one clock, exchanges of one group end together.
+
+    Where they do not, either they are not of one group, or a capture's start time is wrong: many alike say the latter.
+    """
     mine, theirs = clocks.get(member.place), clocks.get(reference.place)
     aligned = mine is not None and theirs is not None and mine[0] == theirs[0]
     ahead = mine[1] - theirs[1] if aligned and mine is not None and theirs is not None else 0

@@ -1,4 +1,7 @@
-"""Transfer and wait of matched exchanges: an instance's transfer is its shortest participant's duration, the rest of each duration is wait."""
+"""Transfer and wait of matched exchanges.
+
+An instance's transfer is its shortest participant's duration, the rest of each duration is wait.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,8 @@ _NOT_ALL = "no bandwidth: not all members were captured, so that the transfer ti
 class Waits:
     """One matched group with its times.
 
-    `rows`: those of its instances, with duration, transfer and wait in ns, and last (bool): this member came last, and another waited noticeably.
-    `sums`: by (place in the group, step of that member): transfer and wait. `lasts`: by place, how often it came last.
+    `rows`: those of its instances, with duration, transfer and wait in ns, and last (bool): this member came last, and another waited
+    noticeably. `sums`: by (place in the group, step of that member): transfer and wait. `lasts`: by place, how often it came last.
     """
 
     group: Matched
@@ -60,7 +63,8 @@ def waits(group: Matched) -> Waits:
 def _step(rows: pl.DataFrame) -> pl.Expr:
     """The step of each instance: the same on every member, where members number their steps alike.
 
-    An exchange at the border of two steps lies before it on one member and after it on another; it counts to the later one, as a gather of parameters does.
+    An exchange at the border of two steps lies before it on one member and after it on another; it counts to the later one, as a gather of
+    parameters does.
     """
     steps = rows.group_by("ordinal").agg(pl.col("index").drop_nulls().n_unique().alias("n"), pl.col("index").count().alias("told"))
     alike = steps.filter((pl.col("n") == 1) & (pl.col("told") > 1)).height
@@ -109,7 +113,10 @@ def medians(found: Waits, place: int) -> tuple[int, int]:
 
 
 def _bandwidth(found: Waits) -> tuple[float | None, float | None, str]:
-    """Algorithm and bus bandwidth in GB/s over all matched instances, and why there is none. Sizes of an all-to-all differ by rank: the largest counts."""
+    """Algorithm and bus bandwidth in GB/s over all matched instances, and why there is none.
+
+    Sizes of an all-to-all differ by rank: the largest counts.
+    """
     group = found.group
     factor = bus_factor(group.shape, group.size or 0)
     if factor is None:
@@ -132,7 +139,8 @@ def _bandwidth(found: Waits) -> tuple[float | None, float | None, str]:
 class Own:
     """One member's waiting, transfer and own time by step. `matched`: some of its exchanges were.
 
-    Own time is the step less the waiting for others: for other pipeline stages, and in matched exchanges as far as that can have held compute up.
+    Own time is the step less the waiting for others: for other pipeline stages, and in matched exchanges as far as that can have held
+    compute up.
     """
 
     matched: bool
@@ -147,7 +155,10 @@ class Own:
 
 
 def by_member(members: Sequence[Member], every: Sequence[Waits]) -> Mapping[int, Own]:
-    """By a member's place: its own times, over all its matched groups. Waiting comes first in an exchange, transfer after it; what overlaps counts once."""
+    """By a member's place: its own times, over all its matched groups.
+
+    Waiting comes first in an exchange, transfer after it; what overlaps counts once.
+    """
     rows = [
         found.rows.filter(pl.col("index").is_not_null()).select(
             pl.col("place")
@@ -194,6 +205,7 @@ def left_alone(unmatched: Sequence[Unmatched]) -> tuple[str, ...]:
         number, ranks = counts.get((one.lane.kind, one.why), (0, set()))
         counts[one.lane.kind, one.why] = number + one.count, ranks | {one.member.rank.rank}
     return tuple(
-        f"{number} {kind} exchange{'s' if number != 1 else ''} on {len(ranks)} rank{'s' if len(ranks) != 1 else ''} {'are' if number != 1 else 'is'} not matched: {why}."
+        f"{number} {kind} exchange{'s' if number != 1 else ''} on {len(ranks)} rank{'s' if len(ranks) != 1 else ''} "
+        f"{'are' if number != 1 else 'is'} not matched: {why}."
         for (kind, why), (number, ranks) in sorted(counts.items(), key=lambda item: (item[0][1] == ALONE, -item[1][0], item[0]))
     )
