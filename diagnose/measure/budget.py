@@ -65,6 +65,7 @@ class Concurrency:
         return self._sum(((pl.col("mask") & first) != 0) & ((pl.col("mask") & second) != 0), windows)
 
     def _sum(self, condition: pl.Expr, windows: pl.DataFrame | None) -> pl.Series:
+        """Time (ns) of the sets of classes for which the condition holds, per window, or in all (one value)."""
         chosen = self.frame.filter(condition)
         if windows is None:
             return pl.Series("ns", [int(chosen["ns"].sum())], dtype=pl.Int64)

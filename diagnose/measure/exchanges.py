@@ -84,6 +84,7 @@ def exchanges(
 
 
 def _instances(work: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame, trace: Trace) -> tuple[tuple[Lane, ...], pl.DataFrame]:
+    """The lanes of all transport of one device, and its instances as `Exchanges` holds them."""
     transport = classes.filter(pl.col("role") == "transport").select("class_id", "kind", "backend")
     rows = (
         work.filter(pl.col("role") == "transport")
@@ -138,6 +139,8 @@ def _lanes(rows: pl.DataFrame, trace: Trace) -> tuple[tuple[Lane, ...], pl.Serie
 
 
 def _lane(row: Mapping[str, object], trace: Trace) -> Lane:
+    """The lane of one row of what tells lanes apart."""
+
     def text(name: str) -> str | None:
         value = row[name]
         return value if isinstance(value, str) and value else None
@@ -176,6 +179,7 @@ def _expert_work(work: pl.DataFrame, until: pl.Series) -> pl.Series:
 
 
 def _shapes(inside: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """The costliest compute kernels in the steps by name and launch shape, as `Exchanges` holds them."""
     length = pl.col("end") - pl.col("start")
     costly = (
         inside.lazy()

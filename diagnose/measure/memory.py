@@ -86,11 +86,13 @@ def _without_backward_attention(work: pl.DataFrame, windows: pl.DataFrame) -> Re
 
 
 def _union(work: pl.DataFrame, index: int) -> int:
+    """Time (ns) in which any of the operations of one step ran."""
     inside = work.filter(pl.col("index") == index)
     return union_length(inside["start"], inside["end"])
 
 
 def _length(pieces: pl.DataFrame, index: int) -> int:
+    """Time (ns) of the pieces of one step."""
     return int(pieces.filter(pl.col("index") == index).select((pl.col("end") - pl.col("start")).sum()).item())
 
 

@@ -99,10 +99,12 @@ def inside_windows(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _typed(windows: pl.DataFrame) -> pl.DataFrame:
+    """Windows in the types of `StepWindows`."""
     return windows.select(pl.col("index").cast(pl.Int64), pl.col("start").cast(pl.Int64), pl.col("end").cast(pl.Int64))
 
 
 def _compare(best: Anchored, other: Anchored) -> CrossCheck:
+    """What another anchor says of the step time."""
     disagrees = abs(other.median_ns - best.median_ns) > DISAGREEMENT * best.median_ns
     return CrossCheck(anchor=other.anchor, median_ns=other.median_ns, n=other.windows.height, disagrees=disagrees)
 
@@ -236,6 +238,7 @@ def _by_optimizer(work: pl.DataFrame) -> Anchored | None:
 
 
 def _busiest_stream(work: pl.DataFrame) -> pl.DataFrame:
+    """The kernels of the stream whose kernels work longest."""
     kernels = work.filter(pl.col("kind") == "kernel")
     if kernels.is_empty():
         return kernels

@@ -173,7 +173,7 @@ def kernel_table(found: Uses, windows: pl.DataFrame, names: pl.DataFrame, kept: 
     rest = per_step.filter(pl.col("key") >= kept).group_by("index").agg(pl.col("work_ns").sum())
     middle = windows.select("index").join(rest, on="index", how="left")["work_ns"].fill_null(0).median()
     return KernelTable(
-        frame=_placed(ordered), omitted=max(0, keys.height - kept), omitted_ns=int(middle) if isinstance(middle, int | float) else 0
+        frame=_neighbour_rows(ordered), omitted=max(0, keys.height - kept), omitted_ns=int(middle) if isinstance(middle, int | float) else 0
     )
 
 
@@ -204,7 +204,7 @@ def _neighbours(coded: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
     return previous.join(following, left_on="key", right_on="earlier", how="full", coalesce=True)
 
 
-def _placed(ordered: pl.DataFrame) -> pl.DataFrame:
+def _neighbour_rows(ordered: pl.DataFrame) -> pl.DataFrame:
     """Neighbours as rows of the frame instead of keys."""
     rows = ordered.select("key", pl.col("row").cast(pl.UInt16))
     for side in ("previous", "next"):

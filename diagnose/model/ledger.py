@@ -307,10 +307,6 @@ class Ledger:
             if row.read != row.kept + refused.get(row.table, 0):
                 raise AssertionError(f"{row.table}: read {row.read} ≠ kept {row.kept} + refused {refused.get(row.table, 0)}")
 
-    def lost_data(self) -> bool:
-        """True when an entry says that part of the capture is missing."""
-        return any(entry.severity in ("data_loss", "error") for entry in self.entries)
-
 
 def merged(ledgers: Iterable[Ledger]) -> Ledger:
     """All ledgers joined into one."""

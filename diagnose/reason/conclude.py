@@ -184,6 +184,7 @@ def _facts(
     *,
     captured: int,
 ) -> dict[str, Fact]:
+    """All facts of the document, in the order of the facts table."""
     values = {
         **source.facts,
         **device_facts(shown, records, rulebook.facts),
@@ -206,6 +207,7 @@ def _facts(
 def _capture(
     measured: Sequence[Measured], facts: dict[str, Fact], ledger: Ledger, verdict_of: DeviceMeasure, chosen: str, *, include_host_info: bool
 ) -> Capture:
+    """What was captured, with the device that the verdict speaks of and why it was chosen."""
     first = measured[0].provenance
     refused: dict[str, int] = {}
     for entry in ledger.entries:
@@ -250,6 +252,7 @@ def _scope(measured: Sequence[Measured], shown: DeviceMeasure, chosen: str) -> t
 
 
 def _device_info(one: DeviceMeasure) -> DeviceInfo:
+    """What the trace tells of a device itself."""
     info = one.info
     capability = None if info is None or info.compute_major is None else f"{info.compute_major}.{info.compute_minor or 0}"
     return DeviceInfo(
@@ -263,6 +266,7 @@ def _device_info(one: DeviceMeasure) -> DeviceInfo:
 
 
 def _ledger(ledger: Ledger) -> tuple[LedgerEntry, ...]:
+    """The ledger, with what each of its codes means."""
     return tuple(
         LedgerEntry(
             code=entry.code,

@@ -108,6 +108,7 @@ def attempt(settings: Settings, task: Task) -> Outcome:
 
 
 def _check_version(asked: str) -> None:
+    """Raise UsageError unless the process that asks runs this version."""
     if asked != __version__:
         raise UsageError(
             f"A worker has diagnose {__version__}, and this is {asked}.",

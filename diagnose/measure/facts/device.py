@@ -68,6 +68,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, names: Collection[s
 
 
 def _share(part: FactValue, whole: int | None) -> float | None:
+    """None where either is not known, or the whole is nought."""
     return part / whole if isinstance(part, int | float) and whole else None
 
 
@@ -155,6 +156,7 @@ def _kernels(one: DeviceMeasure) -> dict[str, FactValue]:
 
 
 def _memory(one: DeviceMeasure, records: DeviceRecords) -> dict[str, FactValue]:
+    """Recompute, the allocator's peaks, and how far kernels fill the SMs."""
     memory = records.memory
     return {
         "recompute_ns": memory.recompute_ns,

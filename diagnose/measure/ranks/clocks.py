@@ -55,6 +55,7 @@ def clocks(members: Sequence[Member], matched: Sequence[Matched]) -> Clocks:
 
 
 def _unaligned(ranks: Sequence[int]) -> str:
+    """The note on ranks whose clocks could not be aligned."""
     shown = ", ".join(str(rank) for rank in ranks[:8]) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
     return (
         f"Not all clocks of ranks {shown} could be aligned (fewer than {MIN_ENDS} exchanges matched between two hosts, or ends "
@@ -103,6 +104,7 @@ def _differences(
 
 
 def _pair(reference: Member, other: Member, differences: pl.Series) -> ClockPair:
+    """How two clocks compare, by the differences (ns) of the ends of matched exchanges."""
     middle = int(differences.median())  # type: ignore[arg-type]
     low, high = (int((differences - middle).quantile(share, "nearest")) for share in (0.05, 0.95))  # type: ignore[arg-type]
     return ClockPair(

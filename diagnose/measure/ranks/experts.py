@@ -12,7 +12,7 @@ import polars as pl
 
 from diagnose.document.ranks import ExpertImbalance, Layer
 from diagnose.measure.ranks.slowness import Slowness
-from diagnose.measure.ranks.waits import Waits
+from diagnose.measure.ranks.transfers import Transfers
 
 SHOWN = 32
 SMALL = (
@@ -20,12 +20,12 @@ SMALL = (
 )
 
 
-def experts(every: Sequence[Waits], slow: Mapping[int, Slowness]) -> tuple[ExpertImbalance, ...]:
+def experts(every: Sequence[Transfers], slow: Mapping[int, Slowness]) -> tuple[ExpertImbalance, ...]:
     """One entry for each group of ranks that exchange tokens, costliest first.
 
     Work on a device that is slow anyway is brought to the others' speed.
     """
-    groups: dict[tuple[int, ...], list[Waits]] = defaultdict(list)
+    groups: dict[tuple[int, ...], list[Transfers]] = defaultdict(list)
     for found in every:
         if found.group.kind == "expert" and found.group.shape == "all_to_all":
             groups[tuple(part.member.place for part in found.group.parts)].append(found)
@@ -33,7 +33,7 @@ def experts(every: Sequence[Waits], slow: Mapping[int, Slowness]) -> tuple[Exper
     return tuple(sorted(entries, key=lambda entry: (-entry.lost_ns, entry.ranks)))
 
 
-def _imbalance(every: Sequence[Waits], slow: Mapping[int, Slowness]) -> ExpertImbalance | None:
+def _imbalance(every: Sequence[Transfers], slow: Mapping[int, Slowness]) -> ExpertImbalance | None:
     """Compare one group's members place by place; None where no expert work shows."""
     places = _places(every)
     if places.is_empty():
@@ -79,7 +79,7 @@ def _imbalance(every: Sequence[Waits], slow: Mapping[int, Slowness]) -> ExpertIm
     )
 
 
-def _places(every: Sequence[Waits]) -> pl.DataFrame:
+def _places(every: Sequence[Transfers]) -> pl.DataFrame:
     """step, place (the exchange's number in the step), member, work (of the experts between this exchange and the next), elements received.
 
     An exchange belongs to the step that it lies in on the first member; its place counts the group's exchanges of all operations in the

@@ -126,6 +126,7 @@ def the_straggler(ranks: Ranks | None) -> Late | None:
 
 
 def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
+    """Who always or mostly comes last, what it costs per step, and why."""
     late = the_straggler(ranks)
     rotates = any(one.pattern == "rotating" for one in (ranks.late if ranks else ()))
     wait = late.wait_ns if late else _nobody(ranks)
@@ -143,6 +144,7 @@ def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
 
 
 def _rotating(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
+    """Waiting per step behind ranks that come last in turn."""
     waits = [one.wait_ns for one in (ranks.late if ranks else ()) if one.pattern == "rotating"]
     wait = max(waits, default=_nobody(ranks))
     return {"rotating_wait_ns": wait, "rotating_wait_share": _share(wait, step_ns)}
@@ -167,6 +169,7 @@ def worst_experts(ranks: Ranks | None) -> ExpertImbalance | None:
 
 
 def _experts(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
+    """The imbalance of the expert-parallel group that loses most."""
     worst = worst_experts(ranks)
     return {
         "expert_imbalance_ns": worst.lost_ns if worst else None,
@@ -183,6 +186,7 @@ def slowest_stage(stages: Sequence[Stage]) -> Stage | None:
 
 
 def _pipeline(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
+    """Bubble and imbalance of the stages per step."""
     pipeline = ranks.pipeline if ranks else None
     stages = pipeline.stages if pipeline else ()
     slowest = slowest_stage(stages)
@@ -199,6 +203,7 @@ def _pipeline(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
 
 
 def _tail(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
+    """How long compute waits for data-parallel exchanges at the end of a step, the mean over ranks."""
     tail = _mean([one.tail_ns for one in ranks.tail]) if ranks else None
     return {"data_tail_ns": tail, "data_tail_share": _share(tail, step_ns)}
 
@@ -207,6 +212,8 @@ def _tail(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
 
 
 def _problems(ranks: Ranks | None) -> dict[str, FactValue]:
+    """How many ranks are missing, given twice, uneven in their steps, or could not be analysed."""
+
     def counted(kind: str) -> int | None:
         return sum(one.count for one in ranks.problems if one.kind == kind) if ranks else None
 

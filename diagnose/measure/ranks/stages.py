@@ -40,6 +40,7 @@ def pipeline(members: Sequence[Member], mesh: Mesh | None, job: Job | None) -> P
 
 
 def _stage(number: int, members: Sequence[Member]) -> Stage:
+    """One stage: the mean over its captured ranks, per step."""
     waits = {part: [step_median(member.device.exchanges.stage_waits[part]) for member in members] for part in STAGE_PARTS}
     return Stage(
         stage=number,

@@ -12,7 +12,7 @@ from diagnose.document.device import Spread
 from diagnose.document.ranks import RankProblem, RankSurvey, StartSkew, StepTime
 from diagnose.measure.ranks.clocks import Clocks
 from diagnose.measure.ranks.members import Member, Mesh, host_label
-from diagnose.measure.ranks.waits import Own
+from diagnose.measure.ranks.transfers import OwnTimes
 from diagnose.model.statistics import integer_median
 
 LISTED = 64  # ranks that a problem lists
@@ -21,7 +21,7 @@ SKEW_NS = 1_000_000  # likewise
 TOGETHER = 0.2  # of the skew: windows whose ends differ by less end together; this project's choice
 
 
-def surveyed(member: Member, group: str, mesh: Mesh | None, own: Own, skew_ns: int | None) -> RankSurvey:
+def surveyed(member: Member, group: str, mesh: Mesh | None, own: OwnTimes, skew_ns: int | None) -> RankSurvey:
     """One device's row."""
     lengths = [step.window_ns for step in member.steps]
     return RankSurvey(
@@ -136,6 +136,7 @@ def _span(member: Member, index: int, clocks: Clocks) -> tuple[int, int]:
 
 
 def _skew(member: Member, begins: int, ends: int, index: int) -> StartSkew:
+    """The record of a window that begins `begins` ns after the middle of its group's, and ends `ends` ns after it."""
     side = "later" if begins > 0 else "earlier"
     shape = "shorter" if begins > 0 else "longer"
     text = (

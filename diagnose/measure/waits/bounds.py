@@ -53,6 +53,7 @@ def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds:
 
 
 def _handovers(pieces: pl.DataFrame) -> pl.DataFrame:
+    """index, and handover in ns behind transport, copies between host and device, and the host."""
     by_gap = pieces.group_by("index", "op").agg(
         pl.min_horizontal(pl.col("ns").filter(pl.col("cause") == "dependency_stalled").sum(), HANDOVER_NS).alias("stalled"),
         pl.col("transport", "host_copy", "host").any(),
@@ -96,6 +97,7 @@ def _followers(pieces: pl.DataFrame) -> pl.DataFrame:
 
 
 def _shadows(shadowed: pl.DataFrame) -> pl.DataFrame:
+    """index, and shadowed time in ns of the host's work and of the allocator."""
     work = pl.col("cause").is_in(["gc", "launch", "python"])
     return shadowed.group_by("index").agg(
         pl.col("ns").filter(work).sum().alias("launch_shadowed_ns"),

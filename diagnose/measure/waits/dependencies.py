@@ -20,7 +20,7 @@ INFERENCE_REACH_NS = 10_000  # analysis contract: an inferred producer ends at m
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waits:
+class StreamWaits:
     """The stream waits of one rank, resolved to the records that they wait for.
 
     `stream_waits`: stream, correlation, record_stream, record_correlation (null where unresolved), previous (correlation of the last
@@ -39,7 +39,7 @@ class Waits:
         return self.resolved / self.total if self.total else None
 
 
-def resolve_waits(waits: pl.DataFrame, calls: pl.Series) -> Waits:
+def resolve_waits(waits: pl.DataFrame, calls: pl.Series) -> StreamWaits:
     """Find the event record behind each stream wait of one rank.
 
     `waits` has the columns of Trace.waits. A wait and a record with the same sync_id belong together; without sync_id the last record
@@ -77,7 +77,7 @@ def resolve_waits(waits: pl.DataFrame, calls: pl.Series) -> Waits:
     columns = ["stream", "correlation", "record_stream", "record_correlation"]
     resolved = pl.concat([by_id.select(columns), by_order.select(columns)]).sort("correlation", nulls_last=True)
     found = int(resolved["record_correlation"].is_not_null().sum())
-    return Waits(stream_waits=resolved, total=max(asked.height, len(calls)), resolved=found, calls=calls.drop_nulls().sort())
+    return StreamWaits(stream_waits=resolved, total=max(asked.height, len(calls)), resolved=found, calls=calls.drop_nulls().sort())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class Dependencies:
     """One device's operations prepared for asking what they waited for, again and again.
 
     `ordered`: op, start, end, stream in order of start. `issued`: op, end, stream, correlation in order of correlation. `stream_waits`:
-    those of `Waits`, with the correlation of the operation issued before (`previous`) and after (`next`) them on their stream.
+    those of `StreamWaits`, with the correlation of the operation issued before (`previous`) and after (`next`) them on their stream.
     `candidates`: what may be inferred as a producer. `called`: op, guess, guess_end, inferred from the order of calls. `everywhere`: the
     trace holds no resolved wait, so that producers are inferred for all operations; otherwise only for `replayed` ones (op rows): nodes of
     a graph after its first.
@@ -100,7 +100,7 @@ class Dependencies:
     replayed: pl.Series
 
 
-def prepare(work: pl.DataFrame, waits: Waits) -> Dependencies:
+def prepare(work: pl.DataFrame, waits: StreamWaits) -> Dependencies:
     """Put one device's operations in the orders that the questions need.
 
     `work` is in order of start and has op (row number), start, end, stream, correlation, issued, role.

@@ -14,7 +14,7 @@ import polars as pl
 
 from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, HostActivity
 from diagnose.measure.waits.chains import follow_chains
-from diagnose.measure.waits.dependencies import Dependencies, Waits, latest_producers, prepare
+from diagnose.measure.waits.dependencies import Dependencies, StreamWaits, latest_producers, prepare
 from diagnose.model.intervals import merge, overlaps
 
 HOST_CAUSES = ("allocator", "host_sync", "gc", "launch", "python")
@@ -65,7 +65,7 @@ def gaps(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def stalls(work: pl.DataFrame, windows: pl.DataFrame, waits: Waits, host: HostActivity) -> Stalls:
+def stalls(work: pl.DataFrame, windows: pl.DataFrame, waits: StreamWaits, host: HostActivity) -> Stalls:
     """Split every gap of one device.
 
     `work` holds op (row number), start, end, stream, correlation, role, issued and is in order of start.

@@ -25,7 +25,7 @@ _NOT_ALL = "no bandwidth: not all members were captured, so that the transfer ti
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waits:
+class Transfers:
     """One matched group with its times.
 
     `rows`: those of its instances, with duration, transfer and wait in ns, and last (bool): this member came last, and another waited
@@ -43,7 +43,7 @@ class Waits:
         return [self.sums.get((place, step.index), (0, 0)) for step in member.steps if step.index is not None]
 
 
-def waits(group: Matched) -> Waits:
+def split_exchanges(group: Matched) -> Transfers:
     """Split every instance of a group."""
     duration = pl.col("end") - pl.col("start")
     rows = group.instances.with_columns(duration.alias("duration"), duration.min().over("ordinal").alias("transfer"))
@@ -52,7 +52,7 @@ def waits(group: Matched) -> Waits:
     first_of_last = pl.col("place").filter(pl.col("duration") == pl.col("transfer")).first().over("ordinal") == pl.col("place")
     rows = rows.with_columns((pl.col("duration") - pl.col("transfer")).alias("wait"), (noticed & first_of_last).alias("last"), _step(rows))
     summed = rows.filter(pl.col("index").is_not_null()).group_by("place", "index").agg(pl.col("transfer", "wait").sum())
-    return Waits(
+    return Transfers(
         group=group,
         rows=rows,
         sums={(place, index): (transfer, wait) for place, index, transfer, wait in summed.iter_rows()},
@@ -73,7 +73,7 @@ def _step(rows: pl.DataFrame) -> pl.Expr:
     return pl.col("index").max().over("ordinal")
 
 
-def record(found: Waits, link_gb_s: float | None) -> MatchedExchange:
+def record(found: Transfers, link_gb_s: float | None) -> MatchedExchange:
     """The group for the document."""
     group = found.group
     kind: CommKind = next((known for known in COMM_KINDS if known == group.kind), "other")
@@ -106,13 +106,13 @@ def record(found: Waits, link_gb_s: float | None) -> MatchedExchange:
     )
 
 
-def medians(found: Waits, place: int) -> tuple[int, int]:
+def medians(found: Transfers, place: int) -> tuple[int, int]:
     """Transfer and wait per step of one member."""
     steps = found.of_steps(place)
     return integer_median(transfer for transfer, _ in steps), integer_median(wait for _, wait in steps)
 
 
-def _bandwidth(found: Waits) -> tuple[float | None, float | None, str]:
+def _bandwidth(found: Transfers) -> tuple[float | None, float | None, str]:
     """Algorithm and bus bandwidth in GB/s over all matched instances, and why there is none.
 
     Sizes of an all-to-all differ by rank: the largest counts.
@@ -136,7 +136,7 @@ def _bandwidth(found: Waits) -> tuple[float | None, float | None, str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Own:
+class OwnTimes:
     """One member's waiting, transfer and own time by step. `matched`: some of its exchanges were.
 
     Own time is the step less the waiting for others: for other pipeline stages, and in matched exchanges as far as that can have held
@@ -154,7 +154,7 @@ class Own:
         return integer_median(self.time)
 
 
-def by_member(members: Sequence[Member], every: Sequence[Waits]) -> Mapping[int, Own]:
+def own_times(members: Sequence[Member], every: Sequence[Transfers]) -> Mapping[int, OwnTimes]:
     """By a member's place: its own times, over all its matched groups.
 
     Waiting comes first in an exchange, transfer after it; what overlaps counts once.
@@ -174,7 +174,7 @@ def by_member(members: Sequence[Member], every: Sequence[Waits]) -> Mapping[int,
     waited = _unions(rows, "start", "middle")
     moved = _unions(rows, "middle", "end")
     matched = {part.member.place for found in every for part in found.group.parts}
-    return {member.place: _own(member, waited, moved, matched=member.place in matched) for member in members}
+    return {member.place: _own_times(member, waited, moved, matched=member.place in matched) for member in members}
 
 
 def _unions(rows: Sequence[pl.DataFrame], start: str, end: str) -> dict[tuple[int, int], int]:
@@ -188,14 +188,15 @@ def _unions(rows: Sequence[pl.DataFrame], start: str, end: str) -> dict[tuple[in
     return {(member, index): ns for member, index, ns in summed.iter_rows()}
 
 
-def _own(member: Member, waited: Mapping[tuple[int, int], int], moved: Mapping[tuple[int, int], int], *, matched: bool) -> Own:
+def _own_times(member: Member, waited: Mapping[tuple[int, int], int], moved: Mapping[tuple[int, int], int], *, matched: bool) -> OwnTimes:
+    """`waited` and `moved`: waiting and transfer (ns) by member's place and step."""
     steps = [step.index or 0 for step in member.steps]
     wait = tuple(waited.get((member.place, step), 0) for step in steps)
     time = tuple(
         step.window_ns - bubble - min(ns, max(0, step.blocking_transport_ns - bubble))
         for step, bubble, ns in zip(member.steps, member.bubble, wait, strict=True)
     )
-    return Own(matched=matched, wait=wait, transfer=tuple(moved.get((member.place, step), 0) for step in steps), time=time)
+    return OwnTimes(matched=matched, wait=wait, transfer=tuple(moved.get((member.place, step), 0) for step in steps), time=time)
 
 
 def left_alone(unmatched: Sequence[Unmatched]) -> tuple[str, ...]:
