@@ -6,7 +6,6 @@ The list of codes is closed. For every table, rows read = rows kept + the sum of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -306,11 +305,3 @@ class Ledger:
         for row in self.folded().rows:
             if row.read != row.kept + refused.get(row.table, 0):
                 raise AssertionError(f"{row.table}: read {row.read} ≠ kept {row.kept} + refused {refused.get(row.table, 0)}")
-
-
-def merged(ledgers: Iterable[Ledger]) -> Ledger:
-    """All ledgers joined into one."""
-    total = Ledger()
-    for ledger in ledgers:
-        total = total + ledger
-    return total

@@ -181,11 +181,12 @@ def listing(book: Rulebook) -> str:
     widest = max((len(key) for key in (*book.rules, *book.fixes)), default=0)
     lines = [
         f"rules ({len(book.rules)})",
-        *(f"  {rule.id:<{widest}}  {words.WALL[rule.wall].lower():<13}  {rule.name}" for rule in book.rules.values()),
+        *(f"  {rule.id:<{widest}}  {book.walls.topic(rule.wall).title:<13}  {rule.name}" for rule in book.rules.values()),
     ]
     lines += ["", f"fixes ({len(book.fixes)})"]
     lines += [
-        f"  {fix.id:<{widest}}  {', '.join(words.WALL[wall].lower() for wall in fix.walls):<13}  {fix.title}" for fix in book.fixes.values()
+        f"  {fix.id:<{widest}}  {', '.join(book.walls.topic(wall).title for wall in fix.walls):<13}  {fix.title}"
+        for fix in book.fixes.values()
     ]
     return "\n".join([*lines, "", "`diagnose explain ID` tells more.", ""])
 

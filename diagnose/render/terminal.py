@@ -15,13 +15,13 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from diagnose.render import units
+from diagnose.render import units, words
 from diagnose.render.options import NARROWEST, WIDEST, Options
 from diagnose.render.report import Column, Row, Table
 
 MOST_ROWS = 12  # rows of a list that grows with the trace; the other outputs hold all
 MOST_ROWS_LONG = 40  # of lists that are as long as the vocabulary
-WALL_STYLE = {"memory": "magenta", "communication": "yellow", "host_overhead": "green", "compute": "blue", "capture": "cyan"}
+WALL_STYLE = {name: words.VOCABULARY.wall_style(name) for name in words.WALL}
 SEVERITY_STYLE = {"high": "bold red", "medium": "yellow", "low": "dim"}
 
 # A number keeps its unit on its line: rich breaks at every kind of space, so a private sign (which no visible text holds) stands in.

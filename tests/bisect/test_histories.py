@@ -19,9 +19,11 @@ from diagnose.bisect import driver, journal, measure, session
 from diagnose.bisect.journal import Judging, Line
 from diagnose.bisect.numbers import load_numbers
 from diagnose.document.bisection import Bisection, Trial, decode, encode
+from diagnose.knowledge.buckets import load_buckets
 from diagnose.reason.compare.metrics import samples
 from tests.bisect.profile_step import capture_of
 from tests.bisect.simulated import History, git, question, random_history, set_world, snapshot
+from tests.builders.suites import deep_unless
 
 REPEATS = 10  # as the command line has it by default
 NOISES = (0.01, 0.02, 0.05)
@@ -54,7 +56,7 @@ def captured_here(history: History, store: Path, place: int, number: int) -> Lin
     source, factor, cut = capture
     if cut:
         return Line(trial=Trial(candidate=place, number=number, state="unusable", text="cut off"), seconds=0.0)
-    values = tuple(value * factor for value in samples(measure.read(source), "step_time").values)
+    values = tuple(value * factor for value in samples(measure.read(source), "step_time", buckets=load_buckets()).values)
     return Line(trial=Trial(candidate=place, number=number, state="measured", values=values), seconds=0.0, unit="ns")
 
 
@@ -73,7 +75,7 @@ def is_wrong(history: History, found: Bisection) -> bool:
     return any(not first < history.culprit <= last for first, last in places)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", deep_unless(range(3), range(20)))
 def test_the_right_commit_is_found_or_none(seed: int, tmp_path: Path, store: Path, captures: tuple[Path, dict[str, int]]) -> None:
     truth = captures[1]
     history = random_history(tmp_path / "repository", seed)
@@ -102,6 +104,7 @@ def check_effort(history: History, found: Bisection) -> None:
     assert max(one.trials for one in found.candidates) <= REPEATS
 
 
+@pytest.mark.deep
 def test_with_traces(tmp_path: Path, store: Path, captures: tuple[Path, dict[str, int]]) -> None:
     """The whole way: every capture is an Nsight Systems export that is diagnosed. What moved is named by its category."""
     history = random_history(tmp_path / "repository", 4, longest=120)

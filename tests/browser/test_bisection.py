@@ -14,7 +14,7 @@ from tests.browser.test_report import Seen, browser, opened
 from tests.builders.bisection import rich, several
 from tests.builders.diagnosis import HOSTILE
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.deep]
 __all__ = ["browser"]  # the fixture
 
 

@@ -16,7 +16,7 @@ from tests.browser.test_report import Seen, browser, opened, payloads
 from tests.builders.comparison import SAMPLES, huge, refused, rich
 
 __all__ = ["browser"]  # the fixture
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.deep]
 CLOSED = {"schema", "state", "kind", "wall", "why", "severity", "result", "basis", "dominant_wall", "metric", "unit", "fail_on", "anchor"}
 
 

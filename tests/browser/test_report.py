@@ -19,7 +19,7 @@ from diagnose.document import ranks as k
 from diagnose.render import RENDERERS, Options, units
 from tests.builders.diagnosis import HOSTILE, minimal, rich
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.deep]
 
 CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 PAYLOADS = (

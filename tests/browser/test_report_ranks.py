@@ -19,7 +19,7 @@ from tests.builders.diagnosis import rich
 from tests.builders.rank_records import many_ranks, rich_ranks
 
 __all__ = ["browser"]  # the fixture
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.deep]
 
 
 def having(ranks: k.Ranks) -> d.Diagnosis:

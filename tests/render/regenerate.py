@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from diagnose.document import bisection, comparison
-from diagnose.document.diagnosis import json_schema
+from diagnose.document.bisection import Bisection
+from diagnose.document.comparison import Comparison
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.schema import json_schema
+from diagnose.knowledge.vocabulary import load_vocabulary
 from diagnose.render import RENDERERS, Options
 from diagnose.render.bisection import RENDERERS as BISECTION
 from diagnose.render.comparison import RENDERERS as COMPARISON
@@ -23,8 +26,8 @@ BISECTION_SCHEMA = ROOT / "reports" / "bisection.schema.json"
 JOB_FILE = "configs/job.yaml"
 
 
-def schema_text() -> str:
-    return _text(json_schema())
+def schema_text(document: type = Diagnosis) -> str:
+    return _text(json_schema(document, tuple(load_vocabulary().walls.walls)))
 
 
 def _text(schema: dict[str, object]) -> str:
@@ -42,7 +45,7 @@ def comparison_goldens() -> dict[Path, str]:
         GOLDEN / "rich.github.txt": RENDERERS["github"](rich(), shown),
         GOLDEN / "rich.xml": RENDERERS["junit"](rich(), shown),
         GOLDEN / "rich.sarif": RENDERERS["sarif"](rich(), shown),
-        COMPARISON_SCHEMA: _text(comparison.json_schema()),
+        COMPARISON_SCHEMA: schema_text(Comparison),
     }
 
 
@@ -53,7 +56,7 @@ def bisection_goldens() -> dict[Path, str]:
         **{GOLDEN / f"bisection.{ending}": BISECTION[name](bisected.rich(), Options()) for name, ending in extensions.items()},
         GOLDEN / "bisection-80.txt": BISECTION["text"](bisected.rich(), Options(width=80)),
         GOLDEN / "bisection-several.txt": BISECTION["text"](bisected.several(), Options()),
-        BISECTION_SCHEMA: _text(bisection.json_schema()),
+        BISECTION_SCHEMA: schema_text(Bisection),
     }
 
 

@@ -8,6 +8,7 @@ from statistics import median_low
 
 from diagnose.document.ranks import Late, Ranks
 from diagnose.job import Job
+from diagnose.knowledge.buckets import Buckets
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.ranks import transfers
 from diagnose.measure.ranks.alike import like_groups
@@ -46,8 +47,9 @@ def compare(
     claimed: Mapping[int, int],
     middle: tuple[int, int],
     link_gb_s: Links,
+    buckets: Buckets,
 ) -> Compared:
-    """Compare all devices; `middle`: (rank, device) in the middle by step time."""
+    """Compare all devices; `middle`: (rank, device) in the middle by step time; `buckets`: the rows of buckets.yaml in use."""
     members = members_of(inputs)
     mesh = mesh_of(job)
     matched, unmatched = match(members, mesh)
@@ -57,11 +59,11 @@ def compare(
         told = clocks(members, matched)
     every = [transfers.split_exchanges(group) for group in matched]
     own = transfers.own_times(members, every)
-    groups, group_of = like_groups(members, mesh)
+    groups, group_of = like_groups(members, mesh, buckets)
     skewed, skew = skews(members, group_of, told)
-    slow = slow_devices(members, group_of)
+    slow = slow_devices(members, group_of, buckets)
     uneven = experts(every, slow)
-    lateness = late(every, Background(own=own, slow=slow, alike=group_of, experts=uneven, clocks=told))
+    lateness = late(every, Background(own=own, slow=slow, alike=group_of, experts=uneven, clocks=told, buckets=buckets))
     slowest, chosen = _slowest(members, own, lateness, middle)
     captured = len({member.rank.rank for member in members})
     world = world if world is not None and world >= captured else None  # one of them is of another job, or the number is wrong
