@@ -45,8 +45,9 @@ def figures(document: Bisection) -> Iterator[Figure]:
             data += [Point(place + 1, level, (*_names(candidate), "skipped")) for place, candidate in skipped if candidate.value is None]
         if data:
             shape = Look(label=words.STATE[state], colour=words.COLOUR[state], shape=_SHAPE[state])
-            marks.append(Points(look=shape, text="{0}\n{1}\n{2}", data=tuple(data)))
+            marks.append(Points(look=shape, hover="{0}\n{1}\n{2}", data=tuple(data)))
     name = words.metric(document.metric)
+    good, bad = (units.shorten(words.short(end), 24) for end in (document.good, document.bad))
     steps = list(_steps(document))
     middle = (len(document.candidates) + 1) / 2
     yield Figure(
@@ -54,7 +55,7 @@ def figures(document: Bisection) -> Iterator[Figure]:
         title=f"{name[:1].upper()}{name[1:]} over the {words.NOUNS[document.kind]}",
         caption=_caption(document, bool(skipped), bool(steps)),
         x=Axis(
-            title=f"{units.shorten(words.short(document.good), 24)} → place in the order ({words.NOUNS[document.kind]}) → {units.shorten(words.short(document.bad), 24)}",
+            title=f"{good} → place in the order ({words.NOUNS[document.kind]}) → {bad}",
             low=0.3,
             high=len(document.candidates) + 0.7,
             whole=True,
@@ -84,8 +85,8 @@ def limit(document: Bisection) -> float | None:
 
 def _caption(document: Bisection, skipped: bool, steps: bool) -> str:
     first = (
-        f"From the good end to the bad one, in the order of the {words.NOUNS[document.kind]}. A mark is the median of a candidate's captures "
-        "with its 95 % interval; faint dots are single captures, bands the levels of both ends."
+        f"From the good end to the bad one, in the order of the {words.NOUNS[document.kind]}. A mark is the median of a candidate's "
+        "captures with its 95 % interval; faint dots are single captures, bands the levels of both ends."
     )
     parts = [first]
     if limit(document) is not None and document.max_regression is not None:
@@ -137,5 +138,5 @@ def _point(document: Bisection, place: int, candidate: Candidate) -> Point:
     if candidate.low is not None and candidate.high is not None:
         low, high = _scaled(document, candidate.low), _scaled(document, candidate.high)
         interval = f", {value(candidate.low, document.unit)} to {value(candidate.high, document.unit)}"
-    said = f"{value(candidate.value, document.unit)}{interval}, {units.plural(candidate.trials, 'capture')}"
-    return Point(place + 1, _scaled(document, candidate.value), (*_names(candidate), said), low, high)
+    measured = f"{value(candidate.value, document.unit)}{interval}, {units.plural(candidate.trials, 'capture')}"
+    return Point(place + 1, _scaled(document, candidate.value), (*_names(candidate), measured), low, high)

@@ -112,6 +112,6 @@ def waterfall(document: Comparison, delta: StepDelta) -> Figure:
         caption=f"From the base's {story.whole(document)} to the new one, what differs most first; the bars add up exactly.{cut}",
         x=Axis(title="ms", low=ms(low), high=ms(high + (high - low) // 7)),
         y=Axis(names=tuple(label(leg.label) for leg in way)),
-        marks=tuple(Bars(look=kind, text="{0}\n{1}", data=tuple(data)) for kind, data in bars.items() if data),
+        marks=tuple(Bars(look=kind, hover="{0}\n{1}", data=tuple(data)) for kind, data in bars.items() if data),
         notes=tuple(Note(x=ms(max(leg.start, leg.end)), y=row, text=leg.text) for row, leg in enumerate(way)),
     )

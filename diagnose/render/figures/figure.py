@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from diagnose.render import units
 
 Shape = Literal["", "circle", "square", "diamond", "triangle", "ring", "cross"]
-Said = tuple[str, ...]  # the fields of what a pointer is told of one datum
+Fields = tuple[str, ...]  # of what a pointer is told of one datum
 EVEN = "#f2f2f2"  # no difference, on a light page
 LONGEST_LABEL = 90
 ROW, PLAIN_HEIGHT = 28, 280  # heights in pixels: of one named row; of a figure whose y axis is a number
@@ -30,7 +30,7 @@ def ms(ns: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """Numbers from `low` to `high`, only whole ones with `whole`; or names that stand at 0, 1, 2 …: from left to right, or from the top down."""
+    """Numbers from `low` to `high`, only whole ones if `whole`; or names at 0, 1, 2 …, from left to right or the top down."""
 
     title: str = ""
     low: float = 0.0
@@ -57,60 +57,60 @@ class Look:
 
 
 class Bar(NamedTuple):
-    """A horizontal bar: place on the y axis, start and length on the x axis, and what is said of it."""
+    """A horizontal bar: place on the y axis, start and length on the x axis."""
 
     row: int
     start: float
     length: float
-    said: Said
+    fields: Fields
 
 
 class Point(NamedTuple):
-    """A point, what is said of it, and the interval of its y."""
+    """A point, with the interval of its y where there is one."""
 
     x: float
     y: float
-    said: Said = ()
+    fields: Fields = ()
     low: float | None = None
     high: float | None = None
 
 
 class Cell(NamedTuple):
-    """A value of a heat map, None where nothing is known, and what is said of it."""
+    """A value of a heat map, None where nothing is known."""
 
     value: float | None
-    said: Said
+    fields: Fields
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bars:
-    """Bars of one kind. `text` is what a pointer is told: its `{0}`, `{1}` … stand for what is said of the datum; a line feed parts lines."""
+    """Bars of one kind. `hover` is what a pointer is told: its `{0}`, `{1}` … stand for the datum's fields; a line feed parts lines."""
 
     look: Look
-    text: str
+    hover: str
     data: tuple[Bar, ...]
     outlined: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Points:
-    """Points of one kind; `text` as for bars, empty where nothing is said. `faint` ones lie behind the others and are in no legend."""
+    """Points of one kind; `hover` as for bars, empty where nothing is told. `faint` ones lie behind the others and are in no legend."""
 
     look: Look
     data: tuple[Point, ...]
-    text: str = ""
+    hover: str = ""
     faint: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
-    """A heat map: one row of cells for each name of the y axis; `text` as for bars.
+    """A heat map: one row of cells for each name of the y axis; `hover` as for bars.
 
     `colours`: from that of `low` to that of `high`, evenly spaced; an empty one is the page's own for "no difference".
     """
 
     data: tuple[tuple[Cell, ...], ...]
-    text: str
+    hover: str
     low: float
     high: float
     colours: tuple[str, ...]
@@ -173,21 +173,21 @@ class Figure:
         )
 
 
-Layer = tuple[Look, Iterable[tuple[int, int, Said]]]  # of stacked bars: row, length in ns, and what is said
+Layer = tuple[Look, Iterable[tuple[int, int, Fields]]]  # of stacked bars: row, length in ns, fields
 
 
-def stacked(figure: Figure, text: str, layers: Iterable[Layer], *, outlined: bool = False) -> Figure:
+def stacked(figure: Figure, hover: str, layers: Iterable[Layer], *, outlined: bool = False) -> Figure:
     """The figure with bars of each row one after the other and the sum beside them, in ms. What has no length is left out."""
     ends = [0] * len(figure.y.names)
     marks = []
     for look, spans in layers:
         data = []
-        for row, length, said in spans:
+        for row, length, fields in spans:
             if length:
-                data.append(Bar(row, ms(ends[row]), ms(length), said))
+                data.append(Bar(row, ms(ends[row]), ms(length), fields))
                 ends[row] += length
         if data:
-            marks.append(Bars(look=look, text=text, data=tuple(data), outlined=outlined))
+            marks.append(Bars(look=look, hover=hover, data=tuple(data), outlined=outlined))
     room = 1.25 if figure.half else 1.12  # for the sums
     notes = tuple(Note(x=ms(end), y=row, text=f"{units.ms(end)} ms") for row, end in enumerate(ends))
     return replace(figure, x=replace(figure.x, high=room * ms(max(ends, default=0))), marks=tuple(marks), notes=notes)

@@ -127,16 +127,16 @@ def _down(axis: Axis) -> dict[str, Any]:
     return _axis(axis, range=[high, low], fixedrange=True, showgrid=False, tickvals=list(range(len(names))), ticktext=names)
 
 
-def _hover(text: str) -> dict[str, Any]:
-    """The template for what is said of each datum, which stands in `customdata`."""
-    if not text:
+def _hover(template: str) -> dict[str, Any]:
+    """The template for the fields of each datum, which stand in `customdata`."""
+    if not template:
         return {"hoverinfo": "skip"}
-    fields = (f"%{{customdata[{field}]}}" for field in range(text.count("{")))
-    return {"hovertemplate": f"{text.replace(chr(10), '<br>').format(*fields)}<extra></extra>"}
+    fields = (f"%{{customdata[{field}]}}" for field in range(template.count("{")))
+    return {"hovertemplate": f"{template.replace(chr(10), '<br>').format(*fields)}<extra></extra>"}
 
 
-def _said(data: Iterable[Bar | Point | Cell]) -> list[list[str]]:
-    return [[literal(field) for field in datum.said] for datum in data]
+def _customdata(data: Iterable[Bar | Point | Cell]) -> list[list[str]]:
+    return [[literal(field) for field in datum.fields] for datum in data]
 
 
 def _trace(figure: Figure, mark: Bars | Points | Cells) -> dict[str, Any]:
@@ -150,8 +150,8 @@ def _trace(figure: Figure, mark: Bars | Points | Cells) -> dict[str, Any]:
             "x": [bar.length for bar in mark.data],
             "width": 0.75,
             "marker": _marker(mark),
-            "customdata": _said(mark.data),
-            **_hover(mark.text),
+            "customdata": _customdata(mark.data),
+            **_hover(mark.hover),
         }
     if isinstance(mark, Points):
         return _scatter(mark)
@@ -163,8 +163,8 @@ def _trace(figure: Figure, mark: Bars | Points | Cells) -> dict[str, Any]:
         "coloraxis": "coloraxis",
         "xgap": 1 if len(figure.x.names) <= 64 else 0,
         "ygap": 1,
-        "customdata": [_said(row) for row in mark.data],
-        **_hover(mark.text),
+        "customdata": [_customdata(row) for row in mark.data],
+        **_hover(mark.hover),
     }
 
 
@@ -188,8 +188,8 @@ def _scatter(points: Points) -> dict[str, Any]:
         "x": [point.x for point in points.data],
         "y": [point.y for point in points.data],
         "marker": symbol | ({"opacity": 0.55} if points.faint else {}) | ({"line": {"width": 2}} if look.shape == "cross" else {}),
-        "customdata": _said(points.data),
-        **_hover(points.text),
+        "customdata": _customdata(points.data),
+        **_hover(points.hover),
     }
     if any(point.low is not None for point in points.data):
         trace["error_y"] = {

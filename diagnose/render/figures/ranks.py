@@ -10,7 +10,7 @@ from statistics import median
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import Ranks, StepTime
 from diagnose.render import units, words
-from diagnose.render.figures.figure import Axis, Band, Cell, Cells, Figure, Layer, Look, Note, Said, label, stacked
+from diagnose.render.figures.figure import Axis, Band, Cell, Cells, Fields, Figure, Layer, Look, Note, label, stacked
 from diagnose.render.reports.diagnosis.tables import per
 from diagnose.render.reports.ranks import story as rank_story
 from diagnose.render.reports.ranks.story import MOST_RANKS
@@ -22,7 +22,7 @@ _OWN = Look(label="own time", colour="#0072b2")
 _WAIT = Look(label="waiting for others", colour="#e69f00", pattern="/")
 _WHOLE = Look(label="not split: nothing was matched", colour="#8c8c8c", pattern="-")
 _MOST_NAMED = 12  # groups whose names fit above the heat map
-_TEXT = "{0}, {1}: {2} ms\nown {3} ms, waiting {4} ms"
+_HOVER = "{0}, {1}: {2} ms\nown {3} ms, waiting {4} ms"
 
 
 def figures(document: Diagnosis) -> Iterator[Figure]:
@@ -115,7 +115,7 @@ def heat_map(document: Diagnosis, found: Heat) -> Figure:
         marks=(
             Cells(
                 data=tuple(tuple(map(cell, found.labels, repeat(name), row)) for name, row in zip(names, found.cells, strict=True)),
-                text="{0}, {1}: {2} ms\n{3} ms from {4} ms, the median of its group",
+                hover="{0}, {1}: {2} ms\n{3} ms from {4} ms, the median of its group",
                 low=-limit,
                 high=limit,
                 colours=(LESS, "", MORE),
@@ -151,7 +151,7 @@ def _steps(ranks: Ranks, places: Sequence[int]) -> list[tuple[str, list[StepTime
     return [(names[place], [steps.get(number) for number in numbers]) for place, steps in by_place]
 
 
-def _said(rank: str, step: StepTime | None) -> Said:
+def _fields(rank: str, step: StepTime | None) -> Fields:
     if step is None:
         return rank, "", units.MISSING, units.MISSING, units.MISSING
     wait = None if step.own_ns is None else step.window_ns - step.own_ns
@@ -168,11 +168,11 @@ def strips(ranks: Ranks, places: Sequence[int]) -> Figure:
     layers: list[Layer] = []
     for number in range(len(_numbers(ranks, places))):
         known = [(row, rank, step) for row, (rank, steps) in enumerate(by_rank) if (step := steps[number]) is not None]
-        split = [(row, step.own_ns, step.window_ns, _said(rank, step)) for row, rank, step in known if step.own_ns is not None]
+        split = [(row, step.own_ns, step.window_ns, _fields(rank, step)) for row, rank, step in known if step.own_ns is not None]
         layers += [
-            (_OWN, [(row, own, said) for row, own, _, said in split]),
-            (_WAIT, [(row, window - own, said) for row, own, window, said in split]),
-            (_WHOLE, [(row, step.window_ns, _said(rank, step)) for row, rank, step in known if step.own_ns is None]),
+            (_OWN, [(row, own, fields) for row, own, _, fields in split]),
+            (_WAIT, [(row, window - own, fields) for row, own, window, fields in split]),
+            (_WHOLE, [(row, step.window_ns, _fields(rank, step)) for row, rank, step in known if step.own_ns is None]),
         ]
     figure = Figure(
         key="rank-strips",
@@ -182,17 +182,17 @@ def strips(ranks: Ranks, places: Sequence[int]) -> Figure:
         x=Axis(title="ms, steps one after the other"),
         y=Axis(names=tuple(rank for rank, _ in by_rank)),
     )
-    return stacked(figure, _TEXT, layers, outlined=True)
+    return stacked(figure, _HOVER, layers, outlined=True)
 
 
 def step_map(ranks: Ranks, places: Sequence[int]) -> Figure:
-    """The same for hundreds of ranks: from left to right, steps from the top down, coloured by own time (the step, where nothing was matched)."""
+    """For hundreds of ranks: they from left to right, steps from the top down, coloured by own time (by the step, if nothing was matched)."""
     by_rank = _steps(ranks, places)
     split = any(step.own_ns is not None for place in places for step in ranks.survey[place].steps)
 
     def cell(rank: str, step: StepTime | None) -> Cell:
         length = None if step is None else step.own_ns if split else step.window_ns
-        return Cell(None if length is None else round(length / 1e6, 4), _said(rank, step))
+        return Cell(None if length is None else round(length / 1e6, 4), _fields(rank, step))
 
     numbers = _numbers(ranks, places)
     data = tuple(tuple(cell(rank, steps[row]) for rank, steps in by_rank) for row in range(len(numbers)))
@@ -205,5 +205,5 @@ def step_map(ranks: Ranks, places: Sequence[int]) -> Figure:
         f"The bluer, the longer. Who has the longest own time and the least waiting is the slowest path.{_cut(ranks)}",
         x=Axis(names=tuple(rank for rank, _ in by_rank)),
         y=Axis(names=tuple(f"step {number}" for number in numbers)),
-        marks=(Cells(data=data, text=_TEXT, low=min(known), high=max(known), colours=("", LESS), unit=unit),),
+        marks=(Cells(data=data, hover=_HOVER, low=min(known), high=max(known), colours=("", LESS), unit=unit),),
     )

@@ -9,7 +9,7 @@ from itertools import count
 from diagnose.document.device import DeviceBudget, Timeline, TimelineOp
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.render import units, words
-from diagnose.render.figures.figure import Axis, Bar, Bars, Figure, Look, Said, label, ms, stacked
+from diagnose.render.figures.figure import Axis, Bar, Bars, Fields, Figure, Look, label, ms, stacked
 from diagnose.render.reports.diagnosis import tables
 
 MOST_BARS = 4_000
@@ -36,7 +36,7 @@ def budget(document: Diagnosis, device: DeviceBudget) -> Figure:
     names = tuple("capture" if capture else f"step {step.index}" for step in steps)
     longest = f" The first {MOST_STEPS} steps are drawn." if len(device.per_step) > MOST_STEPS else ""
 
-    def spans(segment: words.Segment) -> Iterator[tuple[int, int, Said]]:
+    def spans(segment: words.Segment) -> Iterator[tuple[int, int, Fields]]:
         for row, step in enumerate(steps):
             length = segment.of(step)
             share = units.percent(length / step.window_ns if step.window_ns else None)
@@ -58,7 +58,7 @@ def buckets(document: Diagnosis, device: DeviceBudget) -> Figure:
     """Busy against exclusive time of each bucket."""
     rows = tables.bucket_order([row for row in document.buckets if (row.rank, row.device) == (device.rank, device.device)])
     names = tuple(label(words.words(row.bucket)) for row in rows)
-    said = [
+    fields = [
         (name, units.ms(row.busy_ns), units.ms(row.exclusive_ns), units.count(row.kernels)) for name, row in zip(names, rows, strict=True)
     ]
     figure = Figure(
@@ -71,8 +71,8 @@ def buckets(document: Diagnosis, device: DeviceBudget) -> Figure:
     )
     alone, shared = [row.exclusive_ns for row in rows], [row.busy_ns - row.exclusive_ns for row in rows]
     layers = [
-        (Look(label="exclusive: nothing else ran", colour="#0072b2"), zip(count(), alone, said)),
-        (Look(label="shared: something else ran as well", colour="#56b4e9", pattern="/"), zip(count(), shared, said)),
+        (Look(label="exclusive: nothing else ran", colour="#0072b2"), zip(count(), alone, fields)),
+        (Look(label="shared: something else ran as well", colour="#56b4e9", pattern="/"), zip(count(), shared, fields)),
     ]
     return stacked(figure, "{0}\nbusy {1} ms, exclusive {2} ms\n{3} kernels", layers)
 
@@ -82,7 +82,7 @@ def communication(document: Diagnosis, device: DeviceBudget) -> Figure:
     rows = [row for row in document.communication if (row.rank, row.device) == (device.rank, device.device)]
     rows.sort(key=lambda row: (-row.busy_ns, row.kind, row.backend))
     names = tuple(f"{words.COMM_KIND[row.kind]} · {label(row.backend)}" for row in rows)
-    said = [
+    fields = [
         (name, units.ms(row.busy_ns), units.ms(row.exposed_ns), units.ms_unit(row.blocking_ns), units.percent(row.overlap))
         for name, row in zip(names, rows, strict=True)
     ]
@@ -97,8 +97,8 @@ def communication(document: Diagnosis, device: DeviceBudget) -> Figure:
     )
     exposed, hidden = [row.exposed_ns for row in rows], [row.busy_ns - row.exposed_ns for row in rows]
     layers = [
-        (Look(label="exposed: nothing else ran", colour="#d55e00"), zip(count(), exposed, said)),
-        (Look(label="hidden behind other work", colour="#56b4e9", pattern="/"), zip(count(), hidden, said)),
+        (Look(label="exposed: nothing else ran", colour="#d55e00"), zip(count(), exposed, fields)),
+        (Look(label="hidden behind other work", colour="#56b4e9", pattern="/"), zip(count(), hidden, fields)),
     ]
     return stacked(figure, "{0}\nbusy {1} ms, exposed {2} ms\nblocking: {3}\nhidden: {4}", layers)
 
@@ -151,7 +151,7 @@ def _gaps(shown: Timeline) -> Iterator[Bars]:
         by_look.setdefault(look, []).append(bar)
     for look in sorted(by_look, key=lambda look: (look.order, look.label)):
         shape = Look(label=label(f"no compute: {look.label}"), colour=look.colour, pattern=look.pattern)
-        yield Bars(look=shape, text="{0}\n{1} ms, from {2} ms", data=tuple(by_look[look]))
+        yield Bars(look=shape, hover="{0}\n{1} ms, from {2} ms", data=tuple(by_look[look]))
 
 
 def _ops(shown: Timeline, ops: Sequence[TimelineOp], row_of: dict[str, int]) -> Iterator[Bars]:
@@ -160,9 +160,9 @@ def _ops(shown: Timeline, ops: Sequence[TimelineOp], row_of: dict[str, int]) -> 
     work: Counter[str] = Counter()
     for op in ops:
         start, length = op.start_ns - shown.start_ns, op.end_ns - op.start_ns
-        said = (label(op.name), units.ms(length), units.ms(start), op.role, str(op.kernels))
-        by_bucket.setdefault(op.bucket, []).append(Bar(row_of[f"stream {op.stream}"], ms(start), ms(length), said))
+        fields = (label(op.name), units.ms(length), units.ms(start), op.role, str(op.kernels))
+        by_bucket.setdefault(op.bucket, []).append(Bar(row_of[f"stream {op.stream}"], ms(start), ms(length), fields))
         work[op.bucket] += length
     for bucket in sorted(by_bucket, key=lambda name: (-work[name], name)):
         look = Look(label=label(words.words(bucket)), colour=words.BUCKET_COLOUR.get(bucket, "#8c6d5a"))
-        yield Bars(look=look, text="{0}\nspans {1} ms from {2} ms · {3} · kernels: {4}", data=tuple(by_bucket[bucket]))
+        yield Bars(look=look, hover="{0}\nspans {1} ms from {2} ms · {3} · kernels: {4}", data=tuple(by_bucket[bucket]))

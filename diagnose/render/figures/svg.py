@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from diagnose.render import units
-from diagnose.render.figures.figure import EVEN, Axis, Band, Bars, Cell, Cells, Figure, Look, Note, Points, Said
+from diagnose.render.figures.figure import EVEN, Axis, Band, Bars, Cell, Cells, Fields, Figure, Look, Note, Points
 
 WIDTH, HALF = 960, 600  # units of length, of a figure and of one that shares its line; the page fits them to its own width
 _SIGN = 7.2  # the width of one sign of a label, about
@@ -60,13 +60,12 @@ def draw(figure: Figure) -> str:
     area = _area(figure)
     height = area.bottom + (40 if figure.x.title else 22)
     key, width = _text(figure.key), _width(figure)
-    start = (
-        f'<svg class="chart" viewBox="0 0 {width} {_n(height)}" style="min-width:{_n(0.6 * width)}px;max-width:{_n(1.25 * width)}px" role="img" aria-labelledby="{key}-title" aria-describedby="{key}-desc" '
-        'font-size="12" fill="currentColor" xmlns="http://www.w3.org/2000/svg">'
-    )
+    size = f'viewBox="0 0 {width} {_n(height)}" style="min-width:{_n(0.6 * width)}px;max-width:{_n(1.25 * width)}px"'
+    names = f'role="img" aria-labelledby="{key}-title" aria-describedby="{key}-desc"'
     return "".join(
         [
-            f'{start}<title id="{key}-title">{_text(figure.title)}</title><desc id="{key}-desc">{_text(figure.caption)}</desc>',
+            f'<svg class="chart" {size} {names} font-size="12" fill="currentColor" xmlns="http://www.w3.org/2000/svg">',
+            f'<title id="{key}-title">{_text(figure.title)}</title><desc id="{key}-desc">{_text(figure.caption)}</desc>',
             *_axes(area),
             *(_band(area, band) for band in figure.bands if band.low < band.high),
             *(part for place, mark in enumerate(figure.marks) for part in _mark(area, mark, f"{key}-fill-{place}")),
@@ -99,24 +98,23 @@ def ticks(axis: Axis, most: int = 8) -> list[tuple[float, str]]:
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
     step = max(step, 1.0) if axis.whole else step
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
-    return [
-        (place * step, f"{place * step:,.{digits}f}") for place in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
-    ]
+    places = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    return [(place * step, f"{place * step:,.{digits}f}") for place in places]
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
 def _n(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".") if "." in f"{value:.2f}" else f"{value:.2f}"
+    return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def _text(text: str) -> str:
     return html.escape(units.visible(text))
 
 
-def _title(text: str, said: Said) -> str:
-    return f"<title>{html.escape(text.format(*map(units.visible, said)))}</title>" if text else ""
+def _title(hover: str, fields: Fields) -> str:
+    return f"<title>{html.escape(hover.format(*map(units.visible, fields)))}</title>" if hover else ""
 
 
 def _width(figure: Figure) -> int:
@@ -188,7 +186,8 @@ def _band(area: _Area, band: Band) -> str:
     line = f'stroke="{_text(band.colour)}"' + (' stroke-dasharray="5 4"' if band.dashed else "")
     if band.low >= band.high:
         return f'<path d="M{_n(left)} {_n(top)}L{_n(right)} {_n(bottom)}" {line} stroke-width="1.5"/>'
-    return f'<rect x="{_n(left)}" y="{_n(top)}" width="{_n(right - left)}" height="{_n(bottom - top)}" fill="{_text(band.colour)}" fill-opacity="0.15" {line}/>'
+    box = f'x="{_n(left)}" y="{_n(top)}" width="{_n(right - left)}" height="{_n(bottom - top)}"'
+    return f'<rect {box} fill="{_text(band.colour)}" fill-opacity="0.15" {line}/>'
 
 
 def _notes(area: _Area, notes: tuple[Note, ...]) -> Iterator[str]:
@@ -223,7 +222,7 @@ def _bars(area: _Area, bars: Bars, identifier: str) -> Iterator[str]:
         left, top = area.across(bar.start), area.down(bar.row) - 0.375 * row
         width = max(area.across(bar.start + bar.length) - left, _LEAST)
         shape = f'<rect x="{_n(left)}" y="{_n(top)}" width="{_n(width)}" height="{_n(0.75 * row)}">'
-        yield f"{shape}{_title(bars.text, bar.said)}</rect>"
+        yield f"{shape}{_title(bars.hover, bar.fields)}</rect>"
     yield "</g>\n"
 
 
@@ -236,7 +235,7 @@ def _points(area: _Area, points: Points) -> Iterator[str]:
             interval = f'<path d="M{x} {_n(area.down(point.high))}V{_n(area.down(point.low))}" stroke-width="1.5"/>'
         place = f"translate({x} {y}){' scale(0.5)' if points.faint else ''}"
         sign = f'<path d="{_SHAPES[points.look.shape]}" transform="{place}" stroke="none" fill-rule="evenodd"/>'
-        yield f"<g>{_title(points.text, point.said)}{interval}{sign}</g>"
+        yield f"<g>{_title(points.hover, point.fields)}{interval}{sign}</g>"
     yield "</g>\n"
 
 
@@ -256,7 +255,7 @@ def _cells(area: _Area, cells: Cells, identifier: str) -> Iterator[str]:
             colour, strength = cells.shade(cell.value)
             box = f'x="{_n(column * width)}" width="{_n(width - gap)}" height="{_n(height - 1)}"'
             look = f'fill="{_text(colour)}" fill-opacity="{_n(strength * (0.75 if written else 1))}"'
-            yield f"<rect {box} {look}>{_title(cells.text, cell.said)}</rect>"
+            yield f"<rect {box} {look}>{_title(cells.hover, cell.fields)}</rect>"
             if written:
                 place = f'x="{_n((column + 0.5) * width)}" y="{_n(height / 2 + 4)}"'
                 yield f'<text {place} text-anchor="middle" pointer-events="none">{number(cell.value * 1e6)}</text>'
@@ -281,7 +280,8 @@ def _scale(area: _Area, cells: Cells, identifier: str) -> Iterator[str]:
         for place, colour in reversed(list(enumerate(cells.colours)))
     )
     yield f'<linearGradient id="{identifier}" x1="0" y1="0" x2="0" y2="1">{stops}</linearGradient>'
-    yield f'<rect x="{_n(left)}" y="{_n(area.top)}" width="10" height="{_n(height)}" fill="url(#{identifier})" stroke="currentColor" stroke-opacity="0.3"/>'
+    box = f'x="{_n(left)}" y="{_n(area.top)}" width="10" height="{_n(height)}"'
+    yield f'<rect {box} fill="url(#{identifier})" stroke="currentColor" stroke-opacity="0.3"/>'
     signed = "+" if last > 1 else ""
     for place, value in ((0, cells.high), (1, (cells.low + cells.high) / 2), (2, cells.low)):
         shown = f"{value:{signed},.4g}" if value else "0"

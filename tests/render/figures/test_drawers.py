@@ -18,7 +18,7 @@ from plotly import graph_objects
 
 from diagnose.render import units
 from diagnose.render.figures import figures_of, plotly, svg
-from diagnose.render.figures.figure import Axis, Bar, Bars, Cell, Cells, Figure, Look, Point, Points, Said, stacked
+from diagnose.render.figures.figure import Axis, Bar, Bars, Cell, Cells, Fields, Figure, Look, Point, Points, stacked
 from tests.builders import bisection, comparison, diagnosis, hostile
 from tests.builders.rank_records import many_ranks
 
@@ -57,9 +57,9 @@ def test_every_figure_is_among_the_samples() -> None:
     assert {type(mark) for figure in described().values() for mark in figure.marks} == {Bars, Points, Cells}
 
 
-def told(text: str, said: Said) -> str:
+def hover_text(hover: str, fields: Fields) -> str:
     """What a pointer is told of one datum."""
-    return text.format(*(units.visible(field) for field in said))
+    return hover.format(*(units.visible(field) for field in fields))
 
 
 def numbers(text: str) -> list[float]:
@@ -106,8 +106,8 @@ def check_svg(figure: Figure) -> None:
             check_cells(figure, mark, drawn)
             continue
         elements = drawn.pop(0)
-        if mark.text:
-            assert [title_of(element) for element in elements] == [told(mark.text, datum.said) for datum in mark.data]
+        if mark.hover:
+            assert [title_of(element) for element in elements] == [hover_text(mark.hover, datum.fields) for datum in mark.data]
         for element, datum in zip(elements, mark.data, strict=True):
             if isinstance(datum, Bar):
                 x, y, width, height = (float(element.attrib[name]) for name in ("x", "y", "width", "height"))
@@ -136,7 +136,7 @@ def check_cells(figure: Figure, cells: Cells, drawn: list[list[ET.Element]]) -> 
         assert len(row) == len(figure.x.names)
         rects = [element for element in drawn.pop(0) if title_of(element) is not None]
         known = [(column, cell.value) for column, cell in enumerate(row) if cell.value is not None]
-        assert [title_of(element) for element in rects] == [told(cells.text, row[column].said) for column, _ in known]
+        assert [title_of(element) for element in rects] == [hover_text(cells.hover, row[column].fields) for column, _ in known]
         assert not known or straight([(column, float(element.attrib["x"])) for (column, _), element in zip(known, rects, strict=True)])
         for (_, value), element in zip(known, rects, strict=True):
             shades.setdefault(element.attrib["fill"], []).append((abs(value), float(element.attrib["fill-opacity"])))
@@ -187,9 +187,9 @@ def check_legend(figure: Figure) -> None:
 
 TAGS = {"svg", "g", "title", "desc", "text", "rect", "path", "pattern", "linearGradient", "stop", "ul", "li"}
 ATTRIBUTES = (
-    "class viewBox role aria-labelledby aria-describedby aria-hidden style font-size font-weight fill fill-opacity fill-rule id d x y x1 y1 x2 y2 rx "
-    "width height stroke stroke-width stroke-opacity stroke-dasharray opacity transform text-anchor pointer-events patternUnits offset stop-color "
-    "stop-opacity"
+    "class viewBox role aria-labelledby aria-describedby aria-hidden style font-size font-weight fill fill-opacity fill-rule id d x y "
+    "x1 y1 x2 y2 rx width height stroke stroke-width stroke-opacity stroke-dasharray opacity transform text-anchor pointer-events patternUnits "
+    "offset stop-color stop-opacity"
 )
 
 
@@ -225,8 +225,8 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, list) else html.unescape(value)
 
 
-def seen(data: Iterable[Bar | Point | Cell]) -> list[list[str]]:
-    return [[units.visible(field) for field in datum.said] for datum in data]
+def shown_fields(data: Iterable[Bar | Point | Cell]) -> list[list[str]]:
+    return [[units.visible(field) for field in datum.fields] for datum in data]
 
 
 def test_every_datum_is_in_plotlys_figure() -> None:
@@ -241,11 +241,11 @@ def check_plotly(figure: Figure) -> None:
     for trace, mark in zip(drawn["data"], figure.marks, strict=True):
         if isinstance(mark, Cells):
             assert trace["z"] == [[cell.value for cell in row] for row in mark.data]
-            assert plain(trace["customdata"]) == [seen(row) for row in mark.data]
+            assert plain(trace["customdata"]) == [shown_fields(row) for row in mark.data]
             assert [html.unescape(name) for name in trace["x"]] == [units.visible(name) for name in figure.x.names]
             assert (drawn["layout"]["coloraxis"]["cmin"], drawn["layout"]["coloraxis"]["cmax"]) == (mark.low, mark.high)
             continue
-        assert plain(trace["customdata"]) == seen(mark.data)
+        assert plain(trace["customdata"]) == shown_fields(mark.data)
         assert html.unescape(trace["name"]) == units.visible(mark.look.label)
         assert trace["marker"]["color"] == mark.look.colour
         if isinstance(mark, Bars):
