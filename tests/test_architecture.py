@@ -28,7 +28,6 @@ NO_CLASSES = {"Asked", "Taken", "Judged", "Told", "Listed", "Said"}
 STANDING: set[str] = {
     "diagnose.knowledge.environment.Told",
     "diagnose.knowledge.templates.one",
-    "diagnose.load.start_times._told",
     "diagnose.reason.compare.comparable.Judged",
     "diagnose.render.knowledge.entries.Listed",
     "diagnose.render.knowledge.entries.Said",

@@ -21,11 +21,13 @@ import adbc_driver_sqlite.dbapi as adbc
 import polars as pl
 
 from diagnose.errors import InputError
-from diagnose.load.conform import RawTrace
-from diagnose.load.files import private_folder
+from diagnose.load.conform import RawTrace, conform
+from diagnose.load.files import SQLITE, private_folder
 from diagnose.load.nsys_source import EVENT_TABLES, META_TABLES, STRINGS, Rows, T, Wanted, damaged, decoded, shaped
 from diagnose.load.nsys_trace import build
+from diagnose.load.reader import Reader
 from diagnose.model.ledger import Ledger
+from diagnose.model.trace import Trace
 
 _SLICE = 1 << 18  # rows per slice: 20 columns take 40 MB, and there are two slices at a time
 _BATCH = 1 << 14  # rows per Arrow batch
@@ -384,3 +386,17 @@ def read(path: Path, *, rank: int | None = None, display_name: str | None = None
                 return build(source, file=name, size=path.stat().st_size, format_="nsys-sqlite", rank=rank, ledger=ledger)
             finally:
                 check.result()  # nothing leaves here before the check has passed; its error goes before any that the damage caused
+
+
+def _load(path: Path, rank: int | None, _nsys: Path | None) -> Trace:
+    return conform(read(path, rank=rank))
+
+
+def start(path: Path) -> int | None:
+    """Start of the capture in ns since 1970, as the export tells it; None where it does not."""
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+        row = connection.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME LIMIT 1").fetchone()
+    return row[0] if row and isinstance(row[0], int) and row[0] > 0 else None
+
+
+READER = Reader(name="nsys-sqlite", recognises=lambda given: given.head.startswith(SQLITE), load=_load, start=start)
