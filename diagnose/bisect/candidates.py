@@ -1,0 +1,188 @@
+"""The candidates of a search in their order, from good to bad: commits of a repository, lines of a file, traces that a pattern matches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from diagnose.bisect import git
+from diagnose.bisect.log import Entry
+from diagnose.errors import InputError, UsageError
+from diagnose.load.files import expand, is_parquet_folder
+from diagnose.load.start_times import start_of
+
+_NOTHING = "Nothing was run."
+_HASH = re.compile(r"(?<![0-9a-zA-Z])[0-9a-f]{7,40}(?![0-9a-zA-Z])")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """The candidates; `how` says in a sentence how they were put in order."""
+
+    entries: tuple[Entry, ...]
+    how: str
+    notes: tuple[str, ...] = ()
+
+
+def commits(folder: Path, good: str, bad: str) -> Order:
+    """The commits from `good` to `bad` along first parents: a merge counts as one step, with all that it brings.
+
+    Raises GitError or UsageError.
+    """
+    git.check_repository(folder)
+    first, last = git.commit_of(folder, good), git.commit_of(folder, bad)
+    if first == last:
+        raise UsageError(f"{good} and {bad} are the same commit.", effect=_NOTHING, next_step="Name two commits.")
+    if not git.is_ancestor(folder, first, last):
+        raise _not_in_line(folder, (good, bad), (first, last))
+    line = git.line_of(folder, first, last)
+    notes: tuple[str, ...] = ()
+    if first not in git.parents_of(folder, line[0][0])[:1]:
+        notes = (f"{good} is not on the line of first parents that leads to {bad}: it came in by the merge {line[0][0][:12]}.",)
+    subject = git.subjects(folder, [first])[first]
+    entries = tuple(Entry(label=commit, subject=text, item=commit) for commit, text in ((first, subject), *line))
+    return Order(entries=entries, how="Commits along first parents; a merge is one candidate with all that it brings.", notes=notes)
+
+
+def _not_in_line(folder: Path, names: tuple[str, str], ends: tuple[str, str]) -> UsageError:
+    """Why no line of history leads from the good commit to the bad one, and what to name instead."""
+    good, bad = names
+    base = git.common_ancestor(folder, *ends)
+    if base == ends[1]:
+        return UsageError(
+            f"The good commit {good} comes after the bad one, {bad}.",
+            effect=_NOTHING,
+            next_step="Swap them; a change for the better is found as well.",
+        )
+    return UsageError(
+        f"The bad commit {bad} does not descend from the good one, {good}.",
+        effect=_NOTHING,
+        next_step=f"Both go back to {base[:12]}: try that one as good."
+        if base
+        else "They have no history in common. Name two commits of one line.",
+    )
+
+
+def items(path: Path) -> Order:
+    """The lines of a file, each ITEM or LABEL, a tab, ITEM; empty lines and lines after # do not count. Raises InputError or UsageError."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as fault:
+        raise InputError(
+            f"{path} can't be read: {fault}.", effect=_NOTHING, next_step="Give a text file with one artefact a line."
+        ) from fault
+    found = []
+    for line in lines:
+        if line.strip() and not line.lstrip().startswith("#"):
+            label, tab, item = line.strip().partition("\t")
+            found.append(Entry(label=label.strip(), subject=item.strip() if tab else "", item=(item if tab else label).strip()))
+    _check([one.label for one in found], f"{path.name}")
+    return Order(entries=tuple(found), how=f"As they stand in {path.name}.")
+
+
+def traces(pattern: str, folder: Path) -> Order:
+    """The traces that a pattern matches; a folder is one capture of several ranks.
+
+    By commit where each name holds one of the repository at `folder`, else by the time of capture, else by name. Raises InputError or
+    UsageError.
+    """
+    found = _matching(pattern, folder)
+    _check([path.name for path in found], pattern)
+    return _by_commit(found, folder) or _by_time(found) or _by_name(found)
+
+
+def _matching(pattern: str, folder: Path) -> list[Path]:
+    absolute = Path(pattern)
+    base, relative = (Path(absolute.anchor), pattern[len(absolute.anchor) :]) if absolute.is_absolute() else (folder, pattern)
+    named = [path for path in base.glob(relative) if not path.name.startswith(".")]
+    if not named:
+        raise InputError(f"No file matches {pattern}.", effect=_NOTHING, next_step="Check the pattern, and quote it for the shell.")
+    if any(path.is_dir() and not is_parquet_folder(path) for path in named):
+        return sorted(named, key=_natural)
+    return sorted(expand([base / relative]).traces if len(named) > 1 else named, key=_natural)
+
+
+def _natural(path: Path) -> list[tuple[int, int, str]]:
+    """Sort key in which night-2 comes before night-10."""
+    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in re.split(r"(\d+)", str(path))]
+
+
+def _entries(found: Sequence[Path], subjects: Sequence[str]) -> tuple[Entry, ...]:
+    names = [path.name for path in found]
+    alike = len(set(names)) < len(names)
+    return tuple(
+        Entry(label=f"{path.parent.name}/{path.name}" if alike else path.name, subject=subject, item=str(path))
+        for path, subject in zip(found, subjects, strict=True)
+    )
+
+
+def _by_name(found: list[Path]) -> Order:
+    return Order(entries=_entries(found, [""] * len(found)), how="By name, because not every trace tells when it was captured.")
+
+
+def _by_time(found: list[Path]) -> Order | None:
+    starts = {path: start_of(path) for path in found}
+    known = [(start, _natural(path), path) for path, start in starts.items() if start is not None]
+    if len(known) < len(found):
+        return None
+    paths = [path for _, _, path in sorted(known)]
+    return Order(entries=_entries(paths, [""] * len(paths)), how="By the time of capture that each trace tells.")
+
+
+def _by_commit(found: list[Path], folder: Path) -> Order | None:
+    """By the commits that the names hold, where each holds one and they lie on one line of history."""
+    try:
+        git.git(folder, "rev-parse", "--git-dir")
+    except git.GitError:
+        return None
+    named = {path: _commit_in(path.name, folder) for path in found}
+    chosen = {commit for commit in named.values() if commit is not None}
+    if None in named.values() or len(chosen) < 2:
+        return None
+    history = git.git(folder, "rev-list", "--topo-order", "--reverse", *sorted(chosen)).split()
+    place = {commit: index for index, commit in enumerate(history) if commit in chosen}
+    ordered = sorted(chosen, key=lambda commit: place[commit])
+    if not all(git.is_ancestor(folder, old, new) for old, new in pairwise(ordered)):
+        return None
+    paths = sorted(found, key=lambda path: (place[str(named[path])], _natural(path)))
+    subjects = git.subjects(folder, ordered)
+    return Order(
+        entries=_entries(paths, [f"{str(named[path])[:12]} {subjects[str(named[path])]}" for path in paths]),
+        how="By the commit that each file's name holds.",
+    )
+
+
+def _commit_in(name: str, folder: Path) -> str | None:
+    for text in _HASH.findall(name):
+        try:
+            return git.commit_of(folder, text)
+        except git.GitError:
+            continue
+    return None
+
+
+def _check(labels: Sequence[str], where: str) -> None:
+    if len(labels) < 2:
+        raise UsageError(f"{where} gives {len(labels)} candidates.", effect=_NOTHING, next_step="At least two are needed.")
+
+
+def between(order: Order, good: str | None, bad: str | None) -> Order:
+    """The part of an order from the label `good` to the label `bad`. Raises UsageError."""
+    first, last = _index(order, good, 0), _index(order, bad, len(order.entries) - 1)
+    if first >= last:
+        raise UsageError("The good end comes after the bad one in this order.", effect=_NOTHING, next_step=f"{order.how} Swap them.")
+    return Order(entries=order.entries[first : last + 1], how=order.how, notes=order.notes)
+
+
+def _index(order: Order, name: str | None, otherwise: int) -> int:
+    if name is None:
+        return otherwise
+    found = [index for index, entry in enumerate(order.entries) if name in (entry.label, entry.item, Path(entry.item).name)]
+    if len(found) != 1:
+        raise UsageError(
+            f"{name!r} names {len(found)} candidates.", effect=_NOTHING, next_step="Give a label as it stands in the list, or an item."
+        )
+    return found[0]

@@ -1,0 +1,212 @@
+"""Transfer and wait of matched exchanges.
+
+An instance's transfer is its shortest participant's duration, the rest of each duration is wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median_low
+
+import polars as pl
+
+from diagnose.document.ranks import MatchedExchange, RankWait
+from diagnose.knowledge.exchanges import bus_factor
+from diagnose.measure.ranks.matching import ALONE, Matched, Unmatched
+from diagnose.measure.ranks.members import Member
+from diagnose.model.statistics import integer_median
+from diagnose.model.vocabulary import COMM_KINDS, CommKind
+
+NOTICEABLE_NS = 10_000  # an instance in which nobody waits longer has no last rank; this project's choice
+NOTICEABLE_SHARE = 0.05  # of the transfer; likewise
+_NO_SIZES = "no bandwidth: the trace does not hold the sizes of these exchanges"
+_NOT_ALL = "no bandwidth: not all members were captured, so that the transfer time may hold waiting"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfers:
+    """One matched group with its times.
+
+    `rows`: those of its instances, with duration, transfer and wait in ns, and last (bool): this member came last, and another waited
+    noticeably. `sums`: by (place in the group, step of that member): transfer and wait. `lasts`: by place, how often it came last.
+    """
+
+    group: Matched
+    rows: pl.DataFrame
+    sums: Mapping[tuple[int, int], tuple[int, int]]
+    lasts: Mapping[int, int]
+
+    def of_steps(self, place: int) -> list[tuple[int, int]]:
+        """Transfer and wait of one member in each of its steps."""
+        member = self.group.parts[place].member
+        return [self.sums.get((place, step.index), (0, 0)) for step in member.steps if step.index is not None]
+
+
+def split_exchanges(group: Matched) -> Transfers:
+    """Split every instance of a group."""
+    duration = pl.col("end") - pl.col("start")
+    rows = group.instances.with_columns(duration.alias("duration"), duration.min().over("ordinal").alias("transfer"))
+    longest = pl.col("duration").max().over("ordinal") - pl.col("transfer")
+    noticed = longest > pl.max_horizontal(pl.lit(NOTICEABLE_NS), (pl.col("transfer") * NOTICEABLE_SHARE).cast(pl.Int64))
+    first_of_last = pl.col("place").filter(pl.col("duration") == pl.col("transfer")).first().over("ordinal") == pl.col("place")
+    rows = rows.with_columns((pl.col("duration") - pl.col("transfer")).alias("wait"), (noticed & first_of_last).alias("last"), _step(rows))
+    summed = rows.filter(pl.col("index").is_not_null()).group_by("place", "index").agg(pl.col("transfer", "wait").sum())
+    return Transfers(
+        group=group,
+        rows=rows,
+        sums={(place, index): (transfer, wait) for place, index, transfer, wait in summed.iter_rows()},
+        lasts=dict(rows.group_by("place").agg(pl.col("last").sum()).iter_rows()),
+    )
+
+
+def _step(rows: pl.DataFrame) -> pl.Expr:
+    """The step of each instance: the same on every member, where members number their steps alike.
+
+    An exchange at the border of two steps lies before it on one member and after it on another; it counts to the later one, as a gather of
+    parameters does.
+    """
+    steps = rows.group_by("ordinal").agg(pl.col("index").drop_nulls().n_unique().alias("n"), pl.col("index").count().alias("told"))
+    alike = steps.filter((pl.col("n") == 1) & (pl.col("told") > 1)).height
+    if 2 * alike < steps.filter(pl.col("told") > 1).height:
+        return pl.col("index")
+    return pl.col("index").max().over("ordinal")
+
+
+def record(found: Transfers, link_gb_s: float | None) -> MatchedExchange:
+    """The group for the document."""
+    group = found.group
+    kind: CommKind = next((known for known in COMM_KINDS if known == group.kind), "other")
+    middle = [medians(found, place) for place in range(len(group.parts))]
+    noticed = sum(found.lasts.values())
+    algorithm, bus, note = _bandwidth(found)
+    return MatchedExchange(
+        kind=kind,
+        backend=group.backend,
+        operation=group.operation,
+        by=group.by,
+        ranks=group.ranks,
+        size=group.size,
+        matched=group.matched,
+        unmatched=group.seen - group.matched,
+        transfer_ns=median_low(transfer for transfer, _ in middle),
+        wait_ns=sum(wait for _, wait in middle) // len(middle),
+        waits=tuple(
+            RankWait(
+                rank=part.member.rank.rank,
+                wait_ns=middle[place][1],
+                last_share=round(found.lasts.get(place, 0) / noticed, 6) if noticed else 0.0,
+            )
+            for place, part in enumerate(group.parts)
+        ),
+        algorithm_gb_s=algorithm,
+        bus_gb_s=bus,
+        link_gb_s=link_gb_s if bus is not None else None,
+        note=note,
+    )
+
+
+def medians(found: Transfers, place: int) -> tuple[int, int]:
+    """Transfer and wait per step of one member."""
+    steps = found.of_steps(place)
+    return integer_median(transfer for transfer, _ in steps), integer_median(wait for _, wait in steps)
+
+
+def _bandwidth(found: Transfers) -> tuple[float | None, float | None, str]:
+    """Algorithm and bus bandwidth in GB/s over all matched instances, and why there is none.
+
+    Sizes of an all-to-all differ by rank: the largest counts.
+    """
+    group = found.group
+    factor = bus_factor(group.shape, group.size or 0)
+    if factor is None:
+        return None, None, ""
+    if not group.whole:
+        return None, None, _NOT_ALL
+    one = found.rows.group_by("ordinal").agg(
+        pl.col("bytes").max(), pl.col("bytes").null_count().alias("unknown"), pl.col("transfer").first()
+    )
+    if one["unknown"].sum() or not one["transfer"].sum():
+        return None, None, _NO_SIZES
+    algorithm = float(one["bytes"].sum()) / float(one["transfer"].sum())
+    return round(algorithm, 3), round(algorithm * factor, 3), ""
+
+
+# ------------------------------------------------------------------------------------------------ by member
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnTimes:
+    """One member's waiting, transfer and own time by step. `matched`: some of its exchanges were.
+
+    Own time is the step less the waiting for others: for other pipeline stages, and in matched exchanges as far as that can have held
+    compute up.
+    """
+
+    matched: bool
+    wait: tuple[int, ...]
+    transfer: tuple[int, ...]
+    time: tuple[int, ...]
+
+    @property
+    def median_ns(self) -> int:
+        """Own time per step."""
+        return integer_median(self.time)
+
+
+def own_times(members: Sequence[Member], every: Sequence[Transfers]) -> Mapping[int, OwnTimes]:
+    """By a member's place: its own times, over all its matched groups.
+
+    Waiting comes first in an exchange, transfer after it; what overlaps counts once.
+    """
+    rows = [
+        found.rows.filter(pl.col("index").is_not_null()).select(
+            pl.col("place")
+            .replace_strict({n: part.member.place for n, part in enumerate(found.group.parts)}, return_dtype=pl.Int32)
+            .alias("member"),
+            "index",
+            "start",
+            (pl.col("start") + pl.col("wait")).alias("middle"),
+            "end",
+        )
+        for found in every
+    ]
+    waited = _unions(rows, "start", "middle")
+    moved = _unions(rows, "middle", "end")
+    matched = {part.member.place for found in every for part in found.group.parts}
+    return {member.place: _own_times(member, waited, moved, matched=member.place in matched) for member in members}
+
+
+def _unions(rows: Sequence[pl.DataFrame], start: str, end: str) -> dict[tuple[int, int], int]:
+    """By (member, step): the length of the union of the intervals between two columns."""
+    if not rows:
+        return {}
+    ordered = pl.concat(rows).select("member", "index", pl.col(start).alias("a"), pl.col(end).alias("b")).sort("member", "index", "a")
+    reach = pl.col("b").cum_max().shift(1).over("member", "index")
+    new = (pl.col("b") - pl.max_horizontal("a", reach)).clip(0, None)
+    summed = ordered.with_columns(new.alias("new")).group_by("member", "index").agg(pl.col("new").sum())
+    return {(member, index): ns for member, index, ns in summed.iter_rows()}
+
+
+def _own_times(member: Member, waited: Mapping[tuple[int, int], int], moved: Mapping[tuple[int, int], int], *, matched: bool) -> OwnTimes:
+    """`waited` and `moved`: waiting and transfer (ns) by member's place and step."""
+    steps = [step.index or 0 for step in member.steps]
+    wait = tuple(waited.get((member.place, step), 0) for step in steps)
+    time = tuple(
+        step.window_ns - bubble - min(ns, max(0, step.blocking_transport_ns - bubble))
+        for step, bubble, ns in zip(member.steps, member.bubble, wait, strict=True)
+    )
+    return OwnTimes(matched=matched, wait=wait, transfer=tuple(moved.get((member.place, step), 0) for step in steps), time=time)
+
+
+def left_alone(unmatched: Sequence[Unmatched]) -> tuple[str, ...]:
+    """One sentence for each reason why exchanges were not matched."""
+    counts: dict[tuple[str, str], tuple[int, set[int]]] = {}
+    for one in unmatched:
+        number, ranks = counts.get((one.lane.kind, one.why), (0, set()))
+        counts[one.lane.kind, one.why] = number + one.count, ranks | {one.member.rank.rank}
+    return tuple(
+        f"{number} {kind} exchange{'s' if number != 1 else ''} on {len(ranks)} rank{'s' if len(ranks) != 1 else ''} "
+        f"{'are' if number != 1 else 'is'} not matched: {why}."
+        for (kind, why), (number, ranks) in sorted(counts.items(), key=lambda item: (item[0][1] == ALONE, -item[1][0], item[0]))
+    )

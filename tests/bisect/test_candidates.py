@@ -1,0 +1,181 @@
+"""The candidates and their order: commits along first parents, lines of a file, traces by commit, time or name."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from diagnose.bisect import candidates
+from diagnose.errors import InputError, UsageError
+from diagnose.load.start_times import start_of
+from fixtures.__main__ import NSYS, TORCH, unpack
+from fixtures.capture import START_UNIX_NS
+from tests.bisect.simulated import git, make_repository
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> tuple[Path, tuple[str, ...]]:
+    return tmp_path / "repository", make_repository(tmp_path / "repository", [{"step": "base", "version": number} for number in range(8)])
+
+
+# --- commits ----------------------------------------------------------------------------------------------------------
+
+
+def test_commits_go_from_good_to_bad(repository: tuple[Path, tuple[str, ...]]) -> None:
+    folder, commits = repository
+    order = candidates.commits(folder, commits[2][:9], "main~1")
+    assert [entry.label for entry in order.entries] == list(commits[2:7])
+    assert order.entries[0].subject == "Change 2: a faster way"
+    assert order.notes == ()
+
+
+def test_a_merge_is_one_candidate(repository: tuple[Path, tuple[str, ...]]) -> None:
+    folder, commits = repository
+    git(folder, "stash", "--quiet")
+    git(folder, "checkout", "--quiet", "-b", "side", commits[3])
+    for number in range(3):
+        (folder / f"side{number}").touch()
+        git(folder, "add", "--all")
+        git(folder, "commit", "--quiet", "--message", f"side {number}")
+    git(folder, "checkout", "--quiet", "main")
+    git(folder, "merge", "--quiet", "--no-ff", "--message", "Merge side", "side")
+    order = candidates.commits(folder, commits[1], "main")
+    assert [entry.subject for entry in order.entries][-2:] == ["Change 7: a faster way", "Merge side"]
+    assert len(order.entries) == 8
+    beside = candidates.commits(folder, "side~1", "main")
+    assert "not on the line of first parents" in beside.notes[0]
+
+
+def test_ends_that_do_not_belong_together_are_refused(repository: tuple[Path, tuple[str, ...]]) -> None:
+    folder, commits = repository
+    with pytest.raises(UsageError, match="Swap"):
+        candidates.commits(folder, commits[5], commits[2])
+    with pytest.raises(UsageError, match="same commit"):
+        candidates.commits(folder, "main", commits[-1])
+    with pytest.raises(UsageError, match="no commit"):
+        candidates.commits(folder, "nowhere", "main")
+    with pytest.raises(UsageError, match="no commit"):
+        candidates.commits(folder, "--all", "main")
+    git(folder, "stash", "--quiet")
+    git(folder, "checkout", "--quiet", "--orphan", "other")
+    git(folder, "commit", "--quiet", "--allow-empty", "--message", "other")
+    with pytest.raises(UsageError, match="does not descend"):
+        candidates.commits(folder, commits[2], "other")
+    with pytest.raises(UsageError, match="git repository"):
+        candidates.commits(folder.parent, "main", "other")
+
+
+# --- items ------------------------------------------------------------------------------------------------------------
+
+
+def test_items_stand_one_a_line(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("# containers\n\nnvcr.io/x:24.01\nfebruary\tnvcr.io/x:24.02\n  nvcr.io/x:24.03  \n")
+    order = candidates.items(tmp_path / "list.txt")
+    assert [(entry.label, entry.item) for entry in order.entries] == [
+        ("nvcr.io/x:24.01", "nvcr.io/x:24.01"),
+        ("february", "nvcr.io/x:24.02"),
+        ("nvcr.io/x:24.03", "nvcr.io/x:24.03"),
+    ]
+    assert [entry.label for entry in candidates.between(order, "february", None).entries] == ["february", "nvcr.io/x:24.03"]
+    assert [entry.label for entry in candidates.between(order, None, "nvcr.io/x:24.02").entries] == ["nvcr.io/x:24.01", "february"]
+    with pytest.raises(UsageError, match="after the bad"):
+        candidates.between(order, "nvcr.io/x:24.03", "february")
+    with pytest.raises(UsageError, match="names 0"):
+        candidates.between(order, "march", None)
+
+
+def test_a_list_that_gives_nothing_to_search_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("one\n# two\n")
+    with pytest.raises(UsageError, match="gives 1"):
+        candidates.items(tmp_path / "list.txt")
+    with pytest.raises(InputError, match="can't be read"):
+        candidates.items(tmp_path / "none.txt")
+    (tmp_path / "list.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="can't be read"):
+        candidates.items(tmp_path / "list.txt")
+
+
+# --- traces -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("traces")
+    unpack(NSYS, folder / "demo.sqlite")
+    unpack(TORCH, folder / "demo.pt.trace.json")
+    return folder
+
+
+def test_every_format_tells_its_start_from_a_few_bytes(traces: Path, tmp_path: Path) -> None:
+    assert start_of(traces / "demo.sqlite") == START_UNIX_NS
+    torch = start_of(traces / "demo.pt.trace.json")
+    assert torch is not None
+    assert abs(torch - START_UNIX_NS) < 10**10
+    shutil.copy(Path(__file__).parents[2] / "fixtures" / "traces" / TORCH, tmp_path / "packed.json.gz")
+    assert start_of(tmp_path / "packed.json.gz") == torch
+    (tmp_path / "night").mkdir()
+    shutil.copy(traces / "demo.sqlite", tmp_path / "night" / "rank0.sqlite")
+    assert start_of(tmp_path / "night") == START_UNIX_NS
+    for wrong in (b"", b"not a trace", b'{"traceEvents": []}', b"SQLite format 3\0 and no more"):
+        (tmp_path / "wrong.sqlite").write_bytes(wrong)
+        assert start_of(tmp_path / "wrong.sqlite") is None
+    assert start_of(tmp_path / "missing") is None
+
+
+def at(source: Path, target: Path, hours: int | None) -> None:
+    """A copy of a trace that was captured some hours later, or does not tell when."""
+    shutil.copy(source, target)
+    with sqlite3.connect(target) as trace:
+        if hours is None:
+            trace.execute("DELETE FROM TARGET_INFO_SESSION_START_TIME")
+        else:
+            trace.execute("UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + ?", (hours * 3600 * 10**9,))
+    trace.close()
+
+
+def test_traces_are_ordered_by_their_time_of_capture(traces: Path, tmp_path: Path) -> None:
+    for name, hours in (("b", 1), ("a", 2), ("c", 0)):
+        at(traces / "demo.sqlite", tmp_path / f"{name}.sqlite", hours)
+    order = candidates.traces("*.sqlite", tmp_path)
+    assert [entry.label for entry in order.entries] == ["c.sqlite", "b.sqlite", "a.sqlite"]
+    assert "time of capture" in order.how
+    assert candidates.traces(str(tmp_path / "*.sqlite"), Path("/")).entries == order.entries
+
+
+def test_traces_without_a_time_are_ordered_by_name(traces: Path, tmp_path: Path) -> None:
+    for name, hours in (("night-10", 1), ("night-9", 2), ("night-11", None)):
+        at(traces / "demo.sqlite", tmp_path / f"{name}.sqlite", hours)
+    order = candidates.traces("*.sqlite", tmp_path)
+    assert [entry.label for entry in order.entries] == ["night-9.sqlite", "night-10.sqlite", "night-11.sqlite"]
+    assert "name" in order.how
+
+
+def test_traces_that_name_commits_are_ordered_by_them(traces: Path, repository: tuple[Path, tuple[str, ...]]) -> None:
+    folder, commits = repository
+    (folder / "nightly").mkdir()
+    for number, hours in ((4, 0), (1, 3), (6, 1)):
+        at(traces / "demo.sqlite", folder / "nightly" / f"20260101-{commits[number][:10]}.sqlite", hours)
+    order = candidates.traces("nightly/*.sqlite", folder)
+    assert [entry.subject.split()[0] for entry in order.entries] == [commits[number][:12] for number in (1, 4, 6)]
+    assert "commit" in order.how
+    at(traces / "demo.sqlite", folder / "nightly" / "other.sqlite", 9)
+    assert "time" in candidates.traces("nightly/*.sqlite", folder).how
+
+
+def test_a_folder_of_ranks_is_one_candidate_and_exports_are_not_counted_twice(traces: Path, tmp_path: Path) -> None:
+    for name, hours in (("n1", 0), ("n2", 1)):
+        (tmp_path / name).mkdir()
+        at(traces / "demo.sqlite", tmp_path / name / "rank0.sqlite", hours)
+        at(traces / "demo.sqlite", tmp_path / name / "rank1.sqlite", hours)
+    assert [entry.label for entry in candidates.traces("n*", tmp_path).entries] == ["n1", "n2"]
+    for name, hours in (("x", 1), ("y", 0)):
+        (tmp_path / f"{name}.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report" + b"\0" * 64)
+        at(traces / "demo.sqlite", tmp_path / f"{name}.sqlite", hours)
+    assert [entry.label for entry in candidates.traces("[xy].*", tmp_path).entries] == ["y.sqlite", "x.sqlite"]
+    with pytest.raises(InputError, match="No file matches"):
+        candidates.traces("nothing*", tmp_path)
+    with pytest.raises(UsageError, match="gives 1"):
+        candidates.traces("x.sqlite", tmp_path)

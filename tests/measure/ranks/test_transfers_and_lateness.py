@@ -1,0 +1,199 @@
+"""Transfer, wait, and who is to blame for it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnose.knowledge.buckets import load_buckets
+from diagnose.measure.ranks.alike import like_groups
+from diagnose.measure.ranks.clocks import clocks
+from diagnose.measure.ranks.experts import experts
+from diagnose.measure.ranks.lateness import Background, late
+from diagnose.measure.ranks.matching import match
+from diagnose.measure.ranks.slowness import slow_devices
+from diagnose.measure.ranks.transfers import NOTICEABLE_NS, NOTICEABLE_SHARE, left_alone, own_times, record, split_exchanges
+from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
+
+TIMES = st.lists(st.lists(st.integers(1_000, 900_000), min_size=3, max_size=3), min_size=4, max_size=20)
+
+
+@given(durations=TIMES)
+def test_an_instance_splits_into_its_shortest_duration_and_the_rest(durations: list[list[int]]) -> None:
+    ends = [2_000_000 * (number + 1) + 700 * number * number for number in range(len(durations))]
+    did = [
+        Did(
+            rank=rank,
+            steps=2,
+            lanes={
+                lane(communicator=1): [
+                    Ran(start=end - own[rank], end=end, step=number % 2)
+                    for number, (end, own) in enumerate(zip(ends, durations, strict=True))
+                ]
+            },
+        )
+        for rank in range(3)
+    ]
+    (group,), _ = match(members(did), None)
+    found = split_exchanges(group)
+    for rank in range(3):
+        for step in (0, 1):
+            mine = [own for number, own in enumerate(durations) if number % 2 == step]
+            told = (sum(min(own) for own in mine), sum(own[rank] - min(own) for own in mine))
+            assert found.sums.get((rank, step), (0, 0)) == told
+    noticed = [own for own in durations if max(own) - min(own) > max(NOTICEABLE_NS, int(min(own) * NOTICEABLE_SHARE))]
+    assert sum(found.lasts.values()) == len(noticed)
+    assert found.lasts == {rank: sum(1 for own in noticed if own.index(min(own)) == rank) for rank in range(3)}
+    one = record(found, None)
+    assert one.matched == len(durations)
+    assert one.bus_gb_s is None
+
+
+def test_bandwidth_needs_sizes_and_every_member() -> None:
+    def exchange(size: int | None, nbytes: int | None, ranks: int = 2) -> object:
+        rows = [Ran(start=1_000_000 * n, end=1_000_000 * n + 500_000, bytes=nbytes) for n in range(1, 9)]
+        did = [Did(rank=rank, lanes={lane("data", "all-reduce", "all_reduce", communicator=1, size=size): rows}) for rank in range(ranks)]
+        (group,), _ = match(members(did), None)
+        return record(split_exchanges(group), 450.0)
+
+    whole = exchange(2, 100_000_000)
+    assert (whole.algorithm_gb_s, whole.bus_gb_s, whole.link_gb_s) == (200.0, 200.0, 450.0)  # type: ignore[attr-defined]
+    assert exchange(4, 100_000_000).bus_gb_s is None  # type: ignore[attr-defined]
+    assert "captured" in exchange(4, 100_000_000).note  # type: ignore[attr-defined]
+    assert "sizes" in exchange(2, None).note  # type: ignore[attr-defined]
+
+
+def judged(did: list[Did]):  # type: ignore[no-untyped-def]
+    every = members(did)
+    matched, _ = match(every, None)
+    split = [split_exchanges(group) for group in matched]
+    _, groups = like_groups(every, None, load_buckets())
+    slow = slow_devices(every, groups, load_buckets())
+    uneven = experts(split, slow)
+    own, told = own_times(every, split), clocks(every, matched)
+    return late(split, Background(own=own, slow=slow, alike=groups, experts=uneven, clocks=told, buckets=load_buckets()))
+
+
+def rows(n: int, late_by: int, seed: int) -> list[Ran]:
+    """Exchanges that end together; who is late by `late_by` starts so much later."""
+    ends = [3_000_000 * (number + 1) + 1_000 * (number * number * seed % 97) for number in range(n)]
+    return [Ran(start=end - 400_000 + late_by, end=end) for end in ends]
+
+
+def test_a_rank_that_is_late_because_it_waited_elsewhere_is_not_to_blame() -> None:
+    """Rank 2 is slow. Its own group waits for it, so all of that group come late to the exchange with the other group."""
+    did = []
+    for rank in range(8):
+        first = rank < 4
+        inner = rows(20, 300_000 if rank == 2 else 0, 3) if first else rows(20, 0, 5)
+        outer = rows(20, 300_000 if first else 0, 7)
+        waited = 0 if rank == 2 else 20 * 300_000
+        did.append(
+            Did(
+                rank=rank,
+                lanes={
+                    lane(communicator=1 if first else 2): inner,
+                    lane("data", "reduce-scatter", "reduce_scatter", communicator=10 + rank % 4): outer,
+                },
+                step_ns=60_000_000,
+                blocked_ns=waited,
+                compute_ns=40_000_000 + (6_000_000 if rank == 2 else 0),
+                shapes=[("gemm", "dense_gemm", 130 if rank == 2 else 100), ("norm", "norm", 26 if rank == 2 else 20)],
+            )
+        )
+    found = judged(did)
+    assert [(one.rank, one.cause, one.pattern) for one in found] == [(2, "slow_gpu", "always")]
+    assert "1.30 times" in found[0].evidence
+
+
+def test_a_host_that_issues_late_is_named() -> None:
+    did = [
+        Did(
+            rank=rank,
+            lanes={lane(communicator=1): rows(20, 300_000 if rank == 1 else 0, 3)},
+            step_ns=60_000_000,
+            blocked_ns=0 if rank == 1 else 6_000_000,
+            starved_ns=7_000_000 if rank == 1 else 900_000,
+            shapes=[("gemm", "dense_gemm", 100)],
+        )
+        for rank in range(4)
+    ]
+    (found,) = judged(did)
+    assert (found.rank, found.cause, found.bucket) == (1, "slow_host", None)
+
+
+def test_more_images_are_named() -> None:
+    did = [
+        Did(
+            rank=rank,
+            lanes={lane(communicator=1): rows(20, 300_000 if rank == 3 else 0, 3)},
+            step_ns=60_000_000,
+            blocked_ns=0 if rank == 3 else 6_000_000,
+            work={"vision_encoder": 9_000_000 if rank == 3 else 3_000_000, "attention": 5_000_000},
+            shapes=[("gemm", "dense_gemm", 100)],
+        )
+        for rank in range(4)
+    ]
+    (found,) = judged(did)
+    assert (found.rank, found.cause, found.bucket, found.longer_ns) == (3, "vision_work", "vision_encoder", 6_000_000)
+
+
+def test_nobody_is_late_where_nobody_waits() -> None:
+    assert judged([Did(rank=rank, lanes={lane(communicator=1): rows(20, 0, 3)}, step_ns=60_000_000) for rank in range(4)]) == ()
+
+
+def test_waiting_that_compute_hides_blames_nobody() -> None:
+    """Exchanges wait long, but no compute waits for them."""
+    did = [
+        Did(rank=rank, lanes={lane(communicator=1): rows(20, 300_000 if rank == 1 else 0, 3)}, step_ns=60_000_000, blocked_ns=0)
+        for rank in range(4)
+    ]
+    assert judged(did) == ()
+
+
+def test_the_lateness_goes_round() -> None:
+    ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(20)]
+    did = [
+        Did(
+            rank=rank,
+            lanes={
+                lane(communicator=1): [
+                    Ran(start=end - 400_000 + (380_000 if number % 4 == rank else 0), end=end) for number, end in enumerate(ends)
+                ]
+            },
+            step_ns=20_000_000,
+            blocked_ns=6_000_000,
+        )
+        for rank in range(4)
+    ]
+    (found,) = judged(did)
+    assert (found.rank, found.pattern) == (None, "rotating")
+
+
+def test_experts_work_is_compared_place_by_place() -> None:
+    """Two places in a step, two steps: 100 and 300 µs against 200 and 200."""
+    ends = [1_000_000, 2_000_000, 3_000_000, 11_000_000, 12_100_000, 13_000_000]
+    mine, theirs = [0, 100_000, 400_000, 400_000, 500_000, 800_000], [0, 200_000, 400_000, 400_000, 600_000, 800_000]
+    did = [
+        Did(
+            rank=rank,
+            steps=2,
+            lanes={
+                lane(communicator=1): [
+                    Ran(start=end - 50_000, end=end, step=number // 3, expert_ns=work[number]) for number, end in enumerate(ends)
+                ]
+            },
+        )
+        for rank, work in enumerate((mine, theirs))
+    ]
+    (group,), _ = match(members(did), None)
+    (found,) = experts([split_exchanges(group)], {})
+    assert (found.places, found.lost_ns) == (2, 100_000)
+    assert [layer.work_ns for layer in found.layers] == [(100_000, 200_000), (300_000, 200_000)]
+
+
+def test_what_was_left_unmatched_is_told_once_for_each_reason() -> None:
+    _, left = match(
+        members([Did(rank=0, lanes={lane(communicator=1): rows(5, 0, 1)}), Did(rank=1, lanes={lane(communicator=2): rows(7, 0, 1)})]), None
+    )
+    assert left_alone(left) == ("12 expert exchanges on 2 ranks are not matched: no other member of its group was captured.",)
