@@ -1,4 +1,4 @@
-"""The first bytes of an input, by which readers recognise theirs, and what an input is that no reader takes. Nothing here parses a trace."""
+"""The first bytes of an input, by which readers recognise theirs, and what an input is that no reader takes. Nothing is parsed here."""
 
 from __future__ import annotations
 

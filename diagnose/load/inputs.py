@@ -89,8 +89,9 @@ def _scan(folder: Path) -> Inputs:
 def expand(inputs: Sequence[Path]) -> Inputs:
     """The traces that `inputs` (files, folders, patterns) stand for, without repetition.
 
-    A file that is named stays, whatever it is; of a folder, what no reader takes is listed in `ignored`, and of a folder or pattern what another input
-    stands for. A Parquet export folder is one input. Raises InputError for a folder without traces and for a pattern without matches.
+    A file that is named stays, whatever it is; of a folder, what no reader takes is listed in `ignored`, and of a folder or pattern what
+    another input stands for. A Parquet export folder is one input. Raises InputError for a folder without traces and for a pattern without
+    matches.
     """
     traces: list[Path] = []
     ignored: list[tuple[str, str]] = []

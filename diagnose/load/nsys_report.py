@@ -143,7 +143,8 @@ def resolve(path: Path, *, nsys: Path | None = None, workdir: Path, timeout_s: f
         raise InputError(
             f"{path.name} is an Nsight Systems report, and there is no nsys on this machine to export it.",
             effect=_NOTHING,
-            next_step=f"Where Nsight Systems is installed, run: {_command(report)} — then give the .sqlite file. Or give the program with --nsys.",
+            next_step=f"Where Nsight Systems is installed, run: {_command(report)} — then give the .sqlite file. "
+            "Or give the program with --nsys.",
         )
     return _export(path, report, program, workdir, timeout_s)
 

@@ -93,7 +93,7 @@ class SqliteSource:
         names = sorted(self.columns(table))
         if not names:
             return []
-        sql = f"SELECT {', '.join(map(_quoted, names))} FROM {_quoted(table)} LIMIT {_SMALL_ROWS}"  # noqa: S608  # quoted identifiers and whole numbers only
+        sql = f"SELECT {', '.join(map(_quoted, names))} FROM {_quoted(table)} LIMIT {_SMALL_ROWS}"  # noqa: S608  # quoted
         with _metadata(self.meta, self.name):
             return [dict(zip(names, row, strict=True)) for row in self.meta.execute(sql)]
 
@@ -103,7 +103,7 @@ class SqliteSource:
         if not present:
             return None
         filled = [f"{_quoted(column)} IS NOT NULL" for column in present]
-        sql = f"SELECT {', '.join(filled)} FROM {_quoted(table)} WHERE {' OR '.join(filled)} LIMIT 1"  # noqa: S608  # quoted identifiers only
+        sql = f"SELECT {', '.join(filled)} FROM {_quoted(table)} WHERE {' OR '.join(filled)} LIMIT 1"  # noqa: S608  # quoted
         with _metadata(self.meta, self.name):
             row = self.meta.execute(sql).fetchone()
         return None if row is None else next(column for column, is_filled in zip(present, row, strict=True) if is_filled)
@@ -115,7 +115,8 @@ class SqliteSource:
             for first in range(0, len(ids), _CHUNK_OF_IDS):
                 listed = ",".join(map(str, ids[first : first + _CHUNK_OF_IDS]))
                 sql = (
-                    f"SELECT id, coalesce(CAST(value AS BLOB), x'') AS raw FROM {STRINGS} WHERE typeof(id) = 'integer' AND id IN ({listed})"  # noqa: S608  # quoted identifiers and whole numbers only
+                    f"SELECT id, coalesce(CAST(value AS BLOB), x'') AS raw FROM {STRINGS} "  # noqa: S608  # whole numbers
+                    f"WHERE typeof(id) = 'integer' AND id IN ({listed})"
                 )
                 found.append(self._fetch(self.arrow, sql, _CHUNK_OF_IDS).cast({"id": pl.Int64, "raw": pl.Binary}))
         joined = pl.concat(found).unique("id", keep="first", maintain_order=True)
@@ -155,7 +156,7 @@ class SqliteSource:
         with _metadata(self.meta, self.name):
             try:
                 # one aggregate a query: SQLite then reads the ends of the tree, not the whole table
-                ends = f"SELECT (SELECT min({rowid}) FROM {_quoted(table)}), (SELECT max({rowid}) FROM {_quoted(table)})"  # noqa: S608  # quoted identifiers only
+                ends = f"SELECT (SELECT min({rowid}) FROM {_quoted(table)}), (SELECT max({rowid}) FROM {_quoted(table)})"  # noqa: S608
                 first, last = self.meta.execute(ends).fetchone()
             except sqlite3.OperationalError:  # a table WITHOUT ROWID
                 return [""], 0
@@ -212,7 +213,7 @@ class SqliteSource:
                 columns.append(f"coalesce(CAST({column} AS BLOB), x'') AS {column}")
         if guarded:
             columns.append(f"({' OR '.join(bad) or '0'}) AS _bad")
-        return f"SELECT {', '.join(columns) or 'NULL AS _none'} FROM {_quoted(table)}{clause}"  # noqa: S608  # quoted identifiers and whole numbers only
+        return f"SELECT {', '.join(columns) or 'NULL AS _none'} FROM {_quoted(table)}{clause}"  # noqa: S608  # quoted
 
     def _fetch(self, connection: adbc.Connection, sql: str, batch: int) -> pl.DataFrame:
         try:

@@ -139,7 +139,7 @@ def _load(path: Path, rank: int | None, _nsys: Path | None) -> Trace:
 
 
 def _start(path: Path) -> int | None:
-    """Start of the capture in ns since 1970: the first event's time, and the base that it counts from; of a packed file both near its beginning."""
+    """Start of the capture in ns since 1970: the first event's time, and the base that it counts from."""
     with path.open("rb") as file:
         magic = file.read(4)
         if not magic.startswith((b"\x1f\x8b", b"PK\x03\x04")):

@@ -1,4 +1,4 @@
-"""A profiler format is one reader and its line in the table of readers: a format is added to a copy of the program, and everything reads it."""
+"""A profiler format is one reader and its line in the table of readers: one is added to a copy of the program, which then reads it."""
 
 from __future__ import annotations
 
