@@ -29,7 +29,6 @@ STANDING: set[str] = {
     "diagnose.knowledge.environment.Told",
     "diagnose.knowledge.templates.one",
     "diagnose.load.start_times._told",
-    "diagnose.reason.compare.comparable.Judged",
     "diagnose.render.knowledge.entries.Listed",
     "diagnose.render.knowledge.entries.Said",
     "diagnose.render.knowledge.entries.said",
