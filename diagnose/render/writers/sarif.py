@@ -14,8 +14,9 @@ from urllib.parse import quote
 import msgspec
 
 from diagnose.render import units
-from diagnose.render.issues import GATE, Issue, Report, costliest_first, shown
+from diagnose.render.issues import GATE, Issue, IssueList, costliest_first, shown
 from diagnose.render.options import Options
+from diagnose.render.writers import Writer
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 ROOT = "%SRCROOT%"
@@ -23,12 +24,12 @@ NO_JOB_FILE = "No job file of the repository was given, so that results have no 
 _LINK = re.compile(r"\[(?=[^\]]*\]\()")
 
 
-def render(report: Report, options: Options) -> str:
+def write(results: IssueList, options: Options) -> str:
     """The log as JSON."""
-    found = costliest_first(report.issues)
+    found = costliest_first(results.issues)
     ids = list(dict.fromkeys(one.id for one in found))
     run: dict[str, Any] = {
-        "tool": {"driver": _driver(report, found, ids)},
+        "tool": {"driver": _driver(results, found, ids)},
         "invocations": [_invocation(options)],
         "columnKind": "utf16CodeUnits",
         "results": [_result(one, ids, options) for one in found],
@@ -39,15 +40,15 @@ def render(report: Report, options: Options) -> str:
     return msgspec.json.format(msgspec.json.encode(log), indent=1).decode("utf-8") + "\n"
 
 
-def _driver(report: Report, found: list[Issue], ids: list[str]) -> dict[str, Any]:
+def _driver(results: IssueList, found: list[Issue], ids: list[str]) -> dict[str, Any]:
     first = {one.id: one for one in reversed(found)}
     driver: dict[str, Any] = {
-        "name": units.visible(report.tool.name),
-        "version": units.visible(report.tool.version),
+        "name": units.visible(results.tool.name),
+        "version": units.visible(results.tool.version),
         "rules": [_rule(first[key]) for key in ids],
     }
-    if report.tool.rules_sha256:
-        driver["properties"] = {"rules_sha256": report.tool.rules_sha256}
+    if results.tool.rules_sha256:
+        driver["properties"] = {"rules_sha256": results.tool.rules_sha256}
     return driver
 
 
@@ -98,3 +99,6 @@ def _fingerprints(one: Issue) -> dict[str, str]:
 def _message(text: str) -> str:
     """Plain text in SARIF's sense: braces doubled, so that nothing is a placeholder, and no link."""
     return _LINK.sub(r"\\[", shown(text).replace("{", "{{").replace("}", "}}"))
+
+
+WRITER = Writer(name="sarif", extensions=(".sarif",), takes="issues", place=7, write=write)

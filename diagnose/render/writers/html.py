@@ -1,4 +1,4 @@
-"""What every HTML page is made of: one file, offline, without a single request, readable without JavaScript, in print and in the dark.
+"""A report as one HTML file: offline, without a single request, readable without JavaScript, in print and in the dark.
 
 Every figure exists twice, from the same numbers: drawn by the browser from HTML and SVG alone, and by plotly where scripts run.
 The content security policy allows exactly our two scripts, by their hashes.
@@ -9,20 +9,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
-import jinja2
 import msgspec
 from markupsafe import Markup
 
-from diagnose.render import units, words
-from diagnose.render.drawings import Drawing
-from diagnose.render.figures import Figure
+from diagnose.render import units
+from diagnose.render.options import Options
+from diagnose.render.report import PAGE, Block, Figure, Report, Section, SideBySide, Table, without
+from diagnose.render.writers import Writer
 
 LONGEST_SHOWN = 110
 LONGEST_KEPT = 6_000
-MOST_ROWS = 200
 _ADDRESS = re.compile(r"https://[\w.~:/?#@!$&'()*+,;=%-]{1,300}")
 
 BOOT = """
@@ -71,20 +72,75 @@ BOOT = """
 """
 
 
-def filled(template: str, drawn: Mapping[str, tuple[Figure, Drawing]], *, script: str = "", **values: object) -> str:
-    """The page made from a template of this package, its figures (by key), and an own script after the one that draws."""
-    plotly, boot = _plotly(), BOOT + script
-    return _template(template).render(
+def write(report: Report, _options: Options) -> str:
+    """The whole page."""
+    contents = [block.content for block in report.blocks if block.least <= PAGE <= block.most]
+    figures = [content for content in contents if isinstance(content, Figure)]
+    pair = next((content for content in contents if isinstance(content, SideBySide)), None)
+    plotly, boot = _plotly(), BOOT + ("" if pair is None else pair.script)
+    page: str = _template().render(
+        r=report,
+        parts=_sections(report),
         policy=_policy(plotly, boot),
-        figures_json=data_block({key: figure for key, (figure, _) in drawn.items()}),
+        figures=bool(figures),
+        figures_json=data_block({figure.key: figure.plotly for figure in figures}),
+        pair_json=None if pair is None else data_block(pair.data),
         plotly=Markup(plotly),  # noqa: S704 - plotly's own script
         boot=Markup(boot),  # noqa: S704 - our own script
-        drawings={key: drawing for key, (_, drawing) in drawn.items()},
-        words=words,
-        units=units,
-        most_rows=MOST_ROWS,
-        **values,
+        most=Limits(),
     )
+    return page
+
+
+WRITER = Writer(name="html", extensions=(".html",), takes="report", place=4, write=write)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much of what grows with the input a page shows."""
+
+    rows: int = 200
+    tall: int = 24  # rows from which a table scrolls in a frame of its own
+    texts: int = 200
+    reasons: int = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Blocks one below the other, or two `columns` of them; or groups that open together with a click on `title`."""
+
+    blocks: tuple[Block, ...] = ()
+    columns: tuple[tuple[Block, ...], ...] = ()
+    title: str = ""
+    inner: tuple[Group, ...] = ()
+
+
+def _sections(report: Report) -> list[tuple[Section | None, tuple[Group, ...]]]:
+    """Sections in their order with what stands in them, empty ones left out; first what stands above all sections."""
+    shown = [block for block in report.blocks if block.least <= PAGE <= block.most]
+    keys: list[Section | None] = [None, *report.sections]
+    found = [(section, [block for block in shown if block.section == ("" if section is None else section.id)]) for section in keys]
+    return [(section, _groups(blocks)) for section, blocks in found if blocks]
+
+
+def _groups(blocks: Sequence[Block]) -> tuple[Group, ...]:
+    """Blocks in their order; those of one fold, and the two columns of a section, stand together at the place of the first."""
+    made: dict[str, Group] = {}
+    for place, block in enumerate(blocks):
+        if block.fold:
+            mine = [replace(one, fold="") for one in blocks if one.fold == block.fold]
+            made.setdefault(f"fold {block.fold}", Group(title=block.fold, inner=() if block.fold in made else _groups(mine)))
+        elif block.column:
+            columns = tuple(tuple(one for one in blocks if one.column == column and not one.fold) for column in (1, 2))
+            made.setdefault("columns", Group(columns=tuple(column for column in columns if column)))
+        else:
+            made[str(place)] = Group(blocks=(block,))
+    return tuple(made.values())
+
+
+def _wide(table: Table) -> Table:
+    """The table as a page shows it: figures stand for what plain media draw with signs."""
+    return without(table, "plain")
 
 
 def data_block(data: object) -> Markup:
@@ -108,9 +164,11 @@ def _policy(*scripts: str) -> str:
 
 
 @cache
-def _template(name: str) -> jinja2.Template:
+def _template() -> Any:
+    import jinja2  # noqa: PLC0415 - only this output needs it
+
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("diagnose.render", "."),
+        loader=jinja2.PackageLoader("diagnose.render.writers", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -118,9 +176,9 @@ def _template(name: str) -> jinja2.Template:
         keep_trailing_newline=True,
         finalize=_finalized,
     )
-    environment.filters |= {"short": _short, "address": _address}
+    environment.filters |= {"short": _short, "address": _address, "wide": _wide, "kind": lambda content: type(content).__name__.lower()}
     environment.tests |= {"long": lambda text: len(text) > LONGEST_SHOWN}
-    return environment.get_template(name)
+    return environment.get_template("page.html.j2")
 
 
 def _finalized(value: object) -> object:
