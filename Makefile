@@ -1,9 +1,9 @@
-# make demo | test | bench | gallery | accuracy | scenarios | lint | clean: each sets up what it needs by itself.
+# make demo | test | test-deep | bench | gallery | accuracy | scenarios | lint | clean: each sets up what it needs by itself.
 # Wanted on the machine: make, and Python 3.11 or newer with venv and pip. Another place for the environment: make VENV=/some/folder test
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench gallery accuracy scenarios docs lint format clean
+.PHONY: help demo test test-deep bench gallery accuracy scenarios docs lint format clean
 
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \
   if "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo "$$name"; break; fi; done)
@@ -22,7 +22,8 @@ endef
 
 help:
 	@echo "make demo       diagnose a synthetic trace and write an HTML report"
-	@echo "make test       lint, format, types, import floors, tests"
+	@echo "make test       lint, format, types, import floors, quick tests: about five minutes on two cores"
+	@echo "make test-deep  all other tests, and every property with more examples: up to 40 minutes on two cores"
 	@echo "make bench      speed and memory against the goals (SIZE=full for the large inputs)"
 	@echo "make gallery    diagnose the scenarios of the gallery into build/gallery"
 	@echo "make accuracy   hold the diagnoses of all scenarios against their truth"
@@ -50,7 +51,11 @@ lint:
 	@"$(BIN)/lint-imports" --no-logo
 
 test: lint
-	@"$(BIN)/python" -m pytest -q -n auto
+	@"$(BIN)/python" -m pytest -q -n auto --dist loadgroup
+
+test-deep:
+	$(call environment,dev)
+	@"$(BIN)/python" -m pytest -q -n auto --dist loadgroup -m "deep or hypothesis" --hypothesis-profile deep
 
 bench:
 	$(call environment,run)

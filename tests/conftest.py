@@ -1,15 +1,49 @@
-"""Fixtures that several test folders share."""
+"""The two suites (quick, and deep: what is marked so, and every property again with more examples), and fixtures that several test folders share."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import shutil
+import tempfile
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+from fixtures import scenario
+from tests.builders import simulated
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
+SCENARIOS = frozenset(scenario.names())
+
+# No deadline and no check of speed: what a test says must not depend on how busy the machine is.
+SLOW_MACHINE = (HealthCheck.too_slow,)
+settings.register_profile("quick", max_examples=25, derandomize=True, deadline=None, print_blob=True, suppress_health_check=SLOW_MACHINE)
+settings.register_profile("deep", max_examples=300, deadline=None, print_blob=True, suppress_health_check=SLOW_MACHINE)
+settings.load_profile("quick")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The first process of a session makes the folder of simulated runs for all workers."""
+    if not hasattr(config, "workerinput"):
+        os.environ[simulated.SHARED] = tempfile.mkdtemp(prefix="simulated-runs-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ.pop(simulated.SHARED), ignore_errors=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `--dist loadgroup` the tests of a scenario meet on one worker, and so do those of a module that shares fixtures."""
+    for item in items:
+        called = getattr(item, "callspec", None)
+        names = [value for value in called.params.values() if isinstance(value, str) and value in SCENARIOS] if called else []
+        item.add_marker(pytest.mark.xdist_group(names[0] if names else item.nodeid.split("::")[0]))
 
 
 @pytest.fixture(scope="session")

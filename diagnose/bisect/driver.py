@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 
-from diagnose.bisect import measure
 from diagnose.bisect.journal import Header, Journal, Judging, Line
 from diagnose.bisect.numbers import Numbers
 from diagnose.bisect.runs import AskedToStopError, Runner
@@ -13,6 +12,7 @@ from diagnose.bisect.search import Answer, Next, Reason, advice_of
 from diagnose.bisect.state import Question, State, Taken
 from diagnose.document.bisection import Trial
 from diagnose.errors import DiagnoseError
+from diagnose.model.statistics import median_with_error
 from diagnose.render import units
 from diagnose.render.reports.bisection import words
 from diagnose.render.reports.comparison.story import value
@@ -53,7 +53,7 @@ def taken_of(trials: Sequence[Trial]) -> list[Taken]:
     """Trials as the search sees them: of each capture the median of its values, and how sure that is."""
     found = []
     for trial in trials:
-        value, error = measure.summary(trial.values) if trial.values else (None, 0.0)
+        value, error = median_with_error(trial.values) if trial.values else (None, 0.0)
         found.append(Taken(trial.candidate, value, error, hopeless=trial.state == "failed"))
     return found
 
@@ -127,4 +127,4 @@ def duration(seconds: float) -> str:
 def _outcome(line: Line) -> str:
     if line.trial.state != "measured":
         return f"  {line.trial.state}: {line.trial.text}"
-    return f"  {value(measure.summary(line.trial.values)[0], line.unit)}{f'. {line.trial.text}' if line.trial.text else ''}"
+    return f"  {value(median_with_error(line.trial.values)[0], line.unit)}{f'. {line.trial.text}' if line.trial.text else ''}"

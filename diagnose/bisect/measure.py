@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import re
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +13,6 @@ import msgspec
 from diagnose.document.diagnosis import SCHEMA, Diagnosis, decode, encode
 from diagnose.errors import InputError, JobFileError, UsageError
 from diagnose.reason.compare.metrics import NO_STEPS, STEP_TIME, Samples, UnmeasuredError, place_of, samples
-from diagnose.reason.compare.noise import MAD, MEDIAN_ERROR
 
 _OWN = re.compile(rb'\s*\{\s*"schema"\s*:\s*"diagnosis/[0-9]+"')
 
@@ -89,12 +86,3 @@ def values_of(document: Diagnosis, metric: str, place: tuple[int, int] | None) -
 def no_steps(document: Diagnosis, metric: str) -> bool:
     """True where a time per step was asked for and the capture could not be cut into steps."""
     return metric == STEP_TIME and document.steps.anchor == NO_STEPS
-
-
-def summary(values: Sequence[float]) -> tuple[float, float]:
-    """The median of a capture's values and its relative standard error by their spread (that of a median is 1.25 of a mean's, for normal values)."""
-    middle = statistics.median(values)
-    if len(values) < 3 or not middle:
-        return middle, 0.0
-    spread = statistics.median(abs(value - middle) for value in values) * MAD
-    return middle, MEDIAN_ERROR * spread / math.sqrt(len(values)) / abs(middle)

@@ -11,13 +11,13 @@ from pathlib import Path
 from diagnose.bisect import measure
 from diagnose.bisect.journal import Entry, Header, Judging, Line
 from diagnose.bisect.search import Answer, Found
-from diagnose.bisect.spread import t_quantile
 from diagnose.bisect.state import State
 from diagnose.bisect.told import notes_of, sentence_of
 from diagnose.document.bisection import SCHEMA, Bisection, BisectResult, Candidate, CandidateState, Culprit
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.errors import DiagnoseError, InputError
+from diagnose.model.statistics import median_with_error, t_quantile
 from diagnose.reason.compare import compare
 
 Message = Callable[[Entry], tuple[str, str]]  # a candidate's whole message, and a note about it
@@ -178,5 +178,5 @@ class _Builder:
         ]
         if middle is None or not mine:
             raise InputError("no diagnosis of it was kept.")
-        nearest = min(mine, key=lambda trial: (abs(measure.summary(trial.values)[0] - middle), trial.number))
+        nearest = min(mine, key=lambda trial: (abs(median_with_error(trial.values)[0] - middle), trial.number))
         return measure.read(self.documents / str(nearest.document))

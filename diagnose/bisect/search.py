@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from diagnose.bisect.numbers import Numbers
-from diagnose.bisect.spread import noise, t_quantile
+from diagnose.bisect.spread import noise
 from diagnose.bisect.state import Gap, Question, State, Taken
+from diagnose.model.statistics import t_quantile
 
 Reason = Literal["good end", "bad end", "halve", "again", "verify"]
 Ends = Literal["differ", "alike", "open"]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from statistics import median, median_low
 
-from diagnose.reason.compare.noise import MAD
+from diagnose.model.statistics import MAD, t_tail
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,51 +56,6 @@ def noise(found: Iterable[Readings], prior: Prior) -> Noise:
         freedom += one.count - 1
         squares += one.squares
     return Noise(scale=math.sqrt(squares / freedom), freedom=freedom)
-
-
-def t_tail(t: float, freedom: float) -> float:
-    """Probability that a Student t with `freedom` degrees of freedom exceeds `t` ≥ 0.
-
-    The regularised incomplete beta function by its continued fraction (Abramowitz and Stegun 26.5.8, 26.7.1).
-    """
-    x = freedom / (freedom + t * t)
-    return _beta(x, freedom / 2, 0.5) / 2
-
-
-@lru_cache(maxsize=4096)
-def t_quantile(tail: float, freedom: float) -> float:
-    """The t that is exceeded with probability `tail` (below one half)."""
-    low, high = 0.0, 1.0
-    while t_tail(high, freedom) > tail:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if t_tail(middle, freedom) > tail else (low, middle)
-    return (low + high) / 2
-
-
-def _beta(x: float, a: float, b: float) -> float:
-    if x <= 0 or x >= 1:
-        return 0.0 if x <= 0 else 1.0
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
-    return front * _fraction(x, a, b) / a if x < (a + 1) / (a + b + 2) else 1 - front * _fraction(1 - x, b, a) / b
-
-
-def _fraction(x: float, a: float, b: float) -> float:
-    """The continued fraction of the incomplete beta function, by Lentz' method."""
-    c, d = 1.0, 1 / _away(1 - (a + b) * x / (a + 1))
-    result = d
-    for m in range(1, 300):
-        for numerator in (m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)), -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))):
-            d, c = 1 / _away(1 + numerator * d), _away(1 + numerator / c)
-            result *= c * d
-        if abs(c * d - 1) < 1e-12:
-            break
-    return result
-
-
-def _away(value: float) -> float:
-    return value if abs(value) > 1e-300 else 1e-300
 
 
 # --- captures that stand out ------------------------------------------------------------------------------------------

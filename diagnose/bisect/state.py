@@ -13,8 +13,9 @@ from itertools import pairwise
 
 from diagnose.bisect.numbers import Numbers
 from diagnose.bisect.scale import Scale, scale_of
-from diagnose.bisect.spread import Noise, Prior, Readings, discordant, flaky, noise, pooled, readings, robust, t_tail
+from diagnose.bisect.spread import Noise, Prior, Readings, discordant, flaky, noise, pooled, readings, robust
 from diagnose.bisect.steps import Beliefs, Steps, steps
+from diagnose.model.statistics import t_tail
 
 
 @dataclass(frozen=True, kw_only=True)

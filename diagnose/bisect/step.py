@@ -18,10 +18,11 @@ from diagnose.bisect.measure import How, UnusableError
 from diagnose.bisect.numbers import Numbers
 from diagnose.bisect.runs import Runs
 from diagnose.bisect.scale import scale_of
-from diagnose.bisect.spread import Noise, Prior, noise, readings, t_quantile
+from diagnose.bisect.spread import Noise, Prior, noise, readings
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import InputError, OutputError
+from diagnose.model.statistics import median_with_error, t_quantile
 from diagnose.reason.compare import compare
 from diagnose.reason.compare.limits import load_limits
 from diagnose.reason.compare.metrics import Samples
@@ -169,8 +170,8 @@ class Step:
             return held.outcome.sentence
         base = [self._samples(label, good, runs) for label, good in goods]
         return _Capture(
-            value=measure.summary(trial.values)[0],
-            good=tuple(measure.summary(one.values)[0] for one in base),
+            value=median_with_error(trial.values)[0],
+            good=tuple(median_with_error(one.values)[0] for one in base),
             error=max(_error(one, per_step=base[0].per_step) for one in (trial.values, *(good.values for good in base))),
             line=line,
             held=held,
@@ -215,7 +216,7 @@ def _error(values: Sequence[float], *, per_step: bool) -> float:
     """The relative standard error of a capture's median by its steps. A single step can't show any: then it is what one step is assumed to differ by."""
     if per_step and len(values) == 1:
         return load_limits().noise.single_step.value
-    return measure.summary(values)[1]
+    return median_with_error(values)[1]
 
 
 def _said(found: Judged, metric: str, new: Sequence[float], unit: str, limit: float) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from diagnose.bisect import measure
 from diagnose.bisect.journal import Header, Line
 from diagnose.bisect.search import Answer, Found
-from diagnose.bisect.spread import noise, t_quantile
+from diagnose.bisect.spread import noise
 from diagnose.bisect.state import State
 from diagnose.document.bisection import BisectResult, Culprit, Kind, Trial
+from diagnose.model.statistics import median_with_error, t_quantile
 from diagnose.render import units
 from diagnose.render.reports.bisection import words
 from diagnose.render.reports.comparison.story import value
@@ -128,6 +128,6 @@ def _inner(lines: Sequence[Line]) -> Iterator[str]:
     singles = [line for line in lines if len(line.trial.values) == 1 and not line.trial.text]
     if singles:
         yield f"{units.plural(len(singles), 'capture')} gave one value each, so the spread inside them is not known."
-    uncertain = [line for line in lines if line.trial.values and measure.summary(line.trial.values)[1] > _WORST]
+    uncertain = [line for line in lines if line.trial.values and median_with_error(line.trial.values)[1] > _WORST]
     if uncertain:
         yield f"The steps of {units.plural(len(uncertain), 'capture')} vary so much that their median is uncertain by more than {units.percent(_WORST, 0)}; capture more steps."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -25,6 +25,7 @@ from diagnose.measure.waits import stalls
 from diagnose.measure.waits.bounds import ceilings
 from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.model.intervals import merge, overlaps
+from diagnose.model.statistics import integer_median
 from diagnose.model.trace import Device, Trace
 from diagnose.model.vocabulary import BUCKETS, PHASES
 
@@ -81,18 +82,7 @@ class DeviceMeasure:
 
 def median(values: pl.Series) -> int:
     """Median as an integer (the mean of the two middle values, rounded down); 0 for no value."""
-    return median_of(values.drop_nulls().to_list())
-
-
-def median_of(values: Iterable[int]) -> int:
-    """`median` of plain numbers."""
-    ordered = sorted(values)
-    if not ordered:
-        return 0
-    middle = len(ordered) // 2
-    if len(ordered) % 2:
-        return int(ordered[middle])
-    return (int(ordered[middle - 1]) + int(ordered[middle])) // 2
+    return integer_median(values.drop_nulls().to_list())
 
 
 def device_work(trace: Trace, launches: Launches, classified: Classified) -> Iterator[tuple[int, int, pl.DataFrame]]:

@@ -9,26 +9,8 @@ from itertools import combinations, pairwise
 import pytest
 
 from diagnose.bisect.scale import scale_of
-from diagnose.bisect.spread import Prior, Readings, discordant, flaky, noise, pooled, readings, robust, t_quantile, t_tail
+from diagnose.bisect.spread import Prior, Readings, discordant, flaky, noise, pooled, readings, robust
 from diagnose.bisect.steps import Beliefs, steps
-
-# Two-sided 95 % and 99 % points of Student's t, from any printed table.
-TABLE = {
-    1: (12.706, 63.657),
-    2: (4.303, 9.925),
-    3: (3.182, 5.841),
-    5: (2.571, 4.032),
-    10: (2.228, 3.169),
-    30: (2.042, 2.750),
-    120: (1.980, 2.617),
-}
-
-
-@pytest.mark.parametrize("freedom", sorted(TABLE))
-def test_quantiles_are_those_of_the_tables(freedom: int) -> None:
-    assert t_quantile(0.025, freedom) == pytest.approx(TABLE[freedom][0], abs=6e-4)
-    assert t_quantile(0.005, freedom) == pytest.approx(TABLE[freedom][1], abs=6e-4)
-    assert t_tail(0, freedom) == pytest.approx(0.5)
 
 
 def test_noise_is_pooled_and_outweighs_what_was_assumed() -> None:

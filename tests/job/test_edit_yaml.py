@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.job.edit_yaml import Path, YamlEditError, add_items, compose, drop, literal, put, remove_items
@@ -170,7 +170,6 @@ def expected(data: dict[str, Any], path: Path, value: object) -> dict[str, Any] 
     return result
 
 
-@settings(max_examples=300, deadline=None)
 @given(data=MAPS, path=st.lists(KEYS, min_size=1, max_size=3), value=SCALARS, flow=st.sampled_from([None, False, True]))
 def test_put_means_what_it_says(data: dict[str, Any], path: list[str], value: object, flow: bool | None) -> None:
     if isinstance(value, str) and "\n" in value:
@@ -184,7 +183,6 @@ def test_put_means_what_it_says(data: dict[str, Any], path: list[str], value: ob
         assert yaml.safe_load(put(text, tuple(path), literal(value, flow=True))) == wanted
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=MAPS, path=st.lists(KEYS, min_size=1, max_size=3), flow=st.sampled_from([False, True]))
 def test_drop_means_what_it_says(data: dict[str, Any], path: list[str], flow: bool) -> None:
     text = yaml.safe_dump(data, default_flow_style=flow, sort_keys=False)

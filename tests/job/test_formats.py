@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.errors import JobFileError
@@ -525,7 +525,6 @@ def test_a_script_that_unfolds_without_end_is_refused() -> None:
 NAMES = st.sampled_from(["num-layers", "hidden-size", "seq-length", "num-experts", "global-batch-size"])
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.dictionaries(NAMES, st.integers(1, 10**12), min_size=1))
 def test_every_way_to_write_flags_says_the_same(flags: dict[str, int]) -> None:
     ways = [
@@ -540,7 +539,6 @@ def test_every_way_to_write_flags_says_the_same(flags: dict[str, int]) -> None:
     assert len(found[0]) >= len(flags)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.text(alphabet="ab $\"'`(){}[]|&;<>#\\\n=-~+:.*@1\t", max_size=60))
 def test_no_text_breaks_a_reader(text: str) -> None:
     for body in (text, f"python pretrain.py --num-layers 4 {text}", f"--num-layers 4\n{text}", f"A=1\n{text}\npython a.py --num-layers 4"):

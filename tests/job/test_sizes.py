@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.job import completed, overridden_job, parse_job, read_job, sizes
@@ -138,7 +138,6 @@ def test_fewest_gpus(mesh: dict[str, int], expected: int) -> None:
     assert minimum_gpus(**mesh) == expected
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.tuples(*[st.sampled_from([1, 2, 3, 4, 6, 8])] * 5), st.integers(1, 6))
 def test_both_meshes_multiply_to_the_world(mesh: tuple[int, ...], times: int) -> None:
     tp, cp, pp, ep, etp = mesh

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.errors import InputError
@@ -330,7 +330,6 @@ def test_every_layout_reads_alike(layout: str, chunk: int) -> None:
     assert not trace.ledger.lost_data()
 
 
-@settings(max_examples=60, deadline=None)
 @given(chunk=st.integers(1, 4000), nested=st.booleans(), decimals=st.booleans())
 def test_where_chunks_end_changes_nothing(chunk: int, nested: bool, decimals: bool) -> None:
     events = small(20)

@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.document.steps import KernelUse
 from diagnose.measure import records as parts
-from diagnose.measure.device import DeviceMeasure, median_of
+from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.kernels import NAME, kernel_table, uses
+from diagnose.model.statistics import integer_median
 from diagnose.model.trace import OpKind
 from diagnose.model.vocabulary import BUCKETS
 from diagnose.reason.conclude import _with_kernels
@@ -57,7 +58,6 @@ def framed(rows: list[Row]) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 @given(st.lists(OPERATION, min_size=1, max_size=40), st.integers(1, 12))
-@settings(max_examples=120, deadline=None)
 def test_equals_plain_counting(rows: list[Row], kept: int) -> None:
     rows = sorted(rows, key=lambda row: row[0])  # steps follow each other
     inside, names = framed(rows)
@@ -79,7 +79,7 @@ def test_equals_plain_counting(rows: list[Row], kept: int) -> None:
             after[last[step, stream]][key] += 1
         last[step, stream] = key
     for key, row in zip(keys, table.frame.iter_rows(named=True), strict=True):
-        assert (row["launches"], row["work_ns"]) == (median_of(launches[key]), median_of(work[key]))
+        assert (row["launches"], row["work_ns"]) == (integer_median(launches[key]), integer_median(work[key]))
         assert row["launch_ns"] == int(statistics.median(lengths[key]))
         for told, counted in ((row["previous"], before[key]), (row["next"], after[key])):
             if told is None:
@@ -88,7 +88,7 @@ def test_equals_plain_counting(rows: list[Row], kept: int) -> None:
                 assert counted[keys[told]] == max(counted.values())
     left_out = [key for key in work if key not in keys]
     assert table.omitted == len(left_out)
-    assert table.omitted_ns == median_of([sum(work[key][step] for key in left_out) for step in range(3)])
+    assert table.omitted_ns == integer_median([sum(work[key][step] for key in left_out) for step in range(3)])
     assert min((sum(work[key]) for key in keys), default=0) >= max((sum(work[key]) for key in left_out), default=0)
     assert [row["work_ns"] for row in table.frame.iter_rows(named=True)] == sorted(table.frame["work_ns"], reverse=True)
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -34,7 +34,6 @@ SHARED = pl.DataFrame(
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-@settings(max_examples=250, deadline=None)
 def test_time_without_compute_equals_the_slow_model(seed: int) -> None:
     case = make_case(seed)
     if not case.windows or not case.waits:  # without a resolved wait producers are inferred, which the model does not
@@ -47,7 +46,6 @@ def test_time_without_compute_equals_the_slow_model(seed: int) -> None:
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-@settings(max_examples=60, deadline=None)
 def test_without_dependencies_all_the_time_without_compute_is_still_there(seed: int) -> None:
     case = make_case(seed, with_dependencies=False)
     if not case.windows:
@@ -62,7 +60,6 @@ def test_without_dependencies_all_the_time_without_compute_is_still_there(seed: 
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15), st.integers(0, 5)), min_size=1, max_size=14), st.integers(1, 39))
-@settings(max_examples=150, deadline=None)
 def test_buckets_that_compute_at_once_share_equally_and_nothing_is_lost(intervals: list[tuple[int, int, int]], cut: int) -> None:
     rows = sorted((start, start + length, of) for start, length, of in intervals)
     work = pl.DataFrame(rows, schema={"start": pl.Int64, "end": pl.Int64, "class_id": pl.UInt16}, orient="row").with_columns(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.model.intervals import clip, gaps, merge, overlaps, sweep, union_length
@@ -60,7 +60,6 @@ def test_overlaps_are_the_common_moments_of_each_pair(left: list[tuple[int, int]
 
 
 @given(st.lists(st.tuples(SPAN, st.integers(0, 4), st.integers(0, 1)), max_size=14), st.lists(st.integers(-40, 60), max_size=3))
-@settings(max_examples=200)
 def test_sweep_tells_for_every_moment_which_classes_ran(items: list[tuple[tuple[int, int], int, int]], cuts: list[int]) -> None:
     spans = [span for span, _, _ in items]
     table = frame(spans, bit=[bit for _, bit, _ in items], place=[place for _, _, place in items])

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.document.diagnosis import Fact, Tool
@@ -300,7 +300,6 @@ def _hold(text: str, fix: str) -> None:
         assert patched(done.text, fix).text == done.text
 
 
-@settings(max_examples=80, deadline=None)
 @given(text=st.sampled_from(TEXTS), fix=st.sampled_from(sorted(BOOK.fixes)))
 def test_an_applicable_fix_is_on_afterwards(text: str, fix: str) -> None:
     _hold(text, fix)

@@ -10,11 +10,11 @@ from statistics import median_low
 import polars as pl
 
 from diagnose.document.ranks import ExpertImbalance, Late, LateCause, Pattern
-from diagnose.measure.device import median_of
 from diagnose.measure.ranks.clocks import Clocks
 from diagnose.measure.ranks.members import Member
 from diagnose.measure.ranks.slowness import Slowness
 from diagnose.measure.ranks.waits import Own, Waits
+from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import COMM_KINDS, CommKind
 
 # All of these are this project's choice.
@@ -170,7 +170,7 @@ def _slower(known: Known, culprit: int, others: Sequence[Member], wait: int) -> 
     theirs = [known.own[place].time for place in known.likes(culprit, others)]
     steps = min(len(mine), *(len(times) for times in theirs))
     above = [mine[step] - median_low([times[step] for times in theirs]) for step in range(steps)]
-    return median_of(above) >= OWN * wait and sum(excess >= OWN * wait / 2 for excess in above) >= MOST_STEPS * steps
+    return integer_median(above) >= OWN * wait and sum(excess >= OWN * wait / 2 for excess in above) >= MOST_STEPS * steps
 
 
 # ------------------------------------------------------------------------------------------------ causes
@@ -197,7 +197,9 @@ def _cause(member: Member, others: Sequence[Member], wait: int, known: Known) ->
             starved,
             f"its host issues work later: compute is launch-starved for {starved / 1e6:.3f} ms {per} more than on the others",
         )
-    moving = median_of(known.own[member.place].transfer) - median_low([median_of(known.own[one.place].transfer) for one in others])
+    moving = integer_median(known.own[member.place].transfer) - median_low(
+        [integer_median(known.own[one.place].transfer) for one in others]
+    )
     if moving >= EXPLAINS * wait and moving >= more:
         return (
             "slow_link",

@@ -8,8 +8,9 @@ from statistics import mean
 
 from diagnose.document.ranks import DataTail, Pipeline, Stage
 from diagnose.job import Job
-from diagnose.measure.device import median, median_of
+from diagnose.measure.device import median
 from diagnose.measure.ranks.members import STAGE_PARTS, Member, Mesh
+from diagnose.model.statistics import integer_median
 
 NO_PHASES = "forward and backward could not be told apart, so that all waiting for other stages is called steady"
 
@@ -44,7 +45,7 @@ def _stage(number: int, members: Sequence[Member]) -> Stage:
         stage=number,
         ranks=tuple(member.rank.rank for member in members),
         compute_busy_ns=int(mean(member.median.compute_busy_ns for member in members)),
-        bubble_ns=int(mean(median_of(member.bubble) for member in members)),
+        bubble_ns=int(mean(integer_median(member.bubble) for member in members)),
         warm_up_ns=int(mean(waits["warm_up_ns"])),
         steady_ns=int(mean(waits["steady_ns"])),
         cool_down_ns=int(mean(waits["cool_down_ns"])),

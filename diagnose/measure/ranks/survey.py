@@ -10,10 +10,10 @@ import polars as pl
 
 from diagnose.document.device import Spread
 from diagnose.document.ranks import RankProblem, RankSurvey, StartSkew, StepTime
-from diagnose.measure.device import median_of
 from diagnose.measure.ranks.clocks import Clocks
 from diagnose.measure.ranks.members import Member, Mesh, host_label
 from diagnose.measure.ranks.waits import Own
+from diagnose.model.statistics import integer_median
 
 LISTED = 64  # ranks that a problem lists
 SKEW_SHARE = 0.02  # of the step: a window that begins less early or late is not skewed; this project's choice
@@ -31,7 +31,7 @@ def surveyed(member: Member, group: str, mesh: Mesh | None, own: Own, skew_ns: i
         host=host_label(member),
         group=group,
         stage=mesh.stage(member.rank.rank) if mesh is not None and member.rank.rank < mesh.world else None,
-        step=Spread(median=median_of(lengths), min=min(lengths), max=max(lengths), n=len(lengths)),
+        step=Spread(median=integer_median(lengths), min=min(lengths), max=max(lengths), n=len(lengths)),
         **{name: getattr(member.median, name) for name in _COLUMNS},
         buckets={row.bucket: row.work_ns for row in member.records.buckets},
         collectives=_collectives(member),
@@ -39,8 +39,8 @@ def surveyed(member: Member, group: str, mesh: Mesh | None, own: Own, skew_ns: i
             StepTime(index=step.index or 0, window_ns=step.window_ns, own_ns=left if own.matched else None)
             for step, left in zip(member.steps, own.time, strict=True)
         ),
-        wait_ns=median_of(own.wait) if own.matched else None,
-        transfer_ns=median_of(own.transfer) if own.matched else None,
+        wait_ns=integer_median(own.wait) if own.matched else None,
+        transfer_ns=integer_median(own.transfer) if own.matched else None,
         start_skew_ns=skew_ns,
     )
 
@@ -58,7 +58,7 @@ def _collectives(member: Member) -> dict[str, int]:
     for lane, step, number in inside.group_by("lane", "index").len().iter_rows():
         counts[f"{found.lanes[lane].kind} {found.lanes[lane].operation}"][step] += number
     steps = [step.index or 0 for step in member.steps]
-    return {name: median_of(by_step[step] for step in steps) for name, by_step in sorted(counts.items())}
+    return {name: integer_median(by_step[step] for step in steps) for name, by_step in sorted(counts.items())}
 
 
 # ------------------------------------------------------------------------------------------------ problems

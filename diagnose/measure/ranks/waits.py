@@ -10,9 +10,9 @@ import polars as pl
 
 from diagnose.document.ranks import MatchedExchange, RankWait
 from diagnose.knowledge.exchanges import bus_factor
-from diagnose.measure.device import median_of
 from diagnose.measure.ranks.matching import ALONE, Matched, Unmatched
 from diagnose.measure.ranks.members import Member
+from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import COMM_KINDS, CommKind
 
 NOTICEABLE_NS = 10_000  # an instance in which nobody waits longer has no last rank; this project's choice
@@ -105,7 +105,7 @@ def record(found: Waits, link_gb_s: float | None) -> MatchedExchange:
 def medians(found: Waits, place: int) -> tuple[int, int]:
     """Transfer and wait per step of one member."""
     steps = found.of_steps(place)
-    return median_of(transfer for transfer, _ in steps), median_of(wait for _, wait in steps)
+    return integer_median(transfer for transfer, _ in steps), integer_median(wait for _, wait in steps)
 
 
 def _bandwidth(found: Waits) -> tuple[float | None, float | None, str]:
@@ -143,7 +143,7 @@ class Own:
     @property
     def median_ns(self) -> int:
         """Own time per step."""
-        return median_of(self.time)
+        return integer_median(self.time)
 
 
 def by_member(members: Sequence[Member], every: Sequence[Waits]) -> Mapping[int, Own]:

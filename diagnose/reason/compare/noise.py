@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from operator import itemgetter
 from statistics import median
 
 from diagnose.document.comparison import Basis, Result
+from diagnose.model.statistics import (
+    MEDIAN_ERROR,
+    bootstrap_intervals,
+    normal_quantile,
+    pooled_spread,
+    shift_shown,
+    smallest_p,
+    stratified_rank_test,
+)
 from diagnose.reason.compare.limits import NoiseLimits, load_limits
-from diagnose.reason.compare.ranktest import p_value_in, pairs_allowed, smallest_p
 
-_Draw = Callable[[Sequence[float]], Sequence[float]]
-_SEED = 20240607  # any number: the same samples give the same interval
-_DRAWS = 400_000  # values drawn at most for one interval; larger samples are drawn fewer times
-_LEAST = 400
 _APART_FROM = 4  # values of a side: with fewer the others could not carry a test alone
 _PAIRED_FROM = 3  # values of a side: two pairs are hardly an interval
 _FEW = 40  # samples of both sides up to which the rank test's steps matter
-_SIMULATED = 400  # pairs of samples from which the smallest effect of few steps is told
-MAD = 1.4826  # median absolute deviation of a normal distribution to its standard deviation
-MEDIAN_ERROR = 1.2533  # √(π/2): standard error of a median to that of a mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +78,7 @@ def decide(
     low, high, p = None, None, None
     if min(len(base), len(new)) > 1:
         low, high = intervals([base], [new], own)[0]
-        p = p_value_in(strata(base, new, own))
+        p = stratified_rank_test(strata(base, new, own))
     smallest = smallest_effect(len(base), len(new), spread / abs(median(base))) if median(base) else None
     basis, moved = _moved(base, new, relative, spread, (low, high), p, limits, own)
     result = _result(
@@ -118,7 +116,7 @@ def differs(base: Sequence[float], new: Sequence[float], bounds: tuple[float, fl
     delta = median(new) - median(base)
     relative = delta / median(base) if median(base) else None
     own = design.heeded(len(base), len(new))
-    p = p_value_in(strata(base, new, own)) if bounds is not None else None
+    p = stratified_rank_test(strata(base, new, own)) if bounds is not None else None
     _, moved = _moved(base, new, relative, _spread(base, new, own), bounds or (None, None), p, limits, own)
     return moved and abs(delta) >= least and (relative is None or abs(relative) >= limits.floor.value)
 
@@ -178,71 +176,22 @@ def _result(
 # --- the interval -----------------------------------------------------------------------------------------------------
 
 
-def interval(base: Sequence[float], new: Sequence[float]) -> tuple[float, float]:
-    """The percentile bootstrap interval of the difference of medians; it holds the difference itself. Seeded: the same samples give the same interval, swapped ones its mirror image."""
-    return intervals([base], [new])[0]
-
-
 def intervals(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], design: Design = PLAIN) -> list[tuple[float, float]]:
-    """The same for several figures of the same steps: what is drawn is steps, so that every figure sees the same draws. All rows of one side are of one length."""
+    """The bootstrap intervals of the differences of medians, of several figures of the same steps. All rows of one side are of one length."""
     if not base:
         return []
-    drawn_base, drawn_new = draws(len(base[0]), len(new[0]), design.heeded(len(base[0]), len(new[0])))
-    tail = (1 - load_limits().noise.confidence.value) / 2
-    return [_bounds(first, second, drawn_base, drawn_new, tail) for first, second in zip(base, new, strict=True)]
+    own, limits = design.heeded(len(base[0]), len(new[0])), load_limits().noise
+    return bootstrap_intervals(
+        base,
+        new,
+        confidence=limits.confidence.value,
+        resamples=int(limits.resamples.value),
+        last_apart=own.last_apart,
+        paired=own.paired,
+    )
 
 
-def _bounds(
-    base: Sequence[float], new: Sequence[float], drawn_base: Sequence[_Draw], drawn_new: Sequence[_Draw], tail: float
-) -> tuple[float, float]:
-    differences = sorted(_middle(second(new)) - _middle(first(base)) for first, second in zip(drawn_base, drawn_new, strict=True))
-    cut = int(tail * len(differences))
-    delta = median(new) - median(base)
-    return min(differences[cut], delta), max(differences[-1 - cut], delta)
-
-
-def _middle(values: Sequence[float]) -> float:
-    """The median; quicker than that of the standard library, because an interval takes thousands."""
-    ordered, half = sorted(values), len(values) // 2
-    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
-
-
-@lru_cache(maxsize=32)
-def draws(n_base: int, n_new: int, design: Design) -> tuple[Sequence[_Draw], Sequence[_Draw]]:
-    """What takes the values at the places of the resampled steps of both sides, for samples of two and more. Each side's draws hang on its own length only, so that swapping the sides swaps the draws."""
-    wanted = int(load_limits().noise.resamples.value)
-    times = max(min(wanted, _DRAWS // (n_base + n_new)), _LEAST)
-    if design.paired:
-        both = _drawn(n_base, times, design)
-        return both, both
-    if n_base == n_new:
-        times //= 2
-        both = _drawn(n_base, 2 * times, design)
-        return both, [*both[times:], *both[:times]]  # every pair of draws in both orders, so that the mirror image is exact
-    return _drawn(n_base, times, design), _drawn(n_new, times, design)
-
-
-def _drawn(size: int, times: int, design: Design) -> list[_Draw]:
-    chance = random.Random(_SEED + size)  # noqa: S311 - no secret
-    free = size - 1 if design.last_apart else size
-    fixed = [size - 1] if design.last_apart else []
-    return [itemgetter(*chance.choices(range(free), k=free), *fixed) for _ in range(times)]
-
-
-# --- spread, and what could have been shown ---------------------------------------------------------------------------
-
-
-def pooled_spread(base: Sequence[float], new: Sequence[float]) -> float:
-    """The standard deviation within the sides, robust: from the median distance to the own side's median. 0 where no side has two values."""
-    distances: list[float] = []
-    for values in (base, new):
-        if len(values) > 1:
-            middle = median(values)
-            own = sorted(abs(value - middle) for value in values)
-            distances += own[len(values) % 2 :]  # of an odd number the middle one is its own median, and tells nothing
-    if not distances:
-        return 0.0
-    return MAD * median(distances) or MEDIAN_ERROR * sum(distances) / len(distances)
+# --- what could have been shown ---------------------------------------------------------------------------------------
 
 
 def smallest_effect(n_base: int, n_new: int, spread: float) -> float:
@@ -254,7 +203,7 @@ def smallest_effect(n_base: int, n_new: int, spread: float) -> float:
     least = limits.floor.value
     if smallest_p((n_base, n_new)) > limits.p_value.value:
         least = max(least, limits.separation_least.value, apart_by(n_base, n_new) * spread)
-    return _rounded(max(_shown_in_spreads(n_base, n_new) * spread, least + _normal(limits.power.value) * error))
+    return _rounded(max(_shown_in_spreads(n_base, n_new) * spread, least + normal_quantile(limits.power.value) * error))
 
 
 def apart_by(n_base: int, n_new: int) -> float:
@@ -263,40 +212,11 @@ def apart_by(n_base: int, n_new: int) -> float:
     return limits.separation_of_two.value if min(n_base, n_new) == 2 else limits.separation.value
 
 
-@lru_cache(maxsize=256)
 def _shown_in_spreads(n_base: int, n_new: int) -> float:
-    """What the interval (by the usual formula for medians) and the rank test ask for, in standard deviations; the latter simulated for few steps, where it is coarse."""
-    limits = load_limits().noise
-    both = _normal(1 - limits.p_value.value / 2) + _normal(limits.power.value)
-    formula = both * MEDIAN_ERROR * math.sqrt(1 / n_base + 1 / n_new)
-    if n_base + n_new > _FEW:
-        return formula
-    allowed = pairs_allowed(n_base, n_new, limits.p_value.value) or 0
-    chance = random.Random(_SEED)  # noqa: S311 - no secret
-    needed = sorted(_needed(chance, n_base, n_new, allowed) for _ in range(_SIMULATED))
-    return max(formula, needed[int(limits.power.value * _SIMULATED)])
-
-
-def _needed(chance: random.Random, n_base: int, n_new: int, allowed: int) -> float:
-    """The shift at which one simulated pair of samples would be told apart by the rank test: all but `allowed` pairs of values stand the right way round."""
-    base = [_bell(chance) for _ in range(n_base)]
-    new = [_bell(chance) for _ in range(n_new)]
-    gaps = sorted((first - second for first in base for second in new), reverse=True)
-    return max(gaps[allowed], 0.0)
-
-
-def _bell(chance: random.Random) -> float:
-    """A value that is nearly normal, with standard deviation 1, by sums alone: the same on every machine."""
-    return sum(chance.random() for _ in range(12)) - 6.0
-
-
-def _normal(share: float) -> float:
-    """The normal distribution's quantile, by halving."""
-    low, high = -10.0, 10.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if 0.5 * math.erfc(-middle / math.sqrt(2)) < share else (low, middle)
-    return round((low + high) / 2, 6)
+    """What the interval (by the usual formula for medians) and the rank test ask for, in standard deviations; the latter only of few steps, where it is coarse."""
+    level, power = load_limits().noise.p_value.value, load_limits().noise.power.value
+    formula = (normal_quantile(1 - level / 2) + normal_quantile(power)) * MEDIAN_ERROR * math.sqrt(1 / n_base + 1 / n_new)
+    return formula if n_base + n_new > _FEW else max(formula, shift_shown(n_base, n_new, level, power))
 
 
 def _rounded(value: float) -> float:

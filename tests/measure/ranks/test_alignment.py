@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.measure.ranks.alignment import LOOSE_NS, Course, fit
@@ -25,7 +25,6 @@ def ends(n: int, seed: int) -> list[int]:
     return found
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     seed=st.integers(0, 10_000),
     n=st.integers(12, 120),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.measure.ranks.alike import like_groups
@@ -17,7 +17,6 @@ from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
 TIMES = st.lists(st.lists(st.integers(1_000, 900_000), min_size=3, max_size=3), min_size=4, max_size=20)
 
 
-@settings(deadline=None, max_examples=80)
 @given(durations=TIMES)
 def test_an_instance_splits_into_its_shortest_duration_and_the_rest(durations: list[list[int]]) -> None:
     ends = [2_000_000 * (number + 1) + 700 * number * number for number in range(len(durations))]

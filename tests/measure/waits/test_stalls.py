@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.knowledge.taxonomy import load_host_rules
@@ -99,7 +99,6 @@ def modelled_budget(case: Case, window: tuple[int, int]) -> dict[str, int]:
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-@settings(max_examples=150, deadline=None)
 def test_budget_equals_the_slow_model(seed: int) -> None:
     case = make_case(seed)
     if not case.windows:
@@ -111,7 +110,6 @@ def test_budget_equals_the_slow_model(seed: int) -> None:
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-@settings(max_examples=250, deadline=None)
 def test_stalls_equal_the_slow_model(seed: int) -> None:
     case = make_case(seed)
     if not case.windows:
@@ -144,7 +142,6 @@ def test_stalls_equal_the_slow_model(seed: int) -> None:
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-@settings(max_examples=250, deadline=None)
 def test_what_bounds_count_beyond_the_split_equals_the_slow_model(seed: int) -> None:
     case = make_case(seed)
     if not case.windows or not case.waits:  # without a resolved wait producers are inferred, which the model does not

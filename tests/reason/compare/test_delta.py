@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from statistics import median
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.document.steps import RAN, WHY, StepSplit
@@ -24,7 +24,6 @@ def steps(cells: list[Cells]) -> list[StepSplit]:
 
 
 @given(STEPS, STEPS, SCALES)
-@settings(max_examples=60, deadline=None)
 def test_deltas_of_categories_add_up_to_that_of_the_step(base: list[Cells], new: list[Cells], scale: Fraction) -> None:
     found = step_delta(steps(base), steps(new), scale)
     assert found is not None
@@ -40,7 +39,6 @@ def test_deltas_of_categories_add_up_to_that_of_the_step(base: list[Cells], new:
 
 
 @given(STEPS)
-@settings(max_examples=60, deadline=None)
 def test_the_median_step_is_the_documents_median(cells: list[Cells]) -> None:
     lengths = [sum(one.values()) for one in cells]
     found = middle(steps(cells))
@@ -50,7 +48,6 @@ def test_the_median_step_is_the_documents_median(cells: list[Cells]) -> None:
 
 
 @given(STEPS)
-@settings(max_examples=30, deadline=None)
 def test_steps_against_themselves_have_no_delta(cells: list[Cells]) -> None:
     found = step_delta(steps(cells), steps(cells))
     assert found is not None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -182,7 +182,6 @@ ROWS = st.lists(
 
 
 @given(ROWS, ROWS)
-@settings(max_examples=200, deadline=None)
 def test_nothing_is_lost_and_nothing_counts_twice(base: list[KernelUse], new: list[KernelUse]) -> None:
     found = match(base, new)
     assert sorted([pair.base for pair in found.pairs] + list(found.gone)) == list(range(len(base)))
@@ -198,6 +197,5 @@ def test_nothing_is_lost_and_nothing_counts_twice(base: list[KernelUse], new: li
 
 
 @given(ROWS)
-@settings(max_examples=50, deadline=None)
 def test_any_kernels_against_themselves_are_the_same(rows: list[KernelUse]) -> None:
     assert changes(rows, rows).changes == ()

@@ -2,70 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections import Counter
 from collections.abc import Sequence
-from fractions import Fraction
-from statistics import median
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.reason.compare import noise
-from diagnose.reason.compare.noise import Decision, Design, apart_by, decide, interval, pooled_spread, smallest_effect
-from diagnose.reason.compare.ranktest import EXACT_UP_TO, doubled_ranks, p_value, p_value_in, pairs_allowed, smallest_p
+from diagnose.reason.compare.noise import Decision, Design, apart_by, decide, smallest_effect
 
 VALUES = st.integers(1, 12).map(float)
 STEPS = st.floats(1e6, 1e9)
 
 
-def enumerated(strata: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float:
-    """The same probability, by going through all ways to deal the values out."""
-    sums = []
-    observed = Fraction(0)
-    for first, second in strata:
-        ranks = doubled_ranks([*first, *second])
-        middle = Fraction(len(first) * sum(ranks), len(ranks))
-        observed += sum(ranks[: len(first)]) - middle
-        sums.append([sum(ranks[place] for place in taken) - middle for taken in itertools.combinations(range(len(ranks)), len(first))])
-    found = [sum(parts) for parts in itertools.product(*sums)]
-    return sum(abs(one) >= abs(observed) for one in found) / len(found)
-
-
-@given(st.lists(VALUES, min_size=1, max_size=6), st.lists(VALUES, min_size=1, max_size=6))
-def test_p_is_that_of_all_ways_to_deal_the_values_out(first: list[float], second: list[float]) -> None:
-    assert p_value(first, second) == pytest.approx(enumerated([(first, second)]), abs=1e-12)
-
-
-@given(st.lists(VALUES, min_size=3, max_size=4), st.lists(VALUES, min_size=3, max_size=4), VALUES, VALUES)
-def test_p_within_strata_is_that_of_dealing_within_them(first: list[float], second: list[float], one: float, other: float) -> None:
-    strata = [(first, second), ([one], [other])]
-    assert p_value_in(strata) == pytest.approx(enumerated(strata), abs=1e-12)
-
-
-def test_known_values() -> None:
-    assert p_value([1, 2, 3, 4], [5, 6, 7, 8]) == pytest.approx(2 / 70)
-    assert p_value([1, 1], [1, 1]) == 1.0
-    assert p_value([], [1.0]) == 1.0
-    assert smallest_p((4, 4)) == pytest.approx(2 / 70)
-    assert smallest_p((3, 3), (1, 1)) == pytest.approx(2 / 40)
-    # Tables of critical values for Mann-Whitney's U, two-sided 5 %: 8 against 8 allow 13, 4 against 4 none, 3 against 3 can't decide.
-    assert [pairs_allowed(8, 8, 0.05), pairs_allowed(4, 4, 0.05), pairs_allowed(3, 3, 0.05), pairs_allowed(5, 5, 0.05)] == [13, 0, None, 2]
-
-
-def test_the_approximation_takes_over_where_the_exact_test_ends() -> None:
-    chance = random.Random(3)
-    first = [chance.gauss(100, 5) for _ in range(EXACT_UP_TO // 2)]
-    second = [chance.gauss(102, 5) for _ in range(EXACT_UP_TO // 2)]
-    exact, approximate = p_value(first, second), p_value([*first, 100.0], [*second, 102.0])
-    assert exact == pytest.approx(approximate, rel=0.2)
-
-
 @given(st.lists(STEPS, min_size=2, max_size=7), st.lists(STEPS, min_size=2, max_size=7), st.booleans(), st.booleans())
-@settings(max_examples=40, deadline=None)
 def test_swapping_the_sides_turns_everything_round(base: list[float], new: list[float], last_apart: bool, paired: bool) -> None:
     design = Design(last_apart=last_apart, paired=paired)
     there, back = (decide(*sides, design=design) for sides in ((base, new), (new, base)))
@@ -79,17 +31,7 @@ def test_swapping_the_sides_turns_everything_round(base: list[float], new: list[
         assert there.result != back.result
 
 
-@given(st.lists(STEPS, min_size=2, max_size=7), st.lists(STEPS, min_size=2, max_size=7))
-@settings(max_examples=40, deadline=None)
-def test_the_interval_holds_the_difference_and_is_the_same_again(base: list[float], new: list[float]) -> None:
-    low, high = interval(base, new)
-    assert low <= median(new) - median(base) <= high
-    noise.draws.cache_clear()
-    assert interval(base, new) == (low, high)
-
-
 @given(st.lists(STEPS, min_size=1, max_size=6))
-@settings(max_examples=30, deadline=None)
 def test_the_same_samples_are_no_change(values: list[float]) -> None:
     found = decide(values, list(reversed(values)))
     assert (found.result, found.basis, found.delta) == ("no_change", "identical", 0.0)
@@ -226,13 +168,3 @@ def test_nought_in_base_has_no_relative_change() -> None:
     found = said([0.0, 0, 0, 0], [5.0, 6, 5, 6])
     assert (found.relative, found.worse, found.smallest, found.result) == (None, None, None, "regression")
     assert said([0.0], [0.0]).result == "no_change"
-
-
-def test_the_spread_is_robust_and_pooled_within_the_sides() -> None:
-    assert pooled_spread([100.0], [110.0]) == 0.0
-    assert pooled_spread([100.0, 102], [200.0, 202]) == pytest.approx(1.4826)
-    chance = random.Random(1)
-    base, new = noisy(chance, 400, 100, 0.03), noisy(chance, 400, 150, 0.02)
-    assert pooled_spread(base, new) == pytest.approx(3.0, rel=0.1)
-    assert pooled_spread([*base, 1e9], new) == pytest.approx(3.0, rel=0.1)
-    assert pooled_spread([5.0, 5, 5, 9], [5.0, 5, 5, 5]) > 0

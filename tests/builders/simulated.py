@@ -1,0 +1,118 @@
+"""Simulated runs and their diagnoses, made once in a session and shared by its workers as files.
+
+`SHARED_RUNS` names the folder, which tests/conftest.py makes and removes. A run is stored under a digest of everything that it is made from;
+whoever needs it first makes it while the others wait at a lock. With `SHARED_RUNS_AFRESH` every call makes its own: benchmarks/mutations.py
+records so which tests reach a line.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import pickle
+import uuid
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from diagnose.document.diagnosis import Diagnosis, decode, encode
+from diagnose.pipeline import diagnose
+from fixtures import scenario
+from fixtures.accuracy import Format, trace_of
+from fixtures.recording import Recording
+from fixtures.scenario import Scenario
+
+SHARED, AFRESH = "SHARED_RUNS", "SHARED_RUNS_AFRESH"
+
+# One scenario for each wall and kind, and for each special way through the program: these run in the quick suite, all others in the deep one.
+QUICK = (
+    "communication-border-below",
+    "communication-deepep-slow-network",
+    "compute-border-memory",
+    "compute-warm-up",
+    "demo",
+    "healthy-graphs",
+    "healthy-vision",
+    "host-garbage-collection",
+    "host-item-per-layer",
+    "memory-allocator",
+    "memory-full-recompute",
+    "pair-fp8",
+    "pair-less-recompute",
+    "pair-manual-gc",
+    "pair-scoped-graphs",
+    "ranks-expert-imbalance",
+    "ranks-pipeline-bubble",
+    "ranks-start-skew",
+    "ranks-straggler",
+    "two-walls-memory-host",
+)
+
+
+def deep_unless_quick(names: Iterable[str]) -> list[object]:
+    """The scenarios as parameters of a test; what is not in QUICK is left to the deep suite."""
+    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.deep) for name in names]
+
+
+def recordings(one: Scenario | str) -> tuple[Recording, ...]:
+    """One run of a scenario: what every simulated rank did."""
+    one = _scenario(one)
+
+    def make(folder: Path) -> None:
+        (folder / "recordings").write_bytes(pickle.dumps(one.record(), protocol=pickle.HIGHEST_PROTOCOL))
+
+    return _unpickled(_shared(f"recordings {one!r}", make) / "recordings")
+
+
+def traces(one: Scenario | str, kind: Format) -> list[Path]:
+    """The traces of all captured ranks of a run, beside their `job.yaml`. Several tests read them: copy what is to be changed."""
+    one = _scenario(one)
+
+    def make(folder: Path) -> None:
+        (folder / "job.yaml").write_text(one.job_text(), encoding="utf-8")
+        for recording in recordings(one):
+            if recording.rank in one.captured:
+                trace_of(kind, one, recording, folder)
+
+    folder = _shared(f"traces {kind} {one!r}", make)
+    return sorted(path for path in folder.iterdir() if path.name != "job.yaml")
+
+
+def document(one: Scenario | str, kind: Format = "nsys") -> Diagnosis:
+    """The program's diagnosis of all captured ranks of a run, with its job file."""
+    one = _scenario(one)
+
+    def make(folder: Path) -> None:
+        found = traces(one, kind)
+        (folder / "diagnosis.json").write_bytes(encode(diagnose(found, config=found[0].parent / "job.yaml")))
+
+    return decode((_shared(f"diagnosis {kind} {one!r}", make) / "diagnosis.json").read_bytes())
+
+
+def _scenario(one: Scenario | str) -> Scenario:
+    return scenario.load(one) if isinstance(one, str) else one
+
+
+@lru_cache(maxsize=4)
+def _unpickled(path: Path) -> tuple[Recording, ...]:
+    """Few at a time: the recordings of one scenario take up to 100 MB."""
+    found: tuple[Recording, ...] = pickle.loads(path.read_bytes())  # noqa: S301 - written by another worker of this session
+    return found
+
+
+def _shared(key: str, make: Callable[[Path], None]) -> Path:
+    """The folder of what is made under this key, filled by the first who asks."""
+    if os.environ.get(AFRESH):
+        key += uuid.uuid4().hex
+    folder = Path(os.environ[SHARED]) / hashlib.sha256(key.encode()).hexdigest()[:24]
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            part = folder.with_suffix(f".part{os.getpid()}")
+            part.mkdir()
+            make(part)
+            part.rename(folder)
+    return folder
