@@ -128,7 +128,7 @@ def _content(block: Block, section: Section | None) -> str:
         case Text() as said:
             return _text(said)
         case Listing(texts=texts):
-            return _folded(f"{block.name} ({len(texts)})", _listed(texts)) if block.aside else _listed(texts)
+            return _folded(block.name, len(texts), _listed(texts)) if block.aside else _listed(texts)
         case Pairs() as pairs:
             return _pairs(pairs)
         case Lines(texts=texts):
@@ -144,7 +144,7 @@ def _text(said: Text) -> str:
     if said.quoted:
         return "\n".join(f"> {text(line)}  " for line in said.text[:LONGEST_QUOTE].splitlines())
     shown = text(said.text)
-    return f"<sub>{shown}</sub>" if said.tone == "weak" else f"**{shown}**" if said.tone == "strong" else shown
+    return f"<sub>{shown}</sub>" if said.hint else f"**{shown}**" if said.tone == "strong" else shown
 
 
 def _listed(texts: tuple[str, ...], most: int = MOST_LISTED) -> str:
@@ -208,12 +208,13 @@ def _inner(content: Listing | Pairs | Lines) -> str:
 
 def _panel(panel: Panel) -> str:
     phrases = [phrase for phrase in panel.phrases if not phrase.wide]
-    plain = " · ".join(text(phrase.text) for phrase in phrases if not phrase.tone)
+    plain = " · ".join(text(phrase.text) for phrase in phrases if not phrase.tone and phrase.text not in panel.title)
     blocks = [
         f"## {text(panel.title)}",
         f"**{text(panel.sentence)}**",
         *([plain] if plain else []),
         *(text(one.text) for one in panel.texts),
+        *([f"<sub>{text(panel.caption)}</sub>"] if panel.caption else []),
     ]
     points = [f"- {_sentence(reason)}" for reason in panel.reasons[:MOST_REASONS]]
     if len(panel.reasons) > MOST_REASONS:
@@ -305,11 +306,11 @@ def _most(table: Table) -> int:
 
 def folded(found: Table) -> str:
     """The table behind a heading that opens on a click."""
-    return _folded(f"{found.title} ({len(found.rows)})", table(found, heading=False))
+    return _folded(found.title, len(found.rows), table(found, heading=False))
 
 
-def _folded(title: str, content: str) -> str:
-    return f"<details><summary>{text(title)}</summary>\n\n{content}\n\n</details>"
+def _folded(title: str, count: int, content: str) -> str:
+    return f"<details><summary>{text(title)} ({count})</summary>\n\n{content}\n\n</details>"
 
 
 def _line(cells: list[str]) -> str:
