@@ -12,11 +12,10 @@ from collections.abc import Sequence
 
 import click
 
-from diagnose import __version__
 from diagnose.commands import analyse, baseline, bisect, bisect_step, check, compare, explain, kernel, patch, recipe_path, render
-from diagnose.commands.deliver import ClosedPipeError, silence
-from diagnose.commands.shared import EXIT_GATE, say
+from diagnose.commands.output import EXIT_GATE, ClosedPipeError, say, silence
 from diagnose.errors import DiagnoseError, TerminatedError
+from diagnose.version import __version__
 
 __all__ = ["EXIT_GATE", "cli", "main"]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,12 @@ import nsys_recipe
 from nsys_recipe.lib import recipe
 from nsys_recipe.lib.args import Option
 
+from diagnose.commands.options import JobFile, Reading
 from diagnose.errors import DiagnoseError, UsageError
 from diagnose.scale.elsewhere import ElsewhereEngine, Options, measure_input
 
 FOLDER = Path(__file__).parent / "recipe" / "diagnose"
+_TAKEN = {entry.name for entry in fields(Options)}
 OUTPUTS = {".html": "HTML", ".json": "JSON", ".md": "Markdown"}
 
 
@@ -37,13 +40,12 @@ class Diagnose(recipe.Recipe):  # type: ignore[misc] # nsys' library has no type
         for option in (Option.INPUT, Option.OUTPUT, Option.FORCE_OVERWRITE):
             parser.add_recipe_argument(option)
         group = parser.recipe_group
-        group.add_argument("--config", help="Job file")
-        group.add_argument(
-            "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="A setting on top of the job file. Repeatable"
-        )
-        group.add_argument("--rules", action="append", default=[], help="Folder or file of your own rules. Repeatable")
-        group.add_argument("--step-range", metavar="PATTERN", help="Pattern for the ranges that mark a step")
-        group.add_argument("--nsys", help="The nsys to export reports with that have no export beside them")
+        for entry in (*fields(JobFile), *fields(Reading)):
+            if entry.name in _TAKEN:
+                given = entry.metadata["attributes"]
+                several = {"action": "append", "default": []} if given.get("multiple") else {}
+                help_ = given["help"].removesuffix(".")
+                group.add_argument(*entry.metadata["names"], dest=entry.name, metavar=given.get("metavar"), help=help_, **several)
         return parser
 
     def run(self, context: Any) -> None:
@@ -65,8 +67,7 @@ class Diagnose(recipe.Recipe):  # type: ignore[misc] # nsys' library has no type
         packed = context.wait(context.map(measure_input, reports, options=options))
 
         from diagnose.pipeline import diagnose  # noqa: PLC0415 - only now; see the module's text
-        from diagnose.render import EXTENSIONS, RENDERERS  # noqa: PLC0415
-        from diagnose.render import Options as Shown  # noqa: PLC0415
+        from diagnose.render import format_of, write  # noqa: PLC0415
 
         document = diagnose(
             reports,
@@ -79,10 +80,10 @@ class Diagnose(recipe.Recipe):  # type: ignore[misc] # nsys' library has no type
         )
         for extension, kind in OUTPUTS.items():
             file = Path(self.add_output_file(f"diagnosis{extension}", kind))
-            file.write_text(RENDERERS[EXTENSIONS[extension]](document, Shown()), encoding="utf-8")
+            file.write_text(write(document, format_of(file, "diagnosis") or ""), encoding="utf-8")
         self._analysis_dict.update(EndTime=str(datetime.now(tz=UTC)), InputFiles=reports, Outputs=self._output_files)
         self.create_analysis_file()
-        print(RENDERERS["text"](document, Shown()).split("\n\n")[0])  # noqa: T201 - the verdict
+        print(write(document, "text").split("\n\n")[0])  # noqa: T201 - the verdict
 
     def _options(self) -> Options:
         config, nsys = self.get_parsed_arg("config"), self.get_parsed_arg("nsys")
@@ -91,7 +92,7 @@ class Diagnose(recipe.Recipe):  # type: ignore[misc] # nsys' library has no type
             overrides=tuple(self.get_parsed_arg("overrides", ())),
             rules=tuple(Path(path).absolute() for path in self.get_parsed_arg("rules", ())),
             step_range=self.get_parsed_arg("step_range"),
-            nsys=Path(nsys).absolute() if nsys else _own_nsys(),
+            nsys=Path(nsys).absolute() if nsys else _installed_nsys(),
         )
 
 
@@ -103,7 +104,7 @@ def _distinct(reports: list[str]) -> list[str]:
     return list(found.values())
 
 
-def _own_nsys() -> Path | None:
+def _installed_nsys() -> Path | None:
     """The nsys whose recipe library runs this, four folders above it; None (the one on PATH) where it lies elsewhere."""
     program = Path(nsys_recipe.__file__).parents[3] / "nsys"
     return program if program.is_file() else None

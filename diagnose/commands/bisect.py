@@ -2,87 +2,84 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from diagnose.commands.compare import Share
-from diagnose.commands.shared import PATH, applied, check_outputs, measuring_options, page_options, say, written
+from diagnose.commands.options import (
+    PATH,
+    BisectionOutput,
+    Measuring,
+    Share,
+    metric_option,
+    option,
+    set_option,
+    takes,
+    timeout_option,
+    trace_option,
+)
+from diagnose.commands.output import check_outputs, say, write_document
 from diagnose.errors import InputError, UsageError
-from diagnose.render.bisection import EXTENSIONS
-from diagnose.scale.choose import check_engine
 
 if TYPE_CHECKING:
+    from diagnose.bisect import session
     from diagnose.bisect.journal import Asked, Judging
     from diagnose.bisect.orders import Order
     from diagnose.document.bisection import BisectResult
 
 REPEATS = 10
-_OUTPUT = ("format_", "outputs", "force", "color", "quiet")
 _UNANSWERED: tuple[BisectResult, ...] = ("ends_alike", "cannot_tell")
 
 
-def _about(command: Any) -> Any:
+@dataclass(frozen=True, kw_only=True)
+class Search:
     """What is searched, and how."""
-    return applied(
-        command,
-        [
-            click.option("--good", metavar="COMMIT|LABEL", help="The end where it was well."),
-            click.option("--bad", metavar="COMMIT|LABEL", help="The end where it is not."),
-            click.option(
-                "--items",
-                type=PATH,
-                metavar="FILE",
-                help="Search a list of artefacts instead of commits: one a line, or LABEL, a tab, ITEM.",
-            ),
-            click.option("--traces", metavar="PATTERN", help="Search traces that are there already, ordered by commit, time or name."),
-            click.option(
-                "--metric",
-                default="step_time",
-                metavar="NAME",
-                help="What changed: step_time, a category, bucket:NAME, kernels, or any fact. [default: step_time]",
-            ),
-            click.option("--max-regression", type=Share(), metavar="SHARE", help="The ends must differ by more than this, such as 3%."),
-            click.option(
-                "--repeats",
-                type=click.IntRange(min=1),
-                help=f"Captures of one candidate at most, where noise asks for them. [default: {REPEATS}]",
-            ),
-            click.option("--first/--all", "first", default=None, help="Stop at the first step, or look for all. [default: --all]"),
-            click.option(
-                "--smallest-step", type=Share(), metavar="SHARE", help="Smallest step to look for. [default: a fifth of the difference]"
-            ),
-            click.option(
-                "--noise",
-                type=Share(),
-                metavar="SHARE",
-                help="Noise of a capture to begin with; what is seen soon outweighs it. [default: 1%]",
-            ),
-            click.option(
-                "--trace", metavar="PATTERN", help="Where the command leaves its trace. [default: in the folder $DIAGNOSE_OUTPUT]"
-            ),
-            click.option(
-                "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Skip a candidate that takes longer."
-            ),
-            click.option("--keep-untracked", is_flag=True, help="Keep untracked files between commits, for build caches."),
-            click.option("--skip", multiple=True, metavar="COMMIT|LABEL", help="Leave a candidate out. Repeatable."),
-            click.option(
-                "--state", type=PATH, metavar="DIR", help="Folder of the search. [default: in .diagnose/bisect of the repository]"
-            ),
-            click.option("--resume", is_flag=True, help="Go on with a search that was interrupted; alone with the one that ran last."),
-            click.option("--config", metavar="PATH", help="Job file; a relative path is looked for where the command runs."),
-            click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting on top of the job file. Repeatable."),
-        ],
+
+    good: str | None = option("--good", metavar="COMMIT|LABEL", help="The end where it was well.")
+    bad: str | None = option("--bad", metavar="COMMIT|LABEL", help="The end where it is not.")
+    items: Path | None = option(
+        "--items", type=PATH, metavar="FILE", help="Search a list of artefacts instead of commits: one a line, or LABEL, a tab, ITEM."
     )
+    traces: str | None = option(
+        "--traces", metavar="PATTERN", help="Search traces that are there already, ordered by commit, time or name."
+    )
+    metric: str = metric_option("What changed: ")
+    max_regression: float | None = option(
+        "--max-regression", type=Share(), metavar="SHARE", help="The ends must differ by more than this, such as 3%."
+    )
+    repeats: int | None = option(
+        "--repeats", type=click.IntRange(min=1), help=f"Captures of one candidate at most, where noise asks for them. [default: {REPEATS}]"
+    )
+    first: bool | None = option("--first/--all", default=None, help="Stop at the first step, or look for all. [default: --all]")
+    smallest_step: float | None = option(
+        "--smallest-step", type=Share(), metavar="SHARE", help="Smallest step to look for. [default: a fifth of the difference]"
+    )
+    noise: float | None = option(
+        "--noise", type=Share(), metavar="SHARE", help="Noise of a capture to begin with; what is seen soon outweighs it. [default: 1%]"
+    )
+    trace: str | None = trace_option()
+    timeout: float | None = timeout_option("candidate")
+    keep_untracked: bool = option("--keep-untracked", is_flag=True, help="Keep untracked files between commits, for build caches.")
+    skip: tuple[str, ...] = option("--skip", multiple=True, metavar="COMMIT|LABEL", help="Leave a candidate out. Repeatable.")
+    state: Path | None = option(
+        "--state", type=PATH, metavar="DIR", help="Folder of the search. [default: in .diagnose/bisect of the repository]"
+    )
+    resume: bool = option("--resume", is_flag=True, help="Go on with a search that was interrupted; alone with the one that ran last.")
+    config: str | None = option("--config", metavar="PATH", help="Job file; a relative path is looked for where the command runs.")
+    overrides: tuple[str, ...] = set_option()
+
+    @property
+    def names_candidates(self) -> bool:
+        """Whether the user says what is searched, and does not only go on."""
+        return any(given is not None for given in (self.good, self.bad, self.items, self.traces))
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
-@_about
-@measuring_options
-@page_options
-def bisect(command: tuple[str, ...], **options: Any) -> int:
+@takes(search=Search, measuring=Measuring, output=BisectionOutput)
+def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, output: BisectionOutput) -> int:
     """Find the commit, artefact or trace with which a metric changed, in as few runs as its noise allows.
 
     \b
@@ -96,57 +93,52 @@ def bisect(command: tuple[str, ...], **options: Any) -> int:
 
     Exit codes: 0 found, or narrowed down; 3 the ends are alike, or it can't be told; 130 interrupted, go on with --resume.
     """  # noqa: D301 - \\b is click's sign for "do not rewrap"
-    _check(options)
+    _check(search, measuring, output)
     from diagnose.bisect import session  # noqa: PLC0415
     from diagnose.bisect.folder import Folder  # noqa: PLC0415
     from diagnose.commands.repository import root_of  # noqa: PLC0415
-    from diagnose.render.bisection import RENDERERS, Options  # noqa: PLC0415
 
     here = Path.cwd()
     base = root_of(here) or here
-    tell = (lambda _: None) if options["quiet"] else say
-    state = None if options["state"] is None else options["state"].absolute()  # commands run in other folders than this
-    if options["resume"] and not _names_candidates(options):
-        asked, folder = None, Folder(state or session.latest(base))
+    tell = (lambda _: None) if output.quiet else say
+    state = None if search.state is None else search.state.absolute()  # commands run in other folders than this
+    if search.resume and not search.names_candidates:
+        question, folder = None, Folder(state or session.latest(base))
     else:
-        order, work = _order(options, command, here)
-        asked = _asked(options, command, order)
-        folder = Folder(state or session.folder_for(asked, base))
-        if not options["resume"]:
-            session.begin(folder.path, asked, _judging(options), order, work)
+        order, work = _order(search, command, here)
+        question = _question(search, measuring, command, order)
+        folder = Folder(state or session.folder_for(question, base))
+        if not search.resume:
+            session.begin(folder.path, question, _judging(search), order, work)
             tell(f"{len(order.entries)} candidates. {order.how} Everything is kept in {folder.path}")
-    found = session.run(folder, asked, lambda before: _judging(options, before), _running(options, session.Options), tell)
-    written(found, RENDERERS, Options(), **{name: options[name] for name in _OUTPUT})
-    return InputError.exit_code if found.result in _UNANSWERED else 0
+    result = session.run(folder, question, lambda before: _judging(search, before), _running(search, measuring, output), tell)
+    write_document(result, output)
+    return InputError.exit_code if result.result in _UNANSWERED else 0
 
 
-def _names_candidates(options: dict[str, Any]) -> bool:
-    return any(options[name] is not None for name in ("good", "bad", "items", "traces"))
-
-
-def _check(options: dict[str, Any]) -> None:
+def _check(search: Search, measuring: Measuring, output: BisectionOutput) -> None:
     """Refuse what does not go together, and outputs that can't be written, before any work. Raises UsageError."""
-    check_engine(options["engine"], jobs=options["jobs"], scheduler=options["scheduler"])
-    if options["items"] is not None and options["traces"] is not None:
+    measuring.check()
+    if search.items is not None and search.traces is not None:
         raise UsageError("--items and --traces do not go together.", effect="Nothing was run.", next_step="Give one of them.")
-    check_outputs(options, extensions=EXTENSIONS, format_="a format of a bisection", effect="Nothing was run.")
+    check_outputs(output, kind="bisection", effect="Nothing was run.")
 
 
-def _order(options: dict[str, Any], command: tuple[str, ...], here: Path) -> tuple[Order, Path]:
+def _order(search: Search, command: tuple[str, ...], here: Path) -> tuple[Order, Path]:
     """The candidates, and the folder that the search is about: the repository, or where the user is."""
     from diagnose.bisect import git, orders  # noqa: PLC0415
 
-    good, bad = options["good"], options["bad"]
-    if options["items"] is not None:
+    good, bad = search.good, search.bad
+    if search.items is not None:
         if command and not any("{item}" in word for word in command):
             raise UsageError("The command does not say {item}.", effect="It would do the same for every candidate; nothing was run.")
-        return orders.between(orders.items(options["items"]), good, bad), here
-    if options["traces"] is not None:
+        return orders.between(orders.items(search.items), good, bad), here
+    if search.traces is not None:
         if command:
             raise UsageError(
                 "--traces reads what is there and runs no command.", effect="Nothing was run.", next_step="Use --items to run one."
             )
-        return orders.between(orders.traces(options["traces"], here), good, bad), here
+        return orders.between(orders.traces(search.traces, here), good, bad), here
     if good is None or bad is None or not command:
         raise UsageError(
             "A search among commits needs --good, --bad and, after --, the command that profiles one of them.",
@@ -156,45 +148,40 @@ def _order(options: dict[str, Any], command: tuple[str, ...], here: Path) -> tup
     return orders.commits(here, good, bad), git.top_of(here)
 
 
-def _asked(options: dict[str, Any], command: tuple[str, ...], order: Order) -> Asked:
+def _question(search: Search, measuring: Measuring, command: tuple[str, ...], order: Order) -> Asked:
     from diagnose.bisect.journal import Asked  # noqa: PLC0415
 
     return Asked(
-        mode="items" if options["items"] is not None else "traces" if options["traces"] is not None else "commits",
+        mode="items" if search.items is not None else "traces" if search.traces is not None else "commits",
         entries=order.entries,
-        metric=options["metric"],
+        metric=search.metric,
         command=command,
-        trace=options["trace"],
-        config=options["config"],
-        overrides=options["overrides"],
-        rules=tuple(str(path.absolute()) for path in options["rules"]),
-        rank=options["rank"],
-        step_range=options["step_range"],
-        keep_untracked=options["keep_untracked"],
+        trace=search.trace,
+        config=search.config,
+        overrides=search.overrides,
+        rules=tuple(str(path.absolute()) for path in measuring.rules),
+        rank=measuring.rank,
+        step_range=measuring.step_range,
+        keep_untracked=search.keep_untracked,
     )
 
 
-def _judging(options: dict[str, Any], before: Judging | None = None) -> Judging:
+def _judging(search: Search, before: Judging | None = None) -> Judging:
     """How trials are judged: as asked for now, else as before."""
     from diagnose.bisect.journal import Judging  # noqa: PLC0415
 
     old = before or Judging(repeats=REPEATS)
-    given = {
-        "repeats": options["repeats"],
-        "max_regression": options["max_regression"],
-        "smallest": options["smallest_step"],
-        "noise": options["noise"],
-        "first": options["first"],
-    }
-    return Judging(**{name: getattr(old, name) if value is None else value for name, value in given.items()})
+    return Judging(
+        repeats=old.repeats if search.repeats is None else search.repeats,
+        max_regression=old.max_regression if search.max_regression is None else search.max_regression,
+        smallest=old.smallest if search.smallest_step is None else search.smallest_step,
+        noise=old.noise if search.noise is None else search.noise,
+        first=old.first if search.first is None else search.first,
+    )
 
 
-def _running(options: dict[str, Any], kind: Any) -> Any:
-    from diagnose.scale.choose import engine_for  # noqa: PLC0415
+def _running(search: Search, measuring: Measuring, output: BisectionOutput) -> session.Options:
+    from diagnose.bisect import session  # noqa: PLC0415
 
-    measuring = {
-        "nsys": options["nsys"],
-        "engine": engine_for(options["engine"], jobs=options["jobs"], scheduler=options["scheduler"]),
-        "notice": None if options["quiet"] else say,
-    }
-    return kind(timeout=options["timeout"], skip=options["skip"], measuring=measuring)
+    how = {"nsys": measuring.nsys, "engine": measuring.chosen_engine(), "notice": None if output.quiet else say}
+    return session.Options(timeout=search.timeout, skip=search.skip, measuring=how)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from diagnose.commands.compare import Share
-from diagnose.commands.shared import PATH, applied, measuring_options, say
+from diagnose.commands.baseline import Store
+from diagnose.commands.options import PATH, JobFile, Measuring, Share, metric_option, option, takes, timeout_option, trace_option
+from diagnose.commands.output import say
 from diagnose.errors import InputError, TerminatedError
-from diagnose.scale.choose import check_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,57 +34,46 @@ def aborting(code: int) -> int:
     return code if code >= 128 else ABORTS.get(code, _ANYTHING)
 
 
-def _about(command: Any) -> Any:
-    return applied(
-        command,
-        [
-            click.option(
-                "--baseline",
-                "baselines",
-                multiple=True,
-                required=True,
-                metavar="FILE|NAME",
-                help="Good capture: a saved diagnosis, a trace, or a stored baseline. Repeatable: several tell its noise.",
-            ),
-            click.option("--folder", type=PATH, help="Where baselines are stored. [default: .diagnose/baselines of the repository]"),
-            click.option(
-                "--metric",
-                default="step_time",
-                metavar="NAME",
-                help="step_time, a category, bucket:NAME, kernels, or any fact. [default: step_time]",
-            ),
-            click.option(
-                "--max-regression",
-                type=Share(),
-                default="3%",
-                metavar="SHARE",
-                help="A commit is bad if it is worse by more than this. [default: 3%]",
-            ),
-            click.option(
-                "--repeats",
-                type=click.IntRange(min=1),
-                default=5,
-                help="Runs of one commit at most, where noise asks for them. [default: 5]",
-            ),
-            click.option(
-                "--trace", metavar="PATTERN", help="Where the command leaves its trace. [default: in the folder $DIAGNOSE_OUTPUT]"
-            ),
-            click.option(
-                "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Skip a commit that takes longer."
-            ),
-            click.option("--log", type=PATH, help="Keep in this file what the command printed last. [default: only its end is shown]"),
-            click.option("--config", type=PATH, help="Job file of each commit's trace, and of a baseline that is a trace."),
-            click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting on top of the job file. Repeatable."),
-            click.option("--anyway", is_flag=True, help="Judge although it is not the same work as the baseline."),
-        ],
+@dataclass(frozen=True, kw_only=True)
+class Limit(Store):
+    """The good captures, and when a commit is worse than they are."""
+
+    baselines: tuple[str, ...] = option(
+        "--baseline",
+        multiple=True,
+        required=True,
+        metavar="FILE|NAME",
+        help="Good capture: a saved diagnosis, a trace, or a stored baseline. Repeatable: several tell its noise.",
+        before="folder",
     )
+    metric: str = metric_option()
+    max_regression: float = option(
+        "--max-regression",
+        type=Share(),
+        default="3%",
+        metavar="SHARE",
+        help="A commit is bad if it is worse by more than this. [default: 3%]",
+    )
+    repeats: int = option(
+        "--repeats", type=click.IntRange(min=1), default=5, help="Runs of one commit at most, where noise asks for them. [default: 5]"
+    )
+    trace: str | None = trace_option()
+    timeout: float | None = timeout_option("commit")
+    log: Path | None = option("--log", type=PATH, help="Keep in this file what the command printed last. [default: only its end is shown]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepJob(JobFile):
+    """The job file of the captures, and whether it must be that of the baseline."""
+
+    config: Path | None = option("--config", type=PATH, help="Job file of each commit's trace, and of a baseline that is a trace.")
+    anyway: bool = option("--anyway", is_flag=True, help="Judge although it is not the same work as the baseline.")
 
 
 @click.command(VERB, context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
-@_about
-@measuring_options
-def bisect_step(command: tuple[str, ...], **options: Any) -> int:
+@takes(limit=Limit, job=StepJob, measuring=Measuring)
+def bisect_step(command: tuple[str, ...], limit: Limit, job: StepJob, measuring: Measuring) -> int:
     """Say whether the checked-out commit is good or bad: for git bisect run.
 
     \b
@@ -98,34 +88,32 @@ def bisect_step(command: tuple[str, ...], **options: Any) -> int:
     not be written.
     """  # noqa: D301 - \\b is click's sign for "do not rewrap"
     with _terminable():
-        return _stepped(command, options)
+        return _stepped(command, limit, job, measuring)
 
 
-def _stepped(command: tuple[str, ...], options: dict[str, Any]) -> int:
-    check_engine(options["engine"], jobs=options["jobs"], scheduler=options["scheduler"])
+def _stepped(command: tuple[str, ...], limit: Limit, job: StepJob, measuring: Measuring) -> int:
+    measuring.check()
     from diagnose.bisect import git  # noqa: PLC0415
     from diagnose.bisect.journal import Asked, Entry  # noqa: PLC0415
     from diagnose.bisect.measure import How  # noqa: PLC0415
     from diagnose.bisect.numbers import load_numbers  # noqa: PLC0415
     from diagnose.bisect.runs import AskedToStopError  # noqa: PLC0415
     from diagnose.bisect.step import Step  # noqa: PLC0415
-    from diagnose.scale.choose import engine_for  # noqa: PLC0415
     from diagnose.scale.prepare import prepare  # noqa: PLC0415
 
-    given = {name: options[name] for name in ("config", "overrides", "rules", "step_range", "nsys")}
-    prepare(**given)  # a wrong job file, rule or pattern shows before anything is run
-    measuring = {
-        "rank": options["rank"],
-        "step_range": options["step_range"],
-        "nsys": options["nsys"],
-        "engine": engine_for(options["engine"], jobs=options["jobs"], scheduler=options["scheduler"]),
-        "notice": say,
-    }
+    # a wrong job file, rule or pattern shows before anything is run
+    prepare(config=job.config, overrides=job.overrides, rules=measuring.rules, step_range=measuring.step_range, nsys=measuring.nsys)
     how = How(
-        config=None if options["config"] is None else str(options["config"]),
-        overrides=options["overrides"],
-        rules=options["rules"],
-        options=measuring,
+        config=None if job.config is None else str(job.config),
+        overrides=job.overrides,
+        rules=measuring.rules,
+        options={
+            "rank": measuring.rank,
+            "step_range": measuring.step_range,
+            "nsys": measuring.nsys,
+            "engine": measuring.chosen_engine(),
+            "notice": say,
+        },
     )
     try:
         head = git.commit_of(Path.cwd(), "HEAD")
@@ -133,16 +121,16 @@ def _stepped(command: tuple[str, ...], options: dict[str, Any]) -> int:
         head = "HEAD"
     entry = Entry(label=head, subject="", item=head)
     step = Step(
-        asked=Asked(mode="items", entries=(entry,), metric=options["metric"], command=command, trace=options["trace"]),
+        asked=Asked(mode="items", entries=(entry,), metric=limit.metric, command=command, trace=limit.trace),
         how=how,
-        baseline=_baseline(options, how),
-        limit=options["max_regression"],
-        repeats=options["repeats"],
+        baseline=_baseline(limit, how),
+        limit=limit.max_regression,
+        repeats=limit.repeats,
         numbers=load_numbers(),
         say=say,
-        timeout=options["timeout"],
-        anyway=options["anyway"],
-        log=options["log"],
+        timeout=limit.timeout,
+        anyway=job.anyway,
+        log=limit.log,
     )
     try:
         return step.run(Path.cwd())
@@ -151,36 +139,34 @@ def _stepped(command: tuple[str, ...], options: dict[str, Any]) -> int:
         return fault.code
 
 
-def _baseline(options: dict[str, Any], how: How) -> Callable[[Diagnosis], list[tuple[str, Diagnosis]]]:
+def _baseline(limit: Limit, how: How) -> Callable[[Diagnosis], list[tuple[str, Diagnosis]]]:
     """The good captures. Files are read at once, so that a wrong one is found before anything runs; which one of a stored name fits, only a first diagnosis tells. Raises InputError."""
     from diagnose.bisect import measure  # noqa: PLC0415
-    from diagnose.commands.baseline import folder_of  # noqa: PLC0415
     from diagnose.reason.compare import baselines  # noqa: PLC0415
 
-    folder = folder_of(options["folder"])
     files: dict[str, Diagnosis] = {}
     names: list[str] = []
-    for name in options["baselines"]:
+    for name in limit.baselines:
         if _is_run(name):
             try:
                 files[name] = measure.document_of([Path(name)], how, Path.cwd())
-                measure.values_of(files[name], options["metric"], None)
+                measure.values_of(files[name], limit.metric, None)
             except measure.UnusableError as fault:
                 raise InputError(f"--baseline {name} can't be used: {fault}", effect=_NOTHING) from fault
             continue
         baselines.check_name(name)
-        if not any(one.name == name and not one.problem for one in baselines.listed(folder)):
+        if not any(entry.name == name and not entry.problem for entry in baselines.listed(limit.path)):
             raise InputError(
-                f"--baseline {name} is neither a file nor a baseline in {folder}.",
+                f"--baseline {name} is neither a file nor a baseline in {limit.path}.",
                 effect=_NOTHING,
                 next_step="Save what is good: diagnose TRACE -o good.json. Keep it outside of what git checks out, or untracked.",
             )
         names.append(name)
 
-    def found(new: Diagnosis) -> list[tuple[str, Diagnosis]]:
-        return [*files.items(), *((name, baselines.find(folder, name, new)) for name in names)]
+    def good_captures(new: Diagnosis) -> list[tuple[str, Diagnosis]]:
+        return [*files.items(), *((name, baselines.find(limit.path, name, new)) for name in names)]
 
-    return found
+    return good_captures
 
 
 def _is_run(text: str) -> bool:

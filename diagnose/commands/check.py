@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from diagnose import __version__
-from diagnose.commands.deliver import write_stdout
-from diagnose.commands.shared import EXIT_GATE, PATH
+from diagnose.commands.options import PATH, format_option, option, rules_option, set_option, takes
+from diagnose.commands.output import EXIT_GATE, print_document
+from diagnose.version import __version__
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checking:
+    """What a job file is checked for."""
+
+    platform: str | None = option("--platform", help="Platform to check for, such as h100. [default: the job file's own]")
+    overrides: tuple[str, ...] = set_option()
+    rules: tuple[Path, ...] = rules_option("checks, rules and fixes")
+    format: str = format_option("check")
 
 
 @click.command()
 @click.argument("job", type=PATH, metavar="JOB")
-@click.option("--platform", help="Platform to check for, such as h100. [default: the job file's own]")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting on top of the job file. Repeatable.")
-@click.option("--rules", type=PATH, multiple=True, help="Folder or file of your own checks, rules and fixes. Repeatable.")
-@click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", help="[default: text]")
-def check(job: Path, platform: str | None, overrides: tuple[str, ...], rules: tuple[Path, ...], format_: str) -> int:
+@takes(checking=Checking)
+def check(job: Path, checking: Checking) -> int:
     """Check a job file without a trace: what would fail, hang or silently be off.
 
     Exits with 1 when something would, with 0 when nothing would (doubtful results alone count as nothing).
@@ -26,10 +34,9 @@ def check(job: Path, platform: str | None, overrides: tuple[str, ...], rules: tu
     from diagnose.job import read_job  # noqa: PLC0415
     from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
     from diagnose.reason.checks import check as checked  # noqa: PLC0415
-    from diagnose.render import check as rendering  # noqa: PLC0415
 
-    found = read_job(job, overrides)
-    book = load_rulebook(tuple(dict.fromkeys((*found.rules, *rules))))
-    report = checked(found, book, Tool(name="diagnose", version=__version__, rules_sha256=book.sha256), platform)
-    write_stdout(rendering.text(report) if format_ == "text" else rendering.json(report), utf8=format_ == "json")
+    settings = read_job(job, checking.overrides)
+    book = load_rulebook(tuple(dict.fromkeys((*settings.rules, *checking.rules))))
+    report = checked(settings, book, Tool(name="diagnose", version=__version__, rules_sha256=book.sha256), checking.platform)
+    print_document(report, checking.format)
     return EXIT_GATE if report.failed else 0

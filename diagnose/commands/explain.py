@@ -2,41 +2,55 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from diagnose.commands.deliver import write_stdout
-from diagnose.commands.shared import PATH, read_diagnosis
+from diagnose.commands.options import PATH, format_option, rules_option, takes
+from diagnose.commands.output import print_document
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtraRules:
+    """The user's own knowledge beside ours."""
+
+    rules: tuple[Path, ...] = rules_option("rules")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing(ExtraRules):
+    """What is listed, and how."""
+
+    format: str = format_option("rules")
 
 
 @click.command()
 @click.argument("id_", metavar="ID")
 @click.argument("diagnosis", type=PATH, required=False, metavar="[DIAGNOSIS.json]")
-@click.option("--rules", type=PATH, multiple=True, help="Folder or file of your own rules. Repeatable.")
-def explain(id_: str, diagnosis: Path | None, rules: tuple[Path, ...]) -> int:
+@takes(extra=ExtraRules)
+def explain(id_: str, diagnosis: Path | None, extra: ExtraRules) -> int:
     """Explain a rule, fix, bucket, fact, job setting, platform, wall or ledger code; with a diagnosis, in its numbers.
 
     The name of a kind (rules, fixes, walls, buckets, families, contexts, groups, facts, settings, platforms, codes) lists all of it. Where
     several things have one name all are explained; `bucket:router` asks for one.
     """
+    from diagnose.commands.sides import read_diagnosis  # noqa: PLC0415
     from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
     from diagnose.knowledge.taxonomy import load_taxonomy, own_bucket_files  # noqa: PLC0415
-    from diagnose.render.explain import explain as explained  # noqa: PLC0415
+    from diagnose.render.explain import Explanation  # noqa: PLC0415
 
-    taxonomy = load_taxonomy(extra=own_bucket_files(rules))
-    write_stdout(explained(load_rulebook(rules), id_, None if diagnosis is None else read_diagnosis(diagnosis), taxonomy))
+    taxonomy = load_taxonomy(extra=own_bucket_files(extra.rules))
+    document = None if diagnosis is None else read_diagnosis(diagnosis)
+    print_document(Explanation(name=id_, book=load_rulebook(extra.rules), taxonomy=taxonomy, diagnosis=document), "text")
     return 0
 
 
 @click.command("rules")
-@click.option("--rules", type=PATH, multiple=True, help="Folder or file of your own rules. Repeatable.")
-@click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", help="[default: text]")
-def list_rules(rules: tuple[Path, ...], format_: str) -> int:
+@takes(listing=Listing)
+def list_rules(listing: Listing) -> int:
     """List all rules and fixes."""
     from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
-    from diagnose.render.explain import listing, listing_json  # noqa: PLC0415
 
-    book = load_rulebook(rules)
-    write_stdout(listing(book) if format_ == "text" else listing_json(book), utf8=format_ == "json")
+    print_document(load_rulebook(listing.rules), listing.format)
     return 0

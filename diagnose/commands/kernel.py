@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from diagnose.commands.deliver import write_stdout
-from diagnose.commands.shared import PATH
+from diagnose.commands.options import format_option, rules_option, takes
+from diagnose.commands.output import print_document
 from diagnose.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asking:
+    """By what a name is classified, and how the answer looks."""
+
+    rules: tuple[Path, ...] = rules_option("buckets")
+    format: str = format_option("kernels", "text, or one JSON object per line. ")
 
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--rules", type=PATH, multiple=True, help="Folder or file of your own buckets. Repeatable.")
-@click.option(
-    "--format", "format_", type=click.Choice(["text", "json"]), default="text", help="text, or one JSON object per line. [default: text]"
-)
-def kernel(names: tuple[str, ...], rules: tuple[Path, ...], format_: str) -> int:
+@takes(asking=Asking)
+def kernel(names: tuple[str, ...], asking: Asking) -> int:
     """Say which bucket a kernel name belongs to, and why; - reads names from standard input.
 
     A line (or NAME) may be a JSON object {"name": …, "context": {…}}; trace_rules/README.md lists the context's keys. Exit code 3 when
@@ -26,12 +32,11 @@ def kernel(names: tuple[str, ...], rules: tuple[Path, ...], format_: str) -> int
     """
     from diagnose.commands.kernel_lines import answers  # noqa: PLC0415
     from diagnose.knowledge.taxonomy import load_taxonomy, own_bucket_files  # noqa: PLC0415
-    from diagnose.render import write  # noqa: PLC0415
 
-    taxonomy = load_taxonomy(extra=own_bucket_files(rules))
-    found = answers([line for name in names for line in (_lines() if name == "-" else [name])], taxonomy)
-    write_stdout(write(found, format_), utf8=format_ == "json")
-    return InputError.exit_code if any(answer.error for answer in found.answers) else 0
+    taxonomy = load_taxonomy(extra=own_bucket_files(asking.rules))
+    answered = answers([line for name in names for line in (_lines() if name == "-" else [name])], taxonomy)
+    print_document(answered, asking.format)
+    return InputError.exit_code if any(answer.error for answer in answered.answers) else 0
 
 
 def _lines() -> list[str]:

@@ -28,7 +28,7 @@ def answers(lines: Sequence[str], taxonomy: Taxonomy) -> KernelAnswers:
         if not line.strip():
             continue
         try:
-            read.append((number, *_asked(line)))
+            read.append((number, *_name_and_context(line)))
         except LineError as error:
             wrong[number] = KernelAnswer(line=number, name=line, error=str(error))
     found = describe_all([(name, context) for _, name, context in read], taxonomy)
@@ -36,7 +36,7 @@ def answers(lines: Sequence[str], taxonomy: Taxonomy) -> KernelAnswers:
     return KernelAnswers(answers=tuple((right | wrong)[number] for number in sorted(right | wrong)))
 
 
-def _asked(line: str) -> tuple[str, Context | None]:
+def _name_and_context(line: str) -> tuple[str, Context | None]:
     """Name and context of one line. Raises LineError."""
     if not line.lstrip().startswith("{"):
         return line.strip(), None

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from diagnose import __version__
-from diagnose.commands.deliver import check_target, progress, write_stdout
-from diagnose.commands.shared import PATH, say
-from diagnose.document.files import write_file
+from diagnose.commands.options import PATH, JobFile, Reading, format_option, option, rules_option, takes
+from diagnose.commands.output import check_target, print_document, progress, say, write_stdout
 from diagnose.errors import JobFileError, PatchRefusedError, UsageError
+from diagnose.version import __version__
 
 if TYPE_CHECKING:
     from diagnose.document.diagnosis import Diagnosis
@@ -20,63 +19,75 @@ if TYPE_CHECKING:
     from diagnose.reason.patch import Patched, Wanted
 
 
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """The job file, what is changed in it, and where the result goes."""
+
+    config: Path = option("--config", type=PATH, required=True, help="The job file to change.")
+    fixes: tuple[str, ...] = option(
+        "--fix", multiple=True, metavar="ID", help="Apply this fix. Repeatable. [default: the first applicable fix of each finding]"
+    )
+    output: Path | None = option("-o", "--output", type=PATH, help="Write the changed job file here. [default: only say what would change]")
+    force: bool = option("--force", is_flag=True, help="Overwrite the file of -o.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchReading(Reading):
+    """How traces are read; rules may be checks as well."""
+
+    rules: tuple[Path, ...] = rules_option("rules, fixes and checks")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchFormat:
+    """What standard output gets."""
+
+    format: str = format_option("patch", "yaml: the changed file. ", besides=("yaml",))
+
+
 @click.command()
 @click.argument("traces", nargs=-1, metavar="[TRACE...]")
-@click.option("--config", type=PATH, required=True, help="The job file to change.")
-@click.option(
-    "--fix", "fixes", multiple=True, metavar="ID", help="Apply this fix. Repeatable. [default: the first applicable fix of each finding]"
-)
-@click.option("-o", "--output", type=PATH, help="Write the changed job file here. [default: only say what would change]")
-@click.option("--force", is_flag=True, help="Overwrite the file of -o.")
-@click.option("--rules", type=PATH, multiple=True, help="Folder or file of your own rules, fixes and checks. Repeatable.")
-@click.option("--rank", type=click.IntRange(min=0), help="Rank of a trace that does not tell it.")
-@click.option("--step-range", metavar="PATTERN", help="Pattern for the ranges that mark a step.")
-@click.option("--nsys", type=PATH, help="The nsys to export .nsys-rep files with. [default: the one found]")
-@click.option(
-    "--format", "format_", type=click.Choice(["text", "json", "yaml"]), default="text", help="yaml: the changed file. [default: text]"
-)
-def patch(
-    traces: tuple[str, ...],
-    *,
-    config: Path,
-    fixes: tuple[str, ...],
-    output: Path | None,
-    force: bool,
-    rules: tuple[Path, ...],
-    format_: str,
-    **options: Any,
-) -> int:
+@takes(change=Change, reading=PatchReading, shown=PatchFormat)
+def patch(traces: tuple[str, ...], change: Change, reading: Reading, shown: PatchFormat) -> int:
     """Change a job file as a diagnosis advises, and leave every other byte of it alone.
 
     With --fix a trace is not needed; fixes that depend on measured facts then count as unknown. A change that would break what a fix
     needs is refused (exit 2), and nothing is written.
     """
-    if not traces and not fixes:
+    if not traces and not change.fixes:
         raise UsageError("There is nothing to go by.", effect="Nothing was changed.", next_step="Give a TRACE, or name a fix with --fix.")
-    if output is not None:
-        check_target(output, force=force, inputs=(config, *(Path(trace) for trace in traces if trace != "-")))
-    with progress(shown=sys.stderr.isatty() and format_ == "text") as report:
-        from diagnose.job import read_job  # noqa: PLC0415
-        from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
-        from diagnose.pipeline import diagnose  # noqa: PLC0415 - imports polars
+    if change.output is not None:
+        check_target(change.output, force=change.force, inputs=(change.config, *(Path(trace) for trace in traces if trace != "-")))
+    with progress(shown=shown.format == "text") as report:
+        job = JobFile(config=change.config, overrides=())
+        book = _rulebook(change.config, reading.rules)
+        document = reading.diagnose(traces, job, progress=report) if traces else None
+    patched = apply(change.config, book, document, change.fixes)
+    if change.output is not None:
+        from diagnose.document.files import write_file  # noqa: PLC0415
 
-        rules = (*read_job(config).rules, *rules)
-        book = load_rulebook(tuple(dict.fromkeys(rules)))
-        document = diagnose(traces, config=config, rules=rules, progress=report, **options) if traces else None
-    patched = apply(config, book, document, fixes)
-    if output is not None:
         check_rewritten(patched)
-        write_file(output, patched.text, force=force)
-    if format_ == "yaml":
+        write_file(change.output, patched.text, force=change.force)
+    if shown.format == "yaml":
         write_stdout(patched.text, utf8=True)
         return 0
-    from diagnose.render import check  # noqa: PLC0415
-    from diagnose.render import patch as rendering  # noqa: PLC0415
-
-    write_stdout(rendering.text(patched.report) if format_ == "text" else check.json(patched.report), utf8=format_ == "json")
-    if format_ == "text":
-        say(f"wrote {output}" if output is not None else "nothing was written; name a file with -o")
+    print_document(patched.report, shown.format)
+    if shown.format == "text":
+        say(f"wrote {change.output}" if change.output is not None else "nothing was written; name a file with -o")
     return 0
+
+
+def patched_job(config: Path, rules: tuple[Path, ...], document: Diagnosis) -> Patched:
+    """The job file at `config`, changed as the findings of `document` ask for. `rules`: the user's own beside those of the job file. Raises DiagnoseError."""
+    return apply(config, _rulebook(config, rules), document)
+
+
+def _rulebook(config: Path, rules: tuple[Path, ...]) -> Rulebook:
+    """All rules: ours, those that the job file names, the user's own. Raises JobFileError, RuleFileError."""
+    from diagnose.job import read_job  # noqa: PLC0415
+    from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
+
+    return load_rulebook(tuple(dict.fromkeys((*read_job(config).rules, *rules))))
 
 
 def check_rewritten(patched: Patched) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from diagnose.commands.deliver import write_stdout
+from diagnose.commands.output import write_stdout
 
 
 @click.command("recipe-path")

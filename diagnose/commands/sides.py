@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from diagnose.errors import UsageError
+from diagnose.commands.options import JobFile, Measuring, Reading
+from diagnose.commands.output import say
+from diagnose.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from diagnose.document.diagnosis import Diagnosis
@@ -21,8 +23,7 @@ class Given:
     """One side as the user named it: a saved diagnosis, a trace, or a folder or pattern of several ranks' traces; with its job file."""
 
     text: str
-    config: Path | None = None
-    overrides: tuple[str, ...] = ()
+    job: JobFile
     saved: bool = False
 
     @property
@@ -47,21 +48,22 @@ class Given:
         if self.path is None:
             return (STDIN,)
         try:
-            place = self.path.resolve()
+            path = self.path.resolve()
         except (OSError, RuntimeError, ValueError):
-            place = self.path
-        return place, self.config, self.overrides
+            path = self.path
+        return path, self.job
 
 
-def given(text: str, *, config: Path | None, overrides: tuple[str, ...], otherwise: Path | None = None) -> Given:
-    """One side; whether it is a saved diagnosis is told by its content. `otherwise`: the job file of a trace that has none of its own. Raises UsageError for a comparison."""
+def given(text: str, job: JobFile, *, otherwise: Path | None = None) -> Given:
+    """One side; whether it is a saved diagnosis is known by its content. `otherwise`: the job file of a trace that has none of its own. Raises UsageError for a comparison."""
     from diagnose.document.files import schema_of  # noqa: PLC0415
 
     schema = None if text == STDIN else schema_of(Path(text))
     if schema is not None and schema.startswith("comparison/"):
         raise UsageError(f"{text} is a comparison already.", effect=_NOTHING, next_step=f"Show it with: diagnose render {text}")
-    saved = schema is not None
-    return Given(text=text, config=config if saved else config or otherwise, overrides=overrides, saved=saved)
+    if schema is None and job.config is None:
+        job = JobFile(config=otherwise, overrides=job.overrides)
+    return Given(text=text, job=job, saved=schema is not None)
 
 
 def labels(base: Given, new: Given) -> tuple[str, str]:
@@ -71,18 +73,19 @@ def labels(base: Given, new: Given) -> tuple[str, str]:
     return base.called(2), new.called(2)
 
 
-def check(sides: Sequence[Given], measuring: dict[str, Any]) -> None:
+def check(sides: Sequence[Given], measuring: Measuring) -> None:
     """Refuse what does not go together, before any work. Raises UsageError."""
     if sum(side.text == STDIN for side in sides) > 1:
         raise UsageError("Standard input can be one side only.", effect=_NOTHING, next_step="Name a file for the other.")
-    asked = [name for name in ("rules", "rank", "step_range", "nsys") if measuring[name]]
-    if asked and all(side.saved for side in sides):
-        option = f"--{asked[0].replace('_', '-')}"
+    used = [entry.name for entry in fields(Reading) if getattr(measuring, entry.name)]
+    if used and all(side.saved for side in sides):
         raise UsageError(
-            f"{option} is about measuring a trace, and both sides are saved diagnoses.", effect=_NOTHING, next_step="Give the traces."
+            f"--{used[0].replace('_', '-')} is about measuring a trace, and both sides are saved diagnoses.",
+            effect=_NOTHING,
+            next_step="Give the traces.",
         )
     for side in sides:
-        if side.saved and side.overrides:
+        if side.saved and side.job.overrides:
             raise UsageError(
                 f"{side.text} is a saved diagnosis, to which no setting can be added.",
                 effect=_NOTHING,
@@ -92,40 +95,47 @@ def check(sides: Sequence[Given], measuring: dict[str, Any]) -> None:
 
 def check_job_file(side: Given, document: Diagnosis) -> None:
     """Refuse a job file beside a saved diagnosis that was made with another one. Raises UsageError."""
-    if not side.saved or side.config is None:
+    if not side.saved or side.job.config is None:
         return
     made_with = None if document.job is None else document.job.file
-    if made_with != side.config.name:
+    if made_with != side.job.config.name:
         raise UsageError(
             f"{side.text} is a saved diagnosis, which was made {f'with the job file {made_with}' if made_with else 'without a job file'}.",
-            effect=f"{side.config} would not be read. {_NOTHING}",
+            effect=f"{side.job.config} would not be read. {_NOTHING}",
             next_step="Give the trace it was made from, or leave the job file out.",
         )
 
 
-def document(side: Given, how: dict[str, Any]) -> Diagnosis:
-    """The diagnosis of one side: read where it is saved, else made from its traces, as `how` says (the options of the pipeline)."""
+def read_diagnosis(path: Path) -> Diagnosis:
+    """A diagnosis from its JSON file. Raises InputError."""
+    from diagnose.document.diagnosis import SCHEMA, Diagnosis  # noqa: PLC0415
+    from diagnose.document.files import read  # noqa: PLC0415
+
+    document = read(path, (SCHEMA,))
+    if not isinstance(document, Diagnosis):
+        raise InputError(f"{path} is not a diagnosis.", effect="Nothing was written.")
+    return document
+
+
+def side_document(
+    side: Given, measuring: Measuring, *, progress: Callable[[str], None] | None, notice: Callable[[str], None] | None
+) -> Diagnosis:
+    """The diagnosis of one side: read where it is saved, else made from its traces."""
     if side.saved and side.path is not None:
-        from diagnose.commands.shared import read_diagnosis  # noqa: PLC0415
-
-        found = read_diagnosis(side.path)
-        check_job_file(side, found)
-        return found
-    from diagnose.pipeline import diagnose  # noqa: PLC0415 - imports polars
-
-    return diagnose((side.text,), config=side.config, overrides=side.overrides, **how)
+        document = read_diagnosis(side.path)
+        check_job_file(side, document)
+        return document
+    return measuring.diagnose((side.text,), side.job, progress=progress, notice=notice)
 
 
-def one(inputs: tuple[str, ...], *, config: Path | None, overrides: tuple[str, ...], how: dict[str, Any]) -> Diagnosis:
+def run_document(inputs: tuple[str, ...], job: JobFile, measuring: Measuring) -> Diagnosis:
     """The diagnosis of a single run: a saved one, or made from all of its traces."""
-    first = given(inputs[0], config=config, overrides=overrides)
-    if first.saved:
-        check((first,), how)
-        if len(inputs) > 1:
-            raise UsageError(
-                f"{first.text} is a saved diagnosis.", effect="Nothing was stored.", next_step="Give it alone, or give the traces."
-            )
-        return document(first, how)
-    from diagnose.pipeline import diagnose  # noqa: PLC0415 - imports polars
-
-    return diagnose(inputs, config=config, overrides=overrides, **how)
+    first = given(inputs[0], job)
+    if not first.saved:
+        return measuring.diagnose(inputs, job, notice=say)
+    check((first,), measuring)
+    if len(inputs) > 1:
+        raise UsageError(
+            f"{first.text} is a saved diagnosis.", effect="Nothing was stored.", next_step="Give it alone, or give the traces."
+        )
+    return side_document(first, measuring, progress=None, notice=say)

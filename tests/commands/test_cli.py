@@ -18,7 +18,7 @@ import pytest
 
 import diagnose.pipeline
 from diagnose.cli import main
-from diagnose.commands.shared import say
+from diagnose.commands.output import say
 from diagnose.document.diagnosis import Diagnosis, decode, encode
 from diagnose.errors import InputError
 from diagnose.scale.dask import DaskEngine

@@ -14,8 +14,8 @@ from msgspec import structs
 
 import diagnose.pipeline
 from diagnose.cli import main
+from diagnose.commands.output import say
 from diagnose.commands.repository import path_in_repository
-from diagnose.commands.shared import say
 from diagnose.document import comparison as c
 from diagnose.document.diagnosis import Diagnosis, LedgerEntry, encode
 from diagnose.document.files import schema_of
@@ -120,7 +120,7 @@ def test_options_reach_the_pipeline_of_the_right_side(pipeline: Fake, here: Path
     words += ["--rules", "own", "--rank", "3", "--step-range", "iter", "--nsys", "/opt/nsys", "--jobs", "2"]
     assert main(words) == 0
     shared = {"rules": (Path("own"),), "rank": 3, "step_range": "iter", "nsys": Path("/opt/nsys"), "engine": LocalEngine(jobs=2)}
-    shared |= {"progress": None, "notice": None}
+    shared |= {"include_host_info": False, "progress": None, "notice": None}
     assert pipeline.calls == [
         (("fast.sqlite",), {"config": Path("old.yaml"), "overrides": ("b=2",), **shared}),
         (("slow.sqlite",), {"config": Path("new.yaml"), "overrides": ("a=1",), **shared}),

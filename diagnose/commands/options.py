@@ -1,0 +1,226 @@
+"""The options of the verbs, each declared once: a group is a frozen dataclass, and every field carries the click option that fills it.
+
+`takes` gives a command the options of its groups and hands it one typed instance of each. An option whose words differ from verb to verb (`--set`, `--metric`) is a function here
+that makes the field; what belongs to one verb alone stands in that verb's module.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diagnose.render import extensions_for, formats_for
+from diagnose.scale.choose import ENGINES, check_engine
+
+if TYPE_CHECKING:
+    from diagnose.document.diagnosis import Diagnosis
+    from diagnose.model.vocabulary import Level
+    from diagnose.scale.engine import Engine
+
+LEVELS = ("low", "medium", "high")
+PATH = click.Path(path_type=Path)
+
+
+class Share(click.ParamType):  # type: ignore[type-arg] # generic in some versions of click only
+    """A share, as `3%` or `0.03`."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The share as a number; `3` alone is refused, because it may mean either."""
+        if isinstance(value, float):
+            return value
+        text = str(value).strip()
+        try:
+            number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            number = math.nan
+        if math.isnan(number) or not 0 <= number <= (math.inf if text.endswith("%") else 1) or math.isinf(number):
+            self.fail(f"{value!r} is no share. Write it as 3% or 0.03.", param, ctx)
+        return number
+
+
+def option(*names: str, before: str | None = None, **attributes: Any) -> Any:
+    """A field that the click option of these names fills. `before`: the field before whose option help lists it, where that is not the order of the groups."""
+    return field(metadata={"names": names, "before": before, "attributes": attributes})
+
+
+def takes(**groups: type[Any]) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Give a command the options of these groups, in this order; it gets an instance of each group under the group's name here."""
+
+    def decorate(command: Callable[..., int]) -> Callable[..., int]:
+        @functools.wraps(command)
+        def called(*arguments: Any, **values: Any) -> int:
+            filled = {name: group(**{one.name: values.pop(one.name) for one in fields(group)}) for name, group in groups.items()}
+            return command(*arguments, **values, **filled)
+
+        wrapped: Callable[..., int] = called
+        for entry in reversed(_in_order(list(groups.values()))):
+            wrapped = click.option(*entry.metadata["names"], entry.name, **entry.metadata["attributes"])(wrapped)
+        return wrapped
+
+    return decorate
+
+
+def _in_order(groups: Sequence[type[Any]]) -> list[Any]:
+    """The fields of all groups, in the order in which help lists their options."""
+    listed: list[Any] = []
+    for entry in (entry for group in groups for entry in fields(group)):
+        before = entry.metadata["before"]
+        listed.insert(len(listed) if before is None else [other.name for other in listed].index(before), entry)
+    return listed
+
+
+def rules_option(of: str = "rules, fixes and buckets") -> Any:
+    """`--rules`: what the user's own files may hold."""
+    return option("--rules", type=PATH, multiple=True, help=f"Folder or file of your own {of}. Repeatable.")
+
+
+def set_option(on: str = "the job file") -> Any:
+    """`--set`: settings on top of a job file."""
+    return option("--set", multiple=True, metavar="KEY=VALUE", help=f"A setting on top of {on}. Repeatable.")
+
+
+def metric_option(asked: str = "") -> Any:
+    """`--metric`: the quantity that two runs are held against each other by."""
+    names = "step_time, a category, bucket:NAME, kernels, or any fact. [default: step_time]"
+    return option("--metric", default="step_time", metavar="NAME", help=f"{asked}{names}")
+
+
+def folder_option() -> Any:
+    """`--folder`: the store of baselines."""
+    return option("--folder", type=PATH, help="Where baselines are stored. [default: .diagnose/baselines of the repository]")
+
+
+def trace_option() -> Any:
+    """`--trace`: what the user's command leaves."""
+    return option("--trace", metavar="PATTERN", help="Where the command leaves its trace. [default: in the folder $DIAGNOSE_OUTPUT]")
+
+
+def timeout_option(of: str) -> Any:
+    """`--timeout` in seconds of one run of the user's command."""
+    return option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help=f"Skip a {of} that takes longer.")
+
+
+def format_option(kind: str, about: str = "", *, besides: Sequence[str] = ()) -> Any:
+    """`--format` of standard output: what documents of this kind can be written as, and what else the verb can print."""
+    return option("--format", type=click.Choice([*formats_for(kind), *besides]), default="text", help=f"{about}[default: text]")
+
+
+def output_option(kind: str) -> Any:
+    """`-o`: files to write beside standard output, in the formats of this kind of document."""
+    pages = sorted({*extensions_for(kind)} & {".html", ".json", ".md", ".txt"})
+    others = [f"{ending} (JUnit)" if ending == ".xml" else ending for ending in extensions_for(kind) if ending not in pages]
+    endings = " ".join([*pages, *others])
+    return option("-o", "--output", type=PATH, multiple=True, help=f"Write a file too; format by extension: {endings}. Repeatable.")
+
+
+def color_option() -> Any:
+    """`--color` of standard output."""
+    choices = click.Choice(["auto", "always", "never"])
+    return option("--color", type=choices, default="auto", help="Colours on standard output. [default: auto]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFile:
+    """The job file of traces, and what is set on top of it."""
+
+    config: Path | None = option("--config", type=PATH, help="Job file of the traces.")
+    overrides: tuple[str, ...] = set_option()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How traces are read and understood."""
+
+    rules: tuple[Path, ...] = rules_option()
+    rank: int | None = option("--rank", type=click.IntRange(min=0), help="Rank of a trace that does not tell it.")
+    step_range: str | None = option("--step-range", metavar="PATTERN", help="Pattern for the ranges that mark a step.")
+    nsys: Path | None = option("--nsys", type=PATH, help="The nsys to export .nsys-rep files with. [default: the one found]")
+
+    def chosen_engine(self) -> Engine | None:
+        """Where traces are measured; None: in this process, one after the other."""
+        return None
+
+    def diagnose(
+        self,
+        traces: Sequence[str | Path],
+        job: JobFile,
+        *,
+        include_host_info: bool = False,
+        progress: Callable[[str], None] | None = None,
+        notice: Callable[[str], None] | None = None,
+    ) -> Diagnosis:
+        """Diagnose the traces of one run. Raises the errors of `diagnose.errors`."""
+        from diagnose.pipeline import diagnose  # noqa: PLC0415 - imports polars
+
+        return diagnose(
+            traces,
+            config=job.config,
+            overrides=job.overrides,
+            rules=self.rules,
+            rank=self.rank,
+            step_range=self.step_range,
+            nsys=self.nsys,
+            include_host_info=include_host_info,
+            engine=self.chosen_engine(),
+            progress=progress,
+            notice=notice,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measuring(Reading):
+    """How traces are read, and where they are measured."""
+
+    jobs: int | None = option("--jobs", type=click.IntRange(min=1), help="Traces measured at once. [default: one per processor]")
+    engine: str = option(
+        "--engine", type=click.Choice(ENGINES), default="local", help="Where: processes here, or Dask workers. [default: local]"
+    )
+    scheduler: str | None = option(
+        "--scheduler", metavar="ADDRESS|FILE", help="Dask scheduler that runs already. [default: a cluster of our own]"
+    )
+
+    def check(self) -> None:
+        """Raise UsageError for options that do not go together."""
+        check_engine(self.engine, jobs=self.jobs, scheduler=self.scheduler)
+
+    def chosen_engine(self) -> Engine | None:
+        """The engine that the options ask for. Raises UsageError."""
+        from diagnose.scale.choose import engine_for  # noqa: PLC0415
+
+        return engine_for(self.engine, jobs=self.jobs, scheduler=self.scheduler)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """Where a document goes, and in which format."""
+
+    format: str = format_option("diagnosis", "Format of standard output. ")
+    output: tuple[Path, ...] = output_option("diagnosis")
+    force: bool = option("--force", is_flag=True, help="Overwrite files of -o.")
+    color: str = color_option()
+    quiet: bool = option("-q", "--quiet", is_flag=True, help="Print nothing but errors; for use with -o.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BisectionOutput(Output):
+    """The same for a bisection, which CI runners have no format for."""
+
+    format: str = format_option("bisection", "Format of standard output. ")
+    output: tuple[Path, ...] = output_option("bisection")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """Which findings of a diagnosis fail it."""
+
+    fail_on: Level | None = option(
+        "--fail-on", type=click.Choice(LEVELS), help="Exit 1 if a finding is that severe or more.", before="color"
+    )

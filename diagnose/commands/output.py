@@ -1,0 +1,178 @@
+"""How a result reaches files and standard output, what is checked of files before work is done for them, and what is said on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diagnose.commands.options import LEVELS, Output
+from diagnose.errors import OutputError, UsageError
+from diagnose.render import Options, extensions_for, format_of, kind_of, write
+
+if TYPE_CHECKING:
+    from diagnose.document.diagnosis import Diagnosis
+    from diagnose.model.vocabulary import Level
+
+EXIT_GATE = 1
+
+
+class ClosedPipeError(Exception):
+    """The reader of standard output has gone; not a fault."""
+
+
+def check_target(path: Path, *, force: bool, inputs: tuple[Path, ...] = ()) -> None:
+    """Raise before any work is done if `path` can't or must not be written."""
+    if not path.parent.is_dir():
+        raise OutputError(
+            f"The folder of {path} does not exist.", effect="Nothing was analysed.", next_step="Make it, or choose another -o."
+        )
+    for source in inputs:
+        with contextlib.suppress(OSError):
+            if path.exists() and path.samefile(source):
+                raise UsageError(
+                    f"{path} is an input.", effect="It would be overwritten; nothing was analysed.", next_step="Choose another -o."
+                )
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder.", effect="Nothing was analysed.", next_step="Give -o the name of a file.")
+    if not force and (path.exists() or path.is_symlink()):
+        raise UsageError(f"{path} exists.", effect="Nothing was analysed.", next_step="Give --force to overwrite it, or choose another -o.")
+
+
+def check_outputs(output: Output, inputs: tuple[Path, ...] = (), *, kind: str = "diagnosis", effect: str = "Nothing was analysed.") -> None:
+    """Refuse outputs that can't be written before any work is done. `kind`: of the document that will be written."""
+    for path in output.output:
+        if format_of(path, kind) is None:
+            raise UsageError(
+                f"-o {path}: the extension does not name a format{' of a bisection' if kind == 'bisection' else ''}.",
+                effect=effect,
+                next_step=f"Use one of {' '.join(sorted(extensions_for(kind)))}.",
+            )
+        check_target(path, force=output.force, inputs=inputs)
+
+
+def write_document(document: Any, output: Output, *, config: Path | None = None, fail_on: Level | None = None) -> None:
+    """Write a document of any kind to its files and to standard output. `config`: the job file, for formats that point at its lines."""
+    from diagnose.commands.repository import path_in_repository  # noqa: PLC0415
+    from diagnose.document.files import write_file  # noqa: PLC0415 - imports msgspec
+
+    options = Options(job_file="" if config is None else path_in_repository(config), fail_on=fail_on)
+    for path in output.output:
+        write_file(path, write(document, format_of(path, kind_of(document)) or "", options), force=output.force)
+    if output.quiet:
+        return
+    print_document(document, output.format, replace(options, width=width(), color=coloured(output.color)))
+    if output.format == "text":
+        for path in output.output:
+            say(f"wrote {path}")
+
+
+def print_document(document: Any, format_name: str, options: Options | None = None) -> None:
+    """Write a document of any kind to standard output."""
+    write_stdout(write(document, format_name, options), utf8=format_name != "text")
+
+
+def write_diagnosis(document: Diagnosis, output: Output, *, config: Path | None, fail_on: Level | None) -> int:
+    """Write a diagnosis; the exit code: 1 if the gate of `fail_on` is not met."""
+    write_document(document, output, config=config, fail_on=fail_on)
+    return EXIT_GATE if fail_on and _reaches(document, fail_on) else 0
+
+
+def _reaches(document: Diagnosis, level: Level) -> bool:
+    """True when a finding about the run (not about its capture) is at least that severe."""
+    return any(LEVELS.index(finding.severity) >= LEVELS.index(level) for finding in document.findings if finding.wall != "capture")
+
+
+def lost(document: Diagnosis) -> bool:
+    """Whether data was lost while the trace was captured or read."""
+    return any(entry.severity in ("data_loss", "error") for entry in document.ledger)
+
+
+def write_stdout(text: str, *, utf8: bool = False) -> None:
+    """Write and flush. With `utf8` the bytes are UTF-8 whatever the terminal speaks. Raises OutputError or ClosedPipeError."""
+    out = sys.stdout
+    if out is None:
+        raise OutputError("Standard output is closed.", effect="The result was not written.", next_step="Use -o FILE.")
+    encoding = "utf-8" if utf8 else out.encoding or "utf-8"
+    try:
+        out.flush()
+        out.buffer.write(text.encode(encoding, errors="replace"))
+        out.buffer.flush()
+    except BrokenPipeError as fault:
+        silence()
+        raise ClosedPipeError from fault
+    except OSError as fault:
+        silence()
+        raise OutputError(
+            f"Standard output could not be written: {fault.strerror or fault}.",
+            effect="The result is not complete.",
+            next_step="Make room, or use -o FILE.",
+        ) from fault
+
+
+def silence() -> None:
+    """Let the interpreter's last flush go nowhere instead of failing again."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+
+
+def say(text: str) -> None:
+    """Lines on standard error, made harmless; nothing if standard error is closed."""
+    from diagnose.render.units import visible  # noqa: PLC0415
+
+    with contextlib.suppress(OSError):
+        for line in text.splitlines():
+            click.echo(visible(line), err=True)
+
+
+@contextlib.contextmanager
+def progress(*, shown: bool, after: float = 0.5) -> Iterator[Callable[[str], None] | None]:
+    """A callback for progress messages: a spinner on standard error that appears when work takes longer than `after` seconds; None where it is not `shown` or nobody watches."""
+    if not shown or not sys.stderr.isatty():
+        yield None
+        return
+    from threading import Timer  # noqa: PLC0415 - both only where a person watches
+
+    from rich.console import Console  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    from diagnose.render.units import visible  # noqa: PLC0415
+
+    status = Console(stderr=True, markup=False, highlight=False).status(Text("starting"))
+    timer = Timer(after, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda message: status.update(Text(visible(message)))
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
+
+
+def width() -> int:
+    """Width of the terminal in characters; 100 where there is none."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return Options().width
+    import shutil  # noqa: PLC0415
+
+    return shutil.get_terminal_size((Options().width, 24)).columns
+
+
+def coloured(choice: str) -> bool:
+    """Whether to colour: as asked, else only for a terminal, heeding NO_COLOR and FORCE_COLOR."""
+    if choice != "auto":
+        return choice == "always"
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
