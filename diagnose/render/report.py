@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from diagnose.render.figures.figure import Figure
+
 if TYPE_CHECKING:
     from diagnose.document.diagnosis import Tool
 
@@ -299,17 +301,6 @@ class Findings:
     """Findings as a list: each in short, of many the first."""
 
     findings: tuple[Finding, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Figure:
-    """A figure that pages draw; its numbers are in tables, which stand in every report."""
-
-    key: str
-    title: str
-    drawing: Any
-    plotly: Mapping[str, Any]
-    table: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)

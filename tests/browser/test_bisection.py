@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from diagnose.render.bisection import RENDERERS, Options
 from msgspec import structs
 
 from diagnose.document.bisection import Bisection
-from diagnose.render.bisection import RENDERERS, Options
 from tests.browser.test_report import Seen, browser, opened
 from tests.builders.bisection import rich, several
 from tests.builders.diagnosis import HOSTILE

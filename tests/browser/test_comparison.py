@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from diagnose.render.comparison import RENDERERS, Options, figures
 
 from diagnose.document import comparison as c
-from diagnose.render.comparison import RENDERERS, Options, figures
 from tests.browser.test_report import Seen, browser, opened, payloads
 from tests.builders.comparison import SAMPLES, huge, refused, rich
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from diagnose.render.bisection import RENDERERS as BISECTION
+from diagnose.render.comparison import RENDERERS as COMPARISON
+
 from diagnose.document import bisection, comparison
 from diagnose.document.diagnosis import json_schema
 from diagnose.render import RENDERERS, Options
-from diagnose.render.bisection import RENDERERS as BISECTION
-from diagnose.render.comparison import RENDERERS as COMPARISON
 from tests.builders import bisection as bisected
 from tests.builders.comparison import refused
 from tests.builders.comparison import rich as compared

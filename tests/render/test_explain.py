@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+from diagnose.render.explain import explain
+from diagnose.render.knowledge.as_text import WIDTH
 
 from diagnose.cli import main
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import UsageError
 from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.model.vocabulary import BUCKETS
-from diagnose.render.explain import explain
-from diagnose.render.knowledge.as_text import WIDTH
 from diagnose.render.knowledge.entries import load_knowledge, unfilled
 from diagnose.render.knowledge.kinds import BY_NAME, KINDS, PAGES
 from tests.builders.diagnosis import rich

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from diagnose.render.comparison import RENDERERS as COMPARISON
 from msgspec import structs
 
 from diagnose.document import comparison as c
 from diagnose.document import diagnosis as d
 from diagnose.render import RENDERERS, Options
-from diagnose.render.comparison import RENDERERS as COMPARISON
 from diagnose.render.issues import Issue, costliest_first
 from diagnose.render.reports.comparison import issues as of_comparison
 from diagnose.render.reports.diagnosis import issues as of_diagnosis

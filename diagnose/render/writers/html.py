@@ -1,6 +1,6 @@
 """A report as one HTML file: offline, without a single request, readable without JavaScript, in print and in the dark.
 
-Every figure exists twice, from the same numbers: drawn by the browser from HTML and SVG alone, and by plotly where scripts run.
+Every figure stands in the page as SVG; where scripts run plotly draws it from the same description, to be zoomed.
 The content security policy allows exactly our two scripts, by their hashes.
 """
 
@@ -18,75 +18,35 @@ import msgspec
 from markupsafe import Markup
 
 from diagnose.render import units
+from diagnose.render.figures.figure import Figure
 from diagnose.render.options import Options
-from diagnose.render.report import PAGE, Block, Figure, Report, Section, SideBySide, Table, without
+from diagnose.render.report import PAGE, Block, Report, Section, SideBySide, Table, without
 from diagnose.render.writers import Writer
 
 LONGEST_SHOWN = 110
 LONGEST_KEPT = 6_000
 _ADDRESS = re.compile(r"https://[\w.~:/?#@!$&'()*+,;=%-]{1,300}")
 
-BOOT = """
-(function () {
-  "use strict";
-  var figures = JSON.parse(document.getElementById("figures").textContent);
-  var root = document.documentElement;
-  function colour(name) { return getComputedStyle(root).getPropertyValue(name).trim(); }
-  function axis(own) {
-    return Object.assign({}, own, {color: colour("--muted"), gridcolor: colour("--line"), linecolor: colour("--line")});
-  }
-  function themed(own) {
-    var layout = Object.assign({}, own);
-    layout.font = Object.assign({}, own.font, {color: colour("--text"), family: getComputedStyle(document.body).fontFamily});
-    layout.xaxis = axis(own.xaxis);
-    layout.yaxis = Object.assign(axis(own.yaxis), {color: colour("--text")});
-    if (own.coloraxis) {
-      layout.coloraxis = Object.assign({}, own.coloraxis, {
-        colorscale: own.coloraxis.colorscale.map(function (stop) { return [stop[0], stop[1] === "#f2f2f2" ? colour("--even") : stop[1]]; })
-      });
-    }
-    layout.hoverlabel = Object.assign({}, own.hoverlabel, {
-      bgcolor: colour("--panel"), bordercolor: colour("--line"),
-      font: Object.assign({}, own.hoverlabel.font, {color: colour("--text")})
-    });
-    return layout;
-  }
-  var config = {responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"]};
-  function draw(how) {
-    document.querySelectorAll("[data-figure]").forEach(function (box) {
-      var figure = figures[box.dataset.figure];
-      box.classList.add("drawn");
-      Plotly[how](box.querySelector(".plot"), figure.data, themed(figure.layout), config).catch(function (fault) {
-        box.classList.remove("drawn");
-        console.error(fault);
-      });
-    });
-  }
-  draw("newPlot");
-  document.querySelectorAll(".drawn details.fallback").forEach(function (one) { one.open = false; });
-  addEventListener("beforeprint", function () {
-    document.querySelectorAll("details.finding, details.fallback").forEach(function (one) { one.open = true; });
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", function () { draw("react"); });
-})();
-"""
-
 
 def write(report: Report, _options: Options) -> str:
     """The whole page."""
+    from diagnose.render.figures import plotly, svg  # noqa: PLC0415
+
     contents = [block.content for block in report.blocks if block.least <= PAGE <= block.most]
-    figures = [content for content in contents if isinstance(content, Figure)]
+    figures = {content.key: content for content in contents if isinstance(content, Figure)}
     pair = next((content for content in contents if isinstance(content, SideBySide)), None)
-    plotly, boot = _plotly(), BOOT + ("" if pair is None else pair.script)
+    library, boot = plotly.library(), plotly.BOOT + ("" if pair is None else pair.script)
     page: str = _template().render(
         r=report,
         parts=_sections(report),
-        policy=_policy(plotly, boot),
+        policy=_policy(library, boot),
         figures=bool(figures),
-        figures_json=data_block({figure.key: figure.plotly for figure in figures}),
+        figures_json=data_block(plotly.data(figures)),
         pair_json=None if pair is None else data_block(pair.data),
-        plotly=Markup(plotly),  # noqa: S704 - plotly's own script
+        plotly=Markup(library),  # noqa: S704 - plotly's own script
         boot=Markup(boot),  # noqa: S704 - our own script
+        drawing=lambda figure: Markup(svg.draw(figure)),  # noqa: S704 - our own drawer, which escapes
+        legend=lambda figure: Markup(svg.legend(figure)),  # noqa: S704 - our own drawer, which escapes
         most=Limits(),
     )
     return page
@@ -147,14 +107,6 @@ def data_block(data: object) -> Markup:
     """JSON for a data block of the page, which only `<` could end early."""
     text = msgspec.json.encode(data).decode("utf-8")
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))  # noqa: S704 - JSON, escaped here
-
-
-@cache
-def _plotly() -> str:
-    from plotly.offline import get_plotlyjs  # noqa: PLC0415 - heavy, and only this output needs it
-
-    script: str = get_plotlyjs()
-    return script
 
 
 def _policy(*scripts: str) -> str:

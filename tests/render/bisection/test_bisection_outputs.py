@@ -8,13 +8,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from diagnose.render.bisection import RENDERERS, Options, figures
 from msgspec import structs
 from plotly import graph_objects
 
 from diagnose import cli
 from diagnose.document import bisection as b
 from diagnose.render import marked
-from diagnose.render.bisection import RENDERERS, Options, figures
 from diagnose.render.reports.bisection import words
 from tests.builders.bisection import SAMPLES, commit, huge, minimal, range_, rich, several
 from tests.builders.diagnosis import HOSTILE

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from diagnose.render.comparison import RENDERERS, Options, figures, html
 from plotly import graph_objects
 
 from diagnose.document import comparison as c
 from diagnose.render import marked, units
-from diagnose.render.comparison import RENDERERS, Options, figures, html
 from diagnose.render.reports.comparison import story, tables
 from diagnose.render.reports.comparison import words as own
 from tests.builders.comparison import SAMPLES, anyway, huge, identical, improvement, minimal, refused, rich

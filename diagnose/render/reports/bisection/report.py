@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from diagnose.document.bisection import BisectResult, Bisection, Culprit, encode
 from diagnose.render import report as r
 from diagnose.render.report import PAGE, Block, Phrase, Section, Text
-from diagnose.render.reports import drawn
+from diagnose.render.figures import bisection as figures
 from diagnose.render.reports.bisection import story, tables, words
 
 __all__ = ["json", "report"]
@@ -59,9 +59,9 @@ def _sections(document: Bisection) -> tuple[Section, ...]:
 
 def _blocks(document: Bisection) -> Iterator[Block]:
     yield Block(content=_outcome(document), name="result", worth=100)
-    figures = list(drawn.bisection(document))
-    yield from (Block(content=figure, section="over", least=PAGE) for figure in figures)
-    if not figures:
+    drawn = list(figures.figures(document))
+    yield from (Block(content=figure, section="over", least=PAGE) for figure in drawn)
+    if not drawn:
         yield Block(content=Text(text="Nothing was measured.", tone="weak"), section="over", least=PAGE)
     for number, culprit in enumerate(document.culprits, 1):
         yield from _culprit(document, culprit, number)

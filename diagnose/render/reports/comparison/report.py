@@ -8,7 +8,7 @@ from diagnose.document.comparison import Comparison, FindingChange, Result, enco
 from diagnose.render import report as r
 from diagnose.render import words
 from diagnose.render.report import PAGE, Block, Label, Phrase, Section, Text
-from diagnose.render.reports import drawn
+from diagnose.render.figures import comparison as figures
 from diagnose.render.reports.comparison import story, tables
 from diagnose.render.reports.comparison import words as own
 from diagnose.render.reports.comparison.issues import issues
@@ -85,7 +85,7 @@ def _blocks(document: Comparison) -> Iterator[Block]:
 def _figures(document: Comparison) -> Iterator[Block]:
     """What moved, and by how much."""
     yield Block(content=tables.effect(document), section="effect-section", worth=96, column=2, name="effect")
-    yield from (Block(content=figure, section="where", least=PAGE) for figure in drawn.comparison(document))
+    yield from (Block(content=figure, section="where", least=PAGE) for figure in figures.figures(document))
     yield Block(content=tables.delta(document), section="where", worth=95, brief=tables.delta(document, moved_only=True))
     for table, section in (
         (tables.kernels(document), "kernels"),

@@ -9,7 +9,7 @@ from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBou
 from diagnose.render import report as r
 from diagnose.render import units, words
 from diagnose.render.report import LIMITED, PAGE, Block, Label, Section, Text
-from diagnose.render.reports import drawn
+from diagnose.render.figures import step
 from diagnose.render.reports.diagnosis import appendix, story, tables
 from diagnose.render.reports.diagnosis.issues import issues
 from diagnose.render.reports.ranks import report as ranks
@@ -62,7 +62,7 @@ def _blocks(document: Diagnosis) -> Iterator[Block]:
     yield from ranks.first(document)
     yield Block(content=_walls(document), name="walls", worth=97)
     yield from ranks.blocks(document)
-    yield from (Block(content=figure, section="figures-of-the-step", least=PAGE, column=column) for figure, column in drawn.diagnosis(document))
+    yield from _figures(document)
     yield from _devices(document)
     yield Block(content=appendix.memory(document), section="appendix", worth=54, aside=True, folded=True, least=_room(document.memory))
     for table, worth in ((appendix.fill(document), 53), (appendix.occupancy(document), 52)):
@@ -85,6 +85,14 @@ def _blocks(document: Diagnosis) -> Iterator[Block]:
     yield Block(content=appendix.totals(document), section="appendix", folded=True, least=PAGE)
     yield Block(content=appendix.tables_read(document), section="appendix", worth=51, aside=True, folded=True, least=LIMITED)
     yield Block(content=appendix.facts(document), section="appendix", folded=True, least=PAGE)
+
+
+def _figures(document: Diagnosis) -> Iterator[Block]:
+    """Where the time went, drawn; two small figures side by side."""
+    column = 0
+    for figure in step.figures(document):
+        column = (column % 2 + 1) if figure.half else 0
+        yield Block(content=figure, section="figures-of-the-step", least=PAGE, column=column)
 
 
 def _room(found: object) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import Ranks, RankSurvey
 from diagnose.render.reports.ranks import story
-from diagnose.render.reports.ranks.tables import MOST_RANKS
+from diagnose.render.reports.ranks.story import MOST_RANKS
 from diagnose.render import units, words
 from diagnose.render.reports.diagnosis.tables import file_label, per
 

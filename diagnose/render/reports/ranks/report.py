@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.render import report as r
 from diagnose.render.report import PAGE, Block
-from diagnose.render.reports import drawn
+from diagnose.render.figures import ranks as figures
 from diagnose.render.reports.ranks import pair, story, tables
 
 
@@ -26,7 +26,7 @@ def blocks(document: Diagnosis) -> Iterator[Block]:
     ranks = document.ranks
     if ranks is None:
         return
-    for figure in drawn.ranks(document):
+    for figure in figures.figures(document):
         yield Block(content=figure, section="ranks", least=PAGE)
     yield Block(content=tables.groups(ranks), section="ranks", worth=78)
     yield Block(content=tables.survey(document, ranks), section="ranks", worth=96, name="survey of ranks")

@@ -9,10 +9,10 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import ExpertImbalance, Layer, MatchedExchange, Ranks, RankSurvey
 from diagnose.render.reports.ranks import story
 from diagnose.render import units, words
+from diagnose.render.reports.ranks.story import MOST_RANKS
 from diagnose.render.report import Column, Row, Table, columns, rows_of
 from diagnose.render.reports.diagnosis.tables import per, whole
 
-MOST_RANKS = 1_024  # of which a page speaks
 _FIGURES = (
     # label, field, whether the column is left out where there is little room
     ("own", "", False),

@@ -1,0 +1,1 @@
+"""Figures: each is described once (`figure`), by one builder module for each topic, and drawn by `svg` and by `plotly`."""
