@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 
 from diagnose.render.issues import GATE, Issue, IssueList, shown
 from diagnose.render.options import Options
@@ -53,10 +52,14 @@ def _first(text: str) -> str:
 
 
 def _attribute(text: str) -> str:
+    from html import escape  # noqa: PLC0415 - so that the command line starts quickly
+
     return escape(shown(text), quote=True)
 
 
 def _text(text: str) -> str:
+    from html import escape  # noqa: PLC0415 - so that the command line starts quickly
+
     return escape(shown(text), quote=False)
 
 

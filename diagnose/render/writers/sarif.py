@@ -6,12 +6,9 @@ Sources: OASIS, "Static Analysis Results Interchange Format (SARIF) Version 2.1.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Any
 from urllib.parse import quote
-
-import msgspec
 
 from diagnose.render import units
 from diagnose.render.issues import GATE, Issue, IssueList, costliest_first, shown
@@ -37,6 +34,8 @@ def write(results: IssueList, options: Options) -> str:
     if options.job_file:
         run["originalUriBaseIds"] = {ROOT: {"description": {"text": "The root of the repository that holds the job file."}}}
     log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+    import msgspec  # noqa: PLC0415 - so that the command line starts quickly
+
     return msgspec.json.format(msgspec.json.encode(log), indent=1).decode("utf-8") + "\n"
 
 
@@ -92,6 +91,8 @@ def _result(one: Issue, ids: list[str], options: Options) -> dict[str, Any]:
 
 def _fingerprints(one: Issue) -> dict[str, str]:
     """The same for the same rule and setting, wherever its line stands and whatever it costs. GitHub reads `primaryLocationLineHash`."""
+    import hashlib  # noqa: PLC0415 - so that the command line starts quickly
+
     digest = hashlib.sha256(f"{one.id}\0{one.key}".encode()).hexdigest()[:16]
     return {"primaryLocationLineHash": f"{digest}:1", "diagnose/v1": digest}
 

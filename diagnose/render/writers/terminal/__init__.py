@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from diagnose.render.options import Options
-from diagnose.render.report import Report
 from diagnose.render.writers import Writer
+
+if TYPE_CHECKING:
+    from diagnose.render.report import Report
 
 
 def write(report: Report, options: Options) -> str:
     """The report as text of `options.width` columns, with colours where `options.color` is set."""
-    from diagnose.render.writers._console import printed  # noqa: PLC0415 - imports rich
+    from diagnose.render.writers.terminal.layout import printed  # noqa: PLC0415 - imports rich
 
     return printed(report, options)
 

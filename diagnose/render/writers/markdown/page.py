@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 
 from diagnose.render import units
-from diagnose.render.options import Options
 from diagnose.render.report import (
     LIMITED,
     Block,
@@ -33,7 +32,6 @@ from diagnose.render.report import (
     Table,
     Text,
 )
-from diagnose.render.writers import Writer
 
 MOST_BYTES = 60_000
 MOST_ROWS = 20
@@ -53,7 +51,7 @@ _MENTION = re.compile(r"(?<=[@#])(?=\w)|(?<=\bGH)(?=-\d)|(?<=://)|(?<=\bwww)(?=\
 _JOINER = "\u200b"  # keeps a mention, a reference or an address from becoming a link
 
 
-def write(report: Report, _options: Options) -> str:
+def page(report: Report) -> str:
     """The report in at most `MOST_BYTES` bytes."""
     room = MOST_BYTES - _RESERVE
     kept: list[str] = []
@@ -74,9 +72,6 @@ def write(report: Report, _options: Options) -> str:
         rules = f", rules `{report.tool.rules_sha256[:12]}`" if report.tool.rules_sha256 else ""
         kept.append(f"<sub>{text(report.tool.name)} {text(report.tool.version)}{rules}; “{units.MISSING}” means not measured</sub>")
     return "\n\n".join(kept) + "\n"
-
-
-WRITER = Writer(name="markdown", extensions=(".md",), takes="report", place=3, write=write)
 
 
 def _parts(report: Report) -> Iterator[tuple[str, str]]:

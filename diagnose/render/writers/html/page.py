@@ -12,31 +12,28 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
+import jinja2
 import msgspec
 from markupsafe import Markup
 
 from diagnose.render import units
+from diagnose.render.figures import plotly, svg
 from diagnose.render.figures.figure import Figure
-from diagnose.render.options import Options
 from diagnose.render.report import PAGE, Block, Report, Section, SideBySide, Table, without
-from diagnose.render.writers import Writer
 
 LONGEST_SHOWN = 110
 LONGEST_KEPT = 6_000
 _ADDRESS = re.compile(r"https://[\w.~:/?#@!$&'()*+,;=%-]{1,300}")
 
 
-def write(report: Report, _options: Options) -> str:
+def page(report: Report) -> str:
     """The whole page."""
-    from diagnose.render.figures import plotly, svg  # noqa: PLC0415
-
     contents = [block.content for block in report.blocks if block.least <= PAGE <= block.most]
     figures = {content.key: content for content in contents if isinstance(content, Figure)}
     pair = next((content for content in contents if isinstance(content, SideBySide)), None)
     library, boot = plotly.library(), plotly.BOOT + ("" if pair is None else pair.script)
-    page: str = _template().render(
+    made: str = _template().render(
         r=report,
         parts=_sections(report),
         policy=_policy(library, boot),
@@ -49,10 +46,7 @@ def write(report: Report, _options: Options) -> str:
         legend=lambda figure: Markup(svg.legend(figure)),  # noqa: S704 - our own drawer, which escapes
         most=Limits(),
     )
-    return page
-
-
-WRITER = Writer(name="html", extensions=(".html",), takes="report", place=4, write=write)
+    return made
 
 
 @dataclass(frozen=True)
@@ -116,11 +110,9 @@ def _policy(*scripts: str) -> str:
 
 
 @cache
-def _template() -> Any:
-    import jinja2  # noqa: PLC0415 - only this output needs it
-
+def _template() -> jinja2.Template:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("diagnose.render.writers", "templates"),
+        loader=jinja2.PackageLoader("diagnose.render.writers.html", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
