@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.ranks import Measurement
-from diagnose.pipeline import told_apart
+from diagnose.pipeline import with_distinct_ranks
 from diagnose.reason.conclude import conclude
 from diagnose.render import write
 from diagnose.scale.engine import measure_all
@@ -66,7 +66,7 @@ def main() -> None:
     measured = time.perf_counter()
     if gathered.refused:
         raise gathered.refused[0][1]
-    result = conclude(told_apart(gathered.measured), prepared.job, prepared.knowledge)
+    result = conclude(with_distinct_ranks(gathered.measured), prepared.job, prepared.knowledge)
     reduced = time.perf_counter()
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << (20 if sys.platform == "darwin" else 10))
     shown = [write(result, kind) for kind in ("html", "json")]

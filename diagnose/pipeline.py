@@ -6,12 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from msgspec import structs
-
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import UsageError
-from diagnose.measure.capture import Measured, moved
-from diagnose.measure.device import DeviceMeasure
+from diagnose.measure.capture import Measured
 from diagnose.model.trace import Rank
 from diagnose.reason.conclude import conclude
 from diagnose.scale.engine import Engine, HereEngine, measure_all
@@ -61,19 +58,19 @@ def diagnose(
     failed, unfit = sorted_out(gathered.refused, found)
     first = replace(first, ledger=with_inputs_left_out(first.ledger, failed, (*found.ignored, *unfit)))
     say("drawing conclusions")
-    return conclude(told_apart([first, *others]), prepared.job, prepared.knowledge, include_host_info=include_host_info)
+    return conclude(with_distinct_ranks([first, *others]), prepared.job, prepared.knowledge, include_host_info=include_host_info)
 
 
 def _nothing_given() -> UsageError:
     return UsageError("No trace was given.", effect="Nothing was analysed.", next_step="Name a trace, a folder of traces, or a pattern.")
 
 
-def told_apart(measured: Sequence[Measured]) -> list[Measured]:
+def with_distinct_ranks(measured: Sequence[Measured]) -> list[Measured]:
     """Inputs whose ranks do not collide: a rank that is taken, or only assigned, gets the next free number."""
     taken: set[int] = set()
-    told = [(place, rank) for place, one in enumerate(measured) for rank in one.ranks]
+    claims = [(place, rank) for place, one in enumerate(measured) for rank in one.ranks]
     numbers: dict[tuple[int, int], int] = {}
-    for place, rank in sorted(told, key=lambda pair: pair[1].source == "assigned"):  # what a trace tells goes before what was assigned
+    for place, rank in sorted(claims, key=lambda pair: pair[1].source == "assigned"):  # what a trace tells goes before what was assigned
         number = rank.rank
         while number in taken:
             number += 1
@@ -85,26 +82,14 @@ def told_apart(measured: Sequence[Measured]) -> list[Measured]:
         result.append(
             replace(
                 one,
-                ranks=tuple(_moved(rank, numbers[place, rank.rank]) for rank in one.ranks),
-                devices=tuple(_renumbered(device, numbers[place, device.rank]) for device in one.devices),
-                records=tuple(
-                    moved(records, numbers[place, device.rank]) for records, device in zip(one.records, one.devices, strict=True)
-                ),
+                ranks=tuple(_renumbered(rank, numbers[place, rank.rank]) for rank in one.ranks),
+                devices=tuple(replace(device, rank=numbers[place, device.rank]) for device in one.devices),
                 ledger=one.ledger.note("renumbered_rank", "ranks", claimed, one.provenance.file),
             )
         )
     return result
 
 
-def _moved(rank: Rank, number: int) -> Rank:
+def _renumbered(rank: Rank, number: int) -> Rank:
     """The same rank under another number; what it claimed to be is kept, unless that was only assigned."""
     return replace(rank, rank=number, claimed=rank.rank if number != rank.rank and rank.source != "assigned" else None)
-
-
-def _renumbered(device: DeviceMeasure, rank: int) -> DeviceMeasure:
-    """The same measurements under another rank."""
-    if device.rank == rank:
-        return device
-    return replace(
-        device, rank=rank, totals=structs.replace(device.totals, rank=rank), timeline=structs.replace(device.timeline, rank=rank)
-    )

@@ -7,14 +7,14 @@ budget hold to the nanosecond by construction.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.document.device import Totals
+from diagnose.measure.waits.bounds import ceilings
+from diagnose.measure.waits.stalls import Stalls, stall_times
 from diagnose.model.intervals import MAX_CLASSES, sweep
-from diagnose.model.vocabulary import COMM_KINDS, CommKind
 
 OUTSIDE = -1  # window index of time that belongs to no step
 
@@ -74,6 +74,28 @@ class Concurrency:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Where the time of one device's steps went.
+
+    `per_step`: index and, in ns, the fields of the document's `StepBudget` and what bounds count beyond them (`waits.bounds`). `totals`: figures of the whole
+    capture, without windows. `merged_classes`: classes whose backends the sweep could not hold apart.
+    """
+
+    per_step: pl.DataFrame
+    totals: Mapping[str, int]
+    merged_classes: int
+
+
+def budget(ran: Concurrency, found: Stalls, work: pl.DataFrame, windows: pl.DataFrame, origin_ns: int) -> Budget:
+    """Put together what ran and why compute was absent. `work`: all operations of the device, by row number."""
+    of_ops = work["role"], work["copy_kind"]
+    per_step = step_times(ran, windows)
+    for part in (stall_times(found, windows, *of_ops), ceilings(found, windows, *of_ops, work.select("start", "issued"))):
+        per_step = per_step.join(part, on="index", how="left", maintain_order="left")
+    return Budget(per_step=per_step, totals=totals(work, ran, origin_ns), merged_classes=ran.merged_classes)
+
+
 def sweep_classes(classes: pl.DataFrame) -> tuple[pl.DataFrame, tuple[SweepClass, ...], int]:
     """Give each (bucket, role, kind, backend, opaque) of the classified operations a bit.
 
@@ -124,15 +146,6 @@ def is_role(*roles: str) -> Callable[[SweepClass], bool]:
     return lambda one: one.role in roles
 
 
-def is_transport(kind: CommKind | None = None, backend: str | None = None) -> Callable[[SweepClass], bool]:
-    """Accepts transport, of one kind and backend where given."""
-    return lambda one: (
-        one.role == "transport"
-        and (kind is None or (one.kind or "other") == kind)
-        and (backend is None or (one.backend or "other") == backend)
-    )
-
-
 def step_times(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame:
     """Busy and exposed times of every window: one row per window, columns named as in the document's budget."""
     everything = ran.mask(lambda _: True)
@@ -160,57 +173,16 @@ def step_times(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def totals(work: pl.DataFrame, ran: Concurrency, rank: int, device: int, origin_ns: int) -> Totals:
-    """Figures of one device over the whole capture, without windows."""
+def totals(work: pl.DataFrame, ran: Concurrency, origin_ns: int) -> dict[str, int]:
+    """Figures of one device over the whole capture, without windows, by the fields of the document's `Totals`. `origin_ns`: the file's clock at the trace's zero."""
     kernels = work.filter(pl.col("kind") == "kernel")
-    return Totals(
-        rank=rank,
-        device=device,
-        kernel_count=kernels.height,
-        kernel_work_ns=int((kernels["end"] - kernels["start"]).sum()),
-        device_busy_ns=int(ran.busy(ran.mask(lambda _: True))[0]),
-        kernel_busy_ns=int(ran.busy(ran.mask(lambda one: one.role != "copy" and not one.opaque))[0]),
-        transport_busy_ns=int(ran.busy(ran.mask(is_role("transport")))[0]),
-        transport_exposed_ns=int(ran.alone(ran.mask(is_role("transport")))[0]),
-        first_ns=int(work["start"].min()) + origin_ns,  # type: ignore[arg-type]
-        last_ns=int(work["end"].max()) + origin_ns,  # type: ignore[arg-type]
-    )
-
-
-def communication_times(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame:
-    """Busy and exposed time per window, kind and backend of transport: index, kind, backend, busy_ns, exposed_ns."""
-    pairs = sorted({(one.kind or "other", one.backend or "other") for one in ran.classes if one.role == "transport"})
-    parts = [_one_communication(ran, windows, kind, backend) for kind in COMM_KINDS for other, backend in pairs if other == kind]
-    empty = pl.DataFrame(schema={"index": pl.Int64, "kind": pl.String, "backend": pl.String, "busy_ns": pl.Int64, "exposed_ns": pl.Int64})
-    return pl.concat([empty, *parts])
-
-
-def beside_compute(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame:
-    """Time per window and kind of transport in which compute ran too, or a graph whose content is unknown: index, kind, ns."""
-    compute = ran.mask(lambda one: one.role == "compute" or one.opaque)
-    return pl.concat(
-        pl.DataFrame({"index": windows["index"], "ns": ran.together(ran.mask(is_transport(kind)), compute, windows)}).select(
-            "index", pl.lit(kind).alias("kind"), "ns"
-        )
-        for kind in COMM_KINDS
-    )
-
-
-def _one_communication(ran: Concurrency, windows: pl.DataFrame, kind: CommKind, backend: str) -> pl.DataFrame:
-    mask = ran.mask(is_transport(kind, backend))
-    return pl.DataFrame({"index": windows["index"], "busy_ns": ran.busy(mask, windows), "exposed_ns": ran.alone(mask, windows)}).select(
-        "index", pl.lit(kind).alias("kind"), pl.lit(backend).alias("backend"), "busy_ns", "exposed_ns"
-    )
-
-
-def bucket_times(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame:
-    """Busy and exclusive time per window and bucket: index, bucket, busy_ns, exclusive_ns."""
-    parts = []
-    for bucket in sorted({one.bucket for one in ran.classes}):
-        mask = sum(one.mask for one in ran.classes if one.bucket == bucket)
-        parts.append(
-            pl.DataFrame({"index": windows["index"], "busy_ns": ran.busy(mask, windows), "exclusive_ns": ran.alone(mask, windows)}).select(
-                "index", pl.lit(bucket).alias("bucket"), "busy_ns", "exclusive_ns"
-            )
-        )
-    return pl.concat(parts)
+    return {
+        "kernel_count": kernels.height,
+        "kernel_work_ns": int((kernels["end"] - kernels["start"]).sum()),
+        "device_busy_ns": int(ran.busy(ran.mask(lambda _: True))[0]),
+        "kernel_busy_ns": int(ran.busy(ran.mask(lambda one: one.role != "copy" and not one.opaque))[0]),
+        "transport_busy_ns": int(ran.busy(ran.mask(is_role("transport")))[0]),
+        "transport_exposed_ns": int(ran.alone(ran.mask(is_role("transport")))[0]),
+        "first_ns": int(work["start"].min()) + origin_ns,  # type: ignore[arg-type]
+        "last_ns": int(work["end"].max()) + origin_ns,  # type: ignore[arg-type]
+    }

@@ -6,21 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
-from msgspec import structs
 
-from diagnose.document.device import Blocking, BucketTime, Communication, DeviceBudget, HostCost, Memory
 from diagnose.errors import UsageError
 from diagnose.knowledge.rulebook import Rulebook
 from diagnose.knowledge.taxonomy import HostRules, Taxonomy
-from diagnose.measure import records as parts
 from diagnose.measure.buckets.classify import classify
 from diagnose.measure.device import DeviceMeasure, device_work, measure_device
 from diagnose.measure.facts.device import trace_facts
-from diagnose.measure.host import kept_ranges
-from diagnose.measure.launches import attribute
-from diagnose.measure.memory import peaks
+from diagnose.measure.host import attribute, kept_ranges
 from diagnose.measure.split import check_splits
 from diagnose.measure.steps import STEP_RANGE, find_steps
+from diagnose.measure.typical import check_identities
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Provenance, Rank, Trace
 from diagnose.model.vocabulary import FactValue
@@ -36,18 +32,6 @@ class Knowledge:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceRecords:
-    """What the document says of one device by itself."""
-
-    budget: DeviceBudget
-    buckets: tuple[BucketTime, ...]
-    communication: tuple[Communication, ...]
-    blocking: tuple[Blocking, ...]
-    host: tuple[HostCost, ...]
-    memory: Memory
-
-
-@dataclass(frozen=True, kw_only=True)
 class Measured:
     """What is kept of one input once its trace is measured; the frames of the trace itself are let go."""
 
@@ -55,7 +39,6 @@ class Measured:
     ranks: tuple[Rank, ...]
     ledger: Ledger
     devices: tuple[DeviceMeasure, ...]
-    records: tuple[DeviceRecords, ...]  # one per device
     facts: dict[str, FactValue]
     metrics: tuple[str, ...]
 
@@ -74,7 +57,6 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
         raise _unmarked(trace, step_range)
     trace = replace(trace, ranges=kept_ranges(trace, knowledge.hosts))  # only the host's ranges are still needed
     devices: list[DeviceMeasure] = []
-    records: list[DeviceRecords] = []
     for rank, device, work in device_work(trace, launches, classified):  # again, so that one device's operations are held at a time
         one = measure_device(
             trace,
@@ -86,44 +68,17 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
             sm_limits=knowledge.rulebook.platforms.sm_limits,
             steps=steps[rank, device],
         )
-        records.append(_records(one, trace))
-        parts.check_identities(records[-1].budget)
-        check_splits(one.split, records[-1].budget)
-        ledger = ledger.note("merged_classes", "ops", one.merged_classes)
+        check_identities(one.typical.per_step, rank)
+        check_splits(one.split, one.typical.per_step)
+        ledger = ledger.note("merged_classes", "ops", one.budget.merged_classes)
         devices.append(one)
     return Measured(
         provenance=trace.provenance,
         ranks=trace.ranks,
         ledger=ledger,
         devices=tuple(devices),
-        records=tuple(records),
         facts=trace_facts(trace, ranks_captured=0),
         metrics=tuple(sorted(set(trace.names["text"].gather(trace.counters["name_id"].unique()).to_list()))),
-    )
-
-
-def _records(one: DeviceMeasure, trace: Trace) -> DeviceRecords:
-    return DeviceRecords(
-        budget=parts.device_budget(one),
-        buckets=parts.bucket_times(one),
-        communication=parts.communication(one),
-        blocking=parts.blocking(one),
-        host=parts.host_costs(one),
-        memory=parts.memory(one, *peaks(trace, one.rank, one.device)),
-    )
-
-
-def moved(records: DeviceRecords, rank: int) -> DeviceRecords:
-    """The same records under another rank."""
-    if records.budget.rank == rank:
-        return records
-    return DeviceRecords(
-        budget=structs.replace(records.budget, rank=rank),
-        buckets=tuple(structs.replace(row, rank=rank) for row in records.buckets),
-        communication=tuple(structs.replace(row, rank=rank) for row in records.communication),
-        blocking=tuple(structs.replace(row, rank=rank) for row in records.blocking),
-        host=tuple(structs.replace(row, rank=rank) for row in records.host),
-        memory=records.memory,
     )
 
 

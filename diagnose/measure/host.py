@@ -1,4 +1,4 @@
-"""What the host was doing: calls by family, the work that synchronising calls waited for, garbage collection."""
+"""What the host was doing: which call launched each device operation, calls by family, the work that synchronising calls waited for, garbage collection."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from diagnose.knowledge.taxonomy import HostRole, HostRules
+from diagnose.measure.steps import inside_windows
 from diagnose.model.intervals import merge, sweep
 from diagnose.model.trace import Trace
 
@@ -188,3 +189,62 @@ def _garbage_collection(trace: Trace, rank: int, rules: HostRules) -> pl.DataFra
         .select("start", "end", pl.col("text_id").alias("name_id"))
         .filter(pl.col("end") > pl.col("start"))
     )
+
+
+def host_counts(host: HostActivity, windows: pl.DataFrame) -> pl.DataFrame:
+    """index, sync_calls_per_step, allocator_calls_per_step, gc_ranges_per_step: by the host's clock, with what lies before the first or after the last step counted to those."""
+    open_ended = windows.with_columns(
+        pl.when(pl.int_range(pl.len()) == 0).then(pl.lit(-(2**62))).otherwise("start").alias("start"),
+        pl.when(pl.int_range(pl.len()) == pl.len() - 1).then(pl.lit(2**62)).otherwise("end").alias("end"),
+    )
+    return (
+        inside_windows(host.named, open_ended)
+        .group_by("index")
+        .agg(
+            (pl.col("cause") == cause).sum().alias(name)
+            for cause, name in (("sync", "sync_calls_per_step"), ("allocator", "allocator_calls_per_step"), ("gc", "gc_ranges_per_step"))
+        )
+    )
+
+
+# ------------------------------------------------------------------------------------------------ launches
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launches:
+    """Which host API call launched each device operation. `frame` has one row per row of `Trace.ops`, in the same order.
+
+    Columns: call_start, issued (the end of the launching call), thread; all null where the launch was not recorded.
+    """
+
+    frame: pl.DataFrame
+    duplicates: int  # API calls that shared their correlation id with another
+
+
+def attribute(trace: Trace) -> Launches:
+    """Join every device operation to the API call that issued it.
+
+    Correlation ids are unique within a process (a rank), so the join is on rank and correlation id. A CUDA graph launch issues all of its nodes with one id.
+    """
+    key = _launch_key(trace)
+    calls = (
+        trace.calls.lazy()
+        .select(key, pl.col("start").alias("call_start"), pl.col("end").alias("issued"), "thread")
+        .filter(pl.col("key").is_not_null())
+        .collect()
+    )
+    wanted = trace.ops.select(key)
+    repeated = calls.height - calls["key"].n_unique()
+    duplicates = 0
+    if repeated:
+        calls = calls.join(wanted.filter(pl.col("key").is_not_null()).unique(), on="key", how="semi")
+        unique = calls.sort("issued").unique("key", keep="last", maintain_order=True)
+        duplicates, calls = calls.height - unique.height, unique
+    return Launches(frame=wanted.join(calls, on="key", how="left", maintain_order="left").drop("key"), duplicates=duplicates)
+
+
+def _launch_key(trace: Trace) -> pl.Expr:
+    """Rank and correlation id as one number, which joins faster than two columns; null where there is no correlation id."""
+    several = trace.ops["rank"].n_unique() > 1
+    key = pl.col("rank").cast(pl.Int64) * (1 << 44) + pl.col("correlation") if several else pl.col("correlation")
+    return key.alias("key")

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import polars as pl
 
 from diagnose.model.intervals import union_length
-from diagnose.model.trace import Device, Trace
 from diagnose.model.vocabulary import Status
 
 REPEATED = 1.5  # forward attention kernels per backward one from which on a repetition is inferred
@@ -28,6 +27,24 @@ class Recompute:
         if self.forward is None or not self.backward:
             return None
         return self.forward / self.backward
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryUse:
+    """Recompute, and the highest allocated and reserved bytes of a device; None without allocator events."""
+
+    recompute: Recompute
+    peak_allocated: int | None
+    peak_reserved: int | None
+
+
+def memory_use(
+    inside: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame, events: pl.DataFrame, rank: int, device: int
+) -> MemoryUse:
+    """`inside`: the operations in the steps, with index; `pieces`: the gaps without compute; `events`: the trace's allocator events."""
+    allocated, reserved = peaks(events, rank, device)
+    columns = ("index", "op", "start", "end", "role", "bucket", "operation", "phase", "name_id")
+    return MemoryUse(recompute=recompute(inside.select(columns), windows, pieces), peak_allocated=allocated, peak_reserved=reserved)
 
 
 def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -> Recompute:
@@ -90,17 +107,12 @@ def _extra_forward(forward: pl.DataFrame, backward: pl.DataFrame, windows: pl.Da
     return windows.select("index").join(per_part.group_by("index").sum(), on="index", how="left", maintain_order="left").fill_null(0)
 
 
-def peaks(trace: Trace, rank: int, device: int) -> tuple[int | None, int | None]:
+def peaks(events: pl.DataFrame, rank: int, device: int) -> tuple[int | None, int | None]:
     """Highest allocated and reserved bytes of a device; None without allocator events."""
-    events = trace.memory.filter((pl.col("rank") == rank) & ((pl.col("device") == device) | pl.col("device").is_null()))
+    events = events.filter((pl.col("rank") == rank) & ((pl.col("device") == device) | pl.col("device").is_null()))
     return _largest(events["total_allocated"]), _largest(events["total_reserved"])
 
 
 def _largest(values: pl.Series) -> int | None:
     largest = values.max()
     return largest if isinstance(largest, int) else None
-
-
-def capacity(device: Device | None) -> int | None:
-    """Bytes of memory that the device has."""
-    return device.total_memory if device else None

@@ -13,10 +13,11 @@ import polars as pl
 
 from diagnose.document.device import KernelOccupancy, Occupancy
 from diagnose.knowledge.rule_types import SmLimits
-from diagnose.model.trace import Device
+from diagnose.model.trace import Device, Trace
 
 SCHEDULERS = 4  # a warp's registers come from one quarter of the register file
 SHOWN_KERNELS = 20
+_SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers", "shared_memory")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +97,23 @@ def residency(shapes: pl.DataFrame, limit: Limits) -> pl.DataFrame:
     ).drop("_threads", "_grid", *(f"_{name}" for name in caps))
 
 
+@dataclass(frozen=True, kw_only=True)
+class SmOccupancy:
+    """`record` for the document, and `fills`: fill by bucket, "" for all compute kernels. None and {} where device limits or shapes were not recorded."""
+
+    record: Occupancy | None
+    fills: Mapping[str, float | None]
+
+
+def sm_occupancy(inside: pl.DataFrame, trace: Trace, device: Device | None, sm_limits: Mapping[str, SmLimits]) -> SmOccupancy:
+    """Occupancy of the compute kernels among the operations in the steps. `sm_limits` by compute capability, for what the trace does not tell of the device."""
+    kernels = inside.filter((pl.col("kind") == "kernel") & (pl.col("role") == "compute"))
+    record, fills = occupancy(
+        kernels.select("name_id", "bucket", "start", "end", *_SHAPE), trace.name_texts(), device, limits(device, sm_limits)
+    )
+    return SmOccupancy(record=record, fills=fills)
+
+
 def occupancy(
     kernels: pl.DataFrame, names: pl.Series, device: Device | None, limit: Limits | None
 ) -> tuple[Occupancy | None, dict[str, float | None]]:
@@ -106,8 +124,7 @@ def occupancy(
     """
     if limit is None or kernels.is_empty():
         return None, {}
-    shape = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers", "shared_memory"]
-    grouped = kernels.group_by("name_id", "bucket", *shape).agg(
+    grouped = kernels.group_by("name_id", "bucket", *_SHAPE).agg(
         pl.len().alias("kernels"), (pl.col("end") - pl.col("start")).sum().alias("work")
     )
     known = residency(grouped, limit)

@@ -6,12 +6,12 @@ in which something else ran. So both agree with the budget to the nanosecond.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import polars as pl
 
-from diagnose.document.device import DeviceBudget, StepBudget
+from diagnose.document.device import StepBudget
 from diagnose.document.steps import RAN, WHY, Absent, StepSplit, Why
 from diagnose.measure.budget import OUTSIDE, Concurrency, is_role
 from diagnose.measure.waits.stalls import Stalls
@@ -150,9 +150,9 @@ def _meanings() -> pl.DataFrame:
     return pl.DataFrame({"why": [*causes, "step_end", *roles]}, schema={"why": Cause}).with_row_index("code").cast({"code": pl.UInt8})
 
 
-def check_splits(splits: tuple[StepSplit, ...], budget: DeviceBudget) -> None:
+def check_splits(splits: Sequence[StepSplit], per_step: Sequence[StepBudget]) -> None:
     """Raise AssertionError unless the split of every step agrees with the device's budget."""
-    for one, step in zip(splits, budget.per_step, strict=True):
+    for one, step in zip(splits, per_step, strict=True):
         check_split(one, step)
 
 

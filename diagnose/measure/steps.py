@@ -84,6 +84,17 @@ def find_steps(trace: Trace, work: pl.DataFrame, rank: int, anchors: Sequence[St
     )
 
 
+def inside_windows(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `work` that start inside one of the windows (index, start, end), with the window's index."""
+    placed = work.join_asof(
+        windows.select("index", pl.col("start").alias("_begin"), pl.col("end").alias("_close")),
+        left_on="start",
+        right_on="_begin",
+        strategy="backward",
+    )
+    return placed.filter(pl.col("start") < pl.col("_close")).drop("_begin", "_close")
+
+
 def _typed(windows: pl.DataFrame) -> pl.DataFrame:
     return windows.select(pl.col("index").cast(pl.Int64), pl.col("start").cast(pl.Int64), pl.col("end").cast(pl.Int64))
 

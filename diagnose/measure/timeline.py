@@ -2,27 +2,52 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import polars as pl
 
-from diagnose.document.device import Timeline, TimelineGap, TimelineOp
+from diagnose.document.device import TimelineGap, TimelineOp
+from diagnose.measure.waits.stalls import Stalls
+from diagnose.model.trace import Trace
 
 BARS = 3000  # a page stays quick with about this many
 GAPS = 1500
 UNSEEN = 20_000  # a gap shorter than this part of the step is narrower than a fraction of a pixel
 
 
-def timeline(work: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int, int], names: pl.Series, rank: int, device: int) -> Timeline:
+@dataclass(frozen=True, kw_only=True)
+class DrawnStep:
+    """The fields of the document's `Timeline` but for rank and device."""
+
+    step: int
+    start_ns: int
+    end_ns: int
+    ops: tuple[TimelineOp, ...]
+    gaps: tuple[TimelineGap, ...]
+    omitted: int = 0
+
+
+def timeline(inside: pl.DataFrame, found: Stalls, windows: pl.DataFrame, trace: Trace, roles: pl.Series) -> DrawnStep:
+    """The step of median length; blocking pieces are named by the role of what blocked. `roles`: of every operation of the device, by row number."""
+    ordered = windows.with_columns((pl.col("end") - pl.col("start")).alias("length")).sort("length", "index")
+    index, start, end = ordered.select("index", "start", "end").row((ordered.height - 1) // 2)
+    own = inside.filter(pl.col("index") == index).select("start", "end", "stream", "bucket", "role", "name_id")
+    pieces = found.pieces.filter(pl.col("index") == index)
+    role = roles.gather(pieces["producer"]).cast(pl.String)
+    by_role = pl.when(pl.col("cause") == "blocking").then(pl.concat_str(pl.lit("blocking_"), role)).otherwise(None)
+    named = pieces.select("start", "end", pl.coalesce(by_role, "cause").alias("cause"))
+    return drawn(own, named, (index, start, end), trace.name_texts())
+
+
+def drawn(work: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int, int], names: pl.Series) -> DrawnStep:
     """Thin one step of one device.
 
-    `work`: the step's operations with start, end, stream, bucket, role, name_id; `pieces`: its gap pieces with start, end, cause; `window`:
-    (index, start, end).
+    `work`: the step's operations with start, end, stream, bucket, role, name_id; `pieces`: its gap pieces with start, end, cause; `window`: (index, start, end).
     """
     index, begin, close = window
     bars, hidden = _bars(work.with_columns(pl.col("start").clip(begin, close), pl.col("end").clip(begin, close)), close - begin)
     gaps, left_out = _thin_gaps(pieces.select("start", "end", "cause"), close - begin)
-    return Timeline(
-        rank=rank,
-        device=device,
+    return DrawnStep(
         step=index,
         start_ns=begin,
         end_ns=close,

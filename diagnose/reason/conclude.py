@@ -8,22 +8,21 @@ from functools import partial
 
 from msgspec import structs
 
-from diagnose.document.device import Communication, Memory
+from diagnose.document.device import Communication
 from diagnose.document.diagnosis import SCHEMA, Capture, DeviceInfo, Diagnosis, Fact, JobRead, LedgerEntry, RankInfo, TableCount, Tool
 from diagnose.document.ranks import RankProblem, Ranks
 from diagnose.job import Job, completed, sizes
 from diagnose.knowledge.rule_types import Platform
 from diagnose.knowledge.rulebook import Rulebook, platform_of
-from diagnose.measure import records as parts
 from diagnose.measure.capture import Knowledge, Measured, typical
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.environment import merged
 from diagnose.measure.facts.device import device_facts, typed_facts
-from diagnose.measure.facts.places import places as places_of
 from diagnose.measure.ranks.compare import Compared, compare
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts
 from diagnose.measure.ranks.members import Input
-from diagnose.measure.ranks.places import rank_places
+from diagnose.measure.records import DeviceRecords, device_records, kernels, split, steps, timeline, unclassified
+from diagnose.measure.where import device_where, rank_where
 from diagnose.model.ledger import CODES, Ledger
 from diagnose.reason.findings import find, passed
 from diagnose.reason.walls import bounds, verdict
@@ -35,7 +34,8 @@ FAILURES_SHOWN = 4  # refused inputs whose reasons a report on ranks repeats
 
 def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge, *, include_host_info: bool = False) -> Diagnosis:
     """From measurements to the document."""
-    everywhere = [pair for part in measured for pair in zip(part.devices, part.records, strict=True)]
+    devices = [device for part in measured for device in part.devices]
+    records = {(one.rank, one.device): device_records(one) for one in devices}
     worlds = [value for part in measured if isinstance(value := part.facts["world_size"], int)]
     traced = max(worlds, default=None)
     job = None if job is None else completed(job, world_size=traced)
@@ -43,17 +43,14 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
     compared = _compared(measured, middle, job, traced, knowledge.rulebook)
     place = (compared.shown.rank, compared.shown.device) if compared is not None else middle
     chosen = compared.ranks.chosen if compared is not None else "it is the one in the middle by step"
-    shown, records = next(pair for pair in everywhere if (pair[0].rank, pair[0].device) == place)
-    source = next(part for part in measured if shown in part.devices)
-    memory = records.memory
+    shown = next(one for one in devices if (one.rank, one.device) == place)
+    source = next(part for part in measured if any(one is shown for one in part.devices))
     ledger = sum((part.ledger for part in measured), start=Ledger())
     ranks = _with_failed(compared.ranks, ledger) if compared is not None else None
-    captured = len({one.rank for one, _ in everywhere})
-    facts = _facts(source, shown, records.communication, memory, knowledge.rulebook, ranks, captured=captured)
+    facts = _facts(source, shown, records[place], knowledge.rulebook, ranks, captured=len({one.rank for one in devices}))
     walls = bounds(facts, knowledge.rulebook)
-    where = {**places_of(shown, records.communication, records.host), **rank_places(ranks)}
+    where = {**device_where(shown, records[place]), **rank_where(ranks)}
     findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=where)
-    devices = [one for one, _ in everywhere]
     return Diagnosis(
         schema=SCHEMA,
         tool=Tool(name="diagnose", version=__version__, rules_sha256=knowledge.rulebook.sha256),
@@ -62,25 +59,25 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
         job=_job(job, traced),
         capture=_capture(measured, facts, ledger, shown, chosen, include_host_info=include_host_info),
         ledger=_ledger(ledger),
-        steps=parts.steps(devices, shown),
-        totals=tuple(one.totals for one in devices),
-        budget=tuple(own.budget for _, own in everywhere),
-        buckets=tuple(row for _, own in everywhere for row in own.buckets),
-        unclassified=parts.unclassified(shown),
-        communication=tuple(_with_waits(row, compared) for _, own in everywhere for row in own.communication),
-        blocking=tuple(row for _, own in everywhere for row in own.blocking),
-        host=tuple(row for _, own in everywhere for row in own.host),
-        memory=memory,
-        occupancy=shown.occupancy,
+        steps=steps(devices, shown),
+        totals=tuple(own.totals for own in records.values()),
+        budget=tuple(own.budget for own in records.values()),
+        buckets=tuple(row for own in records.values() for row in own.buckets),
+        unclassified=unclassified(shown),
+        communication=tuple(_with_waits(row, compared) for own in records.values() for row in own.communication),
+        blocking=tuple(row for own in records.values() for row in own.blocking),
+        host=tuple(row for own in records.values() for row in own.host),
+        memory=records[place].memory,
+        occupancy=shown.occupancy.record,
         facts=facts,
         findings=findings,
         not_assessed=not_assessed,
-        timeline=shown.timeline,
+        timeline=timeline(shown),
         ranks=ranks,
         passed=passed(knowledge.rulebook, findings, not_assessed),
         environment=merged([part.provenance.environment for part in measured]),
-        split=tuple(parts.split(one) for one in devices),
-        kernels=tuple(parts.kernels(one) for one in _with_kernels(devices, shown)),
+        split=tuple(split(one) for one in devices),
+        kernels=tuple(kernels(one) for one in _with_kernels(devices, shown)),
     )
 
 
@@ -107,9 +104,9 @@ def _compared(
     kept = []
     for number, part in enumerate(measured):
         own = {rank.rank for rank in part.ranks if rank.claimed is None}
-        pairs = [pair for pair in zip(part.devices, part.records, strict=True) if pair[0].rank in own]
-        kept.append(Input(number=number, file=part.provenance.file, ranks=part.ranks, devices=tuple(pairs)))
-    devices = [device for one in kept for device, _ in one.devices]
+        known = tuple(device for device in part.devices if device.rank in own)
+        kept.append(Input(number=number, file=part.provenance.file, ranks=part.ranks, devices=known))
+    devices = [device for one in kept for device in one.devices]
     if len(devices) < 2:
         return None
     places = [(device.rank, device.device) for device in devices]
@@ -169,8 +166,7 @@ def _job(job: Job | None, world_size: int | None) -> JobRead | None:
 def _facts(
     source: Measured,
     shown: DeviceMeasure,
-    communication: tuple[Communication, ...],
-    memory: Memory,
+    records: DeviceRecords,
     rulebook: Rulebook,
     ranks: Ranks | None,
     *,
@@ -178,7 +174,7 @@ def _facts(
 ) -> dict[str, Fact]:
     values = {
         **source.facts,
-        **device_facts(shown, communication, memory),
+        **device_facts(shown, records, rulebook.facts),
         **rank_facts(ranks, shown.median_step_ns),
         "ranks_captured": captured,
     }
@@ -188,7 +184,7 @@ def _facts(
     if values["gpu_compute_major"] is None and platform:
         values["gpu_compute_major"] = platform.compute_major
     guessed = set(inferred_rank_facts(ranks))
-    if memory.recompute_status == "inferred":
+    if records.memory.recompute_status == "inferred":
         guessed |= {"recompute_ns", "recompute_share"}
     if values["blocking_inferred_share"]:
         guessed |= {name for name in rulebook.facts if "blocking" in name}

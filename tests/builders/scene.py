@@ -11,8 +11,7 @@ from diagnose.knowledge.taxonomy import load_host_rules
 from diagnose.load.conform import typed
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.device import DeviceMeasure, device_work, measure_device
-from diagnose.measure.host import HostActivity, host_activity
-from diagnose.measure.launches import attribute
+from diagnose.measure.host import HostActivity, attribute, host_activity
 from diagnose.measure.steps import StepWindows, find_steps
 from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.measure.waits.stalls import Stalls, stalls

@@ -12,11 +12,9 @@ import hashlib
 import os
 import pickle
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-
-import pytest
 
 from diagnose.document.diagnosis import Diagnosis, decode, encode
 from diagnose.pipeline import diagnose
@@ -26,35 +24,6 @@ from fixtures.recording import Recording
 from fixtures.scenario import Scenario
 
 SHARED, AFRESH = "SHARED_RUNS", "SHARED_RUNS_AFRESH"
-
-# One scenario for each wall and kind, and for each special way through the program: these run in the quick suite, all others in the deep one.
-QUICK = (
-    "communication-border-below",
-    "communication-deepep-slow-network",
-    "compute-border-memory",
-    "compute-warm-up",
-    "demo",
-    "healthy-graphs",
-    "healthy-vision",
-    "host-garbage-collection",
-    "host-item-per-layer",
-    "memory-allocator",
-    "memory-full-recompute",
-    "pair-fp8",
-    "pair-less-recompute",
-    "pair-manual-gc",
-    "pair-scoped-graphs",
-    "ranks-expert-imbalance",
-    "ranks-pipeline-bubble",
-    "ranks-start-skew",
-    "ranks-straggler",
-    "two-walls-memory-host",
-)
-
-
-def deep_unless_quick(names: Iterable[str]) -> list[object]:
-    """The scenarios as parameters of a test; what is not in QUICK is left to the deep suite."""
-    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.deep) for name in names]
 
 
 def recordings(one: Scenario | str) -> tuple[Recording, ...]:

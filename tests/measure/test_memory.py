@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from diagnose.document.device import Memory
-from diagnose.measure import records as parts
-from diagnose.measure.memory import Recompute, capacity, peaks
+from diagnose.measure.memory import Recompute, peaks
+from diagnose.measure.records import memory
 from diagnose.model.trace import Device
 from tests.builders.scene import Item, Span, run, scene
 
@@ -24,7 +24,7 @@ def sequence(*runs: tuple[str, str | None, int, int]) -> list[Item]:
 
 def recompute(*runs: tuple[str, str | None, int, int]) -> Recompute:
     (one,) = scene(sequence(*runs)).measure()
-    return one.recompute
+    return one.memory.recompute
 
 
 def outcome(found: Recompute) -> tuple[list[int] | None, str | None, int | None, int | None]:
@@ -55,7 +55,7 @@ def test_repeated_kernels_on_two_streams_count_once() -> None:
         run("gemm", 30, 50, 2, phase="recompute", stream=9),
     ]
     (one,) = scene(items).measure()
-    assert outcome(one.recompute)[:2] == ([40], "measured"), "30 ns of two kernels, 10 ns until the first"
+    assert outcome(one.memory.recompute)[:2] == ([40], "measured"), "30 ns of two kernels, 10 ns until the first"
 
 
 @pytest.mark.parametrize(("forward", "extra"), [(4, 0), (5, 0), (6, 20), (8, 40)])
@@ -89,15 +89,16 @@ def test_each_window_is_counted_by_itself() -> None:
     items = sequence(*plain, *twice)
     spans = [Span(text="iteration 1", start=0, end=62), Span(text="iteration 2", start=62, end=200)]
     (one,) = scene(items, spans).measure()
-    assert one.recompute.per_window is not None
-    assert one.recompute.per_window.rows() == [(1, 0), (2, 20)]
+    assert one.memory.recompute.per_window is not None
+    assert one.memory.recompute.per_window.rows() == [(1, 0), (2, 20)]
 
 
 def test_the_documents_part() -> None:
     items = sequence(("attention", "forward", 4, 10), ("attention_bwd", "backward", 2, 25))
     info = Device(rank=0, device=0, total_memory=80)
-    (one,) = scene(items, devices=[info]).measure()
-    assert parts.memory(one, 7, None) == Memory(
+    events = [{"rank": 0, "device": 0, "time": 1, "bytes": 7, "total_allocated": 7}]
+    (one,) = scene(items, devices=[info], memory=events).measure()
+    assert memory(one) == Memory(
         recompute_ns=20,
         recompute_status="inferred",
         attention_forward_kernels=4,
@@ -117,16 +118,10 @@ def test_peaks_are_those_of_the_device() -> None:
         {"rank": 1, "device": 0, "time": 3, "bytes": 91, "total_allocated": 91, "total_reserved": 91},
         {"rank": 0, "time": 3, "bytes": 1, "total_allocated": 15},
     ]
-    trace = scene([run("gemm", 0, 10, 0)], memory=events).trace
-    assert peaks(trace, 0, 0) == (15, 25)
-    assert peaks(trace, 0, 1) == (90, 90)
-    assert peaks(trace, 2, 0) == (None, None)
-
-
-def test_capacity() -> None:
-    assert capacity(None) is None
-    assert capacity(Device(rank=0, device=0)) is None
-    assert capacity(Device(rank=0, device=0, total_memory=4)) == 4
+    recorded = scene([run("gemm", 0, 10, 0)], memory=events).trace.memory
+    assert peaks(recorded, 0, 0) == (15, 25)
+    assert peaks(recorded, 0, 1) == (90, 90)
+    assert peaks(recorded, 2, 0) == (None, None)
 
 
 # ---------------------------------------------------------------------------------------------------- known to be wrong

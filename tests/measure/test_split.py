@@ -12,7 +12,6 @@ from msgspec import structs
 
 from diagnose.document.steps import RAN, StepSplit
 from diagnose.measure import budget
-from diagnose.measure import records as parts
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.split import absent_cells, check_split, check_splits, compute_shares
 from diagnose.model.vocabulary import BUCKETS
@@ -132,8 +131,8 @@ def test_a_step_by_hand() -> None:
 
 def test_the_parts_agree_with_the_budget_and_a_wrong_one_is_a_fault() -> None:
     one = overlapping()
-    check_splits(one.split, parts.device_budget(one))
-    step, (first, _) = parts.device_budget(one).per_step[0], one.split
+    check_splits(one.split, one.typical.per_step)
+    step, (first, _) = one.typical.per_step[0], one.split
     for wrong in (
         structs.replace(first, window_ns=first.window_ns + 1),
         structs.replace(first, compute={**first.compute, "norm": 94}),

@@ -5,9 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from diagnose.document.device import Timeline
 from diagnose.measure.device import DeviceMeasure
-from diagnose.measure.timeline import BARS, GAPS, timeline
+from diagnose.measure.timeline import BARS, GAPS, DrawnStep, drawn
 from tests.builders.scene import Item, Span, run, scene
 
 NAMES = pl.Series(["a" * 400, "short"], dtype=pl.String)
@@ -25,11 +24,11 @@ def gaps(rows: list[tuple[int, int, str]]) -> pl.DataFrame:
 
 def draw(
     rows: list[tuple[int, int, int, str]], pieces: list[tuple[int, int, str]] | None = None, window: tuple[int, int, int] = (0, 0, 1000)
-) -> Timeline:
-    return timeline(ops(rows), gaps(pieces or []), window, NAMES, 0, 0)
+) -> DrawnStep:
+    return drawn(ops(rows), gaps(pieces or []), window, NAMES)
 
 
-def bars(found: Timeline) -> list[tuple[int, int, int, str, int]]:
+def bars(found: DrawnStep) -> list[tuple[int, int, int, str, int]]:
     return [(bar.start_ns, bar.end_ns, bar.stream, bar.bucket, bar.kernels) for bar in found.ops]
 
 
@@ -72,12 +71,12 @@ def test_gaps_beyond_the_bound_are_counted_and_the_longest_stay() -> None:
 
 
 def test_long_names_are_cut() -> None:
-    found = timeline(ops([(0, 5, 7, "norm")]).with_columns(pl.lit(0, dtype=pl.Int32).alias("name_id")), gaps([]), (0, 0, 10), NAMES, 0, 0)
+    found = drawn(ops([(0, 5, 7, "norm")]).with_columns(pl.lit(0, dtype=pl.Int32).alias("name_id")), gaps([]), (0, 0, 10), NAMES)
     assert found.ops[0].name == "a" * 300
 
 
 def test_an_empty_step_is_drawn_empty() -> None:
-    assert draw([]) == Timeline(rank=0, device=0, step=0, start_ns=0, end_ns=1000, ops=(), gaps=(), omitted=0)
+    assert draw([]) == DrawnStep(step=0, start_ns=0, end_ns=1000, ops=(), gaps=(), omitted=0)
 
 
 # ---------------------------------------------------------------------------------------------------- of a measured device
@@ -88,8 +87,8 @@ def measured(items: list[Item], spans: list[Span]) -> DeviceMeasure:
     return one
 
 
-@pytest.mark.parametrize(("lengths", "drawn"), [((90, 50, 70), 2), ((50, 70), 0), ((70,), 0), ((50, 50, 50), 1)])
-def test_the_step_of_median_length_is_drawn(lengths: tuple[int, ...], drawn: int) -> None:
+@pytest.mark.parametrize(("lengths", "shown"), [((90, 50, 70), 2), ((50, 70), 0), ((70,), 0), ((50, 50, 50), 1)])
+def test_the_step_of_median_length_is_drawn(lengths: tuple[int, ...], shown: int) -> None:
     """Of an even number the shorter of the two in the middle, of equal ones the earlier of the middle."""
     items: list[Item] = []
     spans: list[Span] = []
@@ -99,14 +98,12 @@ def test_the_step_of_median_length_is_drawn(lengths: tuple[int, ...], drawn: int
         spans.append(Span(text=f"iteration {number}", start=now - 6, end=now - 1))
         now += length
     found = measured(items, spans).timeline
-    assert found is not None
-    assert found.step == drawn
-    assert found.end_ns - found.start_ns == lengths[drawn]
+    assert found.step == shown
+    assert found.end_ns - found.start_ns == lengths[shown]
 
 
 def test_bars_and_gaps_fill_the_step_without_compute_and_gap_together() -> None:
     one = measured([run("gemm", 0, 10, 0), run("nccl", 15, 60, 1, stream=20), run("gemm", 70, 100, 2)], [])
-    assert one.timeline is not None
     compute = sum(bar.end_ns - bar.start_ns for bar in one.timeline.ops if bar.role == "compute")
     assert compute + sum(gap.end_ns - gap.start_ns for gap in one.timeline.gaps) == 100
     assert one.timeline.omitted == 0

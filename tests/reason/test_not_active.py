@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +13,7 @@ from diagnose.job import Job, parse_job
 from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.reason.findings import find
 from fixtures import scenario
-from fixtures.accuracy import document
+from tests.builders.simulated import document
 
 BOOK = load_rulebook()
 PROOFS = (
@@ -37,12 +34,9 @@ PROOFS = (
 )
 
 
-@cache
 def facts_of(name: str) -> Mapping[str, Fact]:
     """What the program measures in a simulated run."""
-    one = scenario.load(name)
-    with tempfile.TemporaryDirectory() as place:
-        return document("nsys", one, one.record(), Path(place)).facts
+    return document(name).facts
 
 
 def job_of(name: str, changes: Mapping[str, Mapping[str, Any]] | None = None) -> Job:

@@ -11,7 +11,7 @@ from diagnose.document.diagnosis import SEVERAL_RANKS, Fact, Finding, NotAssesse
 from diagnose.document.ranks import LateCause, Pipeline, Ranks, Stage, StartSkew
 from diagnose.job import Job
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts
-from diagnose.measure.ranks.places import rank_places
+from diagnose.measure.where import rank_where
 from diagnose.model.vocabulary import Status
 from diagnose.reason.findings import find
 from tests.builders.facts import BOOK, CLEAN, facts
@@ -41,7 +41,7 @@ def facts_of(found: Ranks | None) -> dict[str, Fact]:
 
 def read(found: Ranks | None, on: Job | None = None) -> tuple[dict[str, Finding], dict[str, NotAssessed]]:
     """Findings and what was not assessed, of rules about ranks."""
-    findings, unknown = find(facts_of(found), job=on, rulebook=BOOK, where=rank_places(found))
+    findings, unknown = find(facts_of(found), job=on, rulebook=BOOK, where=rank_where(found))
     return {one.id: one for one in findings}, {one.id: one for one in unknown if one.id in RULES_OF_RANKS}
 
 

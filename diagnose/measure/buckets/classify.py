@@ -17,7 +17,7 @@ from diagnose.measure.buckets.context import FORWARD_BIT, HostContext, host_cont
 from diagnose.measure.buckets.names import families
 from diagnose.measure.buckets.neighbours.line import chosen
 from diagnose.measure.buckets.neighbours.rules import neighbours
-from diagnose.measure.launches import Launches
+from diagnose.measure.host import Launches
 from diagnose.model.trace import Trace
 
 NO_GROUP = -1

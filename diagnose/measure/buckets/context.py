@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from diagnose.knowledge.taxonomy import Source, Taxonomy, union
-from diagnose.measure.launches import Launches
+from diagnose.measure.host import Launches
 from diagnose.model.intervals import MAX_CLASSES, sweep
 from diagnose.model.trace import Trace
 

@@ -1,17 +1,23 @@
-"""Facts of the device that the verdict speaks of: the names of trace_rules/facts.yaml, each with one producer here."""
+"""Facts of the device that the verdict speaks of, by the names of trace_rules/facts.yaml.
+
+Most need no code of their own. A column of the budget or of `counts` that has a fact's name is that fact, by its median over the steps; `B_busy_ns` and `B_share`
+are the busy time and the share of all work of the bucket B; `X_share` is the share of the step that `X_ns` takes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import polars as pl
 
-from diagnose.document.device import Communication, Memory
+from diagnose.document.device import Communication
 from diagnose.document.diagnosis import Fact
-from diagnose.measure.device import DeviceMeasure, median
-from diagnose.measure.facts.features import graph_launch_calls, hierarchical_context_groups, proof_facts
+from diagnose.measure.device import DeviceMeasure
+from diagnose.measure.facts.features import feature_facts, graph_launch_calls, hierarchical_context_groups
+from diagnose.measure.records import DeviceRecords
+from diagnose.measure.typical import step_median
 from diagnose.model.trace import Trace
-from diagnose.model.vocabulary import COMM_KINDS, FactValue, Status
+from diagnose.model.vocabulary import BUCKETS, COMM_KINDS, FactValue, Status
 
 GROUP_OF_KIND = {
     "expert": "expert_exchange",
@@ -21,185 +27,143 @@ GROUP_OF_KIND = {
     "context": "context_parallel",
     "other": "other_collective",
 }
-_BUSY_BUCKETS = ("vision_encoder", "attention", "router", "dispatch", "expert_gemm", "optimizer", "dense_gemm", "elementwise")
+_OTHERWISE_NAMED = {  # fact → column of the budget
+    "step_ns": "window_ns",
+    "transport_blocking_ns": "blocking_transport_ns",
+    "packing_blocking_ns": "blocking_packing_ns",
+    "copy_blocking_ns": "blocking_copy_ns",
+    "host_copy_blocking_ns": "blocking_host_copy_ns",
+    "packing_exclusive_ns": "packing_exposed_ns",
+}
+# Facts that are not known where the trace does not tell these things.
+_OF_LAUNCHES = (
+    "launch_starved_ns", "launch_handover_ns", "launch_shadowed_ns", "host_work_ns", "longest_host_gap_ns", "host_gap_excess_ns",
+)  # fmt: skip
+_OF_CALLS = (
+    "allocator_ns", "allocator_shadowed_ns", "allocator_restart_ns", "host_sync_ns", "sync_restart_ns", "python_gap_ns",
+    "launch_calls_per_step", "graph_launches_per_step", "sync_calls_per_step", "allocator_calls_per_step",
+)  # fmt: skip
+_OF_GC_RANGES = ("gc_ns", "gc_ranges_per_step")
+_OF_PINNED = ("pageable_copy_ns",)
+_OF_BYTES = ("copy_h2d_bytes", "copy_d2h_bytes")
 
 
-def _share(part: int | None, whole: int | None) -> float | None:
-    return part / whole if part is not None and whole else None
-
-
-def _time_facts(one: DeviceMeasure) -> dict[str, FactValue]:
-    """Step, busy and stall times; shares of the median step."""
-    middle = {name: median(one.budget[name]) for name in one.budget.columns if name.endswith("_ns")}
-    step = middle["window_ns"]
-    lengths = one.budget["window_ns"]
-    spread = (int(lengths.max()) - int(lengths.min())) / step if len(lengths) > 1 and step else None  # type: ignore[arg-type]
-    launched = one.launched > 0
-    starved = {
-        "launch_starved_ns": middle["launch_starved_ns"] if launched else None,
-        "launch_starved_share": _share(middle["launch_starved_ns"], step) if launched else None,
-        "allocator_ns": middle["allocator_ns"] if one.has_calls else None,
-        "allocator_shadowed_ns": middle["allocator_shadowed_ns"] if one.has_calls else None,
-        "allocator_restart_ns": middle["allocator_restart_ns"] if one.has_calls else None,
-        "launch_handover_ns": middle["launch_handover_ns"] if launched else None,
-        "launch_shadowed_ns": middle["launch_shadowed_ns"] if launched else None,
-        "host_sync_ns": middle["host_sync_ns"] if one.has_calls else None,
-        "sync_restart_ns": middle["sync_restart_ns"] if one.has_calls else None,
-        "host_work_ns": middle["host_work_ns"] if launched else None,
-        "gc_ns": middle["gc_ns"] if one.has_gc_ranges else None,
-        "python_gap_ns": middle["python_gap_ns"] if one.has_calls else None,
-        "longest_host_gap_ns": _largest(one.counts["longest_gap_ns"]) if launched else None,
-        "host_gap_excess_ns": median(one.counts["gap_excess_ns"].fill_null(0)) if launched else None,
+def device_facts(one: DeviceMeasure, records: DeviceRecords, names: Collection[str]) -> dict[str, FactValue]:
+    """All facts that one device's measurements give; `names`: those of the facts table."""
+    values = {
+        **_columns(one, names),
+        **_buckets(one, names),
+        **_steps(one),
+        **_exchanges(records.communication),
+        **_kernels(one),
+        **_memory(one, records),
+        **feature_facts(one, records.communication),
+        "gpu_name": one.info.name if one.info else None,
+        "gpu_compute_major": one.info.compute_major if one.info else None,
+        "correlation_rate": _share(one.recorded.launched, one.recorded.operations),
+        "resolved_wait_rate": one.recorded.resolved_wait_rate,
     }
+    values |= dict.fromkeys(_not_recorded(one))
+    return {**_step_shares(values, one.median_step_ns, names), **values}
+
+
+def _share(part: FactValue, whole: int | None) -> float | None:
+    return part / whole if isinstance(part, int | float) and whole else None
+
+
+def _columns(one: DeviceMeasure, names: Collection[str]) -> dict[str, FactValue]:
+    """Facts that are columns, by their median over the steps that have a value; None where none has."""
+    per_step = one.budget.per_step
+    columns = {name: frame[name] for frame in (per_step, one.counts) for name in frame.columns if name in names}
+    columns |= {fact: per_step[column] for fact, column in _OTHERWISE_NAMED.items()}
+    return {name: None if values.null_count() == len(values) else step_median(values) for name, values in columns.items()}
+
+
+def _not_recorded(one: DeviceMeasure) -> Sequence[str]:
+    """Names of the facts of what the trace does not tell."""
+    told = one.recorded
+    groups = (
+        (told.launched > 0, _OF_LAUNCHES),
+        (told.calls, _OF_CALLS),
+        (told.gc_ranges, _OF_GC_RANGES),
+        (told.pinned, _OF_PINNED),
+        (told.bytes, _OF_BYTES),
+    )
+    return [name for recorded, facts in groups if not recorded for name in facts]
+
+
+def _step_shares(values: Mapping[str, FactValue], step_ns: int, names: Collection[str]) -> dict[str, FactValue]:
+    """X_share for every X_ns among `values`."""
+    stems = [name.removesuffix("_share") for name in names if name.endswith("_share")]
+    return {f"{stem}_share": _share(values[f"{stem}_ns"], step_ns) for stem in stems if f"{stem}_ns" in values}
+
+
+def _buckets(one: DeviceMeasure, names: Collection[str]) -> dict[str, FactValue]:
+    """Busy time per step and share of all work of the buckets that have such facts."""
+    rows = one.usage.buckets.with_columns(pl.col("bucket").cast(pl.String))
+    steps, work = one.budget.per_step.select("index"), int(rows["work_ns"].sum())
+    found: dict[str, FactValue] = {}
+    for bucket in BUCKETS:
+        own = rows.filter(pl.col("bucket") == bucket)
+        if f"{bucket}_busy_ns" in names:
+            found[f"{bucket}_busy_ns"] = step_median(steps.join(own, on="index", how="left")["busy_ns"].fill_null(0))
+        if f"{bucket}_share" in names:
+            found[f"{bucket}_share"] = _share(int(own["work_ns"].sum()), work)
+    return found
+
+
+def _steps(one: DeviceMeasure) -> dict[str, FactValue]:
+    """What steps are cut by and how they differ, and shares of other things than the step."""
+    per_step, longest = one.budget.per_step, one.counts["longest_host_gap_ns"].max()
+    lengths, step = per_step["window_ns"], one.median_step_ns
+    exposed, busy = step_median(per_step["transport_exposed_ns"]), step_median(per_step["transport_busy_ns"])
     return {
-        "step_ns": step,
-        "steps_n": one.budget.height,
+        "steps_n": per_step.height,
         "steps_anchored": one.steps.anchor != "capture",
-        "step_spread": spread,
-        **{name: middle[name] for name in ("device_busy_ns", "device_idle_ns", "compute_busy_ns", "compute_absent_ns")},
-        "device_idle_share": _share(middle["device_idle_ns"], step),
-        "compute_busy_share": _share(middle["compute_busy_ns"], step),
-        **starved,
-        "blocking_ns": middle["blocking_ns"],
-        "dependency_stalled_ns": middle["dependency_stalled_ns"],
-        "blocking_inferred_share": _share(int(one.budget["blocking_inferred_ns"].sum()), int(one.budget["blocking_ns"].sum())),
-        "communication_busy_ns": middle["communication_busy_ns"],
-        "communication_exposed_ns": middle["communication_exposed_ns"],
-        "transport_busy_ns": middle["transport_busy_ns"],
-        "transport_busy_share": _share(middle["transport_busy_ns"], step),
-        "transport_exposed_ns": middle["transport_exposed_ns"],
-        "transport_exposed_share": _share(middle["transport_exposed_ns"], step),
-        "transport_hidden_share": 1 - middle["transport_exposed_ns"] / middle["transport_busy_ns"] if middle["transport_busy_ns"] else None,
-        "transport_blocking_ns": middle["blocking_transport_ns"],
-        "transport_handover_ns": middle["transport_handover_ns"],
-        "transport_follow_ns": middle["transport_follow_ns"],
-        "transport_restart_ns": middle["transport_restart_ns"],
-        "host_copy_restart_ns": middle["host_copy_restart_ns"],
-        "host_copy_handover_ns": middle["host_copy_handover_ns"],
-        "transport_blocking_share": _share(middle["blocking_transport_ns"], step),
-        "packing_busy_ns": middle["packing_busy_ns"],
-        "packing_busy_share": _share(middle["packing_busy_ns"], step),
-        "packing_exclusive_ns": middle["packing_exposed_ns"],
-        "copy_busy_ns": middle["copy_busy_ns"],
-        "copy_exposed_ns": middle["copy_exposed_ns"],
-        "copy_blocking_ns": middle["blocking_copy_ns"],
-        "packing_blocking_ns": middle["blocking_packing_ns"],
-        "host_copy_blocking_ns": middle["blocking_host_copy_ns"],
-        "host_copy_blocking_share": _share(middle["blocking_host_copy_ns"], step),
-        "copy_blocking_share": _share(middle["blocking_copy_ns"], step),
+        "step_spread": (int(lengths.max()) - int(lengths.min())) / step if len(lengths) > 1 and step else None,  # type: ignore[arg-type]
+        "longest_host_gap_ns": longest if isinstance(longest, int) else None,
+        "blocking_inferred_share": _share(int(per_step["blocking_inferred_ns"].sum()), int(per_step["blocking_ns"].sum())),
+        "transport_hidden_share": 1 - exposed / busy if busy else None,
     }
 
 
-def _largest(values: pl.Series) -> int | None:
-    largest = values.max()
-    return largest if isinstance(largest, int) else None
-
-
-def _exchange_facts(rows: tuple[Communication, ...], step: int) -> dict[str, FactValue]:
+def _exchanges(rows: tuple[Communication, ...]) -> dict[str, FactValue]:
     """Busy, exposed and blocking time by kind of exchange. Backends of one kind are summed: they rarely run together."""
     found: dict[str, FactValue] = {}
     for kind in COMM_KINDS:
         own = [row for row in rows if row.kind == kind]
         prefix = GROUP_OF_KIND[kind]
-        blocking = sum(row.blocking_ns or 0 for row in own)
         found[f"{prefix}_busy_ns"] = sum(row.busy_ns for row in own)
         found[f"{prefix}_exposed_ns"] = sum(row.exposed_ns for row in own)
-        found[f"{prefix}_blocking_ns"] = blocking
-        found[f"{prefix}_blocking_share"] = _share(blocking, step)
+        found[f"{prefix}_blocking_ns"] = sum(row.blocking_ns or 0 for row in own)
     expert = [row for row in rows if row.kind == "expert"]
     found["expert_exchange_count"] = sum(row.count for row in expert)
     found["expert_exchange_backend"] = max(expert, key=lambda row: row.busy_ns).backend if expert else None
     return found
 
 
-def _bucket_facts(one: DeviceMeasure) -> dict[str, FactValue]:
-    windows = one.budget["index"]
-    work = int(one.buckets["work_ns"].sum())
-
-    def busy(bucket: str) -> int:
-        own = one.buckets.filter(pl.col("bucket") == bucket).select("index", "busy_ns")
-        return median(pl.DataFrame({"index": windows}).join(own, on="index", how="left")["busy_ns"].fill_null(0))
-
-    def share(bucket: str) -> float | None:
-        return _share(int(one.buckets.filter(pl.col("bucket") == bucket)["work_ns"].sum()), work)
-
+def _kernels(one: DeviceMeasure) -> dict[str, FactValue]:
+    """Shares of kernels and of work, over all steps."""
+    summed = {name: int(one.counts[name].sum() or 0) for name in one.counts.columns}
+    opaque = summed["opaque_work_ns"]
     return {
-        **{f"{bucket}_busy_ns": busy(bucket) for bucket in _BUSY_BUCKETS},
-        "expert_gemm_share": share("expert_gemm"),
-        "other_share": share("other"),
+        "tiny_kernel_share": _share(summed["tiny_kernels_per_step"], summed["compute_kernels"]),
+        "graph_kernel_share": None if opaque else _share(summed["graph_kernels"], summed["kernels_per_step"]),
+        "opaque_graph_share": _share(opaque, summed["work_ns"]),
+        "expert_gemm_grouped_share": _share(summed["expert_grouped_ns"], summed["expert_work_ns"]),
     }
 
 
-def _count_facts(one: DeviceMeasure) -> dict[str, FactValue]:
-    counts = one.counts
-
-    def middle(column: str) -> int:
-        return median(counts[column].fill_null(0))
-
-    def known(column: str) -> int | None:
-        values = counts[column].drop_nulls()
-        return None if values.is_empty() else median(values)
-
-    def of_calls(column: str) -> int | None:
-        return middle(column) if one.has_calls else None
-
-    kernels, compute = int(counts["kernels"].sum() or 0), int(counts["compute_kernels"].sum() or 0)
-    expert_work = int(counts["expert_work_ns"].sum() or 0)
-    opaque = int(counts["opaque_work_ns"].sum() or 0)
-    return {
-        "kernels_per_step": middle("kernels"),
-        "kernel_median_ns": known("kernel_median_ns"),
-        "tiny_kernels_per_step": middle("tiny_kernels"),
-        "tiny_kernel_share": _share(int(counts["tiny_kernels"].sum() or 0), compute),
-        "tiny_kernel_busy_ns": middle("tiny_busy_ns"),
-        "packing_kernels_per_step": middle("packing_kernels"),
-        "router_kernels_per_step": middle("router_kernels"),
-        "launch_calls_per_step": of_calls("launch_calls"),
-        "graph_launches_per_step": of_calls("graph_launches"),
-        "graph_kernel_share": None if opaque else _share(int(counts["graph_kernels"].sum() or 0), kernels),
-        "opaque_graph_share": _share(opaque, int(counts["work_ns"].sum() or 0)),
-        "sync_calls_per_step": of_calls("sync_calls"),
-        "allocator_calls_per_step": of_calls("allocator_calls"),
-        "expert_gemm_kernels_per_step": middle("expert_kernels"),
-        "expert_gemm_grouped_share": _share(int(counts["expert_grouped_ns"].sum() or 0), expert_work),
-        "expert_gemm_median_ns": known("expert_median_ns"),
-        "quantize_busy_ns": middle("quantize_busy_ns"),
-        "pageable_copy_ns": middle("pageable_busy_ns") if one.has_pinned else None,
-        "copy_h2d_bytes": middle("h2d_bytes") if one.has_bytes else None,
-        "copy_d2h_bytes": middle("d2h_bytes") if one.has_bytes else None,
-    }
-
-
-def _memory_facts(one: DeviceMeasure, memory: Memory, step: int) -> dict[str, FactValue]:
+def _memory(one: DeviceMeasure, records: DeviceRecords) -> dict[str, FactValue]:
+    memory = records.memory
     return {
         "recompute_ns": memory.recompute_ns,
-        "recompute_share": _share(memory.recompute_ns, step),
-        "attention_forward_per_backward": one.recompute.ratio,
+        "attention_forward_per_backward": one.memory.recompute.ratio,
         "peak_allocated_bytes": memory.peak_allocated_bytes,
         "peak_reserved_bytes": memory.peak_reserved_bytes,
         "device_memory_bytes": memory.capacity_bytes,
-        "expert_gemm_fill": one.fills.get("expert_gemm"),
-        "compute_fill": one.fills.get(""),
-    }
-
-
-def device_facts(one: DeviceMeasure, communication: tuple[Communication, ...], memory: Memory) -> dict[str, FactValue]:
-    """All facts that one device's measurements give."""
-    times = _time_facts(one)
-    step = one.median_step_ns
-    info = one.info
-    return {
-        **times,
-        **_exchange_facts(communication, step),
-        **_bucket_facts(one),
-        **_count_facts(one),
-        **_memory_facts(one, memory, step),
-        **proof_facts(one, communication),
-        "gpu_name": info.name if info else None,
-        "gpu_compute_major": info.compute_major if info else None,
-        "correlation_rate": _share(one.launched, one.operations),
-        "resolved_wait_rate": one.resolved_wait_rate,
-        "gc_ranges_per_step": median(one.counts["gc_ranges"].fill_null(0)) if one.has_gc_ranges else None,
+        "expert_gemm_fill": one.occupancy.fills.get("expert_gemm"),
+        "compute_fill": one.occupancy.fills.get(""),
     }
 
 

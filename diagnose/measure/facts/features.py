@@ -9,14 +9,15 @@ import polars as pl
 from diagnose.document.device import Communication
 from diagnose.knowledge.features import FeatureName, matching
 from diagnose.knowledge.taxonomy import load_host_rules
-from diagnose.measure.device import DeviceMeasure, median
+from diagnose.measure.device import DeviceMeasure
+from diagnose.measure.typical import step_median
 from diagnose.model.trace import Trace
 from diagnose.model.vocabulary import CommKind, FactValue
 
 _OVERLAPPED: tuple[tuple[CommKind, str], ...] = (("expert", "expert_exchange"), ("data", "data_parallel"), ("tensor", "tensor_parallel"))
 
 
-def proof_facts(one: DeviceMeasure, communication: Sequence[Communication]) -> dict[str, FactValue]:
+def feature_facts(one: DeviceMeasure, communication: Sequence[Communication]) -> dict[str, FactValue]:
     """The facts of one device, by name."""
     return {
         **{f"{prefix}_beside_compute_ns": _beside_compute(one, kind) for kind, prefix in _OVERLAPPED},
@@ -26,8 +27,6 @@ def proof_facts(one: DeviceMeasure, communication: Sequence[Communication]) -> d
         "fused_router_kernels_per_step": _kernels(one, "fused_router", "router"),
         "fused_permutation_kernels_per_step": _kernels(one, "fused_permutation", "dispatch"),
         "permutation_kernels_per_step": _permutations(one),
-        "peer_copies_per_step": median(one.counts["peer_copies"].fill_null(0)),
-        "vision_encoder_share": _vision_share(one),
     }
 
 
@@ -52,8 +51,9 @@ def graph_launch_calls(trace: Trace) -> int | None:
 
 
 def _beside_compute(one: DeviceMeasure, kind: CommKind) -> int:
-    own = one.beside.filter(pl.col("kind") == kind).select("index", "ns")
-    return median(one.budget.select("index").join(own, on="index", how="left")["ns"].fill_null(0))
+    """Time per step (ns) in which transport of a kind ran beside compute."""
+    own = one.communication.beside.filter(pl.col("kind") == kind).select("index", "ns")
+    return step_median(one.budget.per_step.select("index").join(own, on="index", how="left")["ns"].fill_null(0))
 
 
 def _nccl_share(communication: Sequence[Communication], kind: CommKind) -> float | None:
@@ -65,7 +65,7 @@ def _nccl_share(communication: Sequence[Communication], kind: CommKind) -> float
 
 def _low_precision_share(one: DeviceMeasure) -> float | None:
     """Share of GEMM work in FP8 or FP4, among the kernels whose names tell their operands; None where less than half of the work does."""
-    gemms = one.names.filter(
+    gemms = one.usage.names.filter(
         pl.col("bucket").cast(pl.String).is_in(["dense_gemm", "expert_gemm"])
         & pl.col("operation").cast(pl.String).is_in(["gemm", "grouped_gemm"])  # not what comes after a product
     )
@@ -78,12 +78,13 @@ def _low_precision_share(one: DeviceMeasure) -> float | None:
 
 
 def _work(frame: pl.DataFrame, names: frozenset[str]) -> int:
+    """Work (ns, over all steps) of the kernels of these names."""
     return int(frame.filter(pl.col("name").is_in(sorted(names)))["work_ns"].sum())
 
 
 def _kernels(one: DeviceMeasure, feature: FeatureName, bucket: str) -> int:
     """Mean number of kernels per step, rounded up, whose names prove a feature."""
-    own = one.names.filter(pl.col("bucket").cast(pl.String) == bucket)
+    own = one.usage.names.filter(pl.col("bucket").cast(pl.String) == bucket)
     found = matching(feature, own["name"].drop_nulls().unique().to_list())
     return _per_step(one, own.filter(pl.col("name").is_in(sorted(found))))
 
@@ -91,15 +92,10 @@ def _kernels(one: DeviceMeasure, feature: FeatureName, bucket: str) -> int:
 def _permutations(one: DeviceMeasure) -> int:
     """Kernels that order tokens by expert or put them back, fused or not."""
     return _per_step(
-        one, one.names.filter((pl.col("bucket").cast(pl.String) == "dispatch") & (pl.col("role").cast(pl.String) == "packing"))
+        one, one.usage.names.filter((pl.col("bucket").cast(pl.String) == "dispatch") & (pl.col("role").cast(pl.String) == "packing"))
     )
 
 
 def _per_step(one: DeviceMeasure, rows: pl.DataFrame) -> int:
-    return -(-int(rows["kernels"].sum()) // max(one.budget.height, 1))
-
-
-def _vision_share(one: DeviceMeasure) -> float | None:
-    work = int(one.buckets["work_ns"].sum())
-    own = int(one.buckets.filter(pl.col("bucket").cast(pl.String) == "vision_encoder")["work_ns"].sum())
-    return own / work if work else None
+    """Mean number of kernels per step, rounded up."""
+    return -(-int(rows["kernels"].sum()) // max(one.budget.per_step.height, 1))

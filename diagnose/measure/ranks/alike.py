@@ -58,7 +58,7 @@ def _by_fingerprint(members: Sequence[Member]) -> list[int]:
     found: list[tuple[tuple[bool, ...], int]] = []
     keys = []
     for member in members:
-        counts = _kernels(member)
+        counts = member.kernels
         has = tuple(counts.get(bucket, 0) > 0 for bucket in ("embedding", "loss", "expert_gemm"))
         attention = counts.get("attention", 0)
         same = (
@@ -74,13 +74,8 @@ def _by_fingerprint(members: Sequence[Member]) -> list[int]:
     return keys
 
 
-def _kernels(member: Member) -> dict[str, int]:
-    """Kernels per step by bucket (median)."""
-    return {row.bucket: row.kernels for row in member.records.buckets}
-
-
 def _holds(members: Sequence[Member]) -> str:
     """What the group's ranks run, in words."""
-    seen = {bucket for member in members for bucket, count in _kernels(member).items() if count}
+    seen = {bucket for member in members for bucket, count in member.kernels.items() if count}
     words = [text for bucket, text in _WORDS.items() if bucket in seen]
     return ", ".join(words) if words else "none of the model's own parts"

@@ -225,9 +225,9 @@ def _above(member: Member, others: Sequence[Member], figure: str) -> int:
 
 def _work(member: Member) -> dict[str, int]:
     """Work by bucket per step (median), transport aside: that holds the waiting."""
-    roles = member.device.names.filter(pl.col("role") == "transport").group_by("bucket").agg(pl.col("work_ns").sum())
+    roles = member.device.usage.names.filter(pl.col("role") == "transport").group_by("bucket").agg(pl.col("work_ns").sum())
     moving = {str(bucket): int(ns) for bucket, ns in roles.iter_rows()}
-    return {row.bucket: max(0, row.work_ns - moving.get(row.bucket, 0) // len(member.steps)) for row in member.records.buckets}
+    return {bucket: max(0, ns - moving.get(bucket, 0) // len(member.steps)) for bucket, ns in member.work.items()}
 
 
 def _longest_bucket(member: Member, others: Sequence[Member]) -> tuple[str | None, int]:

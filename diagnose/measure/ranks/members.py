@@ -9,7 +9,6 @@ import polars as pl
 
 from diagnose.document.device import StepBudget
 from diagnose.job import Job
-from diagnose.measure.capture import DeviceRecords
 from diagnose.measure.device import DeviceMeasure
 from diagnose.model.trace import Rank
 
@@ -19,12 +18,12 @@ STAGE_PARTS = ("warm_up_ns", "steady_ns", "cool_down_ns")
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """What one input adds to the comparison: its ranks, and its devices with what the document says of each."""
+    """What one input adds to the comparison: its ranks and its devices."""
 
     number: int
     file: str
     ranks: Sequence[Rank]
-    devices: Sequence[tuple[DeviceMeasure, DeviceRecords]]
+    devices: Sequence[DeviceMeasure]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +36,6 @@ class Member:
     place: int  # its place among all members
     rank: Rank
     device: DeviceMeasure
-    records: DeviceRecords
     bubble: tuple[int, ...]
     file: str
     part: int  # its input
@@ -46,15 +44,22 @@ class Member:
     @property
     def steps(self) -> tuple[StepBudget, ...]:
         """The budget of every step."""
-        return self.records.budget.per_step
+        return self.device.typical.per_step
 
     @property
     def median(self) -> StepBudget:
         """The median of each figure of the budget."""
-        found = self.records.budget.median
-        if found is None:
-            raise AssertionError(f"rank {self.rank.rank} has no step")
-        return found
+        return self.device.typical.budget
+
+    @property
+    def work(self) -> Mapping[str, int]:
+        """Work by bucket per step (median, ns), most first."""
+        return {row["bucket"]: row["work_ns"] for row in self.device.typical.buckets}
+
+    @property
+    def kernels(self) -> Mapping[str, int]:
+        """Kernels per step by bucket (median)."""
+        return {row["bucket"]: row["kernels"] for row in self.device.typical.buckets}
 
     @property
     def start_unix_ns(self) -> int:
@@ -132,13 +137,12 @@ def members_of(inputs: Sequence[Input]) -> tuple[Member, ...]:
             place=0,
             rank=next(rank for rank in one.ranks if rank.rank == device.rank),
             device=device,
-            records=records,
             bubble=tuple(device.exchanges.stage_waits.select(pl.sum_horizontal(STAGE_PARTS)).to_series().to_list()),
             file=one.file,
             part=one.number,
         )
         for one in inputs
-        for device, records in one.devices
+        for device in one.devices
     ]
     ordered = sorted(found, key=lambda one: (one.rank.rank, one.device.device, one.part))
     hosts = _hosts(ordered)

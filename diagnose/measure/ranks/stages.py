@@ -8,8 +8,8 @@ from statistics import mean
 
 from diagnose.document.ranks import DataTail, Pipeline, Stage
 from diagnose.job import Job
-from diagnose.measure.device import median
 from diagnose.measure.ranks.members import STAGE_PARTS, Member, Mesh
+from diagnose.measure.typical import step_median
 from diagnose.model.statistics import integer_median
 
 NO_PHASES = "forward and backward could not be told apart, so that all waiting for other stages is called steady"
@@ -40,7 +40,7 @@ def pipeline(members: Sequence[Member], mesh: Mesh | None, job: Job | None) -> P
 
 
 def _stage(number: int, members: Sequence[Member]) -> Stage:
-    waits = {part: [median(member.device.exchanges.stage_waits[part]) for member in members] for part in STAGE_PARTS}
+    waits = {part: [step_median(member.device.exchanges.stage_waits[part]) for member in members] for part in STAGE_PARTS}
     return Stage(
         stage=number,
         ranks=tuple(member.rank.rank for member in members),
@@ -72,4 +72,4 @@ def tails(members: Sequence[Member]) -> tuple[DataTail, ...]:
         for member in members
         if member.device.exchanges.has_phases and any(lane.kind == "data" for lane in member.device.exchanges.lanes)
     ]
-    return tuple(DataTail(rank=member.rank.rank, tail_ns=median(member.device.exchanges.stage_waits["tail_ns"])) for member in told)
+    return tuple(DataTail(rank=member.rank.rank, tail_ns=step_median(member.device.exchanges.stage_waits["tail_ns"])) for member in told)

@@ -33,7 +33,7 @@ def surveyed(member: Member, group: str, mesh: Mesh | None, own: Own, skew_ns: i
         stage=mesh.stage(member.rank.rank) if mesh is not None and member.rank.rank < mesh.world else None,
         step=Spread(median=integer_median(lengths), min=min(lengths), max=max(lengths), n=len(lengths)),
         **{name: getattr(member.median, name) for name in _COLUMNS},
-        buckets={row.bucket: row.work_ns for row in member.records.buckets},
+        buckets=dict(member.work),
         collectives=_collectives(member),
         steps=tuple(
             StepTime(index=step.index or 0, window_ns=step.window_ns, own_ns=left if own.matched else None)

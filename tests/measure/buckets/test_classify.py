@@ -12,7 +12,7 @@ from diagnose.knowledge.taxonomy import Context, Family, Group, Taxonomy, load_t
 from diagnose.measure.buckets.classify import Classified, classify, decide
 from diagnose.measure.buckets.describe import describe, describe_all
 from diagnose.measure.buckets.names import demangled, normalised
-from diagnose.measure.launches import attribute
+from diagnose.measure.host import attribute
 from diagnose.model.trace import Trace
 from tests.builders.small_traces import Launch, Range, trace_of
 

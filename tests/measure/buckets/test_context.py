@@ -9,7 +9,7 @@ import pytest
 
 from diagnose.knowledge.taxonomy import Taxonomy, load_taxonomy
 from diagnose.measure.buckets.context import FORWARD_BIT, host_context, innermost, masks_of
-from diagnose.measure.launches import attribute
+from diagnose.measure.host import attribute
 from diagnose.model.trace import Trace
 from tests.builders.small_traces import Launch, Range, trace_of
 

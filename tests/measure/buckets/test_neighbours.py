@@ -9,7 +9,7 @@ import pytest
 
 from diagnose.knowledge.taxonomy import Taxonomy, load_taxonomy
 from diagnose.measure.buckets.classify import classify
-from diagnose.measure.launches import attribute
+from diagnose.measure.host import attribute
 from tests.builders.small_traces import Launch, Range, trace_of
 
 GEMM = "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN"

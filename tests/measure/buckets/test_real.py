@@ -12,7 +12,7 @@ import pytest
 from diagnose.knowledge.taxonomy import Taxonomy, load_taxonomy
 from diagnose.load.readers import load
 from diagnose.measure.buckets.classify import classify
-from diagnose.measure.launches import attribute
+from diagnose.measure.host import attribute
 from diagnose.model import intervals
 
 DEMO = Path(__file__).parents[3] / "fixtures" / "traces"

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from diagnose.knowledge.rulebook import Rulebook, load_rulebook
-from diagnose.measure import records as parts
 from diagnose.measure.facts.device import device_facts, trace_facts, typed_facts
 from diagnose.measure.ranks.facts import rank_facts
+from diagnose.measure.records import device_records
 from diagnose.model.trace import Device, Provenance, Rank
 from diagnose.model.vocabulary import FactValue
 from tests.builders.scene import Item, Scene, Span, await_event, call, record, run, scene
@@ -24,9 +24,8 @@ def rulebook() -> Rulebook:
 
 def facts_of(one: Scene, place: int = 0) -> dict[str, FactValue]:
     measured = one.measure()[place]
-    communication = parts.communication(measured)
-    memory = parts.memory(measured, None, None)
-    return {**trace_facts(one.trace, 1), **device_facts(measured, communication, memory), **rank_facts(None, measured.median_step_ns)}
+    own = device_facts(measured, device_records(measured), load_rulebook(()).facts)
+    return {**trace_facts(one.trace, 1), **own, **rank_facts(None, measured.median_step_ns)}
 
 
 # One step with compute, exchange, permute, copies of known kind and size, allocator, synchronisation, an event and a device row.

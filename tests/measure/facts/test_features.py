@@ -8,9 +8,10 @@ import polars as pl
 import pytest
 
 from diagnose.knowledge.features import load_features, matching
+from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.measure.facts.device import device_facts
 from diagnose.measure.facts.features import graph_launch_calls, hierarchical_context_groups
-from diagnose.measure.records import communication, memory
+from diagnose.measure.records import device_records
 from diagnose.model.trace import PAYLOADS
 from tests.builders.scene import Scene, call, run, scene
 
@@ -60,7 +61,7 @@ def test_every_feature_has_a_pattern() -> None:
 
 def facts_of(one: Scene) -> dict[str, object]:
     measured = one.measure()[0]
-    return dict(device_facts(measured, communication(measured), memory(measured, None, None)))
+    return dict(device_facts(measured, device_records(measured), load_rulebook(()).facts))
 
 
 def test_transport_beside_compute_is_counted_once() -> None:

@@ -9,7 +9,7 @@ from diagnose.document.ranks import DataTail, LateCause, Pipeline, RankProblem, 
 from diagnose.knowledge.rule_types import PLACES
 from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts, rank_list
-from diagnose.measure.ranks.places import rank_places
+from diagnose.measure.where import rank_where
 from diagnose.model.vocabulary import FactValue
 from tests.builders.ranks import STEP, clock, exchange, experts, late, ranks, survey
 
@@ -375,7 +375,7 @@ def test_places_name_the_ranks_behind_the_facts() -> None:
         exchanges=(exchange((0, 1, 2, 3), transfer=12_000_000), exchange((4, 5, 6, 7))),
         problems=(RankProblem(kind="duplicate", ranks=(6, 2), count=2, text=""), RankProblem(kind="steps", ranks=(1,), count=1, text="")),
     )
-    assert {place.removeprefix("ranks:"): where.ranks for place, where in rank_places(found).items()} == {
+    assert {place.removeprefix("ranks:"): where.ranks for place, where in rank_where(found).items()} == {
         "straggler": (3,),
         "rotating": (0, 1, 2, 3),
         "skewed": (4,),
@@ -387,9 +387,9 @@ def test_places_name_the_ranks_behind_the_facts() -> None:
         "steps": (1,),
         "captured": tuple(range(8)),
     }
-    assert set(rank_places(found)) == {place for place in PLACES if place.startswith("ranks:")}
+    assert set(rank_where(found)) == {place for place in PLACES if place.startswith("ranks:")}
 
 
 def test_places_of_what_is_not_there_are_left_out() -> None:
-    assert rank_places(None) == {}
-    assert set(rank_places(ranks())) == {"ranks:captured"}
+    assert rank_where(None) == {}
+    assert set(rank_where(ranks())) == {"ranks:captured"}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from diagnose.measure import records as parts
+from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.measure.facts.device import device_facts
+from diagnose.measure.records import device_records
 from diagnose.measure.waits import stalls
 from diagnose.measure.waits.bounds import HANDOVER_NS, ceilings
 from diagnose.measure.waits.dependencies import resolve_waits
@@ -288,7 +289,7 @@ def test_each_gap_has_its_own_restart() -> None:
 
 def facts_of(one: Scene) -> dict[str, FactValue]:
     (measured,) = one.measure()
-    return device_facts(measured, parts.communication(measured), parts.memory(measured, None, None))
+    return device_facts(measured, device_records(measured), load_rulebook(()).facts)
 
 
 OF_LAUNCHES = ("launch_handover_ns", "launch_shadowed_ns")
@@ -313,9 +314,9 @@ def test_facts_are_the_figures_of_the_step() -> None:
 
 def repeated(one: Scene) -> list[tuple[int, int]]:
     (measured,) = one.measure()
-    assert measured.recompute.status == "measured"
-    assert measured.recompute.per_window is not None
-    return list(measured.recompute.per_window.iter_rows())
+    assert measured.memory.recompute.status == "measured"
+    assert measured.memory.recompute.per_window is not None
+    return list(measured.memory.recompute.per_window.iter_rows())
 
 
 def test_only_gaps_that_repeated_compute_ends_are_recompute() -> None:

@@ -283,5 +283,5 @@ def test_a_wait_on_another_device_does_not_reach_this_one() -> None:
         run("gemm", 60, 70, 7, device=1),
     ]
     first, second = scene(program).measure()
-    assert first.blocking["inferred"].to_list() == [True]  # device 0 has no wait of its own: what blocks it is only guessed
-    assert second.blocking.select("ns", "inferred").rows() == [(42, False)]
+    assert first.causes.blocking["inferred"].to_list() == [True]  # device 0 has no wait of its own: what blocks it is only guessed
+    assert second.causes.blocking.select("ns", "inferred").rows() == [(42, False)]

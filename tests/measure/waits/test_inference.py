@@ -129,12 +129,12 @@ def test_blocking_by_what_a_call_names_is_inferred() -> None:
     program = [run("gemm", 0, 10, 0), run("nccl", 12, 50_000, 1, stream=20)]
     early = run("gemm", FAR, FAR + 100, 7)
     (one,) = scene([*program, asked(5), early]).measure()
-    assert one.blocking.select("role", "ns", "inferred").rows() == [("transport", 49_988, True)]
-    assert one.budget.select("blocking_ns", "blocking_lower_ns", "blocking_upper_ns", "dependency_stalled_ns").rows() == [
+    assert one.causes.blocking.select("role", "ns", "inferred").rows() == [("transport", 49_988, True)]
+    assert one.budget.per_step.select("blocking_ns", "blocking_lower_ns", "blocking_upper_ns", "dependency_stalled_ns").rows() == [
         (49_988, 0, 49_988, 50_002)
     ]
     (without,) = scene([*program, early]).measure()
-    assert without.blocking.is_empty()
+    assert without.causes.blocking.is_empty()
 
 
 # ---------------------------------------------------------------------------------------------------- replayed graphs

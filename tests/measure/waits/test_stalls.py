@@ -13,8 +13,7 @@ from diagnose.knowledge.taxonomy import load_host_rules
 from diagnose.measure import budget
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.device import device_work
-from diagnose.measure.host import host_activity
-from diagnose.measure.launches import attribute
+from diagnose.measure.host import attribute, host_activity
 from diagnose.measure.waits import stalls
 from diagnose.measure.waits.bounds import ceilings
 from diagnose.measure.waits.dependencies import resolve_waits

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -13,27 +10,27 @@ from diagnose.document.comparison import Comparison, decode, encode
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.reason.compare import compare
 from fixtures import scenario
-from fixtures.accuracy import Format, document
+from fixtures.accuracy import Format
 from fixtures.recording import Recording
+from tests.builders.simulated import document, recordings
+from tests.builders.suites import deep_unless, kind_of
 from tests.reason.compare.truth import budget, relative, said
 
-PAIRS = [name for name in scenario.names() if scenario.load(name).kind == "pair"]
+QUICK = ("pair-context-ring", "pair-fp8", "pair-less-recompute", "pair-manual-gc", "pair-router-fusion", "pair-scoped-graphs")
+PAIRS = deep_unless(QUICK, [name for name in scenario.names() if kind_of(name) == "pair"])
 # The pipeline starts empty in the simulator, so that the first step is a third shorter than the others; four steps are too few to see past it.
 STEPS = {"pair-interleaving": 7}
 OTHER_WORK = {"pair-fp8": "precision"}
-CHEAP = ("pair-context-ring", "pair-router-fusion", "pair-tensor-overlap")
+CHEAP = deep_unless(QUICK, ["pair-context-ring", "pair-router-fusion", "pair-tensor-overlap"])
 FLOOR = 0.02
 CLOSE = 0.005  # of the step: what is in a wrong bucket, at most
 
 
-@cache
 def made(name: str, kind: Format, steps: int = 0, seed: int = 0) -> tuple[Diagnosis, tuple[Recording, ...]]:
     """A scenario's diagnosis with its job file, and what was simulated."""
     one = scenario.load(name)
     one = dataclasses.replace(one, steps=steps or one.steps, seed=seed or one.seed)
-    recordings = one.record()
-    with TemporaryDirectory() as folder:
-        return document(kind, one, recordings, Path(folder)), recordings
+    return document(one, kind), recordings(one)
 
 
 def pair(name: str, kind: Format) -> tuple[Comparison, Recording, Recording]:
@@ -143,7 +140,7 @@ def check_same(found: Comparison) -> None:
     assert not found.comparability.mismatches
 
 
-@pytest.mark.parametrize("name", ["pair-router-fusion", "pair-hybridep", "pair-pinned-images"])
+@pytest.mark.parametrize("name", deep_unless(QUICK, ["pair-router-fusion", "pair-hybridep", "pair-pinned-images"]))
 def test_another_run_of_the_same_program_has_not_changed(name: str) -> None:
     """Another seed: other noise on every kernel, every call and every peer."""
     found = compare(made(name, "nsys")[0], made(name, "nsys", seed=2)[0], base_label="one", new_label="two")

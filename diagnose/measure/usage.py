@@ -1,6 +1,6 @@
-"""How each name was used on each stream: launches, work, the usual duration of a launch, and what ran before and after.
+"""What a device ran in its steps: work by bucket and by name, and how each name was used on each stream.
 
-Two captures are compared by these rows: a kernel that was renamed stands at the same place in the sequence. Every operation gets one number, its *code*, for what is
+Of a name on a stream: launches, work, the usual duration of a launch, and what ran before and after. Two captures are compared by these rows: a kernel that was renamed stands at the same place in the sequence. Every operation gets one number, its *code*, for what is
 told apart; grouping ten million rows by one number is several times as fast as by the columns that it stands for.
 """
 
@@ -10,12 +10,27 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.model.trace import OpKind
+from diagnose.measure.budget import Concurrency
+from diagnose.model.trace import OpKind, Trace
 from diagnose.model.vocabulary import BUCKETS
 
 KEPT = 400  # rows of one device; our own choice: steps of training seldom run more names, and the rest has little work
 Bucket, Role = pl.Enum(BUCKETS), pl.Enum(["compute", "transport", "packing", "copy"])
 NAME = ["name_id", "bucket", "role", "kind"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """Work in the steps of one device.
+
+    `buckets`: index, bucket, kernels, work_ns, busy_ns, exclusive_ns. `details`: bucket, phase, decided_by, work_ns over all steps. `names`: name, bucket, role,
+    operation, kernels, work_ns over all steps, costliest first. `kernels` is what two captures are compared by.
+    """
+
+    buckets: pl.DataFrame
+    details: pl.DataFrame
+    names: pl.DataFrame
+    kernels: KernelTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +48,72 @@ class Uses:
 class KernelTable:
     """One device's names by use, most work first.
 
-    `frame`: place (row of `DeviceMeasure.names`), stream, launches, work_ns (medians over the steps), launch_ns (median over all launches), previous, next
+    `frame`: place (row of `Usage.names`), stream, launches, work_ns (medians over the steps), launch_ns (median over all launches), previous, next
     (rows of this frame; null where nothing ran, and where what ran is left out). `omitted` rows with `omitted_ns` of work per step (median) are left out.
     """
 
     frame: pl.DataFrame
     omitted: int
     omitted_ns: int
+
+
+def usage(inside: pl.DataFrame, ran: Concurrency, windows: pl.DataFrame, classes: pl.DataFrame, trace: Trace) -> Usage:
+    """Count what ran. `inside`: the operations in the steps as `uses` needs them, with class_id."""
+    used = uses(inside)
+    names = by_name(used.per_step, trace)
+    return Usage(
+        buckets=by_bucket(ran, used.per_step, windows),
+        details=by_evidence(inside, classes),
+        names=names.drop("name_id", "kind"),
+        kernels=kernel_table(used, windows, names),
+    )
+
+
+def by_bucket(ran: Concurrency, per_step: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """index, bucket, busy_ns, exclusive_ns, kernels, work_ns."""
+    counted = per_step.group_by("index", "bucket").agg(pl.col("kernels", "work_ns").sum())
+    times = bucket_times(ran, windows).with_columns(pl.col("bucket").cast(pl.Enum(BUCKETS)))
+    return times.join(counted, on=["index", "bucket"], how="left", maintain_order="left").with_columns(
+        pl.col("kernels", "work_ns").fill_null(0)
+    )
+
+
+def bucket_times(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame:
+    """Busy and exclusive time per window and bucket: index, bucket, busy_ns, exclusive_ns."""
+    parts = []
+    for bucket in sorted({one.bucket for one in ran.classes}):
+        mask = sum(one.mask for one in ran.classes if one.bucket == bucket)
+        parts.append(
+            pl.DataFrame({"index": windows["index"], "busy_ns": ran.busy(mask, windows), "exclusive_ns": ran.alone(mask, windows)}).select(
+                "index", pl.lit(bucket).alias("bucket"), "busy_ns", "exclusive_ns"
+            )
+        )
+    return pl.concat(parts)
+
+
+def by_evidence(inside: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
+    """bucket, phase, decided_by (the kind of evidence), work_ns over all steps."""
+    work = inside.group_by("class_id").agg((pl.col("end") - pl.col("start")).sum().alias("work_ns"))
+    return (
+        work.join(classes.select("class_id", "bucket", "phase", "decided_by"), on="class_id")
+        .group_by("bucket", "phase", "decided_by")
+        .agg(pl.col("work_ns").sum())
+        .sort("bucket", "phase", "decided_by", nulls_last=True)
+    )
+
+
+def by_name(per_step: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Work by name inside the steps: name_id, kind, name, bucket, role, operation, kernels, work_ns; costliest first."""
+    return (
+        per_step.group_by("name_id", "bucket", "role", "kind")
+        .agg(pl.col("operation").first(), pl.col("kernels", "work_ns").sum())
+        .join(trace.names.select(pl.col("id").alias("name_id"), pl.col("text").alias("name")), on="name_id", how="left")
+        .sort("work_ns", "name", "bucket", "role", "kind", descending=[True, False, False, False, False])
+        .select("name_id", "kind", "name", "bucket", "role", "operation", "kernels", "work_ns")
+    )
+
+
+# ------------------------------------------------------------------------------------------------ names by stream
 
 
 def uses(inside: pl.DataFrame) -> Uses:
@@ -74,7 +148,7 @@ def _decoded(frame: pl.DataFrame, streams: pl.Series) -> pl.DataFrame:
 
 
 def kernel_table(found: Uses, windows: pl.DataFrame, names: pl.DataFrame, kept: int = KEPT) -> KernelTable:
-    """The rows of one device. `windows` has index; `names` has name_id, bucket, role, kind in the order of `DeviceMeasure.names`."""
+    """The rows of one device. `windows` has index; `names` has name_id, bucket, role, kind in the order of `Usage.names`."""
     keys = (
         found.per_step.group_by("code", *NAME, "stream")
         .agg(pl.col("work_ns").sum().alias("total"))

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.document.steps import KernelUse
-from diagnose.measure import records as parts
 from diagnose.measure.device import DeviceMeasure
-from diagnose.measure.kernels import NAME, kernel_table, uses
+from diagnose.measure.records import kernels
+from diagnose.measure.usage import NAME, kernel_table, uses
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import OpKind
 from diagnose.model.vocabulary import BUCKETS
@@ -112,7 +112,7 @@ def rows() -> dict[tuple[str, int | None], KernelUse]:
             items.append(run("nccl", at + 310, at + 400, at + 5, stream=20))
     items.append(run("memcpy", 2600, 2650, 2006))
     one = only(scene(items, STEPS).measure())
-    found = parts.kernels(one)
+    found = kernels(one)
     assert (found.rank, found.device, found.omitted, found.omitted_ns) == (0, 0, 0, 0)
     return {(row.name, row.stream): row for row in found.kernels}
 

@@ -1,0 +1,171 @@
+"""The house as it is built: rooms, floors and imports drawn from the code, names, and what the documents say of them."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+HOUSE = ROOT / "diagnose"
+DOCUMENTS = (ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
+PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+LINTER = tomllib.loads(PYPROJECT)["tool"]["importlinter"]
+LOOSE = {"__init__", "__main__", "cli", "errors", "nsight_recipe", "pipeline", "version"}
+MOST_ROOMS, MOST_FLOORS, MOST_CONTRACTS = 22, 12, 10
+NO_NAMES = {"found", "one", "told", "said", "own", "place", "parts", "proofs"}
+NO_CLASSES = {"Asked", "Taken", "Judged", "Told", "Listed", "Said"}
+# Names from before the rule that still stand; the list only shrinks.
+STANDING: set[str] = {
+    "diagnose.bisect.command.Place",
+    "diagnose.bisect.folder.place",
+    "diagnose.bisect.git._told",
+    "diagnose.bisect.git.said",
+    "diagnose.bisect.journal.Asked",
+    "diagnose.bisect.search.Found",
+    "diagnose.bisect.search._found",
+    "diagnose.bisect.session._place",
+    "diagnose.bisect.state.Taken",
+    "diagnose.bisect.state.found",
+    "diagnose.bisect.step.Judged",
+    "diagnose.bisect.step._said",
+    "diagnose.bisect.told",
+    "diagnose.document.files._told",
+    "diagnose.job.settle._Found",
+    "diagnose.job.settle._said",
+    "diagnose.job.sizes.said",
+    "diagnose.job.toml_lines._parts",
+    "diagnose.knowledge.environment.Told",
+    "diagnose.knowledge.templates.one",
+    "diagnose.load.start_times._told",
+    "diagnose.measure.buckets.neighbours.line.said",
+    "diagnose.measure.buckets.neighbours.line.told",
+    "diagnose.measure.ranks.matching._parts",
+    "diagnose.measure.ranks.waits.Own",
+    "diagnose.measure.ranks.waits._own",
+    "diagnose.reason.checks._place",
+    "diagnose.reason.compare.baselines._place",
+    "diagnose.reason.compare.comparable.Judged",
+    "diagnose.reason.compare.comparable._told",
+    "diagnose.reason.compare.delta._parts",
+    "diagnose.reason.compare.job.told",
+    "diagnose.render.bisection.figures._said",
+    "diagnose.render.knowledge.entries.Listed",
+    "diagnose.render.knowledge.entries.Said",
+    "diagnose.render.knowledge.entries.said",
+    "diagnose.render.rank_figures._said",
+    "diagnose.render.reports.ranks.balance._place",
+    "diagnose.render.reports.ranks.story._said",
+    "diagnose.scale.inputs.Found",
+}
+
+
+def modules() -> dict[str, Path]:
+    """The modules of the program by dotted name, without the stand-in that nsys finds (`diagnose/recipe/`)."""
+    return {name_of(path): path for path in sorted(HOUSE.rglob("*.py")) if (HOUSE / "recipe") not in path.parents}
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room_of(module: str) -> str:
+    """The folder below diagnose/ that holds a module, or a loose module itself; the package is `__init__`."""
+    return (*module.split("."), "__init__")[1]
+
+
+def imports_of(path: Path, known: dict[str, Path]) -> Iterator[str]:
+    """The program's own modules that a file imports, wherever in it the import stands."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            module = node.module or ""
+            yield from (
+                f"{module}.{alias.name}" if f"{module}.{alias.name}" in known else module for alias in node.names if module in known
+            )
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def arrows() -> frozenset[tuple[str, str]]:
+    """Imports from module to module across rooms."""
+    known = modules()
+    return frozenset((name, other) for name, path in known.items() for other in imports_of(path, known) if room_of(name) != room_of(other))
+
+
+def floors() -> dict[str, int]:
+    """The floor of each room, counted from 1: one above the highest that it imports. Fails on a circle."""
+    below: dict[str, set[str]] = {room_of(name): set() for name in modules()}
+    for name, other in arrows():
+        below[room_of(name)].add(room_of(other))
+    floor: dict[str, int] = {}
+    while len(floor) < len(below):
+        ready = {room for room in below if room not in floor and below[room] <= set(floor)}
+        assert ready, f"rooms import each other in a circle: {sorted(set(below) - set(floor))}"
+        floor |= {room: 1 + max((floor[other] for other in below[room]), default=0) for room in ready}
+    return floor
+
+
+def test_the_house_has_few_rooms_and_floors_and_no_circle() -> None:
+    floor = floors()
+    assert len(floor) <= MOST_ROOMS, sorted(floor)
+    assert max(floor.values()) <= MOST_FLOORS, floor
+
+
+def test_no_module_lies_loose() -> None:
+    assert {path.stem for path in HOUSE.glob("*.py")} == LOOSE
+
+
+def test_imports_only_go_down() -> None:
+    contract = next(contract for contract in LINTER["contracts"] if contract["type"] == "layers")
+    rows = [re.split(r"\s*[:|]\s*", row) for row in contract["layers"]]
+    height = {room.removeprefix("diagnose."): len(rows) - number for number, row in enumerate(rows) for room in row}
+    assert {room_of(name) for name in modules()} - {"__init__"} == set(height), "the contract names every room"
+    up = {(name, other) for name, other in arrows() if height.get(room_of(name), 99) < height.get(room_of(other), 99)}
+    assert {pair for pair in up if pair[1] != "diagnose"} == set()
+
+
+def test_contracts_are_few_and_give_their_reasons() -> None:
+    before_each = PYPROJECT.split("[[tool.importlinter.contracts]]")[:-1]
+    assert len(before_each) == len(LINTER["contracts"]) <= MOST_CONTRACTS
+    lacking = [text[-80:] for text in before_each if not text.rstrip().splitlines()[-1].startswith("# ")]
+    assert lacking == []
+
+
+def test_names_are_nouns_of_the_field() -> None:
+    bad = []
+    for name, path in modules().items():
+        bad += [name] if path.stem in NO_NAMES else []
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                word = node.name.strip("_")
+                bad += [f"{name}.{node.name}"] if word.lower() in NO_NAMES or word in NO_CLASSES else []
+    assert sorted(set(bad) - STANDING) == []
+
+
+def test_every_path_in_the_documents_exists() -> None:
+    missing = []
+    for document in DOCUMENTS:
+        paths = sorted(paths_in(document.read_text(encoding="utf-8")))
+        unknown = [path for path in paths if not any((base / path).exists() for base in (ROOT, HOUSE, document.parent))]
+        missing += [f"{document.relative_to(ROOT)}: {path}" for path in unknown]
+    coming = [text for text in missing if "tests/changes/" in text or "trace_rules/buckets.yaml" in text]  # arrive with their parts
+    assert missing == coming
+
+
+def paths_in(text: str) -> set[str]:
+    """What looks like a path of this project in inline code and links, and in the tree of rooms. Made files (`build/`, `reports/*.html`), patterns and examples in angle brackets are none."""
+    named = {word for code in re.findall(r"`([^`\n]+)`", text) for word in code.split()} | set(re.findall(r"\]\(([^)#\s]+)[^)]*\)", text))
+    named |= {f"diagnose/{word}" for word in re.findall(r"^  ([a-z_]+/)  ", text, re.MULTILINE)}
+    inner = r"(?:\.github|\.ci|diagnose|trace_rules|fixtures|tests|benchmarks|docs|reports|commands|render|bisect|scale|reason|measure|load|job|knowledge|document|model|how-to)"
+    return {word.rstrip(".,:;") for word in named if re.fullmatch(rf"{inner}/[\w./-]*|[\w-]+\.(?:md|toml)|Makefile", word.rstrip(".,:;"))}
