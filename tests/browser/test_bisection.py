@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from diagnose.render.bisection import RENDERERS, Options
 from msgspec import structs
 
 from diagnose.document.bisection import Bisection
+from diagnose.render import Options, write
 from tests.browser.test_report import Seen, browser, opened
 from tests.builders.bisection import rich, several
 from tests.builders.diagnosis import HOSTILE
@@ -34,7 +34,7 @@ def hostile() -> Bisection:
 @pytest.mark.parametrize("document", [rich(), several(), hostile()], ids=["rich", "several", "hostile"])
 def test_the_page(browser: Any, tmp_path: Path, document: Bisection, width: int, scripts: bool) -> None:
     file = tmp_path / "bisection.html"
-    file.write_text(RENDERERS["html"](document, Options()), encoding="utf-8")
+    file.write_text(write(document, "html", Options()), encoding="utf-8")
     page, seen = opened(browser, file, width=width, scripts=scripts)
     if scripts:
         page.wait_for_selector(".plot .main-svg .scatterlayer")

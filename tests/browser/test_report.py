@@ -16,7 +16,7 @@ import pytest
 from diagnose.document import device as r
 from diagnose.document import diagnosis as d
 from diagnose.document import ranks as k
-from diagnose.render import RENDERERS, Options, units
+from diagnose.render import Options, units, write
 from tests.builders.diagnosis import HOSTILE, minimal, rich
 
 pytestmark = pytest.mark.browser
@@ -79,7 +79,7 @@ def opened(browser: Any, page_file: Path, *, width: int = 1280, scheme: str = "l
 
 def written(folder: Path, document: d.Diagnosis) -> Path:
     path = folder / "report.html"
-    path.write_text(RENDERERS["html"](document, Options()), encoding="utf-8")
+    path.write_text(write(document, "html", Options()), encoding="utf-8")
     return path
 
 

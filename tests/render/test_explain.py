@@ -6,18 +6,19 @@ import re
 from pathlib import Path
 
 import pytest
-from diagnose.render.explain import explain
-from diagnose.render.knowledge.as_text import WIDTH
 
 from diagnose.cli import main
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import UsageError
 from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.model.vocabulary import BUCKETS
+from diagnose.render import Options, write
 from diagnose.render.knowledge.entries import load_knowledge, unfilled
 from diagnose.render.knowledge.kinds import BY_NAME, KINDS, PAGES
+from diagnose.render.reports.explanation import Explanation
 from tests.builders.diagnosis import rich
 
+WIDTH = 96
 KNOW = load_knowledge()
 RICH = rich()
 EVERY = [(kind, key) for kind in KINDS for key in kind.ids(KNOW)]
@@ -29,7 +30,7 @@ def flat(text: str) -> str:
 
 
 def told_of(name: str, document: Diagnosis | None = None) -> str:
-    return explain(KNOW.book, name, document, KNOW.taxonomy)
+    return write(Explanation(name=name, book=KNOW.book, taxonomy=KNOW.taxonomy, diagnosis=document), "text", Options(width=WIDTH))
 
 
 def left_open(text: str) -> list[str]:
@@ -149,7 +150,7 @@ refs: []
 
 def test_a_fix_tells_what_is_done_to_each_setting_and_what_is_disputed(tmp_path: Path) -> None:
     (tmp_path / "fix.yaml").write_text(FIX, encoding="utf-8")
-    told = flat(explain(load_rulebook([tmp_path]), "OWN-01"))
+    told = flat(write(Explanation(name="OWN-01", book=load_rulebook([tmp_path])), "text", Options(width=WIDTH)))
     for said in (
         "phase fit, step 3; evidence: candidate",
         "add moe_act to model.recompute_modules",

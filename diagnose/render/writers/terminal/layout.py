@@ -187,7 +187,7 @@ def _content(block: Block, heading: str, width: int) -> Iterator[RenderableType]
             if len(findings) > MOST_LISTED:
                 yield _hint(f"… and {len(findings) - MOST_LISTED} more in the HTML and JSON outputs")
         case Entry() as entry:
-            yield _entry(entry)
+            yield _entry(entry, 1 if block.section else 0)
         case Text() as text:
             yield _text(text, 1 if block.section else 0)
         case Listing() as listing:
@@ -233,7 +233,7 @@ def _pairs(pairs: Pairs) -> RenderableType:
     return grid
 
 
-def _entry(entry: Entry) -> RenderableType:
+def _entry(entry: Entry, left: int) -> RenderableType:
     """A name and title, then what is to be said, below it."""
     body: list[RenderableType] = [Words(_shown(entry.about), style="dim")] if entry.about else []
     for part in entry.parts:
@@ -250,7 +250,7 @@ def _entry(entry: Entry) -> RenderableType:
         if entry.spaced and len(body) > before:
             body.insert(before, Words())
     name = _line((entry.name, "bold"), (f": {entry.title}" if entry.title else "", ""))
-    return Padding(Group(name, _indented(body, 2)), (1, 0, 0, 1))
+    return Padding(Group(name, _indented(body, 2)), (1, 0, 0, left))
 
 
 def _inner(content: Listing | Pairs | Lines) -> RenderableType:
