@@ -41,8 +41,6 @@ STANDING: set[str] = {
     "diagnose.knowledge.environment.Told",
     "diagnose.knowledge.templates.one",
     "diagnose.load.start_times._told",
-    "diagnose.measure.buckets.neighbours.line.said",
-    "diagnose.measure.buckets.neighbours.line.told",
     "diagnose.measure.ranks.matching._parts",
     "diagnose.measure.ranks.waits.Own",
     "diagnose.measure.ranks.waits._own",

@@ -12,6 +12,7 @@ import msgspec
 
 from diagnose.document.diagnosis import SCHEMA, Diagnosis, decode, encode
 from diagnose.errors import InputError, JobFileError, UsageError
+from diagnose.knowledge.buckets import load_buckets
 from diagnose.reason.compare.metrics import NO_STEPS, STEP_TIME, Samples, UnmeasuredError, place_of, samples
 
 _OWN = re.compile(rb'\s*\{\s*"schema"\s*:\s*"diagnosis/[0-9]+"')
@@ -77,7 +78,7 @@ def values_of(document: Diagnosis, metric: str, place: tuple[int, int] | None) -
     own = place_of(document)
     for where in dict.fromkeys((place or own, own)):
         try:
-            return samples(document, metric, where)
+            return samples(document, metric, where, buckets=load_buckets())
         except UnmeasuredError as fault:
             reason = f"{fault.what} {fault.next_step}".strip()
     raise UnusableError(reason)

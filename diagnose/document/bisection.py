@@ -90,8 +90,3 @@ def encode(bisection: Bisection) -> bytes:
 def decode(data: bytes) -> Bisection:
     """A Bisection from JSON bytes. Raises msgspec.ValidationError naming the path of what is wrong."""
     return msgspec.json.decode(data, type=Bisection)
-
-
-def json_schema() -> dict[str, object]:
-    """JSON Schema of the document, generated from these classes."""
-    return msgspec.json.schema(Bisection)

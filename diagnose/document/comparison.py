@@ -15,7 +15,7 @@ from diagnose.document.device import Spread
 from diagnose.document.diagnosis import Tool
 from diagnose.document.steps import Why
 from diagnose.model.environment import EnvironmentKind
-from diagnose.model.vocabulary import CommKind, Level, Wall
+from diagnose.model.vocabulary import CommKind, Level, Topic, Wall
 
 SCHEMA = "comparison/1"
 Result = Literal["regression", "improvement", "no_change", "cannot_tell", "refused"]
@@ -210,7 +210,7 @@ class FindingChange(Struct, frozen=True, kw_only=True):
     summary: str
     base_bound_ns: int | None
     new_bound_ns: int | None
-    wall: Wall | Literal["capture"] | None = None
+    wall: Topic | None = None
     key: str = ""
     line: int | None = None
     fix: str = ""  # title of that fix
@@ -266,8 +266,3 @@ def encode(comparison: Comparison) -> bytes:
 def decode(data: bytes) -> Comparison:
     """A Comparison from JSON bytes. Raises msgspec.ValidationError naming the path of what is wrong."""
     return msgspec.json.decode(data, type=Comparison)
-
-
-def json_schema() -> dict[str, object]:
-    """JSON Schema of the document, generated from these classes."""
-    return msgspec.json.schema(Comparison)

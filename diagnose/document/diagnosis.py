@@ -28,7 +28,7 @@ from diagnose.document.device import (
 from diagnose.document.ranks import Ranks
 from diagnose.document.steps import DeviceKernels, DeviceSplit
 from diagnose.model.environment import EnvironmentItem
-from diagnose.model.vocabulary import Certainty, FactValue, FixState, Level, Status, Wall
+from diagnose.model.vocabulary import Certainty, FactValue, FixState, Level, Status, Topic, Wall
 
 SCHEMA = "diagnosis/1"
 # `NotAssessed.how` of a rule that lacks nothing but other ranks; reports tell such rules together.
@@ -236,7 +236,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
     id: str
     name: str
-    wall: Wall | Literal["capture"]
+    wall: Topic
     severity: Level
     status: Status
     summary: str
@@ -302,8 +302,3 @@ def encode(diagnosis: Diagnosis) -> bytes:
 def decode(data: bytes) -> Diagnosis:
     """A Diagnosis from JSON bytes. Raises msgspec.ValidationError naming the path of what is wrong."""
     return msgspec.json.decode(data, type=Diagnosis)
-
-
-def json_schema() -> dict[str, object]:
-    """JSON Schema of the document, generated from these classes."""
-    return msgspec.json.schema(Diagnosis)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from diagnose.knowledge.data import checked, converted, packaged
 from diagnose.model.vocabulary import CommKind
 
+FILE = "exchanges.yaml"
 Shape = Literal["all_to_all", "all_gather", "reduce_scatter", "all_reduce", "rooted", "sync", "pairwise"]
 
 
@@ -40,22 +40,24 @@ class Operation:
 OTHER = Operation(id="other", shape="rooted")
 
 
-@lru_cache(maxsize=1)
-def _entries() -> Sequence[tuple[ExchangeName, tuple[re.Pattern[str], ...]]]:
-    """All entries with their compiled patterns. Raises RuleFileError."""
+ExchangeNames: TypeAlias = Sequence[tuple[ExchangeName, tuple[re.Pattern[str], ...]]]
+
+
+def load_exchange_names(data: bytes | None = None) -> ExchangeNames:
+    """All operations with their compiled patterns, of a file's bytes (the program's own file by default). Raises RuleFileError."""
     with checked(
-        "exchanges.yaml",
+        FILE,
         effect="Nothing was analysed, because exchanges could not be told apart.",
         next_step="Correct the file; the comments at its top explain the fields.",
     ):
-        found = converted(packaged("exchanges.yaml"), _File)
+        found = converted(packaged(FILE) if data is None else data, _File)
         return tuple((entry, tuple(re.compile(pattern) for pattern in entry.patterns)) for entry in found.operations)
 
 
-def operation_of(kind: str, collective: str | None, kernel: str) -> Operation:
+def operation_of(names: ExchangeNames, kind: str, collective: str | None, kernel: str) -> Operation:
     """The operation of an exchange of `kind`: by the library's description of the call, else by the kernel's name."""
     for text in (collective, kernel):
-        for entry, patterns in _entries() if text else ():
+        for entry, patterns in names if text else ():
             if (not entry.kinds or kind in entry.kinds) and any(pattern.search(text or "") for pattern in patterns):
                 return Operation(id=entry.id, shape=entry.shape)
     return OTHER

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from diagnose.knowledge.data import checked, converted, packaged
 
+FILE = "features.yaml"
 FeatureName = Literal["narrow_gemm", "wide_gemm", "fused_router", "fused_permutation", "hierarchical_groups", "context_groups"]
 
 
@@ -33,15 +33,17 @@ class _Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     context_groups: Feature
 
 
-@lru_cache(maxsize=1)
-def load_features() -> Mapping[FeatureName, re.Pattern[str]]:
-    """One compiled expression per feature. Raises RuleFileError."""
+Features: TypeAlias = Mapping[FeatureName, re.Pattern[str]]
+
+
+def load_features(data: bytes | None = None) -> Features:
+    """One compiled expression per feature, of a file's bytes (the program's own file by default). Raises RuleFileError."""
     with checked(
-        "features.yaml",
+        FILE,
         effect="Nothing was analysed, because it could not be told which features run.",
         next_step="Correct the file; the comments at its top explain the fields.",
     ):
-        found = converted(packaged("features.yaml"), _Features)
+        found = converted(packaged(FILE) if data is None else data, _Features)
         return MappingProxyType(
             {
                 "narrow_gemm": _compiled(found.narrow_gemm),
@@ -63,7 +65,6 @@ def _scoped(pattern: str) -> str:
     return f"(?i:{pattern.removeprefix('(?i)')})" if pattern.startswith("(?i)") else pattern
 
 
-def matching(feature: FeatureName, names: Iterable[str]) -> frozenset[str]:
-    """Those of `names` that prove the feature."""
-    pattern = load_features()[feature]
+def matching(pattern: re.Pattern[str], names: Iterable[str]) -> frozenset[str]:
+    """Those of `names` that prove the feature with that expression."""
     return frozenset(name for name in names if pattern.search(name))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Literal
 
@@ -11,14 +11,13 @@ import polars as pl
 from msgspec import Struct
 
 from diagnose.document.diagnosis import Expected
-from diagnose.model.vocabulary import BUCKETS, COMM_KINDS, FactValue, Level, Outcome, Status, Wall
+from diagnose.model.vocabulary import CAPTURE, COMM_KINDS, FactValue, Level, Outcome, Status, Topic, Wall
 
 Unit = Literal["ns", "share", "count", "bytes", "text", "bool"]
 UNIT_TYPES: Mapping[str, pl.DataType] = MappingProxyType(
     {"ns": pl.Float64(), "share": pl.Float64(), "count": pl.Float64(), "bytes": pl.Float64(), "text": pl.String(), "bool": pl.Boolean()}
 )
-PLACES = (
-    *(f"bucket:{bucket}" for bucket in BUCKETS),
+_PLACES = (
     *(f"communication:{kind}" for kind in COMM_KINDS),
     *(f"host:{cause}" for cause in ("allocator", "sync", "gc", "python", "launch")),
     *(f"role:{role}" for role in ("compute", "transport", "packing", "copy")),
@@ -28,6 +27,11 @@ PLACES = (
     ),
     "tiny",
 )
+
+
+def places_of(buckets: Iterable[str]) -> tuple[str, ...]:
+    """Where a finding may show: every place that a rule may name."""
+    return (*(f"bucket:{bucket}" for bucket in buckets), *_PLACES)
 
 
 class _Strict(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,7 +67,7 @@ class Rule(_Strict, frozen=True, kw_only=True):
 
     id: str
     name: str
-    wall: Wall | Literal["capture"]
+    wall: Topic
     status: Literal["preview", "stable", "deprecated"]
     since: str
     summary: str
@@ -195,21 +199,37 @@ class Platforms(_Strict, frozen=True, kw_only=True):
     sm_limits_source: tuple[str, ...]
 
 
-class WallSpec(_Strict, frozen=True, kw_only=True):
-    """How one wall is bounded: an expression for the bound, its named parts, and what is shown beside."""
-
-    bound: str
-    parts: dict[str, str]
-    beside: dict[str, str] = {}
-    title: str
-    status_facts: tuple[str, ...] = ()
-
-
 class Clause(_Strict, frozen=True, kw_only=True):
     """A sentence part that is said where its condition holds."""
 
     when: str
     say: str
+
+
+class Lead(_Strict, frozen=True, kw_only=True):
+    """How the verdict begins where a wall dominates, and the condition holds if there is one."""
+
+    say: str
+    when: str | None = None
+
+
+class TopicSpec(_Strict, frozen=True, kw_only=True):
+    """How what rules speak of is called (`title`, in small letters), and its colour in a terminal."""
+
+    title: str
+    style: str
+
+
+class WallSpec(TopicSpec, frozen=True, kw_only=True):
+    """One wall: an expression for its bound, the bound's named parts, and what is shown beside; the fields are explained in the YAML file."""
+
+    meaning: str
+    lead: tuple[Lead, ...]
+    bound: str
+    parts: dict[str, str]
+    beside: dict[str, str] = {}
+    status_facts: tuple[str, ...] = ()
+    contender: bool = True
 
 
 class CertaintyRule(_Strict, frozen=True, kw_only=True):
@@ -221,15 +241,29 @@ class CertaintyRule(_Strict, frozen=True, kw_only=True):
 
 
 class Walls(_Strict, frozen=True, kw_only=True):
-    """walls.yaml: the four walls, the threshold of dominance, and how the verdict is said."""
+    """walls.yaml: the walls in order, what stands where a wall does in rules about the capture, the threshold of dominance, and how the verdict is said."""
 
     dominance_share: float
     severity: Severity
     walls: dict[Wall, WallSpec]
-    lead: tuple[Clause, ...]
+    capture: TopicSpec
     also: tuple[Clause, ...]
     perturbed: str
     certainty: tuple[CertaintyRule, ...]
+
+    @property
+    def contenders(self) -> tuple[Wall, ...]:
+        """The walls that can dominate by their bounds."""
+        return tuple(wall for wall, spec in self.walls.items() if spec.contender)
+
+    @property
+    def fallback(self) -> Wall:
+        """The wall that dominates where no other does. Raises StopIteration where there is none (a rulebook always has one)."""
+        return next(wall for wall, spec in self.walls.items() if not spec.contender)
+
+    def topic(self, name: Topic) -> TopicSpec:
+        """What a rule about a wall, or about the capture, speaks of. Raises KeyError."""
+        return self.capture if name == CAPTURE else self.walls[name]
 
 
 VERDICT_COLUMNS: Mapping[str, pl.DataType] = MappingProxyType(

@@ -22,9 +22,9 @@ import polars as pl
 
 from diagnose.errors import RuleFileError
 from diagnose.knowledge import strict_yaml, templates
+from diagnose.knowledge.buckets import Buckets, load_buckets
 from diagnose.knowledge.conditions import ConditionError, Expression, Kind, check_types, compile_expression
 from diagnose.knowledge.rule_types import (
-    PLACES,
     UNIT_TYPES,
     VERDICT_COLUMNS,
     CheckSpec,
@@ -35,11 +35,12 @@ from diagnose.knowledge.rule_types import (
     Rule,
     Severity,
     Walls,
+    places_of,
 )
 from diagnose.knowledge.settings import SettingSpec, job_schema, load_settings
+from diagnose.model.vocabulary import CAPTURE
 
 __all__ = [
-    "PLACES",
     "CheckSpec",
     "FactSpec",
     "FixSpec",
@@ -70,6 +71,7 @@ class Rulebook:
     fixes: Mapping[str, FixSpec]
     checks: Mapping[str, CheckSpec]
     walls: Walls
+    buckets: Buckets
     platforms: Platforms
     schema: Mapping[str, pl.DataType]
     expressions: Mapping[tuple[str, Kind], Expression]
@@ -118,6 +120,8 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
     by_label = {source.label: source for source in built_in}
     facts = _parse(by_label["facts.yaml"], dict[str, FactSpec])
     walls = _parse(by_label["walls.yaml"], Walls)
+    _check_walls(walls)
+    buckets = load_buckets(by_label["buckets.yaml"].data)
     schema = {name: UNIT_TYPES[spec.unit] for name, spec in facts.items()} | job_schema()
     rules: dict[str, tuple[str, Rule]] = {}
     fixes: dict[str, tuple[str, FixSpec]] = {}
@@ -138,6 +142,7 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
         fixes=MappingProxyType({key: fix for key, (_, fix) in sorted(fixes.items())}),
         checks=MappingProxyType({key: check for key, (_, check) in checks.items()}),
         walls=walls,
+        buckets=buckets,
         platforms=_parse(by_label["platforms.yaml"], Platforms),
         schema=MappingProxyType(schema),
         expressions=MappingProxyType(expressions),
@@ -312,14 +317,26 @@ def _wall_expressions(walls: Walls) -> Iterator[_Wanted]:
         for group, entries in (("parts", spec.parts), ("beside", spec.beside)):
             for name, text in entries.items():
                 yield _Wanted(label=label, place=f"walls.{wall}.{group}.{name}", text=text, kind="number")
-    clauses = {"lead": walls.lead, "also": walls.also}
-    conditions = {group: [item.when for item in items] for group, items in clauses.items()} | {
-        "certainty": [item.when for item in walls.certainty]
-    }
+        for index, lead in enumerate(spec.lead):
+            if lead.when is not None:
+                yield _Wanted(label=label, place=f"walls.{wall}.lead[{index}].when", text=lead.when)
+    conditions = {"also": [item.when for item in walls.also], "certainty": [item.when for item in walls.certainty]}
     for group, texts in conditions.items():
         for index, text in enumerate(texts):
             yield _Wanted(label=label, place=f"{group}[{index}].when", text=text)
     yield _Wanted(label=label, place="perturbed", text=walls.perturbed)
+
+
+def _check_walls(walls: Walls) -> None:
+    """Raise RuleFileError unless two walls can dominate, one does where none of them does, and each says so in some words."""
+    mute = [wall for wall, spec in walls.walls.items() if not any(lead.when is None for lead in spec.lead)]
+    wrong = (
+        [f"walls.{wall}.lead: no clause without `when`, so its dominance could go unsaid" for wall in mute]
+        + ([] if len(walls.contenders) > 1 else ["walls: at least two have to be contenders"])
+        + ([] if len(walls.walls) - len(walls.contenders) == 1 else ["walls: just one is no contender, and dominates where no other does"])
+    )
+    if wrong:
+        raise rule_error("walls.yaml", wrong[0])
 
 
 def _compile(
@@ -341,15 +358,17 @@ def _compile(
 
 def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, bytes]) -> None:
     """Names that stand outside expressions: evidence, fixes, places, settings, templates, examples."""
+    places = places_of(book.buckets)
     units = {name: book.unit(name) for name in book.schema}
     said = units | {"per": "text"}
     bound_units = said | {"bound_ns": "ns", "bound_share": "share", "speedup_ceiling": "count"}
     for key, rule in book.rules.items():
         names = {name for facts in (*rule.examples.fires, *rule.examples.silent) for name in facts}
         wrong = (
-            [f"evidence: unknown name {name}" for name in rule.evidence if name not in units]
+            ([] if rule.wall in (*book.walls.walls, CAPTURE) else [f"wall: unknown wall {rule.wall}"])
+            + [f"evidence: unknown name {name}" for name in rule.evidence if name not in units]
             + [f"fixes: unknown fix {name}" for name in rule.fixes if name not in book.fixes]
-            + [f"where: unknown place {name}" for name in rule.where if name not in PLACES]
+            + [f"where: unknown place {name}" for name in rule.where if name not in places]
             + [f"examples: unknown name {name}" for name in sorted(names) if name not in units]
             + [f"summary: {problem}" for problem in templates.problems(rule.summary, bound_units)]
         )
@@ -358,7 +377,8 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
     for key, fix in book.fixes.items():
         texts = [item.say for item in (*fix.needs, *fix.conflicts)]
         wrong = (
-            [f"first: unknown fix {item.first}" for item in (*fix.needs, *fix.conflicts) if item.first and item.first not in book.fixes]
+            [f"walls: unknown wall {name}" for name in fix.walls if name not in book.walls.walls]
+            + [f"first: unknown fix {item.first}" for item in (*fix.needs, *fix.conflicts) if item.first and item.first not in book.fixes]
             + [f"changes: unknown setting {item.setting}" for item in fix.changes if item.setting and item.setting not in book.settings]
             + [f"say: {problem}" for text in texts for problem in templates.problems(text, said)]
         )
@@ -367,7 +387,8 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
     verdict_units = said | {
         name: "share" if name.endswith("share") else "ns" if name.endswith("_ns") else "text" for name in VERDICT_COLUMNS
     }
-    sentences = [item.say for item in (*book.walls.lead, *book.walls.also)] + [item.say for item in book.walls.certainty]
+    leads = [lead for spec in book.walls.walls.values() for lead in spec.lead]
+    sentences = [*(item.say for item in leads), *(item.say for item in book.walls.also), *(item.say for item in book.walls.certainty)]
     for text in sentences:
         found = templates.problems(text, verdict_units)
         if found:

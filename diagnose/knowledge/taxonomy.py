@@ -18,31 +18,34 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import msgspec
 import polars as pl
+from msgspec import structs
 
 from diagnose.errors import RuleFileError
 from diagnose.knowledge import strict_yaml
+from diagnose.knowledge.buckets import Buckets, load_buckets
 from diagnose.knowledge.taxonomy_types import (
     Backend,
     Context,
+    ContextMark,
     Family,
     Group,
     HostCall,
     HostRange,
     HostRole,
+    Mark,
     Marker,
     Operation,
     PolledKernel,
     Source,
     StepAnchor,
 )
-from diagnose.model.vocabulary import BUCKETS
 
 __all__ = [
-    "Backend", "Context", "Family", "Group", "HostCall", "HostRange", "HostRole", "HostRules", "Marker", "Operation", "PolledKernel",
+    "Backend", "Context", "Family", "Group", "HostCall", "HostRange", "HostRole", "HostRules", "Mark", "Marker", "Operation", "PolledKernel",
     "Source", "StepAnchor", "Taxonomy", "load_host_rules", "load_taxonomy", "own_bucket_files", "own_id", "union",
 ]  # fmt: skip
 
@@ -70,12 +73,21 @@ class _HostFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 @dataclass(frozen=True, kw_only=True)
 class Taxonomy:
-    """All entries in order of precedence; those of the user's own files stand first and are named in `own`."""
+    """All entries in order of precedence; those of the user's own files stand first and are named in `own`. `buckets`: the rows that entries may name."""
 
+    buckets: Buckets
     families: tuple[Family, ...]
     contexts: tuple[Context, ...]
     groups: tuple[Group, ...]
     own: frozenset[str]  # what comes from the user's files, each by its `own_id`
+
+    def marked(self, *marks: Mark) -> list[str]:
+        """Ids of the families that carry one of the marks."""
+        return [family.id for family in self.families if any(mark in family.marks for mark in marks)]
+
+    def marked_contexts(self, mark: ContextMark) -> list[str]:
+        """Ids of the contexts that carry the mark."""
+        return [context.id for context in self.contexts if mark in context.marks]
 
     def bit(self, context_id: str) -> int:
         """The bit of a context in a mask. Raises KeyError."""
@@ -119,27 +131,31 @@ def union(patterns: Sequence[str]) -> str:
     return joined.replace(r"\w", "[0-9A-Za-z_]").replace(r"\d", "[0-9]").replace(r"\b", r"(?-u:\b)")
 
 
-def load_taxonomy(folder: Traversable | Path | None = None, extra: Sequence[Path] = ()) -> Taxonomy:
-    """The bucket rules of `folder` (the program's own by default), and the user's own files `extra`.
+def load_taxonomy(folder: Traversable | Path | None = None, extra: Sequence[Path] = (), buckets: Buckets | None = None) -> Taxonomy:
+    """The bucket rules of `folder`, and the user's own files `extra`; `folder` and `buckets` are the program's own by default.
 
-    An own entry with the id of a built-in one of its kind stands in that one's place; all others stand first, in order. Raises
-    RuleFileError naming file, line and reason.
+    An own entry with the id of a built-in one of its kind stands in that one's place, and keeps its marks unless it has some of its own; all others stand first, in
+    order. Raises RuleFileError naming file, line and reason.
     """
+    buckets = load_buckets() if buckets is None else buckets
     root = folder if folder is not None else importlib.resources.files("trace_rules") / "buckets"
-    own = [_bucket_file(path) for path in extra]
-    shipped = [_bucket_file(path) for path in sorted(root.iterdir(), key=lambda item: item.name) if path.name.endswith(".yaml")]
+    own = [_bucket_file(path, buckets) for path in extra]
+    shipped = [_bucket_file(path, buckets) for path in sorted(root.iterdir(), key=lambda item: item.name) if path.name.endswith(".yaml")]
     if not shipped:
         raise _wrong(root.name, "the folder", "holds no .yaml file")
     for files in (own, shipped):
         for kind in ("families", "contexts", "groups"):
             _check_unique([(file, place, entry.id) for file in files for place, entry in file.entries() if place[0] == kind])
     taxonomy = Taxonomy(
+        buckets=buckets,
         families=_merged([file.content.families for file in own], [file.content.families for file in shipped]),
         contexts=_merged([file.content.contexts for file in own], [file.content.contexts for file in shipped]),
         groups=_merged([file.content.groups for file in own], [file.content.groups for file in shipped]),
         own=frozenset(own_id(entry) for file in own for _, entry in file.entries()),
     )
     _check(taxonomy, [*own, *shipped], root.name)
+    if folder is None:
+        _check_marks(taxonomy, root.name)
     return taxonomy
 
 
@@ -177,7 +193,16 @@ def _merged(own: Sequence[Sequence[_EntryT]], shipped: Sequence[Sequence[_EntryT
     built_in: list[_EntryT] = [entry for file in shipped for entry in file]
     known = {entry.id for entry in built_in}
     new = [entry for entry in mine.values() if entry.id not in known]
-    return tuple(new + [mine.get(entry.id, entry) for entry in built_in])
+    return tuple(new + [_replaced(entry, mine[entry.id]) if entry.id in mine else entry for entry in built_in])
+
+
+def _replaced(entry: _EntryT, own: _EntryT) -> _EntryT:
+    """The user's entry in the place of a built-in one: the marks that the program goes by stay unless it has its own."""
+    if isinstance(own, Family) and isinstance(entry, Family) and not own.marks:
+        return structs.replace(own, marks=entry.marks)
+    if isinstance(own, Context) and isinstance(entry, Context) and not own.marks:
+        return structs.replace(own, marks=entry.marks)
+    return own
 
 
 def load_host_rules(file: Traversable | Path | None = None) -> HostRules:
@@ -241,10 +266,11 @@ def _in_line(text: bytes, place: Sequence[str | int], word: str = "") -> str:
     return "" if line is None else f"line {line}: "
 
 
-def _bucket_file(path: Traversable | Path) -> _Read:
+def _bucket_file(path: Traversable | Path, buckets: Buckets) -> _Read:
     content, text = _decode(path, _BucketFile)
     file = _Read(name=path.name, text=text, content=content)
     for place, entry in file.entries():
+        _check_buckets(file, place, entry, buckets)
         if not entry.patterns:
             raise file.wrong((*place, "patterns"), entry.id, "has no pattern")
         _check_entry_patterns(file, place, entry, "patterns")
@@ -255,6 +281,25 @@ def _bucket_file(path: Traversable | Path) -> _Read:
         if isinstance(entry, Family) and entry.bucket is None and entry.default is None:
             raise file.wrong(place, entry.id, "has neither a bucket nor a default")
     return file
+
+
+def _check_buckets(file: _Read, place: _Path, entry: Family | Context | Group, buckets: Buckets) -> None:
+    """Raise RuleFileError for a bucket that has no row."""
+    named = [("bucket", entry.bucket)] if isinstance(entry, Context) else []
+    if isinstance(entry, Family):
+        named = [("bucket", entry.bucket), ("default", entry.default), *(("alternatives", one) for one in entry.alternatives)]
+    for field, bucket in named:
+        if bucket is not None and bucket not in buckets:
+            raise file.wrong((*place, field), entry.id, f"there is no bucket {bucket!r}; buckets are {', '.join(buckets)}", bucket)
+
+
+def _check_marks(taxonomy: Taxonomy, name: str) -> None:
+    """Raise RuleFileError for a mark that the program goes by and nothing carries."""
+    carried: set[str] = {mark for family in taxonomy.families for mark in family.marks}
+    carried |= {mark for context in taxonomy.contexts for mark in context.marks}
+    idle = [mark for mark in (*get_args(Mark), *get_args(ContextMark)) if mark not in carried]
+    if idle:
+        raise _wrong(name, "marks", f"nothing carries the mark {idle[0]!r}, which the rules about neighbours go by")
 
 
 def _check_entry_patterns(file: _Read, place: _Path, entry: Family | Context | Group, field: str) -> None:
@@ -313,5 +358,5 @@ def _wrong(file: str, place: str, reason: str) -> RuleFileError:
     return RuleFileError(
         f"{file}: {place}: {reason}.",
         effect="No trace can be classified with it.",
-        next_step=f"Repair the file; trace_rules/README.md describes the fields. Buckets are {', '.join(BUCKETS)}.",
+        next_step="Repair the file; trace_rules/README.md describes the fields.",
     )

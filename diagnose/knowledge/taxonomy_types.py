@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from diagnose.model.vocabulary import Bucket, CommKind, Phase, Role
+from diagnose.model.vocabulary import CommKind, Phase, Role
 
 Operation = Literal[
     "gemm",  # a plain matrix product
@@ -40,6 +40,24 @@ Operation = Literal[
 Backend = Literal["nccl", "rccl", "deepep", "hybridep", "nvshmem", "symmetric_memory", "userbuffers", "other"]
 Source = Literal["nvtx", "annotation", "operator", "module"]
 Marker = Literal["open", "close"]  # begins, or ends, the stretch in which experts compute
+Mark = Literal[
+    "fp32_product",  # a product with its result in single precision, as gates have
+    "top_k",  # selects experts, or anything else
+    "concatenation",
+    "rows",  # takes rows by an index, or adds them up by one: an embedding's by default
+    "adds",  # adds up what it moves
+    "cast",  # copies into another type
+    "all_gather",
+    "reduce_scatter",
+    "layer_norm",
+    "gelu",
+    "patches",  # convolution and interpolation, as a vision tower has
+    "biased_product",
+]
+ContextMark = Literal[
+    "linear",  # the operator of a linear layer; an expert's may be one too
+    "phase",  # stands for its phase where nothing but the phase is told
+]
 HostRole = Literal["allocator", "synchronise", "launch", "graph_launch", "capture"]
 
 _COMPUTE: Role = "compute"
@@ -49,14 +67,15 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One family of device operations, recognised by name.
 
     `bucket` is None where the name can't decide; the family then ends in `default` unless a context or a neighbour knows
-    better. `decisive`: no context but an overriding one (the vision tower) may change the bucket.
+    better. `decisive`: no context but an overriding one (the vision tower) may change the bucket. `marks`: what the rules about neighbours
+    go by besides the operation.
     """
 
     id: str
     patterns: tuple[str, ...]
     operation: Operation
-    bucket: Bucket | None = None
-    default: Bucket | None = None
+    bucket: str | None = None
+    default: str | None = None
     decisive: bool = False
     role: Role = _COMPUTE
     kind: CommKind | None = None
@@ -64,7 +83,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     phase: Phase | None = None
     marker: Marker | None = None
     op_kind: Literal["kernel", "memcpy", "memset", "graph"] = "kernel"
-    alternatives: tuple[Bucket, ...] = ()
+    alternatives: tuple[str, ...] = ()
+    marks: tuple[Mark, ...] = ()
     examples: tuple[str, ...] = ()
 
 
@@ -81,11 +101,12 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     unless: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ("nvtx", "annotation", "operator", "module")
     operations: tuple[Operation, ...] = ()
-    bucket: Bucket | None = None
+    bucket: str | None = None
     kind: CommKind | None = None
     phase: Phase | None = None
     overrides: bool = False
     requires: tuple[str, ...] = ()
+    marks: tuple[ContextMark, ...] = ()
     inherited: bool = True  # a backward node takes it over from its forward operator
 
 

@@ -8,27 +8,17 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from diagnose.errors import UsageError
-from diagnose.knowledge.rulebook import Rulebook
-from diagnose.knowledge.taxonomy import HostRules, Taxonomy
+from diagnose.knowledge.load import Knowledge
 from diagnose.measure.buckets.classify import classify
 from diagnose.measure.device import DeviceMeasure, device_work, measure_device
 from diagnose.measure.facts.device import trace_facts
 from diagnose.measure.host import attribute, kept_ranges
 from diagnose.measure.split import check_splits
-from diagnose.measure.steps import STEP_RANGE, find_steps
+from diagnose.measure.steps import STEP_RANGE, find_steps, model_work
 from diagnose.measure.typical import check_identities
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Provenance, Rank, Trace
 from diagnose.model.vocabulary import FactValue
-
-
-@dataclass(frozen=True, kw_only=True)
-class Knowledge:
-    """All rules in use."""
-
-    rulebook: Rulebook
-    taxonomy: Taxonomy
-    hosts: HostRules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +40,7 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
     ledger = trace.ledger.note("no_launch", "ops", launches.frame["issued"].null_count())
     ledger = ledger.note("duplicate_launch", "calls", launches.duplicates)
     steps = {
-        (rank, device): find_steps(trace, work, rank, knowledge.hosts.steps, step_range)
+        (rank, device): find_steps(trace, work, rank, knowledge.hosts.steps, model_work(knowledge.buckets), step_range)
         for rank, device, work in device_work(trace, launches, classified)
     }
     if step_range and not any(found.anchor.startswith(STEP_RANGE) for found in steps.values()):
@@ -62,10 +52,9 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
             trace,
             work,
             classified,
-            knowledge.hosts,
+            knowledge,
             rank=rank,
             device=device,
-            sm_limits=knowledge.rulebook.platforms.sm_limits,
             steps=steps[rank, device],
         )
         check_identities(one.typical.per_step, rank)
@@ -77,7 +66,7 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
         ranks=trace.ranks,
         ledger=ledger,
         devices=tuple(devices),
-        facts=trace_facts(trace, ranks_captured=0),
+        facts=trace_facts(trace, knowledge, ranks_captured=0),
         metrics=tuple(sorted(set(trace.names["text"].gather(trace.counters["name_id"].unique()).to_list()))),
     )
 

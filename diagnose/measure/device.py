@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import polars as pl
 
 from diagnose.document.steps import StepSplit
-from diagnose.knowledge.rule_types import SmLimits
-from diagnose.knowledge.taxonomy import HostRules
+from diagnose.knowledge.load import Knowledge
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.budget import Budget, budget, concurrency
 from diagnose.measure.communication import CommunicationTimes, communication
@@ -27,7 +26,7 @@ from diagnose.measure.waits.causes import Causes, causes
 from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.measure.waits.stalls import stalls
 from diagnose.model.trace import Device, Trace
-from diagnose.model.vocabulary import BUCKETS, PHASES
+from diagnose.model.vocabulary import PHASES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +80,7 @@ def device_work(trace: Trace, launches: Launches, classified: Classified) -> Ite
     every = trace.ops.hstack(launches.frame).with_columns(classified.class_id.alias("class_id"), classified.payload_id.alias("payload_id"))
     classes = classified.classes.sort("class_id").select(
         "class_id",
-        pl.col("bucket").cast(pl.Enum(BUCKETS)),
+        pl.col("bucket").cast(classified.buckets),
         pl.col("role").cast(pl.Enum(["compute", "transport", "packing", "copy"])),
         pl.col("phase").cast(pl.Enum(PHASES)),
         pl.col("operation").cast(pl.Categorical),
@@ -96,11 +95,10 @@ def measure_device(
     trace: Trace,
     work: pl.DataFrame,
     classified: Classified,
-    rules: HostRules,
+    knowledge: Knowledge,
     *,
     rank: int,
     device: int,
-    sm_limits: Mapping[str, SmLimits],
     steps: StepWindows,
 ) -> DeviceMeasure:
     """Measure one device; `work` as `device_work` gives it, `steps` as `find_steps`."""
@@ -108,13 +106,13 @@ def measure_device(
     windows, classes = steps.frame, classified.classes
     inside = inside_windows(work, windows)
     ran = concurrency(work, classes, windows)
-    host = host_activity(trace, work, rank, rules, device)
+    host = host_activity(trace, work, rank, knowledge.hosts, device)
     waits = resolve_waits(_waits_of(trace, rank, device), _stream_wait_calls(trace, rank))
     found = stalls(work, windows, waits, host)
     times = budget(ran, found, work, windows, trace.provenance.origin_ns)
     why = causes(found, work, classes, host, trace)
     transport = communication(ran, inside, windows, classes, why.blocking)
-    used = usage(inside, ran, windows, classes, trace)
+    used = usage(inside, ran, windows, classified, trace)
     return DeviceMeasure(
         rank=rank,
         device=device,
@@ -130,14 +128,14 @@ def measure_device(
         ),
         steps=steps,
         budget=times,
-        split=split(found, ran, work, windows),
+        split=split(found, ran, work, windows, classified.buckets),
         causes=why,
         communication=transport,
         usage=used,
-        counts=step_counts(inside, windows, found, host, graph_launches(trace, rank, rules)),
+        counts=step_counts(inside, windows, found, host, graph_launches(trace, rank, knowledge.hosts)),
         memory=memory_use(inside, windows, found.pieces, trace.memory, rank, device),
-        occupancy=sm_occupancy(inside, trace, info, sm_limits),
-        exchanges=exchanges(work, inside, windows, classes, found, trace),
+        occupancy=sm_occupancy(inside, trace, info, knowledge.rulebook.platforms.sm_limits),
+        exchanges=exchanges(work, inside, windows, classes, found, trace, knowledge.exchanges),
         timeline=timeline(inside, found, windows, trace, work["role"]),
         typical=typical_step(times, used, transport, why),
     )

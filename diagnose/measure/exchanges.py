@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.knowledge.exchanges import Shape, operation_of
+from diagnose.knowledge.exchanges import ExchangeNames, Shape, operation_of
 from diagnose.measure.waits.stalls import Stalls
 from diagnose.model.trace import Trace
+from diagnose.model.vocabulary import EXPERT_GEMM
 
 SHAPES_KEPT = 48
 _LAUNCH = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
@@ -59,10 +60,16 @@ class Exchanges:
 
 
 def exchanges(
-    work: pl.DataFrame, inside: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame, found: Stalls, trace: Trace
+    work: pl.DataFrame,
+    inside: pl.DataFrame,
+    windows: pl.DataFrame,
+    classes: pl.DataFrame,
+    found: Stalls,
+    trace: Trace,
+    names: ExchangeNames,
 ) -> Exchanges:
     """`work`: all operations of the device, `inside`: those in steps, with index; both with class_id, name_id, payload_id, bucket, role, phase."""
-    lanes, instances = _instances(work, windows, classes, trace)
+    lanes, instances = _instances(work, windows, classes, trace, names)
     phases = inside.filter((pl.col("role") == "compute") & pl.col("phase").is_in(["forward", "backward"]))
     return Exchanges(
         lanes=lanes,
@@ -76,7 +83,9 @@ def exchanges(
 # ------------------------------------------------------------------------------------------------ instances
 
 
-def _instances(work: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame, trace: Trace) -> tuple[tuple[Lane, ...], pl.DataFrame]:
+def _instances(
+    work: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame, trace: Trace, names: ExchangeNames
+) -> tuple[tuple[Lane, ...], pl.DataFrame]:
     transport = classes.filter(pl.col("role") == "transport").select("class_id", "kind", "backend")
     rows = (
         work.filter(pl.col("role") == "transport")
@@ -85,7 +94,7 @@ def _instances(work: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame,
         .join(_sizes(trace), left_on="payload_id", right_on="id", how="left")
         .sort("start", "end")
     )
-    lanes, lane = _lanes(rows, trace)
+    lanes, lane = _lanes(rows, trace, names)
     placed = rows.with_columns(lane.alias("lane")).join_asof(
         windows.select("index", pl.col("start").alias("_begin"), pl.col("end").alias("_close")),
         left_on="start",
@@ -119,18 +128,18 @@ def _sizes(trace: Trace) -> pl.DataFrame:
 _TELLING = ["kind", "backend", "name_id", "collective", "group", "group_name", "group_size", "communicator", "members", "stream"]
 
 
-def _lanes(rows: pl.DataFrame, trace: Trace) -> tuple[tuple[Lane, ...], pl.Series]:
+def _lanes(rows: pl.DataFrame, trace: Trace, names: ExchangeNames) -> tuple[tuple[Lane, ...], pl.Series]:
     """The distinct lanes, and the lane of each row. Kernels of one operation in one group are one lane, whatever the kernel's variant."""
     known = pl.col("communicator").is_not_null() | pl.col("group_name").is_not_null() | pl.col("group").is_not_null()
     keyed = rows.with_columns(pl.when(~known).then("stream").alias("stream"))
     distinct = keyed.select(_TELLING).unique(maintain_order=True)
-    found = [_lane(row, trace) for row in distinct.iter_rows(named=True)]
+    found = [_lane(row, trace, names) for row in distinct.iter_rows(named=True)]
     numbers = {lane: number for number, lane in enumerate(dict.fromkeys(found))}
     table = distinct.with_columns(pl.Series("lane", [numbers[lane] for lane in found], dtype=pl.UInt16))
     return tuple(numbers), keyed.join(table, on=_TELLING, how="left", nulls_equal=True, maintain_order="left")["lane"]
 
 
-def _lane(row: Mapping[str, object], trace: Trace) -> Lane:
+def _lane(row: Mapping[str, object], trace: Trace, names: ExchangeNames) -> Lane:
     def text(name: str) -> str | None:
         value = row[name]
         return value if isinstance(value, str) and value else None
@@ -140,7 +149,7 @@ def _lane(row: Mapping[str, object], trace: Trace) -> Lane:
         return value if isinstance(value, int) else None
 
     kernel = trace.names["text"][number("name_id") or 0]
-    operation = operation_of(str(row["kind"]), text("collective"), str(kernel))
+    operation = operation_of(names, str(row["kind"]), text("collective"), str(kernel))
     return Lane(
         kind=str(row["kind"]),
         backend=str(row["backend"]),
@@ -157,7 +166,7 @@ def _lane(row: Mapping[str, object], trace: Trace) -> Lane:
 
 def _expert_work(work: pl.DataFrame, until: pl.Series) -> pl.Series:
     """Work of expert GEMMs that began before each moment, from the capture's start."""
-    ran = work.filter((pl.col("bucket") == "expert_gemm") & (pl.col("kind") == "kernel")).select(
+    ran = work.filter((pl.col("bucket") == EXPERT_GEMM) & (pl.col("kind") == "kernel")).select(
         "start", (pl.col("end") - pl.col("start")).alias("ns")
     )
     ran = ran.sort("start")

@@ -25,6 +25,7 @@ from diagnose.document.device import (
 from diagnose.document.steps import DeviceKernels, DeviceSplit, KernelUse
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.typical import step_median
+from diagnose.model.vocabulary import OTHER_BUCKET
 
 SHOWN_NAMES = 30
 
@@ -66,7 +67,7 @@ def timeline(one: DeviceMeasure) -> Timeline:
 def unclassified(one: DeviceMeasure) -> tuple[Unclassified, ...]:
     """Names in the bucket `other`, costliest first."""
     total = int(one.usage.names["work_ns"].sum()) or 1
-    other = one.usage.names.filter(pl.col("bucket") == "other").group_by("name").agg(pl.col("kernels").sum(), pl.col("work_ns").sum())
+    other = one.usage.names.filter(pl.col("bucket") == OTHER_BUCKET).group_by("name").agg(pl.col("kernels").sum(), pl.col("work_ns").sum())
     ordered = other.sort("work_ns", "name", descending=[True, False]).head(SHOWN_NAMES)
     return tuple(Unclassified(**row, share=row["work_ns"] / total) for row in ordered.iter_rows(named=True))
 

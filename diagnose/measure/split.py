@@ -16,9 +16,8 @@ from diagnose.document.steps import RAN, WHY, Absent, StepSplit, Why
 from diagnose.measure.budget import OUTSIDE, Concurrency, is_role
 from diagnose.measure.waits.stalls import Stalls
 from diagnose.model.intervals import overlaps
-from diagnose.model.vocabulary import BUCKETS
 
-Ran, Cause, Bucket = pl.Enum(RAN), pl.Enum(WHY), pl.Enum(BUCKETS)
+Ran, Cause = pl.Enum(RAN), pl.Enum(WHY)
 # The host's causes as `StepBudget` sums them up; blocking goes by the role of what blocked.
 OF_CAUSE: Mapping[str, Why] = MappingProxyType(
     {
@@ -35,10 +34,10 @@ CAUSES, ROLES = (*OF_CAUSE, "blocking"), ("compute", "transport", "packing", "co
 STALLED = pl.lit("dependency_stalled", dtype=Cause)
 
 
-def split(found: Stalls, ran: Concurrency, work: pl.DataFrame, windows: pl.DataFrame) -> tuple[StepSplit, ...]:
+def split(found: Stalls, ran: Concurrency, work: pl.DataFrame, windows: pl.DataFrame, buckets: pl.Enum) -> tuple[StepSplit, ...]:
     """Every step of one device, each nanosecond counted once. `work` holds op (row number), start and role of all operations, `windows` index, start, end."""
     compute: dict[int, dict[str, int]] = {}
-    for index, bucket, ns in compute_shares(ran).iter_rows():
+    for index, bucket, ns in compute_shares(ran, buckets).iter_rows():
         compute.setdefault(index, {})[bucket] = ns
     absent: dict[int, list[Absent]] = {}
     for index, what, why, ns in absent_cells(found, ran, work, windows).iter_rows():
@@ -49,15 +48,17 @@ def split(found: Stalls, ran: Concurrency, work: pl.DataFrame, windows: pl.DataF
     )
 
 
-def compute_shares(ran: Concurrency) -> pl.DataFrame:
+def compute_shares(ran: Concurrency, buckets: pl.Enum) -> pl.DataFrame:
     """Time per step and bucket in which the bucket computed: index, bucket, ns; in order, without zeros.
 
-    Where several compute at once each gets an equal share; nanoseconds that do not divide go to the first in the order of the vocabulary.
+    Where several compute at once each gets an equal share; nanoseconds that do not divide go to the first in the order of `buckets`, the vocabulary.
     """
-    masks = {bucket: sum(one.mask for one in ran.classes if one.role == "compute" and one.bucket == bucket) for bucket in BUCKETS}
+    masks = {
+        bucket: sum(one.mask for one in ran.classes if one.role == "compute" and one.bucket == bucket) for bucket in buckets.categories
+    }
     used = [bucket for bucket, mask in masks.items() if mask]
     if not used:
-        return pl.DataFrame(schema={"index": pl.Int64, "bucket": Bucket, "ns": pl.Int64})
+        return pl.DataFrame(schema={"index": pl.Int64, "bucket": buckets, "ns": pl.Int64})
     inside = ran.frame.filter(pl.col("window") != OUTSIDE)
     sets = inside.select("window", "ns", *((pl.col("mask") & masks[bucket] != 0).alias(bucket) for bucket in used))
     summed = sets.filter(pl.any_horizontal(used)).group_by("window", *used).agg(pl.col("ns").sum())
@@ -73,7 +74,7 @@ def compute_shares(ran: Concurrency) -> pl.DataFrame:
         .agg(pl.col(used).sum())
         .unpivot(used, index="window", variable_name="bucket", value_name="ns")
         .filter(pl.col("ns") > 0)
-        .select(pl.col("window").cast(pl.Int64).alias("index"), pl.col("bucket").cast(Bucket), "ns")
+        .select(pl.col("window").cast(pl.Int64).alias("index"), pl.col("bucket").cast(buckets), "ns")
         .sort("index", "bucket")
     )
 

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 import polars as pl
 
 from diagnose.document.device import CrossCheck, Dropped
+from diagnose.knowledge.buckets import Buckets
 from diagnose.knowledge.taxonomy import StepAnchor
 from diagnose.model.trace import Trace
+from diagnose.model.vocabulary import OPTIMIZER
 
 STEP_RANGE = "step range"  # how the anchor that the user names is called
 DISAGREEMENT = 0.05  # two anchors whose medians differ by more are reported
 WARM_UP_FACTOR = 1.5  # a first step this much longer than the median of the others is warm-up
 MIN_PERIOD = 20  # kernels in a recurring sequence below which it is a loop inside a step, not a step
-MODEL_WORK = ("attention", "dense_gemm", "expert_gemm", "vision_encoder", "embedding", "loss")  # what an optimizer does not do
 MIN_COLLECTIVES = 4  # the same for collectives
 MIN_REPEATS = 3
 SAME_SEQUENCE = 0.9  # share of equal names that makes two stretches the same sequence
@@ -55,15 +56,22 @@ class Anchored:
         return int((self.windows["end"] - self.windows["start"]).median() or 0)  # type: ignore[arg-type]
 
 
-def find_steps(trace: Trace, work: pl.DataFrame, rank: int, anchors: Sequence[StepAnchor], step_range: str | None = None) -> StepWindows:
+def model_work(buckets: Buckets) -> list[str]:
+    """The buckets that hold work of the model, which an optimizer does not do."""
+    return [bucket for bucket, spec in buckets.items() if spec.model_work]
+
+
+def find_steps(
+    trace: Trace, work: pl.DataFrame, rank: int, anchors: Sequence[StepAnchor], model_work: Sequence[str], step_range: str | None = None
+) -> StepWindows:
     """Cut one device's operations into steps.
 
     `work` holds the device's operations in order of start: start, end, kind, stream, name_id, bucket, role, call_start.
-    `anchors` are the spellings of iteration ranges, best first. `step_range` is the user's own pattern and goes before all.
+    `anchors` are the spellings of iteration ranges, best first; `model_work` as `model_work` gives it. `step_range` is the user's own pattern and goes before all.
     """
     own = [StepAnchor(id=STEP_RANGE, pattern=step_range, numbered="(" in step_range)] if step_range else []
     by_range = next((found for anchor in [*own, *anchors] if (found := _by_range(trace, work, rank, anchor)) is not None), None)
-    proposals = [found for found in (by_range, _by_optimizer(work)) if found is not None]
+    proposals = [found for found in (by_range, _by_optimizer(work, model_work)) if found is not None]
     if not proposals:
         transport = work.filter(pl.col("role") == "transport")
         repeating = _by_recurrence(transport, work, "recurring collectives", MIN_COLLECTIVES)
@@ -195,17 +203,17 @@ def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
 # ------------------------------------------------------------------------------------------------ optimizer bursts
 
 
-def _by_optimizer(work: pl.DataFrame) -> Anchored | None:
+def _by_optimizer(work: pl.DataFrame, model_work: Sequence[str]) -> Anchored | None:
     """Windows between bursts of optimizer kernels: each step ends with its burst.
 
     Two optimizer kernels belong to one burst unless the model itself worked between them about as long as it does in a step.
     """
     kernels = work.filter((pl.col("kind") == "kernel") & (pl.col("end") > pl.col("start"))).select("start", "end", "bucket")
-    is_optimizer = kernels["bucket"] == "optimizer"
+    is_optimizer = kernels["bucket"] == OPTIMIZER
     if int(is_optimizer.sum()) < 2 * MIN_REPEATS:
         return None
-    other_work = pl.when(pl.col("bucket").cast(pl.String).is_in(MODEL_WORK)).then(pl.col("end") - pl.col("start")).otherwise(0).cum_sum()
-    bursts = kernels.with_columns(other_work.alias("other")).filter(pl.col("bucket") == "optimizer")
+    other_work = pl.when(pl.col("bucket").cast(pl.String).is_in(model_work)).then(pl.col("end") - pl.col("start")).otherwise(0).cum_sum()
+    bursts = kernels.with_columns(other_work.alias("other")).filter(pl.col("bucket") == OPTIMIZER)
     between = bursts["other"].diff()
     largest = int(between.max() or 0)  # type: ignore[arg-type]
     usual = between.filter(between * 10 >= largest).median()  # distances between steps, an evaluation or a checkpoint among them

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.budget import Concurrency
 from diagnose.model.trace import OpKind, Trace
-from diagnose.model.vocabulary import BUCKETS
 
 KEPT = 400  # rows of one device; our own choice: steps of training seldom run more names, and the rest has little work
-Bucket, Role = pl.Enum(BUCKETS), pl.Enum(["compute", "transport", "packing", "copy"])
+Role = pl.Enum(["compute", "transport", "packing", "copy"])
 NAME = ["name_id", "bucket", "role", "kind"]
 
 
@@ -57,22 +57,22 @@ class KernelTable:
     omitted_ns: int
 
 
-def usage(inside: pl.DataFrame, ran: Concurrency, windows: pl.DataFrame, classes: pl.DataFrame, trace: Trace) -> Usage:
+def usage(inside: pl.DataFrame, ran: Concurrency, windows: pl.DataFrame, classified: Classified, trace: Trace) -> Usage:
     """Count what ran. `inside`: the operations in the steps as `uses` needs them, with class_id."""
-    used = uses(inside)
+    used = uses(inside, classified.buckets)
     names = by_name(used.per_step, trace)
     return Usage(
-        buckets=by_bucket(ran, used.per_step, windows),
-        details=by_evidence(inside, classes),
+        buckets=by_bucket(ran, used.per_step, windows, classified.buckets),
+        details=by_evidence(inside, classified.classes),
         names=names.drop("name_id", "kind"),
         kernels=kernel_table(used, windows, names),
     )
 
 
-def by_bucket(ran: Concurrency, per_step: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+def by_bucket(ran: Concurrency, per_step: pl.DataFrame, windows: pl.DataFrame, buckets: pl.Enum) -> pl.DataFrame:
     """index, bucket, busy_ns, exclusive_ns, kernels, work_ns."""
     counted = per_step.group_by("index", "bucket").agg(pl.col("kernels", "work_ns").sum())
-    times = bucket_times(ran, windows).with_columns(pl.col("bucket").cast(pl.Enum(BUCKETS)))
+    times = bucket_times(ran, windows).with_columns(pl.col("bucket").cast(buckets))
     return times.join(counted, on=["index", "bucket"], how="left", maintain_order="left").with_columns(
         pl.col("kernels", "work_ns").fill_null(0)
     )
@@ -116,12 +116,12 @@ def by_name(per_step: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 # ------------------------------------------------------------------------------------------------ names by stream
 
 
-def uses(inside: pl.DataFrame) -> Uses:
-    """Count the operations in the steps. `inside`: index, name_id, bucket, role, kind, operation, stream, start, end, in order of start."""
+def uses(inside: pl.DataFrame, buckets: pl.Enum) -> Uses:
+    """Count the operations in the steps. `buckets`: the type of the column bucket. `inside`: index, name_id, bucket, role, kind, operation, stream, start, end, in order of start."""
     streams = inside["stream"].unique().sort()
     number = streams.search_sorted(inside["stream"]).alias("number")
     code = pl.col("name_id").cast(pl.Int64).fill_null(-1) + 1
-    for column, dtype in (("bucket", Bucket), ("role", Role), ("kind", OpKind)):
+    for column, dtype in (("bucket", buckets), ("role", Role), ("kind", OpKind)):
         code = code * len(dtype.categories) + pl.col(column).to_physical().cast(pl.Int64)
     length = (pl.col("end") - pl.col("start")).alias("ns")
     rows = inside.select((code * len(streams) + number.cast(pl.Int64)).alias("code"), "index", length, "operation", number)
@@ -132,14 +132,14 @@ def uses(inside: pl.DataFrame) -> Uses:
         .agg(pl.col("code", "index", "operation").first(), pl.len().alias("kernels"), pl.col("ns").sum().alias("work_ns"))
         .sort("index", "code")
     )
-    return Uses(per_step=_decoded(per_step, streams), coded=coded.select("code", "index", "ns"))
+    return Uses(per_step=_decoded(per_step, streams, buckets), coded=coded.select("code", "index", "ns"))
 
 
-def _decoded(frame: pl.DataFrame, streams: pl.Series) -> pl.DataFrame:
+def _decoded(frame: pl.DataFrame, streams: pl.Series, buckets: pl.Enum) -> pl.DataFrame:
     """What each code stands for."""
     several = max(1, len(streams))
     found, rest = [streams.gather(frame["code"] % several).alias("stream")], frame["code"] // several
-    for column, dtype in (("kind", OpKind), ("role", Role), ("bucket", Bucket)):
+    for column, dtype in (("kind", OpKind), ("role", Role), ("bucket", buckets)):
         values = dtype.categories.cast(dtype)
         found.append(values.gather(rest % len(values)).alias(column))
         rest //= len(values)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
 
-Wall = Literal["memory", "communication", "host_overhead", "compute"]
+from msgspec import Meta
+
+# The walls are the rows of trace_rules/walls.yaml; JSON schemas say which there are (document/schema.py).
+Wall: TypeAlias = Annotated[str, Meta(extra_json_schema={"x-words": "walls"})]
+CAPTURE = "capture"  # stands where a wall does for what is about the capture and not about the run
+Topic: TypeAlias = Annotated[str, Meta(extra_json_schema={"x-words": "topics"})]  # a wall, or CAPTURE
 Status = Literal["measured", "inferred", "config", "hypothesis"]
 Certainty = Literal["high", "medium", "low"]
 Level = Literal["low", "medium", "high"]
@@ -15,27 +20,19 @@ Role = Literal["compute", "transport", "packing", "copy"]
 CommKind = Literal["expert", "data", "tensor", "pipeline", "context", "other"]
 Cause = Literal["allocator", "sync", "gc", "python", "launch"]
 FactValue = int | float | bool | str | None
-WALLS: tuple[Wall, ...] = ("memory", "communication", "host_overhead", "compute")
 COMM_KINDS: tuple[CommKind, ...] = ("expert", "data", "tensor", "pipeline", "context", "other")
-Bucket = Literal[
-    "vision_encoder",
-    "attention",
-    "router",
-    "dispatch",
-    "expert_gemm",
-    "optimizer",
-    "dense_gemm",
-    "norm",
-    "activation",
-    "embedding",
-    "loss",
-    "collective",
-    "memcpy",
-    "memset",
-    "elementwise",
-    "other",
-]
-BUCKETS: tuple[Bucket, ...] = get_args(Bucket)
+# Buckets that measures and the rules about neighbours go by themselves. All buckets, these among them, are the rows of trace_rules/buckets.yaml.
+ATTENTION = "attention"
+COLLECTIVE = "collective"
+DENSE_GEMM = "dense_gemm"
+DISPATCH = "dispatch"
+ELEMENTWISE = "elementwise"
+EXPERT_GEMM = "expert_gemm"
+OPTIMIZER = "optimizer"
+OTHER_BUCKET = "other"
+ROUTER = "router"
+VISION_ENCODER = "vision_encoder"
+METHOD_BUCKETS = (ATTENTION, COLLECTIVE, DENSE_GEMM, DISPATCH, ELEMENTWISE, EXPERT_GEMM, OPTIMIZER, OTHER_BUCKET, ROUTER, VISION_ENCODER)
 Phase = Literal["forward", "backward", "recompute", "optimizer"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 EVIDENCE = ("rule", "module", "operator", "name", "neighbours")

@@ -12,9 +12,10 @@ from diagnose.document.device import Communication
 from diagnose.document.diagnosis import SCHEMA, Capture, DeviceInfo, Diagnosis, Fact, JobRead, LedgerEntry, RankInfo, TableCount, Tool
 from diagnose.document.ranks import RankProblem, Ranks
 from diagnose.job import Job, completed, sizes
+from diagnose.knowledge.load import Knowledge
 from diagnose.knowledge.rule_types import Platform
 from diagnose.knowledge.rulebook import Rulebook, platform_of
-from diagnose.measure.capture import Knowledge, Measured, typical
+from diagnose.measure.capture import Measured, typical
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.environment import merged
 from diagnose.measure.facts.device import device_facts, typed_facts
@@ -40,14 +41,14 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
     traced = max(worlds, default=None)
     job = None if job is None else completed(job, world_size=traced)
     middle = _middle(measured)
-    compared = _compared(measured, middle, job, traced, knowledge.rulebook)
+    compared = _compared(measured, middle, job, traced, knowledge)
     place = (compared.shown.rank, compared.shown.device) if compared is not None else middle
     chosen = compared.ranks.chosen if compared is not None else "it is the one in the middle by step"
     shown = next(one for one in devices if (one.rank, one.device) == place)
     source = next(part for part in measured if any(one is shown for one in part.devices))
     ledger = sum((part.ledger for part in measured), start=Ledger())
     ranks = _with_failed(compared.ranks, ledger) if compared is not None else None
-    facts = _facts(source, shown, records[place], knowledge.rulebook, ranks, captured=len({one.rank for one in devices}))
+    facts = _facts(source, shown, records[place], knowledge, ranks, captured=len({one.rank for one in devices}))
     walls = bounds(facts, knowledge.rulebook)
     where = {**device_where(shown, records[place]), **rank_where(ranks)}
     findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=where)
@@ -97,7 +98,7 @@ def _middle(measured: Sequence[Measured]) -> tuple[int, int]:
 
 
 def _compared(
-    measured: Sequence[Measured], middle: tuple[int, int], job: Job | None, world: int | None, rulebook: Rulebook
+    measured: Sequence[Measured], middle: tuple[int, int], job: Job | None, world: int | None, knowledge: Knowledge
 ) -> Compared | None:
     """The comparison of ranks; None where fewer than two devices can be compared. An input that says to be a rank which another one is too is left out."""
     claimed: Counter[int] = Counter(rank.claimed for part in measured for rank in part.ranks if rank.claimed is not None)
@@ -117,7 +118,8 @@ def _compared(
         world=stated if isinstance(stated, int) else world,
         claimed={rank: number + 1 for rank, number in claimed.items()},
         middle=middle if middle in places else places[0],
-        link_gb_s=partial(_link, _platform(devices[0], rulebook)[1]),
+        link_gb_s=partial(_link, _platform(devices[0], knowledge.rulebook)[1]),
+        buckets=knowledge.buckets,
     )
 
 
@@ -167,17 +169,18 @@ def _facts(
     source: Measured,
     shown: DeviceMeasure,
     records: DeviceRecords,
-    rulebook: Rulebook,
+    knowledge: Knowledge,
     ranks: Ranks | None,
     *,
     captured: int,
 ) -> dict[str, Fact]:
     values = {
         **source.facts,
-        **device_facts(shown, records, rulebook.facts),
+        **device_facts(shown, records, knowledge),
         **rank_facts(ranks, shown.median_step_ns),
         "ranks_captured": captured,
     }
+    rulebook = knowledge.rulebook
     key, platform = _platform(shown, rulebook)
     values["platform"] = key
     values["nvlink_domain"] = platform.nvlink_domain if platform else None

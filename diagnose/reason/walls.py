@@ -1,4 +1,4 @@
-"""The four walls with their bounds, and the verdict over them. Bounds, thresholds and sentences are data (trace_rules/walls.yaml)."""
+"""The walls with their bounds, and the verdict over them. Bounds, thresholds and sentences are data (trace_rules/walls.yaml)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from diagnose.document.diagnosis import Fact, Verdict, WallBound
 from diagnose.job import Job
 from diagnose.knowledge import conditions, templates
-from diagnose.knowledge.rule_types import VERDICT_COLUMNS, Clause, WallSpec
+from diagnose.knowledge.rule_types import VERDICT_COLUMNS, WallSpec
 from diagnose.knowledge.rulebook import Rulebook
-from diagnose.model.vocabulary import WALLS, Certainty, Status, Wall
+from diagnose.model.vocabulary import Certainty, Status, Wall
 from diagnose.reason.context import Context, make_context
 
-_CONTENDERS: tuple[Wall, ...] = ("memory", "communication", "host_overhead")
 _STATUS_ORDER: tuple[Status, ...] = ("measured", "config", "inferred", "hypothesis")
 
 
@@ -22,9 +21,9 @@ def weakest(statuses: Sequence[Status]) -> Status:
 
 
 def bounds(facts: Mapping[str, Fact], rulebook: Rulebook) -> tuple[WallBound, ...]:
-    """All four walls in ns per step (median). Parts add up to the bound; `rest` is what medians of parts differ from the median of the sum."""
+    """All walls in ns per step (median). Parts add up to the bound; `rest` is what medians of parts differ from the median of the sum."""
     context = make_context(facts, None, rulebook)
-    return tuple(_bound(wall, rulebook.walls.walls[wall], context) for wall in WALLS)
+    return tuple(_bound(wall, spec, context) for wall, spec in rulebook.walls.walls.items())
 
 
 def _bound(wall: Wall, spec: WallSpec, context: Context) -> WallBound:
@@ -51,24 +50,24 @@ def verdict(walls: Sequence[WallBound], facts: Mapping[str, Fact], rulebook: Rul
     by_wall = {bound.wall: bound for bound in walls}
     step = facts["step_ns"].value
     shares = {wall: _share(known(bound), step) or 0.0 for wall, bound in by_wall.items()}
-    ranked = sorted(_CONTENDERS, key=lambda wall: -shares[wall])
+    fallback = rulebook.walls.fallback
+    ranked = sorted(rulebook.walls.contenders, key=lambda wall: -shares[wall])
     first = ranked[0]
     dominates = shares[first] >= rulebook.walls.dominance_share
-    dominant: Wall = first if dominates else "compute"
+    dominant = first if dominates else fallback
     second = ranked[1] if dominates else first
-    runner_up: Wall = second if not dominates or shares[second] >= rulebook.walls.dominance_share else "compute"
+    runner_up = second if not dominates or shares[second] >= rulebook.walls.dominance_share else fallback
     context = make_context(facts, job, rulebook)
     columns = _verdict_columns(by_wall[dominant], by_wall[runner_up], walls, context)
-    clauses = (*rulebook.walls.lead, *rulebook.walls.also)
-    holds = _holds([clause.when for clause in clauses], context, columns)
-    lead = next((clause for clause, true in zip(rulebook.walls.lead, holds, strict=False) if true), None)
-    also = [clause for clause, true in zip(rulebook.walls.also, holds[len(rulebook.walls.lead) :], strict=True) if true]
+    leads = [lead.say for lead in rulebook.walls.walls[dominant].lead if lead.when is None or _holds([lead.when], context, columns)[0]]
+    holds = _holds([clause.when for clause in rulebook.walls.also], context, columns)
+    also = [clause.say for clause, true in zip(rulebook.walls.also, holds, strict=True) if true]
     certainty, reasons = _certainty(context, columns)
     return Verdict(
         dominant_wall=dominant,
         runner_up=runner_up,
         certainty=certainty,
-        sentence=_sentence([clause for clause in (lead, *also) if clause is not None], context, columns),
+        sentence=_sentence([*leads[:1], *also], context, columns),
         perturbed=_holds([rulebook.walls.perturbed], context, columns)[0] is True,
         certainty_reasons=reasons,
     )
@@ -112,9 +111,9 @@ def _holds(texts: Sequence[str], context: Context, columns: Mapping[str, conditi
     return [None if value is None else bool(value) for value in values]
 
 
-def _sentence(clauses: Sequence[Clause], context: Context, columns: Mapping[str, conditions.Value]) -> str:
+def _sentence(says: Sequence[str], context: Context, columns: Mapping[str, conditions.Value]) -> str:
     values = {**context.values, **columns}
-    return "; ".join(templates.fill(clause.say, values) for clause in clauses) + "."
+    return "; ".join(templates.fill(say, values) for say in says) + "."
 
 
 def _certainty(context: Context, columns: Mapping[str, conditions.Value]) -> tuple[Certainty, tuple[str, ...]]:

@@ -10,20 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from diagnose.document.device import StepBudget
+from diagnose.knowledge.vocabulary import load_vocabulary
+from diagnose.model.vocabulary import CAPTURE
 
-WALL = {
-    "memory": "Memory",
-    "communication": "Communication",
-    "host_overhead": "Host overhead",
-    "compute": "Compute",
-    "capture": "Capture",
-}
-WALL_MEANING = {
-    "memory": "recompute, blocking offload copies, allocator stalls",
-    "communication": "compute had been issued and waited for transport",
-    "host_overhead": "the GPU waited because the host had not issued the next compute kernel",
-    "compute": "compute was running; its quality says how much of it could go",
-}
+VOCABULARY = load_vocabulary()
+WALL = {name: VOCABULARY.wall(name) for name in (*VOCABULARY.walls.walls, CAPTURE)}
+WALL_MEANING = {name: spec.meaning for name, spec in VOCABULARY.walls.walls.items()}
 STATE = {"applicable": "applicable", "already_on": "already on", "blocked": "blocked", "unknown": "can't tell"}
 STATE_SIGN = {"applicable": "→", "already_on": "✓", "blocked": "✗", "unknown": "?"}
 STATE_ORDER = ("applicable", "unknown", "blocked", "already_on")
@@ -101,24 +93,7 @@ GRAPHS = {
     "opaque": "CUDA graphs traced as a whole: what ran inside is unknown",
 }
 
-BUCKET_COLOUR = {
-    "vision_encoder": "#44aa99",
-    "attention": "#0072b2",
-    "router": "#cc79a7",
-    "dispatch": "#d55e00",
-    "expert_gemm": "#009e73",
-    "optimizer": "#882255",
-    "dense_gemm": "#56b4e9",
-    "norm": "#999933",
-    "activation": "#ddcc77",
-    "embedding": "#aa4499",
-    "loss": "#b5485d",
-    "collective": "#e69f00",
-    "memcpy": "#7f7f7f",
-    "memset": "#b3b3b3",
-    "elementwise": "#6699cc",
-    "other": "#8c6d5a",
-}
+BUCKET_COLOUR = {name: spec.colour for name, spec in VOCABULARY.buckets.items()}
 
 
 def words(identifier: str) -> str:

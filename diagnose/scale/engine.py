@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Protocol
 
 from diagnose.errors import DiagnoseError, InputError
+from diagnose.knowledge.load import Knowledge
 from diagnose.load.readers import STDIN
-from diagnose.measure.capture import Knowledge, Measured
+from diagnose.measure.capture import Measured
 from diagnose.scale.inputs import name_of
 from diagnose.scale.tasks import Fault, Outcome, Settings, Task, WorkerFaultError, measured
 

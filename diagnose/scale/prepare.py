@@ -10,8 +10,8 @@ import polars as pl
 
 from diagnose.errors import UsageError
 from diagnose.job import Job, overridden_job, read_job
-from diagnose.measure.capture import Knowledge
-from diagnose.scale.tasks import Settings, load_knowledge
+from diagnose.knowledge.load import Knowledge, load_knowledge
+from diagnose.scale.tasks import Settings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from diagnose.errors import DiagnoseError, InputError, UsageError
-from diagnose.knowledge.rulebook import load_rulebook
-from diagnose.knowledge.taxonomy import load_host_rules, load_taxonomy, own_bucket_files
+from diagnose.knowledge.load import Knowledge, load_knowledge
 from diagnose.load.readers import load
-from diagnose.measure.capture import Knowledge, Measured, measure
+from diagnose.measure.capture import Measured, measure
 from diagnose.version import __version__
 
 MOST_ATTEMPTS = 3  # a task whose worker dies is started again at most twice
@@ -65,11 +64,6 @@ Attempt: TypeAlias = Callable[[Settings, Task], Outcome]
 
 class WorkerFaultError(Exception):
     """A fault of the program inside a worker; its text holds the worker's traceback."""
-
-
-def load_knowledge(rules: tuple[Path, ...]) -> Knowledge:
-    """All rules: the built-in ones and those at `rules`. Raises RuleFileError."""
-    return Knowledge(rulebook=load_rulebook(rules), taxonomy=load_taxonomy(extra=own_bucket_files(rules)), hosts=load_host_rules())
 
 
 @lru_cache(maxsize=2)

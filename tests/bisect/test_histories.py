@@ -19,6 +19,7 @@ from diagnose.bisect import driver, journal, measure, session
 from diagnose.bisect.journal import Judging, Line
 from diagnose.bisect.numbers import load_numbers
 from diagnose.document.bisection import Bisection, Trial, decode, encode
+from diagnose.knowledge.buckets import load_buckets
 from diagnose.reason.compare.metrics import samples
 from tests.bisect.profile_step import capture_of
 from tests.bisect.simulated import History, git, question, random_history, set_world, snapshot
@@ -54,7 +55,7 @@ def captured_here(history: History, store: Path, place: int, number: int) -> Lin
     source, factor, cut = capture
     if cut:
         return Line(trial=Trial(candidate=place, number=number, state="unusable", text="cut off"), seconds=0.0)
-    values = tuple(value * factor for value in samples(measure.read(source), "step_time").values)
+    values = tuple(value * factor for value in samples(measure.read(source), "step_time", buckets=load_buckets()).values)
     return Line(trial=Trial(candidate=place, number=number, state="measured", values=values), seconds=0.0, unit="ns")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from diagnose.document import device as r
 from diagnose.document import diagnosis as d
+from diagnose.knowledge.vocabulary import load_vocabulary
 from diagnose.model import vocabulary as v
 from tests.builders.rank_records import rich_ranks
 
@@ -578,7 +579,9 @@ def minimal() -> d.Diagnosis:
             rank=0,
             device=0,
         ),
-        walls=tuple(d.WallBound(wall=wall, bound_ns=None, share=None, parts={}, status="measured") for wall in v.WALLS),
+        walls=tuple(
+            d.WallBound(wall=wall, bound_ns=None, share=None, parts={}, status="measured") for wall in load_vocabulary().walls.walls
+        ),
         job=None,
         capture=d.Capture(
             format="torch-json",

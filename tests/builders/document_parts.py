@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.steps import RAN, WHY
-from diagnose.model.vocabulary import BUCKETS
+from diagnose.knowledge.buckets import load_buckets
 
 
 def check_parts(found: Diagnosis) -> None:
@@ -28,7 +28,7 @@ def check_parts(found: Diagnosis) -> None:
             assert why["dependency_stalled"] + why["step_end"] == budget.dependency_stalled_ns
             assert all(cell.ns > 0 for cell in step.absent)
             assert all(step.compute.values())
-            assert list(step.compute) == [bucket for bucket in BUCKETS if bucket in step.compute]
+            assert list(step.compute) == [bucket for bucket in load_buckets() if bucket in step.compute]
             assert [(cell.ran, cell.why) for cell in step.absent] == sorted(
                 {(cell.ran, cell.why) for cell in step.absent}, key=lambda cell: (RAN.index(cell[0]), WHY.index(cell[1]))
             )

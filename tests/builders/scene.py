@@ -7,17 +7,18 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from diagnose.knowledge.taxonomy import load_host_rules
+from diagnose.knowledge.buckets import bucket_type
+from diagnose.knowledge.load import load_knowledge
 from diagnose.load.conform import typed
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.device import DeviceMeasure, device_work, measure_device
 from diagnose.measure.host import HostActivity, attribute, host_activity
-from diagnose.measure.steps import StepWindows, find_steps
+from diagnose.measure.steps import StepWindows, find_steps, model_work
 from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.measure.waits.stalls import Stalls, stalls
 from diagnose.model.trace import Device, Provenance, Rank, Trace
 
-HOSTS = load_host_rules()
+KNOWLEDGE = load_knowledge()
 
 # name → bucket, role, kind, backend, operation
 CLASSES: dict[str, tuple[str, str, str | None, str | None, str]] = {
@@ -96,7 +97,7 @@ class Scene:
 
     def host(self, rank: int = 0) -> HostActivity:
         """The host's activity as the first device sees it."""
-        return host_activity(self.trace, self.works()[0][2], rank, HOSTS)
+        return host_activity(self.trace, self.works()[0][2], rank, KNOWLEDGE.hosts)
 
     def stalls(self, start: int, end: int, place: int = 0) -> Stalls:
         """The stalls of one device in the one window `[start, end)`."""
@@ -105,20 +106,20 @@ class Scene:
             {"index": [0], "start": [start], "end": [end]}, schema={"index": pl.Int32, "start": pl.Int64, "end": pl.Int64}
         )
         waits = resolve_waits(self.trace.waits.filter(pl.col("rank") == rank), pl.Series(dtype=pl.Int64))
-        return stalls(work, window, waits, host_activity(self.trace, work, rank, HOSTS))
+        return stalls(work, window, waits, host_activity(self.trace, work, rank, KNOWLEDGE.hosts))
 
     def measure(self, step_range: str | None = None) -> list[DeviceMeasure]:
         """All measurements of every device."""
         found = []
         for rank, device, work in self.works():
-            steps = find_steps(self.trace, work, rank, HOSTS.steps, step_range)
-            found.append(measure_device(self.trace, work, self.classified, HOSTS, rank=rank, device=device, sm_limits={}, steps=steps))
+            steps = find_steps(self.trace, work, rank, KNOWLEDGE.hosts.steps, model_work(KNOWLEDGE.buckets), step_range)
+            found.append(measure_device(self.trace, work, self.classified, KNOWLEDGE, rank=rank, device=device, steps=steps))
         return found
 
     def steps(self, step_range: str | None = None, place: int = 0) -> StepWindows:
         """The step windows of one device."""
         rank, _, work = self.works()[place]
-        return find_steps(self.trace, work, rank, HOSTS.steps, step_range)
+        return find_steps(self.trace, work, rank, KNOWLEDGE.hosts.steps, model_work(KNOWLEDGE.buckets), step_range)
 
 
 def run(op: str, start: int, end: int, at: int | None = None, **more: object) -> Item:
@@ -199,7 +200,12 @@ def scene(
         provenance=Provenance(file="scene", size=0, format="torch-json", profiler="test"),
     )
     numbers = pl.Series("class_id", [classes.index((str(item.op), item.phase)) for item in ran], dtype=pl.UInt16)
-    return Scene(trace=trace, classified=Classified(class_id=numbers, classes=_classes(classes), payload_id=trace.ops["payload_id"]))
+    return Scene(
+        trace=trace,
+        classified=Classified(
+            class_id=numbers, classes=_classes(classes), payload_id=trace.ops["payload_id"], buckets=bucket_type(KNOWLEDGE.buckets)
+        ),
+    )
 
 
 def _classes(keys: Sequence[tuple[str, str | None]]) -> pl.DataFrame:

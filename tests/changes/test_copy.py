@@ -18,9 +18,9 @@ def test_an_untouched_copy_is_the_program(program: ProgramCopy) -> None:
 def test_a_change_shows_in_what_the_copy_says_and_in_what_changed(program: ProgramCopy) -> None:
     program.replace(FILE, '"0.1.0"', '"9.9.9"')
     program.write("diagnose/probe/__init__.py", "")
-    program.remove("trace_rules/__init__.py")
+    program.remove("trace_rules/README.md")
     assert program.run("--version") == "diagnose 9.9.9\n"
-    assert program.changed() == {FILE, "diagnose/probe/__init__.py", "trace_rules/__init__.py"}
+    assert program.changed() == {FILE, "diagnose/probe/__init__.py", "trace_rules/README.md"}
     assert "No such command" not in program.run("nothing-of-this-name", status=3)
 
 

@@ -101,7 +101,7 @@ def test_two_own_rules_with_one_id(write: Write, tmp_path: Path) -> None:
         ({"summary": "{step_ns.real:ms}"}, "summary: stray brace"),
         ({"summary": "{step_ns!r}"}, "summary: stray brace"),
         ({"examples": {"fires": [{"nothing": 1}], "silent": []}}, "examples: unknown name nothing"),
-        ({"wall": "east"}, "$.wall"),
+        ({"wall": "east"}, "wall: unknown wall east"),
         ({"colour": "red"}, "unknown field `colour`"),
         ({"why": None}, "missing required field `why`"),
         ({"claim": 3}, "$.claim"),

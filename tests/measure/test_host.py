@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, call_roles, host_activity
-from tests.builders.scene import HOSTS, Item, Scene, Span, blocked_by, call, causes, run, scene
+from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, blocked_by, call, causes, run, scene
 
 
 def gap(*between: Item, spans: tuple[Span, ...] = ()) -> Scene:
@@ -196,7 +196,7 @@ def test_a_kernel_that_ended_before_the_host_went_quiet_is_not_polled() -> None:
 
 def test_a_polled_kernel_is_one_of_the_rules() -> None:
     one = polled()
-    assert host_activity(one.trace, one.work(), 0, replace(HOSTS, polled=())).blocked.is_empty()
+    assert host_activity(one.trace, one.work(), 0, replace(KNOWLEDGE.hosts, polled=())).blocked.is_empty()
 
 
 # ---------------------------------------------------------------------------------------------------- garbage collection, Python
@@ -257,7 +257,7 @@ def test_without_calls_nothing_is_known_of_the_host() -> None:
 )
 def test_the_family_of_a_call(name: str, role: str | None) -> None:
     trace = scene([run("gemm", 0, 10, 0), call(name, 20, 30)]).trace
-    found = {trace.names["text"][row[0]]: row[1] for row in call_roles(trace.names, trace.calls, HOSTS).iter_rows()}
+    found = {trace.names["text"][row[0]]: row[1] for row in call_roles(trace.names, trace.calls, KNOWLEDGE.hosts).iter_rows()}
     assert found.get(name) == role
 
 

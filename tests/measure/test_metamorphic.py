@@ -10,10 +10,9 @@ from operator import attrgetter
 import polars as pl
 import pytest
 
-from diagnose.knowledge.rulebook import load_rulebook
-from diagnose.knowledge.taxonomy import load_host_rules, load_taxonomy
+from diagnose.knowledge.load import Knowledge, load_knowledge
 from diagnose.load.readers import load
-from diagnose.measure.capture import Knowledge, Measured, measure
+from diagnose.measure.capture import Measured, measure
 from diagnose.measure.device import DeviceMeasure
 from diagnose.model.trace import Trace
 from fixtures.__main__ import FOLDER, TORCH
@@ -28,7 +27,7 @@ SHIFT = 123_456_789
 
 @pytest.fixture(scope="module")
 def knowledge() -> Knowledge:
-    return Knowledge(rulebook=load_rulebook(()), taxonomy=load_taxonomy(), hosts=load_host_rules())
+    return load_knowledge()
 
 
 @pytest.fixture(scope="module")

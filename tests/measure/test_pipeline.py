@@ -13,10 +13,9 @@ import pytest
 
 from diagnose.document.diagnosis import Diagnosis, decode, encode
 from diagnose.errors import DiagnoseError, UsageError
-from diagnose.knowledge.rulebook import load_rulebook
-from diagnose.knowledge.taxonomy import load_host_rules, load_taxonomy
+from diagnose.knowledge.load import Knowledge, load_knowledge
 from diagnose.load.readers import load
-from diagnose.measure.capture import Knowledge, Measured, measure
+from diagnose.measure.capture import Measured, measure
 from diagnose.pipeline import diagnose
 from diagnose.reason.conclude import conclude
 from tests.builders.kineto import call, document, kernel
@@ -24,7 +23,7 @@ from tests.builders.kineto import call, document, kernel
 
 @pytest.fixture(scope="module")
 def knowledge() -> Knowledge:
-    return Knowledge(rulebook=load_rulebook(()), taxonomy=load_taxonomy(), hosts=load_host_rules())
+    return load_knowledge()
 
 
 def annotation(ts: int, dur: int, name: str) -> dict[str, Any]:

@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from diagnose.document.steps import RAN, StepSplit
+from diagnose.knowledge.buckets import load_buckets
 from diagnose.measure import budget
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.split import absent_cells, check_split, check_splits, compute_shares
-from diagnose.model.vocabulary import BUCKETS
 from tests.builders.scene import Span, await_event, record, run, scene
 from tests.measure.waits.slow_model import make_case, split_cells
 from tests.measure.waits.test_stalls import swept
+
+BUCKETS = tuple(load_buckets())
 
 COMPUTE = ["attention", "expert_gemm", "dense_gemm", "elementwise"]
 SHARED = pl.DataFrame(
@@ -68,7 +70,7 @@ def test_buckets_that_compute_at_once_share_equally_and_nothing_is_lost(interval
     windows = pl.DataFrame(
         [(4 + at, *span) for at, span in enumerate(spans)], schema={"index": pl.Int32, "start": pl.Int64, "end": pl.Int64}, orient="row"
     )
-    found = compute_shares(budget.concurrency(work, SHARED, windows))
+    found = compute_shares(budget.concurrency(work, SHARED, windows), pl.Enum(BUCKETS))
     buckets = SHARED["bucket"].to_list()
     for index, window in enumerate(spans, 4):
         together: Counter[tuple[str, ...]] = Counter()

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.document.steps import KernelUse
+from diagnose.knowledge.buckets import bucket_type, load_buckets
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.records import kernels
 from diagnose.measure.usage import NAME, kernel_table, uses
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import OpKind
-from diagnose.model.vocabulary import BUCKETS
 from diagnose.reason.conclude import _with_kernels
 from tests.builders.scene import Span, run, scene
 
@@ -45,7 +45,7 @@ def framed(rows: list[Row]) -> tuple[pl.DataFrame, pl.DataFrame]:
             "index": pl.Int32,
             "stream": pl.Int64,
             "name_id": pl.Int32,
-            "bucket": pl.Enum(BUCKETS),
+            "bucket": bucket_type(load_buckets()),
             "role": pl.Enum(["compute", "transport", "packing", "copy"]),
             "kind": OpKind,
             "operation": pl.Categorical,
@@ -62,7 +62,7 @@ def test_equals_plain_counting(rows: list[Row], kept: int) -> None:
     rows = sorted(rows, key=lambda row: row[0])  # steps follow each other
     inside, names = framed(rows)
     windows = pl.DataFrame({"index": [4, 5, 6]}, schema={"index": pl.Int32})
-    table = kernel_table(uses(inside), windows, names, kept)
+    table = kernel_table(uses(inside, bucket_type(load_buckets())), windows, names, kept)
     keys = [(names.row(place)[0], names.row(place)[3], stream) for place, stream in table.frame.select("place", "stream").iter_rows()]
     assert len(set(keys)) == len(keys) == min(kept, len({(name, kind, stream) for _, stream, name, _, kind in rows}))
     work, launches, lengths = defaultdict(lambda: [0, 0, 0]), defaultdict(lambda: [0, 0, 0]), defaultdict(list)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from diagnose.document import bisection, comparison
-from diagnose.document.diagnosis import json_schema
+from diagnose.document.bisection import Bisection
+from diagnose.document.comparison import Comparison
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.schema import json_schema
+from diagnose.knowledge.vocabulary import load_vocabulary
 from diagnose.render import Options, formats_for, kind_of, write
 from tests.builders import bisection as bisected
 from tests.builders.comparison import refused
@@ -21,8 +24,8 @@ BISECTION_SCHEMA = ROOT / "reports" / "bisection.schema.json"
 JOB_FILE = "configs/job.yaml"
 
 
-def schema_text() -> str:
-    return _text(json_schema())
+def schema_text(document: type = Diagnosis) -> str:
+    return _text(json_schema(document, tuple(load_vocabulary().walls.walls)))
 
 
 def _text(schema: dict[str, object]) -> str:
@@ -47,8 +50,8 @@ def goldens() -> dict[Path, str]:
         GOLDEN / "comparison-refused.txt": write(refused(), "text"),
         GOLDEN / "bisection-several.txt": write(bisected.several(), "text"),
         SCHEMA: schema_text(),
-        COMPARISON_SCHEMA: _text(comparison.json_schema()),
-        BISECTION_SCHEMA: _text(bisection.json_schema()),
+        COMPARISON_SCHEMA: schema_text(Comparison),
+        BISECTION_SCHEMA: schema_text(Bisection),
     }
 
 

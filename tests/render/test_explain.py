@@ -11,7 +11,6 @@ from diagnose.cli import main
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import UsageError
 from diagnose.knowledge.rulebook import load_rulebook
-from diagnose.model.vocabulary import BUCKETS
 from diagnose.render import Options, write
 from diagnose.render.knowledge.entries import load_knowledge, unfilled
 from diagnose.render.knowledge.kinds import BY_NAME, KINDS, PAGES
@@ -65,7 +64,7 @@ def test_every_id_is_explained_in_the_numbers_of_a_run() -> None:
 def test_the_kinds_are_those_that_the_program_knows() -> None:
     assert set(BY_NAME["rule"].ids(KNOW)) == set(KNOW.book.rules)
     assert set(BY_NAME["fix"].ids(KNOW)) == set(KNOW.book.fixes)
-    assert tuple(BY_NAME["bucket"].ids(KNOW)) == BUCKETS
+    assert tuple(BY_NAME["bucket"].ids(KNOW)) == tuple(KNOW.book.buckets)
     assert set(BY_NAME["fact"].ids(KNOW)) == set(KNOW.book.facts)
     assert set(BY_NAME["setting"].ids(KNOW)) == set(KNOW.book.settings)
     assert {kind.page for kind in KINDS} == set(PAGES)
@@ -169,8 +168,8 @@ def test_a_fix_tells_what_is_done_to_each_setting_and_what_is_disputed(tmp_path:
 
 
 def test_a_bucket_tells_what_holds_what_decides_and_what_misleads() -> None:
-    for bucket in BUCKETS:
-        told, meaning = flat(told_of(f"bucket:{bucket}")), KNOW.meanings[bucket]
+    for bucket in KNOW.book.buckets:
+        told, meaning = flat(told_of(f"bucket:{bucket}")), KNOW.book.buckets[bucket]
         assert [text for text in (meaning.holds, meaning.elsewhere, meaning.told_by, *meaning.traps) if flat(text) not in told] == [], (
             bucket
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from diagnose.knowledge.buckets import load_buckets
 from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.measure.buckets.describe import describe
 from diagnose.render import Options, write
@@ -47,7 +48,7 @@ def test_the_word_by_which_a_kernel_is_known(name: str, word: str | None) -> Non
 
 
 def test_the_snippet_is_accepted_and_claims_what_it_was_made_from(tmp_path: Path) -> None:
-    text = snippet(UNKNOWN)
+    text = snippet(UNKNOWN, load_buckets())
     assert text.count("- id:") == 6  # two names are one function
     path = tmp_path / "own.yaml"
     path.write_text(text.replace("bucket: other  # choose", "bucket: norm"), encoding="utf-8")
@@ -59,8 +60,8 @@ def test_the_snippet_is_accepted_and_claims_what_it_was_made_from(tmp_path: Path
 
 
 def test_hostile_and_many_names_give_yaml_all_the_same() -> None:
-    assert snippet(()) == snippet(("🙂", "12")) == ""
-    text = snippet([*HOSTILE, *(f"name_{chr(97 + n)}{chr(97 + n)}_kernel" for n in range(20))])
+    assert snippet((), load_buckets()) == snippet(("🙂", "12"), load_buckets()) == ""
+    text = snippet([*HOSTILE, *(f"name_{chr(97 + n)}{chr(97 + n)}_kernel" for n in range(20))], load_buckets())
     assert len(yaml.safe_load(text)["families"]) == MOST_ENTRIES
     assert max(map(len, text.splitlines())) < 80
     assert re.fullmatch(r"[\x20-\x7e\n]+", text)
@@ -70,7 +71,7 @@ def test_hostile_and_many_names_give_yaml_all_the_same() -> None:
 def test_every_report_ends_its_list_with_it(kind: str) -> None:
     shown = write(rich(), "markdown" if kind == "md" else kind, Options(width=80))
     assert "own-buckets.yaml" in shown
-    wanted = snippet([row.name for row in rich().unclassified]).splitlines()
+    wanted = snippet([row.name for row in rich().unclassified], load_buckets()).splitlines()
     assert all(line.replace("'", "&#39;") in shown or line in shown for line in wanted)
 
 
@@ -89,7 +90,7 @@ def test_from_a_report_to_a_run_with_the_chosen_buckets(tmp_path: Path) -> None:
     names = [row["name"] for row in before["unclassified"]]  # type: ignore[attr-defined]
     assert names == ["wibble_wobble"]
     rules = tmp_path / "own-buckets.yaml"
-    rules.write_text(snippet(names).replace("bucket: other  # choose", "bucket: dispatch"), encoding="utf-8")
+    rules.write_text(snippet(names, load_buckets()).replace("bucket: other  # choose", "bucket: dispatch"), encoding="utf-8")
     after = run("--rules", str(rules))
     assert after["unclassified"] == []
     assert after["tool"]["rules_sha256"] != before["tool"]["rules_sha256"]  # type: ignore[index]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from diagnose.knowledge.buckets import Buckets, bucket_type
 from diagnose.knowledge.taxonomy import Context, Family, Group, Taxonomy, own_id, union
 from diagnose.measure.buckets.context import FORWARD_BIT, HostContext, host_context
 from diagnose.measure.buckets.names import families
@@ -19,9 +20,10 @@ from diagnose.measure.buckets.neighbours.line import chosen
 from diagnose.measure.buckets.neighbours.rules import neighbours
 from diagnose.measure.host import Launches
 from diagnose.model.trace import Trace
+from diagnose.model.vocabulary import COLLECTIVE, DENSE_GEMM, DISPATCH, ELEMENTWISE, EXPERT_GEMM, OPTIMIZER, OTHER_BUCKET, ROUTER, Role
 
 NO_GROUP = -1
-_EXPERT_BUCKETS = ("router", "dispatch", "expert_gemm")
+_EXPERT_BUCKETS = (ROUTER, DISPATCH, EXPERT_GEMM)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +48,13 @@ class Classified:
 
     `class_id` (UInt16) and `payload_id` (Int32: the collective's description; null where none is known) have one value per operation, in
     order. `classes` has one row per distinct decision: class_id, bucket, role, kind, backend, phase, operation, decided_by, rule, weak, family.
+    `buckets`: the type of a column of buckets in the order of the vocabulary.
     """
 
     class_id: pl.Series
     classes: pl.DataFrame
     payload_id: pl.Series
+    buckets: pl.Enum
 
 
 CLASS_SCHEMA: dict[str, type[pl.DataType]] = {
@@ -106,18 +110,20 @@ def _transport(family: Family, contexts: Sequence[Context], group: Group | None,
     elif telling is not None:
         kind, evidence, rule = telling.kind, telling.evidence, telling.id
     else:
-        return family.bucket or family.default or "collective", None, "name", family.id
-    return ("dispatch" if kind == "expert" else "collective"), kind, evidence, rule
+        return family.bucket or family.default or COLLECTIVE, None, "name", family.id
+    return (DISPATCH if kind == "expert" else COLLECTIVE), kind, evidence, rule
 
 
-def decide(family: Family, contexts: Sequence[Context], group: Group | None, *, own: frozenset[str], recorded: bool = False) -> Verdict:
+def decide(
+    family: Family, contexts: Sequence[Context], group: Group | None, *, own: frozenset[str], buckets: Buckets, recorded: bool = False
+) -> Verdict:
     """The decision for a kernel of `family` launched under `contexts` (in order of precedence) for process group `group`.
 
-    `own` holds the ids of the user's entries, which win over all others.
+    `own` holds the ids of the user's entries, which win over all others; `recorded`: inside an operator that autograd recorded.
     """
     phase = _phase(family, contexts, recorded=recorded)
     base = Verdict(
-        bucket=family.bucket or family.default or "other",
+        bucket=family.bucket or family.default or OTHER_BUCKET,
         role=family.role,
         kind=None,
         backend=family.backend,
@@ -139,16 +145,19 @@ def decide(family: Family, contexts: Sequence[Context], group: Group | None, *, 
         if context.bucket is not None and _applies(context, family, present):
             evidence = "rule" if own_id(context) in own else context.evidence
             return replace(
-                base, bucket=context.bucket, role=_role(family, context.bucket), decided_by=evidence, rule=context.id, weak=False
+                base,
+                bucket=context.bucket,
+                role=_role(family.role, context.bucket, buckets),
+                decided_by=evidence,
+                rule=context.id,
+                weak=False,
             )
     return base
 
 
-def _role(family: Family, bucket: str) -> str:
-    """Role of a kernel whose bucket came from its context: generic kernels that rearrange tokens are packing."""
-    if family.role == "copy":
-        return "copy"
-    return "packing" if bucket == "dispatch" else "compute"
+def _role(named: Role, bucket: str, buckets: Buckets) -> Role:
+    """Role of a kernel whose bucket came from its context, `named` being its family's: generic kernels that rearrange tokens are packing."""
+    return "copy" if named == "copy" else buckets[bucket].role
 
 
 def _contexts_of(mask: int, taxonomy: Taxonomy) -> tuple[Context, ...]:
@@ -162,6 +171,7 @@ def verdict_of(family: int, mask: int, group: int, taxonomy: Taxonomy) -> Verdic
         _contexts_of(mask, taxonomy),
         None if group == NO_GROUP else taxonomy.groups[group],
         own=taxonomy.own,
+        buckets=taxonomy.buckets,
         recorded=bool(mask >> FORWARD_BIT & 1),
     )
 
@@ -220,17 +230,17 @@ def classify(trace: Trace, launches: Launches, taxonomy: Taxonomy) -> Classified
     verdicts = [verdict_of(item, mask, number, taxonomy) for item, mask, number in distinct.select("family", "mask", "group").iter_rows()]
     case = keys.join(distinct, on=["family", "mask", "group"], how="left", maintain_order="left")["case"]
     changed = neighbours(trace.ops, case, pl.DataFrame(verdicts, schema=CLASS_SCHEMA), taxonomy)
-    numbers, classes = _numbered(case, verdicts, changed)
-    return Classified(class_id=numbers, classes=classes, payload_id=context.payload_id)
+    numbers, classes = _numbered(case, verdicts, changed, taxonomy.buckets)
+    return Classified(class_id=numbers, classes=classes, payload_id=context.payload_id, buckets=bucket_type(taxonomy.buckets))
 
 
-def _numbered(case: pl.Series, verdicts: Sequence[Verdict], changed: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
+def _numbered(case: pl.Series, verdicts: Sequence[Verdict], changed: pl.DataFrame, buckets: Buckets) -> tuple[pl.Series, pl.DataFrame]:
     """The number of each operation's verdict, and the distinct verdicts. `changed`: rows of ops with the choice of their neighbours (row, choice)."""
     said = changed.with_columns(case.gather(changed["row"]).alias("case"))
     cases = said.select("case", "choice").unique(maintain_order=True).with_row_index("extra")
-    meant = chosen()[cases["choice"]].select("bucket", "kind", "rule").rows()
+    meant = chosen(buckets)[cases["choice"]].select("bucket", "kind", "rule").rows()
     extra = [
-        by_neighbours(verdicts[number], bucket=bucket, kind=kind, rule=rule)
+        by_neighbours(verdicts[number], buckets, bucket=bucket, kind=kind, rule=rule)
         for number, (bucket, kind, rule) in zip(cases["case"], meant, strict=True)
     ]
     every = [*verdicts, *extra]
@@ -244,14 +254,13 @@ def _numbered(case: pl.Series, verdicts: Sequence[Verdict], changed: pl.DataFram
     return number.gather(final).alias("class_id"), classes.insert_column(0, ids)
 
 
-def by_neighbours(verdict: Verdict, *, bucket: str, kind: str | None, rule: str) -> Verdict:
+def by_neighbours(verdict: Verdict, buckets: Buckets, *, bucket: str, kind: str | None, rule: str) -> Verdict:
     """`verdict` as its neighbours decide it."""
     moved = replace(verdict, bucket=bucket, decided_by="neighbours", rule=rule, weak=False)
     if verdict.role == "transport":
         return replace(moved, kind=kind)
-    packs = bucket == "dispatch" and verdict.role == "compute"
-    phase = "optimizer" if bucket == "optimizer" else verdict.phase
-    return replace(moved, kind=None, role="packing" if packs else verdict.role, phase=phase)
+    phase = "optimizer" if bucket == OPTIMIZER else verdict.phase
+    return replace(moved, kind=None, role=buckets[bucket].role if verdict.role == "compute" else verdict.role, phase=phase)
 
 
 def settled(verdict: Verdict, *, experts: bool) -> Verdict:
@@ -260,5 +269,5 @@ def settled(verdict: Verdict, *, experts: bool) -> Verdict:
     A generic kernel that nobody claims is honestly elementwise, not weakly so. Where nothing in the capture belongs to
     `experts`, a plain product is dense.
     """
-    honest = verdict.bucket == "elementwise" or (verdict.bucket == "dense_gemm" and not experts)
+    honest = verdict.bucket == ELEMENTWISE or (verdict.bucket == DENSE_GEMM and not experts)
     return replace(verdict, weak=False) if honest else verdict

@@ -131,9 +131,9 @@ def _phase(context: Context) -> str | None:
 
 
 def _phase_bit(context: Context, taxonomy: Taxonomy) -> int:
-    """The bit of the context that stands for the phase told: the built-in one is named like its phase."""
+    """The bit of the context that is marked as standing for the phase told."""
     phase = _phase(context)
-    return sum(1 << bit for bit, one in enumerate(taxonomy.contexts) if phase is not None and one.id == phase)
+    return sum(1 << bit for bit, one in enumerate(taxonomy.contexts) if phase is not None and "phase" in one.marks and one.phase == phase)
 
 
 def _placed(name: str, verdict: Verdict, context: Context, taxonomy: Taxonomy) -> Verdict:
@@ -152,8 +152,8 @@ def _placed(name: str, verdict: Verdict, context: Context, taxonomy: Taxonomy) -
     mine = said.filter(pl.col("row") == len(row) // 2 - 2)
     if mine.is_empty():
         return settled(verdict, experts=True)
-    bucket, kind, rule = chosen()[mine["choice"]].select("bucket", "kind", "rule").row(0)
-    return settled(by_neighbours(verdict, bucket=bucket, kind=kind, rule=rule), experts=True)
+    bucket, kind, rule = chosen(taxonomy.buckets)[mine["choice"]].select("bucket", "kind", "rule").row(0)
+    return settled(by_neighbours(verdict, taxonomy.buckets, bucket=bucket, kind=kind, rule=rule), experts=True)
 
 
 def _sides(context: Context) -> tuple[str, str] | None:

@@ -8,6 +8,7 @@ from diagnose.measure.host import HostActivity, host_counts
 from diagnose.measure.waits.causes import long_gaps
 from diagnose.measure.waits.stalls import Stalls
 from diagnose.model.intervals import merge, overlaps
+from diagnose.model.vocabulary import EXPERT_GEMM, ROUTER
 
 TINY_NS = 10_000  # a kernel shorter than this costs about as much to launch as to run
 _MAY_LACK = ("kernel_median_ns", "expert_gemm_median_ns", "longest_host_gap_ns")  # null in a step without any; all else is 0 there
@@ -29,11 +30,11 @@ def step_counts(inside: pl.DataFrame, windows: pl.DataFrame, found: Stalls, host
         length.filter(pl.col("kind") == "graph").sum().alias("opaque_work_ns"),
         length.sum().alias("work_ns"),
         (pl.col("role") == "packing").sum().alias("packing_kernels_per_step"),
-        (pl.col("bucket") == "router").sum().alias("router_kernels_per_step"),
-        ((pl.col("bucket") == "expert_gemm") & kernel).sum().alias("expert_gemm_kernels_per_step"),
-        length.filter(pl.col("bucket") == "expert_gemm").median().cast(pl.Int64).alias("expert_gemm_median_ns"),
-        length.filter(pl.col("bucket") == "expert_gemm").sum().alias("expert_work_ns"),
-        length.filter((pl.col("bucket") == "expert_gemm") & (pl.col("operation") == "grouped_gemm")).sum().alias("expert_grouped_ns"),
+        (pl.col("bucket") == ROUTER).sum().alias("router_kernels_per_step"),
+        ((pl.col("bucket") == EXPERT_GEMM) & kernel).sum().alias("expert_gemm_kernels_per_step"),
+        length.filter(pl.col("bucket") == EXPERT_GEMM).median().cast(pl.Int64).alias("expert_gemm_median_ns"),
+        length.filter(pl.col("bucket") == EXPERT_GEMM).sum().alias("expert_work_ns"),
+        length.filter((pl.col("bucket") == EXPERT_GEMM) & (pl.col("operation") == "grouped_gemm")).sum().alias("expert_grouped_ns"),
         pl.col("bytes").filter(pl.col("copy_kind") == "h2d").sum().alias("copy_h2d_bytes"),
         (pl.col("copy_kind") == "p2p").sum().alias("peer_copies_per_step"),
         pl.col("bytes").filter(pl.col("copy_kind") == "d2h").sum().alias("copy_d2h_bytes"),

@@ -12,12 +12,14 @@ import polars as pl
 
 from diagnose.document.device import Communication
 from diagnose.document.diagnosis import Fact
+from diagnose.knowledge.buckets import Buckets
+from diagnose.knowledge.load import Knowledge
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.facts.features import feature_facts, graph_launch_calls, hierarchical_context_groups
 from diagnose.measure.records import DeviceRecords
 from diagnose.measure.typical import step_median
 from diagnose.model.trace import Trace
-from diagnose.model.vocabulary import BUCKETS, COMM_KINDS, FactValue, Status
+from diagnose.model.vocabulary import COMM_KINDS, EXPERT_GEMM, FactValue, Status
 
 GROUP_OF_KIND = {
     "expert": "expert_exchange",
@@ -48,16 +50,17 @@ _OF_PINNED = ("pageable_copy_ns",)
 _OF_BYTES = ("copy_h2d_bytes", "copy_d2h_bytes")
 
 
-def device_facts(one: DeviceMeasure, records: DeviceRecords, names: Collection[str]) -> dict[str, FactValue]:
-    """All facts that one device's measurements give; `names`: those of the facts table."""
+def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledge) -> dict[str, FactValue]:
+    """All facts that one device's measurements give."""
+    names = knowledge.rulebook.facts
     values = {
         **_columns(one, names),
-        **_buckets(one, names),
+        **_buckets(one, knowledge.buckets, names),
         **_steps(one),
         **_exchanges(records.communication),
         **_kernels(one),
         **_memory(one, records),
-        **feature_facts(one, records.communication),
+        **feature_facts(one, records.communication, knowledge.features),
         "gpu_name": one.info.name if one.info else None,
         "gpu_compute_major": one.info.compute_major if one.info else None,
         "correlation_rate": _share(one.recorded.launched, one.recorded.operations),
@@ -98,12 +101,12 @@ def _step_shares(values: Mapping[str, FactValue], step_ns: int, names: Collectio
     return {f"{stem}_share": _share(values[f"{stem}_ns"], step_ns) for stem in stems if f"{stem}_ns" in values}
 
 
-def _buckets(one: DeviceMeasure, names: Collection[str]) -> dict[str, FactValue]:
+def _buckets(one: DeviceMeasure, buckets: Buckets, names: Collection[str]) -> dict[str, FactValue]:
     """Busy time per step and share of all work of the buckets that have such facts."""
     rows = one.usage.buckets.with_columns(pl.col("bucket").cast(pl.String))
     steps, work = one.budget.per_step.select("index"), int(rows["work_ns"].sum())
     found: dict[str, FactValue] = {}
-    for bucket in BUCKETS:
+    for bucket in buckets:
         own = rows.filter(pl.col("bucket") == bucket)
         if f"{bucket}_busy_ns" in names:
             found[f"{bucket}_busy_ns"] = step_median(steps.join(own, on="index", how="left")["busy_ns"].fill_null(0))
@@ -162,19 +165,19 @@ def _memory(one: DeviceMeasure, records: DeviceRecords) -> dict[str, FactValue]:
         "peak_allocated_bytes": memory.peak_allocated_bytes,
         "peak_reserved_bytes": memory.peak_reserved_bytes,
         "device_memory_bytes": memory.capacity_bytes,
-        "expert_gemm_fill": one.occupancy.fills.get("expert_gemm"),
+        "expert_gemm_fill": one.occupancy.fills.get(EXPERT_GEMM),
         "compute_fill": one.occupancy.fills.get(""),
     }
 
 
-def trace_facts(trace: Trace, ranks_captured: int) -> dict[str, FactValue]:
+def trace_facts(trace: Trace, knowledge: Knowledge, ranks_captured: int) -> dict[str, FactValue]:
     """Facts of the capture as a whole."""
     worlds = [rank.world_size for rank in trace.ranks if rank.world_size is not None]
     return {
         "world_size": max(worlds, default=None),
         "ranks_captured": ranks_captured,
-        "graph_launch_calls": graph_launch_calls(trace),
-        "hierarchical_context_groups": hierarchical_context_groups(trace),
+        "graph_launch_calls": graph_launch_calls(trace, knowledge.hosts),
+        "hierarchical_context_groups": hierarchical_context_groups(trace, knowledge.features),
         "python_stacks": trace.provenance.has_python_stacks,
         "profiler_overhead_ns": trace.provenance.overhead_ns,
     }

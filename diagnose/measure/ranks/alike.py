@@ -7,23 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from diagnose.document.ranks import LikeGroup
+from diagnose.knowledge.buckets import Buckets
 from diagnose.measure.ranks.members import Member, Mesh
 
-_WORDS = {
-    "embedding": "the embedding",
-    "vision_encoder": "a vision encoder",
-    "attention": "attention",
-    "expert_gemm": "experts",
-    "loss": "the loss",
-}
-TOLERANCE = 0.1  # counts of attention kernels that differ by less are alike; this project's choice
+TOLERANCE = 0.1  # counts of kernels that differ by less are alike; this project's choice
 
 
-def like_groups(members: Sequence[Member], mesh: Mesh | None) -> tuple[tuple[LikeGroup, ...], Mapping[int, str]]:
+def like_groups(members: Sequence[Member], mesh: Mesh | None, buckets: Buckets) -> tuple[tuple[LikeGroup, ...], Mapping[int, str]]:
     """The groups, and by a member's place the group that it is in. By pipeline stage where the job tells, else by what the ranks run."""
     by: Literal["job", "fingerprint"]
     staged = mesh is not None and all(member.rank.rank < mesh.world for member in members)
-    by, keys = ("job", _by_stage(members, mesh)) if staged and mesh is not None else ("fingerprint", _by_fingerprint(members))
+    by, keys = ("job", _by_stage(members, mesh)) if staged and mesh is not None else ("fingerprint", _by_fingerprint(members, buckets))
     pools: dict[int, list[Member]] = defaultdict(list)
     for member, key in zip(members, keys, strict=True):
         pools[key].append(member)
@@ -37,7 +31,7 @@ def like_groups(members: Sequence[Member], mesh: Mesh | None) -> tuple[tuple[Lik
                 ranks=tuple(member.rank.rank for member in own),
                 stage=key if by == "job" else None,
                 by=by,
-                holds=_holds(own),
+                holds=_holds(own, buckets),
             )
         )
         of |= {member.place: name for member in own}
@@ -53,29 +47,32 @@ def _by_stage(members: Sequence[Member], mesh: Mesh) -> list[int]:
     return [mesh.stage(member.rank.rank) for member in members]
 
 
-def _by_fingerprint(members: Sequence[Member]) -> list[int]:
-    """Like ranks have the embedding or not, the loss or not, experts or not, and about as many attention kernels in a step."""
-    found: list[tuple[tuple[bool, ...], int]] = []
+def _by_fingerprint(members: Sequence[Member], buckets: Buckets) -> list[int]:
+    """Like ranks run certain buckets or not (embedding, loss, experts), and about as many kernels in a step of certain others (attention); buckets.yaml says which."""
+    held = [bucket for bucket, spec in buckets.items() if spec.alike == "held"]
+    counted = [bucket for bucket, spec in buckets.items() if spec.alike == "counted"]
+    found: list[tuple[tuple[bool, ...], tuple[int, ...]]] = []
     keys = []
     for member in members:
         counts = member.kernels
-        has = tuple(counts.get(bucket, 0) > 0 for bucket in ("embedding", "loss", "expert_gemm"))
-        attention = counts.get("attention", 0)
-        same = (
-            place
-            for place, (kept, number) in enumerate(found)
-            if kept == has and abs(attention - number) <= TOLERANCE * max(attention, number)
-        )
+        has = tuple(counts.get(bucket, 0) > 0 for bucket in held)
+        numbers = tuple(counts.get(bucket, 0) for bucket in counted)
+        same = (place for place, (kept, others) in enumerate(found) if kept == has and _near(numbers, others))
         place = next(same, None)
         if place is None:
             place = len(found)
-            found.append((has, attention))
+            found.append((has, numbers))
         keys.append(place)
     return keys
 
 
-def _holds(members: Sequence[Member]) -> str:
+def _near(numbers: Sequence[int], others: Sequence[int]) -> bool:
+    return all(abs(mine - theirs) <= TOLERANCE * max(mine, theirs) for mine, theirs in zip(numbers, others, strict=True))
+
+
+def _holds(members: Sequence[Member], buckets: Buckets) -> str:
     """What the group's ranks run, in words."""
     seen = {bucket for member in members for bucket, count in member.kernels.items() if count}
-    words = [text for bucket, text in _WORDS.items() if bucket in seen]
+    parts = sorted((spec.part.order, spec.part.words) for bucket, spec in buckets.items() if spec.part is not None and bucket in seen)
+    words = [text for _, text in parts]
     return ", ".join(words) if words else "none of the model's own parts"

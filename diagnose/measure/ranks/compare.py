@@ -8,6 +8,7 @@ from statistics import median_low
 
 from diagnose.document.ranks import Late, Ranks
 from diagnose.job import Job
+from diagnose.knowledge.buckets import Buckets
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.ranks import waits as waiting
 from diagnose.measure.ranks.alike import like_groups
@@ -43,8 +44,9 @@ def compare(
     claimed: Mapping[int, int],
     middle: tuple[int, int],
     link_gb_s: Links,
+    buckets: Buckets,
 ) -> Compared:
-    """Compare all devices; `middle`: (rank, device) in the middle by step time."""
+    """Compare all devices; `middle`: (rank, device) in the middle by step time; `buckets`: the rows of buckets.yaml in use."""
     members = members_of(inputs)
     mesh = mesh_of(job)
     matched, unmatched = match(members, mesh)
@@ -54,11 +56,11 @@ def compare(
         told = clocks(members, matched)
     every = [waiting.waits(group) for group in matched]
     own = waiting.by_member(members, every)
-    groups, group_of = like_groups(members, mesh)
+    groups, group_of = like_groups(members, mesh, buckets)
     skewed, skew = skews(members, group_of, told)
-    slow = slow_devices(members, group_of)
+    slow = slow_devices(members, group_of, buckets)
     uneven = experts(every, slow)
-    lateness = late(every, Known(own=own, slow=slow, alike=group_of, experts=uneven, clocks=told))
+    lateness = late(every, Known(own=own, slow=slow, alike=group_of, experts=uneven, clocks=told, buckets=buckets))
     slowest, chosen = _slowest(members, own, lateness, middle)
     captured = len({member.rank.rank for member in members})
     world = world if world is not None and world >= captured else None  # one of them is of another job, or the number is wrong

@@ -10,12 +10,13 @@ from statistics import median_low
 import polars as pl
 
 from diagnose.document.ranks import ExpertImbalance, Late, LateCause, Pattern
+from diagnose.knowledge.buckets import Buckets
 from diagnose.measure.ranks.clocks import Clocks
 from diagnose.measure.ranks.members import Member
 from diagnose.measure.ranks.slowness import Slowness
 from diagnose.measure.ranks.waits import Own, Waits
 from diagnose.model.statistics import integer_median
-from diagnose.model.vocabulary import COMM_KINDS, CommKind
+from diagnose.model.vocabulary import COMM_KINDS, EXPERT_GEMM, CommKind
 
 # All of these are this project's choice.
 WORTH = 0.03  # of the step: less waiting behind one rank is not reported
@@ -39,13 +40,14 @@ class _Blame:
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What is known of all members, by their places: own times, those with a slow device, the like group of each; and of their experts."""
+    """What is known of all members, by their places: own times, those with a slow device, the like group of each; of their experts; and the buckets in use."""
 
     own: Mapping[int, Own]
     slow: Mapping[int, Slowness]
     alike: Mapping[int, str]
     experts: Sequence[ExpertImbalance]
     clocks: Clocks
+    buckets: Buckets
 
     def likes(self, place: int, fallback: Sequence[Member]) -> list[int]:
         """Places of the other members of the same like group; those of `fallback` where it is alone in it."""
@@ -154,7 +156,7 @@ def _rotating(blame: _Blame, total: int, step: int, experts: Sequence[ExpertImba
         last_share=round(most, 4),
         wait_ns=total,
         cause="expert_work" if uneven else "unknown",
-        bucket="expert_gemm" if uneven else None,
+        bucket=EXPERT_GEMM if uneven else None,
         longer_ns=lost if uneven else None,
         evidence=f"Another rank comes last from one exchange to the next (the one that does so most often, in {100 * most:.1f} % of {blame.noticed}); {words}.",
         status="inferred",
@@ -209,9 +211,8 @@ def _cause(member: Member, others: Sequence[Member], wait: int, known: Known) ->
         )
     if bucket is None or more < EXPLAINS * wait:
         return "unknown", None, None, "no part of its step takes correspondingly longer than on the others"
-    causes: Mapping[str, LateCause] = {"expert_gemm": "expert_work", "dispatch": "expert_work", "vision_encoder": "vision_work"}
     return (
-        causes.get(bucket, "more_work"),
+        known.buckets[bucket].late_cause,
         bucket,
         more,
         f"its work in the bucket {bucket.replace('_', ' ')} takes {more / 1e6:.3f} ms {per} more than on the others",

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from diagnose.knowledge.buckets import Buckets
 from diagnose.measure.ranks.members import Member
 
 # All of these are this project's choice.
 SLOWER = 1.03  # kernels of like shape take this much longer on a slow GPU …
 AGREE = 0.8  # … in this share of their work
-DATA_DEPENDENT = ("expert_gemm", "vision_encoder", "dispatch")  # their kernels of like shape may hold more or less work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +24,9 @@ class Slowness:
     shapes: int
 
 
-def slow_devices(members: Sequence[Member], groups: Mapping[int, str]) -> Mapping[int, Slowness]:
+def slow_devices(members: Sequence[Member], groups: Mapping[int, str], buckets: Buckets) -> Mapping[int, Slowness]:
     """By a member's place, the devices on which kernels of like shape take longer than on the others of their group."""
+    uneven = [bucket for bucket, spec in buckets.items() if spec.data_dependent]
     pools: dict[str, list[Member]] = defaultdict(list)
     for member in members:
         pools[groups[member.place]].append(member)
@@ -33,7 +34,7 @@ def slow_devices(members: Sequence[Member], groups: Mapping[int, str]) -> Mappin
     for pool in pools.values():
         if len(pool) < 2:
             continue
-        shapes = [member.device.exchanges.shapes.filter(~pl.col("bucket").is_in(list(DATA_DEPENDENT))) for member in pool]
+        shapes = [member.device.exchanges.shapes.filter(~pl.col("bucket").is_in(uneven)) for member in pool]
         usual = (
             pl.concat(shapes)
             .group_by("name", "launch")

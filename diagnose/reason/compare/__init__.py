@@ -8,6 +8,7 @@ from statistics import median
 from diagnose.document.comparison import SCHEMA, Comparability, Comparison, Effect, Normalised, Side
 from diagnose.document.device import Spread
 from diagnose.document.diagnosis import Diagnosis, Tool
+from diagnose.knowledge.buckets import load_buckets
 from diagnose.model.vocabulary import Level
 from diagnose.reason.compare.comparable import Judged, judge
 from diagnose.reason.compare.delta import step_delta
@@ -16,7 +17,7 @@ from diagnose.reason.compare.findings import findings, walls
 from diagnose.reason.compare.fingerprint import device, fingerprint
 from diagnose.reason.compare.gate import gate
 from diagnose.reason.compare.kernels import KernelChanges, kernels
-from diagnose.reason.compare.metrics import STEP_TIME, Samples, samples, split_of, steps_of
+from diagnose.reason.compare.metrics import STEP_TIME, Samples, samples, split_of, step_times, steps_of
 from diagnose.reason.compare.noise import Design, decide
 from diagnose.reason.compare.outcome import outcome
 from diagnose.reason.compare.overlap import overlap
@@ -45,7 +46,8 @@ def compare(
     per step of both runs, as `tokens_source` tells them. Raises MetricError where a document does not hold the metric.
     """
     judged = judge(base, new, anyway=anyway, tokens=tokens, tokens_source=tokens_source)
-    here, there = samples(base, metric, judged.places[0]), samples(new, metric, judged.places[1])
+    buckets = load_buckets()
+    here, there = (samples(document, metric, place, buckets=buckets) for document, place in zip((base, new), judged.places, strict=True))
     refused = not judged.comparability.comparable and not anyway
     effect = _refused(here, there) if refused else _effect(here, there, judged, max_regression)
     delta = (
@@ -91,7 +93,7 @@ def _corresponding(here: Samples, there: Samples) -> Design:
 
 
 def _design(base: Diagnosis, new: Diagnosis, judged: Judged) -> Design:
-    return _corresponding(samples(base, STEP_TIME, judged.places[0]), samples(new, STEP_TIME, judged.places[1]))
+    return _corresponding(*(step_times(document, place) for document, place in zip((base, new), judged.places, strict=True)))
 
 
 def _side(document: Diagnosis, label: str, place: tuple[int, int]) -> Side:

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from diagnose.document.comparison import FindingChange, FindingState, WallChange
 from diagnose.document.diagnosis import Diagnosis, Finding
-from diagnose.model.vocabulary import WALLS, Level
+from diagnose.model.vocabulary import Level
 from diagnose.reason.compare.limits import load_limits
 from diagnose.reason.setting_places import SettingPlace, place_of
 
@@ -16,12 +16,12 @@ _STATES: tuple[FindingState, ...] = ("new", "worse", "better", "gone", "not_asse
 
 
 def walls(base: Diagnosis, new: Diagnosis, scale: Fraction = Fraction(1)) -> tuple[WallChange, ...]:
-    """The bounds of all four walls."""
+    """The bounds of all walls that either run tells."""
     here = {wall.wall: wall.bound_ns for wall in base.walls}
     there = {wall.wall: None if wall.bound_ns is None else round(wall.bound_ns * scale) for wall in new.walls}
     return tuple(
         WallChange(wall=wall, base_ns=here.get(wall), new_ns=there.get(wall), delta_ns=_difference(here.get(wall), there.get(wall)))
-        for wall in WALLS
+        for wall in dict.fromkeys((*here, *there))
     )
 
 

@@ -13,7 +13,7 @@ from diagnose.document.device import StepBudget
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.steps import StepSplit
 from diagnose.errors import DiagnoseError
-from diagnose.model.vocabulary import BUCKETS
+from diagnose.knowledge.buckets import Buckets
 from diagnose.reason.compare.limits import load_limits
 
 STEP_TIME = "step_time"
@@ -64,23 +64,28 @@ class Samples:
     steps: tuple[int, ...] = ()
 
 
-def samples(document: Diagnosis, metric: str, place: tuple[int, int] | None = None) -> Samples:
+def samples(document: Diagnosis, metric: str, place: tuple[int, int] | None = None, *, buckets: Buckets) -> Samples:
     """The samples of `metric` on the device at `place` (rank, device), by default the one that the verdict speaks of.
 
     Raises MetricError for a metric that there is not, and UnmeasuredError (one of them) for one that this document does not hold.
     """
     where = place or place_of(document)
     if metric == STEP_TIME:
-        return _per_step(document, metric, [float(step.window_ns) for step in steps_of(document, where)], where)
+        return step_times(document, where)
     if metric in CATEGORIES or metric.startswith(COMPUTE):
-        return _category(document, metric, where)
+        return _category(document, metric, where, buckets)
     if metric.startswith(BUCKET):
-        return _bucket(document, metric, where)
-    if metric.startswith((BLOCKING, "blocking_")) and metric.removeprefix("blocking").lstrip(":_") in BUCKETS:
+        return _bucket(document, metric, where, buckets)
+    if metric.startswith((BLOCKING, "blocking_")) and metric.removeprefix("blocking").lstrip(":_") in buckets:
         return _blocking(document, metric, where)
     if metric == KERNELS:
         return _kernels(document, where)
     return _fact(document, metric, where)
+
+
+def step_times(document: Diagnosis, place: tuple[int, int]) -> Samples:
+    """The lengths of the steps of one device, in ns. Raises UnmeasuredError."""
+    return _per_step(document, STEP_TIME, [float(step.window_ns) for step in steps_of(document, place)], place)
 
 
 def place_of(document: Diagnosis) -> tuple[int, int]:
@@ -152,9 +157,9 @@ def _larger_is_worse(metric: str) -> bool:
     return metric not in load_limits().better_when_larger
 
 
-def _category(document: Diagnosis, metric: str, place: tuple[int, int]) -> Samples:
+def _category(document: Diagnosis, metric: str, place: tuple[int, int], buckets: Buckets) -> Samples:
     if metric.startswith(COMPUTE):
-        _check_bucket(metric, COMPUTE)
+        _check_bucket(metric, COMPUTE, buckets)
     steps = split_of(document, place)
     if not steps:
         steps_of(document, place)
@@ -164,8 +169,8 @@ def _category(document: Diagnosis, metric: str, place: tuple[int, int]) -> Sampl
     return _per_step(document, metric, [float(by_category(step).get(metric, 0)) for step in steps], place)
 
 
-def _bucket(document: Diagnosis, metric: str, place: tuple[int, int]) -> Samples:
-    _check_bucket(metric, BUCKET)
+def _bucket(document: Diagnosis, metric: str, place: tuple[int, int], buckets: Buckets) -> Samples:
+    _check_bucket(metric, BUCKET, buckets)
     steps_of(document, place)
     name = metric.removeprefix(BUCKET)
     rows = [row for row in document.buckets if (row.rank, row.device, row.bucket) == (*place, name)]
@@ -216,11 +221,11 @@ def _fact(document: Diagnosis, metric: str, place: tuple[int, int]) -> Samples:
     return _single(metric, fact.value, fact.unit)
 
 
-def _check_bucket(metric: str, prefix: str) -> None:
+def _check_bucket(metric: str, prefix: str, buckets: Buckets) -> None:
     name = metric.removeprefix(prefix)
-    if name not in BUCKETS:
+    if name not in buckets:
         raise MetricError(
-            f"There is no bucket {name!r}.", effect="Nothing was compared.", next_step=f"Use {prefix} with one of {_shown(BUCKETS)}."
+            f"There is no bucket {name!r}.", effect="Nothing was compared.", next_step=f"Use {prefix} with one of {_shown(buckets)}."
         )
 
 

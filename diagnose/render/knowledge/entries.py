@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.knowledge.bucket_meanings import BucketMeaning, load_bucket_meanings
 from diagnose.knowledge.rulebook import Rulebook, load_rulebook
 from diagnose.knowledge.taxonomy import Taxonomy, load_taxonomy
 
@@ -95,7 +94,6 @@ class Knowledge:
 
     book: Rulebook
     taxonomy: Taxonomy
-    meanings: Mapping[str, BucketMeaning]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +126,7 @@ def load_knowledge(rules: Sequence[Path] = ()) -> Knowledge:
 
 def knowledge(book: Rulebook, taxonomy: Taxonomy | None = None) -> Knowledge:
     """Knowledge around a rulebook; without a taxonomy the built-in one. Raises RuleFileError."""
-    return Knowledge(book=book, taxonomy=taxonomy or load_taxonomy(), meanings=load_bucket_meanings())
+    return Knowledge(book=book, taxonomy=taxonomy or load_taxonomy(buckets=book.buckets))
 
 
 # --- building parts ---------------------------------------------------------------------------------------------------

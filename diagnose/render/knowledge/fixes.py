@@ -39,7 +39,7 @@ def order(know: Knowledge) -> list[str]:
 def fix(know: Knowledge, key: str) -> Entry:
     """One remedy."""
     one = know.book.fixes[key]
-    walls = ", ".join(words.WALL[wall].lower() for wall in one.walls)
+    walls = ", ".join(know.book.walls.topic(wall).title for wall in one.walls)
     return Entry(
         kind="fix",
         id=key,

@@ -14,7 +14,7 @@ _EXAMPLES = 4  # kernel names under a bucket; its families show the rest
 
 def bucket(know: Knowledge, key: str) -> Entry:
     """One part of the model that a kernel may serve."""
-    meaning = know.meanings[key]
+    meaning = know.book.buckets[key]
     families, contexts = know.taxonomy.families, know.taxonomy.contexts
     decided = [one for one in families if key == one.bucket]
     default = [one for one in families if one.bucket is None and key == one.default]

@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from diagnose.model.ledger import CODES
-from diagnose.model.vocabulary import BUCKETS
 from diagnose.render.knowledge import checks, fixes, kernels, numbers, rules
 from diagnose.render.knowledge.entries import Kind
-
-_WALLS = ("memory", "communication", "host_overhead", "compute", "capture")
 
 # In the order in which an id is looked up; the order inside a page is the same.
 KINDS: tuple[Kind, ...] = (
@@ -20,7 +17,7 @@ KINDS: tuple[Kind, ...] = (
         page="rules.md",
         brief="wall",
         intro="One bad pattern each. A rule fires where its condition holds over the facts of a trace and the settings of a job file; a condition that lacks a fact makes the rule *not assessed*, never fine. In sentences `‹name›` stands for a number of the run. Thresholds are this project's own choice unless a source stands beside them.",
-        ids=lambda know: sorted(know.book.rules, key=lambda key: (_WALLS.index(know.book.rules[key].wall), key)),
+        ids=lambda know: sorted(know.book.rules, key=lambda key: (rules.topics(know.book).index(know.book.rules[key].wall), key)),
         entry=rules.rule,
         run=rules.rule_in_run,
     ),
@@ -59,7 +56,7 @@ KINDS: tuple[Kind, ...] = (
         page="buckets.md",
         brief="roles",
         intro="Every device operation lands in exactly one bucket: the part of the model that it serves. Evidence, strongest first: the user's own rules, the module around the launch, the operator and its process group, the kernel's name, its neighbours on the stream. `diagnose kernel NAME` shows what decides for one name. Its role (compute, transport, packing, copy) says how it counts in the budget.",
-        ids=lambda _: BUCKETS,
+        ids=lambda know: tuple(know.book.buckets),
         entry=kernels.bucket,
         run=kernels.bucket_in_run,
     ),

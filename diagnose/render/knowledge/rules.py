@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.rule_types import Rule, Severity
+from diagnose.knowledge.rulebook import Rulebook
+from diagnose.model.vocabulary import CAPTURE
 from diagnose.render import units, words
 from diagnose.render.knowledge.entries import (
     Code,
@@ -33,8 +35,8 @@ def rule(know: Knowledge, key: str) -> Entry:
         kind="rule",
         id=key,
         title=one.name,
-        about=f"rule ({one.status}, since {one.since}) for {_for(one.wall)}; its claim is {one.claim}: {words.STATUS_MEANING[one.claim]}",
-        brief=words.WALL[one.wall].lower(),
+        about=f"rule ({one.status}, since {one.since}) for {_for(know.book, one.wall)}; its claim is {one.claim}: {words.STATUS_MEANING[one.claim]}",
+        brief=know.book.walls.topic(one.wall).title,
         parts=(
             *said("says", unfilled(one.summary)),
             *expression("fires when", one.when),
@@ -52,8 +54,13 @@ def rule(know: Knowledge, key: str) -> Entry:
     )
 
 
-def _for(wall: str) -> str:
-    return "the capture itself" if wall == "capture" else f"the {words.WALL[wall].lower()} wall"
+def topics(book: Rulebook) -> list[str]:
+    """What rules are about, in order: the walls, then the capture."""
+    return [*book.walls.walls, CAPTURE]
+
+
+def _for(book: Rulebook, wall: str) -> str:
+    return "the capture itself" if wall == CAPTURE else f"the {book.walls.topic(wall).title} wall"
 
 
 def _severity(know: Knowledge, one: Rule) -> str:
@@ -122,14 +129,15 @@ def _values(know: Knowledge, names: Iterable[str], document: Diagnosis) -> list[
 
 
 def wall(know: Knowledge, key: str) -> Entry:
-    """One of the four walls."""
+    """One of the walls."""
     book = know.book
-    spec = next(spec for name, spec in book.walls.walls.items() if name == key)
+    spec = book.walls.walls[key]
+    *most, last = (book.walls.walls[name].title for name in book.walls.contenders)
     return Entry(
         kind="wall",
         id=key,
-        title=f"{words.WALL[key]} wall",
-        about=f"wall: {words.WALL_MEANING[key]}",
+        title=f"{spec.title[:1].upper()}{spec.title[1:]} wall",
+        about=f"wall: {spec.meaning}",
         brief="at most, in ns per step",
         parts=(
             *expression("bound", spec.bound),
@@ -137,7 +145,7 @@ def wall(know: Knowledge, key: str) -> Entry:
             *rows("shown beside", ("figure", "formula"), (((words.words(label),), (Code(text),)) for label, text in spec.beside.items())),
             *said(
                 "dominant",
-                f"the largest of the first three walls from {units.percent(book.walls.dominance_share, 0)} of the step on, else compute; the threshold is this project's own choice",
+                f"the largest of {', '.join(most)} and {last} from {units.percent(book.walls.dominance_share, 0)} of the step on, else {book.walls.walls[book.walls.fallback].title}; the threshold is this project's own choice",
             ),
             *said("rules", *refs("rule", (one.id for one in book.rules.values() if one.wall == key))),
             *said("fixes", *refs("fix", (one.id for one in book.fixes.values() if key in one.walls))),

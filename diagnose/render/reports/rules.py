@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from diagnose.knowledge.rulebook import Rulebook
 from diagnose.render import report as r
-from diagnose.render import words
 from diagnose.render.report import Block, Section, Table, columns, rows_of
 from diagnose.render.reports import encoded
 
@@ -18,11 +17,11 @@ def json(book: Rulebook) -> str:
 
 def report(book: Rulebook) -> r.Report:
     """Two tables."""
-    rules = listing("rules", ("rule", "wall", "what"), [(one.id, words.WALL[one.wall].lower(), one.name) for one in book.rules.values()])
+    rules = listing("rules", ("rule", "wall", "what"), [(one.id, book.walls.topic(one.wall).title, one.name) for one in book.rules.values()])
     fixes = listing(
         "fixes",
         ("fix", "walls", "what"),
-        [(one.id, ", ".join(words.WALL[wall].lower() for wall in one.walls), one.title) for one in book.fixes.values()],
+        [(one.id, ", ".join(book.walls.topic(wall).title for wall in one.walls), one.title) for one in book.fixes.values()],
     )
     return r.Report(
         title="Rules and fixes",

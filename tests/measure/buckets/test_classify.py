@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from diagnose.knowledge.buckets import load_buckets
 from diagnose.knowledge.taxonomy import Context, Family, Group, Taxonomy, load_taxonomy
 from diagnose.measure.buckets.classify import Classified, classify, decide
 from diagnose.measure.buckets.describe import describe, describe_all
@@ -320,13 +321,13 @@ def test_requirements_and_decisive_names():
     family = Family(id="f", patterns=("f",), operation="gemm", default="dense_gemm")
     needs = Context(id="needs", patterns=("n",), evidence="operator", bucket="attention", operations=("gemm",), requires=("other",))
     other = Context(id="other", patterns=("o",), evidence="module", bucket="norm", operations=("reduce",))
-    assert decide(family, [needs], None, own=frozenset()).bucket == "dense_gemm"
-    assert decide(family, [needs, other], None, own=frozenset()).bucket == "attention"
+    assert decide(family, [needs], None, own=frozenset(), buckets=load_buckets()).bucket == "dense_gemm"
+    assert decide(family, [needs, other], None, own=frozenset(), buckets=load_buckets()).bucket == "attention"
     sure = Family(id="s", patterns=("s",), operation="gemm", bucket="expert_gemm", decisive=True)
-    assert decide(sure, [needs, other], None, own=frozenset()).bucket == "expert_gemm"
+    assert decide(sure, [needs, other], None, own=frozenset(), buckets=load_buckets()).bucket == "expert_gemm"
     group = Group(id="g", patterns=("g",), kind="tensor")
     fixed = Family(id="t", patterns=("t",), operation="collective", bucket="collective", role="transport", kind="data")
-    assert decide(fixed, [], group, own=frozenset()).kind == "data"
+    assert decide(fixed, [], group, own=frozenset(), buckets=load_buckets()).kind == "data"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from diagnose.measure.ranks.facts import rank_facts
 from diagnose.measure.records import device_records
 from diagnose.model.trace import Device, Provenance, Rank
 from diagnose.model.vocabulary import FactValue
-from tests.builders.scene import Item, Scene, Span, await_event, call, record, run, scene
+from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, await_event, call, record, run, scene
 
 FROM_THE_PLATFORM = {"platform", "nvlink_domain"}  # added where the platform table is known
 
@@ -24,8 +24,8 @@ def rulebook() -> Rulebook:
 
 def facts_of(one: Scene, place: int = 0) -> dict[str, FactValue]:
     measured = one.measure()[place]
-    own = device_facts(measured, device_records(measured), load_rulebook(()).facts)
-    return {**trace_facts(one.trace, 1), **own, **rank_facts(None, measured.median_step_ns)}
+    own = device_facts(measured, device_records(measured), KNOWLEDGE)
+    return {**trace_facts(one.trace, KNOWLEDGE, 1), **own, **rank_facts(None, measured.median_step_ns)}
 
 
 # One step with compute, exchange, permute, copies of known kind and size, allocator, synchronisation, an event and a device row.
@@ -178,7 +178,7 @@ def test_facts_of_the_capture() -> None:
         ranks=(Rank(rank=3, world_size=8), Rank(rank=4)),
         provenance=Provenance(file="f", size=1, format="torch-json", profiler="p", has_python_stacks=True, overhead_ns=5),
     )
-    assert trace_facts(trace, 2) == {
+    assert trace_facts(trace, KNOWLEDGE, 2) == {
         "world_size": 8,
         "ranks_captured": 2,
         "python_stacks": True,

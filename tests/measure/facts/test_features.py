@@ -7,13 +7,12 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from diagnose.knowledge.features import load_features, matching
-from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.features import matching
 from diagnose.measure.facts.device import device_facts
 from diagnose.measure.facts.features import graph_launch_calls, hierarchical_context_groups
 from diagnose.measure.records import device_records
 from diagnose.model.trace import PAYLOADS
-from tests.builders.scene import Scene, call, run, scene
+from tests.builders.scene import KNOWLEDGE, Scene, call, run, scene
 
 NARROW = [
     "nvjet_qqtst_128x128_128x6_2x1_v_bz_TNN",
@@ -37,19 +36,24 @@ SILENT = ["fused_moe_kernel", "_p_matmul_ogs", "setup_grouped_gemm_kernel", "nvj
 
 def test_names_of_products_tell_their_operands() -> None:
     every = [*NARROW, *WIDE, *SILENT]
-    assert matching("narrow_gemm", every) == set(NARROW)
-    assert matching("wide_gemm", every) - matching("narrow_gemm", every) == set(WIDE)
+    assert matching(KNOWLEDGE.features["narrow_gemm"], every) == set(NARROW)
+    assert matching(KNOWLEDGE.features["wide_gemm"], every) - matching(KNOWLEDGE.features["narrow_gemm"], every) == set(WIDE)
 
 
 def test_fused_kernels_are_told_from_others() -> None:
-    assert matching("fused_router", ["void transformer_engine::fused_router::fused_moe_aux_loss_forward_kernel<float, int>(float const*)"])
-    assert not matching("fused_router", ["topkGatingSoftmax", "softmax_warp_forward", "routingIndicesKernel"])
+    assert matching(
+        KNOWLEDGE.features["fused_router"],
+        ["void transformer_engine::fused_router::fused_moe_aux_loss_forward_kernel<float, int>(float const*)"],
+    )
+    assert not matching(KNOWLEDGE.features["fused_router"], ["topkGatingSoftmax", "softmax_warp_forward", "routingIndicesKernel"])
     fused = ["_permute_kernel", "_unpermute_kernel", "_row_id_map_pass_2_kernel", "_sort_chunks_by_map_kernel", "moe_permute_kernel<float>"]
-    assert matching("fused_permutation", [*fused, "indexSelectLargeIndex", "hybrid_ep::permute_preprocessing_kernel"]) == set(fused)
+    assert matching(
+        KNOWLEDGE.features["fused_permutation"], [*fused, "indexSelectLargeIndex", "hybrid_ep::permute_preprocessing_kernel"]
+    ) == set(fused)
 
 
 def test_every_feature_has_a_pattern() -> None:
-    assert set(load_features()) == {
+    assert set(KNOWLEDGE.features) == {
         "narrow_gemm",
         "wide_gemm",
         "fused_router",
@@ -61,7 +65,7 @@ def test_every_feature_has_a_pattern() -> None:
 
 def facts_of(one: Scene) -> dict[str, object]:
     measured = one.measure()[0]
-    return dict(device_facts(measured, device_records(measured), load_rulebook(()).facts))
+    return dict(device_facts(measured, device_records(measured), KNOWLEDGE))
 
 
 def test_transport_beside_compute_is_counted_once() -> None:
@@ -87,9 +91,14 @@ def test_without_exchange_or_names_shares_are_null() -> None:
 
 
 def test_graph_launches_are_counted_by_call() -> None:
-    assert graph_launch_calls(scene([run("gemm", 0, 10)]).trace) is None
-    assert graph_launch_calls(scene([run("gemm", 5, 10, 1)]).trace) == 0
-    assert graph_launch_calls(scene([run("gemm", 5, 10, 1), call("cudaGraphLaunch", 20, 30), call("cudaGraphLaunch", 40, 50)]).trace) == 2
+    assert graph_launch_calls(scene([run("gemm", 0, 10)]).trace, KNOWLEDGE.hosts) is None
+    assert graph_launch_calls(scene([run("gemm", 5, 10, 1)]).trace, KNOWLEDGE.hosts) == 0
+    assert (
+        graph_launch_calls(
+            scene([run("gemm", 5, 10, 1), call("cudaGraphLaunch", 20, 30), call("cudaGraphLaunch", 40, 50)]).trace, KNOWLEDGE.hosts
+        )
+        == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,7 +114,7 @@ def test_levels_of_the_context_exchange(groups: list[str], known: bool | None) -
     trace = scene([run("gemm", 0, 10)]).trace
     rows = [{"id": index, "group": group} for index, group in enumerate(groups)]
     payloads = pl.DataFrame([{name: row.get(name) for name in PAYLOADS} for row in rows], schema=dict(PAYLOADS))
-    assert hierarchical_context_groups(replace(trace, payloads=payloads)) is known
+    assert hierarchical_context_groups(replace(trace, payloads=payloads), KNOWLEDGE.features) is known
 
 
 def test_kernels_of_a_graph_are_told_by_the_call_where_they_do_not_say_so() -> None:

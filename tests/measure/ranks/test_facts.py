@@ -6,7 +6,8 @@ import pytest
 from msgspec import structs
 
 from diagnose.document.ranks import DataTail, LateCause, Pipeline, RankProblem, Ranks, Stage, StartSkew
-from diagnose.knowledge.rule_types import PLACES
+from diagnose.knowledge.buckets import load_buckets
+from diagnose.knowledge.rule_types import places_of
 from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts, rank_list
 from diagnose.measure.where import rank_where
@@ -387,7 +388,7 @@ def test_places_name_the_ranks_behind_the_facts() -> None:
         "steps": (1,),
         "captured": tuple(range(8)),
     }
-    assert set(rank_where(found)) == {place for place in PLACES if place.startswith("ranks:")}
+    assert set(rank_where(found)) == {place for place in places_of(load_buckets()) if place.startswith("ranks:")}
 
 
 def test_places_of_what_is_not_there_are_left_out() -> None:

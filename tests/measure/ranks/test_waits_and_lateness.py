@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diagnose.knowledge.buckets import load_buckets
 from diagnose.measure.ranks.alike import like_groups
 from diagnose.measure.ranks.clocks import clocks
 from diagnose.measure.ranks.experts import experts
@@ -66,10 +67,13 @@ def judged(did: list[Did]):  # type: ignore[no-untyped-def]
     every = members(did)
     matched, _ = match(every, None)
     split = [waits(group) for group in matched]
-    _, groups = like_groups(every, None)
-    slow = slow_devices(every, groups)
+    _, groups = like_groups(every, None, load_buckets())
+    slow = slow_devices(every, groups, load_buckets())
     uneven = experts(split, slow)
-    return late(split, Known(own=by_member(every, split), slow=slow, alike=groups, experts=uneven, clocks=clocks(every, matched)))
+    return late(
+        split,
+        Known(own=by_member(every, split), slow=slow, alike=groups, experts=uneven, clocks=clocks(every, matched), buckets=load_buckets()),
+    )
 
 
 def rows(n: int, late_by: int, seed: int) -> list[Ran]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.measure.facts.device import device_facts
 from diagnose.measure.records import device_records
 from diagnose.measure.waits import stalls
 from diagnose.measure.waits.bounds import HANDOVER_NS, ceilings
 from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.model.vocabulary import FactValue
-from tests.builders.scene import Item, Scene, Span, await_event, call, causes, record, run, scene
+from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, await_event, call, causes, record, run, scene
 
 
 def beyond(one: Scene, *bounds: int) -> list[dict[str, int]]:
@@ -289,7 +288,7 @@ def test_each_gap_has_its_own_restart() -> None:
 
 def facts_of(one: Scene) -> dict[str, FactValue]:
     (measured,) = one.measure()
-    return device_facts(measured, device_records(measured), load_rulebook(()).facts)
+    return device_facts(measured, device_records(measured), KNOWLEDGE)
 
 
 OF_LAUNCHES = ("launch_handover_ns", "launch_shadowed_ns")

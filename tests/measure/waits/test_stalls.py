@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diagnose.knowledge.buckets import bucket_type, load_buckets
 from diagnose.knowledge.taxonomy import load_host_rules
 from diagnose.measure import budget
 from diagnose.measure.buckets.classify import Classified
@@ -50,7 +51,7 @@ def swept(case: Case) -> Swept:
     """A case up to the sweep and the pieces of its gaps."""
     trace = to_trace(case)
     numbers = pl.Series("class_id", [op.class_id for op in case.ops], dtype=pl.UInt16)
-    classified = Classified(class_id=numbers, classes=CLASSES, payload_id=trace.ops["payload_id"])
+    classified = Classified(class_id=numbers, classes=CLASSES, payload_id=trace.ops["payload_id"], buckets=bucket_type(load_buckets()))
     ((_, _, work),) = device_work(trace, attribute(trace), classified)
     windows = pl.DataFrame(
         {"index": range(len(case.windows)), "start": [a for a, _ in case.windows], "end": [b for _, b in case.windows]},

@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.document.steps import RAN, WHY, StepSplit
-from diagnose.model.vocabulary import BUCKETS
+from diagnose.knowledge.buckets import load_buckets
 from diagnose.reason.compare.delta import middle, portioned, step_delta
 from diagnose.reason.compare.metrics import by_category
 from tests.builders.compared import Cells, split
+
+BUCKETS = tuple(load_buckets())
 
 KEYS = st.sampled_from(BUCKETS) | st.tuples(st.sampled_from(RAN), st.sampled_from(WHY))
 STEPS = st.lists(st.dictionaries(KEYS, st.integers(0, 10**9), min_size=1, max_size=8), min_size=1, max_size=7)

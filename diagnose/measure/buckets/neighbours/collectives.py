@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from diagnose.measure.buckets.neighbours.line import BREAKS, EXPERT_SIDE, Line, Sign, is_sign, nothing, said
+from diagnose.measure.buckets.neighbours.line import BREAKS, EXPERT_SIDE, Line, Sign, decisions, is_sign, nothing
+from diagnose.model.vocabulary import COLLECTIVE, DISPATCH
 
 MIN_VOTES = 2  # collectives of one stream that agree
 MAJORITY = 0.7  # of the votes cast
@@ -69,9 +70,9 @@ def transfers(line: Line) -> pl.DataFrame:
     able = pl.col("exchange") | pl.col("gathers") | pl.col("unphased_gather") | (pl.col("vote") != "expert")
     clear = moving.filter("unknown").join(shares.select(*keys, "vote"), on=keys, how="inner", maintain_order="left").filter(able)
     expert = pl.col("vote") == "expert"
-    bucket = pl.when(expert).then(pl.lit("dispatch")).otherwise(pl.lit("collective"))
+    bucket = pl.when(expert).then(pl.lit(DISPATCH)).otherwise(pl.lit(COLLECTIVE))
     sign = pl.when(expert).then(pl.lit(int(Sign.EXCHANGE))).otherwise(pl.lit(int(Sign.NONE)))
-    return said(clear, bucket, "collective_by_stream_and_neighbours", sign=sign, kind=pl.col("vote"))
+    return decisions(line, clear, bucket, "collective_by_stream_and_neighbours", sign=sign, kind=pl.col("vote"))
 
 
 def _beside(moving: pl.DataFrame, line: Line) -> pl.DataFrame:

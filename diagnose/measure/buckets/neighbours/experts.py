@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from diagnose.measure.buckets.neighbours.line import BREAKS, EDGE, Line, Sign, after, before, is_sign, nothing, said
+from diagnose.measure.buckets.neighbours.line import BREAKS, EDGE, Line, Sign, after, before, decisions, is_sign, nothing
+from diagnose.model.vocabulary import DISPATCH, EXPERT_GEMM
 
 ALONE = 0.95  # of a stream's kernels that are products: the stream holds nothing else
 ALIKE = 0.5  # of a stream's products whose kernels run on a second such stream
@@ -66,7 +67,7 @@ def between_products(line: Line) -> pl.DataFrame:
     alone = is_sign("sign", Sign.ACTIVATION).sum().over("window") >= SEVERAL
     known = is_sign("sign", Sign.PRODUCT) | (is_sign("sign", Sign.LINEAR) & alone & ~pl.col("any"))
     inside = inside.join(lanes, on="lane", how="left", maintain_order="left").filter(known & (pl.col("own") | ~pl.col("any")))
-    return said(inside, "expert_gemm", "between_permutation_and_return", sign=Sign.EXPERT)
+    return decisions(line, inside, EXPERT_GEMM, "between_permutation_and_return", sign=Sign.EXPERT)
 
 
 def _with_experts(line: Line, rows: pl.DataFrame) -> pl.DataFrame:
@@ -91,7 +92,7 @@ def side_products(line: Line) -> pl.DataFrame:
     rest = rows.join(spread, on="lane", how="anti", maintain_order="left")
     theirs = spread if rest.is_empty() else pl.concat([spread, _majority_lanes(line, rest, known, lanes)])
     found = rows.join(theirs, on="lane", how="semi", maintain_order="left")
-    return said(found, "expert_gemm", "on_the_experts_streams", sign=Sign.EXPERT)
+    return decisions(line, found, EXPERT_GEMM, "on_the_experts_streams", sign=Sign.EXPERT)
 
 
 def _majority_lanes(line: Line, rows: pl.DataFrame, known: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
@@ -175,7 +176,9 @@ def packing(line: Line) -> pl.DataFrame:
     decided = again.filter(pl.col("moves")).with_columns(
         pl.when(copies | sorts).then(pl.lit(int(Sign.PACKING))).otherwise("sign").cast(pl.UInt8).alias("sign")
     )
-    return said(decided.filter(pl.col("sign") != int(Sign.NONE)), "dispatch", "between_router_exchange_and_experts", sign=pl.col("sign"))
+    return decisions(
+        line, decided.filter(pl.col("sign") != int(Sign.NONE)), DISPATCH, "between_router_exchange_and_experts", sign=pl.col("sign")
+    )
 
 
 _QUIET = ~is_sign("told_before", Sign.ATTENTION) & ~is_sign("told_after", Sign.ATTENTION)

@@ -1,31 +1,23 @@
 """Device operations in the order in which they ran, each with a sign of what it tells the ones around it.
 
-`measure/neighbours.py` and the modules of its rules work on this. The sign comes from an operation's verdict; where a rule
-decides more, `Line.told` gives the operations their new signs, so that the next rule can build on them.
+The rules about neighbours work on this. The sign comes from an operation's verdict; where a rule
+decides more, `Line.decided` gives the operations their new signs, so that the next rule can build on them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import polars as pl
 
-from diagnose.knowledge.taxonomy import Taxonomy
-from diagnose.model.vocabulary import BUCKETS, COMM_KINDS
+from diagnose.knowledge.buckets import Buckets
+from diagnose.knowledge.taxonomy import Mark, Taxonomy
+from diagnose.model.vocabulary import COMM_KINDS, DENSE_GEMM, DISPATCH, ELEMENTWISE, ROUTER
 
 EDGE = 255  # in place of a sign: nothing more in that direction
 GENERIC = ("elementwise", "layout", "reduce", "sort", "gather", "softmax", "random", "router", "copy", "tail")
-PLAIN_LINEAR = "dense_operator"  # the context of a linear layer; an expert's may be one too
-_GATE_FAMILY = "gemm_fp32_out"
-_GATHER_FAMILIES = ("nccl_all_gather", "nccl_reduce_scatter")
-_LAYER_NORMS = ("layer_norm_forward", "layer_norm_backward")
-_GELUS = ("gelu", "gelu_backward")
-_PATCHES = ("conv", "upsample")
-_ROWS = ("index_select", "index_gradient")  # an embedding's by default
-_ADDING = ("scatter_add", "index_gradient")
-_CASTS = ("narrowing_copy", "foreach_copy")
 _RULES = (
     "between_gate_and_permutation",
     "products_after_the_selection_s_backward",
@@ -39,9 +31,9 @@ _RULES = (
     "unlike_the_decoder",
     "tail_of_the_product_before",
 )
-_RULE, _BUCKET, _KIND = pl.Enum(_RULES), pl.Enum(BUCKETS), pl.Enum(COMM_KINDS)
-_KINDS, _PER_RULE = len(COMM_KINDS) + 1, len(BUCKETS) * (len(COMM_KINDS) + 1)
-_SAID = {"at": pl.UInt32, "choice": pl.UInt16, "sign": pl.UInt8}
+_KIND = pl.Enum(COMM_KINDS)
+_KINDS = len(COMM_KINDS) + 1
+_DECISIONS = {"at": pl.UInt32, "choice": pl.UInt16, "sign": pl.UInt8}
 
 
 class Sign(IntEnum):
@@ -66,26 +58,19 @@ class Sign(IntEnum):
 
 EXPERT_SIDE = (Sign.EXPERT, Sign.ROUTER, Sign.OPEN, Sign.CLOSE, Sign.PACKING)
 BREAKS = (Sign.ATTENTION, Sign.NORM, Sign.ROUTER, Sign.OPTIMIZER, Sign.OTHER)  # none of them runs between the way out and the way back
-_OF_BUCKET: Mapping[str, Sign] = {
-    "expert_gemm": Sign.EXPERT,
-    "router": Sign.ROUTER,
-    "dispatch": Sign.PACKING,
-    "attention": Sign.ATTENTION,
-    "norm": Sign.NORM,
-    "activation": Sign.ACTIVATION,
-    "optimizer": Sign.OPTIMIZER,
-    "loss": Sign.OTHER,
-    "embedding": Sign.OTHER,
-    "vision_encoder": Sign.OTHER,
-}
 
 
 def facts_of(verdicts: pl.DataFrame, taxonomy: Taxonomy) -> pl.DataFrame:
     """One row per verdict: what the rules ask about an operation, and its sign."""
     markers = {family.id: family.marker for family in taxonomy.families if family.marker is not None}
     hinted = [family.id for family in taxonomy.families if family.phase is not None]
+
+    def marked(*marks: Mark) -> pl.Expr:
+        return pl.col("family").is_in(taxonomy.marked(*marks))
+
     weak, operation, bucket, family, role = (pl.col(name) for name in ("weak", "operation", "bucket", "family", "role"))
     gemm = operation == "gemm"
+    linear = gemm & pl.col("rule").is_in(taxonomy.marked_contexts("linear"))
     back = (pl.col("phase") == "backward").fill_null(value=False)
     nccl = pl.col("backend").is_in(["nccl", "rccl"]).fill_null(value=False)
     unknown = nccl & (pl.col("decided_by") == "name") & (pl.col("kind") == "other")
@@ -95,47 +80,45 @@ def facts_of(verdicts: pl.DataFrame, taxonomy: Taxonomy) -> pl.DataFrame:
         "bucket",
         "kind",
         "unknown",
-        _sign(),
+        _sign(taxonomy.buckets, linear),
         (weak & (role == "compute")).alias("part"),
         (weak & (operation == "tail")).alias("tail"),
-        (gemm & (pl.col("rule") == PLAIN_LINEAR)).alias("linear"),
+        linear.alias("linear"),
         operation.is_in(["gemm", "grouped_gemm"]).alias("any_product"),
         operation.is_in(["gemm", "grouped_gemm", "tail"]).alias("multiplies"),
         (role == "copy").alias("copies"),
-        (operation.is_in(list(GENERIC)) & ~family.is_in(list(_ROWS))).alias("generic"),
-        (gemm & (weak | (bucket == "router"))).alias("gate"),
-        (gemm & ((family == _GATE_FAMILY) | (bucket == "router"))).alias("likely"),
-        (((operation == "router") & ~back) | (family == "topk")).alias("selects"),
+        (operation.is_in(list(GENERIC)) & ~marked("rows")).alias("generic"),
+        (gemm & (weak | (bucket == ROUTER))).alias("gate"),
+        (gemm & (marked("fp32_product") | (bucket == ROUTER))).alias("likely"),
+        (((operation == "router") & ~back) | marked("top_k")).alias("selects"),
         ((operation == "router") & ~back).alias("routes"),
         ((operation == "router") & back).alias("routes_back"),
-        (weak & (role == "compute") & ((family == "concatenation") | (operation.is_in(["gather", "sort"]) & (family != "topk")))).alias(
-            "moves"
-        ),
+        (weak & (role == "compute") & (marked("concatenation") | (operation.is_in(["gather", "sort"]) & ~marked("top_k")))).alias("moves"),
         "operation",
-        family.is_in(list(_ADDING)).alias("adds"),
-        (family.is_in(list(_CASTS)) & (bucket == "elementwise") & pl.col("phase").is_null()).alias("casts"),
+        marked("adds").alias("adds"),
+        (marked("cast") & (bucket == ELEMENTWISE) & pl.col("phase").is_null()).alias("casts"),
         (role == "transport").alias("transports"),
         nccl.alias("moving"),
         (operation == "exchange").alias("exchange"),
-        ((operation == "exchange") & (bucket == "dispatch") & ~nccl).alias("carries"),
-        (family == _GATHER_FAMILIES[0]).alias("gathers"),
-        (family.is_in(list(_GATHER_FAMILIES)) & pl.col("phase").is_null()).alias("unphased_gather"),
+        ((operation == "exchange") & (bucket == DISPATCH) & ~nccl).alias("carries"),
+        marked("all_gather").alias("gathers"),
+        (marked("all_gather", "reduce_scatter") & pl.col("phase").is_null()).alias("unphased_gather"),
         ((role == "compute") & ~family.is_in(hinted)).alias("telling"),  # a name's own hint proves no range
         pl.col("phase").is_not_null().alias("phased"),
         (pl.col("backend") == "userbuffers").fill_null(value=False).alias("userbuffers"),
-        ((operation == "norm") & ~family.is_in(list(_LAYER_NORMS))).alias("other_norm"),
-        family.is_in(list(_LAYER_NORMS)).alias("layer_norm"),
-        family.is_in(list(_GELUS)).alias("gelu"),
-        family.is_in(list(_PATCHES)).alias("patches"),
-        (family == "gemm_bias").alias("biased"),
+        ((operation == "norm") & ~marked("layer_norm")).alias("other_norm"),
+        marked("layer_norm").alias("layer_norm"),
+        marked("gelu").alias("gelu"),
+        marked("patches").alias("patches"),
+        marked("biased_product").alias("biased"),
         ((pl.col("decided_by") == "name") & (role == "compute")).alias("by_name"),
     )
 
 
-def _sign() -> pl.Expr:
-    """The sign of a verdict."""
+def _sign(buckets: Buckets, linear: pl.Expr) -> pl.Expr:
+    """The sign of a verdict. `linear`: whether it is a product of a plain linear layer, by its operator alone."""
     operation, bucket, weak, role = (pl.col(name) for name in ("operation", "bucket", "weak", "role"))
-    tokens = (bucket == "dispatch") | ((operation == "exchange") & pl.col("unknown"))
+    tokens = (bucket == DISPATCH) | ((operation == "exchange") & pl.col("unknown"))
     foreign = (role == "transport") & ~tokens
     gemm = operation == "gemm"
     cases: list[tuple[pl.Expr, Sign]] = [
@@ -145,9 +128,9 @@ def _sign() -> pl.Expr:
         (role == "transport", Sign.EXCHANGE),
         (weak & gemm, Sign.PRODUCT),
         (weak, Sign.NONE),
-        (gemm & (pl.col("rule") == PLAIN_LINEAR), Sign.LINEAR),
-        (gemm & (bucket == "dense_gemm"), Sign.DENSE),
-        *((bucket == name, sign) for name, sign in _OF_BUCKET.items()),
+        (linear, Sign.LINEAR),
+        (gemm & (bucket == DENSE_GEMM), Sign.DENSE),
+        *((bucket == name, Sign[spec.sign.upper()]) for name, spec in buckets.items() if spec.sign is not None),
     ]
     return (
         pl.coalesce(*(pl.when(holds).then(pl.lit(int(sign))) for holds, sign in cases), pl.lit(int(Sign.NONE))).cast(pl.UInt8).alias("sign")
@@ -159,13 +142,14 @@ class Line:
     """The operations of a trace along their streams.
 
     `rows`: at (its place here), row (of `ops`), lane, start, case, first (of its lane), sign, and choice: what the rules have said
-    so far, a number for `chosen`, 0 for nothing. `lanes` holds each lane's device: lane, place. `facts` is indexed by case.
+    so far, a number for `chosen`, 0 for nothing. `lanes` holds each lane's device: lane, place. `facts` is indexed by case. `buckets`: the vocabulary in order.
     """
 
     ops: pl.DataFrame
     rows: pl.DataFrame
     lanes: pl.DataFrame
     facts: pl.DataFrame
+    buckets: tuple[str, ...]
 
     def known(self, frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
         """`frame` (rows of this line) with columns of `facts`."""
@@ -188,11 +172,11 @@ class Line:
         """When the operations of `frame` end."""
         return self.ops["end"].gather(frame["row"])
 
-    def told(self, said: pl.DataFrame) -> Line:
-        """This line with what `said` decides, over what was decided before, and with the signs that follow from it."""
-        if said.is_empty():
+    def decided(self, made: pl.DataFrame) -> Line:
+        """This line with the decisions `made`, over what was decided before, and with the signs that follow from them."""
+        if made.is_empty():
             return self
-        changed = (self.rows[name].clone().scatter(said["at"], said[name]) for name in ("sign", "choice"))
+        changed = (self.rows[name].clone().scatter(made["at"], made[name]) for name in ("sign", "choice"))
         return replace(self, rows=self.rows.with_columns(changed))
 
     def has(self, *signs: Sign) -> bool:
@@ -200,7 +184,7 @@ class Line:
         return bool(self.rows["sign"].is_in([int(sign) for sign in signs]).any())
 
 
-def line_of(ops: pl.DataFrame, case: pl.Series, facts: pl.DataFrame) -> Line:
+def line_of(ops: pl.DataFrame, case: pl.Series, facts: pl.DataFrame, buckets: Buckets) -> Line:
     """The operations along each stream, in order of start."""
     lanes = ops.select("rank", "device", "stream").unique().sort("rank", "device", "stream").with_row_index("lane")
     places = lanes.with_columns(pl.struct("rank", "device").rank("dense").alias("place")).select("lane", "place")
@@ -217,19 +201,22 @@ def line_of(ops: pl.DataFrame, case: pl.Series, facts: pl.DataFrame) -> Line:
     first = (rows["lane"] != rows["lane"].shift(1)).fill_null(value=True)
     signs = facts["sign"].gather(rows["case"])
     known = rows.with_columns(first.alias("first"), signs, pl.lit(0, dtype=pl.UInt16).alias("choice"))
-    return Line(ops=ops, rows=known, lanes=places, facts=facts)
+    return Line(ops=ops, rows=known, lanes=places, facts=facts, buckets=tuple(buckets))
 
 
 def nothing() -> pl.DataFrame:
-    """No decision: the columns of `said`."""
-    return pl.DataFrame(schema=_SAID)
+    """No decision: the columns of `decisions`."""
+    return pl.DataFrame(schema=_DECISIONS)
 
 
-def said(frame: pl.DataFrame, bucket: str | pl.Expr, rule: str, *, sign: pl.Expr | Sign, kind: pl.Expr | None = None) -> pl.DataFrame:
+def decisions(
+    line: Line, frame: pl.DataFrame, bucket: str | pl.Expr, rule: str, *, sign: pl.Expr | Sign, kind: pl.Expr | None = None
+) -> pl.DataFrame:
     """Decisions on the rows of `frame`: at, choice, sign. `bucket` and `kind` are expressions over strings."""
     where = pl.lit(bucket) if isinstance(bucket, str) else bucket
     of_kind = pl.lit(0) if kind is None else (kind.cast(_KIND).to_physical().cast(pl.UInt16) + 1).fill_null(0)
-    choice = _RULES.index(rule) * _PER_RULE + where.cast(_BUCKET).to_physical().cast(pl.UInt16) * _KINDS + of_kind + 1
+    place = where.cast(pl.Enum(line.buckets)).to_physical().cast(pl.UInt16)
+    choice = _RULES.index(rule) * len(line.buckets) * _KINDS + place * _KINDS + of_kind + 1
     return frame.select(
         "at",
         choice.cast(pl.UInt16).alias("choice"),
@@ -237,14 +224,16 @@ def said(frame: pl.DataFrame, bucket: str | pl.Expr, rule: str, *, sign: pl.Expr
     )
 
 
-def chosen() -> pl.DataFrame:
+def chosen(buckets: Iterable[str]) -> pl.DataFrame:
     """What each number of a choice stands for: bucket, kind, rule, by number; the first row is none."""
-    numbers = pl.DataFrame({"number": range(len(_RULES) * _PER_RULE)})
-    place = pl.col("number") % _PER_RULE
+    known = tuple(buckets)
+    per_rule = len(known) * _KINDS
+    numbers = pl.DataFrame({"number": range(len(_RULES) * per_rule)})
+    place = pl.col("number") % per_rule
     meant = numbers.select(
-        (place // _KINDS).replace_strict(dict(enumerate(BUCKETS)), return_dtype=pl.String).alias("bucket"),
+        (place // _KINDS).replace_strict(dict(enumerate(known)), return_dtype=pl.String).alias("bucket"),
         (place % _KINDS - 1).replace_strict(dict(enumerate(COMM_KINDS)), default=None, return_dtype=pl.String).alias("kind"),
-        (pl.col("number") // _PER_RULE).replace_strict(dict(enumerate(_RULES)), return_dtype=pl.String).alias("rule"),
+        (pl.col("number") // per_rule).replace_strict(dict(enumerate(_RULES)), return_dtype=pl.String).alias("rule"),
     )
     return pl.concat([meant.clear(1), meant])
 

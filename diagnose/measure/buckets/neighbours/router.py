@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from diagnose.measure.buckets.neighbours.line import Line, Sign, after, before, is_sign, nothing, said
+from diagnose.measure.buckets.neighbours.line import Line, Sign, after, before, decisions, is_sign, nothing
+from diagnose.model.vocabulary import ROUTER
 
 MAX_ROUTER_RUN = 120  # kernels; an unfused router has 15 to 70
 GATE_PRODUCTS = 2  # in backward: for the input and for the weight
@@ -32,7 +33,7 @@ def router_runs(line: Line) -> pl.DataFrame:
         & (pl.len().over("run") <= MAX_ROUTER_RUN)
         & (pl.col("certain") | pl.col("likely").first().over("run"))
     )
-    return said(members.filter(headed & pl.col("part")), "router", "between_gate_and_permutation", sign=Sign.ROUTER)
+    return decisions(line, members.filter(headed & pl.col("part")), ROUTER, "between_gate_and_permutation", sign=Sign.ROUTER)
 
 
 def gate_gradients(line: Line, routed: pl.DataFrame) -> pl.DataFrame:
@@ -52,7 +53,7 @@ def _after_selection(line: Line) -> pl.DataFrame:
         between = pl.all_horizontal(pl.lit(value=True), *(product.shift(near) for near in range(1, far)))
         follows |= between & pl.col("routes_back").shift(far) & (lane == lane.shift(far))
     gates = marked.filter(product & follows.fill_null(value=False))
-    return said(gates, "router", "products_after_the_selection_s_backward", sign=Sign.ROUTER)
+    return decisions(line, gates, ROUTER, "products_after_the_selection_s_backward", sign=Sign.ROUTER)
 
 
 def _like_gates(line: Line, routed: pl.DataFrame) -> pl.DataFrame:
@@ -63,7 +64,7 @@ def _like_gates(line: Line, routed: pl.DataFrame) -> pl.DataFrame:
     named = likely.with_columns(line.ops["name_id"].gather(likely["row"]).alias("name"))
     found = named.join(routed.select("at"), on="at", how="semi").group_by("name").len().filter(pl.col("len") >= MIN_GATES)
     rest = named.filter(is_sign("sign", Sign.PRODUCT)).join(found, on="name", how="semi", maintain_order="left")
-    return said(rest, "router", "kernel_of_the_known_gates", sign=Sign.ROUTER)
+    return decisions(line, rest, ROUTER, "kernel_of_the_known_gates", sign=Sign.ROUTER)
 
 
 def selection_gradients(line: Line) -> pl.DataFrame:
@@ -78,4 +79,4 @@ def selection_gradients(line: Line) -> pl.DataFrame:
     found = around.filter(
         pl.col("part") & pl.col("generic") & is_sign("sign", Sign.NONE) & is_sign("begun", Sign.CLOSE) & is_sign("ending", Sign.ROUTER)
     )
-    return said(found, "router", "between_return_and_gate", sign=Sign.ROUTER)
+    return decisions(line, found, ROUTER, "between_return_and_gate", sign=Sign.ROUTER)

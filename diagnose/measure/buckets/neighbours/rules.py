@@ -19,7 +19,7 @@ import polars as pl
 from diagnose.knowledge.taxonomy import Taxonomy
 from diagnose.measure.buckets.neighbours.collectives import transfers
 from diagnose.measure.buckets.neighbours.experts import between_products, packing, side_products
-from diagnose.measure.buckets.neighbours.line import EXPERT_SIDE, Line, Sign, chosen, facts_of, line_of, nothing, said
+from diagnose.measure.buckets.neighbours.line import EXPERT_SIDE, Line, Sign, chosen, decisions, facts_of, line_of, nothing
 from diagnose.measure.buckets.neighbours.router import gate_gradients, router_runs, selection_gradients
 from diagnose.measure.buckets.neighbours.vision import optimizer_tail, vision_tower
 
@@ -34,28 +34,28 @@ def neighbours(ops: pl.DataFrame, case: pl.Series, verdicts: pl.DataFrame, taxon
     facts = facts_of(verdicts, taxonomy)
     if not facts.select(pl.any_horizontal(*_ASKED).any()).item():
         return pl.DataFrame(schema={"row": pl.UInt32, "choice": pl.UInt16})
-    line = line_of(ops, case, facts)
+    line = line_of(ops, case, facts, taxonomy.buckets)
     routed = router_runs(line)
-    line = line.told(routed)
+    line = line.decided(routed)
     if line.has(*EXPERT_SIDE):
         line = _of_experts(line, routed)
     for rule in (transfers, optimizer_tail, vision_tower, _tails):
-        line = line.told(rule(line))
+        line = line.decided(rule(line))
     return line.rows.filter(pl.col("choice") > 0).select("row", "choice")
 
 
 def _of_experts(line: Line, routed: pl.DataFrame) -> Line:
     """The line that knows what belongs to router, experts and the way between them."""
-    line = line.told(gate_gradients(line, routed))
+    line = line.decided(gate_gradients(line, routed))
     for rule in (side_products, between_products):
-        line = line.told(rule(line))
+        line = line.decided(rule(line))
     packed = packing(line)
     if packed.height:
         # What was packed shows where experts compute, and where experts compute shows what else was packed.
-        line = line.told(packed)
+        line = line.decided(packed)
         for rule in (between_products, packing):
-            line = line.told(rule(line))
-    return line.told(selection_gradients(line))
+            line = line.decided(rule(line))
+    return line.decided(selection_gradients(line))
 
 
 def _tails(line: Line) -> pl.DataFrame:
@@ -64,9 +64,9 @@ def _tails(line: Line) -> pl.DataFrame:
         return nothing()
     known = line.known(line.rows, "tail", "any_product")
     around = line.known(known.filter(pl.col("tail") | pl.col("any_product") | pl.col("first")), "bucket")
-    now = around.with_columns(chosen()["bucket"].gather(around["choice"]).alias("new"))
+    now = around.with_columns(chosen(line.buckets)["bucket"].gather(around["choice"]).alias("new"))
     before = pl.when("any_product").then(pl.coalesce("new", "bucket")).when("first").then(pl.lit("")).forward_fill()
     tails = now.with_columns(before.alias("before")).filter(
         pl.col("tail") & (pl.col("before") != "") & (pl.col("before") != pl.col("bucket"))
     )
-    return said(tails, pl.col("before"), "tail_of_the_product_before", sign=Sign.NONE)
+    return decisions(line, tails, pl.col("before"), "tail_of_the_product_before", sign=Sign.NONE)

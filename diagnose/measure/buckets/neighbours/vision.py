@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from diagnose.measure.buckets.neighbours.line import Line, Sign, after, before, is_sign, nothing, said
+from diagnose.measure.buckets.neighbours.line import Line, Sign, after, before, decisions, is_sign, nothing
+from diagnose.model.vocabulary import OPTIMIZER, VISION_ENCODER
 
 MIN_KINDS = 2  # of kernels that speak for a tower, in one stretch
 MIN_KERNELS = 3  # that speak for a tower, in one stretch: a layer has two norms and an activation
@@ -35,7 +36,7 @@ def optimizer_tail(line: Line) -> pl.DataFrame:
     )
     within = pl.col("part") & pl.col("generic") & is_sign("begun", Sign.OPTIMIZER) & is_sign("ending", Sign.OPTIMIZER)
     found = placed.filter(is_sign("sign", Sign.NONE) & ((pl.col("casts") & is_sign("previous", Sign.OPTIMIZER)) | within))
-    return said(found, "optimizer", "beside_the_optimizer", sign=Sign.OPTIMIZER)
+    return decisions(line, found, OPTIMIZER, "beside_the_optimizer", sign=Sign.OPTIMIZER)
 
 
 def vision_tower(line: Line) -> pl.DataFrame:
@@ -44,7 +45,7 @@ def vision_tower(line: Line) -> pl.DataFrame:
     experts = line.has(Sign.EXPERT, Sign.ROUTER)
     if not (experts and (facts["layer_norm"] | facts["gelu"]).any() and facts["other_norm"].any()):
         return nothing()
-    if (facts["bucket"] == "vision_encoder").any():
+    if (facts["bucket"] == VISION_ENCODER).any():
         return nothing()
     rows = line.known(line.rows, *_MADE, "other_norm", "by_name", "copies")
     decoder = is_sign("sign", *_DECODER) | pl.col("other_norm")
@@ -69,4 +70,4 @@ def vision_tower(line: Line) -> pl.DataFrame:
     numbered = near.with_columns(early.cum_sum(reverse=True).over("run").alias("early"), late.cum_sum().over("run").alias("late"))
     inside = pl.col("at").is_between("from", "to")
     beside = (early & (pl.col("early") <= EDGE_PRODUCTS)) | (late & (pl.col("late") <= EDGE_PRODUCTS))
-    return said(numbered.filter(inside | beside), "vision_encoder", "unlike_the_decoder", sign=Sign.OTHER)
+    return decisions(line, numbered.filter(inside | beside), VISION_ENCODER, "unlike_the_decoder", sign=Sign.OTHER)

@@ -134,7 +134,7 @@ def _walls(document: Diagnosis) -> r.Cards:
 def _card(wall: WallBound, document: Diagnosis) -> r.Card:
     least, whole = tables.known_parts(wall), tables.whole(document)
     instead = "not measured" if least is None else f"not measured as a whole; its known parts: {units.ms_unit(least)}"
-    limit = "" if wall.wall == "compute" else "≤ "
+    limit = "≤ " if words.VOCABULARY.is_ceiling(wall.wall) else ""
     return r.Card(
         look=wall.wall,
         title=words.WALL[wall.wall],

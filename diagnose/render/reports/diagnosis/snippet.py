@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from diagnose.model.vocabulary import BUCKETS
 
 MOST_ENTRIES = 8
 _WIDTH = 78  # characters of a line: whole on the narrowest terminal
@@ -51,8 +50,8 @@ def pattern_of(word: str) -> str:
     return rf"(?:\b|_){''.join(kept)}" + (r"(?:_\d+)?\b" if len(kept) == len(parts) else "")
 
 
-def snippet(names: Sequence[str]) -> str:
-    """A rules file with a family for each of the first `names`, to be completed by a person; empty where no name can be used."""
+def snippet(names: Sequence[str], buckets: Iterable[str]) -> str:
+    """A rules file (`buckets` to choose from) with a family for each of the first `names`, to be completed by a person; empty where no name can be used."""
     patterns: dict[str, str] = {}
     for word in map(function_name, names):
         if word is not None and len(patterns) < MOST_ENTRIES:
@@ -62,7 +61,7 @@ def snippet(names: Sequence[str]) -> str:
     lines = [
         "# own-buckets.yaml: choose buckets, delete what you do not know, then give",
         "# it with --rules own-buckets.yaml. The buckets are",
-        *textwrap.wrap(f"{', '.join(BUCKETS)}.", _WIDTH, initial_indent="# ", subsequent_indent="# "),
+        *textwrap.wrap(f"{', '.join(buckets)}.", _WIDTH, initial_indent="# ", subsequent_indent="# "),
         "families:",
     ]
     taken: dict[str, int] = {}

@@ -47,7 +47,7 @@ def ceiling(wall: WallBound, document: Diagnosis) -> str:
     """A wall's bound as one phrase."""
     if wall.bound_ns is None:
         return units.NOT_MEASURED
-    if wall.wall == "compute":
+    if not words.VOCABULARY.is_ceiling(wall.wall):
         return f"compute ran {units.ms(wall.bound_ns)} ms {per(document)}"
     faster = wall_ceiling(wall.wall, wall.share)
     return f"at most {units.ms(wall.bound_ns)} ms {per(document)}" + ("" if faster is None else f", ≤ {units.factor(faster)} faster")

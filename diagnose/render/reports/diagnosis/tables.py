@@ -60,7 +60,7 @@ def file_label(name: str) -> str:
 
 def wall_ceiling(wall: str, share: float | None) -> float | None:
     """Step / (step − bound); None for compute, whose bound is the time it ran and not a saving."""
-    if share is None or wall == "compute":
+    if share is None or not words.VOCABULARY.is_ceiling(wall):
         return None
     return float("inf") if share >= 1 else 1 / (1 - share)
 
@@ -268,7 +268,7 @@ def unclassified(document: Diagnosis) -> Table:
         ),
         note="Name them in a file of your own and give it with --rules; `diagnose kernel NAME` says what is known. To begin with:",
         empty="every kernel is in a bucket",
-        copy=snippet([row.name for row in document.unclassified]),
+        copy=snippet([row.name for row in document.unclassified], words.VOCABULARY.buckets),
     )
 
 

@@ -17,7 +17,7 @@ from rich.rule import Rule
 from rich.table import Table as Grid
 from rich.text import Text as Words
 
-from diagnose.render import units
+from diagnose.render import units, words
 from diagnose.render.options import NARROWEST, WIDEST, Options
 from diagnose.render.report import (
     TERMINAL,
@@ -51,11 +51,7 @@ MOST_LISTED = 12  # texts of a list, findings of a list, lines of somebody's tex
 MOST_TOP = 5
 _LEFT = 40  # the widest left one of two columns; longer ones are sentences, which stand above what belongs to them
 _LOOKS = {
-    "memory": "magenta",
-    "communication": "yellow",
-    "host_overhead": "green",
-    "compute": "blue",
-    "capture": "cyan",
+    **{name: words.VOCABULARY.wall_style(name) for name in words.WALL},
     "result-bad": "red",
     "result-good": "green",
     "result-same": "blue",

@@ -1,0 +1,41 @@
+"""Everything that the program knows, read once from trace_rules/ and the user's own files, and handed down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from diagnose.knowledge.buckets import Buckets
+from diagnose.knowledge.exchanges import ExchangeNames, load_exchange_names
+from diagnose.knowledge.features import Features, load_features
+from diagnose.knowledge.rulebook import Rulebook, load_rulebook
+from diagnose.knowledge.taxonomy import HostRules, Taxonomy, load_host_rules, load_taxonomy, own_bucket_files
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knowledge:
+    """All rules in use: facts, rules and fixes; what kernels, ranges, host calls and exchanges are; names that prove a feature."""
+
+    rulebook: Rulebook
+    taxonomy: Taxonomy
+    hosts: HostRules
+    features: Features
+    exchanges: ExchangeNames
+
+    @property
+    def buckets(self) -> Buckets:
+        """The rows of buckets.yaml, in the order of the vocabulary."""
+        return self.taxonomy.buckets
+
+
+def load_knowledge(rules: Sequence[Path] = ()) -> Knowledge:
+    """The built-in knowledge with the user's own at `rules`. Raises RuleFileError."""
+    rulebook = load_rulebook(rules)
+    return Knowledge(
+        rulebook=rulebook,
+        taxonomy=load_taxonomy(extra=own_bucket_files(rules), buckets=rulebook.buckets),
+        hosts=load_host_rules(),
+        features=load_features(),
+        exchanges=load_exchange_names(),
+    )

@@ -1,0 +1,53 @@
+"""How people read the words of the data: titles and colours of walls and buckets. What outputs need of the knowledge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diagnose.knowledge.buckets import Buckets, load_buckets
+from diagnose.knowledge.data import checked, converted, packaged
+from diagnose.knowledge.rule_types import Walls
+from diagnose.model.vocabulary import CAPTURE, Topic, Wall
+
+UNKNOWN_COLOUR = "#8c6d5a"  # of a bucket that has no row: a saved document may be of another version
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary:
+    """The rows of buckets.yaml and walls.yaml. Words without a row (in a document of another version) are shown as they are."""
+
+    buckets: Buckets
+    walls: Walls
+
+    def wall(self, name: Topic) -> str:
+        """The title of a wall, or of the capture, with a capital letter."""
+        known = name == CAPTURE or name in self.walls.walls
+        title = self.walls.topic(name).title if known else name.replace("_", " ")
+        return title[:1].upper() + title[1:]
+
+    def wall_style(self, name: Topic) -> str:
+        """The colour of a wall, or of the capture, in a terminal."""
+        return self.walls.topic(name).style if name == CAPTURE or name in self.walls.walls else "white"
+
+    def wall_meaning(self, name: Wall) -> str:
+        """What counts as a wall, in a few words."""
+        return self.walls.walls[name].meaning if name in self.walls.walls else ""
+
+    def is_ceiling(self, name: Wall) -> bool:
+        """Whether a wall's bound is what could be won at most, and not what ran."""
+        return name not in self.walls.walls or self.walls.walls[name].contender
+
+    def bucket(self, name: str) -> str:
+        """The title of a bucket."""
+        return self.buckets[name].title if name in self.buckets else name.replace("_", " ")
+
+    def colour(self, bucket: str) -> str:
+        """The colour of a bucket in figures."""
+        return self.buckets[bucket].colour if bucket in self.buckets else UNKNOWN_COLOUR
+
+
+def load_vocabulary() -> Vocabulary:
+    """The words as they come with the program. Raises RuleFileError."""
+    with checked("walls.yaml", effect="Nothing can be shown.", next_step="Correct the file; trace_rules/README.md explains its fields."):
+        walls = converted(packaged("walls.yaml"), Walls)
+    return Vocabulary(buckets=load_buckets(), walls=walls)

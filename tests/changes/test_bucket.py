@@ -1,0 +1,81 @@
+"""A new bucket is its row in buckets.yaml and its families; a new family is one entry. Nothing else changes, and every output knows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.changes.conftest import ProgramCopy
+
+ROWS, FAMILIES = "trace_rules/buckets.yaml", "trace_rules/buckets/01-probe.yaml"
+ROW = """
+probe_parts:
+  title: parts of a probe
+  colour: "#123456"
+  model_work: true
+  part: {order: 9, words: a probe}
+  holds: what a probe computes
+  elsewhere: ""
+  told_by: its name
+  traps: []
+  sources: []
+"""
+FAMILY = """
+families:
+  - id: probe_rope
+    patterns: ['\\bfused_rope_(forward|backward)_kernel']
+    operation: attention
+    bucket: {bucket}
+    decisive: true
+    marks: [gelu]
+    examples: ['void transformer_engine::fused_rope_forward_kernel<__nv_bfloat16>(int)']
+"""
+KERNEL = "void transformer_engine::fused_rope_forward_kernel<__nv_bfloat16>(const T1 *)"
+
+
+def work(document: dict[str, Any]) -> dict[str, int]:
+    """ns of work per step by bucket."""
+    return {row["bucket"]: row["work_ns"] for row in document["buckets"]}
+
+
+def test_a_bucket_is_a_row_and_its_families(program: ProgramCopy, demo_trace: Path) -> None:
+    before = program.json(demo_trace)
+    program.append(ROWS, ROW)
+    program.write(FAMILIES, FAMILY.format(bucket="probe_parts"))
+
+    after = program.json(demo_trace)
+    moved = work(after)["probe_parts"]
+    assert moved > 0
+    assert work(before)["attention"] == work(after)["attention"] + moved
+    assert all(ns == work(before)[bucket] for bucket, ns in work(after).items() if bucket not in {"attention", "probe_parts"})
+    assert [list(step["compute"])[-1] for step in after["split"][0]["steps"]] == ["probe_parts"]  # the last of the vocabulary
+
+    saved = program.write("after.json", program.run(demo_trace, "--format", "json"))
+    for form in ("text", "markdown"):
+        assert "parts of a probe" in program.run("render", saved, "--format", form)
+    page = program.run("render", saved, "--format", "html")
+    assert "parts of a probe" in page
+    assert "#123456" in page
+    assert "what a probe computes" in program.run("explain", "probe_parts")
+    assert "parts of a probe" in program.run("kernel", KERNEL)
+    program.remove("after.json")
+    assert program.changed() == {ROWS, FAMILIES}
+
+
+def test_a_family_is_one_entry(program: ProgramCopy, demo_trace: Path) -> None:
+    program.write(FAMILIES, FAMILY.format(bucket="norm"))
+    assert "attention" not in program.run("kernel", KERNEL).split("\n")[0]
+    assert "probe_rope" in program.run("kernel", KERNEL)
+    assert "rope" in program.run("explain", "family:probe_rope")
+    assert work(program.json(demo_trace))["norm"] > 0
+    assert program.changed() == {FAMILIES}
+
+
+def test_a_bucket_without_a_row_and_a_mark_without_a_meaning_are_errors_of_the_data(program: ProgramCopy, demo_trace: Path) -> None:
+    program.write(FAMILIES, FAMILY.format(bucket="probe_parts"))
+    program.run(demo_trace, status=2)
+    program.write(FAMILIES, FAMILY.format(bucket="norm").replace("[gelu]", "[loud]"))
+    program.run(demo_trace, status=2)
+    program.remove(FAMILIES)
+    program.replace("trace_rules/buckets/50-norm-gemm-activation.yaml", "    marks: [fp32_product]\n", "")
+    program.run(demo_trace, status=2)
