@@ -83,7 +83,7 @@ def test_the_plural_lists_all_of_a_kind() -> None:
     for kind in KINDS:
         told = told_of(kind.plural)
         assert told.startswith(f"{kind.plural} ({len(kind.ids(KNOW))})\n")
-        assert [key for key in kind.ids(KNOW) if not re.search(rf"^  {re.escape(key)}  ", told, re.MULTILINE)] == []
+        assert [key for key in kind.ids(KNOW) if not re.search(rf"^ {re.escape(key)}  ", told, re.MULTILINE)] == []
         assert not wide(told)
 
 

@@ -244,7 +244,7 @@ def test_no_metric_is_drawn_where_nothing_was_measured() -> None:
 
 def test_a_single_value_and_a_step_that_is_not_in_the_list() -> None:
     document = structs.replace(bisections.several(), candidates=bisections.several().candidates[:1], good_value=None, bad_value=None)
-    assert figures_of(document)["metric"].notes == ()
+    assert next(bisection.figures(document)).notes == ()
     alone = structs.replace(document.candidates[0], low=None, high=None)
     figure = figures_of(structs.replace(document, candidates=(alone,), trials=()))["metric"]
     assert figure.bands == ()

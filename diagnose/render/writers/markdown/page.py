@@ -44,7 +44,7 @@ LONGEST_NAME = 90
 LONGEST_SENTENCE = 400  # of a list
 LONGEST_QUOTE = 2_000
 _LATER = 10  # by how much the whole of something is worth less than its short form
-_RESERVE = 400  # for the closing lines
+_RESERVE = 800  # bytes for the line about what was left out
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#|~!$])")
 _MENTION = re.compile(r"(?<=[@#])(?=\w)|(?<=\bGH)(?=-\d)|(?<=://)|(?<=\bwww)(?=\.)", re.IGNORECASE)
@@ -53,7 +53,8 @@ _JOINER = "\u200b"  # keeps a mention, a reference or an address from becoming a
 
 def page(report: Report) -> str:
     """The report in at most `MOST_BYTES` bytes."""
-    room = MOST_BYTES - _RESERVE
+    closing = _closing(report)
+    room = MOST_BYTES - _RESERVE - len(closing.encode("utf-8"))
     kept: list[str] = []
     left_out: list[str] = []
     for title, block in _parts(report):
@@ -64,14 +65,18 @@ def page(report: Report) -> str:
         room -= need
         kept.append(block)
     if left_out:
-        named = ", ".join(dict.fromkeys(left_out[:5]))
+        named = text(", ".join(units.shorten(title, 40) for title in dict.fromkeys(left_out[:5])))
         kept.append(
             f"_Left out to stay below {MOST_BYTES // 1000} KB: {len(left_out)} parts ({named}…); the JSON and HTML outputs hold all._"
         )
-    if report.tool is not None:
-        rules = f", rules `{report.tool.rules_sha256[:12]}`" if report.tool.rules_sha256 else ""
-        kept.append(f"<sub>{text(report.tool.name)} {text(report.tool.version)}{rules}; “{units.MISSING}” means not measured</sub>")
-    return "\n\n".join(kept) + "\n"
+    return "\n\n".join([*kept, *([closing] if closing else [])]) + "\n"
+
+
+def _closing(report: Report) -> str:
+    if report.tool is None:
+        return ""
+    rules = f", rules {code(report.tool.rules_sha256[:12])}" if report.tool.rules_sha256 else ""
+    return f"<sub>{text(report.tool.name)} {text(report.tool.version)}{rules}; “{units.MISSING}” means not measured</sub>"
 
 
 def _parts(report: Report) -> Iterator[tuple[str, str]]:

@@ -407,7 +407,7 @@ def _most(table: Table) -> int:
 
 def _add_column(grid: Grid, column: Column, *, first: bool) -> None:
     grid.add_column(
-        Words(column.label),
+        Words(_shown(column.label)),
         justify="right" if column.kind == "number" else "left",
         no_wrap=first or column.kind != "text",
         overflow="ellipsis" if column.kind != "text" else "fold",
