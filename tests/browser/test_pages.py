@@ -21,7 +21,7 @@ from tests.builders.documents import figures_of
 from tests.builders.hostile import hostile_bisection, hostile_comparison, hostile_diagnosis
 from tests.builders.rank_records import many_ranks
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.deep]
 DOCUMENTS = {
     "diagnosis": diagnosis.rich(),
     "empty diagnosis": diagnosis.minimal(),

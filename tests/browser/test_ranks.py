@@ -18,7 +18,7 @@ from tests.builders.diagnosis import rich
 from tests.builders.hostile import hostile_diagnosis
 from tests.builders.rank_records import rich_ranks
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.deep]
 
 
 def having(ranks: k.Ranks) -> d.Diagnosis:
