@@ -56,13 +56,6 @@ STANDING: set[str] = {
     "diagnose.reason.compare.comparable._told",
     "diagnose.reason.compare.delta._parts",
     "diagnose.reason.compare.job.told",
-    "diagnose.render.bisection.figures._said",
-    "diagnose.render.knowledge.entries.Listed",
-    "diagnose.render.knowledge.entries.Said",
-    "diagnose.render.knowledge.entries.said",
-    "diagnose.render.rank_figures._said",
-    "diagnose.render.reports.ranks.balance._place",
-    "diagnose.render.reports.ranks.story._said",
     "diagnose.scale.inputs.Found",
 }
 

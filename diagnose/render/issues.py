@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from diagnose.model.vocabulary import Level
 from diagnose.render import units
 
 if TYPE_CHECKING:
     from diagnose.document.diagnosis import Tool
+    from diagnose.model.vocabulary import Level
 
 # failed: the check is not met; told: something was found that no gate asked about; passed; skipped: it could not be assessed;
 # unjudged: a gate that was asked for could not be judged.

@@ -12,7 +12,7 @@ from diagnose.knowledge.rulebook import Rulebook
 from diagnose.knowledge.taxonomy import Taxonomy
 from diagnose.render import report as r
 from diagnose.render import units
-from diagnose.render.knowledge.entries import Code, Entry, Expression, Kind, Line, Listed, Part, Raw, Rows, Said, knowledge
+from diagnose.render.knowledge.entries import Code, Entry, Expression, Kind, Line, Items, Part, Verbatim, Rows, Paragraph, knowledge
 from diagnose.render.knowledge.kinds import KINDS
 from diagnose.render.report import Block, Label, Labelled, Lines, Listing, Pairs, Section
 from diagnose.render.reports.rules import listing
@@ -85,13 +85,13 @@ def plain(line: Line) -> str:
 
 def _part(part: Part) -> Label | Labelled:
     match part:
-        case Said(label, line):
+        case Paragraph(label, line):
             return Label(label=label, text=plain(line))
         case Expression(label, expression):
             return Label(label=label, text=expression, tone="code")
-        case Listed(label, lines):
+        case Items(label, lines):
             return Labelled(label=label, content=Listing(texts=tuple(plain(line) for line in lines)))
-        case Raw(label, texts):
+        case Verbatim(label, texts):
             return Labelled(label=label, content=Lines(texts=texts))
         case Rows(label, head, rows):
             return Labelled(label=label, content=Pairs(rows=tuple((plain(left), plain(right)) for left, right in rows), head=head))

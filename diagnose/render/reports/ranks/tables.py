@@ -376,7 +376,7 @@ def _places(document: Diagnosis, group: ExpertImbalance, index: int) -> Table:
             "#place", "#lost ms", "#longest ms", "on", "#mean ms", "#longest / mean", *(("#received, most / mean?",) if received else ())
         ),
         rows=rows_of(
-            [_place(group, layer)[: None if received else -1] for layer in sorted(group.layers, key=lambda one: (-_lost(one), one.place))]
+            [_place_cells(group, layer)[: None if received else -1] for layer in sorted(group.layers, key=lambda one: (-_lost(one), one.place))]
         ),
         note="Place: counted through the step, in order of its expert exchanges.",
     )
@@ -390,7 +390,7 @@ def _mean(values: tuple[int, ...]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _place(group: ExpertImbalance, layer: Layer) -> list[str]:
+def _place_cells(group: ExpertImbalance, layer: Layer) -> list[str]:
     longest, mean = max(layer.work_ns, default=0), _mean(layer.work_ns)
     on = next((rank for rank, work in zip(group.ranks, layer.work_ns, strict=False) if work == longest), None)
     received = layer.elements

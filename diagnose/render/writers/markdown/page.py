@@ -57,7 +57,7 @@ def page(report: Report) -> str:
     room = MOST_BYTES - _RESERVE - len(closing.encode("utf-8"))
     kept: list[str] = []
     left_out: list[str] = []
-    for title, block in _parts(report):
+    for title, block in _arranged(report):
         need = len(block.encode("utf-8")) + 2
         if need > room:
             left_out.append(title)
@@ -79,7 +79,7 @@ def _closing(report: Report) -> str:
     return f"<sub>{text(report.tool.name)} {text(report.tool.version)}{rules}; “{units.MISSING}” means not measured</sub>"
 
 
-def _parts(report: Report) -> Iterator[tuple[str, str]]:
+def _arranged(report: Report) -> Iterator[tuple[str, str]]:
     """Title and text of every part, in the order of their worth, with the headings of their sections."""
     sections = {section.id: section for section in report.sections}
     headed: set[str] = set()

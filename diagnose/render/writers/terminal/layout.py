@@ -85,14 +85,14 @@ def printed(report: Report, options: Options) -> str:
         legacy_windows=False,
         _environ={},
     )
-    for part in _parts(report, width):
+    for part in _arranged(report, width):
         console.print(part)
     lines = [line.rstrip() for line in out.getvalue().replace(_GLUE, " ").splitlines()]
     first = next((place for place, line in enumerate(lines) if line), 0)
     return _WORKFLOW_COMMAND.sub(r"\1\\", "\n".join(lines[first:])) + "\n"
 
 
-def _parts(report: Report, width: int) -> Iterator[RenderableType]:
+def _arranged(report: Report, width: int) -> Iterator[RenderableType]:
     """What is printed, one after the other: the blocks in their order, with the headings of their sections, then the closing lines."""
     sections = {section.id: section for section in report.sections}
     headed: set[str] = set()
