@@ -371,7 +371,7 @@ def test_flaky_captures_are_known() -> None:
     taken = [Measurement(0, value) for value in (100.0, 101.0, 150.0, 99.5)] + [Measurement(9, value) for value in (120.0, 121.0)]
     state = State(Question(count=10, repeats=6), load_numbers(), taken)
     assert state.flaky == {0: (2,)}
-    assert state.found[0].count == 3
+    assert state.measured[0].count == 3
 
 
 def test_the_numbers_have_sources() -> None:
