@@ -98,7 +98,7 @@ def load_environment_rules() -> Rules:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class RawEnvironment:
     """What a capture tells, before anything is chosen: values by place and key, how each place is called in the document ({} stands for the key), and names of users and hosts."""
 
     values: Mapping[Place, Mapping[str, tuple[object, ...]]]
@@ -106,7 +106,7 @@ class Told:
     private: Iterable[str] = field(default=())
 
 
-def environment(told: Told) -> tuple[EnvironmentItem, ...]:
+def environment(told: RawEnvironment) -> tuple[EnvironmentItem, ...]:
     """The items of one capture: in the order of the list, then variables by name."""
     rules = load_environment_rules()
     names = frozenset(word.lower() for word in told.private if len(word) >= MIN_PRIVATE)
@@ -114,7 +114,7 @@ def environment(told: Told) -> tuple[EnvironmentItem, ...]:
     return (*found, *_variables(told, rules, names))
 
 
-def _item(item: Item, told: Told, private: frozenset[str]) -> EnvironmentItem | None:
+def _item(item: Item, told: RawEnvironment, private: frozenset[str]) -> EnvironmentItem | None:
     """One thing of the list, from the first place that tells it; of several devices all values."""
     for place, key in ((place, key) for one in item.from_ for place, key in one.items()):
         values = {shown for raw in told.values.get(place, {}).get(key, ()) if (shown := _formed(raw, item.form, private)) is not None}
@@ -125,7 +125,7 @@ def _item(item: Item, told: Told, private: frozenset[str]) -> EnvironmentItem | 
     return None
 
 
-def _variables(told: Told, rules: Rules, private: frozenset[str]) -> list[EnvironmentItem]:
+def _variables(told: RawEnvironment, rules: Rules, private: frozenset[str]) -> list[EnvironmentItem]:
     """The listed variables by name; of more than MAX_VARIABLES the rest as a number and one digest."""
     given = told.values.get("variable", {})
     wanted = {name: SEVERAL.join(dict.fromkeys(str(value) for value in given[name])) for name in sorted(given) if _is_listed(name, rules)}

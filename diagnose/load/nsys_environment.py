@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from diagnose.knowledge.environment import Place, Told, environment
+from diagnose.knowledge.environment import Place, RawEnvironment, environment
 from diagnose.load.nsys_meta import gpu_rows, starts_a_launcher, variables
 from diagnose.load.nsys_source import Source, text
 from diagnose.model.environment import EnvironmentItem
@@ -42,7 +42,7 @@ def environment_of(source: Source, settings: Mapping[str, str], used: Sequence[t
         "machine": "{}",
         "variable": f"META_DATA_CAPTURE, environment of {command} that nsys started",
     }
-    return environment(Told(values=values, sources=sources, private=_names(source, given)))
+    return environment(RawEnvironment(values=values, sources=sources, private=_names(source, given)))
 
 
 def _columns(rows: Iterable[Mapping[str, object]]) -> dict[str, tuple[object, ...]]:
