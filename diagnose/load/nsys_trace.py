@@ -221,8 +221,8 @@ def build(
 ) -> RawTrace:
     """One export as raw tables; `rank` is the user's number for the first process with GPU work."""
     version, schema, settings = nsys_meta.versions(source)
-    for table in sorted(name for name in _IMPORTANT if not source.columns(name)):
-        ledger = ledger.note("missing_table", table)
+    for table in sorted(_IMPORTANT):
+        ledger = ledger.note("missing_table", table, int(not source.columns(table)))
     read, ledger = _read(source, file, ledger)
     resolved, ledger = _resolved(source, read, rank, ledger)
     diagnostics, ledger = nsys_meta.diagnostics(source, ledger)
