@@ -27,8 +27,7 @@ NO_CLASSES = {"Asked", "Taken", "Judged", "Told", "Listed", "Said"}
 # Tests of a change that the table promises and that are not written yet; the list only shrinks.
 COMING = {"tests/changes/test_output_format.py", "tests/changes/test_profiler_format.py"}
 # Names from before the rule that still stand; the list only shrinks.
-STANDING: set[str] = {
-}
+STANDING: set[str] = set()
 
 
 def modules() -> dict[str, Path]:
