@@ -153,7 +153,9 @@ def test_every_path_in_the_documents_exists() -> None:
 
 
 def paths_in(text: str) -> set[str]:
-    """The paths of this project in inline code, in links, and in the map of rooms; no schemas (`check/1`), patterns, placeholders, or files that a command makes."""
+    """The paths of this project in inline code, in links, and in the map of rooms; no schemas (`check/1`), patterns, placeholders, or
+    files that a command makes.
+    """
     words = {word for code in re.findall(r"`([^`\n]+)`", text) for word in code.split()} | set(re.findall(r"\]\(([^)#\s]+)[^)]*\)", text))
     words |= {f"diagnose/{room}" for room in re.findall(r"^  ([a-z_]+/)  ", text, re.MULTILINE)}
     bare = {word.rstrip(".,:;") for word in words}

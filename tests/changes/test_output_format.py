@@ -1,53 +1,89 @@
-"""An output format is one writer, which writes every kind of document; a document is one report builder, which every writer writes."""
+"""An output format is one writer, a document one builder and its line: both are added to a copy of the program, and everything else knows them."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
+from diagnose.render import write
+from tests.builders.bisection import rich as bisection
+from tests.builders.comparison import rich as comparison
+from tests.builders.diagnosis import rich as diagnosis
 from tests.changes.conftest import ROOT, ProgramCopy
 
-PATH = "diagnose/render/writers/outline.py"
-GUIDE = ROOT / "docs" / "how-to" / "add-an-output-format.md"
+WRITERS = Path("diagnose/render/writers")
+REPORTS = Path("diagnose/render/reports")
+WRITER = '''"""The names of a report's parts, one a line."""
+
+from __future__ import annotations
+
+from diagnose.render.options import Options
+from diagnose.render.report import Report
+from diagnose.render.writers import Writer
 
 
-def writer() -> str:
-    """The writer that the guide for newcomers shows."""
-    block = re.search(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    assert block is not None
-    return "\n".join(line.removeprefix("   ") for line in block[1].splitlines()).rstrip() + "\n"
+def write(report: Report, options: Options) -> str:
+    """A first line that tells the probe, then what every part is."""
+    return "\\n".join([f"probed: {report.title}", *(type(block.content).__name__ for block in report.blocks)]) + "\\n"
 
 
-def test_an_output_format_is_one_writer(program: ProgramCopy, demo_trace: Path, tmp_path: Path) -> None:
-    program.write(PATH, writer())
-    saved, page = tmp_path / "run.json", tmp_path / "run.outline"
-    program.run(demo_trace, "-q", "-o", saved, "-o", page)
-    outline = program.run("render", saved, "--format", "outline")
-    assert "Findings" in outline.splitlines()
-    assert page.read_text(encoding="utf-8") == outline
-    assert program.run("compare", saved, saved, "--format", "outline").strip()
-    job = tmp_path / "job.yaml"
-    job.write_text("model: {num_layers: 2}\n", encoding="utf-8")
-    for words in (["check", job], ["rules"], ["kernel", "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN"], ["baseline", "list"]):
-        assert program.run(*words, "--format", "outline").strip(), words
-    assert "|outline]" in program.run("--help")
-    assert ".outline" in program.run("bisect", "--help")
-    assert program.changed() == {PATH}
+WRITER = Writer(name="probe", extensions=(".probe",), takes="report", place=9, write=write)
+'''
+BUILDER = '''"""The report of a probe: one sentence."""
+
+from __future__ import annotations
+
+from diagnose.render.report import Block, Report, Text
 
 
-def test_a_document_is_one_report_builder(program: ProgramCopy) -> None:
-    kinds, builder = "diagnose/render/reports/__init__.py", "diagnose/render/reports/probe.py"
-    program.replace(kinds, "\nKINDS = (\n", '\nKINDS = (\n    DocumentKind(name="probe", type="Probe", module="probe", json=False),\n')
-    program.write(
-        builder,
-        "from diagnose.render.report import Block, Report, Text\n\n\n"
-        "def report(document):\n"
-        '    return Report(title="A probe", heading="Probe", about="", blocks=(Block(content=Text(text=document.sentence)),))\n',
-    )
-    script = (
-        "class Probe:\n    sentence = 'what the probe says'\n"
-        "from diagnose.render import formats_for, write\n"
-        "for name in formats_for('probe'):\n    print(name, 'what the probe says' in write(Probe(), name))\n"
-    )
-    assert program.python("-c", script).splitlines() == ["text True", "markdown True", "html True"]
-    assert program.changed() == {kinds, builder}
+def report(document: object) -> Report:
+    """One sentence."""
+    return Report(title="Probe", heading="a probe", about="", blocks=(Block(content=Text(text="It was probed.")),))
+'''
+LINE = 'DocumentKind(name="rules", type="Rulebook", module="rules"),\n'
+CALL = """
+from diagnose.render import formats_for, write
+class Probe: ...
+for name in formats_for("probe"):
+    assert "It was probed." in write(Probe(), name), name
+print(*formats_for("probe"))
+"""
+
+
+def test_a_format_is_one_writer(program: ProgramCopy, tmp_path: Path) -> None:
+    added = (WRITERS / "probe.py").as_posix()
+    program.write(added, WRITER)
+    job = ROOT / "fixtures" / "jobs" / "a1_qwen3_30b_h100.yaml"
+    saved = {
+        kind.__module__.rsplit(".", 1)[1]: tmp_path / f"{kind.__module__.rsplit('.', 1)[1]}.json"
+        for kind in (diagnosis, comparison, bisection)
+    }
+    for make in (diagnosis, comparison, bisection):
+        saved[make.__module__.rsplit(".", 1)[1]].write_text(write(make(), "json"), encoding="utf-8")
+    verbs = {
+        **{name: ["render", path] for name, path in saved.items()},
+        "check": ["check", job],
+        "patch": ["patch", "--config", job, "--fix", "COM-06"],
+        "baselines": ["baseline", "list", "--folder", tmp_path / "none"],
+        "explanation": ["explain", "router"],
+        "kernels": ["kernel", "nccl_AllGather_RING"],
+        "rules": ["rules"],
+    }
+    silent = []
+    for name, arguments in verbs.items():
+        if not program.run(*arguments, "--format", "probe").startswith("probed: "):
+            silent.append(name)
+    assert silent == []
+    for name, path in saved.items():
+        file = tmp_path / f"{name}.probe"
+        program.run("render", path, "-q", "-o", file)
+        assert file.read_text(encoding="utf-8").startswith("probed: ")
+    assert "probe" in program.run("render", "--help")
+    assert program.changed() == {added}
+
+
+def test_a_document_is_one_builder_and_its_line(program: ProgramCopy) -> None:
+    builder, table = (REPORTS / "probe.py").as_posix(), (REPORTS / "__init__.py").as_posix()
+    program.write(builder, BUILDER)
+    program.replace(table, LINE, f'{LINE}    DocumentKind(name="probe", type="Probe", module="probe", json=False),\n')
+    assert program.python("-c", CALL).split() == ["text", "markdown", "html"]
+    assert program.changed() == {builder, table}
