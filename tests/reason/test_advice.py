@@ -237,6 +237,8 @@ def test_every_entry_is_there_with_its_place() -> None:
 
 
 def test_what_sources_disagree_about_is_told() -> None:
-    """Section 10 of the playbook: graph scope and naming, interval of collections, FP8 by GPU, context size, offload, FSDP against 3D, Qwen3-VL."""
+    """Section 10 of the playbook: graph scope and naming, interval of collections, FP8 by GPU, context size, offload, FSDP against 3D,
+    Qwen3-VL.
+    """
     disputed = ("HOST-01", "HOST-02", "HOST-03", "CMP-05", "LCX-01", "LCX-07", "VLM-04", "VLM-06")
     assert [key for key in disputed if len(BOOK.fixes[key].disputed) <= 80] == []
