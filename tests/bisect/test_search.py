@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from diagnose.bisect.numbers import Numbers, load_numbers
+from diagnose.bisect.model import Numbers, load_numbers
 from diagnose.bisect.search import Answer, Measurement, Next, Question, State, advise
 from tests.builders.suites import deep_unless
 
