@@ -10,7 +10,6 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -114,7 +113,6 @@ def load_rulebook(extra: Sequence[Path] = ()) -> Rulebook:
     return _load(sources)
 
 
-@lru_cache(maxsize=4)
 def _load(extra: tuple[_Source, ...]) -> Rulebook:
     built_in = tuple(sorted(_tree(files("trace_rules"), ""), key=lambda source: source.label))
     by_label = {source.label: source for source in built_in}

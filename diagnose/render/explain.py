@@ -15,7 +15,7 @@ from diagnose.knowledge.rulebook import Rulebook
 from diagnose.knowledge.taxonomy import Taxonomy
 from diagnose.render import units, words
 from diagnose.render.knowledge.as_text import text, wrapped
-from diagnose.render.knowledge.entries import Kind, Knowledge, knowledge
+from diagnose.render.knowledge.entries import Catalogue, Kind
 from diagnose.render.knowledge.kinds import KINDS
 
 
@@ -124,7 +124,7 @@ def explain(book: Rulebook, name: str, document: Diagnosis | None = None, taxono
 
     The plural of a kind lists all of it. Raises UsageError when nothing has that name.
     """
-    know = knowledge(book, taxonomy)
+    know = catalogue(book, taxonomy)
     wanted = name.strip().lower()
     listed = next((kind for kind in KINDS if kind.plural == wanted), None)
     if listed is not None:
@@ -162,7 +162,7 @@ def _plurals() -> list[str]:
     return [kind.plural for kind in KINDS]
 
 
-def listing_of(know: Knowledge, kind: Kind) -> str:
+def listing_of(know: Catalogue, kind: Kind) -> str:
     """All entries of one kind, one a line."""
     ids = kind.ids(know)
     widest = max((len(key) for key in ids), default=0)
@@ -201,12 +201,12 @@ def kernel_text(name: str, found: Described) -> str:
     """The bucket of a kernel name and why."""
     moves = ", ".join(part for part in (found.kind and words.COMM_KIND.get(found.kind, found.kind), found.backend) if part)
     rows = {
-        "bucket": words.words(found.bucket),
+        "bucket": words.bucket(found.bucket),
         "role": found.role + (f" ({moves})" if moves else ""),
         "phase": found.phase or "",
         "operation": found.operation,
         "because": f"{found.evidence}, rule {found.rule}{' (weak: by default only)' if found.weak else ''}",
-        "elsewhere": ", ".join(words.words(bucket) for bucket in found.alternatives),
+        "elsewhere": ", ".join(words.bucket(bucket) for bucket in found.alternatives),
         "not understood": ", ".join(found.not_understood),
     }
     lines = [f"  {label:<10} {units.visible(value)}" for label, value in rows.items() if value]

@@ -96,7 +96,7 @@ def budget(document: Diagnosis, device: DeviceBudget) -> Figure:
 def buckets(document: Diagnosis, rank: int, device: int) -> Figure:
     """Busy against exclusive time of each bucket."""
     rows = tables.bucket_order([row for row in document.buckets if (row.rank, row.device) == (rank, device)])
-    names = [literal(words.words(row.bucket)) for row in rows]
+    names = [literal(words.bucket(row.bucket)) for row in rows]
     parts = (
         ("exclusive: nothing else ran", [row.exclusive_ns for row in rows], ""),
         ("shared: something else ran as well", [row.busy_ns - row.exclusive_ns for row in rows], "/"),
@@ -207,13 +207,13 @@ def timeline(found: Timeline) -> Figure:
         mine = grouped[bucket]
         traces.append(
             _bar(
-                name=literal(words.words(bucket)),
+                name=literal(words.bucket(bucket)),
                 y=[f"stream {op.stream}" for op in mine],
                 base=_milliseconds(op.start_ns - zero for op in mine),
                 x=_milliseconds(op.end_ns - op.start_ns for op in mine),
                 customdata=[[literal(op.name), op.kernels, op.role] for op in mine],
                 hovertemplate="%{customdata[0]}<br>spans %{x:.3f} ms from %{base:.3f} ms · %{customdata[2]} · kernels: %{customdata[1]}<extra></extra>",
-                marker=marker_of(words.BUCKET_COLOUR.get(bucket, "#8c6d5a")),
+                marker=marker_of(words.bucket_colour(bucket)),
             )
         )
     order = [GAP_LANE, *(f"stream {stream}" for stream in streams)]

@@ -102,7 +102,7 @@ def heat_figure(document: Diagnosis, found: Heat) -> figures.Figure:
     trace = {
         "type": "heatmap",
         "x": list(found.labels),
-        "y": [figures.literal(words.words(bucket)) for bucket in found.buckets],
+        "y": [figures.literal(words.bucket(bucket)) for bucket in found.buckets],
         "z": [[None if cell.difference_ns is None else round(cell.difference_ns / 1e6, 4) for cell in row] for row in found.cells],
         "customdata": [[[units.ms(cell.work_ns), units.ms(cell.median_ns)] for cell in row] for row in found.cells],
         "hovertemplate": "%{x}, %{y}: %{customdata[0]} ms<br>%{z:+,.3f} ms from %{customdata[1]} ms, the median of its group<extra></extra>",

@@ -83,7 +83,7 @@ def _heat_drawing() -> drawings.Drawing:
 
 def _heat_table(found: Heat) -> HeatTable:
     return HeatTable(
-        buckets=tuple(words.words(bucket) for bucket in found.buckets),
+        buckets=tuple(words.bucket(bucket) for bucket in found.buckets),
         rows=tuple(
             (label, tuple(_heat_cell(row[place], found.largest_ns) for row in found.cells)) for place, label in enumerate(found.labels)
         ),

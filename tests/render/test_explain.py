@@ -13,11 +13,11 @@ from diagnose.errors import UsageError
 from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.render.explain import explain
 from diagnose.render.knowledge.as_text import WIDTH
-from diagnose.render.knowledge.entries import load_knowledge, unfilled
+from diagnose.render.knowledge.entries import load_catalogue, unfilled
 from diagnose.render.knowledge.kinds import BY_NAME, KINDS, PAGES
 from tests.builders.diagnosis import rich
 
-KNOW = load_knowledge()
+KNOW = load_catalogue()
 RICH = rich()
 EVERY = [(kind, key) for kind in KINDS for key in kind.ids(KNOW)]
 NUMBERS = {*KNOW.book.schema, "per", "bound_ns", "bound_share", "speedup_ceiling"}

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from diagnose.knowledge.templates import decimal, percent
-from diagnose.model.vocabulary import Wall
 from diagnose.reason.compare.metrics import BLOCKING, BUCKET, COMPUTE, KERNELS, STEP_TIME
 
 _CATEGORIES: Mapping[str, str] = MappingProxyType(
@@ -21,9 +20,6 @@ _CATEGORIES: Mapping[str, str] = MappingProxyType(
     }
 )
 _LONGEST_NAME = 72
-_WALLS: Mapping[Wall, str] = MappingProxyType(
-    {"memory": "memory", "communication": "communication", "host_overhead": "host overhead", "compute": "compute"}
-)
 
 
 def category_title(name: str) -> str:
@@ -44,11 +40,6 @@ def metric_title(metric: str) -> str:
     if metric.startswith(BLOCKING):
         return f"the time that compute waits for {metric.removeprefix(BLOCKING).replace('_', ' ')}"
     return category_title(metric)
-
-
-def wall_title(wall: Wall) -> str:
-    """A wall in words."""
-    return _WALLS[wall]
 
 
 def capital(text: str) -> str:

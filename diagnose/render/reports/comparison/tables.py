@@ -208,7 +208,7 @@ def _kernel(one: KernelChange) -> list[str]:
         _pair(units.ms(one.base_work_ns), units.ms(one.new_work_ns)),
         _pair(_micro(one.base_launch_ns), _micro(one.new_launch_ns)),
         _pair(_stream(one.was_stream), _stream(one.stream)),
-        words.words(one.bucket),
+        words.bucket(one.bucket),
     ]
 
 

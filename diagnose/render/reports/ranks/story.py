@@ -187,7 +187,7 @@ def _said(one: Late, document: Diagnosis) -> LateSaid:
 
 def longer(one: Late) -> str:
     """What takes longer on the late rank; empty where nothing is known to."""
-    return words.words(one.bucket) if one.bucket else words.LATE_LONGER.get(one.cause, "")
+    return words.bucket(one.bucket) if one.bucket else words.LATE_LONGER.get(one.cause, "")
 
 
 def _stages(document: Diagnosis, ranks: Ranks) -> str:
