@@ -11,10 +11,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 HOUSE = ROOT / "diagnose"
-DOCUMENTS = (ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
+DOCUMENTS = (
+    *sorted(ROOT.glob("*.md")),
+    *(ROOT / name / "README.md" for name in ("trace_rules", "fixtures")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+)
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 LINTER = tomllib.loads(PYPROJECT)["tool"]["importlinter"]
 LOOSE = {"__init__", "__main__", "cli", "errors", "nsight_recipe", "pipeline", "version"}
+ROOMS = sorted(path.name for path in HOUSE.iterdir() if path.is_dir() and path.name != "__pycache__")
+FOLDERS = (".ci", "diagnose", "trace_rules", "fixtures", "tests", "benchmarks", "docs", "reports", *ROOMS)
 MOST_ROOMS, MOST_FLOORS, MOST_CONTRACTS = 22, 12, 10
 NO_NAMES = {"found", "one", "told", "said", "own", "place", "parts", "proofs"}
 NO_CLASSES = {"Asked", "Taken", "Judged", "Told", "Listed", "Said"}
@@ -157,13 +163,15 @@ def test_every_path_in_the_documents_exists() -> None:
         paths = sorted(paths_in(document.read_text(encoding="utf-8")))
         unknown = [path for path in paths if not any((base / path).exists() for base in (ROOT, HOUSE, document.parent))]
         missing += [f"{document.relative_to(ROOT)}: {path}" for path in unknown]
-    coming = [text for text in missing if "tests/changes/" in text or "trace_rules/buckets.yaml" in text]  # arrive with their parts
+    coming = [
+        text for text in missing if "tests/changes/" in text or "trace_rules/buckets.yaml" in text or "how-to" in text
+    ]  # arrive with their parts
     assert missing == coming
 
 
 def paths_in(text: str) -> set[str]:
-    """What looks like a path of this project in inline code and links, and in the tree of rooms. Made files (`build/`, `reports/*.html`), patterns and examples in angle brackets are none."""
-    named = {word for code in re.findall(r"`([^`\n]+)`", text) for word in code.split()} | set(re.findall(r"\]\(([^)#\s]+)[^)]*\)", text))
-    named |= {f"diagnose/{word}" for word in re.findall(r"^  ([a-z_]+/)  ", text, re.MULTILINE)}
-    inner = r"(?:\.github|\.ci|diagnose|trace_rules|fixtures|tests|benchmarks|docs|reports|commands|render|bisect|scale|reason|measure|load|job|knowledge|document|model|how-to)"
-    return {word.rstrip(".,:;") for word in named if re.fullmatch(rf"{inner}/[\w./-]*|[\w-]+\.(?:md|toml)|Makefile", word.rstrip(".,:;"))}
+    """The paths of this project in inline code, in links, and in the map of rooms; no schemas (`check/1`), patterns, placeholders, or files that a command makes."""
+    words = {word for code in re.findall(r"`([^`\n]+)`", text) for word in code.split()} | set(re.findall(r"\]\(([^)#\s]+)[^)]*\)", text))
+    words |= {f"diagnose/{room}" for room in re.findall(r"^  ([a-z_]+/)  ", text, re.MULTILINE)}
+    bare = {word.rstrip(".,:;") for word in words}
+    return {word for word in bare if re.fullmatch(rf"(?:{'|'.join(FOLDERS)})/(?!\d+$)[\w./-]*|[A-Z_]+\.md|pyproject\.toml|Makefile", word)}

@@ -147,6 +147,8 @@ def test_no_module_is_too_long() -> None:
     assert long == {}
 
 
+@pytest.mark.deep
+@pytest.mark.package
 def test_the_wheel_holds_the_rules(tmp_path: Path) -> None:
     pytest.importorskip("hatchling", reason="hatchling is not installed")
     build = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"

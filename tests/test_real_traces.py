@@ -18,6 +18,7 @@ from diagnose.document.diagnosis import Diagnosis, decode, encode
 from diagnose.errors import InputError
 from diagnose.pipeline import diagnose
 from tests.builders.document_parts import check_parts
+from tests.builders.suites import deep_unless
 from tests.conftest import SHARED
 
 DEEPSEEK = "kineto/deepseek-ai_profile-data_train.json"
@@ -54,7 +55,7 @@ def diagnosed_or_refused(path: Path) -> Diagnosis | InputError:
         return error
 
 
-@pytest.mark.parametrize("name", every_trace())
+@pytest.mark.parametrize("name", deep_unless(every_trace()[::8], every_trace()))
 def test_every_trace_is_diagnosed_or_refused_with_a_reason(name: str, real_traces: Path, reference: ModuleType) -> None:
     path = real_traces / name
     found = diagnosed_or_refused(path)

@@ -51,10 +51,10 @@ def schema_of(path: Path) -> str | None:
         return found.group(1).decode("ascii")
     if not head.lstrip().startswith(b"{") or b"\0" in head or _OF_TRACES.search(head):
         return None
-    return _told(path)
+    return _decoded_schema(path)
 
 
-def _told(path: Path) -> str | None:
+def _decoded_schema(path: Path) -> str | None:
     """The member `schema` of a JSON object, wherever it stands; None where it has none, or is no JSON."""
     try:
         if path.stat().st_size > _LARGEST:

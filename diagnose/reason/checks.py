@@ -117,10 +117,10 @@ def _assumed(names: Sequence[str], context: Context) -> tuple[str, ...]:
 def _lacking(key: str, spec: CheckSpec, context: Context) -> NotAssessed:
     """Which settings a check lacks, and where they are given."""
     missing = tuple(name.removeprefix("job_") for name in context.missing(context.rulebook.expression(spec.when or "")))
-    return NotAssessed(id=key, title=spec.title, missing=missing, how="; ".join(_place(name, context) for name in missing))
+    return NotAssessed(id=key, title=spec.title, missing=missing, how="; ".join(_key_of(name, context) for name in missing))
 
 
-def _place(name: str, context: Context) -> str:
+def _key_of(name: str, context: Context) -> str:
     """Where a missing value is given: the key of this job's framework."""
     if name in PLATFORM_FACTS:
         return "--platform, or platform in the job file"

@@ -15,7 +15,7 @@ from diagnose.knowledge.rulebook import Rulebook
 from diagnose.knowledge.taxonomy import Taxonomy
 from diagnose.render import units, words
 from diagnose.render.knowledge.as_text import text, wrapped
-from diagnose.render.knowledge.entries import Catalogue, Kind
+from diagnose.render.knowledge.entries import Catalogue, Kind, catalogue
 from diagnose.render.knowledge.kinds import KINDS
 
 

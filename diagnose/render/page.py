@@ -1,6 +1,6 @@
 """What every HTML page is made of: one file, offline, without a single request, readable without JavaScript, in print and in the dark.
 
-Every figure exists twice, from the same numbers: drawn by the browser from HTML and SVG alone, and by plotly where scripts run.
+Every figure stands in the page as SVG; where scripts run plotly draws it from the same description, to be zoomed.
 The content security policy allows exactly our two scripts, by their hashes.
 """
 
@@ -17,69 +17,26 @@ import msgspec
 from markupsafe import Markup
 
 from diagnose.render import units, words
-from diagnose.render.drawings import Drawing
-from diagnose.render.figures import Figure
+from diagnose.render.figures import plotly, svg
+from diagnose.render.figures.figure import Figure
 
 LONGEST_SHOWN = 110
 LONGEST_KEPT = 6_000
 MOST_ROWS = 200
 _ADDRESS = re.compile(r"https://[\w.~:/?#@!$&'()*+,;=%-]{1,300}")
 
-BOOT = """
-(function () {
-  "use strict";
-  var figures = JSON.parse(document.getElementById("figures").textContent);
-  var root = document.documentElement;
-  function colour(name) { return getComputedStyle(root).getPropertyValue(name).trim(); }
-  function axis(own) {
-    return Object.assign({}, own, {color: colour("--muted"), gridcolor: colour("--line"), linecolor: colour("--line")});
-  }
-  function themed(own) {
-    var layout = Object.assign({}, own);
-    layout.font = Object.assign({}, own.font, {color: colour("--text"), family: getComputedStyle(document.body).fontFamily});
-    layout.xaxis = axis(own.xaxis);
-    layout.yaxis = Object.assign(axis(own.yaxis), {color: colour("--text")});
-    if (own.coloraxis) {
-      layout.coloraxis = Object.assign({}, own.coloraxis, {
-        colorscale: own.coloraxis.colorscale.map(function (stop) { return [stop[0], stop[1] === "#f2f2f2" ? colour("--even") : stop[1]]; })
-      });
-    }
-    layout.hoverlabel = Object.assign({}, own.hoverlabel, {
-      bgcolor: colour("--panel"), bordercolor: colour("--line"),
-      font: Object.assign({}, own.hoverlabel.font, {color: colour("--text")})
-    });
-    return layout;
-  }
-  var config = {responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"]};
-  function draw(how) {
-    document.querySelectorAll("[data-figure]").forEach(function (box) {
-      var figure = figures[box.dataset.figure];
-      box.classList.add("drawn");
-      Plotly[how](box.querySelector(".plot"), figure.data, themed(figure.layout), config).catch(function (fault) {
-        box.classList.remove("drawn");
-        console.error(fault);
-      });
-    });
-  }
-  draw("newPlot");
-  document.querySelectorAll(".drawn details.fallback").forEach(function (one) { one.open = false; });
-  addEventListener("beforeprint", function () {
-    document.querySelectorAll("details.finding, details.fallback").forEach(function (one) { one.open = true; });
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", function () { draw("react"); });
-})();
-"""
 
-
-def filled(template: str, drawn: Mapping[str, tuple[Figure, Drawing]], *, script: str = "", **values: object) -> str:
+def filled(template: str, figures: Mapping[str, Figure], *, script: str = "", **values: object) -> str:
     """The page made from a template of this package, its figures (by key), and an own script after the one that draws."""
-    plotly, boot = _plotly(), BOOT + script
+    library, boot = plotly.library(), plotly.BOOT + script
     return _template(template).render(
-        policy=_policy(plotly, boot),
-        figures_json=data_block({key: figure for key, (figure, _) in drawn.items()}),
-        plotly=Markup(plotly),  # noqa: S704 - plotly's own script
+        policy=_policy(library, boot),
+        figures_json=data_block(plotly.data(figures)),
+        plotly=Markup(library),  # noqa: S704 - plotly's own script
         boot=Markup(boot),  # noqa: S704 - our own script
-        drawings={key: drawing for key, (_, drawing) in drawn.items()},
+        figures=figures,
+        drawing=lambda figure: Markup(svg.draw(figure)),  # noqa: S704 - our own drawer, which escapes
+        legend=lambda figure: Markup(svg.legend(figure)),  # noqa: S704 - our own drawer, which escapes
         words=words,
         units=units,
         most_rows=MOST_ROWS,
@@ -91,14 +48,6 @@ def data_block(data: object) -> Markup:
     """JSON for a data block of the page, which only `<` could end early."""
     text = msgspec.json.encode(data).decode("utf-8")
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))  # noqa: S704 - JSON, escaped here
-
-
-@cache
-def _plotly() -> str:
-    from plotly.offline import get_plotlyjs  # noqa: PLC0415 - heavy, and only this output needs it
-
-    script: str = get_plotlyjs()
-    return script
 
 
 def _policy(*scripts: str) -> str:

@@ -13,7 +13,7 @@ from diagnose.model.ledger import Ledger
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class Inputs:
     """The inputs of a run, those of them that nobody named but that lay in a folder, and what folders held besides: (bare name, reason)."""
 
     paths: tuple[str | Path, ...]
@@ -21,7 +21,7 @@ class Found:
     ignored: tuple[tuple[str, str], ...]
 
 
-def find_inputs(given: Sequence[str | Path]) -> Found:
+def find_inputs(given: Sequence[str | Path]) -> Inputs:
     """Every input that `given` stands for, once. Raises InputError for a folder without traces and a pattern without matches."""
     paths: dict[str | Path, str | Path] = {}
     ignored: list[tuple[str, str]] = []
@@ -36,7 +36,7 @@ def find_inputs(given: Sequence[str | Path]) -> Found:
             paths.setdefault(_same_file(path), path)
             (named if path == Path(one) or not Path(one).is_dir() else in_folders).add(path)
         ignored += found.ignored
-    return Found(paths=tuple(paths.values()), in_folders=frozenset(in_folders - named), ignored=tuple(dict.fromkeys(ignored)))
+    return Inputs(paths=tuple(paths.values()), in_folders=frozenset(in_folders - named), ignored=tuple(dict.fromkeys(ignored)))
 
 
 def _same_file(path: Path) -> Path:
@@ -52,7 +52,7 @@ def name_of(path: str | Path) -> str:
     return Path(path).name if str(path) != STDIN else "standard input"
 
 
-def sorted_out(refused: Sequence[tuple[str | Path, InputError]], found: Found) -> tuple[list[InputError], list[tuple[str, str]]]:
+def sorted_out(refused: Sequence[tuple[str | Path, InputError]], found: Inputs) -> tuple[list[InputError], list[tuple[str, str]]]:
     """Inputs that failed, and those that are no traces at all and that nobody named: other files of a folder, as (bare name, reason)."""
     failed: list[InputError] = []
     unfit: list[tuple[str, str]] = []

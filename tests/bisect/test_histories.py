@@ -23,6 +23,7 @@ from diagnose.knowledge.buckets import load_buckets
 from diagnose.reason.compare.metrics import samples
 from tests.bisect.profile_step import capture_of
 from tests.bisect.simulated import History, git, question, random_history, set_world, snapshot
+from tests.builders.suites import deep_unless
 
 REPEATS = 10  # as the command line has it by default
 NOISES = (0.01, 0.02, 0.05)
@@ -74,7 +75,7 @@ def is_wrong(history: History, found: Bisection) -> bool:
     return any(not first < history.culprit <= last for first, last in places)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", deep_unless(range(3), range(20)))
 def test_the_right_commit_is_found_or_none(seed: int, tmp_path: Path, store: Path, captures: tuple[Path, dict[str, int]]) -> None:
     truth = captures[1]
     history = random_history(tmp_path / "repository", seed)
@@ -103,6 +104,7 @@ def check_effort(history: History, found: Bisection) -> None:
     assert max(one.trials for one in found.candidates) <= REPEATS
 
 
+@pytest.mark.deep
 def test_with_traces(tmp_path: Path, store: Path, captures: tuple[Path, dict[str, int]]) -> None:
     """The whole way: every capture is an Nsight Systems export that is diagnosed. What moved is named by its category."""
     history = random_history(tmp_path / "repository", 4, longest=120)

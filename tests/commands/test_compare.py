@@ -584,5 +584,5 @@ def test_findings_of_a_real_trace_point_at_lines_of_its_job_file(
 
 def test_the_help_of_every_command_is_there() -> None:
     for words in (["compare", "--help"], ["gate", "--help"], ["baseline", "--help"], ["baseline", "save", "--help"]):
-        done = subprocess.run([sys.executable, "-m", "diagnose", *words], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run([sys.executable, "-m", "diagnose", *words], cwd=ROOT, capture_output=True, text=True, timeout=600, check=True)
         assert "Usage: diagnose" in done.stdout

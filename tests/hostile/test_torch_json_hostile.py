@@ -18,6 +18,7 @@ from diagnose.load.torch_json import read
 from diagnose.model.trace import Trace
 from tests.builders.kineto import document, kernel, small
 
+ENDLESS = 100  # s of processor time, a hundred times of what it takes: a reader that goes back and forth would take hours
 WHOLE = document(small(30), deviceProperties=[{"id": 0, "name": "A"}], baseTimeNanoseconds=5)
 
 
@@ -166,7 +167,7 @@ def test_extreme_times_do_not_overflow() -> None:
 
 
 def test_bombs_are_stopped_early() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     head = b'{"traceEvents": [{"ph": "X", "name": "'
     with pytest.raises(InputError, match="implausible size"):
         read(io.BytesIO(gzip.compress(head + b" " * (80 << 20), 1)), display_name="t")
@@ -175,7 +176,7 @@ def test_bombs_are_stopped_early() -> None:
         archive.writestr("t.json", head + b" " * (80 << 20))
     with pytest.raises(InputError, match="implausible size"):
         read(io.BytesIO(buffer.getvalue()), display_name="t")
-    assert time.perf_counter() - began < 20
+    assert time.process_time() - began < ENDLESS
 
 
 @pytest.mark.parametrize(
@@ -194,10 +195,10 @@ def test_bombs_are_stopped_early() -> None:
     ids=["braces", "open texts", "escaped quotes", "brackets", "nested keys", "unbalanced events", "each its own category"],
 )
 def test_hostile_text_ends_soon(data: bytes) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     raw = attempt(data)
     assert raw is None
-    assert time.perf_counter() - began < 20
+    assert time.process_time() - began < ENDLESS
 
 
 def test_zip_files_that_hold_no_one_trace() -> None:

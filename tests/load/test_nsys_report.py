@@ -107,13 +107,13 @@ def test_a_report_of_a_newer_nsys_is_recognised(tmp_path: Path, work: Path) -> N
 
 def test_an_export_that_never_ends_is_stopped_with_all_its_processes(tmp_path: Path, work: Path) -> None:
     child = tmp_path / "child"
-    nsys = program(tmp_path, f"sleep 300 &\necho $! > {child}\nwait\n")
+    nsys = program(tmp_path, f"sleep 3600 &\necho $! > {child}\nwait\n")
     began = time.monotonic()
     with pytest.raises(InputError, match="did not finish"):
-        nsys_report.resolve(report(tmp_path), nsys=nsys, workdir=work, timeout_s=1.0)
-    assert time.monotonic() - began < 30
+        nsys_report.resolve(report(tmp_path), nsys=nsys, workdir=work, timeout_s=3.0)
+    assert time.monotonic() - began < 900, "it waited for the export"
     pid = int(child.read_text())
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 300
     while _runs(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not _runs(pid)
@@ -163,7 +163,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(arguments, cwd=folder, **quiet) as process:
         try:
-            process.wait(timeout=20)
+            process.wait(timeout=600)
         except subprocess.TimeoutExpired:
             process.kill()
             pytest.skip("nsys cannot capture on this machine: it did not end in 20 s")
@@ -174,7 +174,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
         stream, importer = folder / "cpu.qdstrm", Path("/usr/lib/nsight-systems/host-linux-x64/QdstrmImporter")
         if not stream.is_file() or not importer.is_file():
             pytest.skip("nsys cannot capture on this machine")
-        subprocess.run([str(importer), "-i", str(stream), "-o", str(path)], check=True, capture_output=True, timeout=120)
+        subprocess.run([str(importer), "-i", str(stream), "-o", str(path)], check=True, capture_output=True, timeout=600)
     return path
 
 

@@ -27,7 +27,7 @@ def kernel_summary(export: Path) -> dict[str, tuple[int, int]]:
             [str(NSYS), "stats", "--quiet", "--report", report, "--format", "csv", str(export)],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         start = done.stdout.find("Time (%)")

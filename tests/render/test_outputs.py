@@ -11,11 +11,10 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from plotly import graph_objects
 
 from diagnose.document import device as r
 from diagnose.document import diagnosis as d
-from diagnose.render import EXTENSIONS, RENDERERS, Options, html, marked, rank_page, units, words
+from diagnose.render import EXTENSIONS, RENDERERS, Options, marked, units, words
 from diagnose.render.reports.diagnosis import story, tables
 from tests.builders.diagnosis import HOSTILE, LONG_KERNEL, minimal, rich
 from tests.render.reading import check_columns, check_powerless, orders
@@ -197,13 +196,6 @@ def test_figure_data_cannot_end_their_block_early() -> None:
     assert block is not None
     assert "<" not in block.group(1)
     assert sorted(json.loads(block.group(1))) == ["buckets", "budget", "communication", "rank-heat", "rank-strips", "timeline"]
-
-
-@pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
-def test_plotly_knows_every_part_of_our_figures(sample: Callable[[], d.Diagnosis]) -> None:
-    ranks = rank_page.page(sample())
-    for figure, _ in (dict(html._figures(sample())) | (ranks.figures if ranks else {})).values():
-        graph_objects.Figure(figure)
 
 
 def test_the_policy_names_exactly_the_scripts_of_the_page() -> None:

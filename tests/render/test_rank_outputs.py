@@ -12,7 +12,7 @@ import pytest
 from diagnose.document import diagnosis as d
 from diagnose.document import ranks as k
 from diagnose.document.device import Spread
-from diagnose.render import RENDERERS, Options, markdown, marked, rank_figures, rank_page, units, words
+from diagnose.render import RENDERERS, Options, markdown, marked, rank_page, units, words
 from diagnose.render.report import Table
 from diagnose.render.reports.ranks import balance as rank_balance
 from diagnose.render.reports.ranks import pair as rank_compare
@@ -334,47 +334,7 @@ def test_words_exist_for_every_member_of_every_vocabulary() -> None:
         assert set(known) == set(msgspec.inspect.type_info(types[name]).values)  # type: ignore[attr-defined]
 
 
-# --- figures ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_heat_map_shows_differences_from_the_median_of_the_like() -> None:
-    found = rank_figures.heat(rich_ranks())
-    assert found is not None
-    assert found.labels == tuple(f"rank {rank}" for rank in range(8))
-    assert found.groups == (("stage 0", 0), ("stage 1", 4))
-    assert found.buckets[:3] == ("expert_gemm", "attention", "dispatch")
-    gemm = [cell.difference_ns for cell in found.cells[0]]
-    middle = (ms(48.2) + ms(48.2 * 1.004)) / 2
-    assert gemm[:2] == [ms(48.2) + ms(20.4) - middle, ms(48.2) - middle]
-    assert found.largest_ns == gemm[0]
-    by_bucket = dict(zip(found.buckets, found.cells, strict=True))
-    assert [cell.difference_ns for cell in by_bucket["loss"]][:4] == [None] * 4  # no rank of stage 0 has a loss
-    figure = rank_figures.heat_figure(rich(), found)
-    assert figure["data"][0]["z"][0][0] == round(found.largest_ns / 1e6, 4)
-    assert figure["layout"]["coloraxis"]["cmax"] == -figure["layout"]["coloraxis"]["cmin"] == pytest.approx(found.largest_ns / 1e6)
-
-
-def test_a_rank_alone_in_its_group_differs_from_nothing() -> None:
-    lonely = changed(survey=(rich_ranks().survey[0], rich_ranks().survey[4]))
-    assert rank_figures.heat(lonely) is None
-    assert "rank-heat" not in rendered("html", having(lonely))
-
-
-def test_the_parts_of_a_strip_add_up_to_the_steps() -> None:
-    ranks = rich_ranks()
-    figure = rank_figures.strips(ranks, rank_figures.strip_places(ranks, 48))
-    for index, one in enumerate(ranks.survey):
-        assert sum(trace["x"][index] for trace in figure["data"]) == pytest.approx(sum(step.window_ns for step in one.steps) / 1e6)
-    assert {trace["name"] for trace in figure["data"]} == {"own time", "waiting for others", "not split: nothing was matched"}
-
-
-def test_hundreds_of_ranks_are_drawn_as_a_map_of_own_time() -> None:
-    drawn = rank_figures.strip_drawing(many_ranks(512))
-    assert drawn is not None
-    figure, static = drawn
-    assert (len(figure["data"][0]["x"]), len(figure["data"][0]["y"])) == (512, 10)
-    assert figure["data"][0]["z"][0][5] == pytest.approx(215.05 - 8.8)
-    assert len(static.bars) == rank_figures.MOST_STRIPS
+# --- two ranks -------------------------------------------------------------------------------------------------------
 
 
 def test_two_ranks_side_by_side() -> None:

@@ -37,7 +37,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four simulated ranks in both formats, with their job file."""
     folder = tmp_path_factory.mktemp("job")
     command = [sys.executable, "-m", "fixtures", "make", "ranks-straggler", "--out", str(folder), "--format", "both"]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=600)
     return folder / "ranks-straggler"
 
 
@@ -56,7 +56,7 @@ class Killer(threading.Thread):
             os.kill(self.killed[-1], signal.SIGKILL)
 
 
-def taken(victim: Path, seconds: float = 60) -> int:
+def taken(victim: Path, seconds: float = 300) -> int:
     """The process that has taken an input."""
     last = time.monotonic() + seconds
     while not mark_of(victim).exists():
@@ -109,7 +109,7 @@ class start:  # noqa: N801 - reads as a verb
         self.process.wait()
 
 
-def wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes], seconds: float = 60) -> None:
+def wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes], seconds: float = 300) -> None:
     last = time.monotonic() + seconds
     while not ready():
         assert process.poll() is None, "it ended"

@@ -25,7 +25,7 @@ def held(settings: Settings, task: Task) -> Outcome:
     if "victim" in task.name and not mark.exists():
         mark.with_suffix(".new").write_text(str(os.getpid()))
         mark.with_suffix(".new").rename(mark)
-        time.sleep(120)
+        time.sleep(3600)
     return attempt(settings, task)
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,13 +25,17 @@ from tests.scale.conftest import ROOT, Killer, Ranks, gone, start, taken, wait_u
 Make = Callable[[Attempt], Engine]
 
 
-@pytest.fixture(params=["local", "dask", "scheduler"])
+DASK = (pytest.mark.dask, pytest.mark.deep)
+LOCAL, CLUSTER, SCHEDULER = "local", pytest.param("dask", marks=DASK), pytest.param("scheduler", marks=DASK)
+
+
+@pytest.fixture(params=[LOCAL, CLUSTER, SCHEDULER])
 def each_engine(request: pytest.FixtureRequest) -> Make:
     """Makes the engine for a task function: two processes here, two of a Dask cluster of our own, or a cluster that runs already."""
     return made(request)
 
 
-@pytest.fixture(params=["local", "scheduler"])
+@pytest.fixture(params=[LOCAL, SCHEDULER])
 def engine(request: pytest.FixtureRequest) -> Make:
     """The same without a cluster of our own, which takes seconds to start."""
     return made(request)
@@ -68,9 +71,11 @@ def test_the_same_bytes_whatever_ends_first(ranks: Ranks, engine: Make) -> None:
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, "-m", "diagnose", *map(str, arguments)], cwd=ROOT, capture_output=True, timeout=120, check=False)
+    return subprocess.run([sys.executable, "-m", "diagnose", *map(str, arguments)], cwd=ROOT, capture_output=True, timeout=600, check=False)
 
 
+@pytest.mark.dask
+@pytest.mark.deep
 def test_the_same_bytes_from_the_command_line(ranks: Ranks, scheduler_file: Path) -> None:
     import json
 
@@ -163,7 +168,7 @@ def test_the_log_names_what_was_in_flight_and_how_the_worker_ended(ranks: Ranks)
     assert log[0].count(".json") <= 2, "no more in flight than workers"
 
 
-@pytest.mark.parametrize("kind", ["local", "dask"])
+@pytest.mark.parametrize("kind", [LOCAL, CLUSTER])
 def test_an_input_that_always_ends_its_worker_is_a_failed_input(ranks: Ranks, kind: str) -> None:
     traces = ranks("a", "victim", "b", "c")
     engine: Engine = LocalEngine(jobs=2, task=tasks.deadly) if kind == "local" else DaskEngine(jobs=2, task=tasks.deadly)
@@ -178,7 +183,7 @@ def test_workers_that_cannot_start_are_a_fault_at_once(ranks: Ranks) -> None:
         diagnose(ranks("a", "b", "c"), engine=LocalEngine(jobs=2, task=tasks.exits))
 
 
-@pytest.mark.parametrize("kind", ["local", "dask"])
+@pytest.mark.parametrize("kind", [LOCAL, CLUSTER])
 def test_ctrl_c_ends_the_workers_at_once(ranks: Ranks, kind: str) -> None:
     traces = ranks("victim-1", "victim-2", "a")
     process = subprocess.Popen(
@@ -189,14 +194,12 @@ def test_ctrl_c_ends_the_workers_at_once(ranks: Ranks, kind: str) -> None:
         start_new_session=True,
     )
     workers = [taken(trace) for trace in traces[:2]]
-    begin = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to everyone
-    _, said = process.communicate(timeout=30)
-    assert time.monotonic() - begin < 20  # the tasks would take two minutes
+    _, said = process.communicate(timeout=600)  # the tasks would take an hour
     assert process.returncode == 130, said
     assert said.decode().splitlines()[-1] == "interrupted"
     assert b"Traceback" not in said
-    assert all(gone(worker, 1) for worker in workers)
+    assert all(gone(worker, 60) for worker in workers)
 
 
 def test_workers_do_not_outlive_a_killed_parent(ranks: Ranks) -> None:
@@ -205,12 +208,14 @@ def test_workers_do_not_outlive_a_killed_parent(ranks: Ranks) -> None:
     workers = [taken(trace) for trace in traces[:2]]
     process.kill()
     process.wait()
-    assert all(gone(worker, 6) for worker in workers)
+    assert all(gone(worker, 60) for worker in workers)
 
 
 # ---------------------------------------------------------------------------------------------------- Dask alone
 
 
+@pytest.mark.dask
+@pytest.mark.deep
 def test_a_file_that_only_this_machine_sees_is_told_so(ranks: Ranks, scheduler_file: Path) -> None:
     found = diagnose(ranks("a", "victim", "b"), engine=DaskEngine(scheduler=str(scheduler_file), task=tasks.unseeing))
     assert refused(found) == ["victim.json is here, but the Dask worker that was to read it does not see it."]
@@ -240,6 +245,8 @@ def test_a_scheduler_that_cannot_be_reached_is_told(
         diagnose(ranks("a", "b"), engine=DaskEngine(scheduler=scheduler.format(file=tmp_path / "broken.json")))
 
 
+@pytest.mark.dask
+@pytest.mark.deep
 def test_a_cluster_without_workers_and_one_without_diagnose_are_told(ranks: Ranks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed", reason="distributed is not installed")
     monkeypatch.setattr(dask_engine, "WORKERS_S", 1)
@@ -263,6 +270,8 @@ def test_a_cluster_without_workers_and_one_without_diagnose_are_told(ranks: Rank
             diagnose(ranks("a", "b"), engine=engine)
 
 
+@pytest.mark.dask
+@pytest.mark.deep
 def test_a_scheduler_that_ends_in_the_middle_is_told(ranks: Ranks, tmp_path: Path) -> None:
     pytest.importorskip("distributed", reason="distributed is not installed")
     file = tmp_path / "scheduler.json"
@@ -295,7 +304,7 @@ def test_workers_share_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ[THREADS] == "3"
 
 
-@pytest.mark.parametrize("kind", ["local", "dask"])
+@pytest.mark.parametrize("kind", [LOCAL, CLUSTER])
 def test_polars_in_a_worker_keeps_to_its_share(ranks: Ranks, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.delenv(THREADS, raising=False)
     engine: Engine = LocalEngine(jobs=2, task=tasks.threads) if kind == "local" else DaskEngine(jobs=2, task=tasks.threads)

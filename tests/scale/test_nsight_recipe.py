@@ -14,6 +14,7 @@ import pytest
 from diagnose.cli import main
 from diagnose.document.diagnosis import decode, encode
 from diagnose.pipeline import diagnose
+from tests.builders.suites import deep_unless
 from tests.scale.conftest import ROOT
 
 FAKE = Path(__file__).parent / "fake_nsys"
@@ -37,7 +38,7 @@ def reports(job: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(command: list[str], *arguments: str | Path, folder: Path, path: str | None = None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "NSYS_RECIPE_PATH": str(RECIPE), "PYTHONPATH": path or f"{ROOT}:{FAKE}"}
     return subprocess.run(
-        [*command, *map(str, arguments)], cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
+        [*command, *map(str, arguments)], cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
 
 
@@ -59,7 +60,7 @@ def check(out: Path, reports: Path, job: Path, mode: str) -> None:
     assert written["Outputs"] == {"diagnosis.html": "HTML", "diagnosis.json": "JSON", "diagnosis.md": "Markdown"}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", deep_unless(MODES[:1], MODES))
 def test_the_recipe_gives_the_programs_own_result_in_every_mode(reports: Path, job: Path, tmp_path: Path, mode: str) -> None:
     if mode == "dask-futures":
         pytest.importorskip("distributed", reason="distributed is not installed")
@@ -88,8 +89,8 @@ def test_a_report_that_cannot_be_read_is_told_and_the_others_go_on(reports: Path
     ("arguments", "code", "said"),
     [
         (["--config", "missing.yaml"], 2, "missing.yaml"),
-        (["--step-range", "nothing"], 2, "marks no step"),
-        (["--rules", "missing"], 2, "cannot be read"),
+        pytest.param(["--step-range", "nothing"], 2, "marks no step", marks=pytest.mark.deep),
+        pytest.param(["--rules", "missing"], 2, "cannot be read", marks=pytest.mark.deep),
     ],
 )
 def test_errors_end_in_a_sentence(reports: Path, tmp_path: Path, arguments: list[str], code: int, said: str) -> None:

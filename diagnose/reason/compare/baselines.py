@@ -42,7 +42,7 @@ def check_name(name: str) -> str:
 
 def save(folder: Path, name: str, document: Diagnosis, *, force: bool) -> Path:
     """Store the document; its path. Raises UsageError where there is one already and not `force`, OutputError where it can't be written."""
-    place = _place(folder, name)
+    place = _folder_of(folder, name)
     path = place / f"{fingerprint(document)}.json"
     if path.exists() and not force:
         raise UsageError(
@@ -62,7 +62,7 @@ def save(folder: Path, name: str, document: Diagnosis, *, force: bool) -> Path:
     return path
 
 
-def _place(folder: Path, name: str) -> Path:
+def _folder_of(folder: Path, name: str) -> Path:
     """The folder of one name, which is really in `folder`. Raises UsageError."""
     place = folder / check_name(name)
     if place.resolve().parent != folder.resolve():
@@ -80,7 +80,7 @@ def _kept(document: Diagnosis) -> Diagnosis:
 
 def find(folder: Path, name: str, new: Diagnosis) -> Diagnosis:
     """The baseline of this name that was made from the same job on the same kind of device as `new`. Raises BaselineError, which says what is different in those that there are."""
-    place, wanted = _place(folder, name), fingerprint(new)
+    place, wanted = _folder_of(folder, name), fingerprint(new)
     path = place / f"{wanted}.json"
     if path.is_file():
         document, problem = _read(path)
@@ -162,7 +162,7 @@ def _listed(name: str, path: Path) -> StoredBaseline:
 
 def remove(folder: Path, name: str, chosen: Callable[[str], bool] = lambda _: True) -> tuple[str, ...]:
     """Delete the documents of this name whose fingerprint is `chosen`; their fingerprints. Raises BaselineError where there is none, OutputError."""
-    place = _place(folder, name)
+    place = _folder_of(folder, name)
     found = [path for path in _files(place) if chosen(path.stem)]
     if not found:
         raise BaselineError(

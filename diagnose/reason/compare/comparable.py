@@ -206,7 +206,7 @@ def _without_steps(document: Diagnosis) -> bool:
 
 def _unknown(base: Diagnosis, new: Diagnosis, here: Job | None, there: Job | None, places: tuple[Place, Place]) -> tuple[str, ...]:
     """Aspects that one side or both do not tell."""
-    found: list[str] = [aspect for aspect in JOB_ASPECTS if aspect != "world" and not _told(aspect, here, there)]
+    found: list[str] = [aspect for aspect in JOB_ASPECTS if aspect != "world" and not _known_to_both(aspect, here, there)]
     if world_size(base) is None or world_size(new) is None:
         found.append("world")
     if tokens_per_step(base) is None or tokens_per_step(new) is None:
@@ -216,7 +216,7 @@ def _unknown(base: Diagnosis, new: Diagnosis, here: Job | None, there: Job | Non
     return tuple(found)
 
 
-def _told(aspect: JobAspect, here: Job | None, there: Job | None) -> bool:
+def _known_to_both(aspect: JobAspect, here: Job | None, there: Job | None) -> bool:
     return (
         here is not None
         and there is not None

@@ -111,7 +111,7 @@ def _category(name: str, first: Middle, second: Middle, move: _Move) -> Category
         moved=move.beyond_noise and abs(there - here) >= least,
         low=move.low,
         high=move.high,
-        parts=tuple(_parts(name, first, second)),
+        parts=tuple(_reasons(name, first, second)),
     )
 
 
@@ -119,7 +119,7 @@ def _total(step: Middle, name: str) -> int:
     return sum(ns for (category, _), ns in step.cells.items() if category == name)
 
 
-def _parts(name: str, first: Middle, second: Middle) -> list[Part]:
+def _reasons(name: str, first: Middle, second: Middle) -> list[Part]:
     """Why compute was absent inside a category, in the order of the vocabulary; empty for compute."""
     read: Callable[[Middle, Why], int] = lambda step, why: step.cells.get((name, why), 0)  # noqa: E731 - said twice below
     rows = [(why, read(first, why), read(second, why)) for why in WHY]

@@ -34,7 +34,7 @@ class Job:
             return self.derived[name]
         return self._default(spec) if spec is not None and self.whole and not self._in_preset(name) else None
 
-    def told(self, name: str) -> bool:
+    def holds(self, name: str) -> bool:
         """Whether the file itself says it."""
         return name in self.read
 

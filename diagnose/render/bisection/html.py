@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from diagnose.document.bisection import Bisection, BisectResult
 from diagnose.render import page
-from diagnose.render.bisection import figures
 from diagnose.render.comparison.html import LOOK as COMPARISON_LOOK
+from diagnose.render.figures import figures_of
 from diagnose.render.options import Options
 from diagnose.render.reports.bisection import story, tables
 from diagnose.render.reports.bisection import words as own
@@ -25,13 +25,11 @@ def render(document: Bisection, _options: Options) -> str:
     """The whole page."""
     return page.filled(
         "bisection.html.j2",
-        figures.drawn(document),
+        figures_of(document),
         b=document,
         look=LOOK[document.result],
         own=own,
         story=story,
-        plain=figures.plain(document),
-        size=(figures.WIDTH, figures.HEIGHT),
         culprits=[(culprit, tables.moved(culprit, number)) for number, culprit in enumerate(document.culprits, 1)],
         candidates=tables.candidates(document, drawn=False),
         skipped=tables.skipped(document),

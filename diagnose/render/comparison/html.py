@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diagnose.document.comparison import Comparison, Result
 from diagnose.render import page
-from diagnose.render.comparison import figures
+from diagnose.render.figures import figures_of
 from diagnose.render.options import Options
 from diagnose.render.reports.comparison import story, tables
 from diagnose.render.reports.comparison import words as own
@@ -24,7 +24,7 @@ def render(document: Comparison, _options: Options) -> str:
     """The whole page."""
     return page.filled(
         "comparison.html.j2",
-        figures.drawn(document),
+        figures_of(document),
         c=document,
         refused=story.refused(document),
         look=LOOK[document.outcome.result],

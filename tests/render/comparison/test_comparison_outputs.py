@@ -7,16 +7,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
-from plotly import graph_objects
 
 from diagnose.document import comparison as c
 from diagnose.render import marked, units
-from diagnose.render.comparison import RENDERERS, Options, figures, html
+from diagnose.render.comparison import RENDERERS, Options, html
 from diagnose.render.reports.comparison import story, tables
 from diagnose.render.reports.comparison import words as own
-from tests.builders.comparison import SAMPLES, anyway, huge, identical, improvement, minimal, refused, rich
+from tests.builders.comparison import SAMPLES, anyway, huge, improvement, minimal, refused, rich
 from tests.builders.diagnosis import HOSTILE, LONG_KERNEL
 from tests.builders.same_text import check_same
 from tests.render.reading import check_columns, check_powerless, orders, plain
@@ -279,68 +277,3 @@ def test_html_holds_no_payload_as_markup(payload: str) -> None:
     body = re.sub(r"<script>.*?</script>", "", rendered("html", rich()), flags=re.DOTALL)
     if "<" in payload:
         assert payload not in body
-
-
-# --- figures ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
-def test_plotly_knows_every_part_of_our_figures(sample: Sample) -> None:
-    for figure, _ in figures.drawn(sample()).values():
-        graph_objects.Figure(figure)
-
-
-def test_both_budgets_are_drawn_to_the_nanosecond_on_one_scale() -> None:
-    document = rich()
-    assert document.delta is not None
-    figure, drawing = figures.drawn(document)["budgets"]
-    for side, whole in enumerate((document.delta.base_ns, document.delta.new_ns)):
-        assert round(sum(trace["x"][side] for trace in figure["data"]) * 1e6) == whole
-    widths = [sum(part.width for part in bar.parts) for bar in drawing.bars]
-    assert widths[1] == pytest.approx(100, abs=0.01)
-    assert widths[0] == pytest.approx(100 * document.delta.base_ns / document.delta.new_ns, abs=0.01)
-
-
-def test_the_waterfall_leads_from_one_step_to_the_other() -> None:
-    document = rich()
-    assert document.delta is not None
-    legs = list(figures._legs(document, document.delta))
-    assert (legs[0].end, legs[-1].end) == (document.delta.base_ns, document.delta.new_ns)
-    at = document.delta.base_ns
-    for leg in legs[1:-1]:
-        assert leg.start == at
-        at = leg.end
-    assert at == document.delta.new_ns
-    assert [leg.label for leg in legs] == [
-        "base",
-        "exposed transport",
-        "compute: expert gemm",
-        "launch-starved",
-        "compute: elementwise",
-        "9 others",
-        "new",
-    ]
-    _, drawing = figures.drawn(document)["waterfall"]
-    assert all(part.left >= 0 and part.left + part.width <= 100.2 for bar in drawing.bars for part in bar.parts)
-
-
-def test_nothing_is_drawn_where_nothing_is_known_or_differs() -> None:
-    assert figures.drawn(minimal()) == {}
-    assert list(figures.drawn(identical())) == ["budgets"]
-
-
-def test_a_step_that_became_shorter_is_drawn_too() -> None:
-    found = rich().delta
-    assert found is not None
-    turned = msgspec.structs.replace(
-        found,
-        base_ns=found.new_ns,
-        new_ns=found.base_ns,
-        delta_ns=-found.delta_ns,
-        categories=tuple(
-            msgspec.structs.replace(row, base_ns=row.new_ns, new_ns=row.base_ns, delta_ns=-row.delta_ns) for row in found.categories
-        ),
-    )
-    _, drawing = figures.drawn(msgspec.structs.replace(rich(), delta=turned))["waterfall"]
-    assert drawing.bars[1].text == "-29.565 ms"
-    assert [label for label, _, _ in drawing.legend] == ["the whole", "takes longer", "takes less"]

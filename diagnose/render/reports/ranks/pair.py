@@ -10,7 +10,7 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import Ranks, RankSurvey
 from diagnose.render.reports.ranks import story as rank_story
 from diagnose.render import units, words
-from diagnose.render.rank_figures import MOST_RANKS
+from diagnose.render.reports.ranks.story import MOST_RANKS
 from diagnose.render.reports.diagnosis.tables import file_label, per
 
 SAME = "Both hold the same part of the model: their differences may be compared."

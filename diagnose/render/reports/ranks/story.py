@@ -13,6 +13,7 @@ from diagnose.document.ranks import Late, LikeGroup, Ranks, RankSurvey
 from diagnose.render.reports.diagnosis import tables
 from diagnose.render import units, words
 
+MOST_RANKS = 1_024  # of which every figure and table of the page speaks
 MOST_SAID = 3  # late ranks that the headline tells in full
 WAIT_AND_TRANSFER = (
     "Transfer: what the shortest participant of an exchange needed. Wait: the rest of each participant's time in it, because another came later; "

@@ -1,10 +1,9 @@
-"""The part of the HTML report on ranks in a real browser: the heat map, the strips, and two ranks side by side."""
+"""Two ranks side by side, as the script of the HTML report fills them in, in a real browser."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,14 +11,14 @@ import pytest
 
 from diagnose.document import diagnosis as d
 from diagnose.document import ranks as k
-from diagnose.render import units
+from diagnose.render import units, write
 from diagnose.render.reports.ranks import pair as rank_compare
-from tests.browser.test_report import Seen, browser, opened, poisoned, written
+from tests.browser.conftest import Opener, Seen
 from tests.builders.diagnosis import rich
-from tests.builders.rank_records import many_ranks, rich_ranks
+from tests.builders.hostile import hostile_diagnosis
+from tests.builders.rank_records import rich_ranks
 
-__all__ = ["browser"]  # the fixture
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.deep]
 
 
 def having(ranks: k.Ranks) -> d.Diagnosis:
@@ -42,8 +41,8 @@ def expected(ranks: k.Ranks, first: int, second: int) -> dict[str, list[str]]:
     return {line.label: [line.first, line.second, line.difference] for _, part in found.sections for line in part}
 
 
-def test_any_two_ranks_stand_side_by_side(browser: Any, tmp_path: Path) -> None:
-    page, seen = opened(browser, written(tmp_path, rich()))
+def test_any_two_ranks_stand_side_by_side(opened: Opener) -> None:
+    page, seen = opened(rich())
     assert page.locator("#compare .pickers").is_visible()
     assert page.evaluate("[...document.querySelectorAll('#compare select')].map(one => one.selectedOptions[0].text)") == [
         "rank 0 · late",
@@ -65,102 +64,48 @@ def test_any_two_ranks_stand_side_by_side(browser: Any, tmp_path: Path) -> None:
     assert {said[2] for label, said in lines(page).items() if said[2] not in ("", units.MISSING)} == {"0", "0.000"}
     assert page.evaluate("Math.max(...[...document.querySelectorAll('.versus span')].map(one => one.getBoundingClientRect().width))") == 0
     assert seen == Seen()
-    page.context.close()
 
 
-def test_a_difference_that_is_shown_as_zero_has_no_sign(browser: Any, tmp_path: Path) -> None:
+def test_a_difference_that_is_shown_as_zero_has_no_sign(opened: Opener) -> None:
     survey = rich_ranks().survey
     least = msgspec.structs.replace(survey[1], packing_busy_ns=survey[1].packing_busy_ns + 400, copy_busy_ns=survey[1].copy_busy_ns + 600)
     ranks = msgspec.structs.replace(rich_ranks(), survey=(survey[0], least, *survey[2:]))
-    page, _ = opened(browser, written(tmp_path, having(ranks)))
+    page, _ = opened(having(ranks))
     page.select_option("#compare-second", "1")
     assert (lines(page)["packing ran"][2], lines(page)["copies ran"][2]) == ("0.000", "-0.001")
     assert {label: said for label, said in lines(page).items() if label.endswith("ran")} == {
         label: said for label, said in expected(ranks, 0, 1).items() if label.endswith("ran")
     }
-    page.context.close()
 
 
 @pytest.mark.parametrize("ns", [62_500, 187_500, 1_234_567_500, 12_062_500, 500, 1_500, 999_999_500, 1_234_567_890_123])
-def test_the_script_rounds_as_the_page_does(browser: Any, tmp_path: Path, ns: int) -> None:
+def test_the_script_rounds_as_the_page_does(opened: Opener, ns: int) -> None:
     survey = rich_ranks().survey
     ranks = msgspec.structs.replace(rich_ranks(), survey=(msgspec.structs.replace(survey[0], packing_busy_ns=ns), *survey[1:]))
-    page, _ = opened(browser, written(tmp_path, having(ranks)))
+    page, _ = opened(having(ranks))
     assert lines(page)["packing ran"] == expected(ranks, 0, 2)["packing ran"]
-    page.context.close()
 
 
-def test_the_script_says_what_the_page_said_without_it(browser: Any, tmp_path: Path) -> None:
-    file = written(tmp_path, rich())
-    plain, _ = opened(browser, file, scripts=False)
+def test_the_script_says_what_the_page_said_without_it(opened: Opener) -> None:
+    plain, _ = opened(rich(), scripts=False)
     text = plain.locator("#compare").inner_text()
     assert not plain.locator("#compare .pickers").is_visible()
-    drawn, _ = opened(browser, file)
+    drawn, _ = opened(rich())
     drawn.evaluate("document.querySelector('.pickers').hidden = true")
     assert drawn.locator("#compare").inner_text() == text
     assert "+20.400" in text
     widths = "[...document.querySelectorAll('.versus span')].map(one => [one.className, one.style.width])"
     assert [[name, float(width.rstrip("%"))] for name, width in drawn.evaluate(widths)] == [
         [name, float(width)]
-        for name, width in re.findall(r'class="versus" aria-hidden="true"><span class="(\w+)" style="width:([\d.]+)%"', file.read_text())
-    ]
-    plain.context.close()
-    drawn.context.close()
-
-
-def test_without_scripts_the_heat_map_is_a_table(browser: Any, tmp_path: Path) -> None:
-    page, _ = opened(browser, written(tmp_path, rich()), scripts=False, width=800)
-    cells = page.locator(".heat tbody tr").first.locator("th, td").all_inner_texts()
-    assert cells == ["rank 0", "+20.304", "0.000", "0.000", "0.000", units.MISSING, "0.000", "0.000"]
-    assert page.locator(".heat .m5").count() == 1
-    assert page.locator("[data-figure=rank-strips] .static .bar").locator("visible=true").count() == 8
-    assert page.evaluate("document.documentElement.scrollWidth") <= 800
-    page.context.close()
-
-
-def test_with_scripts_the_table_opens_on_a_click(browser: Any, tmp_path: Path) -> None:
-    page, _ = opened(browser, written(tmp_path, rich()))
-    assert not page.locator(".heat").is_visible()
-    page.locator("details.fallback > summary").click()
-    assert page.locator(".heat").is_visible()
-    page.context.close()
-
-
-def test_hovering_over_the_maps_tells_the_numbers(browser: Any, tmp_path: Path) -> None:
-    page, seen = opened(browser, written(tmp_path, having(many_ranks(512))))
-    for key, said in (("rank-heat", "the median of its group"), ("rank-strips", "own 206.250 ms, waiting 8.800 ms")):
-        plot = page.locator(f"[data-figure={key}] .plot")
-        plot.scroll_into_view_if_needed()
-        text = plot.evaluate(
-            """plot => {
-                Plotly.Fx.hover(plot, [{curveNumber: 0, xval: 5, yval: 0}]);
-                return new Promise(done => setTimeout(() => done(plot.querySelector('.hoverlayer').textContent), 300));
-            }"""
+        for name, width in re.findall(
+            r'class="versus" aria-hidden="true"><span class="(\w+)" style="width:([\d.]+)%"', write(rich(), "html")
         )
-        assert text.startswith("rank 5, ")
-        assert said in text
-    assert seen == Seen()
-    page.context.close()
-
-
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (800, "dark")])
-def test_five_hundred_ranks_are_drawn_and_nothing_overflows(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
-    page, seen = opened(browser, written(tmp_path, having(many_ranks(512))), width=width, scheme=scheme)
-    assert seen == Seen()
-    assert page.locator("[data-figure=rank-strips] .plot .hm image").count() == 1
-    assert page.locator(".of-static").locator("visible=true").count() == 0
-    assert page.locator("#compare-first option").count() == 512
-    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    scale = page.evaluate("document.querySelector('[data-figure=rank-heat] .plot').layout.coloraxis.colorscale")
-    even = page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--even').trim()")
-    assert scale == [[0, "#0072b2"], [0.5, even], [1, "#d55e00"]]
-    page.context.close()
+    ]
 
 
 @pytest.mark.parametrize("first", [None, 3])
-def test_hostile_names_of_ranks_have_no_power_in_the_comparison(browser: Any, tmp_path: Path, first: int | None) -> None:
-    page, seen = opened(browser, written(tmp_path, poisoned(first)))
+def test_hostile_names_of_ranks_have_no_power_in_the_comparison(opened: Opener, first: int | None) -> None:
+    page, seen = opened(hostile_diagnosis(first))
 
     def chosen() -> Iterator[tuple[str, str]]:
         for one in ("5", "2", "7"):
@@ -173,4 +118,3 @@ def test_hostile_names_of_ranks_have_no_power_in_the_comparison(browser: Any, tm
     assert page.locator("#compare").evaluate("one => one.querySelectorAll('img, a, iframe, svg, b, script').length") == 0
     assert page.locator("#ranks-said, .ranks-said").locator("img, iframe, svg, script").count() == 0
     assert seen == Seen()
-    page.context.close()

@@ -1,0 +1,243 @@
+"""A described figure for plotly, as plain data; plotly's own script, which is loaded only when a page asks for it; ours, which draws.
+
+Every text goes through `literal`: plotly reads a few tags inside labels. A hover template is always one of ours.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from diagnose.render import units
+from diagnose.render.figures.figure import EVEN, Axis, Band, Bars, Cells, Figure, Hover, Note, Points
+
+_MOST_TICKS = 12  # names on the x axis beyond which only some stand there
+_SYMBOLS = {
+    "circle": "circle",
+    "square": "square",
+    "diamond": "diamond",
+    "triangle": "triangle-up",
+    "ring": "circle-open",
+    "cross": "x-thin-open",
+}
+
+BOOT = """
+(function () {
+  "use strict";
+  var figures = JSON.parse(document.getElementById("figures").textContent);
+  var root = document.documentElement;
+  function colour(name) { return getComputedStyle(root).getPropertyValue(name).trim(); }
+  function axis(own) {
+    return Object.assign({}, own, {color: colour("--muted"), gridcolor: colour("--line"), linecolor: colour("--line")});
+  }
+  function themed(own) {
+    var layout = Object.assign({}, own);
+    layout.font = Object.assign({}, own.font, {color: colour("--text"), family: getComputedStyle(document.body).fontFamily});
+    layout.xaxis = axis(own.xaxis);
+    layout.yaxis = Object.assign(axis(own.yaxis), {color: colour("--text")});
+    if (own.coloraxis) {
+      layout.coloraxis = Object.assign({}, own.coloraxis, {
+        colorscale: own.coloraxis.colorscale.map(function (stop) { return [stop[0], stop[1] === "#f2f2f2" ? colour("--even") : stop[1]]; })
+      });
+    }
+    layout.hoverlabel = Object.assign({}, own.hoverlabel, {
+      bgcolor: colour("--panel"), bordercolor: colour("--line"),
+      font: Object.assign({}, own.hoverlabel.font, {color: colour("--text")})
+    });
+    return layout;
+  }
+  var config = {responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"]};
+  function draw(how) {
+    document.querySelectorAll("[data-figure]").forEach(function (box) {
+      var figure = figures[box.dataset.figure];
+      box.classList.add("drawn");
+      Plotly[how](box.querySelector(".plot"), figure.data, themed(figure.layout), config).catch(function (fault) {
+        box.classList.remove("drawn");
+        console.error(fault);
+      });
+    });
+  }
+  draw("newPlot");
+  addEventListener("beforeprint", function () {
+    document.querySelectorAll("details.finding").forEach(function (one) { one.open = true; });
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", function () { draw("react"); });
+})();
+"""
+
+
+@cache
+def library() -> str:
+    """Plotly's own script."""
+    from plotly.offline import get_plotlyjs  # noqa: PLC0415 - heavy, and only this output needs it
+
+    script: str = get_plotlyjs()
+    return script
+
+
+def literal(text: str) -> str:
+    """A text as plotly shows it literally."""
+    return html.escape(units.visible(text), quote=False)
+
+
+def draw(figure: Figure) -> dict[str, Any]:
+    """`data` and `layout` for plotly. The same figure gives the same bytes: no ids, no clock."""
+    heat = next((mark for mark in figure.marks if isinstance(mark, Cells)), None)
+    above = any(note.y is None for note in figure.notes)
+    layout: dict[str, Any] = {
+        "height": figure.height + 66,
+        "margin": {"l": 8, "r": 8 if heat else 20, "t": 30 if above else 8, "b": 44},
+        "barmode": "overlay",
+        "font": {"size": 12},
+        "hoverlabel": {"align": "left", "font": {"size": 12}},
+        "hovermode": "closest",
+        "showlegend": False,  # the page has one that wraps at any width
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "xaxis": _across(figure.x),
+        "yaxis": _down(figure.y),
+        "shapes": [_shape(band) for band in figure.bands],
+        "annotations": [_annotation(note) for note in figure.notes],
+    }
+    if heat is not None:
+        layout["coloraxis"] = _colours(heat)
+    return {"data": [_trace(figure, mark) for mark in figure.marks], "layout": layout}
+
+
+def _axis(axis: Axis, **more: Any) -> dict[str, Any]:
+    return {"title": {"text": literal(axis.title)}, "automargin": True, "zeroline": False, **more}
+
+
+def _across(axis: Axis) -> dict[str, Any]:
+    """The x axis: a name under each mark where there is room, else under a few."""
+    if not axis.names:
+        return _axis(axis, range=list(axis.extent), **({"tickformat": ",d"} if axis.whole else {}))
+    few: dict[str, Any] = {"nticks": 9, "tickangle": 0} if len(axis.names) > _MOST_TICKS else {}
+    return _axis(axis, type="category", showgrid=False, **few)
+
+
+def _down(axis: Axis) -> dict[str, Any]:
+    """The y axis; names stand at numbers, so that two of the same name stay two."""
+    low, high = axis.extent
+    if not axis.names:
+        return _axis(axis, range=[low, high])
+    names = [literal(name) for name in axis.names]
+    return _axis(axis, range=[high, low], fixedrange=True, showgrid=False, tickvals=list(range(len(names))), ticktext=names)
+
+
+def _hover(hover: Hover, columns: int = 0) -> dict[str, Any]:
+    """Template and fields; the fields of a heat map in rows of `columns`."""
+    if not hover.text:
+        return {"hoverinfo": "skip"}
+    rows: list[Any] = [[literal(field) for field in row] for row in hover.rows]
+    if columns:
+        rows = [rows[place : place + columns] for place in range(0, len(rows), columns)]
+    most = max((len(row) for row in hover.rows), default=0)
+    template = hover.text.replace("\n", "<br>").format(*(f"%{{customdata[{field}]}}" for field in range(most)))
+    return {"customdata": rows, "hovertemplate": f"{template}<extra></extra>"}
+
+
+def _trace(figure: Figure, mark: Bars | Points | Cells) -> dict[str, Any]:
+    if isinstance(mark, Bars):
+        return {
+            "type": "bar",
+            "orientation": "h",
+            "name": literal(mark.label),
+            "y": list(mark.rows),
+            "base": list(mark.starts),
+            "x": list(mark.lengths),
+            "width": 0.75,
+            "marker": _marker(mark),
+            **_hover(mark.hover),
+        }
+    if isinstance(mark, Points):
+        return _scatter(mark)
+    return {
+        "type": "heatmap",
+        "x": [literal(name) for name in figure.x.names],
+        "z": [list(row) for row in mark.values],
+        "hoverongaps": False,
+        "coloraxis": "coloraxis",
+        "xgap": 1 if len(figure.x.names) <= 64 else 0,
+        "ygap": 1,
+        **_hover(mark.hover, len(figure.x.names)),
+    }
+
+
+def _marker(bars: Bars) -> dict[str, Any]:
+    marker: dict[str, Any] = {"color": bars.colour, "line": {"width": 0}}
+    if bars.outlined:
+        marker["line"] = {"width": 0.8, "color": "rgba(0,0,0,0.55)"}
+    if bars.pattern:
+        white = "rgba(255,255,255,0.55)"
+        look = {"shape": bars.pattern, "size": 6, "solidity": 0.25, "fillmode": "overlay", "bgcolor": bars.colour, "fgcolor": white}
+        marker["pattern"] = look
+    return marker
+
+
+def _scatter(points: Points) -> dict[str, Any]:
+    symbol = {"color": points.colour, "size": 5 if points.faint else 9, "symbol": _SYMBOLS[points.shape]}
+    trace: dict[str, Any] = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": literal(points.label),
+        "x": list(points.xs),
+        "y": list(points.ys),
+        "marker": symbol | ({"opacity": 0.55} if points.faint else {}) | ({"line": {"width": 2}} if points.shape == "cross" else {}),
+        **_hover(points.hover),
+    }
+    if points.lows and points.highs:
+        trace["error_y"] = {
+            "type": "data",
+            "symmetric": False,
+            "array": [round(high - y, 6) for y, high in zip(points.ys, points.highs, strict=True)],
+            "arrayminus": [round(y - low, 6) for y, low in zip(points.ys, points.lows, strict=True)],
+            "color": points.colour,
+            "thickness": 1.5,
+        }
+    return trace
+
+
+def _colours(cells: Cells) -> dict[str, Any]:
+    """The colour axis; the page's script puts the theme's own colour in the place of `EVEN`."""
+    last = len(cells.colours) - 1
+    form = "+~g" if last > 1 else "~g"
+    return {
+        "colorscale": [[place / last, colour or EVEN] for place, colour in enumerate(cells.colours)],
+        "colorbar": {"thickness": 12, "outlinewidth": 0, "title": {"text": literal(cells.unit), "side": "right"}, "tickformat": form},
+        "cmin": cells.low,
+        "cmax": cells.high,
+    }
+
+
+def _shape(band: Band) -> dict[str, Any]:
+    ends: dict[str, Any] = {"xref": "x", "yref": "paper", "x0": band.low, "x1": band.high, "y0": 0, "y1": 1}
+    if band.axis == "y":
+        ends = {"xref": "paper", "yref": "y", "x0": 0, "x1": 1, "y0": band.low, "y1": band.high}
+    line = {"color": band.colour, "width": 1.5, "dash": "dash" if band.dashed else "solid"}
+    if band.low >= band.high:
+        return {"type": "line", "line": line, **ends}
+    return {"type": "rect", "fillcolor": band.colour, "opacity": 0.15, "layer": "below", "line": line, **ends}
+
+
+def _annotation(note: Note) -> dict[str, Any]:
+    at: dict[str, Any] = {"yref": "paper", "y": 1, "yanchor": "bottom"}
+    if note.y is not None:
+        at = {"yref": "y", "y": note.y, "xshift": 4}
+    font = {"font": {"color": note.colour}} if note.colour else {}
+    return {
+        "text": literal(note.text),
+        "xref": "x",
+        "x": note.x,
+        "xanchor": "right" if note.ends else "left",
+        "showarrow": False,
+        **font,
+        **at,
+    }
+
+
+def data(figures: Mapping[str, Figure]) -> dict[str, Any]:
+    """All figures of a page, by key."""
+    return {key: draw(figure) for key, figure in figures.items()}

@@ -1,0 +1,212 @@
+"""The figures about ranks: what each rank's buckets take more or less than its like group, and each rank's steps as own time and waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.ranks import Ranks, StepTime
+from diagnose.render import units, words
+from diagnose.render.figures.figure import Axis, Band, Bars, Cells, Figure, Hover, Note, label, ms, stacked
+from diagnose.render.reports.diagnosis.tables import per
+from diagnose.render.reports.ranks import story as rank_story
+from diagnose.render.reports.ranks.story import MOST_RANKS
+
+MOST_STRIPS = 48  # beyond it steps are drawn as a map
+MOST_STEPS = 10
+MORE, LESS, OWN, WAIT, WHOLE = "#d55e00", "#0072b2", "#0072b2", "#e69f00", "#8c8c8c"
+_MOST_NAMED = 12  # groups whose names fit above the heat map
+_HOVER = "{0}, {1}: {2} ms\nown {3} ms, waiting {4} ms"
+
+
+def figures(document: Diagnosis) -> Iterator[Figure]:
+    """Each figure that has something to show; none where only one rank was captured."""
+    if document.ranks is None:
+        return
+    found = heat(document.ranks)
+    if found is not None:
+        yield heat_map(document, found)
+    places = strip_places(document.ranks, MOST_RANKS)
+    if places:
+        yield strips(document.ranks, places) if len(document.ranks.survey) <= MOST_STRIPS else step_map(document.ranks, places)
+
+
+# --- heat map ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """Work of one rank in one bucket; the difference is None in a group of one rank, and where nobody in the group has that bucket."""
+
+    work_ns: int
+    median_ns: float
+    difference_ns: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heat:
+    """Difference of each rank from its group's median by bucket, largest difference first. `groups`: name and first column of each."""
+
+    labels: tuple[str, ...]
+    groups: tuple[tuple[str, int], ...]
+    buckets: tuple[str, ...]
+    cells: tuple[tuple[Work, ...], ...]  # one row per bucket, one cell per rank
+    largest_ns: float
+
+
+def heat(ranks: Ranks) -> Heat | None:
+    """The heat map's numbers; None where no group holds two ranks."""
+    names = rank_story.labels(ranks)
+    kept = set(rank_story.chosen_places(ranks, MOST_RANKS))
+    labels: list[str] = []
+    starts: list[tuple[str, int]] = []
+    columns: dict[str, list[Work]] = {bucket: [] for survey in ranks.survey for bucket in survey.buckets}
+    for name, _, places in rank_story.grouped(ranks):
+        shown = [place for place in places if place in kept]
+        starts.append((name, len(labels)))
+        labels += [names[place] for place in shown]
+        for bucket, cells in columns.items():
+            works = [ranks.survey[place].buckets.get(bucket, 0) for place in places]
+            middle = median(works)
+            even = len(works) < 2 or not any(works)
+            cells += [
+                Work(work_ns=work, median_ns=middle, difference_ns=None if even else work - middle)
+                for place, work in zip(places, works, strict=True)
+                if place in kept
+            ]
+    sizes = {
+        bucket: max((abs(cell.difference_ns) for cell in cells if cell.difference_ns is not None), default=None)
+        for bucket, cells in columns.items()
+    }
+    ordered = sorted(((size, bucket) for bucket, size in sizes.items() if size is not None), key=lambda pair: (-pair[0], pair[1]))
+    if not ordered:
+        return None
+    return Heat(
+        labels=tuple(labels),
+        groups=tuple(starts),
+        buckets=tuple(bucket for _, bucket in ordered),
+        cells=tuple(tuple(columns[bucket]) for _, bucket in ordered),
+        largest_ns=ordered[0][0],
+    )
+
+
+def heat_map(document: Diagnosis, found: Heat) -> Figure:
+    """Ranks from left to right by group, buckets from the largest difference down."""
+    limit = max(found.largest_ns / 1e6, 0.001)
+    names = tuple(label(words.bucket(bucket)) for bucket in found.buckets)
+    hover = Hover(
+        text="{0}, {1}: {2} ms\n{3} ms from {4} ms, the median of its group",
+        rows=tuple(
+            (rank, name, units.ms(cell.work_ns), units.signed_ms(cell.difference_ns), units.ms(cell.median_ns))
+            for name, row in zip(names, found.cells, strict=True)
+            for rank, cell in zip(found.labels, row, strict=True)
+        ),
+    )
+    values = tuple(tuple(None if cell.difference_ns is None else round(cell.difference_ns / 1e6, 4) for cell in row) for row in found.cells)
+    return Figure(
+        key="rank-heat",
+        title="What differs between like ranks, by bucket",
+        caption="Work of each rank less the median of its like group. Orange: more, blue: less. Empty: nothing like it to compare with. "
+        "Lines part the groups. Buckets with transport (dispatch, collective) hold the waiting for others too: a late rank has less of it.",
+        x=Axis(names=found.labels),
+        y=Axis(names=names),
+        marks=(Cells(values=values, hover=hover, low=-limit, high=limit, colours=(LESS, "", MORE), unit=f"ms {per(document)}"),),
+        bands=tuple(Band(axis="x", low=start - 0.5, high=start - 0.5, colour="#8c8c8c") for _, start in found.groups[1:]),
+        notes=tuple(
+            Note(x=start - 0.4, text=units.shorten(name, 22)) for name, start in found.groups if 1 < len(found.groups) <= _MOST_NAMED
+        ),
+    )
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+def strip_places(ranks: Ranks, most: int) -> list[int]:
+    """Places in the survey of the ranks whose steps are drawn, group by group."""
+    kept = set(rank_story.chosen_places(ranks, most))
+    return [place for _, _, places in rank_story.grouped(ranks) for place in places if place in kept and ranks.survey[place].steps]
+
+
+def _numbers(ranks: Ranks, places: Sequence[int]) -> list[int]:
+    """The steps that are drawn."""
+    return sorted({step.index for place in places for step in ranks.survey[place].steps})[:MOST_STEPS]
+
+
+def _said(rank: str, step: StepTime | None) -> tuple[str, ...]:
+    if step is None:
+        return rank, "", units.MISSING, units.MISSING, units.MISSING
+    wait = None if step.own_ns is None else step.window_ns - step.own_ns
+    return rank, f"step {step.index}", units.ms(step.window_ns), units.ms(step.own_ns), units.ms(wait)
+
+
+def _cut(ranks: Ranks) -> str:
+    return f" The first {MOST_STEPS} steps are drawn." if max(len(survey.steps) for survey in ranks.survey) > MOST_STEPS else ""
+
+
+def strips(ranks: Ranks, places: Sequence[int]) -> Figure:
+    """One bar for each rank: its steps one after the other, each as own time and then waiting (whole, where nothing was matched)."""
+    names = rank_story.labels(ranks)
+    layers = []
+    for number in _numbers(ranks, places):
+        steps = [
+            (row, next((step for step in ranks.survey[place].steps if step.index == number), None)) for row, place in enumerate(places)
+        ]
+        split = [(row, step, step.own_ns) for row, step in steps if step is not None and step.own_ns is not None]
+        whole = [(row, step, step.window_ns) for row, step in steps if step is not None and step.own_ns is None]
+        for text, colour, pattern, lengths in (
+            ("own time", OWN, "", split),
+            ("waiting for others", WAIT, "/", [(row, step, step.window_ns - own) for row, step, own in split]),
+            ("not split: nothing was matched", WHOLE, "-", whole),
+        ):
+            layers.append(
+                Bars(
+                    label=text,
+                    colour=colour,
+                    pattern=pattern,
+                    rows=tuple(row for row, _, _ in lengths),
+                    starts=(0.0,) * len(lengths),
+                    lengths=tuple(ms(length) for _, _, length in lengths),
+                    hover=Hover(text=_HOVER, rows=tuple(_said(names[places[row]], step) for row, step, _ in lengths)),
+                    outlined=True,
+                )
+            )
+    return stacked(
+        "rank-strips",
+        "Each rank's steps: own time and waiting",
+        "Each step of each rank: own time, then the time in which it waited for others (in exchanges, and for other pipeline stages). "
+        f"Who has the longest own time and the least waiting is the slowest path.{_cut(ranks)}",
+        "ms, steps one after the other",
+        [names[place] for place in places],
+        layers,
+    )
+
+
+def step_map(ranks: Ranks, places: Sequence[int]) -> Figure:
+    """The same for hundreds of ranks: ranks from left to right, steps from the top down, the colour for own time (the step, where nothing was matched)."""
+    names = rank_story.labels(ranks)
+    numbers = _numbers(ranks, places)
+    by_place = [{step.index: step for step in ranks.survey[place].steps} for place in places]
+    split = any(step.own_ns is not None for steps in by_place for step in steps.values())
+
+    def value(step: StepTime | None) -> float | None:
+        length = None if step is None else step.own_ns if split else step.window_ns
+        return None if length is None else round(length / 1e6, 4)
+
+    values = tuple(tuple(value(steps.get(number)) for steps in by_place) for number in numbers)
+    known = [length for row in values for length in row if length is not None]
+    hover = Hover(
+        text=_HOVER,
+        rows=tuple(_said(names[place], steps.get(number)) for number in numbers for place, steps in zip(places, by_place, strict=True)),
+    )
+    unit = f"{'own time' if split else 'step'}, ms"
+    return Figure(
+        key="rank-strips",
+        title="Each rank's steps: own time",
+        caption="The own time of each step: without the time in which it waited for others, in exchanges or for other pipeline stages. "
+        f"The bluer, the longer. Who has the longest own time and the least waiting is the slowest path.{_cut(ranks)}",
+        x=Axis(names=tuple(names[place] for place in places)),
+        y=Axis(names=tuple(f"step {number}" for number in numbers)),
+        marks=(Cells(values=values, hover=hover, low=min(known, default=0.0), high=max(known, default=0.0), colours=("", OWN), unit=unit),),
+    )

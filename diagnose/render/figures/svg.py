@@ -1,0 +1,295 @@
+"""A described figure as inline SVG: whole without a script, in print and in the dark. What a pointer is told stands in `<title>`."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from diagnose.render import units
+from diagnose.render.figures.figure import EVEN, Axis, Band, Bars, Cells, Entry, Figure, Hover, Note, Points
+
+WIDTH, HALF = 960, 600  # units of length, of a figure and of one that shares its line; the page fits them to its own width
+_SIGN = 7.2  # the width of one sign of a label, about
+_LONGEST_NAME = 34
+_LEAST = 0.4  # no bar is thinner than that
+_CELL_TEXT = 54  # from this width on a cell holds its number
+_SHAPES = {
+    "circle": "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z",
+    "square": "M-4.5-4.5h9v9h-9z",
+    "diamond": "M0-6l6 6l-6 6l-6-6z",
+    "triangle": "M0-6l6 10h-12z",
+    "ring": "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0zm2 0a3 3 0 1 1 6 0a3 3 0 1 1-6 0z",
+    "cross": "M-5-4l1-1l4 4l4-4l1 1l-4 4l4 4l-1 1l-4-4l-4 4l-1-1l4-4z",
+}
+_LINES = {  # of fill patterns, in a square of 6
+    "/": "M-1 7L7-1M-1 1L1-1M5 7L7 5",
+    "\\": "M-1-1L7 7M5-1L7 1M-1 5L1 7",
+    "x": "M-1 7L7-1M-1-1L7 7",
+    "+": "M3 0V6M0 3H6",
+    "-": "M0 3H6",
+    ".": "M2 3H4",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Area:
+    """The area of the marks, in units of length, and how places on the axes lie in it."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+    x: Axis
+    y: Axis
+
+    def across(self, value: float) -> float:
+        low, high = self.x.extent
+        return self.left + (self.right - self.left) * (value - low) / (high - low)
+
+    def down(self, value: float) -> float:
+        low, high = self.y.extent
+        share = (value - low) / (high - low)
+        return self.top + (self.bottom - self.top) * (share if self.y.names else 1 - share)
+
+
+def draw(figure: Figure) -> str:
+    """The figure as one `<svg>` element. The legend is apart: see `legend`."""
+    area = _area(figure)
+    height = area.bottom + (40 if figure.x.title else 22)
+    key, width = _text(figure.key), _width(figure)
+    start = (
+        f'<svg class="chart" viewBox="0 0 {width} {_n(height)}" style="min-width:{_n(0.6 * width)}px;max-width:{_n(1.25 * width)}px" role="img" aria-labelledby="{key}-title" aria-describedby="{key}-desc" '
+        'font-size="12" fill="currentColor" xmlns="http://www.w3.org/2000/svg">'
+    )
+    return "".join(
+        [
+            f'{start}<title id="{key}-title">{_text(figure.title)}</title><desc id="{key}-desc">{_text(figure.caption)}</desc>',
+            *_axes(area),
+            *(_band(area, band) for band in figure.bands if band.low < band.high),
+            *(part for place, mark in enumerate(figure.marks) for part in _mark(area, mark, f"{key}-fill-{place}")),
+            *(_band(area, band) for band in figure.bands if band.low >= band.high),
+            *_notes(area, figure.notes),
+            "</svg>\n",
+        ]
+    )
+
+
+def legend(figure: Figure) -> str:
+    """The legend as an HTML list, which wraps at any width; empty where the figure has none."""
+    entries = [
+        f"<li>{_swatch(entry, f'{_text(figure.key)}-sign-{place}')}{_text(entry.label)}</li>" for place, entry in enumerate(figure.legend)
+    ]
+    return f'<ul class="legend">{"".join(entries)}</ul>\n' if entries else ""
+
+
+def _swatch(entry: Entry, identifier: str) -> str:
+    sign = (
+        f'<path d="{_SHAPES[entry.shape]}" transform="translate(7 7)" fill="{_text(entry.colour)}" fill-rule="evenodd"/>'
+        if entry.shape
+        else f'{_pattern(entry.colour, entry.pattern, identifier)}<rect width="14" height="14" rx="2" fill="{_fill(entry.colour, entry.pattern, identifier)}"/>'
+    )
+    return f'<svg class="swatch" viewBox="0 0 14 14" aria-hidden="true">{sign}</svg>'
+
+
+def ticks(axis: Axis, most: int = 8) -> list[tuple[float, str]]:
+    """Round numbers on an axis and how they are written."""
+    low, high = axis.extent
+    rough = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    step = max(step, 1.0) if axis.whole else step
+    digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    return [
+        (place * step, f"{place * step:,.{digits}f}") for place in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    ]
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _n(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".") if "." in f"{value:.2f}" else f"{value:.2f}"
+
+
+def _text(text: str) -> str:
+    return html.escape(units.visible(text))
+
+
+def _title(hover: Hover, place: int) -> str:
+    if not hover.text:
+        return ""
+    return f"<title>{html.escape(hover.text.format(*(units.visible(field) for field in hover.rows[place])))}</title>"
+
+
+def _width(figure: Figure) -> int:
+    return HALF if figure.half else WIDTH
+
+
+def _area(figure: Figure) -> _Area:
+    names = figure.y.names or tuple(text for _, text in ticks(figure.y))
+    left = max(44.0, 14 + _SIGN * min(_LONGEST_NAME, max(len(name) for name in names)))
+    scale = 88 if any(isinstance(mark, Cells) for mark in figure.marks) else 0
+    above = 26 if any(note.y is None for note in figure.notes) or figure.y.title else 6
+    return _Area(left=left, right=_width(figure) - 14.0 - scale, top=above, bottom=above + figure.height, x=figure.x, y=figure.y)
+
+
+def _axes(area: _Area) -> Iterator[str]:
+    """Lines and labels of both axes."""
+    yield '<g stroke="currentColor" stroke-opacity="0.16">'
+    if not area.x.names:
+        for value, _ in ticks(area.x):
+            yield f'<path d="M{_n(area.across(value))} {_n(area.top)}V{_n(area.bottom)}"/>'
+    if not area.y.names:
+        for value, _ in ticks(area.y):
+            yield f'<path d="M{_n(area.left)} {_n(area.down(value))}H{_n(area.right)}"/>'
+    yield '</g><g text-anchor="end">'
+    for value, text in enumerate(area.y.names) if area.y.names else ticks(area.y):
+        yield f'<text x="{_n(area.left - 8)}" y="{_n(area.down(value) + 4)}">{_short(text, _LONGEST_NAME)}</text>'
+    yield '</g><g text-anchor="middle" fill-opacity="0.75">'
+    for value, text in _named_ticks(area) if area.x.names else ticks(area.x):
+        yield f'<text x="{_n(area.across(value))}" y="{_n(area.bottom + 16)}">{_text(text)}</text>'
+    if area.x.title:
+        yield f'<text x="{_n((area.left + area.right) / 2)}" y="{_n(area.bottom + 34)}">{_text(area.x.title)}</text>'
+    yield "</g>"
+    if area.y.title:
+        yield f'<text x="{_n(area.left - 8)}" y="14" text-anchor="end" fill-opacity="0.75">{_text(area.y.title)}</text>'
+
+
+def _named_ticks(area: _Area) -> list[tuple[float, str]]:
+    """The names on the x axis that have room."""
+    room = (area.right - area.left) / len(area.x.names)
+    every = math.ceil((_SIGN * max(len(name) for name in area.x.names) + 14) / room)
+    return [(place, name) for place, name in enumerate(area.x.names) if place % every == 0]
+
+
+def _short(text: str, most: int) -> str:
+    """A label cut to its room, with the whole of it for a pointer."""
+    seen = units.visible(text)
+    return html.escape(seen) if len(seen) <= most else f"{html.escape(units.shorten(text, most))}<title>{html.escape(seen)}</title>"
+
+
+def _fill(colour: str, pattern: str, identifier: str) -> str:
+    return f"url(#{identifier})" if pattern in _LINES else _text(colour)
+
+
+def _pattern(colour: str, pattern: str, identifier: str) -> str:
+    if pattern not in _LINES:
+        return ""
+    return (
+        f'<pattern id="{identifier}" width="6" height="6" patternUnits="userSpaceOnUse"><path d="M0 0H6V6H0z" fill="{_text(colour)}"/>'
+        f'<path d="{_LINES[pattern]}" stroke="#fff" stroke-opacity="0.6" stroke-width="1.3"/></pattern>'
+    )
+
+
+def _band(area: _Area, band: Band) -> str:
+    if band.axis == "x":
+        left, right, top, bottom = area.across(band.low), area.across(band.high), area.top, area.bottom
+    else:
+        left, right, top, bottom = area.left, area.right, area.down(band.high), area.down(band.low)
+    line = f'stroke="{_text(band.colour)}"' + (' stroke-dasharray="5 4"' if band.dashed else "")
+    if band.low >= band.high:
+        return f'<path d="M{_n(left)} {_n(top)}L{_n(right)} {_n(bottom)}" {line} stroke-width="1.5"/>'
+    return f'<rect x="{_n(left)}" y="{_n(top)}" width="{_n(right - left)}" height="{_n(bottom - top)}" fill="{_text(band.colour)}" fill-opacity="0.15" {line}/>'
+
+
+def _notes(area: _Area, notes: tuple[Note, ...]) -> Iterator[str]:
+    above = sorted(note.x for note in notes if note.y is None)
+    for note in notes:
+        x = area.across(note.x)
+        limit = _LONGEST_NAME
+        if note.y is None and not note.ends:  # up to the next one
+            limit = int((min((area.across(other) for other in above if other > note.x), default=area.right) - x) / _SIGN)
+        if limit < 2:
+            continue
+        y = area.top - 6 if note.y is None else area.down(note.y) + 4
+        anchor = ' text-anchor="end"' if note.ends else ""
+        colour = f' fill="{_text(note.colour)}" font-weight="600"' if note.colour else ""
+        yield f'<text x="{_n(x + (0 if note.y is None else 6))}" y="{_n(y)}"{anchor}{colour}>{_short(note.text, limit)}</text>'
+
+
+def _mark(area: _Area, mark: Bars | Points | Cells, identifier: str) -> Iterator[str]:
+    if isinstance(mark, Bars):
+        yield from _bars(area, mark, identifier)
+    elif isinstance(mark, Points):
+        yield from _points(area, mark)
+    else:
+        yield from _cells(area, mark, identifier)
+
+
+def _bars(area: _Area, bars: Bars, identifier: str) -> Iterator[str]:
+    row = (area.bottom - area.top) / len(area.y.names)
+    line = ' stroke="#000" stroke-opacity="0.55" stroke-width="0.8"' if bars.outlined else ""
+    yield f'{_pattern(bars.colour, bars.pattern, identifier)}<g fill="{_fill(bars.colour, bars.pattern, identifier)}"{line}>'
+    for place, (lane, start, length) in enumerate(zip(bars.rows, bars.starts, bars.lengths, strict=True)):
+        left = area.across(start)
+        width = max(area.across(start + length) - left, _LEAST)
+        shape = f'<rect x="{_n(left)}" y="{_n(area.down(lane) - 0.375 * row)}" width="{_n(width)}" height="{_n(0.75 * row)}">'
+        yield f"{shape}{_title(bars.hover, place)}</rect>"
+    yield "</g>\n"
+
+
+def _points(area: _Area, points: Points) -> Iterator[str]:
+    colour, faint = _text(points.colour), ' opacity="0.55"' if points.faint else ""
+    yield f'<g fill="{colour}" stroke="{colour}"{faint}>'
+    for place, (x, y) in enumerate(zip(points.xs, points.ys, strict=True)):
+        at = f"{_n(area.across(x))} {_n(area.down(y))}"
+        interval = ""
+        if points.lows and points.highs:
+            ends = f"{_n(area.down(points.highs[place]))}V{_n(area.down(points.lows[place]))}"
+            interval = f'<path d="M{_n(area.across(x))} {ends}" stroke-width="1.5"/>'
+        size = " scale(0.5)" if points.faint else ""
+        sign = f'<path d="{_SHAPES[points.shape]}" transform="translate({at}){size}" stroke="none" fill-rule="evenodd"/>'
+        yield f"<g>{_title(points.hover, place)}{interval}{sign}</g>"
+    yield "</g>\n"
+
+
+def _cells(area: _Area, cells: Cells, identifier: str) -> Iterator[str]:
+    columns = len(area.x.names)
+    width, height = (area.right - area.left) / columns, (area.bottom - area.top) / len(area.y.names)
+    gap = 1 if width > 6 else 0
+    written = width >= _CELL_TEXT
+    for row, values in enumerate(cells.values):
+        yield f'<g transform="translate({_n(area.left)} {_n(area.top + row * height)})">'
+        for first, last in _runs(values):  # what does not differ has the page's own colour, what is not known has none
+            box = f'x="{_n(first * width)}" width="{_n((last - first) * width - gap)}" height="{_n(height - 1)}"'
+            yield f'<rect {box} style="fill:var(--even,{EVEN})"/>'
+        for column, value in enumerate(values):
+            if value is None:
+                continue
+            colour, strength = cells.shade(value)
+            box = f'x="{_n(column * width)}" width="{_n(width - gap)}" height="{_n(height - 1)}"'
+            look = f'fill="{_text(colour)}" fill-opacity="{_n(strength * (0.75 if written else 1))}"'
+            yield f"<rect {box} {look}>{_title(cells.hover, row * columns + column)}</rect>"
+            if written:
+                shown = (units.signed_ms if len(cells.colours) > 2 else units.ms)(value * 1e6)
+                yield f'<text x="{_n((column + 0.5) * width)}" y="{_n(height / 2 + 4)}" text-anchor="middle" pointer-events="none">{shown}</text>'
+        yield "</g>\n"
+    yield from _scale(area, cells, identifier)
+
+
+def _runs(values: tuple[float | None, ...]) -> Iterator[tuple[int, int]]:
+    """First column and the one after the last of every run of known values."""
+    for known, run in groupby(enumerate(values), key=lambda pair: pair[1] is not None):
+        columns = [column for column, _ in run]
+        if known:
+            yield columns[0], columns[-1] + 1
+
+
+def _scale(area: _Area, cells: Cells, identifier: str) -> Iterator[str]:
+    """The scale of a heat map's colours, right of it."""
+    left, height = area.right + 14, area.bottom - area.top
+    last = len(cells.colours) - 1
+    stops = "".join(
+        f'<stop offset="{_n(1 - place / last)}" stop-color="{_text(colour or EVEN)}" stop-opacity="{1 if colour else 0}"/>'
+        for place, colour in reversed(list(enumerate(cells.colours)))
+    )
+    yield f'<linearGradient id="{identifier}" x1="0" y1="0" x2="0" y2="1">{stops}</linearGradient>'
+    yield f'<rect x="{_n(left)}" y="{_n(area.top)}" width="10" height="{_n(height)}" fill="url(#{identifier})" stroke="currentColor" stroke-opacity="0.3"/>'
+    signed = "+" if last > 1 else ""
+    for place, value in ((0, cells.high), (1, (cells.low + cells.high) / 2), (2, cells.low)):
+        shown = f"{value:{signed},.4g}" if value else "0"
+        yield f'<text x="{_n(left + 15)}" y="{_n(area.top + 9 + place * (height - 10) / 2)}">{shown}</text>'
+    yield f'<text x="{_n(left - 4)}" y="{_n(area.bottom + 16)}">{_text(cells.unit)}</text>'

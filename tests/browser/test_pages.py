@@ -1,0 +1,258 @@
+"""Every page in a real browser: inert, offline, drawn, readable without scripts and in print, never wider than the window.
+
+Each page is opened once for all tests of this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from diagnose.document.comparison import Comparison
+from diagnose.render import units
+from diagnose.render.figures import figures_of
+from tests.browser.conftest import Opened, Opener, Seen
+from tests.builders import bisection, comparison, diagnosis
+from tests.builders.hostile import hostile_bisection, hostile_comparison, hostile_diagnosis
+from tests.builders.rank_records import many_ranks
+
+pytestmark = [pytest.mark.browser, pytest.mark.deep]
+DOCUMENTS = {
+    "diagnosis": diagnosis.rich(),
+    "empty diagnosis": diagnosis.minimal(),
+    "many ranks": structs.replace(diagnosis.rich(), ranks=many_ranks(512)),
+    **{f"comparison {name}": made() for name, made in (comparison.SAMPLES | {"huge": comparison.huge}).items()},
+    "bisection": bisection.rich(),
+    "bisection several": bisection.several(),
+}
+HOSTILE = {
+    f"{made.__name__} {first}": made(first)
+    for made in (hostile_diagnosis, hostile_comparison, hostile_bisection)
+    for first in (None, 0, 7, 14)
+}
+WIDTHS = (1280, 800, 390)
+
+
+@pytest.fixture(scope="module", params=DOCUMENTS)
+def shown(request: pytest.FixtureRequest, opened: Opener) -> tuple[Any, Any, Seen]:
+    """A document, its page with scripts, and what the page did."""
+    return (DOCUMENTS[request.param], *opened(DOCUMENTS[request.param]))
+
+
+@pytest.fixture(scope="module")
+def page_of(opened: Opener) -> Iterator[Any]:
+    """The page of a document of this module, opened once, with scripts or without."""
+    known: dict[tuple[str, bool], Opened] = {}
+
+    def found(name: str, *, scripts: bool = True) -> Any:
+        known.setdefault(
+            (name, scripts), opened(DOCUMENTS[name], scripts=scripts) if (name, scripts) not in known else known[name, scripts]
+        )
+        return known[name, scripts][0]
+
+    return found
+
+
+def fits(page: Any) -> bool:
+    """Whether the page becomes no wider than its window: plotly follows a new width after a moment."""
+    for _ in range(200):
+        if page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"):
+            return True
+        page.wait_for_timeout(100)
+    return False
+
+
+# --- every page -------------------------------------------------------------------------------------------------------
+
+
+def test_figures_are_drawn_and_nothing_overflows(shown: tuple[Any, Any, Seen]) -> None:
+    document, page, seen = shown
+    figures = figures_of(document)
+    drawn = page.evaluate(
+        "Object.fromEntries([...document.querySelectorAll('[data-figure]')].map(one => [one.dataset.figure, "
+        "one.querySelectorAll('.plot .point path, .plot .scatterlayer path.point, .plot .hm image').length]))"
+    )
+    assert set(drawn) == set(figures)
+    assert all(drawn.values())
+    assert page.locator(".static").locator("visible=true").count() == 0
+    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            assert fits(page)
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    assert seen == Seen()
+
+
+def test_print_uses_the_static_figures(shown: tuple[Any, Any, Seen]) -> None:
+    document, page, _ = shown
+    page.emulate_media(media="print")
+    assert page.locator(".static svg.chart").locator("visible=true").count() == len(figures_of(document))
+    assert page.locator(".plot").locator("visible=true").count() == 0
+    page.emulate_media(media="screen")
+
+
+def test_the_page_is_built_for_everyone(shown: tuple[Any, Any, Seen]) -> None:
+    _, page, _ = shown
+    assert page.evaluate("document.documentElement.lang") == "en"
+    assert page.locator("h1").count() == 1
+    levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map(one => +one.tagName[1])")
+    assert all(later - earlier <= 1 for earlier, later in pairwise(levels[1:]) if later > earlier)
+    identifiers = page.evaluate("[...document.querySelectorAll('body [id]')].filter(one => !one.closest('.plot')).map(one => one.id)")
+    assert len(identifiers) == len(set(identifiers))
+    targets = page.evaluate("[...document.querySelectorAll('a[href^=\"#\"]')].map(one => one.getAttribute('href').slice(1))")
+    assert set(targets) <= set(identifiers)
+    assert page.evaluate("[...document.querySelectorAll('th')].every(one => one.scope)")
+    assert page.evaluate("[...document.querySelectorAll('.scroll')].every(one => one.tabIndex === 0 && one.getAttribute('aria-label'))")
+    assert page.evaluate("[...document.querySelectorAll('table')].every(one => one.rows.length > 1)")
+
+
+def test_without_scripts_every_figure_is_there_and_nothing_overflows(shown: tuple[Any, Any, Seen], opened: Opener) -> None:
+    document = shown[0]
+    page, seen = opened(document, scripts=False)
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        charts = page.locator("svg.chart")
+        assert charts.locator("visible=true").count() == charts.count() == len(figures_of(document))
+        assert page.locator(".plot").locator("visible=true").count() == 0
+        body = page.locator("body").bounding_box()
+        assert body["width"] <= width
+        boxes = [box.bounding_box() for box in page.locator(".static").all()]
+        assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
+    assert seen == Seen()
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_text_of_a_document_has_any_power(opened: Opener, name: str) -> None:
+    page, seen = opened(HOSTILE[name])
+    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    page.mouse.move(640, 700)
+    assert seen == Seen()
+    assert page.locator("iframe, img, object, embed, base, form, svg [onload], [onmouseover], [onerror]").count() == 0
+    assert page.locator("script").count() == (4 if "diagnosis" in name else 3)
+    assert page.evaluate("[...document.querySelectorAll('a')].every(one => one.getAttribute('href').startsWith('#'))")
+    sentence = getattr(HOSTILE[name], "sentence", "") or getattr(getattr(HOSTILE[name], "verdict", None), "sentence", "")
+    if sentence:
+        assert page.locator(".sentence").inner_text().replace("\u00a0", " ") == re.sub(r"\s+", " ", units.visible(sentence)).strip()
+
+
+# --- this page and that ----------------------------------------------------------------------------------------------
+
+
+SAYS = {
+    "diagnosis": ("45.273", "128.412", "Blocking expert exchange", "waited for transport", "stream 20", "expert exchange", "+20.304"),
+    "empty diagnosis": ("not cut into steps", "No rule found anything to change."),
+    "comparison rich": (
+        "NCCL_P2P_NET_CHUNKSIZE",
+        "comm_overlap.overlap_moe_expert_parallel_comm",
+        "exposed transport",
+        "+29.565",
+        "deep_ep::internode::dispatch<8, 8192>",
+        "87.0 % → 52.0 %",
+        "New: expert exchange blocks compute",
+    ),
+    "bisection": ("All runs", "place in the order (commits)", "Use the new grouped GEMM", bisection.rich().sentence),
+}
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_everything_is_readable_without_scripts(page_of: Any, name: str) -> None:
+    text = page_of(name, scripts=False).evaluate(
+        "document.body.innerText + [...document.querySelectorAll('svg text')].map(one => one.textContent)"
+    )
+    assert [said for said in SAYS[name] if said not in text.replace("\u00a0", " ")] == []
+
+
+BADGES = {
+    "comparison rich": "Regression",
+    "comparison minimal": "Can't tell",
+    "comparison refused": "Refused",
+    "comparison anyway": "Regression",
+    "comparison identical": "No change",
+    "comparison improvement": "Improvement",
+    "comparison huge": "Regression",
+}
+
+
+@pytest.mark.parametrize("name", BADGES)
+def test_every_result_of_a_comparison_is_said(page_of: Any, name: str) -> None:
+    page, document = page_of(name), DOCUMENTS[name]
+    assert isinstance(document, Comparison)
+    assert page.locator(".badge").inner_text() == BADGES[name]
+    assert ("not the same work" in page.locator(".chips").inner_text()) is not document.comparability.comparable
+
+
+def hovered(page: Any, key: str, curve: str, point: str) -> str:
+    """What a pointer over one point is told; `curve` and `point` choose it, as expressions over `plot`."""
+    text: str = page.evaluate(
+        f"""() => {{
+            const plot = document.querySelector('[data-figure={key}] .plot');
+            const curve = {curve};
+            Plotly.Fx.hover(plot, [{{curveNumber: curve, pointNumber: {point}}}]);
+            return plot.querySelector('.hoverlayer').textContent;
+        }}"""
+    )
+    return text
+
+
+def test_hovering_says_category_share_and_delta(page_of: Any) -> None:
+    text = hovered(page_of("comparison rich"), "budgets", "plot.data.findIndex(trace => trace.name === 'exposed transport')", "1")
+    assert [said for said in ("exposed transport", "41.876 ms", "26.5 % of new", "+29.565 ms") if said not in text] == []
+
+
+def test_hovering_shows_a_hostile_name_as_text(page_of: Any) -> None:
+    page = page_of("diagnosis")
+    which = "row => String(row[0]).includes('customdata')"
+    text = hovered(
+        page,
+        "timeline",
+        f"plot.data.findIndex(trace => (trace.customdata || []).some({which}))",
+        f"plot.data[curve].customdata.findIndex({which})",
+    )
+    assert "%{customdata} <b>bold</b><a href='https://example.invalid'>x</a>" in text
+    assert page.locator(".hoverlayer a, .hoverlayer b").count() == 0
+
+
+def test_hovering_over_the_maps_tells_the_numbers(page_of: Any) -> None:
+    page = page_of("many ranks")
+    for key, said in (("rank-heat", "the median of its group"), ("rank-strips", "own 206.250 ms, waiting 8.800 ms")):
+        plot = page.locator(f"[data-figure={key}] .plot")
+        plot.scroll_into_view_if_needed()
+        text = plot.evaluate(
+            """plot => {
+                Plotly.Fx.hover(plot, [{curveNumber: 0, xval: 5, yval: 0}]);
+                return new Promise(done => setTimeout(() => done(plot.querySelector('.hoverlayer').textContent), 300));
+            }"""
+        )
+        assert text.startswith("rank 5, ")
+        assert said in text
+
+
+def test_no_difference_has_the_page_s_own_colour(page_of: Any) -> None:
+    page = page_of("many ranks")
+    scale = page.evaluate("document.querySelector('[data-figure=rank-heat] .plot').layout.coloraxis.colorscale")
+    even = page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--even').trim()")
+    assert scale == [[0, "#0072b2"], [0.5, even], [1, "#d55e00"]]
+
+
+def test_both_drawings_lay_the_bars_out_alike(page_of: Any) -> None:
+    """Lengths and starts as the browser lays them out, with scripts and without, on one scale."""
+
+    def spans(selector: str, *, scripts: bool) -> list[tuple[float, float]]:
+        boxes = [one.bounding_box() for one in page_of("comparison rich", scripts=scripts).locator(selector).all()]
+        first, last = min(box["x"] for box in boxes), max(box["x"] + box["width"] for box in boxes)
+        return sorted(((box["x"] - first) / (last - first), box["width"] / (last - first)) for box in boxes)
+
+    for key in ("budgets", "waterfall"):
+        drawn = spans(f"[data-figure={key}] .plot .point path", scripts=True)
+        static = spans(f"[data-figure={key}] svg.chart g > rect:has(title)", scripts=False)
+        assert len(drawn) == len(static)
+        for one, other in zip(drawn, static, strict=True):
+            assert one == pytest.approx(other, abs=0.004)

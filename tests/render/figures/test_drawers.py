@@ -1,0 +1,320 @@
+"""Both drawers show what is described, and nothing else: every figure of every sample document, hostile ones too."""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+from plotly import graph_objects
+
+from diagnose.render import units
+from diagnose.render.figures import figures_of, plotly, svg
+from diagnose.render.figures.figure import Axis, Bars, Cells, Figure, Hover, Points, layer, stacked
+from tests.builders import bisection, comparison, diagnosis, hostile
+from tests.builders.rank_records import many_ranks
+
+SVG = "{http://www.w3.org/2000/svg}"
+DOCUMENTS = {
+    "diagnosis": diagnosis.rich,
+    "empty diagnosis": diagnosis.minimal,
+    "many ranks": lambda: structs.replace(diagnosis.rich(), ranks=many_ranks(96)),
+    **{f"comparison {name}": made for name, made in (comparison.SAMPLES | {"huge": comparison.huge}).items()},
+    **{f"bisection {name}": made for name, made in bisection.SAMPLES.items()},
+    **{f"hostile diagnosis {first}": (lambda first=first: hostile.hostile_diagnosis(first)) for first in (None, 3)},
+    **{f"hostile comparison {first}": (lambda first=first: hostile.hostile_comparison(first)) for first in (None, 3)},
+    **{f"hostile bisection {first}": (lambda first=first: hostile.hostile_bisection(first)) for first in (None, 3)},
+}
+KEYS = {"budget", "buckets", "communication", "timeline", "rank-heat", "rank-strips", "budgets", "waterfall", "metric"}
+
+
+@cache
+def described() -> dict[str, Figure]:
+    return {f"{name}: {key}": figure for name, made in DOCUMENTS.items() for key, figure in figures_of(made()).items()}
+
+
+def each(check: Callable[[Figure], None]) -> None:
+    """Checks every figure, and names all that fail."""
+    failed = []
+    for name, figure in described().items():
+        try:
+            check(figure)
+        except AssertionError as wrong:
+            failed.append(f"{name}: {wrong}")
+    assert failed == []
+
+
+def test_every_figure_is_among_the_samples() -> None:
+    assert {figure.key for figure in described().values()} == KEYS
+    assert {type(mark) for figure in described().values() for mark in figure.marks} == {Bars, Points, Cells}
+
+
+def said(hover: Hover, place: int) -> str:
+    """What a pointer is told of one datum."""
+    return hover.text.format(*(units.visible(field) for field in hover.rows[place]))
+
+
+def numbers(text: str) -> list[float]:
+    return [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", text)]
+
+
+def straight(pairs: list[tuple[float, float]], slack: float = 0.03) -> bool:
+    """Whether one linear scale leads from each first value to its second, to a hundredth of a unit of length."""
+    (low, at_low), (high, at_high) = min(pairs), max(pairs)
+    slope = 0.0 if high == low else (at_high - at_low) / (high - low)
+    return all(abs(at_low + slope * (value - low) - at) <= slack for value, at in pairs)
+
+
+# --- SVG --------------------------------------------------------------------------------------------------------------
+
+
+def parsed(source: str) -> ET.Element:
+    return ET.fromstring(source)  # noqa: S314 - our own
+
+
+def title_of(element: ET.Element) -> str | None:
+    found = element.find(f"{SVG}title")
+    return None if found is None else found.text or ""
+
+
+def groups(root: ET.Element) -> Iterator[list[ET.Element]]:
+    """The elements of each group of the drawing that is told to a pointer, in their order."""
+    for group in root.findall(f"{SVG}g"):
+        yield [element for element in group if element.tag in (f"{SVG}rect", f"{SVG}g")]
+
+
+def test_every_datum_is_in_the_svg() -> None:
+    each(check_svg)
+
+
+def check_svg(figure: Figure) -> None:
+    """Every datum is told, and lies where the axes put it."""
+    root = parsed(svg.draw(figure))
+    drawn = [group for group in groups(root) if group]
+    across: list[tuple[float, float]] = []
+    down: list[tuple[float, float]] = []
+    for mark in figure.marks:
+        if isinstance(mark, Cells):
+            check_cells(figure, mark, drawn)
+            continue
+        elements = drawn.pop(0)
+        if isinstance(mark, Bars):
+            assert [title_of(element) for element in elements] == [said(mark.hover, place) for place in range(len(mark.rows))]
+            for element, row, start, length in zip(elements, mark.rows, mark.starts, mark.lengths, strict=True):
+                x, y, width, height = (float(element.attrib[name]) for name in ("x", "y", "width", "height"))
+                across.append((start, x))
+                down.append((row, y + height / 2))
+                if width > svg._LEAST:
+                    across.append((start + length, x + width))
+        else:
+            if mark.hover.text:
+                assert [title_of(element) for element in elements] == [said(mark.hover, place) for place in range(len(mark.xs))]
+            for place, (element, x, y) in enumerate(zip(elements, mark.xs, mark.ys, strict=True)):
+                sign = element.findall(f"{SVG}path")[-1]
+                at = numbers(sign.attrib["transform"])
+                across.append((x, at[0]))
+                down.append((y, at[1]))
+                if mark.lows:
+                    (_, top, bottom) = numbers(element.findall(f"{SVG}path")[0].attrib["d"])
+                    down += [(mark.highs[place], top), (mark.lows[place], bottom)]
+    assert not across or straight(across)
+    assert not down or straight(down)
+    assert all(14 <= at <= svg.WIDTH for _, at in across)
+
+
+def check_cells(figure: Figure, cells: Cells, drawn: list[list[ET.Element]]) -> None:
+    """Known cells stand in their row and column; what is farther from nothing is stronger."""
+    columns = len(figure.x.names)
+    shades: dict[str, list[tuple[float, float]]] = {}
+    for row, values in enumerate(cells.values):
+        rects = [element for element in drawn.pop(0) if title_of(element) is not None]
+        known = [(column, value) for column, value in enumerate(values) if value is not None]
+        assert [title_of(element) for element in rects] == [said(cells.hover, row * columns + column) for column, _ in known]
+        assert not known or straight([(column, float(element.attrib["x"])) for (column, _), element in zip(known, rects, strict=True)])
+        for (_, value), element in zip(known, rects, strict=True):
+            shades.setdefault(element.attrib["fill"], []).append((abs(value), float(element.attrib["fill-opacity"])))
+    assert all(straight(pairs) for pairs in shades.values())
+    assert set(shades) <= {colour for colour in cells.colours if colour}
+
+
+def texts(root: ET.Element) -> set[str]:
+    """Every text, whole: what is cut has the whole of it as its title."""
+    return {title_of(element) or element.text or "" for element in root.iter(f"{SVG}text")}
+
+
+def test_every_name_and_note_is_in_the_svg() -> None:
+    each(check_texts)
+
+
+def check_texts(figure: Figure) -> None:
+    """Names, notes, units, title and caption stand in the drawing."""
+    root = parsed(svg.draw(figure))
+    wanted = [*figure.y.names, *(note.text for note in figure.notes if note.y is not None), figure.x.title, figure.y.title]
+    wanted += [mark.unit for mark in figure.marks if isinstance(mark, Cells)]
+    wanted += figure.x.names[:1]
+    assert [text for text in wanted if text and units.visible(text) not in texts(root)] == []
+    assert root.find(f"{SVG}title").text == units.visible(figure.title)  # type: ignore[union-attr]
+    assert root.find(f"{SVG}desc").text == units.visible(figure.caption)  # type: ignore[union-attr]
+    for key in ("aria-labelledby", "aria-describedby"):
+        assert any(element.get("id") == root.attrib[key] for element in root)
+
+
+def test_the_legend_has_each_kind_of_mark_once() -> None:
+    each(check_legend)
+
+
+def check_legend(figure: Figure) -> None:
+    """Each kind of mark, once."""
+    source = svg.legend(figure)
+    kinds = {(mark.label, mark.colour) for mark in figure.marks if not isinstance(mark, Cells) and not getattr(mark, "faint", False)}
+    if not kinds:
+        assert source == ""
+        return
+    items = parsed(source).findall("li")
+    assert {"".join(item.itertext()) for item in items} == {units.visible(label) for label, _ in kinds}
+    assert len(items) == len(figure.legend)
+    assert all(colour in source for _, colour in kinds)
+
+
+TAGS = {"svg", "g", "title", "desc", "text", "rect", "path", "pattern", "linearGradient", "stop", "ul", "li"}
+ATTRIBUTES = (
+    "class viewBox role aria-labelledby aria-describedby aria-hidden style font-size font-weight fill fill-opacity fill-rule id d x y x1 y1 x2 y2 rx "
+    "width height stroke stroke-width stroke-opacity stroke-dasharray opacity transform text-anchor pointer-events patternUnits offset stop-color "
+    "stop-opacity"
+)
+
+
+def test_nothing_in_the_svg_has_any_power() -> None:
+    each(check_powerless)
+
+
+def check_powerless(figure: Figure) -> None:
+    """Tags and attributes of ours alone, with values that ask for nothing."""
+    for source in (svg.draw(figure), svg.legend(figure)):
+        if not source:
+            continue
+        root = parsed(source)
+        assert {element.tag.removeprefix(SVG) for element in root.iter()} <= TAGS
+        assert {name for element in root.iter() for name in element.attrib} <= set(ATTRIBUTES.split())
+        values = [value for element in root.iter() for value in element.attrib.values()]
+        assert all(re.fullmatch(r"[\w\s#%().,:;+-]*", value) for value in values)
+        assert all(found.startswith("url(#") for value in values for found in re.findall(r"url\(.?", value))
+
+
+def test_no_two_elements_of_a_page_have_one_name() -> None:
+    for name, made in DOCUMENTS.items():
+        source = "".join(svg.draw(figure) + svg.legend(figure) for figure in figures_of(made()).values())
+        names = re.findall(r' id="([^"]*)"', source)
+        assert len(names) == len(set(names)), name
+
+
+# --- plotly -----------------------------------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """Texts as plotly shows them."""
+    return [plain(item) for item in value] if isinstance(value, list) else html.unescape(value)
+
+
+def test_every_datum_is_in_plotlys_figure() -> None:
+    each(check_plotly)
+
+
+def check_plotly(figure: Figure) -> None:
+    """Plotly takes it, and holds every datum, name and note as it is described."""
+    drawn = plotly.draw(figure)
+    graph_objects.Figure(drawn)  # plotly takes it
+    assert len(drawn["data"]) == len(figure.marks)
+    for trace, mark in zip(drawn["data"], figure.marks, strict=True):
+        rows = [[units.visible(field) for field in row] for row in mark.hover.rows]
+        if isinstance(mark, Cells):
+            assert trace["z"] == [list(row) for row in mark.values]
+            assert [row for rows in plain(trace["customdata"]) for row in rows] == rows
+            assert [html.unescape(name) for name in trace["x"]] == [units.visible(name) for name in figure.x.names]
+            assert (drawn["layout"]["coloraxis"]["cmin"], drawn["layout"]["coloraxis"]["cmax"]) == (mark.low, mark.high)
+            continue
+        if mark.hover.text:
+            assert plain(trace["customdata"]) == rows
+        assert html.unescape(trace["name"]) == units.visible(mark.label)
+        assert trace["marker"]["color"] == mark.colour
+        if isinstance(mark, Bars):
+            assert (tuple(trace["base"]), tuple(trace["x"]), tuple(trace["y"])) == (mark.starts, mark.lengths, mark.rows)
+            assert trace["marker"].get("pattern", {}).get("shape", "") == mark.pattern
+        else:
+            assert (tuple(trace["x"]), tuple(trace["y"])) == (mark.xs, mark.ys)
+            for name, ends in (("array", mark.highs), ("arrayminus", mark.lows)):
+                reach = [abs(end - y) for end, y in zip(ends, mark.ys, strict=True)] if ends else []
+                assert trace.get("error_y", {}).get(name, []) == pytest.approx(reach, abs=1e-6)
+    layout = drawn["layout"]
+    assert [html.unescape(note["text"]) for note in layout["annotations"]] == [units.visible(note.text) for note in figure.notes]
+    assert [html.unescape(name) for name in layout["yaxis"].get("ticktext", [])] == [units.visible(name) for name in figure.y.names]
+    assert len(layout["shapes"]) == len(figure.bands)
+
+
+def strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from strings(item)
+
+
+def test_no_text_is_markup_or_a_template_for_plotly() -> None:
+    each(check_literal)
+
+
+def check_literal(figure: Figure) -> None:
+    """No text is markup, and every template is one of ours."""
+    drawn = plotly.draw(figure)
+    templates = {trace.pop("hovertemplate", "") for trace in drawn["data"]}
+    assert [text for text in strings(drawn) if "<" in text] == []
+    assert all(re.fullmatch(r"((%\{customdata\[\d\]\})|[\w ,·:]|<br>)*(<extra></extra>)?", template) for template in templates), templates
+
+
+# --- any figure -------------------------------------------------------------------------------------------------------
+
+
+@given(
+    names=st.lists(st.text(max_size=80), min_size=1, max_size=6),
+    layers=st.lists(st.lists(st.integers(0, 10**12), min_size=6, max_size=6), min_size=1, max_size=4),
+    text=st.text(max_size=200),
+)
+def test_any_names_and_lengths_are_drawn_to_the_nanosecond(names: list[str], layers: list[list[int]], text: str) -> None:
+    rows = range(len(names))
+    hover = Hover(text="{0}", rows=tuple((text,) for _ in rows))
+    figure = stacked("any", text, text, text, names, [layer(text, "#123456", "x", lengths[: len(names)], hover) for lengths in layers])
+    for row in rows:
+        total = sum(
+            length
+            for mark in figure.marks
+            if isinstance(mark, Bars)
+            for at, length in zip(mark.rows, mark.lengths, strict=True)
+            if at == row
+        )
+        assert round(total * 1e6) == sum(lengths[row] for lengths in layers)
+    check_svg(figure)
+    check_plotly(figure)
+
+
+@given(low=st.floats(-1e15, 1e15), span=st.floats(1e-6, 1e15), whole=st.booleans())
+def test_ticks_are_round_few_and_inside(low: float, span: float, whole: bool) -> None:
+    axis = Axis(low=low, high=low + span, whole=whole)
+    if axis.high - low < abs(low) * 1e-9:
+        return
+    found = svg.ticks(axis)
+    start, end = axis.extent
+    assert len(found) <= 9
+    assert len(found) >= 3 or (whole and end - start < 8)
+    assert all(start - 1e-6 * (end - start) <= value <= end + 1e-6 * (end - start) for value, _ in found)
+    assert all(math.isclose(value, round(value)) for value, _ in found) or not whole
