@@ -44,7 +44,6 @@ STANDING: set[str] = {
     "diagnose.job.settle._said",
     "diagnose.job.sizes.said",
     "diagnose.job.toml_lines._parts",
-    "diagnose.knowledge.environment.Told",
     "diagnose.knowledge.templates.one",
     "diagnose.load.start_times._told",
     "diagnose.measure.ranks.matching._parts",

@@ -23,6 +23,7 @@ from diagnose.errors import RuleFileError
 from diagnose.knowledge import strict_yaml, templates
 from diagnose.knowledge.buckets import Buckets, load_buckets
 from diagnose.knowledge.conditions import ConditionError, Expression, Kind, check_types, compile_expression
+from diagnose.knowledge.data import OWN_TABLES
 from diagnose.knowledge.rule_types import (
     UNIT_TYPES,
     VERDICT_COLUMNS,
@@ -168,7 +169,8 @@ def _extra_sources(path: Path) -> tuple[_Source, ...]:
             return (_told_by_keys(_Source(label=path.name, data=path.read_bytes())),)
         parts = {part: sorted((path / part).glob("*.y*ml")) for part in ("rules", "playbook", "checks", "buckets")}
         inner = [_Source(label=f"{part}/{file.name}", data=file.read_bytes()) for part, found in parts.items() for file in found]
-        bare = [_told_by_keys(_Source(label=file.name, data=file.read_bytes())) for file in sorted(path.glob("*.y*ml"))]
+        lying = [_Source(label=file.name, data=file.read_bytes()) for file in sorted(path.glob("*.y*ml"))]
+        bare = [source if source.label in OWN_TABLES else _told_by_keys(source) for source in lying]
     except OSError as error:
         raise RuleFileError(
             f"The rules at {path} cannot be read: {error.strerror or error}.",

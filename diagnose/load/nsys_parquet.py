@@ -13,6 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from diagnose.errors import InputError
+from diagnose.knowledge.environment import EnvironmentRules, load_environment_rules
 from diagnose.load.conform import RawTrace
 from diagnose.load.nsys_source import EVENT_TABLES, META_TABLES, STRINGS, Rows, T, Wanted, damaged, shaped
 from diagnose.load.nsys_trace import build
@@ -143,7 +144,7 @@ _NEEDED = frozenset(
 )
 
 
-def read(path: Path, *, rank: int | None = None, display_name: str | None = None) -> RawTrace:
+def read(path: Path, *, rank: int | None = None, display_name: str | None = None, rules: EnvironmentRules | None = None) -> RawTrace:
     """One Parquet export folder as raw tables; the arguments are those of `nsys_sqlite.read`.
 
     Raises InputError for a folder without tables of Nsight Systems and for damaged files.
@@ -162,4 +163,4 @@ def read(path: Path, *, rank: int | None = None, display_name: str | None = None
             effect="Nothing was analysed.",
             next_step="Give the folder that nsys export --type parquetdir wrote.",
         )
-    return build(source, file=name, size=size, format_="nsys-parquet", rank=rank, ledger=Ledger())
+    return build(source, file=name, size=size, format_="nsys-parquet", rank=rank, ledger=Ledger(), rules=rules or load_environment_rules())
