@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.errors import UsageError
+from diagnose.errors import DiagnoseError, InputError, JobFileError, UsageError
 from diagnose.measure.capture import Measured
 from diagnose.model.trace import Rank
 from diagnose.reason.conclude import conclude
-from diagnose.scale.engine import Engine, HereEngine, measure_all
-from diagnose.scale.inputs import find_inputs, sorted_out, with_inputs_left_out
-from diagnose.scale.prepare import prepare
+from diagnose.scale.engine import Engine, Gathered, HereEngine, gathered, measure_all, measure_each, tasks_of
+from diagnose.scale.inputs import Inputs, find_inputs, sorted_out, with_inputs_left_out
+from diagnose.scale.prepare import Prepared, prepare
 
 Progress = Callable[[str], None]
 
@@ -43,7 +44,7 @@ def diagnose(
     say = progress or (lambda _: None)
     prepared = prepare(config=config, overrides=overrides, rules=rules, step_range=step_range, nsys=nsys)
     found = find_inputs(inputs)
-    gathered = measure_all(
+    measured = measure_all(
         found.paths,
         engine=engine or HereEngine(),
         settings=prepared.settings,
@@ -52,12 +53,71 @@ def diagnose(
         say=say,
         notice=notice or (lambda _: None),
     )
-    if not gathered.measured:
-        raise gathered.refused[0][1] if gathered.refused else _nothing_given()
-    first, *others = gathered.measured
-    failed, unfit = sorted_out(gathered.refused, found)
+    if measured.measured:
+        say("drawing conclusions")
+    return _concluded(measured, found, prepared, include_host_info=include_host_info)
+
+
+def diagnose_each(
+    captures: Sequence[Sequence[str | Path]],
+    *,
+    config: Path | None = None,
+    overrides: Sequence[str] = (),
+    rules: Sequence[Path] = (),
+    rank: int | None = None,
+    step_range: str | None = None,
+    nsys: Path | None = None,
+    engine: Engine | None = None,
+    notice: Progress | None = None,
+) -> Generator[Diagnosis | DiagnoseError, None, None]:
+    """Diagnose several captures of a job, each by itself, all in one run of the engine: each one's diagnosis or why there is none, in order.
+
+    Options are those of `diagnose`. Closing the generator ends all workers. Raises what is wrong with all captures alike.
+    """
+    prepared = prepare(config=config, overrides=overrides, rules=rules, step_range=step_range, nsys=nsys)
+    inputs = [_inputs(capture) for capture in captures]
+    of_one = [[] if isinstance(found, InputError) else tasks_of(found.paths, rank) for found in inputs]
+    owners = [(index, task) for index, tasks in enumerate(of_one) for task in tasks]
+    outcomes: dict[int, dict[int, Measured | InputError]] = {index: {} for index in range(len(captures))}
+    stream = measure_each(
+        [replace(task, place=place) for place, (_, task) in enumerate(owners)],
+        engine=engine or HereEngine(),
+        settings=prepared.settings,
+        knowledge=prepared.knowledge,
+        say=lambda _: None,
+        notice=notice or (lambda _: None),
+    )
+    with closing(stream):
+        for index, found in enumerate(inputs):
+            while len(outcomes[index]) < len(of_one[index]):
+                place, outcome = next(stream)
+                owner, task = owners[place]
+                outcomes[owner][task.place] = outcome
+            yield found if isinstance(found, InputError) else _diagnosis_or_error(found, outcomes.pop(index), prepared)
+
+
+def _inputs(capture: Sequence[str | Path]) -> Inputs | InputError:
+    try:
+        return find_inputs(capture)
+    except InputError as fault:
+        return fault
+
+
+def _diagnosis_or_error(found: Inputs, outcomes: Mapping[int, Measured | InputError], prepared: Prepared) -> Diagnosis | DiagnoseError:
+    """What the measured inputs of one of several captures come to, or what is wrong with it."""
+    try:
+        return _concluded(gathered(found.paths, outcomes), found, prepared, include_host_info=False)
+    except (InputError, JobFileError, UsageError) as fault:
+        return fault
+
+
+def _concluded(measured: Gathered, found: Inputs, prepared: Prepared, *, include_host_info: bool) -> Diagnosis:
+    """What the measured inputs of one capture come to. Raises InputError where none could be measured."""
+    if not measured.measured:
+        raise measured.refused[0][1] if measured.refused else _nothing_given()
+    first, *others = measured.measured
+    failed, unfit = sorted_out(measured.refused, found)
     first = replace(first, ledger=with_inputs_left_out(first.ledger, failed, (*found.ignored, *unfit)))
-    say("drawing conclusions")
     return conclude(with_distinct_ranks([first, *others]), prepared.job, prepared.knowledge, include_host_info=include_host_info)
 
 

@@ -22,7 +22,8 @@ from diagnose.load.files import expand, is_parquet_folder, superseded
 OUTPUT = "DIAGNOSE_OUTPUT"  # in the command's environment: the fresh folder in which its trace is looked for
 SKIP = 125
 ABORT = 128
-# Seconds. Waiting with a limit looks again and again; without one, a handler of SIGINT that libraries install (polars does) lets the system go on waiting, and Ctrl-C has no effect.
+# Seconds. Waiting with a limit looks again and again; without one, a handler of SIGINT that libraries install (polars does) lets the system
+# go on waiting, and Ctrl-C has no effect.
 _FOREVER = 1e9
 _TAIL_BYTES, _TAIL_LINES, _TAIL_TEXT = 8192, 5, 500
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -30,18 +31,20 @@ _FOLDERS = re.compile(r"(?:/[^\s/'\":]+)+/(?=[^\s/'\":]+)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ran:
-    """How a command ended. `said` is what it printed at the end, in a line."""
+class CommandResult:
+    """How a command ended. `last_words` is what it printed at the end, in a line."""
 
     code: int
     seconds: float
     timed_out: bool
-    said: str
+    last_words: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a command works: its folder, the folder for its trace, the file for what it prints, and a descriptor that is kept open while it runs (the search's lock).
+class Workspace:
+    """Where a command works.
+
+    Its folder, the folder for its trace, the file for what it prints, and a descriptor that is kept open while it runs (the search's lock).
 
     `apart`: the folder is in another repository than the caller, so that variables that point git to the caller's are taken away.
     """
@@ -54,29 +57,35 @@ class Place:
 
 
 def substituted(command: Sequence[str], values: Mapping[str, str]) -> list[str]:
-    """The command with {commit}, {item} and {trace} filled in, all at once; other braces stay as they are (shells and awk use them, and `${item}` is a variable)."""
+    """The command with {commit}, {item} and {trace} filled in, all at once.
+
+    Other braces stay as they are (shells and awk use them, and `${item}` is a variable).
+    """
     pattern = re.compile(rf"(?<!\$)\{{({'|'.join(map(re.escape, values))})\}}")
     return [pattern.sub(lambda found: values[found.group(1)], word) for word in command]
 
 
-def run(command: Sequence[str], place: Place, timeout: float | None) -> Ran:
-    """Run the command to its end, at most `timeout` seconds. What it leaves running ends with it, also when this process is interrupted or killed. Raises InputError where its folder is not there."""
-    if not place.folder.is_dir():
+def run(command: Sequence[str], workspace: Workspace, timeout: float | None) -> CommandResult:
+    """Run the command to its end, at most `timeout` seconds.
+
+    What it leaves running ends with it, also when this process is interrupted or killed. Raises InputError where its folder is not there.
+    """
+    if not workspace.folder.is_dir():
         raise InputError(
-            f"The folder {place.folder}, in which the command runs, is not there.", effect="Nothing was run.", next_step="Put it back."
+            f"The folder {workspace.folder}, in which the command runs, is not there.", effect="Nothing was run.", next_step="Put it back."
         )
     started = time.monotonic()
     timed_out = False
-    with place.log.open("wb") as log:
+    with workspace.log.open("wb") as log:
         process = subprocess.Popen(  # noqa: S603 - the user's own command, without a shell
             [sys.executable, "-I", "-S", guard.__file__, *command],
-            cwd=place.folder,
-            env={**(environment() if place.apart else os.environ), OUTPUT: str(place.output)},
+            cwd=workspace.folder,
+            env={**(environment() if workspace.apart else os.environ), OUTPUT: str(workspace.output)},
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C reaches the search alone, which then ends the command
-            pass_fds=() if place.lock is None else (place.lock,),
+            pass_fds=() if workspace.lock is None else (workspace.lock,),
         )
         try:
             code = process.wait(_FOREVER if timeout is None else timeout)
@@ -89,7 +98,7 @@ def run(command: Sequence[str], place: Place, timeout: float | None) -> Ran:
         finally:
             if process.stdin is not None:
                 process.stdin.close()
-    return Ran(code=code, seconds=time.monotonic() - started, timed_out=timed_out, said=_last_lines(place.log))
+    return CommandResult(code=code, seconds=time.monotonic() - started, timed_out=timed_out, last_words=_last_lines(workspace.log))
 
 
 def _cut(process: subprocess.Popen[bytes]) -> int:
@@ -109,7 +118,7 @@ def _last_lines(log: Path) -> str:
     return f"{'…' if len(last) > _TAIL_TEXT else ''}{last[-_TAIL_TEXT:]}"
 
 
-def why_not(ran: Ran, timeout: float | None) -> str:
+def why_not(ran: CommandResult, timeout: float | None) -> str:
     """Why a command that ran gives no value, as a sentence; empty where it ended well."""
     if ran.timed_out:
         return f"The command took longer than {timeout:g} s and was ended.{_quoted(ran)}"
@@ -121,8 +130,8 @@ def why_not(ran: Ran, timeout: float | None) -> str:
     return f"The command failed with exit code {ran.code}{why}.{_quoted(ran)}"
 
 
-def _quoted(ran: Ran) -> str:
-    return f" It printed at the end: {ran.said}" if ran.said else " It printed nothing."
+def _quoted(ran: CommandResult) -> str:
+    return f" It printed at the end: {ran.last_words}" if ran.last_words else " It printed nothing."
 
 
 def _signal(number: int) -> str:
@@ -137,9 +146,13 @@ def _signal(number: int) -> str:
 Stamp = tuple[tuple[str, int, int, int], ...]
 
 
-def matches(place: Place, pattern: str) -> dict[Path, Stamp]:
-    """What a pattern (relative to the command's folder) matches, each with what changes when it is written; of a folder that does, the traces in it."""
-    named = sorted({place.folder / name for name in glob.glob(pattern, root_dir=place.folder, recursive=True)})  # noqa: PTH207 - Path.glob takes no absolute pattern
+def matches(workspace: Workspace, pattern: str) -> dict[Path, Stamp]:
+    """What a pattern (relative to the command's folder) matches, each with what changes when it is written.
+
+    Of a folder that does, the traces in it.
+    """
+    names = glob.glob(pattern, root_dir=workspace.folder, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
+    named = sorted({workspace.folder / name for name in names})
     found: list[Path] = []
     for path in named:
         if not path.is_dir() or is_parquet_folder(path):
@@ -150,14 +163,17 @@ def matches(place: Place, pattern: str) -> dict[Path, Stamp]:
     return {path: _stamp(path) for path in dict.fromkeys(found)}
 
 
-def traces(place: Place, pattern: str | None, before: Mapping[Path, Stamp]) -> tuple[Path, ...]:
-    """The traces that a command left: what `pattern` matches and was not so `before` it ran, else what lies in its output folder (several: the folder)."""
-    fresh = [] if pattern is None else [path for path, stamp in matches(place, pattern).items() if before.get(path) != stamp]
+def traces(workspace: Workspace, pattern: str | None, before: Mapping[Path, Stamp]) -> tuple[Path, ...]:
+    """The traces that a command left: what `pattern` matches and was not so `before` it ran, else what lies in its output folder (several.
+
+    The folder).
+    """
+    fresh = [] if pattern is None else [path for path, stamp in matches(workspace, pattern).items() if before.get(path) != stamp]
     if fresh:
         doubles = superseded(fresh)
         return tuple(path for path in fresh if path not in doubles)
-    found = sorted(path for path in place.output.iterdir() if not path.name.startswith("."))
-    return (place.output,) if len(found) > 1 else tuple(found)
+    found = sorted(path for path in workspace.output.iterdir() if not path.name.startswith("."))
+    return (workspace.output,) if len(found) > 1 else tuple(found)
 
 
 def nothing_left(pattern: str | None, before: Mapping[Path, Stamp]) -> str:
@@ -169,11 +185,14 @@ def nothing_left(pattern: str | None, before: Mapping[Path, Stamp]) -> str:
 
 
 def _stamp(path: Path) -> Stamp:
-    """What changes when a file is written, or any file of an export that is a folder. Compared with itself earlier, so that no two clocks have to agree."""
+    """What changes when a file is written, or any file of an export that is a folder.
+
+    Compared with itself earlier, so that no two clocks have to agree.
+    """
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     found = []
     for file in files:
         with suppress(OSError):
-            told = file.stat()
-            found.append((str(file), told.st_ino, told.st_size, told.st_mtime_ns))
+            status = file.stat()
+            found.append((str(file), status.st_ino, status.st_size, status.st_mtime_ns))
     return tuple(found)

@@ -1,18 +1,28 @@
-"""Calls of the user's git that neither change a repository that is not ours nor end up in another one than meant."""
+"""Git: questions to the user's repository that change nothing in it, and a checkout of its own for a search.
+
+The checkout is a clone that shares the objects of the user's repository, and nothing else with it. Whatever happens to it, and however a
+run ends, the user's checkout, its index, refs, reflogs, settings and list of worktrees stay as they are: `git worktree add` would leave an
+entry there when the run is killed, a clone can't. The clone has no remote, so that what the user's command does with git stays in it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
-from diagnose.errors import UsageError
+from diagnose.errors import OutputError, UsageError
 
-# Variables that name a repository, its parts or how it is read (`git rev-parse --local-env-vars`, and those of hooks): git in a hook or alias sets them, and every other git would then work there.
-# Those that hold single settings stay, as git keeps them for its own submodules.
+# Variables that name a repository, its parts or how it is read (`git rev-parse --local-env-vars`, and those of hooks): git in a hook or
+# alias sets them, and every other git would then work there. Those that hold single settings stay, as git keeps them for its own
+# submodules.
 _REPOSITORY_VARIABLES = (
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_CONFIG",
@@ -53,6 +63,9 @@ _USER = re.compile(r"(\w+://)[^/@\s]+@")
 _LONGEST = 300
 _NOTHING = "Nothing was run."
 _TRAILER = re.compile(r"(?i)^\s*(?:[\w-]+-by|cc)\s*:.*$")
+_MARK = "made-by-diagnose"  # a file in the clone's .git, once that is complete: only such a folder is ever deleted
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_DEEPEST = 20  # submodules within submodules; a module that holds itself must not go on for ever
 _ADDRESS = re.compile(r"<?[\w.+-]+@[\w-]+(?:\.[\w-]+)+>?")
 
 
@@ -76,14 +89,15 @@ def environment() -> dict[str, str]:
 def git(folder: Path, *arguments: str, settings: Sequence[str] = (), repository: Path | None = None, given: str = "") -> str:
     """Standard output of one call of git in `folder`.
 
-    `settings` (name=value) hold for this call alone. With `repository` (a .git folder) no other one is looked for: a damaged clone inside the user's checkout must not make git find the latter. `given` goes to standard input.
-    Raises GitError where there is no git, GitFailedError where it fails.
+    `settings` (name=value) hold for this call alone. With `repository` (a .git folder) no other one is looked for: a damaged clone inside
+    the user's checkout must not make git find the latter. `given` goes to standard input. Raises GitError where there is no git,
+    GitFailedError where it fails.
     """
-    own = ["-c", "core.quotePath=false", *(part for one in (*_SETTINGS, *settings) for part in ("-c", one))]
+    options = ["-c", "core.quotePath=false", *(part for one in (*_SETTINGS, *settings) for part in ("-c", one))]
     where = [] if repository is None else [f"--git-dir={repository}", f"--work-tree={folder}"]
     try:
         ended = subprocess.run(  # noqa: S603 - an argument list, no shell; the program is the user's own git
-            ["git", *own, *where, *arguments],  # noqa: S607 - whichever git the user has
+            ["git", *options, *where, *arguments],  # noqa: S607 - whichever git the user has
             cwd=folder,
             env={**environment(), **_OURS},
             input=given.encode(),
@@ -95,7 +109,7 @@ def git(folder: Path, *arguments: str, settings: Sequence[str] = (), repository:
     except OSError as fault:
         raise GitError(f"git could not be started: {fault.strerror}.", effect=_NOTHING) from fault
     if ended.returncode:
-        raise GitFailedError(said(ended.stderr.decode(errors="replace")) or f"it ended with {ended.returncode}", ended.returncode)
+        raise GitFailedError(failure_reason(ended.stderr.decode(errors="replace")) or f"it ended with {ended.returncode}", ended.returncode)
     return ended.stdout.decode(errors="replace")
 
 
@@ -105,7 +119,7 @@ def _not_started(folder: Path) -> GitError:
     return GitError("git was not found.", effect="Commits can't be searched without it.", next_step="Install git, or put it on PATH.")
 
 
-def said(text: str) -> str:
+def failure_reason(text: str) -> str:
     """The line of git's output that says why it failed, without paths and user names."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if re.match(r"(?i)(fatal|error):", line)]
@@ -132,7 +146,7 @@ def check_repository(folder: Path) -> None:
             effect=f"Commits between good and bad may be missing. {_NOTHING}",
             next_step="Fetch the rest: git fetch --unshallow",
         )
-    if "true" in answer(folder, "config", "--get-regexp", r"^remote\..*\.promisor$").split():
+    if "true" in output_or_empty(folder, "config", "--get-regexp", r"^remote\..*\.promisor$").split():
         raise GitError(
             "The repository is a partial clone, which lacks contents of older commits.",
             effect=f"They could not be checked out without a network. {_NOTHING}",
@@ -140,7 +154,7 @@ def check_repository(folder: Path) -> None:
         )
 
 
-def answer(folder: Path, *arguments: str) -> str:
+def output_or_empty(folder: Path, *arguments: str) -> str:
     """What a git command prints, without its last line end; empty where it fails."""
     try:
         return git(folder, *arguments).removesuffix("\n")
@@ -151,7 +165,7 @@ def answer(folder: Path, *arguments: str) -> str:
 def commit_of(folder: Path, name: str) -> str:
     """The full hash of the commit that `name` stands for. Raises GitError."""
     found = (
-        "" if name.startswith("-") else answer(folder, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+        "" if name.startswith("-") else output_or_empty(folder, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
     )  # it would be an option
     if not found:
         raise GitError(f"{name!r} is no commit of this repository.", effect=_NOTHING, next_step="Name a commit, a tag or a branch.")
@@ -171,11 +185,14 @@ def is_ancestor(folder: Path, old: str, new: str) -> bool:
 
 def common_ancestor(folder: Path, one: str, other: str) -> str:
     """The newest commit that both descend from; empty where there is none."""
-    return answer(folder, "merge-base", one, other)
+    return output_or_empty(folder, "merge-base", one, other)
 
 
 def line_of(folder: Path, good: str, bad: str) -> tuple[tuple[str, str], ...]:
-    """Hash and subject of the commits after `good` up to `bad`, along first parents, oldest first. Those that do not descend from `good` are left out: where it lies on a branch that was merged, the merge comes first."""
+    """Hash and subject of the commits after `good` up to `bad`, along first parents, oldest first.
+
+    Those that do not descend from `good` are left out: where it lies on a branch that was merged, the merge comes first.
+    """
     between = f"{good}..{bad}"
     line = set(git(folder, "rev-list", "--first-parent", between).split())
     behind = git(folder, "rev-list", "--topo-order", "--reverse", "--ancestry-path", between).split()
@@ -186,15 +203,15 @@ def line_of(folder: Path, good: str, bad: str) -> tuple[tuple[str, str], ...]:
 
 def subjects(folder: Path, commits: Sequence[str]) -> dict[str, str]:
     """First line of each commit's message, without people."""
-    return _told(folder, commits, "%s")
+    return _log_field(folder, commits, "%s")
 
 
 def message_of(folder: Path, commit: str) -> str:
     """The whole message of a commit, without people."""
-    return _told(folder, [commit], "%B")[commit]
+    return _log_field(folder, [commit], "%B")[commit]
 
 
-def _told(folder: Path, commits: Sequence[str], what: str) -> dict[str, str]:
+def _log_field(folder: Path, commits: Sequence[str], what: str) -> dict[str, str]:
     fields = git(
         folder,
         "log",
@@ -205,10 +222,10 @@ def _told(folder: Path, commits: Sequence[str], what: str) -> dict[str, str]:
         settings=["i18n.logOutputEncoding=UTF-8"],
         given="".join(f"{commit}\n" for commit in commits),
     ).split("\0")
-    return {fields[start]: _nobody(fields[start + 1]) for start in range(0, len(fields) - 1, 2)}
+    return {fields[start]: _without_people(fields[start + 1]) for start in range(0, len(fields) - 1, 2)}
 
 
-def _nobody(text: str) -> str:
+def _without_people(text: str) -> str:
     """A message without people: no lines such as Signed-off-by, no addresses."""
     kept = [line.rstrip() for line in text.splitlines() if not _TRAILER.match(line)]
     return _ADDRESS.sub("…", "\n".join(kept)).strip()
@@ -221,5 +238,209 @@ def parents_of(folder: Path, commit: str) -> tuple[str, ...]:
 
 def top_of(folder: Path) -> Path:
     """The top folder of the checkout; of a bare repository the repository itself."""
-    top = answer(folder, "rev-parse", "--show-toplevel")
-    return Path(top) if top else (folder / answer(folder, "rev-parse", "--git-common-dir")).resolve()
+    top = output_or_empty(folder, "rev-parse", "--show-toplevel")
+    return Path(top) if top else (folder / output_or_empty(folder, "rev-parse", "--git-common-dir")).resolve()
+
+
+# --- a checkout of its own --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserRepository:
+    """Where a repository of the user's keeps its own and shared things, its checkout (None: bare) and the URL of its origin ("": none)."""
+
+    git: Path
+    common: Path
+    top: Path | None
+    remote: str
+
+
+class CheckoutError(Exception):
+    """A commit that can't be checked out with all it needs; the candidate is skipped with this reason."""
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """The clone at `folder` of the repository that `source` is a folder of.
+
+    `keep`: what commands leave stays between commits, for build caches.
+    """
+
+    folder: Path
+    source: Path
+    keep: bool = False
+
+    @cached_property
+    def users(self) -> UserRepository:
+        """Where the user's repository keeps things."""
+        own, common = git(self.source, "rev-parse", "--git-dir", "--git-common-dir").splitlines()
+        top = output_or_empty(self.source, "rev-parse", "--show-toplevel")  # fails where it is bare
+        return UserRepository(
+            git=(self.source / own).resolve(),
+            common=(self.source / common).resolve(),
+            top=Path(top) if top else None,
+            remote=output_or_empty(self.source, "config", "--get", "remote.origin.url"),
+        )
+
+    def prepare(self) -> None:
+        """Make the clone, or take over what an earlier run left if it is whole.
+
+        Objects are read from the user's repository (alternates), so that it has to stay where it is, and nothing in it may be pruned while
+        the clone is in use. Raises GitError or OutputError.
+        """
+        if self.folder.exists() and any(self.folder.iterdir()):
+            if not (self.folder / ".git" / _MARK).is_file():
+                raise GitError(
+                    f"{self.folder} holds something else than a clone that this program made.",
+                    effect="Nothing was run.",
+                    next_step="Remove it, or name another --state.",
+                )
+            if self._whole():
+                return
+        self._make()
+
+    def _whole(self) -> bool:
+        own = self.folder / ".git"
+        try:
+            shared = (own / "objects" / "info" / "alternates").read_text(encoding="utf-8").splitlines()
+            if [Path(line).resolve() for line in shared] != [self.users.common / "objects"]:
+                return False
+            git(self.folder, "rev-parse", "--git-dir", repository=own)
+        except (OSError, UnicodeDecodeError, GitFailedError):
+            return False
+        return True
+
+    def _make(self) -> None:
+        """Clone beside the folder and move it there at once, so that a clone that is there is a whole one."""
+        beside = self.folder.with_name(f"{self.folder.name}.new")
+        try:
+            for old in (beside, self.folder):
+                if old.exists():
+                    shutil.rmtree(old)
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            # An empty template: no hooks. No remote: what runs in the clone can't push to the user's repository by accident.
+            git(
+                self.folder.parent,
+                "clone",
+                "--quiet",
+                "--shared",
+                "--no-checkout",
+                "--template=",
+                "--",
+                str(self.users.common),
+                str(beside),
+            )
+            own = beside / ".git"
+            git(beside, "remote", "remove", "origin", repository=own)
+            git(
+                beside, "config", "core.hooksPath", "/dev/null", repository=own
+            )  # nor do those of the user's settings run when a command calls git here
+            (own / _MARK).touch()
+            beside.rename(self.folder)
+        except OSError as fault:
+            raise OutputError(
+                f"The clone at {self.folder} could not be made: {fault.strerror}.",
+                effect="Nothing was run.",
+                next_step="Name another --state.",
+            ) from fault
+        except GitFailedError as fault:
+            raise GitError(f"The repository could not be cloned to {self.folder}: {fault.reason}.", effect="Nothing was run.") from fault
+
+    def check_out(self, commit: str) -> None:
+        """Put `commit` (a full hash) into the folder, with its submodules and, unless `keep`, without anything else.
+
+        Nothing is fetched for the commit itself, nor for submodules that the user's repository holds. Raises CheckoutError.
+        """
+        if not _HASH.fullmatch(commit):
+            raise CheckoutError(f"{commit!r} is no full hash of a commit.")
+        try:
+            self._check_out(commit)
+        except GitFailedError as fault:
+            raise CheckoutError(f"{commit[:12]} could not be checked out: {fault.reason}.") from fault
+
+    def _check_out(self, commit: str) -> None:
+        own = self.folder / ".git"
+        for lock in own.rglob("*.lock"):  # of a run that was killed; nobody else works here
+            lock.unlink(missing_ok=True)
+        if not self.keep and (self.folder / ".gitmodules").is_file():
+            with contextlib.suppress(GitFailedError):  # of a commit whose .gitmodules is wrong
+                git(self.folder, "submodule", "--quiet", "deinit", "--all", "--force", repository=own)
+        git(self.folder, "checkout", "--quiet", "--detach", "--force", commit, repository=own)
+        if not self.keep:
+            git(self.folder, "clean", "--quiet", "-ffdx", repository=own)
+        _fill_submodules(self.folder, own, self.users)
+
+
+# --- submodules, filled from what the user's repository holds of them, so that no network is needed ---------------------
+
+
+def _fill_submodules(folder: Path, own: Path, source: UserRepository | None, depth: int = 0) -> None:
+    """The submodules of the commit that is checked out in `folder`, whose repository is `own`; from `source` where that holds them.
+
+    A submodule that the user's own checkout has left empty stays empty. What is held nowhere here is fetched from where `.gitmodules` says.
+    Raises GitFailedError.
+    """
+    wanted = [] if depth > _DEEPEST else list(_submodules(folder))
+    known = set() if source is None or source.top is None else {name for name, _ in _submodules(source.top)}
+    for name, path in wanted:
+        inner = None if source is None else _available(source, name, path)
+        if inner is None and name in known:
+            continue
+        _update_submodule(folder, own, name, path, inner, "" if source is None else source.remote)
+        found = own / "modules" / name
+        if (folder / path / ".gitmodules").is_file() and found.is_dir():
+            _fill_submodules(folder / path, found, inner, depth + 1)
+
+
+def _submodules(folder: Path) -> Iterator[tuple[str, str]]:
+    """Name and path of every submodule that a checkout tells of."""
+    if not (folder / ".gitmodules").is_file():
+        return
+    try:
+        paths = git(folder, "config", "--file", ".gitmodules", "--null", "--get-regexp", r"^submodule\..*\.path$")
+    except GitFailedError:
+        return
+    for entry in paths.split("\0"):
+        key, _, path = entry.partition("\n")
+        name = key.removeprefix("submodule.").removesuffix(".path")
+        if name and path and all(_is_inside(one) for one in (name, path)):
+            yield name, path
+
+
+def _is_inside(path: str) -> bool:
+    parts = PurePosixPath(path).parts
+    return ".." not in parts and not PurePosixPath(path).is_absolute()
+
+
+def _available(source: UserRepository, name: str, path: str) -> UserRepository | None:
+    """What the user's repository holds of a submodule: among its modules, else in its checkout."""
+    top = None if source.top is None else source.top / path
+    modules = [place / "modules" / name for place in dict.fromkeys((source.git, source.common))]
+    if top is not None:
+        modules.append(top / ".git")
+    found = next((one for one in modules if (one / "objects").is_dir()), None)
+    if found is None:
+        return None
+    return UserRepository(git=found, common=found, top=top if top is not None and (top / ".git").exists() else None, remote="")
+
+
+def _update_submodule(folder: Path, own: Path, name: str, path: str, inner: UserRepository | None, remote: str) -> None:
+    """Check out one submodule.
+
+    From `inner` as far as that holds the commit, else from where `.gitmodules` says (a relative URL goes from `remote`).
+    """
+    from_there = [f"remote.origin.url={remote}"] if remote else []
+    git(folder, "submodule", "--quiet", "init", "--", path, settings=from_there, repository=own)
+    update = ("submodule", "--quiet", "update", "--init", "--checkout", "--force", "--", path)
+    if inner is None:
+        git(folder, *update, repository=own)
+        return
+    git(folder, "config", f"submodule.{name}.url", str(inner.git), repository=own)
+    try:
+        git(folder, *update, settings=["protocol.file.allow=always"], repository=own)  # local sources for this call alone
+    except GitFailedError as first:
+        try:
+            git(folder, "submodule", "--quiet", "sync", "--", path, settings=from_there, repository=own)
+            git(folder, *update, repository=own)
+        except GitFailedError:
+            raise first from None

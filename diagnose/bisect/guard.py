@@ -1,7 +1,9 @@
 """Runs one command and ends it with everything that it started when the search that asked for it is gone, however that ended.
 
-Started as a program of its own (`python -I -S guard.py COMMAND...`), with the standard library alone. Its standard input is a pipe that the search holds open: when that closes, the command's process group is ended. Meanwhile it
-keeps the search's lock (an inherited descriptor), so that no other run begins while the command still works in its folder. Exits as the command did; 128 and its number for a signal, 126 or 127 where it can't be started.
+Started as a program of its own (`python -I -S guard.py COMMAND...`), with the standard library alone. Its standard input is a pipe that the
+search holds open: when that closes, the command's process group is ended. Meanwhile it keeps the search's lock (an inherited descriptor),
+so that no other run begins while the command still works in its folder. Exits as the command did; 128 and its number for a signal, 126 or
+127 where it can't be started.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ def main(command: list[str]) -> int:
     except OSError as fault:
         sys.stderr.write(f"{command[0]}: {fault.strerror or fault}\n")
         return 127 if isinstance(fault, FileNotFoundError) else 126
-    ended, told = os.pipe()
-    threading.Thread(target=_wait, args=(child, told), daemon=True).start()
+    ended, signalled = os.pipe()
+    threading.Thread(target=_wait, args=(child, signalled), daemon=True).start()
     while True:
         ready, _, _ = select.select([0, ended], [], [])
         if ended in ready:
@@ -38,9 +40,9 @@ def main(command: list[str]) -> int:
             return CUT
 
 
-def _wait(child: subprocess.Popen[bytes], told: int) -> None:
+def _wait(child: subprocess.Popen[bytes], signalled: int) -> None:
     child.wait()
-    os.write(told, b".")
+    os.write(signalled, b".")
 
 
 def end_group(child: subprocess.Popen[bytes], patience: float = PATIENCE_SECONDS) -> None:

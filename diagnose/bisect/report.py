@@ -1,30 +1,49 @@
-"""From a log and an answer to the document `bisect/1`. The same log, documents and options give the same bytes."""
+"""What a search says: from a log and an answer to the document `bisect/1` with its sentences, and the lines that tell how a run goes.
+
+The same log, documents and options give the same bytes.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
-from diagnose.bisect import measure
-from diagnose.bisect.journal import Entry, Header, Judging, Line
-from diagnose.bisect.search import Answer, Found
-from diagnose.bisect.state import State
-from diagnose.bisect.told import notes_of, sentence_of
-from diagnose.document.bisection import SCHEMA, Bisection, BisectResult, Candidate, CandidateState, Culprit
+from diagnose.bisect.log import Criteria, Entry, Header, Line, Log
+from diagnose.bisect.model import pooled_noise
+from diagnose.bisect.search import Answer, ChangePoint, Next, Reason, State
+from diagnose.bisect.trial import read_diagnosis
+from diagnose.document.bisection import SCHEMA, Bisection, BisectResult, Candidate, CandidateState, Culprit, Kind, Trial
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.errors import DiagnoseError, InputError
 from diagnose.model.statistics import median_with_error, t_quantile
 from diagnose.reason.compare import compare
+from diagnose.render import units
+from diagnose.render.reports.bisection import words
+from diagnose.render.reports.comparison.story import value
 
+_WORST = 0.02  # a capture whose steps alone are that uncertain says so
 Message = Callable[[Entry], tuple[str, str]]  # a candidate's whole message, and a note about it
 
 
+# --- the document -----------------------------------------------------------------------------------------------------
+
+
 def report(
-    header: Header, judging: Judging, lines: Sequence[Line], state: State, answer: Answer, *, documents: Path, message: Message, tool: Tool
+    header: Header,
+    criteria: Criteria,
+    lines: Sequence[Line],
+    state: State,
+    answer: Answer,
+    *,
+    documents: Path,
+    message: Message,
+    tool: Tool,
 ) -> Bisection:
     """The document. `documents`: the folder of saved diagnoses; `message` tells what a commit says."""
     builder = _Builder(header, lines, state, documents, message)
@@ -32,28 +51,27 @@ def report(
     culprits = tuple(builder.culprit(one) for one in answer.found) if result != "cannot_tell" else ()
     good, bad = (median_of(state, place) for place in (0, state.last))
     unit = next((line.unit for line in lines if line.unit), "")
-    told = sentence_of(header, state, answer, result, culprits, unit, [line.trial for line in lines])
     return Bisection(
         schema=SCHEMA,
         tool=tool,
-        metric=header.asked.metric,
+        metric=header.experiment.metric,
         unit=unit,
         result=result,
-        sentence=told,
-        good=header.asked.entries[0].label,
-        bad=header.asked.entries[-1].label,
+        sentence=_sentence(header, state, answer, result, culprits, unit, [line.trial for line in lines]),
+        good=header.experiment.entries[0].label,
+        bad=header.experiment.entries[-1].label,
         good_value=good,
         bad_value=bad,
         noise=_noise(state),
         monotone=monotone(state, answer),
         culprits=culprits,
-        candidates=tuple(_candidate(header, state, answer, place) for place in range(len(header.asked.entries))),
+        candidates=tuple(_candidate(header, state, answer, place) for place in range(len(header.experiment.entries))),
         trials=tuple(line.trial for line in lines),
-        notes=(*header.notes, *notes_of(header, state, answer, lines, unit), *builder.notes),
-        kind=header.asked.mode,
+        notes=(*header.notes, *_notes(header, state, answer, lines, unit), *builder.notes),
+        kind=header.experiment.mode,
         order=header.order,
         larger_is_worse=next((line.larger_is_worse for line in lines if line.unit), True),
-        max_regression=judging.max_regression,
+        max_regression=criteria.max_regression,
     )
 
 
@@ -68,7 +86,7 @@ def result_of(state: State, answer: Answer) -> BisectResult:
     return "found" if answer.found[0].place == answer.found[0].before + 1 else "range"
 
 
-def _says_nothing(state: State, found: Found) -> bool:
+def _says_nothing(state: State, found: ChangePoint) -> bool:
     return found.before == 0 and found.place == state.last and found.place > 1
 
 
@@ -76,7 +94,7 @@ def monotone(state: State, answer: Answer) -> bool:
     """Whether all levels follow each other in one direction."""
     if answer.ends != "differ":
         return True
-    rises = [new > old for old, new in pairwise(state.steps.levels) if abs(new - old) >= state.smallest / 2]
+    rises = [new > old for old, new in pairwise(state.posterior.levels) if abs(new - old) >= state.smallest / 2]
     return len(set(rises)) < 2
 
 
@@ -100,13 +118,13 @@ def rounded(value: float) -> float:
 
 
 def _candidate(header: Header, state: State, answer: Answer, place: int) -> Candidate:
-    entry = header.asked.entries[place]
+    entry = header.experiment.entries[place]
     value = median_of(state, place)
     low = high = None
     if value is not None:
         found = next(one for one in state.found if one.place == place)
         reach = t_quantile(0.025, state.noise.freedom) * state.noise.scale / math.sqrt(found.count)
-        low, high = (rounded(state.scale.back(found.mean + sign * reach)) for sign in (-1, 1))
+        low, high = (rounded(state.transform.back(found.mean + sign * reach)) for sign in (-1, 1))
     tried = len(state.raw.get(place, ()))
     return Candidate(
         label=entry.label, subject=entry.subject, state=_standing(state, answer, place), trials=tried, value=value, low=low, high=high
@@ -121,7 +139,7 @@ def _standing(state: State, answer: Answer, place: int) -> CandidateState:
     if answer.ends != "differ" or any(one.before < place < one.place for one in answer.found):
         return "cannot_tell"
     index = next(index for index, one in enumerate(state.found) if one.place == place)
-    level, levels = state.steps.level_of(index), state.steps.levels
+    level, levels = state.posterior.level_of(index), state.posterior.levels
     near = state.smallest / 2
     if abs(level - levels[0]) < near:
         return "good"
@@ -140,9 +158,9 @@ class _Builder:
         self.header, self.lines, self.state, self.documents, self.message = header, lines, state, documents, message
         self.notes: list[str] = []
 
-    def culprit(self, found: Found) -> Culprit:
+    def culprit(self, found: ChangePoint) -> Culprit:
         """One step with what it is called, what it says, and what moved."""
-        entries = self.header.asked.entries
+        entries = self.header.experiment.entries
         entry = entries[found.place]
         message, note = self.message(entry)
         if note and found.place == found.before + 1:
@@ -160,12 +178,12 @@ class _Builder:
             comparison=self._comparison(found),
         )
 
-    def _comparison(self, found: Found) -> Comparison | None:
+    def _comparison(self, found: ChangePoint) -> Comparison | None:
         """The typical capture before the step against that after it."""
-        names = (self.header.asked.entries[found.before].label, self.header.asked.entries[found.place].label)
+        names = (self.header.experiment.entries[found.before].label, self.header.experiment.entries[found.place].label)
         try:
             base, new = self._typical(found.before), self._typical(found.place)
-            return compare(base, new, base_label=names[0], new_label=names[1], metric=self.header.asked.metric, anyway=True)
+            return compare(base, new, base_label=names[0], new_label=names[1], metric=self.header.experiment.metric, anyway=True)
         except DiagnoseError as fault:
             self.notes.append(f"What moved between {names[0]} and {names[1]} can't be told: {fault.what}")
             return None
@@ -179,4 +197,215 @@ class _Builder:
         if middle is None or not mine:
             raise InputError("no diagnosis of it was kept.")
         nearest = min(mine, key=lambda trial: (abs(median_with_error(trial.values)[0] - middle), trial.number))
-        return measure.read(self.documents / str(nearest.document))
+        return read_diagnosis(self.documents / str(nearest.document))
+
+
+# --- the sentence -----------------------------------------------------------------------------------------------------
+
+
+def _sentence(
+    header: Header, state: State, answer: Answer, result: BisectResult, culprits: Sequence[Culprit], unit: str, trials: Sequence[Trial]
+) -> str:
+    """The result in one sentence, with its figures."""
+    metric = words.metric(header.experiment.metric)
+    if answer.missing is not None:
+        end = "good" if answer.missing == 0 else "bad"
+        why = next((trial.text for trial in reversed(trials) if trial.candidate == answer.missing), "")
+        label = words.short(header.experiment.entries[answer.missing].label)
+        return f"The {end} end, {label}, gives no value, so nothing was searched. {why}".rstrip()
+    nothing = "Nothing between them was run." if header.experiment.command else "No step between them was looked for."
+    if answer.ends == "alike":
+        return f"The two ends are alike: {metric} differs by {_interval(state)}. {nothing}"
+    if answer.ends == "open":
+        return f"It can't be told whether the ends differ: {metric} differs by {_interval(state)}, {_noise_words(state)}. {nothing}"
+    if result == "cannot_tell":
+        return f"The ends differ by {_interval(state)}, but where {metric} changed can't be told: {_why_not(header, answer, state)}."
+    return f"{metric[:1].upper()}{metric[1:]} {_steps(culprits, result, header.experiment.mode, unit)}."
+
+
+def _steps(culprits: Sequence[Culprit], result: BisectResult, kind: Kind, unit: str) -> str:
+    if result == "several":
+        return f"stepped {len(culprits)} times: {'; '.join(f'{_moved(one, unit)} with {_either(one, kind)}' for one in culprits)}"
+    doubt = "; which one can't be told" if culprits[0].among else ""
+    return f"went from {_moved(culprits[0], unit)} with {_either(culprits[0], kind)}{doubt}"
+
+
+def _why_not(header: Header, answer: Answer, state: State) -> str:
+    if answer.lone:
+        names = ", ".join(words.short(header.experiment.entries[place].label) for place in answer.lone[:5])
+        return f"only single captures stand apart ({names}), and one capture can't tell a change from a mishap"
+    if answer.small:
+        least = math.expm1(state.smallest) if state.transform.logarithmic else state.smallest
+        return f"it crept, in steps of less than {units.percent(abs(least))}"
+    return f"the captures contradict each other, {_noise_words(state)}"
+
+
+def _interval(state: State) -> str:
+    """The difference of the ends with its 95 % interval, relative to the good one."""
+    good, bad = state.sides
+    pooled = pooled_noise((good, bad), state.prior)
+    reach = t_quantile(0.025, pooled.freedom) * pooled.scale * math.sqrt(1 / good.count + 1 / bad.count)
+    low, middle, high = (_relative(state, state.difference + sign * reach) for sign in (-1, 0, 1))
+    return f"{middle} (95 % interval {low} to {high})"
+
+
+def _relative(state: State, difference: float) -> str:
+    if state.transform.logarithmic:
+        return units.signed_percent(math.expm1(difference))
+    base = abs(state.sides[0].mean) or 1.0
+    return units.signed_percent(difference / base)
+
+
+def _noise_words(state: State) -> str:
+    return f"with a noise of {units.percent(state.noise.scale)} between captures"
+
+
+def _moved(culprit: Culprit, unit: str) -> str:
+    relative = "" if culprit.relative is None else f" ({units.signed_percent(culprit.relative)})"
+    return f"{value(culprit.base, unit)} to {value(culprit.new, unit)}{relative}"
+
+
+def _named(culprit: Culprit, kind: Kind) -> str:
+    subject = f" “{culprit.subject}”" if culprit.subject else ""
+    return f"{words.NOUN[kind]} {words.short(culprit.label)}{subject}"
+
+
+def _stretch(culprit: Culprit, kind: Kind) -> str:
+    count = len(culprit.among) + 1
+    return f"{count} {words.NOUNS[kind]} after {words.short(culprit.before)} up to {words.short(culprit.label)}"
+
+
+def _either(culprit: Culprit, kind: Kind) -> str:
+    return f"one of {_stretch(culprit, kind)}" if culprit.among else _named(culprit, kind)
+
+
+# --- notes ------------------------------------------------------------------------------------------------------------
+
+
+def _notes(header: Header, state: State, answer: Answer, lines: Sequence[Line], unit: str) -> Iterator[str]:
+    """What a reader must know."""
+    entries = header.experiment.entries
+    worse = next((line.larger_is_worse for line in lines if line.unit), True)
+    if answer.ends == "differ" and (state.difference > 0) != worse:
+        yield "The bad end is the better one by this metric: what was found is an improvement."
+    for place, gone in sorted(state.flaky.items()):
+        kept = [number for index, number in enumerate(state.raw[place]) if index not in gone]
+        left_out = ", ".join(value(state.raw[place][index], unit) for index in gone)
+        others = f"{value(min(kept), unit)} to {value(max(kept), unit)}"
+        captures = units.plural(len(gone), "capture")
+        yield f"{words.short(entries[place].label)}: {captures} left out as flaky ({left_out}; the others {others})."
+    for one in answer.small:
+        yield f"A smaller step, {_step(state, one)}, lies {_where(header, one)}; it was not searched (--smallest-step)."
+    for place in answer.lone:
+        name = f"{words.short(entries[place].label)} alone differs from its neighbours ({value(state.raw[place][0], unit)})"
+        yield f"{name}; one capture can't tell a change from a mishap."
+    yield from _inner(lines)
+
+
+def _step(state: State, one: ChangePoint) -> str:
+    return units.signed_percent((one.new - one.base) / abs(one.base)) if one.base else units.signed_percent(state.transform.to(one.new))
+
+
+def _where(header: Header, one: ChangePoint) -> str:
+    entries = header.experiment.entries
+    return f"after {words.short(entries[one.before].label)}, not later than {words.short(entries[one.place].label)}"
+
+
+def _inner(lines: Sequence[Line]) -> Iterator[str]:
+    """What the captures themselves lack."""
+    whole = [line for line in lines if line.trial.state == "measured" and line.trial.text]
+    if whole:
+        yield f"{units.plural(len(whole), 'capture')} could not be cut into steps; the values are of whole captures."
+    singles = [line for line in lines if len(line.trial.values) == 1 and not line.trial.text]
+    if singles:
+        yield f"{units.plural(len(singles), 'capture')} gave one value each, so the spread inside them is not known."
+    uncertain = [line for line in lines if line.trial.values and median_with_error(line.trial.values)[1] > _WORST]
+    if uncertain:
+        captures = units.plural(len(uncertain), "capture")
+        yield f"The steps of {captures} vary so much that their median is uncertain by more than {units.percent(_WORST, 0)}; capture more steps."
+
+
+# --- how a run goes ---------------------------------------------------------------------------------------------------
+
+_WHY: Mapping[Reason, str] = {
+    "good end": "the good end",
+    "bad end": "the bad end",
+    "halve": "halves what is left",
+    "again": "once more, for certainty",
+    "verify": "verifies the step",
+}
+
+
+def plan(log: Log, advice: Next, number: int) -> str:
+    """What is run next, why, and how much is left."""
+    entry = log.header.experiment.entries[advice.place]
+    subject = f" ({entry.subject[:60]})" if entry.subject else ""
+    return f"run {number}: {words.short(entry.label)}{subject}, {_WHY[advice.why]}; {_left(log, advice)}"
+
+
+def _left(log: Log, advice: Next) -> str:
+    spent = [line.seconds for line in log.lines if line.trial.state == "measured"]
+    most = f", {advice.most} at most" if advice.most > advice.expected else ""
+    time = f"; about {_duration(statistics.median(spent) * advice.expected)}" if spent else ""
+    return f"about {advice.expected} runs left{most}{time}"
+
+
+def _duration(seconds: float) -> str:
+    """A time to wait, roughly."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def outcome(line: Line) -> str:
+    """How a trial ended."""
+    if line.trial.state != "measured":
+        return f"{line.trial.state}: {line.trial.text}"
+    return f"{value(median_with_error(line.trial.values)[0], line.unit)}{f'. {line.trial.text}' if line.trial.text else ''}"
+
+
+def series_outcome(log: Log, line: Line) -> str:
+    """How the trial of a capture that was there already ended."""
+    return f"{words.short(log.header.experiment.entries[line.trial.candidate].label)}: {outcome(line)}"
+
+
+def interrupted(log: Log, more: str = "") -> tuple[str, str]:
+    """What an interruption cost, and how to go on."""
+    return (
+        f"{units.plural(len(log.lines), 'run')} are kept, the last one is lost.",
+        f"Go on with: diagnose bisect --resume --state {log.path.parent}{'.' if more else ''}{more}",
+    )
+
+
+# --- one step of git's bisection --------------------------------------------------------------------------------------
+
+Verdict = Literal["good", "bad", "open"]
+VERDICTS: Mapping[Verdict, str] = {"good": "good", "bad": "bad", "open": "not clear yet"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """A verdict with how far the new captures are from the good ones: relative, worse is positive.
+
+    `low` and `high`: the interval that the verdict goes by. `noise`: the standard deviation of one capture, relative.
+    """
+
+    verdict: Verdict
+    change: float
+    low: float
+    high: float
+    noise: float
+
+
+def step_sentence(judgement: Judgement, metric: str, new: Sequence[float], unit: str, limit: float) -> str:
+    """What the captures of one commit say."""
+    return (
+        f"{VERDICTS[judgement.verdict]}: {words.metric(metric)} {value(statistics.median(new), unit)}, worse than the baseline by "
+        f"{units.signed_percent(judgement.change)} ({units.signed_percent(judgement.low)} to {units.signed_percent(judgement.high)}); "
+        f"{units.percent(limit)} is allowed, noise {units.percent(judgement.noise)}, {runs(len(new))}"
+    )
+
+
+def runs(number: int) -> str:
+    """A number of runs in words."""
+    return units.plural(number, "run")

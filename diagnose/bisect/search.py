@@ -1,7 +1,11 @@
 """Which candidate to measure next, or what the answer is: a pure function of what was measured so far.
 
-Both ends are measured first and must differ. Then gaps that surely hold a step are halved; where readings leave it open on which side of a candidate the step lies, the candidate is captured again (or, where
-that can't be done, its neighbours are read). An answer is verified before it is given: both sides of the step were captured twice, and it is surer than any decision on the way had to be.
+Captures that cost something are searched: both ends are measured first and must differ, then gaps that surely hold a step are halved; where
+captures leave it open on which side of a candidate the step lies, the candidate is captured again. An answer is verified before it is
+given: both sides of the step were captured twice, and it is surer than any decision on the way had to be. Where captures are there already
+all of them were measured, once each, and the steps of the whole series are the answer.
+
+A State is made anew from the list of trials whenever a decision is due, so that a log that is read back goes on as if it had never stopped.
 """
 
 from __future__ import annotations
@@ -9,19 +13,288 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
+from diagnose.bisect.model import (
+    Beliefs,
+    Noise,
+    Posterior,
+    Prior,
+    Readings,
+    Transform,
+    change_points,
+    discordant,
+    flaky,
+    pooled,
+    pooled_noise,
+    readings,
+    robust_noise,
+    transform_of,
+)
 from diagnose.bisect.numbers import Numbers
-from diagnose.bisect.spread import noise
-from diagnose.bisect.state import Gap, Question, State, Taken
-from diagnose.model.statistics import t_quantile
+from diagnose.model.statistics import t_quantile, t_tail
 
 Reason = Literal["good end", "bad end", "halve", "again", "verify"]
 Ends = Literal["differ", "alike", "open"]
+_ATTEMPTS = 2  # at a candidate that gives no value; one more at an end
 _SHARED = 4  # captures of a candidate that no other one shares its level with, before it is named
 _ENCLOSED = 0.2  # hope for a candidate between two that failed, against one beside them
 _LIKELY = 0.9  # a step that is too small to be searched for is mentioned from here on
 _LEAST = 0.05  # a gap less likely than this begins no answer
+
+# --- what was measured ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is searched.
+
+    `count` candidates, from good (0) to bad. `again`: a candidate can be captured several times, up to `repeats`; otherwise all were
+    measured once, and up to `repeats` neighbours speak for an end. `limit`: the change that is allowed (relative). `smallest`: the smallest
+    step to look for (relative); None: a share of what lies between the ends. `first`: one step is enough. `noise`: what is assumed of the
+    noise between captures (relative), None for the usual. `counts`: the metric is a count.
+    """
+
+    count: int
+    repeats: int
+    again: bool = True
+    first: bool = False
+    limit: float | None = None
+    smallest: float | None = None
+    noise: float | None = None
+    counts: bool = False
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One trial: the value of the metric (None.
+
+    There is none), its relative standard error by the steps inside the capture, and whether it is no use to try again.
+    """
+
+    place: int
+    value: float | None
+    error: float = 0.0
+    hopeless: bool = False
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A gap between two measured candidates.
+
+    The probability of a step in it, the levels on both sides, and candidates inside that are still to be tried.
+    """
+
+    index: int
+    left: int
+    right: int
+    chance: float
+    base: float
+    new: float
+    inner: tuple[int, ...]
+
+    @property
+    def jump(self) -> float:
+        """Size of the step, if there is one."""
+        return abs(self.new - self.base)
+
+
+class State:
+    """What the trials say; levels, noise and jumps are transformed values."""
+
+    def __init__(self, question: Question, numbers: Numbers, taken: Sequence[Measurement]) -> None:
+        self.question, self.numbers = question, numbers
+        self.last = question.count - 1
+        self.raw: dict[int, list[float]] = {}
+        tries: dict[int, int] = {}
+        hopeless: set[int] = set()
+        for one in taken:
+            if one.value is not None:
+                self.raw.setdefault(one.place, []).append(one.value)
+                continue
+            tries[one.place] = tries.get(one.place, 0) + 1
+            patience = _ATTEMPTS + len(self.raw.get(one.place, ())) + (one.place in (0, self.last)) if question.again else 1
+            if one.hopeless or tries[one.place] >= patience:
+                hopeless.add(one.place)
+        self.exhausted = frozenset(hopeless)
+        self.inner_error = max((one.error for one in taken if one.value is not None), default=0.0)
+
+    # --- values and noise ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def transform(self) -> Transform:
+        """What values are compared by, chosen by what was measured first of both ends."""
+        first = [self.raw[place][0] for place in (0, self.last) if place in self.raw]
+        return transform_of(first or [next(iter(self.raw.values()), [1.0])[0]])
+
+    @cached_property
+    def assumed(self) -> float:
+        """The noise between captures that is assumed before any was seen, relative."""
+        usual = self.numbers.count_noise if self.question.counts else self.numbers.run_noise
+        return usual.value if self.question.noise is None else self.question.noise
+
+    @cached_property
+    def prior(self) -> Prior:
+        """The noise that is assumed, or what the steps inside the captures show if that is more."""
+        return Prior(scale=max(self.assumed, self.inner_error), freedom=self.numbers.noise_weight.value)
+
+    @cached_property
+    def values(self) -> dict[int, list[float]]:
+        """All values, transformed, by candidate."""
+        return {place: [self.transform.to(value) for value in found] for place, found in sorted(self.raw.items())}
+
+    @cached_property
+    def flaky(self) -> dict[int, tuple[int, ...]]:
+        """Captures that are left out: candidate → places in its list."""
+        return flaky(self.values, self.prior, self.numbers.flaky_error.value)
+
+    @cached_property
+    def found(self) -> tuple[Readings, ...]:
+        """What was measured, in the order of the candidates."""
+        return tuple(
+            readings(place, [value for index, value in enumerate(values) if index not in self.flaky.get(place, ())])
+            for place, values in self.values.items()
+        )
+
+    @cached_property
+    def noise(self) -> Noise:
+        """The noise between captures of one candidate; of single readings, around the level that they share with others."""
+        if self.question.again or len(self.found) < 2:
+            return pooled_noise(self.found, self.prior)
+        cuts = (-1, *self.outer.best, len(self.found) - 1)
+        return pooled_noise([pooled(self.found[left + 1 : right + 1]) for left, right in pairwise(cuts)], self.prior)
+
+    @cached_property
+    def usual(self) -> Noise:
+        """The same as most captures show it."""
+        return robust_noise(self.values, self.prior)
+
+    @cached_property
+    def doubtful(self) -> tuple[int, ...]:
+        """Candidates whose captures contradict each other."""
+        return discordant(self.values, self.prior, self.numbers.flaky_error.value)
+
+    def strange(self) -> Iterator[int]:
+        """Candidates whose single capture fits neither the measured candidate before nor the one after."""
+        for before, one, after in zip(self.found, self.found[1:], self.found[2:], strict=False):
+            if one.count == 1 and self._differs(one, before) and self._differs(one, after):
+                yield one.place
+
+    def _differs(self, one: Readings, other: Readings) -> bool:
+        t = abs(one.mean - other.mean) / (self.usual.scale * math.sqrt(1 / one.count + 1 / other.count))
+        return 2 * t_tail(t, self.usual.freedom) < self.numbers.step_error.value
+
+    def captures(self, place: int) -> int:
+        """How many values a candidate has given."""
+        return len(self.raw.get(place, ()))
+
+    def can(self, place: int) -> bool:
+        """True when a candidate may be captured (once more)."""
+        return place not in self.exhausted and self.captures(place) < self.question.repeats
+
+    # --- the ends -----------------------------------------------------------------------------------------------------
+
+    def runs(self) -> tuple[list[int], list[int]]:
+        """The candidates that speak for the ends.
+
+        Each itself, or where one reading each is all there is, it and its nearest neighbours, without going over the middle.
+        """
+        if self.question.again:
+            return [0], [self.last]
+        usable = list(self.values)
+        most = max(1, min(self.question.repeats, len(usable) // 2))
+        return usable[:most], usable[: -most - 1 : -1]
+
+    @cached_property
+    def outer(self) -> Posterior:
+        """Steps among single readings, with as many of them assumed as none."""
+        means = [one.mean for one in self.found]
+        width = max(self.numbers.level_range.value * (max(means) - min(means)), 8 * self.prior.scale)
+        return change_points(
+            self.found,
+            self.question.count,
+            Beliefs(prior=self.prior, width=width, none=1.0, more=self.numbers.further_step.value, drift=0.0),
+        )
+
+    @cached_property
+    def sides(self) -> tuple[Readings, Readings]:
+        """The levels of the good and of the bad end, by all readings that speak for them."""
+        if self.question.again:
+            return self.found[0], self.found[-1]
+        if len(self.found) > 2 and self.outer.none < self.numbers.ends_error.value:
+            return pooled(self.found[: self.outer.best[0] + 1]), pooled(self.found[self.outer.best[-1] + 1 :])
+        good, bad = ([one for one in self.found if one.place in run] for run in self.runs())
+        return pooled(good), pooled(bad)
+
+    @cached_property
+    def difference(self) -> float:
+        """Bad less good."""
+        return self.sides[1].mean - self.sides[0].mean
+
+    @cached_property
+    def allowed(self) -> float:
+        """The change that is allowed; nought where none was given."""
+        return 0.0 if self.question.limit is None else self.transform.relative(self.question.limit, self.sides[0].mean)
+
+    @cached_property
+    def smallest(self) -> float:
+        """The smallest step that is searched for."""
+        size = abs(self.difference)
+        if self.question.smallest is not None:
+            return min(self.transform.relative(self.question.smallest, self.sides[0].mean), 0.9 * size)
+        return max(self.numbers.smallest_step.value * size, self.allowed if self.allowed < 0.9 * size else 0.0)
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def posterior(self) -> Posterior:
+        """Where the metric steps."""
+        numbers = self.numbers
+        beliefs = Beliefs(
+            prior=self.prior,
+            width=max(numbers.level_range.value * abs(self.difference), 8 * self.noise.scale),
+            none=numbers.no_step.value,
+            more=numbers.further_step.value,
+            drift=numbers.drift.value * self.smallest,
+        )
+        return change_points(self.found, self.question.count, beliefs)
+
+    @cached_property
+    def lone(self) -> frozenset[int]:
+        """Candidates whose level no other measured candidate shares."""
+        cuts = (-1, *self.posterior.best, len(self.found) - 1)
+        return frozenset(self.found[right].place for left, right in pairwise(cuts) if right == left + 1)
+
+    @cached_property
+    def gaps(self) -> tuple[Gap, ...]:
+        """The gaps between measured candidates."""
+        untried = [place for place in range(self.question.count) if place not in self.raw and place not in self.exhausted]
+        out = []
+        for index, (left, right) in enumerate(pairwise(self.found)):
+            base, new = self._across(index)
+            failed = sum(left.place < place < right.place for place in self.exhausted)
+            inner = () if failed >= self.numbers.failures.value else tuple(place for place in untried if left.place < place < right.place)
+            out.append(Gap(index, left.place, right.place, self.posterior.chances[index], base, new, inner))
+        return tuple(out)
+
+    def _across(self, index: int) -> tuple[float, float]:
+        """Levels before and after a gap, if there is a step in it."""
+        cuts = (-1, *sorted({*self.posterior.best, index}), len(self.found) - 1)
+        place = cuts.index(index)
+        before, after = self.found[cuts[place - 1] + 1 : index + 1], self.found[index + 1 : cuts[place + 1] + 1]
+        return pooled(before).mean, pooled(after).mean
+
+    def sure(self) -> list[Gap]:
+        """Gaps that hold a step worth searching, largest step first."""
+        least = 1 - self.numbers.step_error.value
+        return sorted(
+            (gap for gap in self.gaps if gap.chance >= least and gap.jump >= self.smallest), key=lambda gap: (-gap.jump, gap.left)
+        )
+
+
+# --- advice -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +308,11 @@ class Next:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """The metric stepped after `before` and not later than `place`. `base`, `new`: levels on both sides, in the metric's own unit. `chance`: probability that it is so."""
+class ChangePoint:
+    """The metric stepped after `before` and not later than `place`. `base`, `new`: levels on both sides, in the metric's own unit.
+
+    `chance`: probability that it is so.
+    """
 
     before: int
     place: int
@@ -47,67 +323,58 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The end of a search. `ends` tells why nothing between was searched; `missing` is an end that gives no value. `small`: steps that are too small to be searched for; `lone`: single readings that differ from all others."""
+    """The end of a search. `ends` tells why nothing between was searched; `missing` is an end that gives no value.
+
+    `small`: steps that are too small to be searched for; `lone`: single readings that differ from all others.
+    """
 
     ends: Ends
-    found: tuple[Found, ...] = ()
-    small: tuple[Found, ...] = ()
+    found: tuple[ChangePoint, ...] = ()
+    small: tuple[ChangePoint, ...] = ()
     lone: tuple[int, ...] = ()
     missing: int | None = None
 
 
-def advise(question: Question, numbers: Numbers, taken: Sequence[Taken]) -> Next | Answer:
+def advise(state: State) -> Next | Answer:
     """The next candidate to measure, or the answer. The same trials give the same advice."""
-    return advice_of(State(question, numbers, taken))
-
-
-def advice_of(state: State) -> Next | Answer:
-    """The same, of a state."""
-    advice = _ends(state)
-    if advice is not None:
-        return advice
-    for rule in (_contradiction, _open, _halve, _verify):
-        following = rule(state)
-        if following is not None:
-            return following
+    if not state.question.again:
+        return _series(state)
+    for rule in (_ends, _contradiction, _open, _halve, _verify):
+        advice = rule(state)
+        if advice is not None:
+            return advice
     return _answer(state)
+
+
+def _series(state: State) -> Answer:
+    """The answer of candidates that were all measured."""
+    if len(state.raw) < 2:
+        return Answer(ends="open", missing=state.last if 0 in state.raw else 0)
+    ends = differ(state)
+    return _answer(state) if ends == "differ" else Answer(ends=ends)
 
 
 # --- the ends ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _End:
-    """One end: how many values speak for it, and the candidate that would give the next one."""
-
-    place: int
-    why: Reason
-    measured: int
-    next: int | None
-
-
 def _ends(state: State) -> Next | Answer | None:
     """What is to be done about the ends; None once they differ."""
-    good, bad = (
-        _End(place, why, sum(state.captures(one) for one in run), next((one for one in run if state.can(one)), None))
-        for place, why, run in zip((0, state.last), _NAMES, state.runs(), strict=True)
-    )
+    ends = tuple(zip((0, state.last), _NAMES, strict=True))
     for enough in (1, min(2, state.question.repeats)):
-        for end in (good, bad):
-            if end.measured < enough:
-                if end.next is None and end.measured == 0:
-                    return Answer(ends="open", missing=end.place)
-                if end.next is not None:
-                    return _next(state, end.next, end.why)
-    if state.question.again:
-        for end in (good, bad):
-            if end.place in state.doubtful and state.can(end.place):
-                return _next(state, end.place, end.why)
+        for place, why in ends:
+            if state.captures(place) < enough:
+                if state.can(place):
+                    return _next(state, place, why)
+                if not state.captures(place):
+                    return Answer(ends="open", missing=place)
+    for place, why in ends:
+        if place in state.doubtful and state.can(place):
+            return _next(state, place, why)
     verdict = differ(state)
     if verdict != "open":
         return None if verdict == "differ" else Answer(ends=verdict)
-    fewest = min((end for end in (good, bad) if end.next is not None), key=lambda end: (end.measured, end.place), default=None)
-    return Answer(ends="open") if fewest is None or fewest.next is None else _next(state, fewest.next, fewest.why)
+    fewest = min((end for end in ends if state.can(end[0])), key=lambda end: (state.captures(end[0]), end[0]), default=None)
+    return Answer(ends="open") if fewest is None else _next(state, *fewest)
 
 
 _NAMES: tuple[Reason, Reason] = ("good end", "bad end")
@@ -116,12 +383,12 @@ _NAMES: tuple[Reason, Reason] = ("good end", "bad end")
 def differ(state: State) -> Ends:
     """Whether the ends differ beyond noise and beyond what is allowed, are alike, or that is open."""
     good, bad = state.sides
-    usual = noise((good, bad), state.prior)
+    usual = pooled_noise((good, bad), state.prior)
     error = usual.scale * math.sqrt(1 / good.count + 1 / bad.count)
     size = abs(state.difference)
     if size > t_quantile(state.numbers.ends_error.value / 2, usual.freedom) * error and size > state.allowed:
         return "differ"
-    tolerance = state.allowed or state.scale.relative(state.numbers.alike.value * state.assumed, good.mean)
+    tolerance = state.allowed or state.transform.relative(state.numbers.alike.value * state.assumed, good.mean)
     return "alike" if size + t_quantile(0.025, usual.freedom) * error < tolerance else "open"
 
 
@@ -130,8 +397,6 @@ def differ(state: State) -> Ends:
 
 def _contradiction(state: State) -> Next | None:
     """A candidate whose captures contradict each other, or whose only one fits nothing, is captured again before it counts."""
-    if not state.question.again:
-        return None
     place = next((place for place in (*state.doubtful, *state.strange()) if state.can(place)), None)
     return None if place is None else _next(state, place, "again")
 
@@ -144,38 +409,13 @@ def _open(state: State) -> Next | None:
 
 
 def _decide(state: State, unclear: Sequence[Gap], why: Reason) -> Next | None:
-    """The candidate with most doubt around it for the captures that it has had; of single readings an unread one."""
-    if not state.question.again:
-        return _unread(state, unclear, why)
+    """The candidate with most doubt around it for the captures that it has had."""
     weight: dict[int, float] = {}
     for gap in unclear:
         for place in (gap.left, gap.right):
             weight[place] = weight.get(place, 0.0) + gap.chance * (1 - gap.chance)
     ready = [place for place in weight if state.can(place)]
     return _next(state, max(ready, key=lambda place: (weight[place] / state.captures(place), -place)), why) if ready else None
-
-
-def _unread(state: State, unclear: Sequence[Gap], why: Reason) -> Next | None:
-    """The unread candidate that has half of the doubt on each side; where none is left inside, the nearest beside it."""
-    total, before = sum(gap.chance for gap in unclear), 0.0
-    shares: dict[int, float] = {}
-    for gap in unclear:
-        for place in gap.inner:
-            shares[place] = (before + gap.chance * (place - gap.left) / (gap.right - gap.left)) / total
-        before += gap.chance
-    if shares:
-        return _next(state, min(shares, key=lambda place: (abs(shares[place] - 0.5), place)), why)
-    likeliest = max(unclear, key=lambda gap: (gap.chance, -gap.index))
-    beside = next(_beside(state, likeliest, state.question.repeats), None)
-    return None if beside is None else _next(state, beside, why)
-
-
-def _beside(state: State, gap: Gap, reach: int) -> Iterator[int]:
-    """Unread candidates near a gap, nearest first."""
-    for distance in range(1, reach + 1):
-        for place in (gap.left - distance, gap.right + distance):
-            if 0 <= place <= state.last and state.can(place):
-                yield place
 
 
 def _halve(state: State) -> Next | None:
@@ -186,7 +426,10 @@ def _halve(state: State) -> Next | None:
 
 
 def middle(gap: Gap, failed: frozenset[int]) -> int:
-    """The best candidate to cut a gap with: near its middle, but away from those that failed, which seldom fail alone; the farther the more of them failed."""
+    """The best candidate to cut a gap with: near its middle, but away from those that failed, which seldom fail alone.
+
+    The farther the more of them failed.
+    """
     near = sorted(place for place in failed if gap.left < place < gap.right)
     width = gap.right - gap.left
     reach = max(1.0, min(1.5 * 2 ** len(near), width / 6))
@@ -217,13 +460,10 @@ def _verify(state: State) -> Next | None:
 
 
 def _lacking(state: State, gap: Gap) -> Iterator[int]:
-    """Candidates to measure before a step is named: its two sides until they have enough captures, of single readings their neighbours, and more of them while it is not sure."""
-    if state.question.again:
-        for place in (gap.left, gap.right):
-            if state.captures(place) < (_SHARED if place in state.lone else 2) and state.can(place):
-                yield place
-        return
-    yield from _beside(state, gap, 1 if gap.chance >= 1 - state.numbers.answer_error.value else state.question.repeats)
+    """Candidates to measure before a step is named: its two sides until they have enough captures."""
+    for place in (gap.left, gap.right):
+        if state.captures(place) < (_SHARED if place in state.lone else 2) and state.can(place):
+            yield place
 
 
 def _enough(state: State) -> bool:
@@ -241,7 +481,7 @@ def _answer(state: State) -> Answer:
     found = tuple(_stretches(state))
     inside = {place for one in found for place in range(one.before, one.place)}
     small = tuple(
-        _found(state, gap, gap, gap.chance)
+        _change_point(state, gap, gap, gap.chance)
         for gap in state.gaps
         if gap.chance >= _LIKELY and gap.jump < state.smallest and gap.left not in inside
     )
@@ -249,8 +489,11 @@ def _answer(state: State) -> Answer:
     return Answer(ends="differ", found=tuple(sorted(found, key=lambda one: one.before)), small=small, lone=lone)
 
 
-def _stretches(state: State) -> Iterator[Found]:
-    """Each step in the narrowest stretch that holds it for sure: one gap, or several where that stayed open. A level that one reading alone shows proves nothing."""
+def _stretches(state: State) -> Iterator[ChangePoint]:
+    """Each step in the narrowest stretch that holds it for sure: one gap, or several where that stayed open.
+
+    A level that one reading alone shows proves nothing.
+    """
     taken: set[int] = set()
     for gap in sorted(state.gaps, key=lambda gap: (-gap.chance, gap.index)):
         if gap.index in taken or gap.jump < state.smallest or gap.chance < _LEAST:
@@ -259,7 +502,7 @@ def _stretches(state: State) -> Iterator[Found]:
         taken |= set(range(low, high + 1))
         alone = not state.question.again and not state.lone.isdisjoint((state.gaps[low].left, state.gaps[high].right))
         if chance >= 1 - state.numbers.step_error.value and not alone:
-            yield _found(state, state.gaps[low], state.gaps[high], chance)
+            yield _change_point(state, state.gaps[low], state.gaps[high], chance)
 
 
 def _widened(state: State, index: int, taken: set[int]) -> tuple[int, int, float]:
@@ -278,9 +521,9 @@ def _widened(state: State, index: int, taken: set[int]) -> tuple[int, int, float
     return low, high, min(total, 1.0)
 
 
-def _found(state: State, first: Gap, last: Gap, chance: float) -> Found:
-    back = state.scale.back
-    return Found(before=first.left, place=last.right, base=back(first.base), new=back(last.new), chance=chance)
+def _change_point(state: State, first: Gap, last: Gap, chance: float) -> ChangePoint:
+    back = state.transform.back
+    return ChangePoint(before=first.left, place=last.right, base=back(first.base), new=back(last.new), chance=chance)
 
 
 # --- how many runs are left -------------------------------------------------------------------------------------------
@@ -288,14 +531,14 @@ def _found(state: State, first: Gap, last: Gap, chance: float) -> Found:
 
 def _next(state: State, place: int, why: Reason) -> Next:
     """Advice with an estimate: each halving takes as many captures as a test at this noise needs on average."""
-    repeats = state.question.repeats if state.question.again else 1
+    repeats = state.question.repeats
     done = sum(map(len, state.raw.values()))
     if why in _NAMES:
         halvings, more, each = _halvings(state.last), max(1, min(4, 2 * repeats) - done), 1
     else:
         gaps = state.sure() or sorted(state.gaps, key=lambda gap: -gap.chance)[:1]
         halvings, more = sum(_halvings(gap.right - gap.left) for gap in gaps if gap.inner), 1
-        ratio = abs(state.difference) / max(state.steps.noise, 1e-12)
+        ratio = abs(state.difference) / max(state.posterior.noise, 1e-12)
         each = min(repeats, max(1, math.ceil(2 * math.log(1 / state.numbers.step_error.value) / max(ratio, 0.1) ** 2)))
     expected = more + halvings * each + (0 if why == "verify" else 2)
     return Next(place=place, why=why, expected=expected, most=max(expected, (halvings + 2) * repeats))

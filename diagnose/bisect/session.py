@@ -1,153 +1,300 @@
-"""One search from its question to its document: a folder, a log to begin or to go on with, the runs, the report."""
+"""One search from its experiment to its document.
+
+A folder, a log to begin or to go on with, advice and trials until there is an answer, the report.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from diagnose import __version__
-from diagnose.bisect import driver, git, journal, measure
-from diagnose.bisect.checkout import Checkout
-from diagnose.bisect.folder import DEFAULT, Folder
-from diagnose.bisect.journal import Asked, Entry, Header, Journal, Judging
-from diagnose.bisect.measure import How
-from diagnose.bisect.numbers import load_numbers
-from diagnose.bisect.orders import Order
-from diagnose.bisect.report import report
-from diagnose.bisect.runs import Runs
-from diagnose.bisect.search import Answer
-from diagnose.document.bisection import Bisection, encode
+from diagnose.bisect import git, log, report
+from diagnose.bisect.candidates import Order
+from diagnose.bisect.git import Checkout
+from diagnose.bisect.log import DEFAULT_FOLDER, Criteria, Entry, Experiment, Header, Line, Log, SearchFolder
+from diagnose.bisect.numbers import Numbers
+from diagnose.bisect.search import Answer, Measurement, Question, State, advise
+from diagnose.bisect.trial import (
+    StopRequestedError,
+    TraceOptions,
+    Trials,
+    UnusableError,
+    is_saved,
+    no_value,
+    read_capture,
+    read_diagnosis,
+    unusable,
+)
+from diagnose.document.bisection import Bisection, Trial, encode
 from diagnose.document.diagnosis import Diagnosis, Tool
-from diagnose.errors import InputError, UsageError
+from diagnose.document.files import write_file
+from diagnose.errors import DiagnoseError, InputError, UsageError
+from diagnose.model.statistics import median_with_error
 from diagnose.reason.compare.metrics import place_of
 
+if TYPE_CHECKING:
+    from diagnose.pipeline import Progress
+    from diagnose.scale.engine import Engine
+
 _REPORT = "report.json"
-_LONGEST_MERGE = 12
+_SHORT_HASH = 12
+Say = Callable[[str], None]
+Runner = Callable[[int, int], Line]  # candidate, number of the trial → the trial
+
+
+class StoppedError(DiagnoseError):
+    """The search stopped, and can be gone on with."""
+
+    exit_code = 130
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What may differ between runs of one search: how patient, which candidates to leave out, and how traces are measured (`measuring`: engine, nsys, notice of the pipeline)."""
+    """What may differ between runs of one search: how patient (seconds), which candidates to leave out, and what measures traces."""
 
     timeout: float | None = None
     skip: tuple[str, ...] = ()
-    measuring: Mapping[str, Any] = field(default_factory=dict)
+    nsys: Path | None = None
+    engine: Engine | None = None
+    notice: Progress | None = None
 
 
-def folder_for(asked: Asked, base: Path) -> Path:
-    """The folder of a search in the repository at `base`, where no other is named: the same question has the same one."""
-    return base / DEFAULT / f"{asked.mode}-{hashlib.sha256(msgspec.json.encode(asked)).hexdigest()[:10]}"
+def folder_for(experiment: Experiment, base: Path) -> Path:
+    """The folder of a search in the repository at `base`, where no other is named: the same experiment has the same one."""
+    return base / DEFAULT_FOLDER / f"{experiment.mode}-{hashlib.sha256(msgspec.json.encode(experiment)).hexdigest()[:10]}"
 
 
 def latest(base: Path) -> Path:
     """The folder of the search in the repository at `base` that ran last. Raises UsageError."""
-    found = [(path.stat().st_mtime_ns, path.parent) for path in (base / DEFAULT).glob(f"*/{journal.NAME}")]
-    if not found:
+    logs = [folder.log for folder in map(SearchFolder, (base / DEFAULT_FOLDER).glob("*")) if folder.log.is_file()]
+    if not logs:
         raise UsageError(
-            f"There is no search to go on with in {base / DEFAULT}.", effect="Nothing was run.", next_step="Name its folder with --state."
+            f"There is no search to go on with in {base / DEFAULT_FOLDER}.",
+            effect="Nothing was run.",
+            next_step="Name its folder with --state.",
         )
-    return max(found)[1]
+    return max((path.stat().st_mtime_ns, path.parent) for path in logs)[1]
 
 
-def begin(path: Path, asked: Asked, judging: Judging, order: Order, work: Path) -> Folder:
+def begin(path: Path, experiment: Experiment, criteria: Criteria, order: Order, work: Path) -> SearchFolder:
     """A new search. Raises UsageError where the folder holds one already."""
-    folder = Folder(path)
+    folder = SearchFolder(path)
     folder.make()
     header = Header(
-        schema=journal.SCHEMA,
+        schema=log.SCHEMA,
         version=__version__,
-        asked=asked,
-        judging=judging,
+        experiment=experiment,
+        criteria=criteria,
         work=str(work),
         order=order.how,
         notes=order.notes,
     )
-    journal.begin(folder.log, header)
+    log.begin(folder.log, header)
     return folder
 
 
-def run(folder: Folder, asked: Asked | None, judging: Callable[[Judging], Judging], options: Options, say: driver.Say) -> Bisection:
-    """Go on with the search in `folder` to its end, and its document, which is kept there too. `asked`: the question, if the user repeated it. Raises StoppedError when interrupted."""
+def run(
+    folder: SearchFolder,
+    experiment: Experiment | None,
+    criteria: Callable[[Criteria], Criteria],
+    options: Options,
+    numbers: Numbers,
+    say: Say,
+) -> Bisection:
+    """Go on with the search in `folder` to its end, and its document, which is kept there too.
+
+    `experiment`: what the user asked for again, if so; `criteria` makes those of this run from those of the log. Raises StoppedError when
+    interrupted.
+    """
     if not folder.path.is_dir():
         raise InputError(f"There is no search in {folder.path}.", effect="Nothing was run.", next_step="Check --state.")
     with ExitStack() as stack:
         lock = stack.enter_context(folder.locked(say))
-        log, said = journal.resume(folder.log)
-        if said:
-            say(said)
-        if asked is not None:
-            journal.check_same(asked, log.header.asked)
-        judged = judging(log.header.judging)
-        driver.skip(log, [_place(log.header.asked, name) for name in options.skip])
-        answer = driver.search(log, judged, _runs(folder, log, options, lock), load_numbers(), say)
-        found = document(folder, log, judged, answer)
-        temporary = folder.path / f".{_REPORT}.tmp"
-        temporary.write_bytes(encode(found))
-        temporary.replace(folder.path / _REPORT)
-        return found
+        kept, warning = log.resume(folder.log)
+        if warning:
+            say(warning)
+        if experiment is not None:
+            log.check_same(experiment, kept.header.experiment)
+        judged_by = criteria(kept.header.criteria)
+        skip(kept, [_candidate_named(kept.header.experiment, name) for name in options.skip])
+        trials = _trials(folder, kept, options, lock)
+        if not kept.header.experiment.command:
+            measure_series(kept, trials, say)
+        answer = search(kept, judged_by, trials.run, numbers, say)
+        result = document(folder, kept, judged_by, answer, numbers)
+        write_file(folder.path / _REPORT, encode(result).decode(), force=True)
+        return result
 
 
-def _runs(folder: Folder, log: Journal, options: Options, lock: int) -> Runs:
-    asked, work = log.header.asked, Path(log.header.work)
+def _trials(folder: SearchFolder, kept: Log, options: Options, lock: int) -> Trials:
+    experiment, work = kept.header.experiment, Path(kept.header.work)
     checkout = None
-    if asked.mode == "commits":
-        checkout = Checkout(folder.clone, work, keep=asked.keep_untracked)
+    if experiment.mode == "commits":
+        checkout = Checkout(folder.clone, work, keep=experiment.keep_untracked)
         checkout.prepare()
-    how = How(
-        config=asked.config,
-        overrides=asked.overrides,
-        rules=tuple(Path(rule) for rule in asked.rules),
-        options={**options.measuring, "rank": asked.rank, "step_range": asked.step_range},
+    how = TraceOptions(
+        config=experiment.config,
+        overrides=experiment.overrides,
+        rules=tuple(Path(rule) for rule in experiment.rules),
+        rank=experiment.rank,
+        step_range=experiment.step_range,
+        nsys=options.nsys,
+        engine=options.engine,
+        notice=options.notice,
     )
-    first = _first_document(folder, log)
-    return Runs(
-        asked=asked,
+    first = _first_document(folder, kept)
+    return Trials(
+        experiment=experiment,
         folder=folder,
-        how=how,
+        options=how,
         lock=lock,
         work=work if checkout is None else checkout.folder,
         checkout=checkout,
         timeout=options.timeout,
-        where=None if first is None else place_of(first),
+        place=None if first is None else place_of(first),
     )
 
 
-def _first_document(folder: Folder, log: Journal) -> Diagnosis | None:
+def _first_document(folder: SearchFolder, kept: Log) -> Diagnosis | None:
     """The first diagnosis of the search, where its file is still there."""
-    names = (trial.document for trial in log.trials if trial.document is not None)
+    names = (trial.document for trial in kept.trials if trial.document is not None)
     path = next((path for path in (folder.documents / name for name in names) if path.is_file()), None)
-    return None if path is None else measure.read(path)
+    return None if path is None else read_diagnosis(path)
 
 
-def _place(asked: Asked, name: str) -> int:
+def _candidate_named(experiment: Experiment, name: str) -> int:
     """The candidate that --skip names: by its label, its item, or the beginning of a commit. Raises UsageError."""
-    found = [index for index, entry in enumerate(asked.entries) if name in (entry.label, entry.item)]
-    if not found and asked.mode == "commits" and len(name) >= 4:
-        found = [index for index, entry in enumerate(asked.entries) if entry.item.startswith(name)]
-    if len(found) != 1:
+    entries = experiment.entries
+    named = [index for index, entry in enumerate(entries) if name in (entry.label, entry.item)]
+    if not named and experiment.mode == "commits" and len(name) >= 4:
+        named = [index for index, entry in enumerate(entries) if entry.item.startswith(name)]
+    if len(named) != 1:
         raise UsageError(
-            f"--skip {name} names {len(found)} candidates.", effect="Nothing was run.", next_step="Give a label as the list has it."
+            f"--skip {name} names {len(named)} candidates.", effect="Nothing was run.", next_step="Give a label as the list has it."
         )
-    return found[0]
+    return named[0]
 
 
-def document(folder: Folder, log: Journal, judging: Judging, answer: Answer) -> Bisection:
+def skip(kept: Log, candidates: Sequence[int]) -> None:
+    """Leave candidates out of the search, as the user asked."""
+    known = {trial.candidate for trial in kept.trials if trial.state == "failed"}
+    for candidate in candidates:
+        if candidate not in known:
+            kept.append(no_value(candidate, len(kept.lines) + 1, "failed", "Left out with --skip."))
+
+
+# --- captures that are there already ----------------------------------------------------------------------------------
+
+
+def measure_series(kept: Log, trials: Trials, say: Say) -> None:
+    """Measure every candidate of which the log holds no trial, all of them by one engine; each is in the log once those before it are."""
+    logged = {trial.candidate for trial in kept.trials}
+    left = [candidate for candidate in range(len(trials.experiment.entries)) if candidate not in logged]
+    if not left:
+        return
+    from diagnose.pipeline import diagnose_each  # noqa: PLC0415 - imports polars
+
+    how, captures = trials.options, trials.captures(left)
+    saved = [is_saved(capture) for capture in captures]
+    stream = diagnose_each(
+        [capture for capture, known in zip(captures, saved, strict=True) if not known],
+        config=None if how.config is None else trials.work / how.config,
+        overrides=how.overrides,
+        rules=how.rules,
+        rank=how.rank,
+        step_range=how.step_range,
+        nsys=how.nsys,
+        engine=how.engine,
+        notice=how.notice,
+    )
+    with closing(stream):
+        for candidate, capture, known in zip(left, captures, saved, strict=True):
+            number = len(kept.lines) + 1
+            try:
+                line = trials.measured(candidate, number, read_capture(capture) if known else _diagnosis(next(stream), capture))
+            except UnusableError as fault:
+                line = no_value(candidate, number, "unusable", fault)
+            except KeyboardInterrupt as fault:
+                raise _stopped(kept, "Interrupted.") from fault
+            kept.append(line)
+            say(report.series_outcome(kept, line))
+
+
+def _diagnosis(outcome: Diagnosis | DiagnoseError, capture: Sequence[Path]) -> Diagnosis:
+    """What came of a capture that was to be diagnosed. Raises UnusableError where that failed."""
+    if isinstance(outcome, DiagnoseError):
+        raise unusable(outcome, capture) from outcome
+    return outcome
+
+
+# --- captures that cost something -------------------------------------------------------------------------------------
+
+
+def search(kept: Log, criteria: Criteria, run: Runner, numbers: Numbers, say: Say) -> Answer:
+    """Go on until there is an answer; each trial is in the log before the next one begins. An interruption is told with how to go on."""
+    while True:
+        advice = advise(state_of(kept.header, criteria, kept.lines, numbers))
+        if isinstance(advice, Answer):
+            return advice
+        number = len(kept.lines) + 1
+        say(report.plan(kept, advice, number))
+        try:
+            line = run(advice.place, number)
+        except KeyboardInterrupt as fault:
+            raise _stopped(kept, "Interrupted.") from fault
+        except StopRequestedError as fault:
+            what = f"{fault} That asks for the end of the search (a signal, or 128 and more); it was {fault.label}."
+            raise _stopped(kept, what, f" What it printed is in {fault.log}; --skip {fault.label} leaves this candidate out.") from fault
+        kept.append(line)
+        say(f"  {report.outcome(line)}")
+
+
+def _stopped(kept: Log, what: str, more: str = "") -> StoppedError:
+    effect, next_step = report.interrupted(kept, more)
+    return StoppedError(what, effect=effect, next_step=next_step)
+
+
+def state_of(header: Header, criteria: Criteria, lines: Sequence[Line], numbers: Numbers) -> State:
+    """What a log says, as the search sees it: of each capture the median of its values, and how sure that is."""
+    question = Question(
+        count=len(header.experiment.entries),
+        repeats=criteria.repeats,
+        again=bool(header.experiment.command),
+        first=criteria.first,
+        limit=criteria.max_regression,
+        smallest=criteria.smallest,
+        noise=criteria.noise,
+        counts=next((line.unit for line in lines if line.unit), "") == "count",
+    )
+    return State(question, numbers, [_measurement(line.trial) for line in lines])
+
+
+def _measurement(trial: Trial) -> Measurement:
+    value, error = median_with_error(trial.values) if trial.values else (None, 0.0)
+    return Measurement(trial.candidate, value, error, hopeless=trial.state == "failed")
+
+
+# --- the document -----------------------------------------------------------------------------------------------------
+
+
+def document(folder: SearchFolder, kept: Log, criteria: Criteria, answer: Answer, numbers: Numbers) -> Bisection:
     """The document of a finished search."""
-    state = driver.state_of(log.header, judging, log.lines, load_numbers())
-    first = _first_document(folder, log)
+    state = state_of(kept.header, criteria, kept.lines, numbers)
+    first = _first_document(folder, kept)
     tool = Tool(name="diagnose", version=__version__, rules_sha256="" if first is None else first.tool.rules_sha256)
-    work = Path(log.header.work)
+    work = Path(kept.header.work)
 
     def message(entry: Entry) -> tuple[str, str]:
-        return _commit(work, entry) if log.header.asked.mode == "commits" else ("", "")
+        return _commit(work, entry) if kept.header.experiment.mode == "commits" else ("", "")
 
-    return report(log.header, judging, log.lines, state, answer, documents=folder.documents, message=message, tool=tool)
+    return report.report(kept.header, criteria, kept.lines, state, answer, documents=folder.documents, message=message, tool=tool)
 
 
 def _commit(work: Path, entry: Entry) -> tuple[str, str]:
@@ -157,7 +304,7 @@ def _commit(work: Path, entry: Entry) -> tuple[str, str]:
         return git.message_of(work, entry.item), ""
     brought = git.git(work, "rev-list", f"{parents[0]}..{entry.item}").split()
     note = (
-        f"{entry.item[:_LONGEST_MERGE]} is a merge that brings {len(brought) - 1} commits. To look inside: "
-        f"diagnose bisect --good {git.git(work, 'merge-base', parents[0], parents[1]).strip()[:_LONGEST_MERGE]} --bad {parents[1][:_LONGEST_MERGE]} …"
+        f"{entry.item[:_SHORT_HASH]} is a merge that brings {len(brought) - 1} commits. To look inside: diagnose bisect "
+        f"--good {git.git(work, 'merge-base', parents[0], parents[1]).strip()[:_SHORT_HASH]} --bad {parents[1][:_SHORT_HASH]} …"
     )
     return git.message_of(work, entry.item), note

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import math
 import shutil
-import statistics
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from diagnose.bisect import measure
-from diagnose.bisect.folder import Folder
-from diagnose.bisect.journal import Asked, Line
-from diagnose.bisect.measure import How, UnusableError
+from diagnose.bisect.log import Experiment, Line, SearchFolder
+from diagnose.bisect.model import Prior, pooled_noise, readings, transform_of
 from diagnose.bisect.numbers import Numbers
-from diagnose.bisect.runs import Runs
-from diagnose.bisect.scale import scale_of
-from diagnose.bisect.spread import Noise, Prior, noise, readings
+from diagnose.bisect.report import VERDICTS, Judgement, Verdict, runs, step_sentence
+from diagnose.bisect.trial import TraceOptions, Trials, UnusableError, read_diagnosis, values_of
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import InputError, OutputError
@@ -26,61 +21,55 @@ from diagnose.model.statistics import median_with_error, t_quantile
 from diagnose.reason.compare import compare
 from diagnose.reason.compare.limits import load_limits
 from diagnose.reason.compare.metrics import Samples
-from diagnose.render import units
-from diagnose.render.reports.bisection import words
-from diagnose.render.reports.comparison.story import value
 
 GOOD, BAD, SKIP = 0, 1, 125
-Verdict = Literal["good", "bad", "open"]
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Judged:
-    """A verdict with how far the new captures are from the good ones: relative, worse is positive; `low` and `high` the interval that the verdict goes by."""
-
-    verdict: Verdict
-    change: float
-    low: float
-    high: float
-    noise: float
 
 
 def judge(
     good: Sequence[float], new: Sequence[float], *, limit: float, larger_is_worse: bool, counts: bool, error: float, numbers: Numbers
-) -> Judged:
-    """Hold one value per capture of both against each other. bad: surely worse by more than the limit; good: surely not; open: more captures are needed.
+) -> Judgement:
+    """Hold one value per capture of both against each other.
 
-    The question at every commit is the same: is its level beyond baseline × (1 + `limit`)? That line is one for all commits, wherever noise has put it, and repeats of one commit can't move it. So as long as it is placed well
-    (its standard error is no more than a share of the limit) only the error of the new captures counts; beyond that a wrong line would turn good commits into bad ones, and its error counts too. Several baselines place it better.
-    Noise between captures is what those of either side show, starting from what is usual; while no time was captured twice that is an assumption, and the margin is doubled.
-    `error`: relative standard error of a value by the steps inside its capture.
+    bad: surely worse by more than the limit; good: surely not; open: more captures are needed.
+
+    The question at every commit is the same: is its level beyond baseline × (1 + `limit`)? That line is one for all commits, wherever noise
+    has put it, and repeats of one commit can't move it. So as long as it is placed well (its standard error is no more than a share of the
+    limit) only the error of the new captures counts; beyond that a wrong line would turn good commits into bad ones, and its error counts
+    too. Several baselines place it better. Noise between captures is what those of either side show, starting from what is usual; while no
+    time was captured twice that is an assumption, and the margin is doubled. `error`: relative standard error of a value by the steps
+    inside its capture.
     """
-    scale = scale_of([*good, *new])
+    transform = transform_of([*good, *new])
     usual = numbers.count_noise.value if counts else numbers.run_noise.value
     prior = Prior(scale=max(usual, error), freedom=numbers.noise_weight.value)
-    base, there = readings(0, [scale.to(one) for one in good]), readings(1, [scale.to(one) for one in new])
-    found: Noise = noise((base, there), prior)
+    base, there = readings(0, [transform.to(one) for one in good]), readings(1, [transform.to(one) for one in new])
+    noise = pooled_noise((base, there), prior)
     sign = 1 if larger_is_worse else -1
     change = sign * (there.mean - base.mean)
-    allowed = scale.relative(limit, base.mean) if larger_is_worse or not scale.logarithmic else -math.log1p(-min(limit, 0.99))
-    line = found.scale / math.sqrt(base.count)
+    allowed = transform.relative(limit, base.mean) if larger_is_worse or not transform.logarithmic else -math.log1p(-min(limit, 0.99))
+    line = noise.scale / math.sqrt(base.count)
     misplaced = line if line > numbers.line_error.value * allowed else 0.0
     assumed = 2 if base.count == there.count == 1 and not counts else 1
-    reach = assumed * t_quantile(numbers.verdict_error.value, found.freedom) * math.hypot(found.scale / math.sqrt(there.count), misplaced)
+    reach = assumed * t_quantile(numbers.verdict_error.value, noise.freedom) * math.hypot(noise.scale / math.sqrt(there.count), misplaced)
     verdict: Verdict = "bad" if change - reach > allowed else "good" if change + reach < allowed else "open"
 
     def relative(number: float) -> float:
-        if scale.logarithmic:
+        if transform.logarithmic:
             return sign * math.expm1(sign * number)
         return number / (abs(base.mean) or 1.0)
 
-    return Judged(verdict=verdict, change=relative(change), low=relative(change - reach), high=relative(change + reach), noise=found.scale)
+    return Judgement(
+        verdict=verdict, change=relative(change), low=relative(change - reach), high=relative(change + reach), noise=noise.scale
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Capture:
-    """One capture of the commit, held against the good ones: a value of each, the largest relative error that one shows by itself, and the comparison with the first good one."""
+    """One capture of the commit, held against the good ones.
+
+    A value of each, the largest relative error that one shows by itself, and the comparison with the first good one.
+    """
 
     value: float
     good: tuple[float, ...]
@@ -91,10 +80,14 @@ class _Capture:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One step of git's bisection. `baseline` gives captures of a good commit (label, document), once there is a diagnosis: which one of a name fits depends on it. `limit`: the regression that is allowed. `log`: where what the command printed last is kept."""
+    """One step of git's bisection.
 
-    asked: Asked
-    how: How
+    `baseline` gives captures of a good commit (label, document), once there is a diagnosis: which one of a name fits depends on it.
+    `limit`: the regression that is allowed. `log`: where what the command printed last is kept.
+    """
+
+    experiment: Experiment
+    options: TraceOptions
     baseline: Callable[[Diagnosis], Sequence[tuple[str, Diagnosis]]]
     limit: float
     repeats: int
@@ -105,32 +98,35 @@ class Step:
     log: Path | None = None
 
     def run(self, work: Path) -> int:
-        """Run the command in `work` until the verdict is clear; git's exit code for it. Raises AskedToStopError, and MetricError for a metric that there is not."""
+        """Run the command in `work` until the verdict is clear; git's exit code for it.
+
+        Raises AskedToStopError, and MetricError for a metric that there is not.
+        """
         with tempfile.TemporaryDirectory(prefix="diagnose-step-", ignore_cleanup_errors=True) as name:
-            folder = Folder(Path(name))
+            folder = SearchFolder(Path(name))
             folder.make()
             with folder.locked(self.say) as lock:
-                runs = Runs(asked=self.asked, folder=folder, how=self.how, lock=lock, work=work, timeout=self.timeout)
-                return self._repeated(runs, folder)
+                trials = Trials(experiment=self.experiment, folder=folder, options=self.options, lock=lock, work=work, timeout=self.timeout)
+                return self._repeated(trials, folder)
 
-    def _repeated(self, runs: Runs, folder: Folder) -> int:
+    def _repeated(self, trials: Trials, folder: SearchFolder) -> int:
         captures: list[_Capture] = []
         for number in range(1, self.repeats + 1):
-            found = self._capture(self._ran(runs, folder, number), folder, runs)
-            if isinstance(found, str) and not captures:
-                return self._skip(found)
-            if isinstance(found, str):
-                self.say(f"run {number}: {found}")
+            capture = self._capture(self._run(trials, folder, number), folder, trials)
+            if isinstance(capture, str) and not captures:
+                return self._skip(capture)
+            if isinstance(capture, str):
+                self.say(f"run {number}: {capture}")
                 continue
-            captures.append(found)
+            captures.append(capture)
             verdict = self._verdict(captures)
             if verdict != "open":
                 return GOOD if verdict == "good" else BAD
-        return self._skip(f"after {units.plural(self.repeats, 'run')} the noise is still larger than the effect.")
+        return self._skip(f"after {runs(self.repeats)} the noise is still larger than the effect.")
 
-    def _ran(self, runs: Runs, folder: Folder, number: int) -> Line:
+    def _run(self, trials: Trials, folder: SearchFolder, number: int) -> Line:
         try:
-            return runs(0, number)
+            return trials.run(0, number)
         finally:
             self._keep(folder.path / "logs")
 
@@ -147,12 +143,12 @@ class Step:
                 next_step="Name another file with --log.",
             ) from fault
 
-    def _capture(self, line: Line, folder: Folder, runs: Runs) -> _Capture | str:
+    def _capture(self, line: Line, folder: SearchFolder, trials: Trials) -> _Capture | str:
         """One capture, or why it is none."""
         trial = line.trial
         if trial.state != "measured" or trial.document is None:
             return trial.text
-        new = measure.read(folder.documents / trial.document)
+        new = read_diagnosis(folder.documents / trial.document)
         try:
             goods = self.baseline(new)
         except InputError as fault:
@@ -162,13 +158,13 @@ class Step:
             new,
             base_label=Path(goods[0][0]).name,
             new_label="this commit",
-            metric=self.asked.metric,
+            metric=self.experiment.metric,
             anyway=self.anyway,
             max_regression=self.limit,
         )
         if held.outcome.result == "refused":
             return held.outcome.sentence
-        base = [self._samples(label, good, runs) for label, good in goods]
+        base = [self._samples(label, good, trials) for label, good in goods]
         return _Capture(
             value=median_with_error(trial.values)[0],
             good=tuple(median_with_error(one.values)[0] for one in base),
@@ -177,9 +173,9 @@ class Step:
             held=held,
         )
 
-    def _samples(self, label: str, good: Diagnosis, runs: Runs) -> Samples:
+    def _samples(self, label: str, good: Diagnosis, trials: Trials) -> Samples:
         try:
-            return measure.values_of(good, self.asked.metric, runs.where)
+            return values_of(good, self.experiment.metric, trials.place)
         except UnusableError as fault:
             raise InputError(f"The baseline {label} can't be used: {fault}", effect="Git stops bisecting.") from fault
 
@@ -188,10 +184,10 @@ class Step:
         if not any(last.good):  # nothing is relative to nought
             beyond = {None if one.held.gate is None or one.held.gate.met is None else not one.held.gate.met for one in captures}
             verdict: Verdict = "open" if len(beyond) > 1 or None in beyond else "bad" if True in beyond else "good"
-            self.say(f"{_WORDS[verdict]}: {last.held.outcome.sentence}")
+            self.say(f"{VERDICTS[verdict]}: {last.held.outcome.sentence}")
             return verdict
         new = [one.value for one in captures]
-        found = judge(
+        judgement = judge(
             last.good,
             new,
             limit=self.limit,
@@ -200,28 +196,20 @@ class Step:
             error=max(one.error for one in captures),
             numbers=self.numbers,
         )
-        moved = f". {last.held.outcome.moved}" if found.verdict == "bad" and last.held.outcome.moved else ""
-        self.say(f"{_said(found, self.asked.metric, new, last.line.unit, self.limit)}{moved}")
-        return found.verdict
+        moved = f". {last.held.outcome.moved}" if judgement.verdict == "bad" and last.held.outcome.moved else ""
+        self.say(f"{step_sentence(judgement, self.experiment.metric, new, last.line.unit, self.limit)}{moved}")
+        return judgement.verdict
 
     def _skip(self, reason: str) -> int:
         self.say(f"skip: {reason}")
         return SKIP
 
 
-_WORDS: Mapping[Verdict, str] = {"good": "good", "bad": "bad", "open": "not clear yet"}
-
-
 def _error(values: Sequence[float], *, per_step: bool) -> float:
-    """The relative standard error of a capture's median by its steps. A single step can't show any: then it is what one step is assumed to differ by."""
+    """The relative standard error of a capture's median by its steps.
+
+    A single step can't show any: then it is what one step is assumed to differ by.
+    """
     if per_step and len(values) == 1:
         return load_limits().noise.single_step.value
     return median_with_error(values)[1]
-
-
-def _said(found: Judged, metric: str, new: Sequence[float], unit: str, limit: float) -> str:
-    return (
-        f"{_WORDS[found.verdict]}: {words.metric(metric)} {value(statistics.median(new), unit)}, worse than the baseline by {units.signed_percent(found.change)} "
-        f"({units.signed_percent(found.low)} to {units.signed_percent(found.high)}); {units.percent(limit)} is allowed, "
-        f"noise {units.percent(found.noise)}, {units.plural(len(new), 'run')}"
-    )

@@ -25,8 +25,8 @@ from diagnose.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from diagnose.bisect import session
-    from diagnose.bisect.journal import Asked, Judging
-    from diagnose.bisect.orders import Order
+    from diagnose.bisect.candidates import Order
+    from diagnose.bisect.log import Criteria, Experiment
     from diagnose.document.bisection import BisectResult
 
 REPEATS = 10
@@ -95,7 +95,8 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     """  # noqa: D301 - \\b is click's sign for "do not rewrap"
     _check(search, measuring, output)
     from diagnose.bisect import session  # noqa: PLC0415
-    from diagnose.bisect.folder import Folder  # noqa: PLC0415
+    from diagnose.bisect.log import SearchFolder  # noqa: PLC0415
+    from diagnose.bisect.numbers import load_numbers  # noqa: PLC0415
     from diagnose.commands.repository import root_of  # noqa: PLC0415
 
     here = Path.cwd()
@@ -103,15 +104,16 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     tell = (lambda _: None) if output.quiet else say
     state = None if search.state is None else search.state.absolute()  # commands run in other folders than this
     if search.resume and not search.names_candidates:
-        question, folder = None, Folder(state or session.latest(base))
+        experiment, folder = None, SearchFolder(state or session.latest(base))
     else:
         order, work = _order(search, command, here)
-        question = _question(search, measuring, command, order)
-        folder = Folder(state or session.folder_for(question, base))
+        experiment = _experiment(search, measuring, command, order)
+        folder = SearchFolder(state or session.folder_for(experiment, base))
         if not search.resume:
-            session.begin(folder.path, question, _judging(search), order, work)
+            session.begin(folder.path, experiment, _criteria(search), order, work)
             tell(f"{len(order.entries)} candidates. {order.how} Everything is kept in {folder.path}")
-    result = session.run(folder, question, lambda before: _judging(search, before), _running(search, measuring, output), tell)
+    options = _running(search, measuring, output)
+    result = session.run(folder, experiment, lambda before: _criteria(search, before), options, load_numbers(), tell)
     write_document(result, output)
     return InputError.exit_code if result.result in _UNANSWERED else 0
 
@@ -126,32 +128,32 @@ def _check(search: Search, measuring: Measuring, output: BisectionOutput) -> Non
 
 def _order(search: Search, command: tuple[str, ...], here: Path) -> tuple[Order, Path]:
     """The candidates, and the folder that the search is about: the repository, or where the user is."""
-    from diagnose.bisect import git, orders  # noqa: PLC0415
+    from diagnose.bisect import candidates, git  # noqa: PLC0415
 
     good, bad = search.good, search.bad
     if search.items is not None:
         if command and not any("{item}" in word for word in command):
             raise UsageError("The command does not say {item}.", effect="It would do the same for every candidate; nothing was run.")
-        return orders.between(orders.items(search.items), good, bad), here
+        return candidates.between(candidates.items(search.items), good, bad), here
     if search.traces is not None:
         if command:
             raise UsageError(
                 "--traces reads what is there and runs no command.", effect="Nothing was run.", next_step="Use --items to run one."
             )
-        return orders.between(orders.traces(search.traces, here), good, bad), here
+        return candidates.between(candidates.traces(search.traces, here), good, bad), here
     if good is None or bad is None or not command:
         raise UsageError(
             "A search among commits needs --good, --bad and, after --, the command that profiles one of them.",
             effect="Nothing was run.",
             next_step="For example: diagnose bisect --good v1.2 --bad main -- ./profile.sh {commit}",
         )
-    return orders.commits(here, good, bad), git.top_of(here)
+    return candidates.commits(here, good, bad), git.top_of(here)
 
 
-def _question(search: Search, measuring: Measuring, command: tuple[str, ...], order: Order) -> Asked:
-    from diagnose.bisect.journal import Asked  # noqa: PLC0415
+def _experiment(search: Search, measuring: Measuring, command: tuple[str, ...], order: Order) -> Experiment:
+    from diagnose.bisect.log import Experiment  # noqa: PLC0415
 
-    return Asked(
+    return Experiment(
         mode="items" if search.items is not None else "traces" if search.traces is not None else "commits",
         entries=order.entries,
         metric=search.metric,
@@ -166,12 +168,12 @@ def _question(search: Search, measuring: Measuring, command: tuple[str, ...], or
     )
 
 
-def _judging(search: Search, before: Judging | None = None) -> Judging:
+def _criteria(search: Search, before: Criteria | None = None) -> Criteria:
     """How trials are judged: as asked for now, else as before."""
-    from diagnose.bisect.journal import Judging  # noqa: PLC0415
+    from diagnose.bisect.log import Criteria  # noqa: PLC0415
 
-    old = before or Judging(repeats=REPEATS)
-    return Judging(
+    old = before or Criteria(repeats=REPEATS)
+    return Criteria(
         repeats=old.repeats if search.repeats is None else search.repeats,
         max_regression=old.max_regression if search.max_regression is None else search.max_regression,
         smallest=old.smallest if search.smallest_step is None else search.smallest_step,
@@ -183,5 +185,10 @@ def _judging(search: Search, before: Judging | None = None) -> Judging:
 def _running(search: Search, measuring: Measuring, output: BisectionOutput) -> session.Options:
     from diagnose.bisect import session  # noqa: PLC0415
 
-    how = {"nsys": measuring.nsys, "engine": measuring.chosen_engine(), "notice": None if output.quiet else say}
-    return session.Options(timeout=search.timeout, skip=search.skip, measuring=how)
+    return session.Options(
+        timeout=search.timeout,
+        skip=search.skip,
+        nsys=measuring.nsys,
+        engine=measuring.chosen_engine(),
+        notice=None if output.quiet else say,
+    )

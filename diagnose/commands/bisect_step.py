@@ -19,7 +19,7 @@ from diagnose.errors import InputError, TerminatedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from diagnose.bisect.measure import How
+    from diagnose.bisect.trial import TraceOptions
     from diagnose.document.diagnosis import Diagnosis
 
 VERB = "bisect-step"
@@ -94,26 +94,23 @@ def bisect_step(command: tuple[str, ...], limit: Limit, job: StepJob, measuring:
 def _stepped(command: tuple[str, ...], limit: Limit, job: StepJob, measuring: Measuring) -> int:
     measuring.check()
     from diagnose.bisect import git  # noqa: PLC0415
-    from diagnose.bisect.journal import Asked, Entry  # noqa: PLC0415
-    from diagnose.bisect.measure import How  # noqa: PLC0415
+    from diagnose.bisect.log import Entry, Experiment  # noqa: PLC0415
     from diagnose.bisect.numbers import load_numbers  # noqa: PLC0415
-    from diagnose.bisect.runs import AskedToStopError  # noqa: PLC0415
     from diagnose.bisect.step import Step  # noqa: PLC0415
+    from diagnose.bisect.trial import StopRequestedError, TraceOptions  # noqa: PLC0415
     from diagnose.scale.prepare import prepare  # noqa: PLC0415
 
     # a wrong job file, rule or pattern shows before anything is run
     prepare(config=job.config, overrides=job.overrides, rules=measuring.rules, step_range=measuring.step_range, nsys=measuring.nsys)
-    how = How(
+    options = TraceOptions(
         config=None if job.config is None else str(job.config),
         overrides=job.overrides,
         rules=measuring.rules,
-        options={
-            "rank": measuring.rank,
-            "step_range": measuring.step_range,
-            "nsys": measuring.nsys,
-            "engine": measuring.chosen_engine(),
-            "notice": say,
-        },
+        rank=measuring.rank,
+        step_range=measuring.step_range,
+        nsys=measuring.nsys,
+        engine=measuring.chosen_engine(),
+        notice=say,
     )
     try:
         head = git.commit_of(Path.cwd(), "HEAD")
@@ -121,9 +118,9 @@ def _stepped(command: tuple[str, ...], limit: Limit, job: StepJob, measuring: Me
         head = "HEAD"
     entry = Entry(label=head, subject="", item=head)
     step = Step(
-        asked=Asked(mode="items", entries=(entry,), metric=limit.metric, command=command, trace=limit.trace),
-        how=how,
-        baseline=_baseline(limit, how),
+        experiment=Experiment(mode="items", entries=(entry,), metric=limit.metric, command=command, trace=limit.trace),
+        options=options,
+        baseline=_baseline(limit, options),
         limit=limit.max_regression,
         repeats=limit.repeats,
         numbers=load_numbers(),
@@ -134,14 +131,14 @@ def _stepped(command: tuple[str, ...], limit: Limit, job: StepJob, measuring: Me
     )
     try:
         return step.run(Path.cwd())
-    except AskedToStopError as fault:
+    except StopRequestedError as fault:
         say(f"stopped: {fault}")
         return fault.code
 
 
-def _baseline(limit: Limit, how: How) -> Callable[[Diagnosis], list[tuple[str, Diagnosis]]]:
+def _baseline(limit: Limit, options: TraceOptions) -> Callable[[Diagnosis], list[tuple[str, Diagnosis]]]:
     """The good captures. Files are read at once, so that a wrong one is found before anything runs; which one of a stored name fits, only a first diagnosis tells. Raises InputError."""
-    from diagnose.bisect import measure  # noqa: PLC0415
+    from diagnose.bisect.trial import UnusableError, document_of, values_of  # noqa: PLC0415
     from diagnose.reason.compare import baselines  # noqa: PLC0415
 
     files: dict[str, Diagnosis] = {}
@@ -149,9 +146,9 @@ def _baseline(limit: Limit, how: How) -> Callable[[Diagnosis], list[tuple[str, D
     for name in limit.baselines:
         if _is_run(name):
             try:
-                files[name] = measure.document_of([Path(name)], how, Path.cwd())
-                measure.values_of(files[name], limit.metric, None)
-            except measure.UnusableError as fault:
+                files[name] = document_of([Path(name)], options, Path.cwd())
+                values_of(files[name], limit.metric, None)
+            except UnusableError as fault:
                 raise InputError(f"--baseline {name} can't be used: {fault}", effect=_NOTHING) from fault
             continue
         baselines.check_name(name)

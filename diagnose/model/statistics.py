@@ -1,7 +1,9 @@
-"""Statistics of small samples: medians, Student's t, the exact rank test, the bootstrap of a difference of medians. Nothing here knows what was measured.
+"""Statistics of small samples: medians, Student's t, the exact rank test, the bootstrap of a difference of medians.
 
-Written by hand because a statistics package is larger than this program, and has no exact rank test with ties and strata; the tests hold all of it against scipy and against enumeration. What the standard library has
-(`statistics.median`, `NormalDist`) is called there.
+Nothing here knows what was measured.
+
+Written by hand because a statistics package is larger than this program, and has no exact rank test with ties and strata; the tests hold
+all of it against scipy and against enumeration. What the standard library has (`statistics.median`, `NormalDist`) is called there.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ def integer_median(values: Iterable[int]) -> int:
 
 
 def median_with_error(values: Sequence[float]) -> tuple[float, float]:
-    """The median of at least one value, and its relative standard error by their robust spread; no error (0) of fewer than three values, nor of a median of nought."""
+    """The median of at least one value, and its relative standard error by their robust spread.
+
+    No error (0) of fewer than three values, nor of a median of nought.
+    """
     middle = median(values)
     if len(values) < 3 or not middle:
         return middle, 0.0
@@ -46,7 +51,10 @@ def median_with_error(values: Sequence[float]) -> tuple[float, float]:
 
 
 def pooled_spread(base: Sequence[float], new: Sequence[float]) -> float:
-    """The standard deviation within two samples, robust: from the median distance to the own sample's median. 0 where neither has two values."""
+    """The standard deviation within two samples, robust: from the median distance to the own sample's median.
+
+    0 where neither has two values.
+    """
     distances: list[float] = []
     for values in (base, new):
         if len(values) > 1:
@@ -109,17 +117,24 @@ def _off_nought(value: float) -> float:
 
 
 # --- the rank test ----------------------------------------------------------------------------------------------------
-# Mann and Whitney, On a test of whether one of two random variables is stochastically larger than the other (1947). Ties get the mean of their ranks, and the distribution is that of all ways to deal these
-# ranks out (the permutation test). Ranks are doubled, so that they are whole.
+# Mann and Whitney, On a test of whether one of two random variables is stochastically larger than the other (1947). Ties get the mean of
+# their ranks, and the distribution is that of all ways to deal these ranks out (the permutation test). Ranks are doubled, so that they are
+# whole.
 
 
 def rank_test(first: Sequence[float], second: Sequence[float]) -> float:
-    """The two-sided p: probability that equal populations give rank sums as far from the middle as these or farther. 1 where one sample is empty or all values are equal."""
+    """The two-sided p: probability that equal populations give rank sums as far from the middle as these or farther.
+
+    1 where one sample is empty or all values are equal.
+    """
     return stratified_rank_test([(first, second)])
 
 
 def stratified_rank_test(strata: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float:
-    """The same where values are dealt out within strata only (pairs of samples that may be compared with each other, but not with the rest); rank sums of all strata add up."""
+    """The same where values are dealt out within strata only; rank sums of all strata add up.
+
+    A stratum is a pair of samples that may be compared with each other, but not with the rest.
+    """
     pairs = [(list(first), list(second)) for first, second in strata if len(first) and len(second)]
     if not pairs:
         return 1.0
@@ -156,7 +171,10 @@ def smallest_p(*strata: tuple[int, int]) -> float:
 
 @lru_cache(maxsize=256)
 def inversions_allowed(n_first: int, n_second: int, level: float) -> int | None:
-    """How many pairs of values may stand the wrong way round with p still at most `level`, without ties; None: not even complete separation does. Only for samples of the exact test."""
+    """How many pairs of values may stand the wrong way round with p still at most `level`, without ties.
+
+    None: not even complete separation reaches it. Only for samples of the exact test.
+    """
     counts = _subset_sums(tuple(range(2, 2 * (n_first + n_second) + 1, 2)), n_first)
     whole, least = math.comb(n_first + n_second, n_first), n_first * (n_first + 1)
     reached, allowed = 0, None
@@ -181,7 +199,10 @@ def doubled_ranks(values: Sequence[float]) -> list[int]:
 
 @lru_cache(maxsize=64)
 def _subset_sums(ranks: tuple[int, ...], size: int) -> dict[int, int]:
-    """How many subsets of `size` have each sum. One whole number holds all counts of one size, each in a slot wide enough for any of them."""
+    """How many subsets of `size` have each sum.
+
+    One whole number holds all counts of one size, each in a slot wide enough for any of them.
+    """
     width = len(ranks) + 1
     held = [1] + [0] * size
     for index, rank in enumerate(ranks):
@@ -224,10 +245,13 @@ def bootstrap_intervals(
     last_apart: bool = False,
     paired: bool = False,
 ) -> list[tuple[float, float]]:
-    """Percentile bootstrap intervals of differences of medians, of several figures of the same samples: what is drawn is places, so that every figure sees the same draws.
+    """Percentile bootstrap intervals of differences of medians, of several figures of the same samples.
 
-    All rows of one side are of one length, two and more. An interval holds the difference itself. `last_apart`: the last value of both sides is always drawn. `paired`: the same places are drawn of both sides, which are
-    of one length. Seeded: the same samples give the same intervals, swapped ones their mirror image.
+    What is drawn is places, so that every figure sees the same draws.
+
+    All rows of one side are of one length, two and more. An interval holds the difference itself. `last_apart`: the last value of both
+    sides is always drawn. `paired`: the same places are drawn of both sides, which are of one length. Seeded: the same samples give the
+    same intervals, swapped ones their mirror image.
     """
     if not base:
         return []
@@ -279,7 +303,10 @@ def _drawn(size: int, times: int, *, last_apart: bool) -> list[Draw]:
 
 @lru_cache(maxsize=256)
 def shift_shown(n_base: int, n_new: int, level: float, power: float) -> float:
-    """The shift between two normal samples, in standard deviations, that the rank test at `level` finds with probability `power`: simulated, because few values make its p coarse."""
+    """The shift between two normal samples, in standard deviations, that the rank test at `level` finds with probability `power`.
+
+    Simulated, because few values make its p coarse.
+    """
     allowed = inversions_allowed(n_base, n_new, level) or 0
     chance = random.Random(_SEED)  # noqa: S311 - no secret
     needed = sorted(_shift_needed(chance, n_base, n_new, allowed) for _ in range(_SIMULATED))
@@ -290,7 +317,10 @@ _SIMULATED = 400  # pairs of samples
 
 
 def _shift_needed(chance: random.Random, n_base: int, n_new: int, allowed: int) -> float:
-    """The shift at which one simulated pair of samples would be told apart by the rank test: all but `allowed` pairs of values stand the right way round."""
+    """The shift at which one simulated pair of samples would be told apart by the rank test.
+
+    All but `allowed` pairs of values stand the right way round.
+    """
     base = [_bell(chance) for _ in range(n_base)]
     new = [_bell(chance) for _ in range(n_new)]
     gaps = sorted((first - second for first in base for second in new), reverse=True)

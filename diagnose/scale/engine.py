@@ -7,7 +7,7 @@ whichever task ended first.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,16 +106,38 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
 
 
+def tasks_of(paths: Sequence[str | Path], rank: int | None) -> list[Task]:
+    """The tasks of the inputs of one capture; `rank` names that of a single input."""
+    return [Task(place=place, path=path, name=name_of(path), rank=rank if len(paths) == 1 else None) for place, path in enumerate(paths)]
+
+
 def measure_all(
     paths: Sequence[str | Path], *, engine: Engine, settings: Settings, knowledge: Knowledge, rank: int | None, say: Say, notice: Say
 ) -> Gathered:
-    """Measure every input, each in its own task; `rank` names that of a single input.
+    """Measure every input of one capture, each in its own task. Raises as `measure_each` does."""
+    stream = measure_each(tasks_of(paths, rank), engine=engine, settings=settings, knowledge=knowledge, say=say, notice=notice)
+    with closing(stream):
+        return gathered(paths, dict(stream))
+
+
+def gathered(paths: Sequence[str | Path], outcomes: Mapping[int, Measured | InputError]) -> Gathered:
+    """The outcomes of the inputs of one capture, in their order."""
+    in_order = [outcomes[place] for place in range(len(paths))]
+    return Gathered(
+        measured=tuple(outcome for outcome in in_order if not isinstance(outcome, InputError)),
+        refused=tuple((path, outcome) for path, outcome in zip(paths, in_order, strict=True) if isinstance(outcome, InputError)),
+    )
+
+
+def measure_each(
+    tasks: Sequence[Task], *, engine: Engine, settings: Settings, knowledge: Knowledge, say: Say, notice: Say
+) -> Generator[tuple[int, Measured | InputError], None, None]:
+    """Run every task: its place and its outcome, as they end. Closing the generator ends all workers.
 
     Raises what ends a run: errors that are not about one input, and faults in workers (WorkerFaultError).
     """
-    tasks = [Task(place=place, path=path, name=name_of(path), rank=rank if len(paths) == 1 else None) for place, path in enumerate(paths)]
     tally = Tally(len(tasks), say)
-    results: dict[int, Measured | InputError] = {}
+    ended: set[int] = set()
     # standard input can't be read by another process
     for here, part in ((True, [task for task in tasks if task.path == STDIN]), (False, [task for task in tasks if task.path != STDIN])):
         if not part:
@@ -126,18 +148,15 @@ def measure_all(
                 if outcome is None:
                     tally.show()
                     continue
-                if outcome.place in results:
+                if outcome.place in ended:
                     raise AssertionError(f"two outcomes of input {outcome.place}")
-                results[outcome.place] = _of_one_input(outcome)
-                tally.end(failed=isinstance(results[outcome.place], InputError))
-    missing = [task.name for task in tasks if task.place not in results]
+                ended.add(outcome.place)
+                result = _of_one_input(outcome)
+                tally.end(failed=isinstance(result, InputError))
+                yield outcome.place, result
+    missing = [task.name for task in tasks if task.place not in ended]
     if missing:
         raise AssertionError(f"no outcome of {', '.join(missing[:8])}")
-    in_order = [results[place] for place in range(len(tasks))]
-    return Gathered(
-        measured=tuple(result for result in in_order if not isinstance(result, InputError)),
-        refused=tuple((path, result) for path, result in zip(paths, in_order, strict=True) if isinstance(result, InputError)),
-    )
 
 
 def _outcomes(engine: Engine, run: Run) -> Generator[Outcome | None, None, None]:

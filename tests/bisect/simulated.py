@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from diagnose.bisect import orders
-from diagnose.bisect.journal import Asked
+from diagnose.bisect import candidates
+from diagnose.bisect.log import Experiment
 from diagnose.document.diagnosis import encode
 from diagnose.pipeline import diagnose
 from fixtures import scenario
@@ -155,7 +155,7 @@ def snapshot(folder: Path) -> dict[str, str]:
     return found
 
 
-def question(history: History, **more: Any) -> tuple[Asked, orders.Order]:
+def experiment_of(history: History, **more: Any) -> tuple[Experiment, candidates.Order]:
     """The search from the first commit to the last, and its candidates."""
-    order = orders.commits(history.folder, history.commits[0], history.commits[-1])
-    return Asked(**{"mode": "commits", "entries": order.entries, "metric": "step_time", "command": COMMAND, **more}), order
+    order = candidates.commits(history.folder, history.commits[0], history.commits[-1])
+    return Experiment(**{"mode": "commits", "entries": order.entries, "metric": "step_time", "command": COMMAND, **more}), order

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.bisect import git, orders
-from diagnose.bisect.checkout import Checkout, CheckoutError
-from diagnose.bisect.git import GitError
+from diagnose.bisect import candidates, git
+from diagnose.bisect.git import Checkout, CheckoutError, GitError
 from diagnose.errors import UsageError
 from tests.bisect import repositories
 from tests.bisect.repositories import call, commit, everything, line, new
@@ -40,11 +39,11 @@ def prepared(source: Path, folder: Path, *, keep: bool = False) -> Checkout:
 
 
 def commits(repository: Path, good: str, bad: str) -> list[str]:
-    return [entry.item for entry in orders.commits(repository, good, bad).entries]
+    return [entry.item for entry in candidates.commits(repository, good, bad).entries]
 
 
 def subjects(repository: Path, good: str, bad: str) -> list[str]:
-    return [entry.subject for entry in orders.commits(repository, good, bad).entries]
+    return [entry.subject for entry in candidates.commits(repository, good, bad).entries]
 
 
 def files(folder: Path) -> set[str]:
@@ -72,7 +71,7 @@ def test_messages_hold_no_people(repository: Path) -> None:
     first = commit(repository, "first")
     text = f"Fuse the router\n\nAsked for by {repositories.ADDRESS} in the meeting; \x1b[1mfaster\x1b[0m. «ü»\n\nSigned-off-by: {repositories.WHO} <{repositories.ADDRESS}>\nCo-authored-by: Bob <bob@example.invalid>"
     commit(repository, text)
-    found = orders.commits(repository, first, "HEAD").entries[1]
+    found = candidates.commits(repository, first, "HEAD").entries[1]
     message = git.message_of(repository, found.item)
     assert found.subject == "Fuse the router"
     assert message == "Fuse the router\n\nAsked for by … in the meeting; \x1b[1mfaster\x1b[0m. «ü»"
@@ -96,12 +95,12 @@ def merged(repository: Path) -> dict[str, str]:
 def test_a_merge_is_one_commit(repository: Path) -> None:
     made = merged(repository)
     assert subjects(repository, made["a"], made["c"]) == ["a", "b", "M", "c"]
-    assert orders.commits(repository, made["a"], made["c"]).notes == ()
+    assert candidates.commits(repository, made["a"], made["c"]).notes == ()
 
 
 def test_good_on_a_merged_branch_is_followed_by_the_merge(repository: Path) -> None:
     made = merged(repository)
-    found = orders.commits(repository, made["x"], made["c"])
+    found = candidates.commits(repository, made["x"], made["c"])
     assert [entry.subject for entry in found.entries] == ["x", "M", "c"]
     assert f"it came in by the merge {made['M'][:12]}" in found.notes[0]
 

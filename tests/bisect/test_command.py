@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from diagnose.bisect import command, guard
-from diagnose.bisect.command import Place, Ran, substituted
-from diagnose.bisect.folder import Folder
+from diagnose.bisect.command import CommandResult, Workspace, substituted
+from diagnose.bisect.log import SearchFolder
 from diagnose.errors import InputError, OutputError
 
 ROOT = Path(__file__).parents[2]
@@ -24,28 +24,28 @@ ROOT = Path(__file__).parents[2]
 class Left:
     """A run of a command with what it left."""
 
-    ran: Ran
+    ran: CommandResult
     traces: tuple[Path, ...]
     text: str
 
 
-def placed(tmp_path: Path, *, apart: bool = True) -> Place:
-    """A place whose folder is `tmp_path/it's here`."""
+def workspace_in(tmp_path: Path, *, apart: bool = True) -> Workspace:
+    """A workspace whose folder is `tmp_path/it's here`."""
     work = tmp_path / "it's here"
     work.mkdir(exist_ok=True)
-    folder = Folder(tmp_path / "state")
+    folder = SearchFolder(tmp_path / "state")
     folder.make()
     with folder.locked(lambda _: None) as lock:
-        return replace(folder.place(1, "a label", work, lock, apart=apart), lock=None)
+        return replace(folder.workspace(1, "a label", work, lock, apart=apart), lock=None)
 
 
 def ran(tmp_path: Path, script: str, *, trace: str | None = None, timeout: float | None = None, apart: bool = True) -> Left:
     """A shell script, run as a trial runs it."""
-    place = placed(tmp_path, apart=apart)
-    before = {} if trace is None else command.matches(place, trace)
-    found = command.run(["/bin/sh", "-c", script], place, timeout)
+    workspace = workspace_in(tmp_path, apart=apart)
+    before = {} if trace is None else command.matches(workspace, trace)
+    found = command.run(["/bin/sh", "-c", script], workspace, timeout)
     reason = command.why_not(found, timeout)
-    left = () if reason else command.traces(place, trace, before)
+    left = () if reason else command.traces(workspace, trace, before)
     return Left(found, left, reason or ("" if left else command.nothing_left(trace, before)))
 
 
@@ -158,22 +158,22 @@ def test_every_other_end(tmp_path: Path, script: str, code: int, text: str) -> N
 
 
 def test_a_command_that_does_not_start(tmp_path: Path) -> None:
-    place = placed(tmp_path)
-    absent = command.run(["./absent.sh", "x"], place, None)
-    assert (absent.code, absent.said) == (127, "./absent.sh: No such file or directory")
-    (place.folder / "script").write_text("exit 0\n")
-    assert command.run(["./script"], place, None).said == "./script: Permission denied"
-    place.folder.rename(tmp_path / "elsewhere")
+    workspace = workspace_in(tmp_path)
+    absent = command.run(["./absent.sh", "x"], workspace, None)
+    assert (absent.code, absent.last_words) == (127, "./absent.sh: No such file or directory")
+    (workspace.folder / "script").write_text("exit 0\n")
+    assert command.run(["./script"], workspace, None).last_words == "./script: Permission denied"
+    workspace.folder.rename(tmp_path / "elsewhere")
     with pytest.raises(InputError, match="here, in which the command runs, is not there"):
-        command.run(["true"], place, None)
+        command.run(["true"], workspace, None)
 
 
 def test_a_place_that_can_not_be_written(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "state")
+    folder = SearchFolder(tmp_path / "state")
     folder.make()
     (folder.path / "output").write_text("")
     with pytest.raises(OutputError, match="could not be made"):
-        folder.place(1, "x", tmp_path, 0)
+        folder.workspace(1, "x", tmp_path, 0)
 
 
 def test_what_it_printed_is_quoted_without_escapes_folders_and_in_part(tmp_path: Path) -> None:
@@ -238,10 +238,10 @@ _RUNS = """
 import sys
 import polars  # which handles SIGINT itself
 from pathlib import Path
-from diagnose.bisect.command import Place, run
+from diagnose.bisect.command import Workspace, run
 here = Path(sys.argv[1])
 try:
-    run(["/bin/sh", "-c", "sleep 600 & echo $$ $! > pids; wait"], Place(folder=here, output=here / "left", log=here / "log"), None)
+    run(["/bin/sh", "-c", "sleep 600 & echo $$ $! > pids; wait"], Workspace(folder=here, output=here / "left", log=here / "log"), None)
 except BaseException as fault:
     (here / "fault").write_text(type(fault).__name__)
 """

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from diagnose.bisect.log import Line
 from diagnose.cli import main
 from diagnose.document.bisection import Bisection, decode
+from diagnose.document.diagnosis import Diagnosis
 from tests.bisect.profile_step import stretched
 from tests.bisect.simulated import COMMAND, History, git, make_repository, set_world, snapshot
 
@@ -200,8 +202,8 @@ def test_the_culprit_is_found_among_traces_that_are_there_already(nightly: Path,
     assert found.kind == "traces"
     assert (found.culprits[0].before, found.culprits[0].label) == ("night-11.sqlite", "night-12.sqlite")
     assert "time of capture" in found.order
-    assert len(found.trials) <= 12
-    assert max(one.trials for one in found.candidates) == 1
+    assert [trial.candidate for trial in found.trials] == list(range(20))
+    assert all(one.trials == 1 for one in found.candidates)
     moved = found.culprits[0].comparison
     assert moved is not None
     assert moved.delta is not None
@@ -223,7 +225,66 @@ def test_a_trace_that_can_not_be_read_is_skipped(nightly: Path, capsys: pytest.C
     assert main(["bisect", "--traces", "nightly/*.sqlite", "--format", "json"]) == 0
     found = result(capsys)
     assert found.culprits[0].label == "night-12.sqlite"
-    assert {one.label for one in found.candidates if one.state == "skipped"} <= {"night-9.sqlite", "night-10.sqlite"}
+    assert {one.label for one in found.candidates if one.state == "skipped"} == {"night-9.sqlite", "night-10.sqlite"}
+    assert [trial.state for trial in found.trials].count("unusable") == 2
+    assert all(str(nightly) not in trial.text for trial in found.trials)
+
+
+def test_a_trace_that_was_measured_is_not_measured_again(nightly: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    arguments = ["bisect", "--traces", "nightly/*.sqlite", "--format", "json", "--state", str(tmp_path / "state"), "--jobs", "1"]
+    assert main(arguments) == 0
+    whole = capsys.readouterr().out
+    lines = (tmp_path / "state" / "log.jsonl").read_bytes().splitlines(keepends=True)
+    assert len(lines) == 21
+    (tmp_path / "state" / "log.jsonl").write_bytes(b"".join(lines[:18]) + lines[18][:40])
+    for number in range(20):
+        if number < 17:
+            (nightly / f"night-{number}.sqlite").write_bytes(b"no trace any more")
+    assert main(["bisect", "--resume", "--state", str(tmp_path / "state"), "--format", "json"]) == 0
+    said = capsys.readouterr()
+    assert said.out == whole
+    assert "night-17.sqlite" in said.err
+    assert "night-16.sqlite" not in said.err
+
+
+def test_an_interrupted_series_keeps_what_was_measured(
+    nightly: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from diagnose.bisect.trial import Trials
+
+    measured = Trials.measured
+
+    def interrupted(trials: Trials, candidate: int, number: int, document: Diagnosis) -> Line:
+        if number == 4:
+            raise KeyboardInterrupt
+        return measured(trials, candidate, number, document)
+
+    monkeypatch.setattr(Trials, "measured", interrupted)
+    assert main(["bisect", "--traces", "nightly/*.sqlite", "--state", str(tmp_path / "state"), "--jobs", "1"]) == 130
+    assert "3 runs are kept" in capsys.readouterr().err
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert main(["bisect", "--resume", "--state", str(tmp_path / "state"), "--format", "json"]) == 0
+    assert len(result(capsys).trials) == 20
+
+
+def test_several_processes_give_the_document_of_one(nightly: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    documents = []
+    for jobs in ("1", "2"):
+        assert main(["bisect", "--traces", "nightly/*.sqlite", "--format", "json", "--state", str(tmp_path / jobs), "--jobs", jobs]) == 0
+        documents.append(capsys.readouterr().out)
+    assert documents[0] == documents[1]
+
+
+def test_saved_diagnoses_and_traces_stand_side_by_side(nightly: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (3, 15):
+        assert main(["analyse", f"nightly/night-{number}.sqlite", "-o", f"nightly/night-{number}.json", "--quiet"]) == 0
+        (nightly / f"night-{number}.sqlite").unlink()
+    Path("list.txt").write_text("".join(f"nightly/night-{number}.{'json' if number in {3, 15} else 'sqlite'}\n" for number in range(20)))
+    assert main(["bisect", "--items", "list.txt", "--format", "json"]) == 0
+    found = result(capsys)
+    assert found.culprits[0].label == "nightly/night-12.sqlite"
+    assert all(trial.state == "measured" for trial in found.trials)
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

@@ -15,14 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.bisect import driver, journal, measure, session
-from diagnose.bisect.journal import Judging, Line
+from diagnose.bisect import log as logs
+from diagnose.bisect import session
+from diagnose.bisect.log import Criteria, Line
 from diagnose.bisect.numbers import load_numbers
+from diagnose.bisect.trial import read_diagnosis
 from diagnose.document.bisection import Bisection, Trial, decode, encode
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.reason.compare.metrics import samples
 from tests.bisect.profile_step import capture_of
-from tests.bisect.simulated import History, git, question, random_history, set_world, snapshot
+from tests.bisect.simulated import History, experiment_of, git, random_history, set_world, snapshot
 from tests.builders.suites import deep_unless
 
 REPEATS = 10  # as the command line has it by default
@@ -32,20 +34,22 @@ FLAKY = 0.015  # of captures are cut off, and as many take 1.3 times as long
 
 def searched(history: History, state: Path) -> Bisection:
     """With all that belongs to a search."""
-    asked, order = question(history)
-    judging = Judging(repeats=REPEATS)
-    folder = session.begin(state, asked, judging, order, history.folder)
-    return session.run(folder, asked, lambda _: judging, session.Options(), lambda _: None)
+    experiment, order = experiment_of(history)
+    criteria = Criteria(repeats=REPEATS)
+    folder = session.begin(state, experiment, criteria, order, history.folder)
+    return session.run(folder, experiment, lambda _: criteria, session.Options(), load_numbers(), lambda _: None)
 
 
 def searched_here(history: History, state: Path, store: Path) -> Bisection:
     """With the log and the report, but without checkouts and processes."""
-    asked, order = question(history)
-    judging = Judging(repeats=REPEATS)
-    folder = session.begin(state, asked, judging, order, history.folder)
-    log, _ = journal.resume(folder.log)
-    answer = driver.search(log, judging, lambda place, number: captured_here(history, store, place, number), load_numbers(), lambda _: None)
-    return session.document(folder, log, judging, answer)
+    experiment, order = experiment_of(history)
+    criteria = Criteria(repeats=REPEATS)
+    folder = session.begin(state, experiment, criteria, order, history.folder)
+    log, _ = logs.resume(folder.log)
+    answer = session.search(
+        log, criteria, lambda place, number: captured_here(history, store, place, number), load_numbers(), lambda _: None
+    )
+    return session.document(folder, log, criteria, answer, load_numbers())
 
 
 def captured_here(history: History, store: Path, place: int, number: int) -> Line:
@@ -56,7 +60,7 @@ def captured_here(history: History, store: Path, place: int, number: int) -> Lin
     source, factor, cut = capture
     if cut:
         return Line(trial=Trial(candidate=place, number=number, state="unusable", text="cut off"), seconds=0.0)
-    values = tuple(value * factor for value in samples(measure.read(source), "step_time", buckets=load_buckets()).values)
+    values = tuple(value * factor for value in samples(read_diagnosis(source), "step_time", buckets=load_buckets()).values)
     return Line(trial=Trial(candidate=place, number=number, state="measured", values=values), seconds=0.0, unit="ns")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.bisect.folder import DEFAULT
+from diagnose.bisect.log import DEFAULT_FOLDER
 from diagnose.document.bisection import decode
 from tests.bisect.simulated import COMMAND, History, random_history, set_world, snapshot
 from tests.bisect.test_command import gone
@@ -68,7 +68,7 @@ def test_killing_the_driver_leaves_the_repository_alone_and_resume_goes_on(tmp_p
                 run.kill()
                 kills += 1
         assert snapshot(history.folder) == before
-        states = set((history.folder / DEFAULT).glob("*"))
+        states = set((history.folder / DEFAULT_FOLDER).glob("*"))
         for process in [pid for state in states for pid in processes_in(state / "checkout")]:
             assert gone(process)
         if any((state / "log.jsonl").exists() for state in states):
@@ -90,7 +90,7 @@ def test_an_interruption_says_how_to_go_on(tmp_path: Path, store: Path) -> None:
     set_world(store, seed=5, noise=0.0, seconds=30)
     with driver(history, store, "--good", history.commits[0], "--bad", history.commits[-1], "--", *COMMAND) as run:
         until = time.monotonic() + 300
-        while not list((history.folder / DEFAULT).glob("*/logs/*.log")) and time.monotonic() < until:
+        while not list((history.folder / DEFAULT_FOLDER).glob("*/logs/*.log")) and time.monotonic() < until:
             time.sleep(0.05)
         run.send_signal(signal.SIGINT)
         said = run.communicate(timeout=600)[1]

@@ -11,18 +11,17 @@ from dataclasses import dataclass
 import pytest
 
 from diagnose.bisect.numbers import Numbers, load_numbers
-from diagnose.bisect.search import Answer, Next, advise
-from diagnose.bisect.state import Question, State, Taken
+from diagnose.bisect.search import Answer, Measurement, Next, Question, State, advise
 from tests.builders.suites import deep_unless
 
 REPEATS = 10
-Capture = Callable[[int, int], Taken]  # place, how many captures of it there were before
+Capture = Callable[[int, int], Measurement]  # place, how many captures of it there were before
 
 
 @dataclass(frozen=True)
 class Ended:
     answer: Answer
-    taken: list[Taken]
+    taken: list[Measurement]
     advice: list[Next]
 
     @property
@@ -33,7 +32,7 @@ class Ended:
 def searched(question: Question, capture: Capture, most: int = 400) -> Ended:
     numbers, taken, given = load_numbers(), [], []
     while True:
-        advice = advise(question, numbers, taken)
+        advice = advise(State(question, numbers, taken))
         if isinstance(advice, Answer):
             return Ended(advice, taken, given)
         assert 0 <= advice.place < question.count
@@ -48,14 +47,14 @@ def noisy(
 ) -> Capture:
     """Captures of candidates at these levels: each is drawn by its place and number alone. `slow`: how often one takes 1.3 times as long for no reason."""
 
-    def capture(place: int, number: int) -> Taken:
+    def capture(place: int, number: int) -> Measurement:
         chance = random.Random(f"{seed} {place} {number}")
         if place in broken:
-            return Taken(place, None, hopeless=True)
+            return Measurement(place, None, hopeless=True)
         if chance.random() < unusable:
-            return Taken(place, None)
+            return Measurement(place, None)
         factor = 1.3 if chance.random() < slow else 1.0
-        return Taken(place, levels[place] * factor * math.exp(chance.gauss(0, noise)), noise / 10)
+        return Measurement(place, levels[place] * factor * math.exp(chance.gauss(0, noise)), noise / 10)
 
     return capture
 
@@ -222,13 +221,13 @@ def test_an_end_without_a_value_ends_the_search() -> None:
 def test_an_unusable_capture_is_tried_again_a_broken_build_is_not() -> None:
     tries: Counter[int] = Counter()
 
-    def capture(place: int, number: int) -> Taken:
+    def capture(place: int, number: int) -> Measurement:
         tries[place] += 1
         if place == 5:
-            return Taken(place, None)
+            return Measurement(place, None)
         if place in {4, 6}:
-            return Taken(place, None, hopeless=True)
-        return Taken(place, 100.0 + 20 * (place >= 7) + number * 0.01)
+            return Measurement(place, None, hopeless=True)
+        return Measurement(place, 100.0 + 20 * (place >= 7) + number * 0.01)
 
     found = searched(Question(count=11, repeats=4), capture)
     assert tries[5] == 2
@@ -282,38 +281,65 @@ def test_a_smaller_step_is_mentioned() -> None:
     assert [one.place for one in both.found] == [25, 50]
 
 
-# --- single readings --------------------------------------------------------------------------------------------------
+# --- series that were measured as a whole -------------------------------------------------------------------------------
 
 
-def test_traces_are_read_once_and_as_few_as_possible() -> None:
-    for seed in range(80):
-        history = one_step(seed + 1000, 0.1, broken=0.0)
-        count = len(history.levels)
-        if not 3 <= history.culprit <= count - 3:
-            continue
-        found = searched(Question(count=count, repeats=4, again=False), noisy(history.levels, 0.008, seed))
-        assert [(one.before, one.place) for one in found.answer.found] == [(history.culprit - 1, history.culprit)]
-        assert len(found.taken) == len(found.measured)
-        assert len(found.taken) <= 4 + math.ceil(math.log2(count)) + 6
+def series(levels: Sequence[float], capture: Capture, *, repeats: int = REPEATS, limit: float | None = None) -> Answer:
+    question = Question(count=len(levels), repeats=repeats, again=False, limit=limit)
+    advice = advise(State(question, load_numbers(), [capture(place, 0) for place in range(len(levels))]))
+    assert isinstance(advice, Answer)
+    return advice
+
+
+def test_the_step_of_a_series_is_found() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(60):
+        history = one_step(seed + 1000, 0.1)
+        if 3 <= history.culprit <= len(history.levels) - 3:
+            broken = history.broken - {history.culprit - 1, history.culprit}
+            seen[verdict(history, series(history.levels, noisy(history.levels, 0.008, seed, broken=broken)))] += 1
+    assert seen["wrong"] == 0
+    assert seen["right"] == seen.total(), seen
+
+
+def test_all_steps_of_a_series_are_found() -> None:
+    for seed in range(20):
+        chance = random.Random(seed)
+        places = sorted(chance.sample(range(5, 100, 6), 3))
+        levels = [100 * 1.15 ** sum(place >= one for one in places) for place in range(100)]
+        found = series(levels, noisy(levels, 0.01, seed)).found
+        assert [(one.before, one.place) for one in found] == [(place - 1, place) for place in places]
+
+
+def test_a_series_without_a_step_has_none() -> None:
+    for seed in range(40):
+        answer = series([100.0] * 60, noisy([100.0] * 60, 0.02, seed))
+        assert answer.found == ()
+        assert answer.ends != "differ"
+    levels = [100.0] * 30 + [102.0] * 30
+    assert series(levels, noisy(levels, 0.001, 1), limit=0.05).ends == "alike"
+
+
+def test_a_series_of_less_than_two_values_tells_nothing() -> None:
+    for broken, missing in (({0, 1, 2}, 0), ({1, 2}, 2), ({0, 2}, 0)):
+        answer = series([100.0] * 3, noisy([100.0] * 3, 0.01, 1, broken=broken))
+        assert (answer.ends, answer.missing, answer.found) == ("open", missing, ())
 
 
 def test_a_single_trace_that_differs_is_no_step() -> None:
     levels = [100.0] * 60
     levels[-1] = 140.0
-    found = searched(Question(count=60, repeats=4, again=False), noisy(levels, 0.005, 1)).answer
-    assert found.found == ()
-    assert found.lone == (59,)
+    answer = series(levels, noisy(levels, 0.005, 1))
+    assert answer.found == ()
 
 
-def test_neighbours_speak_for_a_trace_that_does_not_decide() -> None:
+def test_a_step_that_noise_hides_from_single_traces_is_found_by_the_series() -> None:
     seen: Counter[str] = Counter()
-    for seed in range(60):
+    for seed in range(40):
         levels = [100.0] * 40 + [110.0] * 60
-        seen[
-            verdict(History(levels, 40, set()), searched(Question(count=100, repeats=6, again=False), noisy(levels, 0.02, seed)).answer)
-        ] += 1
+        seen[verdict(History(levels, 40, set()), series(levels, noisy(levels, 0.02, seed)))] += 1
     assert seen["wrong"] == 0
-    assert seen["right"] >= 40, seen
+    assert seen["right"] >= 30, seen
 
 
 # --- what a search is -------------------------------------------------------------------------------------------------
@@ -324,12 +350,12 @@ def test_the_same_trials_give_the_same_advice() -> None:
     question = Question(count=len(history.levels), repeats=REPEATS)
     found = searched(question, noisy(history.levels, 0.02, 7, broken=history.broken))
     for length in range(len(found.taken)):
-        assert advise(question, load_numbers(), found.taken[:length]) == found.advice[length]
+        assert advise(State(question, load_numbers(), found.taken[:length])) == found.advice[length]
 
 
 def test_counts_that_repeat_exactly_are_searched_like_any_other() -> None:
     levels = [5376.0] * 70 + [5400.0] * 30
-    found = searched(Question(count=100, repeats=REPEATS, counts=True), lambda place, _: Taken(place, levels[place]))
+    found = searched(Question(count=100, repeats=REPEATS, counts=True), lambda place, _: Measurement(place, levels[place]))
     assert [one.place for one in found.answer.found] == [70]
     assert found.answer.found[0].base == pytest.approx(5376)
 
@@ -342,7 +368,7 @@ def test_a_metric_that_begins_at_nought_is_searched() -> None:
 
 
 def test_flaky_captures_are_known() -> None:
-    taken = [Taken(0, value) for value in (100.0, 101.0, 150.0, 99.5)] + [Taken(9, value) for value in (120.0, 121.0)]
+    taken = [Measurement(0, value) for value in (100.0, 101.0, 150.0, 99.5)] + [Measurement(9, value) for value in (120.0, 121.0)]
     state = State(Question(count=10, repeats=6), load_numbers(), taken)
     assert state.flaky == {0: (2,)}
     assert state.found[0].count == 3

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.bisect import orders
+from diagnose.bisect import candidates
 from diagnose.errors import InputError, UsageError
 from diagnose.load.start_times import start_of
 from fixtures.__main__ import NSYS, TORCH, unpack
@@ -26,7 +26,7 @@ def repository(tmp_path: Path) -> tuple[Path, tuple[str, ...]]:
 
 def test_commits_go_from_good_to_bad(repository: tuple[Path, tuple[str, ...]]) -> None:
     folder, commits = repository
-    order = orders.commits(folder, commits[2][:9], "main~1")
+    order = candidates.commits(folder, commits[2][:9], "main~1")
     assert [entry.label for entry in order.entries] == list(commits[2:7])
     assert order.entries[0].subject == "Change 2: a faster way"
     assert order.notes == ()
@@ -42,30 +42,30 @@ def test_a_merge_is_one_candidate(repository: tuple[Path, tuple[str, ...]]) -> N
         git(folder, "commit", "--quiet", "--message", f"side {number}")
     git(folder, "checkout", "--quiet", "main")
     git(folder, "merge", "--quiet", "--no-ff", "--message", "Merge side", "side")
-    order = orders.commits(folder, commits[1], "main")
+    order = candidates.commits(folder, commits[1], "main")
     assert [entry.subject for entry in order.entries][-2:] == ["Change 7: a faster way", "Merge side"]
     assert len(order.entries) == 8
-    beside = orders.commits(folder, "side~1", "main")
+    beside = candidates.commits(folder, "side~1", "main")
     assert "not on the line of first parents" in beside.notes[0]
 
 
 def test_ends_that_do_not_belong_together_are_refused(repository: tuple[Path, tuple[str, ...]]) -> None:
     folder, commits = repository
     with pytest.raises(UsageError, match="Swap"):
-        orders.commits(folder, commits[5], commits[2])
+        candidates.commits(folder, commits[5], commits[2])
     with pytest.raises(UsageError, match="same commit"):
-        orders.commits(folder, "main", commits[-1])
+        candidates.commits(folder, "main", commits[-1])
     with pytest.raises(UsageError, match="no commit"):
-        orders.commits(folder, "nowhere", "main")
+        candidates.commits(folder, "nowhere", "main")
     with pytest.raises(UsageError, match="no commit"):
-        orders.commits(folder, "--all", "main")
+        candidates.commits(folder, "--all", "main")
     git(folder, "stash", "--quiet")
     git(folder, "checkout", "--quiet", "--orphan", "other")
     git(folder, "commit", "--quiet", "--allow-empty", "--message", "other")
     with pytest.raises(UsageError, match="does not descend"):
-        orders.commits(folder, commits[2], "other")
+        candidates.commits(folder, commits[2], "other")
     with pytest.raises(UsageError, match="git repository"):
-        orders.commits(folder.parent, "main", "other")
+        candidates.commits(folder.parent, "main", "other")
 
 
 # --- items ------------------------------------------------------------------------------------------------------------
@@ -73,29 +73,29 @@ def test_ends_that_do_not_belong_together_are_refused(repository: tuple[Path, tu
 
 def test_items_stand_one_a_line(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("# containers\n\nnvcr.io/x:24.01\nfebruary\tnvcr.io/x:24.02\n  nvcr.io/x:24.03  \n")
-    order = orders.items(tmp_path / "list.txt")
+    order = candidates.items(tmp_path / "list.txt")
     assert [(entry.label, entry.item) for entry in order.entries] == [
         ("nvcr.io/x:24.01", "nvcr.io/x:24.01"),
         ("february", "nvcr.io/x:24.02"),
         ("nvcr.io/x:24.03", "nvcr.io/x:24.03"),
     ]
-    assert [entry.label for entry in orders.between(order, "february", None).entries] == ["february", "nvcr.io/x:24.03"]
-    assert [entry.label for entry in orders.between(order, None, "nvcr.io/x:24.02").entries] == ["nvcr.io/x:24.01", "february"]
+    assert [entry.label for entry in candidates.between(order, "february", None).entries] == ["february", "nvcr.io/x:24.03"]
+    assert [entry.label for entry in candidates.between(order, None, "nvcr.io/x:24.02").entries] == ["nvcr.io/x:24.01", "february"]
     with pytest.raises(UsageError, match="after the bad"):
-        orders.between(order, "nvcr.io/x:24.03", "february")
+        candidates.between(order, "nvcr.io/x:24.03", "february")
     with pytest.raises(UsageError, match="names 0"):
-        orders.between(order, "march", None)
+        candidates.between(order, "march", None)
 
 
 def test_a_list_that_gives_nothing_to_search_is_refused(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("one\n# two\n")
     with pytest.raises(UsageError, match="gives 1"):
-        orders.items(tmp_path / "list.txt")
+        candidates.items(tmp_path / "list.txt")
     with pytest.raises(InputError, match="can't be read"):
-        orders.items(tmp_path / "none.txt")
+        candidates.items(tmp_path / "none.txt")
     (tmp_path / "list.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="can't be read"):
-        orders.items(tmp_path / "list.txt")
+        candidates.items(tmp_path / "list.txt")
 
 
 # --- traces -----------------------------------------------------------------------------------------------------------
@@ -139,16 +139,16 @@ def at(source: Path, target: Path, hours: int | None) -> None:
 def test_traces_are_ordered_by_their_time_of_capture(traces: Path, tmp_path: Path) -> None:
     for name, hours in (("b", 1), ("a", 2), ("c", 0)):
         at(traces / "demo.sqlite", tmp_path / f"{name}.sqlite", hours)
-    order = orders.traces("*.sqlite", tmp_path)
+    order = candidates.traces("*.sqlite", tmp_path)
     assert [entry.label for entry in order.entries] == ["c.sqlite", "b.sqlite", "a.sqlite"]
     assert "time of capture" in order.how
-    assert orders.traces(str(tmp_path / "*.sqlite"), Path("/")).entries == order.entries
+    assert candidates.traces(str(tmp_path / "*.sqlite"), Path("/")).entries == order.entries
 
 
 def test_traces_without_a_time_are_ordered_by_name(traces: Path, tmp_path: Path) -> None:
     for name, hours in (("night-10", 1), ("night-9", 2), ("night-11", None)):
         at(traces / "demo.sqlite", tmp_path / f"{name}.sqlite", hours)
-    order = orders.traces("*.sqlite", tmp_path)
+    order = candidates.traces("*.sqlite", tmp_path)
     assert [entry.label for entry in order.entries] == ["night-9.sqlite", "night-10.sqlite", "night-11.sqlite"]
     assert "name" in order.how
 
@@ -158,11 +158,11 @@ def test_traces_that_name_commits_are_ordered_by_them(traces: Path, repository: 
     (folder / "nightly").mkdir()
     for number, hours in ((4, 0), (1, 3), (6, 1)):
         at(traces / "demo.sqlite", folder / "nightly" / f"20260101-{commits[number][:10]}.sqlite", hours)
-    order = orders.traces("nightly/*.sqlite", folder)
+    order = candidates.traces("nightly/*.sqlite", folder)
     assert [entry.subject.split()[0] for entry in order.entries] == [commits[number][:12] for number in (1, 4, 6)]
     assert "commit" in order.how
     at(traces / "demo.sqlite", folder / "nightly" / "other.sqlite", 9)
-    assert "time" in orders.traces("nightly/*.sqlite", folder).how
+    assert "time" in candidates.traces("nightly/*.sqlite", folder).how
 
 
 def test_a_folder_of_ranks_is_one_candidate_and_exports_are_not_counted_twice(traces: Path, tmp_path: Path) -> None:
@@ -170,12 +170,12 @@ def test_a_folder_of_ranks_is_one_candidate_and_exports_are_not_counted_twice(tr
         (tmp_path / name).mkdir()
         at(traces / "demo.sqlite", tmp_path / name / "rank0.sqlite", hours)
         at(traces / "demo.sqlite", tmp_path / name / "rank1.sqlite", hours)
-    assert [entry.label for entry in orders.traces("n*", tmp_path).entries] == ["n1", "n2"]
+    assert [entry.label for entry in candidates.traces("n*", tmp_path).entries] == ["n1", "n2"]
     for name, hours in (("x", 1), ("y", 0)):
         (tmp_path / f"{name}.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report" + b"\0" * 64)
         at(traces / "demo.sqlite", tmp_path / f"{name}.sqlite", hours)
-    assert [entry.label for entry in orders.traces("[xy].*", tmp_path).entries] == ["y.sqlite", "x.sqlite"]
+    assert [entry.label for entry in candidates.traces("[xy].*", tmp_path).entries] == ["y.sqlite", "x.sqlite"]
     with pytest.raises(InputError, match="No file matches"):
-        orders.traces("nothing*", tmp_path)
+        candidates.traces("nothing*", tmp_path)
     with pytest.raises(UsageError, match="gives 1"):
-        orders.traces("x.sqlite", tmp_path)
+        candidates.traces("x.sqlite", tmp_path)

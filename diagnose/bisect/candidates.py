@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from diagnose.bisect import git
-from diagnose.bisect.journal import Entry
+from diagnose.bisect.log import Entry
 from diagnose.errors import InputError, UsageError
 from diagnose.load.files import expand, is_parquet_folder
 from diagnose.load.start_times import start_of
@@ -28,7 +28,10 @@ class Order:
 
 
 def commits(folder: Path, good: str, bad: str) -> Order:
-    """The commits from `good` to `bad` along first parents: a merge counts as one step, with all that it brings. Raises GitError or UsageError."""
+    """The commits from `good` to `bad` along first parents: a merge counts as one step, with all that it brings.
+
+    Raises GitError or UsageError.
+    """
     git.check_repository(folder)
     first, last = git.commit_of(folder, good), git.commit_of(folder, bad)
     if first == last:
@@ -81,7 +84,11 @@ def items(path: Path) -> Order:
 
 
 def traces(pattern: str, folder: Path) -> Order:
-    """The traces that a pattern matches; a folder is one capture of several ranks. By commit where each name holds one of the repository at `folder`, else by the time of capture, else by name. Raises InputError or UsageError."""
+    """The traces that a pattern matches; a folder is one capture of several ranks.
+
+    By commit where each name holds one of the repository at `folder`, else by the time of capture, else by name. Raises InputError or
+    UsageError.
+    """
     found = _matching(pattern, folder)
     _check([path.name for path in found], pattern)
     return _by_commit(found, folder) or _by_time(found) or _by_name(found)

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.bisect import driver, journal, session
-from diagnose.bisect.driver import StoppedError
-from diagnose.bisect.folder import Folder
-from diagnose.bisect.journal import SCHEMA, Asked, Entry, Header, Judging, Line, parse
+from diagnose.bisect import log as logs
+from diagnose.bisect import session
+from diagnose.bisect.log import SCHEMA, Criteria, Entry, Experiment, Header, Line, Log, SearchFolder, parse
 from diagnose.bisect.numbers import load_numbers
-from diagnose.bisect.runs import AskedToStopError
+from diagnose.bisect.session import StoppedError
+from diagnose.bisect.trial import StopRequestedError
 from diagnose.document.bisection import Bisection, Trial, encode
 from diagnose.errors import InputError, UsageError
 
 ENTRIES = tuple(Entry(label=f"image-{number}", subject="", item=f"registry/image:{number}") for number in range(40))
-ASKED = Asked(mode="items", entries=ENTRIES, metric="step_time", command=("profile", "{item}"))
-HEADER = Header(schema=SCHEMA, version="0", asked=ASKED, judging=Judging(repeats=6), work="/nowhere", order="As they stand.")
+EXPERIMENT = Experiment(mode="items", entries=ENTRIES, metric="step_time", command=("profile", "{item}"))
+HEADER = Header(schema=SCHEMA, version="0", experiment=EXPERIMENT, criteria=Criteria(repeats=6), work="/nowhere", order="As they stand.")
 
 
-def capture(place: int, number: int, log: journal.Journal) -> Line:
+def capture(place: int, number: int, log: Log) -> Line:
     """A capture that depends on its candidate and on how many of it the log holds, so that a run that is lost is repeated alike."""
     if place == 17:
         return Line(trial=Trial(candidate=place, number=number, state="failed", text="broken"), seconds=0.1)
@@ -32,17 +32,17 @@ def capture(place: int, number: int, log: journal.Journal) -> Line:
     return Line(trial=Trial(candidate=place, number=number, state="measured", values=values), seconds=0.2, unit="ns")
 
 
-def finished(folder: Folder, log: journal.Journal) -> Bisection:
-    answer = driver.search(log, HEADER.judging, lambda place, number: capture(place, number, log), load_numbers(), lambda _: None)
-    return session.document(folder, log, HEADER.judging, answer)
+def finished(folder: SearchFolder, log: Log) -> Bisection:
+    answer = session.search(log, HEADER.criteria, lambda place, number: capture(place, number, log), load_numbers(), lambda _: None)
+    return session.document(folder, log, HEADER.criteria, answer, load_numbers())
 
 
 @pytest.fixture
 def whole(tmp_path: Path) -> tuple[bytes, bytes]:
     """The log of a search that was never interrupted, and its document."""
-    folder = Folder(tmp_path / "whole")
+    folder = SearchFolder(tmp_path / "whole")
     folder.make()
-    document = finished(folder, journal.begin(folder.log, HEADER))
+    document = finished(folder, logs.begin(folder.log, HEADER))
     assert [one.label for one in document.culprits] == ["image-23"]
     return folder.log.read_bytes(), encode(document)
 
@@ -67,11 +67,11 @@ def test_a_search_goes_on_from_any_cut_to_the_same_document(whole: tuple[bytes, 
     chance = random.Random(1)
     cuts = sorted({*ends, *(end + 1 for end in ends[:-1]), *(end - 1 for end in ends[1:]), *chance.sample(range(ends[0], len(data)), 25)})
     for cut in cuts:
-        folder = Folder(tmp_path / f"cut-{cut}")
+        folder = SearchFolder(tmp_path / f"cut-{cut}")
         folder.make()
         folder.log.write_bytes(data[:cut])
-        log, said = journal.resume(folder.log)
-        assert bool(said) == (cut not in ends)
+        log, warning = logs.resume(folder.log)
+        assert bool(warning) == (cut not in ends)
         assert encode(finished(folder, log)) == document
         assert folder.log.read_bytes() == data
 
@@ -86,48 +86,48 @@ def test_a_line_that_is_damaged_in_the_middle_is_an_error(whole: tuple[bytes, by
 
 
 def test_an_interruption_keeps_what_was_measured_and_says_how_to_go_on(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "state")
+    folder = SearchFolder(tmp_path / "state")
     folder.make()
-    log = journal.begin(folder.log, HEADER)
+    log = logs.begin(folder.log, HEADER)
 
     def run(place: int, number: int) -> Line:
         if number == 4:
             raise KeyboardInterrupt
         if number == 6:
-            raise AskedToStopError(137, "image-3", tmp_path / "x.log")
+            raise StopRequestedError(137, "image-3", tmp_path / "x.log", "Ended.")
         return capture(place, number, log)
 
     for kept, words in ((3, "Interrupted"), (3, "Interrupted")):
         with pytest.raises(StoppedError, match=words) as stopped:
-            driver.search(log, HEADER.judging, run, load_numbers(), lambda _: None)
+            session.search(log, HEADER.criteria, run, load_numbers(), lambda _: None)
         assert f"--resume --state {folder.path}" in str(stopped.value)
         assert stopped.value.exit_code == 130
-        assert len(journal.resume(folder.log)[0].lines) == kept
+        assert len(logs.resume(folder.log)[0].lines) == kept
 
 
 def test_another_question_is_refused_by_what_differs() -> None:
     for other, name in (
-        (Asked(mode="items", entries=ENTRIES[1:], metric="step_time", command=("profile", "{item}")), "candidates"),
-        (Asked(mode="items", entries=ENTRIES, metric="kernels", command=("profile", "{item}")), "metric"),
-        (Asked(mode="items", entries=ENTRIES, metric="step_time", command=("other", "{item}")), "command"),
+        (Experiment(mode="items", entries=ENTRIES[1:], metric="step_time", command=("profile", "{item}")), "candidates"),
+        (Experiment(mode="items", entries=ENTRIES, metric="kernels", command=("profile", "{item}")), "metric"),
+        (Experiment(mode="items", entries=ENTRIES, metric="step_time", command=("other", "{item}")), "command"),
     ):
         with pytest.raises(UsageError, match=name):
-            journal.check_same(other, ASKED)
-    journal.check_same(ASKED, ASKED)
+            logs.check_same(other, EXPERIMENT)
+    logs.check_same(EXPERIMENT, EXPERIMENT)
 
 
 def test_a_search_is_not_begun_over_another(tmp_path: Path) -> None:
-    journal.begin(tmp_path / "log.jsonl", HEADER)
+    logs.begin(tmp_path / "log.jsonl", HEADER)
     with pytest.raises(UsageError, match="--resume"):
-        journal.begin(tmp_path / "log.jsonl", HEADER)
+        logs.begin(tmp_path / "log.jsonl", HEADER)
 
 
 def test_candidates_left_out_by_hand_are_in_the_log(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "state")
+    folder = SearchFolder(tmp_path / "state")
     folder.make()
-    log = journal.begin(folder.log, HEADER)
-    driver.skip(log, [19, 23])
-    driver.skip(log, [19])
+    log = logs.begin(folder.log, HEADER)
+    session.skip(log, [19, 23])
+    session.skip(log, [19])
     assert [(trial.candidate, trial.state) for trial in log.trials] == [(19, "failed"), (23, "failed")]
     document = finished(folder, log)
     assert document.result == "range"
@@ -137,8 +137,8 @@ def test_candidates_left_out_by_hand_are_in_the_log(tmp_path: Path) -> None:
 
 
 def test_only_one_run_works_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diagnose.bisect.folder._PATIENCE_SECONDS", 0.2)
-    folder = Folder(tmp_path / "state")
+    monkeypatch.setattr("diagnose.bisect.log._PATIENCE_SECONDS", 0.2)
+    folder = SearchFolder(tmp_path / "state")
     folder.make()
     said: list[str] = []
     with folder.locked(said.append), pytest.raises(UsageError, match="Another run"), folder.locked(said.append):

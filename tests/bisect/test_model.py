@@ -8,18 +8,28 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from diagnose.bisect.scale import scale_of
-from diagnose.bisect.spread import Prior, Readings, discordant, flaky, noise, pooled, readings, robust
-from diagnose.bisect.steps import Beliefs, steps
+from diagnose.bisect.model import (
+    Beliefs,
+    Prior,
+    Readings,
+    change_points,
+    discordant,
+    flaky,
+    pooled,
+    pooled_noise,
+    readings,
+    robust_noise,
+    transform_of,
+)
 
 
 def test_noise_is_pooled_and_outweighs_what_was_assumed() -> None:
     chance = random.Random(1)
     found = [readings(place, [chance.gauss(place, 0.03) for _ in range(6)]) for place in range(20)]
-    seen = noise(found, Prior(scale=0.01, freedom=2))
+    seen = pooled_noise(found, Prior(scale=0.01, freedom=2))
     assert seen.freedom == 2 + 100
     assert seen.scale == pytest.approx(0.03, rel=0.15)
-    assert noise([], Prior(scale=0.01, freedom=2)).scale == pytest.approx(0.01)
+    assert pooled_noise([], Prior(scale=0.01, freedom=2)).scale == pytest.approx(0.01)
 
 
 def test_pooling_keeps_every_deviation() -> None:
@@ -33,10 +43,10 @@ def test_pooling_keeps_every_deviation() -> None:
 def test_a_few_strange_captures_do_not_raise_the_usual_noise() -> None:
     chance = random.Random(3)
     values = {place: [chance.gauss(0, 0.01) for _ in range(5)] for place in range(8)}
-    steady = robust(values, Prior(scale=0.01, freedom=2)).scale
+    steady = robust_noise(values, Prior(scale=0.01, freedom=2)).scale
     values[3][0] += 0.5
     values[5][1] += 0.5
-    assert robust(values, Prior(scale=0.01, freedom=2)).scale < 1.5 * steady
+    assert robust_noise(values, Prior(scale=0.01, freedom=2)).scale < 1.5 * steady
     assert flaky(values, Prior(scale=0.01, freedom=2), 0.0005) == {3: (0,), 5: (1,)}
 
 
@@ -54,7 +64,7 @@ def test_two_captures_that_contradict_each_other_are_doubtful() -> None:
     assert discordant(values, Prior(scale=0.01, freedom=2), 0.0005) == (1,)
 
 
-# --- the model of steps -----------------------------------------------------------------------------------------------
+# --- change points ----------------------------------------------------------------------------------------------------
 
 
 def slow_weight(found: list[Readings], count: int, beliefs: Beliefs, chosen: tuple[int, ...]) -> float:
@@ -85,7 +95,7 @@ def test_chances_are_sums_over_all_sets_of_steps() -> None:
         }
         total = math.fsum(math.exp(weight) for weight in weights.values())
         wanted = [math.fsum(math.exp(weight) for chosen, weight in weights.items() if gap in chosen) / total for gap in range(size - 1)]
-        given = steps(found, 40, beliefs)
+        given = change_points(found, 40, beliefs)
         assert given.chances == pytest.approx(wanted, abs=2e-3)
         assert given.none == pytest.approx(math.exp(weights[()]) / total, abs=2e-3)
         assert weights[given.best] == pytest.approx(max(weights.values()))
@@ -93,24 +103,24 @@ def test_chances_are_sums_over_all_sets_of_steps() -> None:
 
 def test_levels_and_noise_are_those_of_the_likeliest_steps() -> None:
     found = [readings(place, [value, value + 0.02]) for place, value in ((0, 1.0), (4, 1.0), (5, 2.0), (9, 2.0))]
-    given = steps(found, 10, Beliefs(prior=Prior(scale=0.01, freedom=2), width=4, none=0.05, more=0.03, drift=0.0))
+    given = change_points(found, 10, Beliefs(prior=Prior(scale=0.01, freedom=2), width=4, none=0.05, more=0.03, drift=0.0))
     assert given.best == (1,)
     assert given.levels == pytest.approx((1.01, 2.01))
     assert [given.level_of(index) for index in range(4)] == pytest.approx([1.01, 1.01, 2.01, 2.01])
     assert 0.005 < given.noise < 0.03
 
 
-# --- the scale --------------------------------------------------------------------------------------------------------
+# --- the transform -----------------------------------------------------------------------------------------------------
 
 
 def test_times_are_compared_by_logarithms_and_metrics_near_nought_by_shares() -> None:
-    times = scale_of([100.0, 120.0])
+    times = transform_of([100.0, 120.0])
     assert times.to(110.0) - times.to(100.0) == pytest.approx(math.log(1.1))
     assert times.back(times.to(110.0)) == pytest.approx(110.0)
     assert times.relative(0.03, times.to(100.0)) == pytest.approx(math.log(1.03))
-    counts = scale_of([0.0, 50.0])
+    counts = transform_of([0.0, 50.0])
     assert not counts.logarithmic
     assert counts.to(25.0) == 0.5
     assert counts.back(0.5) == 25.0
-    assert scale_of([0.0, 0.0]).to(0.0) == 0.0
-    assert not scale_of([-1.0, 3.0]).logarithmic
+    assert transform_of([0.0, 0.0]).to(0.0) == 0.0
+    assert not transform_of([-1.0, 3.0]).logarithmic

@@ -1,0 +1,304 @@
+"""What a search keeps: its folder, in which only one run works at a time, and its log of JSON lines that are only ever appended.
+
+The log's first line is the experiment with its candidates, each further one a trial. A line counts once it ends in a line feed and is on
+the disk. What a search knows is recomputed from these lines alone, so that a run which is killed at any moment goes on as if it had not
+been.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, field
+
+from diagnose.bisect.command import Workspace
+from diagnose.document.bisection import Kind, Trial
+from diagnose.errors import InputError, OutputError, UsageError
+
+SCHEMA = "bisect-log/1"
+DEFAULT_FOLDER = Path(".diagnose") / "bisect"  # in the repository; each search has a folder in it
+_NAME = "log.jsonl"
+_PATIENCE_SECONDS = 20.0  # for what a killed run left to end
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One candidate in the order.
+
+    What it is called everywhere, one line about it, and what stands for it in the command (a commit, an item) or is read (a trace).
+    """
+
+    label: str
+    subject: str
+    item: str
+
+
+class Experiment(Struct, frozen=True, kw_only=True):
+    """What is measured, and how: other answers here would make the trials of a log incomparable."""
+
+    mode: Kind
+    entries: tuple[Entry, ...]
+    metric: str
+    command: tuple[str, ...] = ()
+    trace: str | None = None
+    config: str | None = None
+    overrides: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    rank: int | None = None
+    step_range: str | None = None
+    keep_untracked: bool = False
+
+
+class Criteria(Struct, frozen=True, kw_only=True):
+    """How the trials are judged: may be changed between runs of one search. Shares are relative (0.03 is 3 %)."""
+
+    repeats: int
+    max_regression: float | None = None
+    smallest: float | None = None
+    noise: float | None = None
+    first: bool = False
+
+
+class Header(Struct, frozen=True, kw_only=True, tag="header", tag_field="line"):
+    """The first line.
+
+    `work`: the folder that the search is about (the repository, or where commands run); `order`: how the candidates were put in order, as a
+    sentence; `notes` about them.
+    """
+
+    schema: str
+    version: str
+    experiment: Experiment = field(name="asked")
+    criteria: Criteria = field(name="judging")
+    work: str
+    order: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class Line(Struct, frozen=True, kw_only=True, tag="trial", tag_field="line"):
+    """One trial, how long it took (for the estimate alone), and what its values are: their unit, and whether more is worse."""
+
+    trial: Trial
+    seconds: float
+    unit: str = ""
+    larger_is_worse: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogContent:
+    """What a log holds. `length`: bytes of whole lines; `torn`: bytes after them, of a line whose writing was interrupted."""
+
+    header: Header
+    lines: tuple[Line, ...]
+    length: int
+    torn: int
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """The trials, in the order of running."""
+        return tuple(line.trial for line in self.lines)
+
+
+def parse(data: bytes, name: str = _NAME) -> LogContent:
+    """The log in `data`. A last line without its line feed was being written when the run ended, and does not count.
+
+    Raises InputError for one that is damaged otherwise.
+    """
+    whole, _, torn = data.rpartition(b"\n")
+    lines = whole.split(b"\n") if whole else []
+    try:
+        header = msgspec.json.decode(lines[0], type=Header) if lines else None
+        trials = tuple(msgspec.json.decode(line, type=Line) for line in lines[1:])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
+        raise _damaged(name, str(fault)) from fault
+    if header is None:
+        raise _damaged(name, "it has no first line")
+    if header.schema != SCHEMA:
+        raise _damaged(name, f"its schema is {header.schema[:40]}, and this version of the program reads {SCHEMA}")
+    if any(not 0 <= line.trial.candidate < len(header.experiment.entries) for line in trials):
+        raise _damaged(name, "it speaks of a candidate that there is not")
+    return LogContent(header=header, lines=trials, length=len(data) - len(torn), torn=len(torn))
+
+
+def _damaged(name: str, why: str) -> InputError:
+    return InputError(
+        f"The log {name} can't be used: {why}.", effect="The search was not gone on with.", next_step="Begin anew with another --state."
+    )
+
+
+class Log:
+    """A log on the disk that trials are appended to."""
+
+    def __init__(self, path: Path, header: Header, lines: Sequence[Line]) -> None:
+        self.path, self.header, self.lines = path, header, list(lines)
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """The trials so far."""
+        return tuple(line.trial for line in self.lines)
+
+    def append(self, line: Line) -> None:
+        """Write one trial, and return when it is on the disk. Raises OutputError."""
+        try:
+            with self.path.open("ab") as file:
+                file.write(msgspec.json.encode(line) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as fault:
+            raise OutputError(
+                f"The log {self.path} could not be written: {fault.strerror}.",
+                effect="The last trial is lost, the others are kept.",
+                next_step="Make room, then go on with --resume.",
+            ) from fault
+        self.lines.append(line)
+
+
+def begin(path: Path, header: Header) -> Log:
+    """A new log, whole or not at all. Raises UsageError where there is one already."""
+    if path.exists():
+        raise UsageError(
+            f"There is a log of this search already: {path}.",
+            effect="Nothing was run.",
+            next_step="Go on with --resume, or name another --state to begin anew.",
+        )
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(msgspec.json.encode(header) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    return Log(path, header, ())
+
+
+def resume(path: Path) -> tuple[Log, str]:
+    """A log to go on with, and a sentence about a line that was cut off (empty where none was). Raises InputError."""
+    try:
+        data = path.read_bytes()
+    except OSError as fault:
+        raise InputError(
+            f"There is no log of a search at {path}: {fault.strerror}.",
+            effect="Nothing was run.",
+            next_step="Begin it without --resume, or name its folder with --state.",
+        ) from fault
+    content = parse(data, path.name)
+    warning = ""
+    if content.torn:
+        os.truncate(path, content.length)
+        warning = "The last line of the log was cut off when the run before ended; that trial is run again."
+    return Log(path, content.header, content.lines), warning
+
+
+def check_same(experiment: Experiment, logged: Experiment) -> None:
+    """Refuse to go on with a log of another experiment. Raises UsageError, which names what is different."""
+    if experiment == logged:
+        return
+    different = [name.replace("_", " ") for name in Experiment.__struct_fields__ if getattr(experiment, name) != getattr(logged, name)]
+    shown = ", ".join("candidates" if name == "entries" else name for name in different)
+    raise UsageError(
+        f"The log in that folder belongs to another search; different: {shown}.",
+        effect="Nothing was run.",
+        next_step="Give --resume --state alone to go on with it as it was, or name another --state to begin anew.",
+    )
+
+
+# --- the folder -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SearchFolder:
+    """The folder at `path`; everything in it is ignored by git."""
+
+    path: Path
+
+    @property
+    def log(self) -> Path:
+        """The log."""
+        return self.path / _NAME
+
+    @property
+    def documents(self) -> Path:
+        """The folder of diagnoses."""
+        return self.path / "documents"
+
+    @property
+    def clone(self) -> Path:
+        """The checkout."""
+        return self.path / "checkout"
+
+    def make(self) -> None:
+        """Make the folder, and keep git from showing it. Raises OutputError."""
+        try:
+            for part in (self.path, self.documents, self.path / "logs"):
+                part.mkdir(parents=True, exist_ok=True)
+            ignore = self.path / ".gitignore"
+            if not ignore.exists():
+                ignore.write_text("*\n", encoding="utf-8")
+        except OSError as fault:
+            raise OutputError(
+                f"The folder {self.path} could not be made: {fault.strerror}.",
+                effect="Nothing was run.",
+                next_step="Name another place with --state.",
+            ) from fault
+
+    def workspace(self, number: int, label: str, work: Path, lock: int, *, apart: bool = True) -> Workspace:
+        """Where the command of one trial works: its output folder is new and empty. Raises OutputError."""
+        output = self.path / "output"
+        try:
+            if output.exists():
+                shutil.rmtree(output)
+            output.mkdir()
+        except OSError as fault:
+            raise OutputError(
+                f"The folder for the command's output could not be made: {fault.strerror}.",
+                effect="The command was not run.",
+                next_step="Make room.",
+            ) from fault
+        return Workspace(folder=work, output=output, log=self.path / "logs" / f"{file_name(number, label)}.log", lock=lock, apart=apart)
+
+    @contextmanager
+    def locked(self, say: Callable[[str], None]) -> Iterator[int]:
+        """Keep other runs out of the folder; the lock's descriptor. Waits for the command of a killed run to end.
+
+        Raises UsageError where another run works in it.
+        """
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            _lock(descriptor, self.path, say)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _lock(descriptor: int, path: Path, say: Callable[[str], None]) -> None:
+    until = time.monotonic() + _PATIENCE_SECONDS
+    told = False
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise UsageError(
+                    f"Another run works in {path}.",
+                    effect="Nothing was run.",
+                    next_step="Let it end, or name another --state.",
+                ) from None
+            if not told:
+                say("waiting for what an earlier run left in its folder to end")
+            told = True
+            time.sleep(0.1)
+        else:
+            return
+
+
+def file_name(number: int, label: str) -> str:
+    """The file name (without extension) of what one trial leaves."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.")[-40:] if not re.fullmatch(r"[0-9a-f]{40,64}", label) else label[:12]
+    return f"{number:04d}-{safe or 'candidate'}"

@@ -1,0 +1,312 @@
+"""The statistics of a search: noise between captures, captures that stand out, and change points of a noisy series, with how sure they are.
+
+The model: a level for each stretch of the order, unknown change points between stretches, and noise of one unknown size in all captures.
+Level and noise are integrated in closed form (flat level, inverse gamma noise), and the sets of change points are summed up: all with one
+or two of them, larger ones grown from the best smaller ones. Nothing here knows commits or files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median, median_low
+
+from diagnose.model.statistics import MAD, t_tail
+
+_WIDEST = 20.0  # ends further apart than this factor are compared by shares: a level near nought has little absolute noise
+_MAD_FREEDOM = 0.37  # degrees of freedom that a median absolute deviation is worth, per deviation, for normal values
+_BEAM = 24  # sets of change points from which larger ones are grown
+_MOST = 10  # change points of one set
+_SMALL = math.log(1e-4)  # a number of change points whose sets together weigh less than this share ends the growth
+
+# --- the transform ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Transform:
+    """Numbers on which values of a metric are compared.
+
+    Logarithms where that makes noise alike on all levels, else shares of the larger end.
+
+    `unit` is the value that counts as one (shares), or the least that is told from nought (logarithms).
+    """
+
+    logarithmic: bool
+    unit: float
+
+    def to(self, value: float) -> float:
+        """The number for a value of the metric."""
+        return math.log(max(value, self.unit)) if self.logarithmic else value / self.unit
+
+    def back(self, number: float) -> float:
+        """The value of the metric that a number stands for."""
+        return math.exp(number) if self.logarithmic else number * self.unit
+
+    def relative(self, share: float, at: float) -> float:
+        """The difference of numbers that a relative change by `share` makes, from the number `at`."""
+        return math.log1p(share) if self.logarithmic else share * abs(at)
+
+
+def transform_of(values: Sequence[float]) -> Transform:
+    """The transform for ends of these values: of times and counts a logarithm, unless one is nought or far from the other."""
+    low, high = min(values), max(values)
+    if low > 0 and high / low <= _WIDEST:
+        return Transform(logarithmic=True, unit=low / 1e6)
+    return Transform(logarithmic=False, unit=max(abs(low), abs(high)) or 1.0)
+
+
+# --- noise ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prior:
+    """What is assumed of the noise between captures before it is seen.
+
+    `scale` (a standard deviation) with the weight of `freedom` observations.
+    """
+
+    scale: float
+    freedom: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """The standard deviation of one capture around its candidate's level, estimated with `freedom` degrees of freedom."""
+
+    scale: float
+    freedom: float
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What was measured of one candidate, transformed: number, mean, and sum of squares around the mean."""
+
+    place: int
+    count: int
+    mean: float
+    squares: float
+
+
+def readings(place: int, values: Sequence[float]) -> Readings:
+    """The summary of one candidate's values; there is at least one."""
+    mean = math.fsum(values) / len(values)
+    return Readings(place, len(values), mean, math.fsum((value - mean) ** 2 for value in values))
+
+
+def pooled(several: Sequence[Readings]) -> Readings:
+    """Candidates of one level taken together, at the place of the first; there is at least one."""
+    count = sum(one.count for one in several)
+    mean = math.fsum(one.count * one.mean for one in several) / count
+    return Readings(several[0].place, count, mean, math.fsum(one.squares + one.count * (one.mean - mean) ** 2 for one in several))
+
+
+def pooled_noise(candidates: Iterable[Readings], prior: Prior) -> Noise:
+    """Pooled over candidates that were captured more than once, with the prior's weight."""
+    freedom, squares = prior.freedom, prior.freedom * prior.scale**2
+    for one in candidates:
+        freedom += one.count - 1
+        squares += one.squares
+    return Noise(scale=math.sqrt(squares / freedom), freedom=freedom)
+
+
+# --- captures that stand out ------------------------------------------------------------------------------------------
+
+Values = Mapping[int, Sequence[float]]  # candidate → its values, transformed
+
+
+def robust_noise(values: Values, prior: Prior) -> Noise:
+    """The noise between captures of one candidate as most captures show it, whatever a few of them do.
+
+    From the median absolute deviation.
+    """
+    deviations: list[float] = []
+    for mine in values.values():
+        middle, count = median(mine), len(mine)
+        found = sorted(abs(value - middle) * math.sqrt(count / (count - 1)) for value in mine) if count > 1 else []
+        deviations += found[1:]  # one of them is the middle itself, or of two captures its twin
+    if not deviations:
+        return Noise(scale=prior.scale, freedom=prior.freedom)
+    freedom = _MAD_FREEDOM * len(deviations)
+    scale = MAD * median_low(deviations)
+    return Noise(
+        scale=math.sqrt((prior.freedom * prior.scale**2 + freedom * scale**2) / (prior.freedom + freedom)), freedom=prior.freedom + freedom
+    )
+
+
+def flaky(values: Values, prior: Prior, error: float) -> dict[int, tuple[int, ...]]:
+    """Of candidates with three captures or more, those captures that are too far from their fellows to be noise.
+
+    Candidate → places in its list.
+
+    Each is held against the mean of its fellows by a t test of error probability `error`. The farthest goes first; the majority and two
+    captures always stay.
+    """
+    usual = robust_noise(values, prior)
+    kept = {place: list(range(len(mine))) for place, mine in values.items()}
+    for place, mine in values.items():
+        while len(kept[place]) > max(2, len(mine) // 2 + 1):
+            t, index = max((_distance(mine, kept[place], index, usual), index) for index in kept[place])
+            if 2 * t_tail(t, usual.freedom) >= error:
+                break
+            kept[place].remove(index)
+    return {place: gone for place, mine in values.items() if (gone := tuple(set(range(len(mine))) - set(kept[place])))}
+
+
+def _distance(mine: Sequence[float], kept: Sequence[int], index: int, usual: Noise) -> float:
+    fellows = [mine[other] for other in kept if other != index]
+    return abs(mine[index] - math.fsum(fellows) / len(fellows)) / (usual.scale * math.sqrt(1 + 1 / len(fellows)))
+
+
+def discordant(values: Values, prior: Prior, error: float) -> tuple[int, ...]:
+    """Candidates whose captures contradict each other without a clear majority.
+
+    Two that differ, or one left out against no more than two.
+    """
+    usual, gone = robust_noise(values, prior), flaky(values, prior, error)
+    found = [
+        place
+        for place, mine in values.items()
+        if len(mine) == 2 and 2 * t_tail(abs(mine[0] - mine[1]) / (usual.scale * math.sqrt(2)), usual.freedom) < error
+    ]
+    return tuple(sorted({*found, *(place for place, left in gone.items() if len(values[place]) < 2 * len(left) + 2)}))
+
+
+# --- change points ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beliefs:
+    """What is assumed before measuring. `width`: the range in which levels lie.
+
+    `none`: odds of no change point at all against one; `more`: odds of each further one. `drift`: by how much candidates of one level may
+    differ.
+    """
+
+    prior: Prior
+    width: float
+    none: float
+    more: float
+    drift: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Posterior:
+    """`chances[g]`: probability of a change point between the measured candidates g and g + 1.
+
+    `best`: the likeliest set of them; `levels` one more than those; `noise`: one capture's standard deviation there.
+    """
+
+    chances: tuple[float, ...]
+    none: float
+    best: tuple[int, ...]
+    levels: tuple[float, ...]
+    noise: float
+
+    def level_of(self, index: int) -> float:
+        """The level of one measured candidate."""
+        return self.levels[sum(gap < index for gap in self.best)]
+
+
+def change_points(found: Sequence[Readings], count: int, beliefs: Beliefs) -> Posterior:
+    """The change points among `found` (in the order of their places) of `count` candidates."""
+    model = _Weights(found, count, beliefs)
+    weighed: dict[tuple[int, ...], float] = {(): model.weight(()), **{(gap,): model.weight((gap,)) for gap in range(len(found) - 1)}}
+    beam = [chosen for chosen in weighed if chosen]
+    total = _sum(list(weighed.values()))
+    for _ in range(_MOST - 1):
+        grown = {tuple(sorted((*chosen, gap))) for chosen in beam for gap in range(len(found) - 1) if gap not in chosen}
+        if not grown:
+            break
+        larger = {chosen: model.weight(chosen) for chosen in sorted(grown)}
+        weighed |= larger
+        added = _sum(list(larger.values()))
+        total = _sum([total, added])
+        beam = sorted(larger, key=lambda chosen: -larger[chosen])[:_BEAM]
+        if added - total < _SMALL:
+            break
+    return _summary(weighed, total, model, len(found) - 1)
+
+
+def _summary(weighed: dict[tuple[int, ...], float], total: float, model: _Weights, gaps: int) -> Posterior:
+    chances = [0.0] * gaps
+    for chosen, weight in weighed.items():
+        share = math.exp(weight - total)
+        for gap in chosen:
+            chances[gap] += share
+    best = max(weighed, key=lambda chosen: weighed[chosen])
+    return Posterior(
+        chances=tuple(min(chance, 1.0) for chance in chances),
+        none=math.exp(weighed[()] - total),
+        best=best,
+        levels=model.levels(best),
+        noise=model.noise(best),
+    )
+
+
+class _Weights:
+    """The weights of sets of change points over one series of readings; sums over any stretch are differences of running sums."""
+
+    def __init__(self, found: Sequence[Readings], count: int, beliefs: Beliefs) -> None:
+        self.beliefs = beliefs
+        self.middle = found[0].mean  # readings are taken relative to it, so that differences of squares stay exact
+        self.number, self.sums, self.squares = [0], [0.0], [0.0]
+        for one in found:
+            mean = one.mean - self.middle
+            self.number.append(self.number[-1] + one.count)
+            self.sums.append(self.sums[-1] + one.count * mean)
+            self.squares.append(self.squares[-1] + one.squares + one.count * mean * mean)
+        self.within = math.fsum(one.squares for one in found)
+        self.distance = [math.log((right.place - left.place) / max(count - 1, 1)) for left, right in pairwise(found)]
+        self.size = len(found)
+        self.start = beliefs.prior.freedom * beliefs.prior.scale**2 + len(found) * beliefs.drift**2
+        self.stretches: dict[tuple[int, int], float] = {}
+
+    def error(self, left: int, right: int) -> float:
+        """Sum of squares of the readings from `left` to before `right` around their level."""
+        known = self.stretches.get((left, right))
+        if known is None:
+            number = self.number[right] - self.number[left]
+            known = self.squares[right] - self.squares[left] - (self.sums[right] - self.sums[left]) ** 2 / number
+            self.stretches[left, right] = known
+        return known
+
+    def _cuts(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
+        return (0, *(gap + 1 for gap in chosen), self.size)
+
+    def _squares(self, chosen: tuple[int, ...]) -> float:
+        return max(math.fsum(self.error(left, right) for left, right in pairwise(self._cuts(chosen))), self.within)
+
+    def weight(self, chosen: tuple[int, ...]) -> float:
+        """Logarithm of how likely these change points and these readings are together, up to what all sets have in common."""
+        beliefs, stretches = self.beliefs, len(chosen) + 1
+        odds = math.log(beliefs.none) if not chosen else (stretches - 2) * math.log(beliefs.more)
+        total, freedom = self.start + self._squares(chosen), beliefs.prior.freedom + self.number[-1] - stretches
+        return (
+            odds
+            + sum(self.distance[gap] for gap in chosen)
+            - stretches * math.log(beliefs.width)
+            + stretches / 2 * math.log(2 * math.pi)
+            - sum(math.log(self.number[right] - self.number[left]) for left, right in pairwise(self._cuts(chosen))) / 2
+            + math.lgamma(freedom / 2)
+            - freedom / 2 * math.log(total / 2)
+        )
+
+    def levels(self, chosen: tuple[int, ...]) -> tuple[float, ...]:
+        """Mean of each stretch."""
+        return tuple(
+            self.middle + (self.sums[right] - self.sums[left]) / (self.number[right] - self.number[left])
+            for left, right in pairwise(self._cuts(chosen))
+        )
+
+    def noise(self, chosen: tuple[int, ...]) -> float:
+        """The standard deviation of one reading around its level, the prior's weight with it."""
+        freedom = self.beliefs.prior.freedom + self.number[-1] - len(chosen) - 1
+        return math.sqrt((self.start + self._squares(chosen)) / max(freedom, 1.0))
+
+
+def _sum(logarithms: Sequence[float]) -> float:
+    """Logarithm of a sum, from the logarithms of its terms."""
+    top = max(logarithms)
+    return top + math.log(math.fsum(math.exp(one - top) for one in logarithms))
