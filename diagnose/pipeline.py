@@ -35,11 +35,10 @@ def diagnose(
 ) -> Diagnosis:
     """Diagnose one or several traces of a job.
 
-    `inputs` are files, folders of traces, patterns, or "-". Each is measured by itself, by `engine` (by default in this process, one after the other); one that
-    can't be analysed, among several, is counted in the ledger with its reason.
-    `config` is the job file, `overrides` (KEY=VALUE) go on top of it; its own rules are used beside `rules`.
-    `step_range` is a pattern for the ranges that mark steps. `progress` is told where the run stands, `notice` what a log should keep (a worker that died).
-    Raises the errors of `diagnose.errors`.
+    `inputs` are files, folders of traces, patterns, or "-". Each is measured by itself, by `engine` (by default in this process, one after
+    the other); one that can't be analysed, among several, is counted in the ledger with its reason. `config` is the job file, `overrides`
+    (KEY=VALUE) go on top of it; its own rules are used beside `rules`. `step_range` is a pattern for the ranges that mark steps. `progress`
+    is told where the run stands, `notice` what a log should keep (a worker that died). Raises the errors of `diagnose.errors`.
     """
     say = progress or (lambda _: None)
     prepared = prepare(config=config, overrides=overrides, rules=rules, step_range=step_range, nsys=nsys)

@@ -53,10 +53,10 @@ memory: the frame of allocator events, or a table of the report | load/conform l
     render/knowledge/numbers render/reports/diagnosis/appendix
 memset: the kind of operation | load/kineto_columns load/kineto_tables load/nsys_tables
 norm: the operation | measure/buckets/neighbours/line
-optimizer: the phase, or a section of a job file | job/edit job/trees measure/buckets/classify render/words
+optimizer: the phase, or a section of a job file | job/edit job/formats/megatron_bridge measure/buckets/classify render/words
 other: none of the kinds, backends or copies that have a name | load/kineto_tables load/nsys_tables measure/buckets/classify
     measure/buckets/neighbours/collectives measure/buckets/neighbours/line measure/communication measure/exchanges measure/facts/device
-    measure/ranks/waits measure/steps measure/waits/causes reason/compare/outcome render/figures/comparison render/words
+    measure/ranks/transfers measure/steps measure/waits/causes reason/compare/outcome render/figures/comparison render/words
 router: the operation | measure/buckets/neighbours/line
 """
 

@@ -1,7 +1,7 @@
 """The records of what was measured: steps, budget, buckets, communication, host, memory, occupancy, timeline.
 
-Parts of the diagnosis document (`diagnose.document.diagnosis`), with its conventions: integer nanoseconds in fields named `_ns`, shares from 0 to 1, None
-for what could not be measured.
+Parts of the diagnosis document (`diagnose.document.diagnosis`), with its conventions: integer nanoseconds in fields named `_ns`, shares
+from 0 to 1, None for what could not be measured.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from diagnose.document.device import (
 from diagnose.document.ranks import Ranks
 from diagnose.document.steps import DeviceKernels, DeviceSplit
 from diagnose.model.environment import EnvironmentItem
-from diagnose.model.vocabulary import Certainty, FactValue, FixState, Level, Status, Topic, Wall
+from diagnose.model.vocabulary import Certainty, FactValue, FixState, JobFormatName, Level, Status, Topic, Wall
 
 SCHEMA = "diagnosis/1"
 # `NotAssessed.how` of a rule that lacks nothing but other ranks; reports tell such rules together.
@@ -95,7 +95,7 @@ class JobProblem(Struct, frozen=True, kw_only=True):
 class JobRead(Struct, frozen=True, kw_only=True):
     """What the job file says. `unknown` lists keys that the program does not know (kept, never an error)."""
 
-    format: Literal["megatron-bridge", "megatron-lm", "plain", "overrides", "recipe", "torchtitan"]
+    format: JobFormatName
     settings: tuple[JobSetting, ...]
     unknown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """The records of what differs between ranks: the section `ranks` of the diagnosis document.
 
-The conventions are the document's (`diagnose.document.diagnosis`): integer nanoseconds in fields named `_ns`, per step (median) unless said otherwise, shares from 0 to
-1, None for what could not be measured. Everything speaks of the ranks that were captured and of no other.
+The conventions are the document's (`diagnose.document.diagnosis`): integer nanoseconds in fields named `_ns`, per step (median) unless said
+otherwise, shares from 0 to 1, None for what could not be measured. Everything speaks of the ranks that were captured and of no other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ LateCause = Literal["slow_gpu", "slow_host", "expert_work", "vision_work", "more
 
 
 class StepTime(Struct, frozen=True, kw_only=True):
-    """One step of one device. `own_ns`: the step less its waiting for others, in matched exchanges (as far as that can have held compute up) and for other stages; None where nothing was matched."""
+    """One step of one device.
+
+    `own_ns`: the step less its waiting for others, in matched exchanges (as far as that can have held compute up) and for other stages;
+    None where nothing was matched.
+    """
 
     index: int
     window_ns: int
@@ -29,8 +33,9 @@ class StepTime(Struct, frozen=True, kw_only=True):
 class RankSurvey(Struct, frozen=True, kw_only=True):
     """What one device did, before any verdict. `group` names the like group it is compared in; `buckets` holds work by bucket.
 
-    `collectives` counts transport operations by "kind operation" (for example "expert alltoall"). `wait_ns`: time waiting for others inside matched exchanges (what
-    overlaps counts once); `transfer_ns`: time in the rest of them, likewise. `start_skew_ns`: how much later than the middle of its group its first step begins (negative: earlier), only where clocks allow.
+    `collectives` counts transport operations by "kind operation" (for example "expert alltoall"). `wait_ns`: time waiting for others inside
+    matched exchanges (what overlaps counts once); `transfer_ns`: time in the rest of them, likewise. `start_skew_ns`: how much later than
+    the middle of its group its first step begins (negative: earlier), only where clocks allow.
     """
 
     rank: int
@@ -56,7 +61,10 @@ class RankSurvey(Struct, frozen=True, kw_only=True):
 
 
 class LikeGroup(Struct, frozen=True, kw_only=True):
-    """Ranks that hold the same part of the model and may be compared. `by`: from the job's sizes, or from what the ranks do. `holds` says what, in words."""
+    """Ranks that hold the same part of the model and may be compared.
+
+    `by`: from the job's sizes, or from what the ranks do. `holds` says what, in words.
+    """
 
     id: str
     ranks: tuple[int, ...]
@@ -77,8 +85,8 @@ class RankProblem(Struct, frozen=True, kw_only=True):
 class ClockPair(Struct, frozen=True, kw_only=True):
     """How the clocks of two hosts (or, where hosts are not known, of two ranks) compare, by the ends of exchanges that both took part in.
 
-    `offset_ns` is what `rank`'s clock shows more than `reference`'s after alignment by start times, the median over `n` matched ends; the residuals are what is
-    left around it. `aligned`: they are small enough (`limit_ns`) for statements about who came late by the clock.
+    `offset_ns` is what `rank`'s clock shows more than `reference`'s after alignment by start times, the median over `n` matched ends; the
+    residuals are what is left around it. `aligned`: they are small enough (`limit_ns`) for statements about who came late by the clock.
     """
 
     reference: int  # a rank of the one host
@@ -105,9 +113,10 @@ class RankWait(Struct, frozen=True, kw_only=True):
 class MatchedExchange(Struct, frozen=True, kw_only=True):
     """Exchanges of one kind in one group of ranks, matched instance by instance.
 
-    `ranks`: the captured members; `size`: how many members there are, where known. An instance's transfer is the shortest participant's duration, the rest of each
-    duration is wait; `transfer_ns` is their sum per step (of the member in the middle), `wait_ns` the mean over members. `matched` and `unmatched` count instances in the whole capture. Bandwidths
-    are in GB/s, from the sizes of instances and the transfer time; None where sizes are not recorded or not all members were captured.
+    `ranks`: the captured members; `size`: how many members there are, where known. An instance's transfer is the shortest participant's
+    duration, the rest of each duration is wait; `transfer_ns` is their sum per step (of the member in the middle), `wait_ns` the mean over
+    members. `matched` and `unmatched` count instances in the whole capture. Bandwidths are in GB/s, from the sizes of instances and the
+    transfer time; None where sizes are not recorded or not all members were captured.
     """
 
     kind: CommKind
@@ -130,8 +139,10 @@ class MatchedExchange(Struct, frozen=True, kw_only=True):
 class Late(Struct, frozen=True, kw_only=True):
     """Who keeps the others waiting in one group of ranks, and what it does meanwhile.
 
-    `rank` comes last and costs the others `wait_ns` per step (the mean of their waits behind it), in `last_share` of the instances with noticeable waiting. `pattern` goes by the waiting: "always" if at
-    least 80 % of it is behind `rank`, "mostly" from 50 % on; with "rotating" no rank does so much, and `rank` is None. `bucket` is what takes longer there than on the others (by `longer_ns` per step); `evidence` one sentence with the figures.
+    `rank` comes last and costs the others `wait_ns` per step (the mean of their waits behind it), in `last_share` of the instances with
+    noticeable waiting. `pattern` goes by the waiting: "always" if at least 80 % of it is behind `rank`, "mostly" from 50 % on; with
+    "rotating" no rank does so much, and `rank` is None. `bucket` is what takes longer there than on the others (by `longer_ns` per step);
+    `evidence` one sentence with the figures.
     """
 
     kinds: tuple[CommKind, ...]
@@ -157,7 +168,10 @@ class StartSkew(Struct, frozen=True, kw_only=True):
 
 
 class Layer(Struct, frozen=True, kw_only=True):
-    """One place of the expert-parallel exchange in a step (layer and micro-batch, in order): work of the experts behind it on each rank, the mean over steps."""
+    """One place of the expert-parallel exchange in a step (layer and micro-batch, in order).
+
+    Work of the experts behind it on each rank, the mean over steps.
+    """
 
     place: int
     work_ns: tuple[int, ...]  # in the order of ExpertImbalance.ranks
@@ -165,9 +179,12 @@ class Layer(Struct, frozen=True, kw_only=True):
 
 
 class ExpertImbalance(Struct, frozen=True, kw_only=True):
-    """Expert work over one expert-parallel group. `lost_ns` per step: at each place the longest less the mean, added up: the most that perfect balance could win.
+    """Expert work over one expert-parallel group.
 
-    `busiest` had the most work in `busiest_share` of the places. `spread`: median over places of longest / mean. `layers`: those that lose most, at most 32.
+    `lost_ns` per step: at each place the longest less the mean, added up: the most that perfect balance could win.
+
+    `busiest` had the most work in `busiest_share` of the places. `spread`: median over places of longest / mean. `layers`: those that lose
+    most, at most 32.
     """
 
     ranks: tuple[int, ...]
@@ -181,7 +198,10 @@ class ExpertImbalance(Struct, frozen=True, kw_only=True):
 
 
 class Stage(Struct, frozen=True, kw_only=True):
-    """One pipeline stage: the mean over its captured ranks. The bubble is the waiting for other stages: before the first backward (warm-up), after the last forward (cool-down), between (steady)."""
+    """One pipeline stage: the mean over its captured ranks.
+
+    The bubble is the waiting for other stages: before the first backward (warm-up), after the last forward (cool-down), between (steady).
+    """
 
     stage: int
     ranks: tuple[int, ...]
@@ -193,7 +213,11 @@ class Stage(Struct, frozen=True, kw_only=True):
 
 
 class Pipeline(Struct, frozen=True, kw_only=True):
-    """The pipeline as captured. `expected_share`: (p − 1) / (v · m + p − 1) of the step for even stages; `virtual_saves_ns`: what twice the virtual stages could win at most."""
+    """The pipeline as captured.
+
+    `expected_share`: (p − 1) / (v · m + p − 1) of the step for even stages; `virtual_saves_ns`: what twice the virtual stages could win at
+    most.
+    """
 
     stages: tuple[Stage, ...]
     bubble_share: float  # of the step, mean over stages

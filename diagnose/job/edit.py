@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import Literal
 
-from diagnose.job import SettingValue
 from diagnose.job import edit_yaml as yaml_edit
 from diagnose.job.edit_yaml import Node, Path, YamlEditError
+from diagnose.job.model import SettingValue
 from diagnose.knowledge import strict_yaml
-from diagnose.knowledge.settings import SettingSpec, load_settings
+from diagnose.knowledge.settings import SettingSpec, load_formats, load_settings
 
+ENVIRONMENT = "environment"  # what stands for a framework where a change is an environment variable
 Op = Literal["set", "add", "remove", "unset"]
 
 
@@ -29,30 +30,57 @@ class Edit:
     literal: str | None = None  # what is written instead of the value, for values that a file spells as a map
 
 
+@dataclass(frozen=True, kw_only=True)
+class Editor:
+    """Writes edits into the text of a job file: `write(text, edit, value)`, where `value` is what the setting is to be in the end.
+
+    `keys` are those of the file that an edit writes, dotted. Both raise YamlEditError for what can't be written.
+    """
+
+    write: Callable[[str, Edit, SettingValue | None], str]
+    keys: Callable[[str, Edit], tuple[str, ...]] = lambda _text, edit: (edit.key,)
+    takes: Callable[[Edit], bool] = lambda _edit: True
+
+
+def map_editor(text: str) -> Editor | None:
+    """What writes into a YAML map; None where the text is none."""
+    try:
+        is_map = yaml_edit.compose(text).kind == "map" and not text.lstrip().startswith("--")
+    except YamlEditError:
+        return None
+    return Editor(write=lambda text, edit, _value: write(text, edit), keys=keys) if is_map else None
+
+
 def write(text: str, edit: Edit) -> str:
-    """The job file `text` with one edit made; the same text where it already says so. Raises YamlEditError."""
+    """The YAML job file `text` with one edit made; the same text where it already says so. Raises YamlEditError."""
     root = yaml_edit.compose(text)
     if root.kind != "map":
         raise YamlEditError("this job file is no map of settings")
-    if edit.framework == "environment":
+    if edit.framework == ENVIRONMENT:
         return _write_environment(text, root, edit)
-    if edit.framework == "megatron-lm":
+    if _is_flag(edit):
         return _write_flag(text, root, edit)
     return _write_key(text, root, edit)
 
 
 def keys(text: str, edit: Edit) -> tuple[str, ...]:
-    """The keys of a Megatron-Bridge job file that an edit writes, dotted: those that set it now, else the framework's own."""
+    """The keys of a YAML job file that an edit writes, dotted: those that set it now, else the framework's own."""
+    if edit.framework == ENVIRONMENT or _is_flag(edit):
+        return (edit.key,)
     root = yaml_edit.compose(text)
     given = [".".join(path) for path in _candidates(root, edit) if not _at(root, path).is_null]
     return tuple(key for key in given if "." in key) or (edit.key,)
+
+
+def _is_flag(edit: Edit) -> bool:
+    return load_formats()[edit.framework].keys_are == "flags"
 
 
 def _spec(edit: Edit) -> SettingSpec | None:
     return None if edit.setting is None else load_settings()[edit.setting]
 
 
-# --- Megatron-Bridge and plain job files ------------------------------------------------------------------------------
+# --- dotted keys ------------------------------------------------------------------------------------------------------
 
 
 def _write_key(text: str, root: Node, edit: Edit) -> str:
@@ -69,7 +97,7 @@ def _write_key(text: str, root: Node, edit: Edit) -> str:
 def _candidates(root: Node, edit: Edit) -> list[Path]:
     """Every place of the file that sets what the edit sets."""
     spec = _spec(edit)
-    known = dict.fromkeys([edit.key, *([edit.setting] if edit.setting else []), *(spec.bridge if spec else ())])
+    known = dict.fromkeys([edit.key, *([edit.setting] if edit.setting else []), *(spec.keys_in(edit.framework) if spec else ())])
     return [path for key in known for path in _places(root, key)]
 
 
@@ -123,7 +151,7 @@ def _new_section(text: str, section: str) -> str:
     return text
 
 
-# --- Megatron-LM ------------------------------------------------------------------------------------------------------
+# --- flags ------------------------------------------------------------------------------------------------------------
 
 
 def _write_flag(text: str, root: Node, edit: Edit) -> str:
@@ -131,7 +159,7 @@ def _write_flag(text: str, root: Node, edit: Edit) -> str:
     inner = root.at(base)
     spec = _spec(edit)
     value = edit.value
-    flags = spec.megatron if spec else (edit.key.lstrip("-"),)
+    flags = spec.keys_in(edit.framework) if spec else (edit.key.lstrip("-"),)
     forms = {_normal(flag): flag for flag in flags}
     if forms.get(_normal(edit.key), "").startswith("!") and isinstance(value, bool):
         value = not value  # a flag that turns the setting off
@@ -211,7 +239,7 @@ def _change(text: str, path: Path, edit: Edit, *, plain: bool) -> str:
 
 def _quoted_as(node: Node | None, literal: str, edit: Edit) -> str:
     """A number in the environment stands in quotes where the one before it did."""
-    number = edit.framework == "environment" and isinstance(edit.value, int | float)
+    number = edit.framework == ENVIRONMENT and isinstance(edit.value, int | float)
     return f"{node.quote}{literal}{node.quote}" if number and node is not None and node.quote in ("'", '"') else literal
 
 

@@ -5,24 +5,34 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from diagnose.job import SettingValue
-from diagnose.job.edit import Edit
+from diagnose.job.edit import ENVIRONMENT, Edit, Editor
+from diagnose.job.model import SettingValue
 from diagnose.knowledge.settings import load_settings
 
 _FLAG = re.compile(r"(?P<indent>\s*)(?P<flag>--[\w-]+)(?P<sign>\s+|=)?(?P<value>.*?)(?P<end>\s*\\?\s*)")
 
 
-def is_flags(text: str) -> bool:
-    """Whether every line holds one flag with its value, or a comment, or nothing."""
+def override_editor(_text: str) -> Editor:
+    """What writes into a file of overrides."""
+    return Editor(write=write_override)
+
+
+def flag_editor(text: str) -> Editor | None:
+    """What writes into a file of flags, which takes no environment variable.
+
+    None unless every line holds one flag with its value, or a comment, or nothing.
+    """
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    return bool(lines) and all(_FLAG.fullmatch(line) and " --" not in line.strip() for line in lines)
+    if not lines or not all(_FLAG.fullmatch(line) and " --" not in line.strip() for line in lines):
+        return None
+    return Editor(write=write_flag, takes=lambda edit: edit.framework != ENVIRONMENT)
 
 
 def write_override(text: str, edit: Edit, value: SettingValue | None) -> str:
     """A file of overrides with one key set; `value` is what the setting is to be in the end."""
     spec = None if edit.setting is None else load_settings()[edit.setting]
-    key = f"env_vars.{edit.key}" if edit.framework == "environment" else edit.key
-    known = [key, *(spec.bridge if spec else ()), *([edit.setting] if edit.setting else [])]
+    key = f"env_vars.{edit.key}" if edit.framework == ENVIRONMENT else edit.key
+    known = [key, *(spec.keys_in(edit.framework) if spec else ()), *([edit.setting] if edit.setting else [])]
     line = re.compile(rf"(?P<start>\s*(\+\+|\+)?(?:{'|'.join(map(re.escape, known))})=)(?P<value>.*?)(?P<end>\s*\\?\s*)")
     return _set(text, line, f"{key}={shown(value)}", lambda found: f"{found['start']}{shown(value)}{found['end']}")
 
@@ -30,7 +40,7 @@ def write_override(text: str, edit: Edit, value: SettingValue | None) -> str:
 def write_flag(text: str, edit: Edit, value: SettingValue | None) -> str:
     """A file of flags with one flag set, or taken out where it says something else."""
     spec = None if edit.setting is None else load_settings()[edit.setting]
-    forms = {_normal(flag): flag for flag in (spec.megatron if spec else (edit.key,))}
+    forms = {_normal(flag): flag for flag in (spec.keys_in(edit.framework) if spec else (edit.key,))}
     lines, written = [], False
     for line in text.splitlines(keepends=True):
         found = _FLAG.fullmatch(line.rstrip("\r\n"))

@@ -100,7 +100,7 @@ def _node(event: yaml.Event, events: Iterator[yaml.Event], text: str) -> Node:
 
 
 def put(text: str, path: Path, literal: str) -> str:
-    """`text` with the value under `path` set to `literal`, which is one line of YAML; missing maps on the way are made. Raises YamlEditError."""
+    """`text` with the value under `path` set to `literal`, one line of YAML; missing maps on the way are made. Raises YamlEditError."""
     node = compose(text)
     for depth, key in enumerate(path):
         if node.kind != "map":

@@ -8,7 +8,7 @@ Megatron-LM (megatron/training/training.py) and Megatron-Bridge (src/megatron/br
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 Getter = Callable[[str], object]
@@ -115,27 +115,6 @@ def padded_vocab(vocab: int, divisible_by: int, tensor_parallel: int) -> int:
     """The vocabulary rounded up to a multiple of `divisible_by` times the tensor-parallel ranks."""
     multiple = divisible_by * tensor_parallel
     return math.ceil(vocab / multiple) * multiple
-
-
-@dataclass(frozen=True, kw_only=True)
-class Vision:
-    """What the count needs of a vision tower in Qwen's manner. `deepstack` is the number of inner layers that hand over as well."""
-
-    depth: int
-    hidden: int
-    intermediate: int
-    merge: int
-    out: int
-    deepstack: int = 0
-
-
-def vision_flops(shape: Vision, patches: Sequence[int]) -> int:
-    """FLOP of a vision tower for images or frames of `patches` patches each. Attention sees the whole image, in both directions."""
-    total, squared = sum(patches), sum(count * count for count in patches)
-    tokens = sum(count // shape.merge**2 for count in patches)
-    merged = shape.hidden * shape.merge**2
-    layers = shape.depth * ((8 * shape.hidden**2 + 4 * shape.hidden * shape.intermediate) * total + 4 * shape.hidden * squared)
-    return 3 * (layers + (1 + shape.deepstack) * tokens * (2 * merged**2 + 2 * merged * shape.out))
 
 
 # --- from a job's settings ----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from diagnose.document.diagnosis import JobRead, JobSetting
 from diagnose.errors import JobFileError
-from diagnose.knowledge.settings import JobFormat, SettingSpec, load_settings, version_number
+from diagnose.knowledge.settings import SettingSpec, load_settings, version_number
 
 SettingValue = int | float | bool | str | tuple[str, ...]
 Origin = Literal["key", "flag", "env", "option"]
@@ -20,7 +20,7 @@ COMPUTED = frozenset({"data_parallel_size", "expert_data_parallel_size", "num_mi
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One normalised setting. `key` is where it was read, or what it was derived from; `place` says for people where that is: the line, or `--set`.
+    """One normalised setting. `key` is where it was read, or what it was derived from; `place` says for people where that is.
 
     `line` is the line of the job file, from 1, where the key stands on one: what was derived from several settings stands on none.
     A default was not read at all; `trace` marks what the job file lacks and the trace tells.
@@ -43,7 +43,7 @@ class Setting:
 class Job:
     """The settings of one training job. `rules` are the rule folders that the file names, `notes` what had to be said while reading it."""
 
-    format: JobFormat
+    format: str
     settings: Mapping[str, Setting]
     unknown: tuple[str, ...] = ()
     source: str = "job file"
@@ -99,7 +99,7 @@ class Leaf:
 class Parsed:
     """A file taken apart. `open_ended` means that more settings may have been given than the file shows."""
 
-    format: JobFormat
+    format: str
     leaves: tuple[Leaf, ...]
     notes: tuple[str, ...] = ()
     rules: tuple[Path, ...] = ()

@@ -6,14 +6,15 @@ The meshes are Megatron-Core's: attention runs on TP × CP × DP × PP ranks, ex
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from diagnose.document.diagnosis import JobProblem, JobSize
 from diagnose.job import flops
-from diagnose.job.layout import layers_of, stages_of
 from diagnose.job.model import Job
 from diagnose.job.settle import completed
+from diagnose.knowledge.settings import load_formats
 
 Problem = JobProblem
 _Value = int | float | str | None
@@ -34,6 +35,10 @@ _MESH = {
     "DP": "data_parallel_size",
     "EDP": "expert_data_parallel_size",
 }
+
+_MAX_LAYOUT = 100_000  # letters of an unfolded layout; a longer one is a mistake or an attack
+_REPEATED = re.compile(r"([EtmL|])\*(\d{1,6})")
+_REPEATED_GROUP = re.compile(r"\(([EtmL|]*)\)\*(\d{1,6})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +74,7 @@ class _View:
         """The product of some numbers; None where one is unknown."""
         return math.prod(self.numbers[name] for name in names) if all(name in self.numbers for name in names) else None
 
-    def said(self, *names: str, sign: str = " × ") -> str:
+    def shown(self, *names: str, sign: str = " × ") -> str:
         """The numbers with their names: TP 2 × PP 4."""
         return sign.join(f"{name} {self.numbers[name]}" for name in names)
 
@@ -102,12 +107,12 @@ def _derived(one: _View) -> Iterator[JobSize]:
             "num_microbatches",
             value if isinstance(value, int) else None,
             "micro-batches",
-            f"{one.said('GBS')} / ({one.said('MBS', 'DP')})" + ("" if isinstance(value, int) else " is not whole"),
+            f"{one.shown('GBS')} / ({one.shown('MBS', 'DP')})" + ("" if isinstance(value, int) else " is not whole"),
         )
     else:
         yield _size("num_microbatches", None, "micro-batches", one.missing("GBS", "MBS", "DP"))
     tokens = one.product("GBS", "seq")
-    yield _size("tokens_per_step", tokens, "tokens", one.said("GBS", "seq") if tokens else one.missing("GBS", "seq"))
+    yield _size("tokens_per_step", tokens, "tokens", one.shown("GBS", "seq") if tokens else one.missing("GBS", "seq"))
     yield from _flops(one, tokens)
 
 
@@ -121,7 +126,7 @@ def _quotient(one: _View, name: str, whole: str, parts: tuple[str, ...]) -> JobS
     divisor, dividend = one.product(*parts), one.numbers.get(whole)
     if divisor is None or dividend is None:
         return _size(name, None, "ranks", one.missing(whole, *parts))
-    how = f"{one.said(whole)} / ({one.said(*parts)})"
+    how = f"{one.shown(whole)} / ({one.shown(*parts)})"
     return _size(name, None if dividend % divisor else dividend // divisor, "ranks", how + (" is not whole" if dividend % divisor else ""))
 
 
@@ -129,7 +134,7 @@ def _mesh(one: _View, name: str, parts: tuple[str, ...]) -> JobSize:
     ranks = one.product(*parts)
     if ranks is None:
         return _size(name, None, "ranks", one.missing(*parts))
-    return _size(name, one.said(*parts), "ranks", f"{ranks} ranks, the pipeline outermost")
+    return _size(name, one.shown(*parts), "ranks", f"{ranks} ranks, the pipeline outermost")
 
 
 def minimum_gpus(*, tp: int, cp: int, pp: int, ep: int, etp: int) -> int:
@@ -146,13 +151,13 @@ def _minimum(one: _View) -> JobSize:
         "minimum_gpus",
         value,
         "ranks",
-        f"{one.said('PP')} × the least common multiple of {one.said('TP', 'CP')} and {one.said('EP', 'ETP')}",
+        f"{one.shown('PP')} × the least common multiple of {one.shown('TP', 'CP')} and {one.shown('EP', 'ETP')}",
     )
 
 
 def _flops(one: _View, tokens: int | None) -> Iterator[JobSize]:
     try:
-        shape = flops.shape_of(one.job.get, nulls_are_told=one.job.format in ("megatron-bridge", "megatron-lm"))
+        shape = flops.shape_of(one.job.get, nulls_are_told=load_formats()[one.job.format].whole)
         parts = flops.per_token(shape, flops.needed(one.job.get, "seq_length"))
     except flops.NotCountedError as why:
         yield _size("flop_per_token", None, "FLOP", f"not counted: {why}")
@@ -191,11 +196,11 @@ def _problems(one: _View) -> Iterator[JobProblem]:
     yield from _layers(one)
     number = one.numbers
     if number.get("CP", 1) > 1 and number.get("seq", 0) % (2 * number["CP"]):
-        yield _problem("sequence", f"seq_length {number['seq']} is not divisible by 2 × {one.said('CP')} = {2 * number['CP']}")
+        yield _problem("sequence", f"seq_length {number['seq']} is not divisible by 2 × {one.shown('CP')} = {2 * number['CP']}")
     if "experts" in number and number["experts"] % number.get("EP", 1):
-        yield _problem("experts", f"num_moe_experts {number['experts']} is not divisible by {one.said('EP')}")
+        yield _problem("experts", f"num_moe_experts {number['experts']} is not divisible by {one.shown('EP')}")
     if "heads" in number and number["heads"] % number.get("TP", 1):
-        yield _problem("heads", f"num_attention_heads {number['heads']} is not divisible by {one.said('TP')}")
+        yield _problem("heads", f"num_attention_heads {number['heads']} is not divisible by {one.shown('TP')}")
 
 
 def _problem(kind: str, text: str) -> JobProblem:
@@ -214,7 +219,7 @@ def _worlds(one: _View) -> Iterator[JobProblem]:
     for name, kind, parts in (("attention", "attention-mesh", ("TP", "CP", "PP")), ("expert", "expert-mesh", ("ETP", "EP", "PP"))):
         divisor = one.product(*parts)
         if divisor is not None and world % divisor:
-            yield _problem(kind, f"world_size {world} is not divisible by the {name} mesh's {one.said(*parts)} = {divisor}")
+            yield _problem(kind, f"world_size {world} is not divisible by the {name} mesh's {one.shown(*parts)} = {divisor}")
 
 
 def _batches(one: _View) -> Iterator[JobProblem]:
@@ -223,10 +228,10 @@ def _batches(one: _View) -> Iterator[JobProblem]:
         return
     if batch < divisor:
         yield _problem(
-            "batch", f"global_batch_size {batch} is below {one.said('MBS', 'DP')} = {divisor}: some ranks would have nothing to do"
+            "batch", f"global_batch_size {batch} is below {one.shown('MBS', 'DP')} = {divisor}: some ranks would have nothing to do"
         )
     elif batch % divisor:
-        yield _problem("batch", f"global_batch_size {batch} is not divisible by {one.said('MBS', 'DP')} = {divisor}")
+        yield _problem("batch", f"global_batch_size {batch} is not divisible by {one.shown('MBS', 'DP')} = {divisor}")
 
 
 def _layers(one: _View) -> Iterator[JobProblem]:
@@ -255,9 +260,9 @@ def _layout(one: _View, layout: str, layers: int, ranks: int) -> Iterator[JobPro
     virtual = one.numbers.get("VPP") if told is not None and told.source == "read" else None
     wanted = ranks * virtual if virtual else None
     if wanted is not None and len(stages) != wanted:
-        yield _problem("layout", f"pipeline_model_parallel_layout has {len(stages)} stages, but {one.said('PP', 'VPP')} makes {wanted}")
+        yield _problem("layout", f"pipeline_model_parallel_layout has {len(stages)} stages, but {one.shown('PP', 'VPP')} makes {wanted}")
     elif len(stages) % ranks:
-        yield _problem("layout", f"pipeline_model_parallel_layout has {len(stages)} stages, not divisible by {one.said('PP')}")
+        yield _problem("layout", f"pipeline_model_parallel_layout has {len(stages)} stages, not divisible by {one.shown('PP')}")
 
 
 def _even(one: _View, layers: int, ranks: int) -> Iterator[JobProblem]:
@@ -269,9 +274,27 @@ def _even(one: _View, layers: int, ranks: int) -> Iterator[JobProblem]:
     virtual = one.numbers.get("VPP", 1)
     said = f"num_layers {layers}" + (f" + {counted}" if counted else "") + "".join(f" − {end}" for end in fixed)
     if over < 1 or left < over or left % over:
-        yield _problem("layers", f"{said} can't be cut evenly over {over} of {one.said('PP')} stages")
+        yield _problem("layers", f"{said} can't be cut evenly over {over} of {one.shown('PP')} stages")
         return
     for count in {left // over, *fixed}:
         if count % virtual:
-            yield _problem("layers", f"a stage's {count} layers are not divisible by {one.said('VPP')}")
+            yield _problem("layers", f"a stage's {count} layers are not divisible by {one.shown('VPP')}")
             return
+
+
+# --- pipeline layouts: letters for layers (E embedding, t transformer, m multi-token prediction, L loss), | between stages --
+
+
+def stages_of(layout: str) -> tuple[str, ...] | None:
+    """The letters of each stage, with every repetition written out; None for a text that is no layout."""
+    text = re.sub(r"[\s,]", "", layout)
+    for pattern in (_REPEATED, _REPEATED_GROUP):
+        if len(text) + sum(len(match[1]) * int(match[2]) for match in pattern.finditer(text)) > _MAX_LAYOUT:
+            return None
+        text = pattern.sub(lambda match: match[1] * int(match[2]), text)
+    return tuple(text.split("|")) if re.fullmatch(r"[EtmL|]+", text) else None
+
+
+def layers_of(stages: tuple[str, ...]) -> int:
+    """The transformer layers in all stages, those of multi-token prediction not counted."""
+    return sum(stage.count("t") for stage in stages)

@@ -86,6 +86,9 @@ class Rule(_Strict, frozen=True, kw_only=True):
     refs: tuple[str, ...] = ()
 
 
+BESIDE_FRAMEWORKS = ("environment", "launcher", "code")  # where a change can be made that is no setting of a framework
+
+
 class ChangeSpec(_Strict, frozen=True, kw_only=True):
     """One setting to change in one framework, unless `only` is false; `value` computes what to set, `to` is shown where it cannot.
 
@@ -94,7 +97,7 @@ class ChangeSpec(_Strict, frozen=True, kw_only=True):
     removes the setting.
     """
 
-    framework: Literal["megatron-bridge", "megatron-lm", "environment", "launcher", "code"]
+    framework: str  # a framework of job_formats.yaml, or one of BESIDE_FRAMEWORKS
     key: str
     to: str
     setting: str | None = None
@@ -156,7 +159,7 @@ class CheckSpec(_Strict, frozen=True, kw_only=True):
     symptom: str = ""
     confirm: str = ""
     sure: bool = True
-    frameworks: tuple[Literal["megatron-bridge", "megatron-lm"], ...] = ()
+    frameworks: tuple[str, ...] = ()
     fixes: tuple[str, ...] = ()
     examples: Examples | None = None
 

@@ -25,6 +25,7 @@ from diagnose.knowledge.buckets import Buckets, load_buckets
 from diagnose.knowledge.conditions import ConditionError, Expression, Kind, check_types, compile_expression
 from diagnose.knowledge.data import OWN_TABLES
 from diagnose.knowledge.rule_types import (
+    BESIDE_FRAMEWORKS,
     UNIT_TYPES,
     VERDICT_COLUMNS,
     CheckSpec,
@@ -37,7 +38,7 @@ from diagnose.knowledge.rule_types import (
     Walls,
     places_of,
 )
-from diagnose.knowledge.settings import SettingSpec, job_schema, load_settings
+from diagnose.knowledge.settings import SettingSpec, frameworks, job_schema, load_settings
 from diagnose.model.vocabulary import CAPTURE
 
 __all__ = [
@@ -278,6 +279,7 @@ def _check_check(book: Rulebook, label: str, key: str, check: CheckSpec) -> None
     wrong = (
         [f"when: {name} is not known without a trace" for name in read if name not in units]
         + [f"fixes: unknown fix {name}" for name in check.fixes if name not in book.fixes]
+        + [f"frameworks: unknown framework {name}" for name in check.frameworks if name not in frameworks()]
         + [f"examples: unknown name {name}" for name in sorted({name for facts in examples for name in facts}) if name not in units]
         + [f"say: {problem}" for problem in templates.problems(check.say, units)]
         + (["examples: a check with a condition needs them"] if check.when is not None and check.examples is None else [])
@@ -379,6 +381,11 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
         wrong = (
             [f"walls: unknown wall {name}" for name in fix.walls if name not in book.walls.walls]
             + [f"first: unknown fix {item.first}" for item in (*fix.needs, *fix.conflicts) if item.first and item.first not in book.fixes]
+            + [
+                f"changes[{index}].framework: unknown framework {item.framework}"
+                for index, item in enumerate(fix.changes)
+                if item.framework not in (*frameworks(), *BESIDE_FRAMEWORKS)
+            ]
             + [f"changes: unknown setting {item.setting}" for item in fix.changes if item.setting and item.setting not in book.settings]
             + [f"say: {problem}" for text in texts for problem in templates.problems(text, said)]
         )

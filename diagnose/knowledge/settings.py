@@ -1,8 +1,8 @@
-"""The table of job settings (trace_rules/job_settings.yaml): their types, the keys that frameworks use for them, their defaults."""
+"""Formats of job files (trace_rules/job_formats.yaml) and the settings in them (trace_rules/job_settings.yaml): types, keys, defaults."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal
@@ -10,11 +10,10 @@ from typing import Literal
 import polars as pl
 from msgspec import Struct
 
-from diagnose.knowledge.data import checked, converted, packaged
+from diagnose.knowledge.data import WrongDataError, checked, converted, packaged
 
 SettingType = Literal["int", "float", "bool", "text", "list", "version"]
-JobFormat = Literal["megatron-bridge", "megatron-lm", "plain", "overrides", "recipe", "torchtitan"]
-PARTIAL_FORMATS: frozenset[JobFormat] = frozenset({"overrides", "recipe"})  # a recipe decides what they leave out
+KeysAre = Literal["dotted", "flags", "options"]
 Scalar = int | float | bool | str
 DTYPES: Mapping[str, pl.DataType] = MappingProxyType(
     {
@@ -26,6 +25,23 @@ DTYPES: Mapping[str, pl.DataType] = MappingProxyType(
         "version": pl.Int64(),
     }
 )
+
+
+class JobFormat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One format of job files; the fields are explained at the top of the YAML file."""
+
+    title: str
+    frameworks: tuple[str, ...]
+    defaults: Literal["shared", "own", "none"]
+    keys_are: KeysAre | None = None
+    in_files: str = ""
+    sure: bool = False
+    whole: bool = False
+
+    @property
+    def framework(self) -> str:
+        """The format whose keys fixes are written in."""
+        return self.frameworks[0]
 
 
 class DefaultWhen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,15 +57,12 @@ class SettingSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     type: SettingType
     meaning: str
-    bridge: tuple[str, ...] = ()
-    megatron: tuple[str, ...] = ()
+    keys: dict[str, tuple[str, ...] | dict[str, dict[str, Scalar] | None]] = {}
     env: tuple[str, ...] = ()
-    recipe: dict[str, dict[str, Scalar] | None] = {}
-    torchtitan: dict[str, dict[str, Scalar] | None] = {}
     default: Scalar | tuple[str, ...] | None = None
     default_when: tuple[DefaultWhen, ...] = ()
-    torchtitan_default: Scalar | None = None
-    no_default_in: tuple[JobFormat, ...] = ()
+    defaults: dict[str, Scalar] = {}
+    no_default_in: tuple[str, ...] = ()
     combine: Literal["conflict", "first", "any"] = "conflict"
     aliases: dict[str, str] = {}
     presets: dict[str, dict[str, Scalar]] = {}
@@ -59,6 +72,41 @@ class SettingSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     expression: bool = False
     nested: bool = False
 
+    def keys_in(self, format_: str) -> tuple[str, ...]:
+        """What a format calls the setting, best first; of options all spellings together."""
+        return tuple(self.keys.get(format_, ()))
+
+    def values_in(self, format_: str, key: str) -> Mapping[str, Scalar] | None:
+        """What the values of a key stand for; None where they are the setting's own."""
+        keys = self.keys.get(format_, ())
+        return keys.get(key) if isinstance(keys, dict) else None
+
+    def default_in(self, name: str, settings: Mapping[str, object]) -> Scalar | tuple[str, ...] | None:
+        """The setting in a job of the format `name` that does not set it, beside the values in `settings`; None: not known."""
+        format_ = load_formats()[name]
+        if format_.defaults != "shared":
+            return self.defaults.get(name)
+        if name in self.no_default_in:
+            return None
+        return next((rule.value for rule in self.default_when if settings.get(rule.setting) == rule.equals), self.default)
+
+
+@lru_cache(maxsize=1)
+def load_formats() -> Mapping[str, JobFormat]:
+    """The formats of job files by name. Raises RuleFileError."""
+    with checked("job_formats.yaml", effect="No job file can be read.", next_step="Correct the file; its first lines explain its fields."):
+        formats = converted(packaged("job_formats.yaml"), dict[str, JobFormat])
+        wrong = [f"{name}: unknown framework {one}" for name, row in formats.items() for one in row.frameworks if one not in formats]
+        wrong += [f"{name}: a format needs a framework" for name, row in formats.items() if not row.frameworks]
+        if wrong:
+            raise WrongDataError(wrong[0])
+        return MappingProxyType(formats)
+
+
+def frameworks() -> tuple[str, ...]:
+    """The formats in whose keys fixes are written."""
+    return tuple(dict.fromkeys(row.framework for row in load_formats().values()))
+
 
 @lru_cache(maxsize=1)
 def load_settings() -> Mapping[str, SettingSpec]:
@@ -66,7 +114,18 @@ def load_settings() -> Mapping[str, SettingSpec]:
     with checked(
         "job_settings.yaml", effect="No job file can be read.", next_step="Correct the file; trace_rules/README.md explains its fields."
     ):
-        return MappingProxyType(converted(packaged("job_settings.yaml"), dict[str, SettingSpec]))
+        settings = converted(packaged("job_settings.yaml"), dict[str, SettingSpec])
+        unknown = [
+            f"{name}: unknown format {one}" for name, spec in settings.items() for one in _formats(spec) if one not in load_formats()
+        ]
+        if unknown:
+            raise WrongDataError(unknown[0])
+        return MappingProxyType(settings)
+
+
+def _formats(spec: SettingSpec) -> Iterator[str]:
+    """Every format that a setting names."""
+    yield from (*spec.keys, *spec.defaults, *spec.no_default_in)
 
 
 def job_schema() -> dict[str, pl.DataType]:

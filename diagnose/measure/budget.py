@@ -65,6 +65,7 @@ class Concurrency:
         return self._sum(((pl.col("mask") & first) != 0) & ((pl.col("mask") & second) != 0), windows)
 
     def _sum(self, condition: pl.Expr, windows: pl.DataFrame | None) -> pl.Series:
+        """Time (ns) of the sets of classes for which the condition holds, per window, or in all (one value)."""
         chosen = self.frame.filter(condition)
         if windows is None:
             return pl.Series("ns", [int(chosen["ns"].sum())], dtype=pl.Int64)
@@ -78,8 +79,8 @@ class Concurrency:
 class Budget:
     """Where the time of one device's steps went.
 
-    `per_step`: index and, in ns, the fields of the document's `StepBudget` and what bounds count beyond them (`waits.bounds`). `totals`: figures of the whole
-    capture, without windows. `merged_classes`: classes whose backends the sweep could not hold apart.
+    `per_step`: index and, in ns, the fields of the document's `StepBudget` and what bounds count beyond them (`waits.bounds`). `totals`:
+    figures of the whole capture, without windows. `merged_classes`: classes whose backends the sweep could not hold apart.
     """
 
     per_step: pl.DataFrame
@@ -174,7 +175,10 @@ def step_times(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def totals(work: pl.DataFrame, ran: Concurrency, origin_ns: int) -> dict[str, int]:
-    """Figures of one device over the whole capture, without windows, by the fields of the document's `Totals`. `origin_ns`: the file's clock at the trace's zero."""
+    """Figures of one device over the whole capture, without windows, by the fields of the document's `Totals`.
+
+    `origin_ns`: the file's clock at the trace's zero.
+    """
     kernels = work.filter(pl.col("kind") == "kernel")
     return {
         "kernel_count": kernels.height,

@@ -15,7 +15,8 @@ from diagnose.model.vocabulary import COMM_KINDS, CommKind
 class CommunicationTimes:
     """Transport per step window.
 
-    `by_kind`: index, kind, backend, count, work_ns, busy_ns, exposed_ns, blocking_ns. `beside`: index, kind, ns (transport while compute ran).
+    `by_kind`: index, kind, backend, count, work_ns, busy_ns, exposed_ns, blocking_ns. `beside`: index, kind, ns (transport while compute
+    ran).
     """
 
     by_kind: pl.DataFrame
@@ -66,6 +67,7 @@ def transport_times(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _transport(ran: Concurrency, windows: pl.DataFrame, kind: CommKind, backend: str) -> pl.DataFrame:
+    """The rows of one kind and backend."""
     mask = ran.mask(is_transport(kind, backend))
     return pl.DataFrame({"index": windows["index"], "busy_ns": ran.busy(mask, windows), "exposed_ns": ran.alone(mask, windows)}).select(
         "index", pl.lit(kind).alias("kind"), pl.lit(backend).alias("backend"), "busy_ns", "exposed_ns"

@@ -1,4 +1,7 @@
-"""Everything that is measured of one device of one rank, stage by stage: steps, sweep, stalls, budget, usage, communication, memory, occupancy."""
+"""Everything that is measured of one device of one rank, stage by stage.
+
+Steps, sweep, stalls, budget, usage, communication, memory, occupancy.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ from diagnose.model.vocabulary import PHASES
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """What the trace tells of one device: without it some figures are not known. `resolved_wait_rate`: share of stream waits whose event record was found."""
+    """What the trace tells of one device: without it some figures are not known.
+
+    `resolved_wait_rate`: share of stream waits whose event record was found.
+    """
 
     operations: int
     launched: int  # operations whose launching call was recorded
@@ -75,7 +81,8 @@ class DeviceMeasure:
 def device_work(trace: Trace, launches: Launches, classified: Classified) -> Iterator[tuple[int, int, pl.DataFrame]]:
     """(rank, device, operations in order of start) of every device.
 
-    Columns: those of Trace.ops except rank and device; call_start, issued, thread; class_id, payload_id, bucket, role, phase, operation; op, the row number.
+    Columns: those of Trace.ops except rank and device; call_start, issued, thread; class_id, payload_id, bucket, role, phase, operation;
+    op, the row number.
     """
     every = trace.ops.hstack(launches.frame).with_columns(classified.class_id.alias("class_id"), classified.payload_id.alias("payload_id"))
     classes = classified.classes.sort("class_id").select(

@@ -1,4 +1,6 @@
-"""What one device shows of its exchanges with other ranks, and what else a comparison of ranks needs: small frames that the reduction over ranks works on.
+"""What one device shows of its exchanges with other ranks, and what else a comparison of ranks needs.
+
+Small frames that the reduction over ranks works on.
 
 Nothing here looks at another rank. Times are the trace's own (ns from the capture's start).
 """
@@ -19,7 +21,8 @@ SHAPES_KEPT = 48
 _LAUNCH = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 # Bytes of one element, by the names that PyTorch prints.
 _ITEM_BYTES: Mapping[str, int] = {
-    "Byte": 1, "Char": 1, "Bool": 1, "Float8_e4m3fn": 1, "Float8_e5m2": 1, "Half": 2, "BFloat16": 2, "Short": 2, "Int": 4, "Float": 4, "Long": 8, "Double": 8,
+    "Byte": 1, "Char": 1, "Bool": 1, "Float8_e4m3fn": 1, "Float8_e5m2": 1, "Half": 2, "BFloat16": 2, "Short": 2, "Int": 4, "Float": 4,
+    "Long": 8, "Double": 8,
 }  # fmt: skip
 # NCCL describes these by what one rank gives or gets (its enqueue.cc); as a whole they move that times the number of ranks.
 _PER_RANK = ("ncclAllGather", "ncclReduceScatter")
@@ -45,11 +48,12 @@ class Lane:
 class Exchanges:
     """One device's part in exchanges.
 
-    `instances`, in order of start: lane (index into `lanes`), index (step; null outside the steps), start, end, bytes (null where not recorded), elements (that this rank
-    received; null likewise), expert_ns (work of expert GEMMs that began before its end, summed from the capture's start).
-    `shapes`: name, launch (grid and block as text), bucket, kernels, median_ns, work_ns: the costliest compute kernels inside the steps.
-    `stage_waits`: index, warm_up_ns, steady_ns, cool_down_ns (waiting for pipeline transfers), tail_ns (waiting for data-parallel exchanges after the last backward);
-    `has_phases`: whether forward and backward could be told apart, which that split needs.
+    `instances`, in order of start: lane (index into `lanes`), index (step; null outside the steps), start, end, bytes (null where not
+    recorded), elements (that this rank received; null likewise), expert_ns (work of expert GEMMs that began before its end, summed from the
+    capture's start). `shapes`: name, launch (grid and block as text), bucket, kernels, median_ns, work_ns: the costliest compute kernels
+    inside the steps. `stage_waits`: index, warm_up_ns, steady_ns, cool_down_ns (waiting for pipeline transfers), tail_ns (waiting for
+    data-parallel exchanges after the last backward); `has_phases`: whether forward and backward could be told apart, which that split
+    needs.
     """
 
     lanes: tuple[Lane, ...]
@@ -68,7 +72,10 @@ def exchanges(
     trace: Trace,
     names: ExchangeNames,
 ) -> Exchanges:
-    """`work`: all operations of the device, `inside`: those in steps, with index; both with class_id, name_id, payload_id, bucket, role, phase."""
+    """`work`: all operations of the device, `inside`: those in steps, with index.
+
+    Both with class_id, name_id, payload_id, bucket, role, phase.
+    """
     lanes, instances = _instances(work, windows, classes, trace, names)
     phases = inside.filter((pl.col("role") == "compute") & pl.col("phase").is_in(["forward", "backward"]))
     return Exchanges(
@@ -86,6 +93,7 @@ def exchanges(
 def _instances(
     work: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame, trace: Trace, names: ExchangeNames
 ) -> tuple[tuple[Lane, ...], pl.DataFrame]:
+    """The lanes of all transport of one device, and its instances as `Exchanges` holds them."""
     transport = classes.filter(pl.col("role") == "transport").select("class_id", "kind", "backend")
     rows = (
         work.filter(pl.col("role") == "transport")
@@ -108,7 +116,7 @@ def _instances(
 
 
 def _sizes(trace: Trace) -> pl.DataFrame:
-    """id, group, group_name, group_size, communicator, members, collective, elements_out, bytes (of the whole operation) of each description."""
+    """Of each description: id, group, group_name, group_size, communicator, members, collective, elements_out, bytes of the whole operation."""
     item = pl.col("dtype").replace_strict(dict(_ITEM_BYTES), default=None, return_dtype=pl.Int64)
     largest = pl.max_horizontal("elements_in", "elements_out") * item
     told = pl.when(pl.col("collective").is_in(_PER_RANK)).then(pl.col("bytes") * pl.col("group_size")).otherwise("bytes")
@@ -140,6 +148,8 @@ def _lanes(rows: pl.DataFrame, trace: Trace, names: ExchangeNames) -> tuple[tupl
 
 
 def _lane(row: Mapping[str, object], trace: Trace, names: ExchangeNames) -> Lane:
+    """The lane of one row of what tells lanes apart."""
+
     def text(name: str) -> str | None:
         value = row[name]
         return value if isinstance(value, str) and value else None
@@ -178,6 +188,7 @@ def _expert_work(work: pl.DataFrame, until: pl.Series) -> pl.Series:
 
 
 def _shapes(inside: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """The costliest compute kernels in the steps by name and launch shape, as `Exchanges` holds them."""
     length = pl.col("end") - pl.col("start")
     costly = (
         inside.lazy()

@@ -1,4 +1,7 @@
-"""What the host was doing: which call launched each device operation, calls by family, the work that synchronising calls waited for, garbage collection."""
+"""What the host was doing: calls, and what they were for.
+
+Which call launched each device operation, calls by family, the work that synchronising calls waited for, garbage collection.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from diagnose.measure.steps import inside_windows
 from diagnose.model.intervals import merge, sweep
 from diagnose.model.trace import Trace
 
-POLL_REACH_NS = 30_000  # this project's choice: a host that polls goes quiet this soon after the launch and calls again this soon after the kernel's end
+# This project's choice: a host that polls goes quiet this soon after the launch and calls again this soon after the kernel's end
+POLL_REACH_NS = 30_000
 
 # Bits of the host's state.
 ALLOCATOR, WAITING, SYNC, GC = 1, 2, 4, 8
@@ -21,9 +25,10 @@ ALLOCATOR, WAITING, SYNC, GC = 1, 2, 4, 8
 class HostActivity:
     """The launching threads of one rank.
 
-    `state`: start, end (cut where a synchronising call begins or its work ends), mask of ALLOCATOR, WAITING (a synchronising call while the work that it waits for runs), SYNC (after that work),
-    GC. `in_call`: union of all API calls. `blocked`: synchronising calls with start, end, awaited_end and the awaited operation (op row,
-    null when nothing was awaited), sorted by start. `named`: the allocator and synchronising calls (start, end, name_id, cause).
+    `state`: start, end (cut where a synchronising call begins or its work ends), mask of ALLOCATOR, WAITING (a synchronising call while the
+    work that it waits for runs), SYNC (after that work), GC. `in_call`: union of all API calls. `blocked`: synchronising calls with start,
+    end, awaited_end and the awaited operation (op row, null when nothing was awaited), sorted by start. `named`: the allocator and
+    synchronising calls (start, end, name_id, cause).
     """
 
     state: pl.DataFrame
@@ -37,8 +42,8 @@ class HostActivity:
 def host_activity(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules, device: int | None = None) -> HostActivity:
     """Classify the API calls of the threads that launch compute on this device.
 
-    A thread that launches only copies is a loader or a helper; what it waits for does not hold compute up. `work`: the device's operations with op, start,
-    end, stream, kind, role, correlation, pinned, copy_kind, issued, call_start, thread.
+    A thread that launches only copies is a loader or a helper; what it waits for does not hold compute up. `work`: the device's operations
+    with op, start, end, stream, kind, role, correlation, pinned, copy_kind, issued, call_start, thread.
     """
     launching = work.filter(pl.col("role") == "compute")["thread"].drop_nulls().unique()
     threads = launching if len(launching) else work["thread"].drop_nulls().unique()
@@ -101,8 +106,8 @@ def call_roles(names: pl.DataFrame, calls: pl.DataFrame, rules: HostRules) -> pl
 def _synchronising(waits: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame, plain: pl.DataFrame) -> pl.DataFrame:
     """Calls that held the host until device work was done: start, end, name_id, awaited (op row or null), awaited_end, guessed.
 
-    A copy call waited for its own copy. Otherwise the call waited for what ended last on its stream, or on the device, before it returned. Where the trace
-    does not tell the stream, the last of any stream is taken, and `guessed` is set.
+    A copy call waited for its own copy. Otherwise the call waited for what ended last on its stream, or on the device, before it returned.
+    Where the trace does not tell the stream, the last of any stream is taken, and `guessed` is set.
     """
     streams = (
         waits.filter(
@@ -192,7 +197,10 @@ def _garbage_collection(trace: Trace, rank: int, rules: HostRules) -> pl.DataFra
 
 
 def host_counts(host: HostActivity, windows: pl.DataFrame) -> pl.DataFrame:
-    """index, sync_calls_per_step, allocator_calls_per_step, gc_ranges_per_step: by the host's clock, with what lies before the first or after the last step counted to those."""
+    """index, sync_calls_per_step, allocator_calls_per_step, gc_ranges_per_step.
+
+    By the host's clock, with what lies before the first or after the last step counted to those.
+    """
     open_ended = windows.with_columns(
         pl.when(pl.int_range(pl.len()) == 0).then(pl.lit(-(2**62))).otherwise("start").alias("start"),
         pl.when(pl.int_range(pl.len()) == pl.len() - 1).then(pl.lit(2**62)).otherwise("end").alias("end"),
@@ -224,7 +232,8 @@ class Launches:
 def attribute(trace: Trace) -> Launches:
     """Join every device operation to the API call that issued it.
 
-    Correlation ids are unique within a process (a rank), so the join is on rank and correlation id. A CUDA graph launch issues all of its nodes with one id.
+    Correlation ids are unique within a process (a rank), so the join is on rank and correlation id. A CUDA graph launch issues all of its
+    nodes with one id.
     """
     key = _launch_key(trace)
     calls = (

@@ -50,9 +50,10 @@ def memory_use(
 def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -> Recompute:
     """Find repeated forward work: by phase where ranges tell it, otherwise by counting attention kernels.
 
-    Where ranges tell it, it is the time in which repeated compute ran and the time in which compute was absent until repeated compute began: what the
-    repetition exchanges, packs and launches goes with it. `work`: the operations inside the steps with index (window), op, start, end, role, bucket,
-    operation, phase, name_id. `pieces`: the gaps without compute, with index, start, end, op (the operation that ends the gap).
+    Where ranges tell it, it is the time in which repeated compute ran and the time in which compute was absent until repeated compute
+    began: what the repetition exchanges, packs and launches goes with it. `work`: the operations inside the steps with index (window), op,
+    start, end, role, bucket, operation, phase, name_id. `pieces`: the gaps without compute, with index, start, end, op (the operation that
+    ends the gap).
     """
     attention = work.filter((pl.col("operation") == "attention") & pl.col("phase").is_not_null())
     forward = _main_kernels(attention.filter(pl.col("phase").is_in(["forward", "recompute"])))
@@ -73,7 +74,10 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -
 
 
 def _without_backward_attention(work: pl.DataFrame, windows: pl.DataFrame) -> Recompute:
-    """Nothing is recomputed where forward kernels ran and no backward kernel did; with a backward pass of other kernels it can't be told."""
+    """Nothing is recomputed where forward kernels ran and no backward kernel did.
+
+    With a backward pass of other kernels it can't be told.
+    """
     phases = set(work["phase"].drop_nulls().unique().cast(pl.String).to_list())
     if "forward" in phases and "backward" not in phases:
         nothing = windows.select("index", pl.lit(0, dtype=pl.Int64).alias("ns"))
@@ -82,11 +86,13 @@ def _without_backward_attention(work: pl.DataFrame, windows: pl.DataFrame) -> Re
 
 
 def _union(work: pl.DataFrame, index: int) -> int:
+    """Time (ns) in which any of the operations of one step ran."""
     inside = work.filter(pl.col("index") == index)
     return union_length(inside["start"], inside["end"])
 
 
 def _length(pieces: pl.DataFrame, index: int) -> int:
+    """Time (ns) of the pieces of one step."""
     return int(pieces.filter(pl.col("index") == index).select((pl.col("end") - pl.col("start")).sum()).item())
 
 
@@ -98,7 +104,10 @@ def _main_kernels(attention: pl.DataFrame) -> pl.DataFrame:
 
 
 def _extra_forward(forward: pl.DataFrame, backward: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Time of the forward attention kernels beyond one per backward kernel of the same part: a lower bound of what is recomputed; 0 below REPEATED."""
+    """Time of the forward attention kernels beyond one per backward kernel of the same part: a lower bound of what is recomputed.
+
+    0 below REPEATED.
+    """
     keys = ["index", "bucket"]
     ahead = forward.group_by(keys).agg(pl.len().alias("n"), (pl.col("end") - pl.col("start")).sum().alias("work"))
     behind = backward.group_by(keys).agg(pl.len().alias("m"))

@@ -1,6 +1,7 @@
 """SM occupancy from launch shapes: resident warps, waves and fill, against the device's limits.
 
-Rules of residency: CUDA C++ Programming Guide, "Hardware Multithreading". The limits by compute capability are data (trace_rules/platforms.yaml).
+Rules of residency: CUDA C++ Programming Guide, "Hardware Multithreading". The limits by compute capability are data
+(trace_rules/platforms.yaml).
 """
 
 from __future__ import annotations
@@ -99,14 +100,20 @@ def residency(shapes: pl.DataFrame, limit: Limits) -> pl.DataFrame:
 
 @dataclass(frozen=True, kw_only=True)
 class SmOccupancy:
-    """`record` for the document, and `fills`: fill by bucket, "" for all compute kernels. None and {} where device limits or shapes were not recorded."""
+    """`record` for the document, and `fills`: fill by bucket, "" for all compute kernels.
+
+    None and {} where device limits or shapes were not recorded.
+    """
 
     record: Occupancy | None
     fills: Mapping[str, float | None]
 
 
 def sm_occupancy(inside: pl.DataFrame, trace: Trace, device: Device | None, sm_limits: Mapping[str, SmLimits]) -> SmOccupancy:
-    """Occupancy of the compute kernels among the operations in the steps. `sm_limits` by compute capability, for what the trace does not tell of the device."""
+    """Occupancy of the compute kernels among the operations in the steps.
+
+    `sm_limits` by compute capability, for what the trace does not tell of the device.
+    """
     kernels = inside.filter((pl.col("kind") == "kernel") & (pl.col("role") == "compute"))
     record, fills = occupancy(
         kernels.select("name_id", "bucket", "start", "end", *_SHAPE), trace.name_texts(), device, limits(device, sm_limits)

@@ -25,6 +25,7 @@ from diagnose.document.device import (
 from diagnose.document.steps import DeviceKernels, DeviceSplit, KernelUse
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.typical import step_median
+from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import OTHER_BUCKET
 
 SHOWN_NAMES = 30
@@ -74,12 +75,12 @@ def unclassified(one: DeviceMeasure) -> tuple[Unclassified, ...]:
 
 def steps(measures: Sequence[DeviceMeasure], shown: DeviceMeasure) -> Steps:
     """How the capture was cut; durations of the device that the verdict speaks of, windows of all."""
-    lengths = shown.budget.per_step["window_ns"]
+    lengths = shown.budget.per_step["window_ns"].to_list()
     return Steps(
         anchor=shown.steps.anchor,
         n=len(lengths),
         dropped=shown.steps.dropped,
-        duration_ns=Spread(median=step_median(lengths), min=int(lengths.min()), max=int(lengths.max()), n=len(lengths)),  # type: ignore[arg-type]
+        duration_ns=Spread(median=integer_median(lengths), min=min(lengths), max=max(lengths), n=len(lengths)),
         windows=tuple(
             Window(index=index, start_ns=start, end_ns=end, rank=one.rank, device=one.device)
             for one in measures

@@ -1,7 +1,7 @@
 """Each step without overlap: which bucket computed, and where none did, what ran instead and why compute was absent.
 
-Nothing is swept again: the compute part is a sum over the table of `budget.Concurrency`, the rest lays the pieces of `stalls.Stalls` over the segments
-in which something else ran. So both agree with the budget to the nanosecond.
+Nothing is swept again: the compute part is a sum over the table of `budget.Concurrency`, the rest lays the pieces of `stalls.Stalls` over
+the segments in which something else ran. So both agree with the budget to the nanosecond.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ STALLED = pl.lit("dependency_stalled", dtype=Cause)
 
 
 def split(found: Stalls, ran: Concurrency, work: pl.DataFrame, windows: pl.DataFrame, buckets: pl.Enum) -> tuple[StepSplit, ...]:
-    """Every step of one device, each nanosecond counted once. `work` holds op (row number), start and role of all operations, `windows` index, start, end."""
+    """Every step of one device, each nanosecond counted once.
+
+    `work` holds op (row number), start and role of all operations, `windows` index, start, end; `buckets`: their vocabulary, in order.
+    """
     compute: dict[int, dict[str, int]] = {}
     for index, bucket, ns in compute_shares(ran, buckets).iter_rows():
         compute.setdefault(index, {})[bucket] = ns
@@ -142,7 +145,7 @@ def _last_compute(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _meanings() -> pl.DataFrame:
-    """code, why: the host's causes and stalls, step_end (no producer is known and no compute follows in the step), then blocking by the role of the producer.
+    """code, why: the host's causes and stalls, step_end (no producer known, no compute follows in the step), blocking by the producer's role.
 
     Compute cannot hold up compute while nothing computes; should a piece ever say so, it is not known what compute waited for.
     """

@@ -28,7 +28,10 @@ SAME_SEQUENCE = 0.9  # share of equal names that makes two stretches the same se
 
 @dataclass(frozen=True, kw_only=True)
 class StepWindows:
-    """Windows of one device. `frame` has index, start, end (relative ns, disjoint, in order); dropped steps are not in it, but in `every`."""
+    """Windows of one device.
+
+    `frame` has index, start, end (relative ns, disjoint, in order); dropped steps are not in it, but in `every`.
+    """
 
     frame: pl.DataFrame
     every: pl.DataFrame
@@ -104,10 +107,12 @@ def inside_windows(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _typed(windows: pl.DataFrame) -> pl.DataFrame:
+    """Windows in the types of `StepWindows`."""
     return windows.select(pl.col("index").cast(pl.Int64), pl.col("start").cast(pl.Int64), pl.col("end").cast(pl.Int64))
 
 
 def _compare(best: Anchored, other: Anchored) -> CrossCheck:
+    """What another anchor says of the step time."""
     disagrees = abs(other.median_ns - best.median_ns) > DISAGREEMENT * best.median_ns
     return CrossCheck(anchor=other.anchor, median_ns=other.median_ns, n=other.windows.height, disagrees=disagrees)
 
@@ -154,7 +159,8 @@ def _by_range(trace: Trace, work: pl.DataFrame, rank: int, anchor: StepAnchor) -
     )
     numbered = per_range["number"].null_count() == 0 and per_range["number"].is_unique().all()
     index = per_range["number"] if numbered else pl.Series("number", range(per_range.height), dtype=pl.Int64)
-    windows = _windows_from_starts(pl.DataFrame({"index": index, "start": per_range["start"]}), int(per_range["end"].max()))  # type: ignore[arg-type]
+    last_end = int(per_range["end"].max())  # type: ignore[arg-type]
+    windows = _windows_from_starts(pl.DataFrame({"index": index, "start": per_range["start"]}), last_end)
     if windows.is_empty():
         return None
     idle = ranges.join(per_range, left_on="start", right_on="range_start", how="anti") if numbered else ranges.clear()
@@ -240,6 +246,7 @@ def _by_optimizer(work: pl.DataFrame, model_work: Sequence[str]) -> Anchored | N
 
 
 def _busiest_stream(work: pl.DataFrame) -> pl.DataFrame:
+    """The kernels of the stream whose kernels work longest."""
     kernels = work.filter(pl.col("kind") == "kernel")
     if kernels.is_empty():
         return kernels

@@ -28,7 +28,10 @@ class DrawnStep:
 
 
 def timeline(inside: pl.DataFrame, found: Stalls, windows: pl.DataFrame, trace: Trace, roles: pl.Series) -> DrawnStep:
-    """The step of median length; blocking pieces are named by the role of what blocked. `roles`: of every operation of the device, by row number."""
+    """The step of median length; blocking pieces are named by the role of what blocked.
+
+    `roles`: of every operation of the device, by row number.
+    """
     ordered = windows.with_columns((pl.col("end") - pl.col("start")).alias("length")).sort("length", "index")
     index, start, end = ordered.select("index", "start", "end").row((ordered.height - 1) // 2)
     own = inside.filter(pl.col("index") == index).select("start", "end", "stream", "bucket", "role", "name_id")
@@ -42,7 +45,8 @@ def timeline(inside: pl.DataFrame, found: Stalls, windows: pl.DataFrame, trace: 
 def drawn(work: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int, int], names: pl.Series) -> DrawnStep:
     """Thin one step of one device.
 
-    `work`: the step's operations with start, end, stream, bucket, role, name_id; `pieces`: its gap pieces with start, end, cause; `window`: (index, start, end).
+    `work`: the step's operations with start, end, stream, bucket, role, name_id; `pieces`: its gap pieces with start, end, cause; `window`:
+    (index, start, end).
     """
     index, begin, close = window
     bars, hidden = _bars(work.with_columns(pl.col("start").clip(begin, close), pl.col("end").clip(begin, close)), close - begin)
@@ -69,7 +73,10 @@ def drawn(work: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int, int]
 
 
 def _bars(work: pl.DataFrame, length: int) -> tuple[pl.DataFrame, int]:
-    """Runs of one bucket on one stream, joined across distances that are too short to see and shorter than what ran before; the BARS longest of them."""
+    """Runs of one bucket on one stream, joined across distances that are too short to see and shorter than what ran before.
+
+    The BARS longest of them.
+    """
     sight = max(1, length // 2000)
     runs = (
         work.sort("stream", "start", "end")

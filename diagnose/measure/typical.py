@@ -1,4 +1,7 @@
-"""The typical step of one device: medians over its steps, by what the document lists. Rank and device are added when the document is written (`records`)."""
+"""The typical step of one device: medians over its steps, by what the document lists.
+
+Rank and device are added when the document is written (`records`).
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,8 @@ Row = Mapping[str, Any]
 class TypicalStep:
     """Per step (median), but for `per_step`.
 
-    `buckets`, `communication`, `blocking` and `host` hold the fields of the document's rows of those names (BucketTime, Communication, Blocking, HostCost) but
-    for rank and device, in the document's order.
+    `buckets`, `communication`, `blocking` and `host` hold the fields of the document's rows of those names (BucketTime, Communication,
+    Blocking, HostCost) but for rank and device, in the document's order.
     """
 
     per_step: tuple[StepBudget, ...]

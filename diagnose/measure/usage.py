@@ -1,7 +1,8 @@
 """What a device ran in its steps: work by bucket and by name, and how each name was used on each stream.
 
-Of a name on a stream: launches, work, the usual duration of a launch, and what ran before and after. Two captures are compared by these rows: a kernel that was renamed stands at the same place in the sequence. Every operation gets one number, its *code*, for what is
-told apart; grouping ten million rows by one number is several times as fast as by the columns that it stands for.
+Of a name on a stream: launches, work, the usual duration of a launch, and what ran before and after. Two captures are compared by these
+rows: a kernel that was renamed stands at the same place in the sequence. Every operation gets one number, its *code*, for what is told
+apart; grouping ten million rows by one number is several times as fast as by the columns that it stands for.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ NAME = ["name_id", "bucket", "role", "kind"]
 class Usage:
     """Work in the steps of one device.
 
-    `buckets`: index, bucket, kernels, work_ns, busy_ns, exclusive_ns. `details`: bucket, phase, decided_by, work_ns over all steps. `names`: name, bucket, role,
-    operation, kernels, work_ns over all steps, costliest first. `kernels` is what two captures are compared by.
+    `buckets`: index, bucket, kernels, work_ns, busy_ns, exclusive_ns. `details`: bucket, phase, decided_by, work_ns over all steps.
+    `names`: name, bucket, role, operation, kernels, work_ns over all steps, costliest first. `kernels` is what two captures are compared
+    by.
     """
 
     buckets: pl.DataFrame
@@ -37,7 +39,8 @@ class Usage:
 class Uses:
     """All operations in the steps of one device, told apart by name, bucket, role, kind and stream.
 
-    `per_step`: code, index, name_id, bucket, role, kind, operation, stream, kernels, work_ns. `coded`: code, index, ns of every operation, on each stream in order of start.
+    `per_step`: code, index, name_id, bucket, role, kind, operation, stream, kernels, work_ns. `coded`: code, index, ns of every operation,
+    on each stream in order of start.
     """
 
     per_step: pl.DataFrame
@@ -48,8 +51,9 @@ class Uses:
 class KernelTable:
     """One device's names by use, most work first.
 
-    `frame`: place (row of `Usage.names`), stream, launches, work_ns (medians over the steps), launch_ns (median over all launches), previous, next
-    (rows of this frame; null where nothing ran, and where what ran is left out). `omitted` rows with `omitted_ns` of work per step (median) are left out.
+    `frame`: place (row of `Usage.names`), stream, launches, work_ns (medians over the steps), launch_ns (median over all launches),
+    previous, next (rows of this frame; null where nothing ran, and where what ran is left out). `omitted` rows with `omitted_ns` of work
+    per step (median) are left out.
     """
 
     frame: pl.DataFrame
@@ -169,7 +173,7 @@ def kernel_table(found: Uses, windows: pl.DataFrame, names: pl.DataFrame, kept: 
     rest = per_step.filter(pl.col("key") >= kept).group_by("index").agg(pl.col("work_ns").sum())
     middle = windows.select("index").join(rest, on="index", how="left")["work_ns"].fill_null(0).median()
     return KernelTable(
-        frame=_placed(ordered), omitted=max(0, keys.height - kept), omitted_ns=int(middle) if isinstance(middle, int | float) else 0
+        frame=_neighbour_rows(ordered), omitted=max(0, keys.height - kept), omitted_ns=int(middle) if isinstance(middle, int | float) else 0
     )
 
 
@@ -181,7 +185,10 @@ def _medians(per_step: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _neighbours(coded: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
-    """key, previous, next: the keys that most often ran just before and after on the same stream within a step; of equally frequent ones that with more work."""
+    """key, previous, next: the keys that most often ran just before and after on the same stream within a step.
+
+    Of equally frequent ones that with more work.
+    """
     told = keys.select("code", "key", "stream")
     pairs = (
         coded.select("code", pl.when(pl.col("index") == pl.col("index").shift(1)).then(pl.col("code").shift(1)).alias("before"))
@@ -197,7 +204,7 @@ def _neighbours(coded: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
     return previous.join(following, left_on="key", right_on="earlier", how="full", coalesce=True)
 
 
-def _placed(ordered: pl.DataFrame) -> pl.DataFrame:
+def _neighbour_rows(ordered: pl.DataFrame) -> pl.DataFrame:
     """Neighbours as rows of the frame instead of keys."""
     rows = ordered.select("key", pl.col("row").cast(pl.UInt16))
     for side in ("previous", "next"):

@@ -10,7 +10,9 @@ EnvironmentKind = Literal["version", "variable", "clock", "hardware"]
 
 
 class EnvironmentItem(Struct, frozen=True, kw_only=True):
-    """One thing around the code that the capture tells. What may be private in a value (a path, a host) is replaced by a digest, so that it can still be told apart.
+    """One thing around the code that the capture tells.
+
+    What may be private in a value (a path, a host) is replaced by a digest, so that it can still be told apart.
 
     Where inputs differ the value begins with "differs between inputs:".
     """

@@ -56,14 +56,6 @@ def _merged(ordered: pl.DataFrame, keys: Sequence[str] = ()) -> pl.DataFrame:
     return ordered.filter(is_new).select(*keys, "start").with_columns(reach.filter(is_last).alias("end"))
 
 
-def gaps(merged: pl.DataFrame, start: int, end: int) -> pl.DataFrame:
-    """What `merged` (disjoint and sorted) leaves free of `[start, end)`: columns start, end, sorted."""
-    inside = clip(merged, start, end)
-    starts = pl.concat([pl.Series([start], dtype=pl.Int64), inside["end"]])
-    ends = pl.concat([inside["start"], pl.Series([end], dtype=pl.Int64)])
-    return pl.DataFrame({"start": starts, "end": ends}).filter(pl.col("end") > pl.col("start"))
-
-
 def clip(frame: pl.DataFrame, start: int, end: int) -> pl.DataFrame:
     """The rows cut to `[start, end)`; rows that lie outside are dropped, empty ones too."""
     return frame.with_columns(pl.col("start").clip(lower_bound=start), pl.col("end").clip(upper_bound=end)).filter(

@@ -6,7 +6,6 @@ The list of codes is closed. For every table, rows read = rows kept + the sum of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -51,7 +50,9 @@ CODES: dict[str, Code] = _codes(
         severity="data_loss",
         origin="analysis",
         refuses=True,
-        meaning="Rows with a value of the wrong type in a column that the analysis needs. They are left out; the file was edited or damaged.",
+        meaning=(
+            "Rows with a value of the wrong type in a column that the analysis needs. They are left out; the file was edited or damaged."
+        ),
     ),
     Code(
         name="undecodable_event",
@@ -78,13 +79,19 @@ CODES: dict[str, Code] = _codes(
         name="cut_file",
         severity="data_loss",
         origin="capture",
-        meaning="The file ends before its content does. Everything up to the cut is analysed; what came later is unknown. Write the trace again, or copy it again.",
+        meaning=(
+            "The file ends before its content does. Everything up to the cut is analysed; what came later is unknown. Write "
+            "the trace again, or copy it again."
+        ),
     ),
     Code(
         name="unknown_name",
         severity="notice",
         origin="capture",
-        meaning="Rows whose name is not in the export's string table. They are kept under a placeholder name and can't be classified by name; export without --tables.",
+        meaning=(
+            "Rows whose name is not in the export's string table. They are kept under a placeholder name and can't be "
+            "classified by name; export without --tables."
+        ),
     ),
     Code(
         name="bad_text",
@@ -108,7 +115,10 @@ CODES: dict[str, Code] = _codes(
         name="no_launch",
         severity="info",
         origin="capture",
-        meaning="Device operations whose launching API call was not recorded. They have no issue time, so a gap before them can't be called launch-starved.",
+        meaning=(
+            "Device operations whose launching API call was not recorded. They have no issue time, so a gap before them "
+            "can't be called launch-starved."
+        ),
     ),
     Code(
         name="missing_table",
@@ -120,7 +130,10 @@ CODES: dict[str, Code] = _codes(
         name="opaque_graph",
         severity="notice",
         origin="capture",
-        meaning="CUDA graph executions traced as a whole: the kernels inside are unknown and count as compute in the bucket other. Capture with --cuda-graph-trace=node to see inside.",
+        meaning=(
+            "CUDA graph executions traced as a whole: the kernels inside are unknown and count as compute in the bucket "
+            "other. Capture with --cuda-graph-trace=node to see inside."
+        ),
     ),
     Code(
         name="duplicate_launch",
@@ -138,19 +151,28 @@ CODES: dict[str, Code] = _codes(
         name="profiler_error",
         severity="error",
         origin="capture",
-        meaning="Errors that the profiler itself recorded while capturing. Parts of the capture may be missing; read them under capture quality.",
+        meaning=(
+            "Errors that the profiler itself recorded while capturing. Parts of the capture may be missing; read them under "
+            "capture quality."
+        ),
     ),
     Code(
         name="dropped_by_profiler",
         severity="data_loss",
         origin="capture",
-        meaning="Records that the profiler says it dropped. Work is missing from the trace: shorten the capture or raise the profiler's buffers.",
+        meaning=(
+            "Records that the profiler says it dropped. Work is missing from the trace: shorten the capture or raise the "
+            "profiler's buffers."
+        ),
     ),
     Code(
         name="copied_sidecar",
         severity="info",
         origin="analysis",
-        meaning="A -wal or -journal file lay beside the database. Both were copied to a private folder and read there; the originals are untouched.",
+        meaning=(
+            "A -wal or -journal file lay beside the database. Both were copied to a private folder and read there; the "
+            "originals are untouched."
+        ),
     ),
     Code(
         name="sibling_export",
@@ -180,7 +202,10 @@ CODES: dict[str, Code] = _codes(
         name="assigned_rank",
         severity="notice",
         origin="analysis",
-        meaning="Processes for which the trace does not tell the global rank. They are numbered in order of process id; give --rank to name them.",
+        meaning=(
+            "Processes for which the trace does not tell the global rank. They are numbered in order of process id; give "
+            "--rank to name them."
+        ),
     ),
     Code(
         name="renumbered_rank",
@@ -198,7 +223,10 @@ CODES: dict[str, Code] = _codes(
         name="merged_classes",
         severity="info",
         origin="analysis",
-        meaning="More distinct classes of work ran than the sweep holds apart. The smallest were merged without their backend; times are unaffected.",
+        meaning=(
+            "More distinct classes of work ran than the sweep holds apart. The smallest were merged without their backend; "
+            "times are unaffected."
+        ),
     ),
 )
 
@@ -277,15 +305,3 @@ class Ledger:
         for row in self.folded().rows:
             if row.read != row.kept + refused.get(row.table, 0):
                 raise AssertionError(f"{row.table}: read {row.read} ≠ kept {row.kept} + refused {refused.get(row.table, 0)}")
-
-    def lost_data(self) -> bool:
-        """True when an entry says that part of the capture is missing."""
-        return any(entry.severity in ("data_loss", "error") for entry in self.entries)
-
-
-def merged(ledgers: Iterable[Ledger]) -> Ledger:
-    """All ledgers joined into one."""
-    total = Ledger()
-    for ledger in ledgers:
-        total = total + ledger
-    return total

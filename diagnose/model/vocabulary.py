@@ -12,6 +12,8 @@ from msgspec import Meta
 Wall: TypeAlias = Annotated[str, Meta(extra_json_schema={"x-words": "walls"})]
 CAPTURE = "capture"  # stands where a wall does for what is about the capture and not about the run
 Topic: TypeAlias = Annotated[str, Meta(extra_json_schema={"x-words": "topics"})]  # a wall, or CAPTURE
+# The formats of job files are the rows of trace_rules/job_formats.yaml.
+JobFormatName: TypeAlias = Annotated[str, Meta(extra_json_schema={"x-words": "job formats"})]
 Status = Literal["measured", "inferred", "config", "hypothesis"]
 Certainty = Literal["high", "medium", "low"]
 Level = Literal["low", "medium", "high"]

@@ -9,10 +9,12 @@ from types import MappingProxyType
 
 from diagnose.document.job import LeftToYou
 from diagnose.job import Job, SettingValue
-from diagnose.job.edit import Edit
+from diagnose.job.edit import ENVIRONMENT, Edit
+from diagnose.job.formats import megatron_bridge, megatron_lm
+from diagnose.job.formats.overrides import NAME as OVERRIDES
 from diagnose.knowledge import strict_yaml
 from diagnose.knowledge.rule_types import ChangeSpec, FixSpec
-from diagnose.knowledge.settings import SettingSpec
+from diagnose.knowledge.settings import SettingSpec, frameworks, load_formats
 from diagnose.reason.context import Context
 
 _NONE: frozenset[type] = frozenset()
@@ -29,9 +31,9 @@ class Plan:
     left: tuple[LeftToYou, ...]
 
 
-def framework_of(job: Job) -> str:
-    """Whose keys the job file holds; a plain one may hold those of Megatron-Bridge, of which recipes and overrides speak too."""
-    return job.format if job.format in ("megatron-lm", "torchtitan") else "megatron-bridge"
+def framework_of(format_: str | None) -> str:
+    """In whose keys fixes of a job file of this format are written; without a job file, in those that overrides take."""
+    return load_formats()[OVERRIDES if format_ is None else format_].framework
 
 
 def plan(spec: FixSpec, context: Context, framework: str) -> Plan:
@@ -39,7 +41,7 @@ def plan(spec: FixSpec, context: Context, framework: str) -> Plan:
     edits: list[Edit] = []
     left: list[LeftToYou] = []
     for change in spec.changes:
-        if change.framework in ("megatron-bridge", "megatron-lm") and change.framework != framework:
+        if change.framework in frameworks() and change.framework != framework:
             continue
         wanted = True if change.only is None else context.holds(change.only)
         if wanted is False:
@@ -117,14 +119,14 @@ def _members(plain: object) -> tuple[str, ...] | None:
 def bridge_overrides(edits: Sequence[Edit], job: Job) -> Iterator[str]:
     """`key=value` for Megatron-Bridge's command line."""
     for edit in edits:
-        if edit.framework == "megatron-bridge":
+        if edit.framework == megatron_bridge.NAME:
             yield f"{edit.key}={shlex.quote(_shown(whole(edit, job), ','))}"
 
 
 def megatron_flags(edits: Sequence[Edit], job: Job) -> Iterator[str]:
     """`--flag value` for Megatron-LM's command line; a flag to leave out says so."""
     for edit in edits:
-        if edit.framework != "megatron-lm":
+        if edit.framework != megatron_lm.NAME:
             continue
         value = whole(edit, job)
         if value is True:
@@ -138,7 +140,7 @@ def megatron_flags(edits: Sequence[Edit], job: Job) -> Iterator[str]:
 def exports(edits: Sequence[Edit], job: Job) -> Iterator[str]:
     """`export NAME=value` for the shell."""
     for edit in edits:
-        if edit.framework == "environment":
+        if edit.framework == ENVIRONMENT:
             value = whole(edit, job)
             yield f"unset {edit.key}" if value is None else f"export {edit.key}={shlex.quote(_shown(value, ',', brackets=False))}"
 

@@ -2,7 +2,7 @@
 
 Two sources: the checks of trace_rules/checks, and the needs and conflicts of every fix that the job has on. A check wins over a
 fix's requirement that reads the same settings. What follows only with a framework's default, which the file does not state, is
-doubtful, except for Megatron-LM, whose arguments are the whole truth about a run.
+doubtful, except in formats that are a run's only source of settings (Megatron-LM's arguments).
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from diagnose.document.diagnosis import Fact, Tool
 from diagnose.document.job import CHECK_SCHEMA, CheckReport, CheckResult, Deciding, FixName, NotAssessed
 from diagnose.errors import UsageError
 from diagnose.job import Job, Setting
+from diagnose.job.formats import plain
 from diagnose.knowledge import templates
 from diagnose.knowledge.rule_types import CheckSpec, FixSpec, Requirement
 from diagnose.knowledge.rulebook import PLATFORM_FACTS, Rulebook, platform_of
-from diagnose.knowledge.settings import SettingSpec
+from diagnose.knowledge.settings import SettingSpec, load_formats
 from diagnose.model.vocabulary import GROUP_OF, GROUPS
-from diagnose.reason.changes import framework_of
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.playbook import FixReader
 
-_WHOLE_TRUTH = "megatron-lm"
 _NO_FACTS: Mapping[str, Fact] = MappingProxyType({})
 
 
@@ -67,16 +66,15 @@ def on_platform(job: Job, book: Rulebook, platform: str | None) -> Job:
 
 
 def _without_defaults(job: Job) -> Job:
-    """The job with what its file states only; all of it for Megatron-LM."""
-    if job.format == _WHOLE_TRUTH:
+    """The job with what its file states only; all of it where the file is the only source of settings."""
+    if load_formats()[job.format].sure:
         return job
     return replace(job, settings=MappingProxyType({name: item for name, item in job.settings.items() if item.source == "read"}))
 
 
 def _concerns(spec: CheckSpec, job: Job) -> bool:
-    """Whether a check speaks of this job's framework; a plain job file may be meant for either."""
-    frameworks: Sequence[str] = spec.frameworks
-    return not frameworks or job.format == "plain" or framework_of(job) in frameworks
+    """Whether a check speaks of a framework whose keys this job's file holds; a plain one may be meant for either."""
+    return not spec.frameworks or not set(spec.frameworks).isdisjoint(load_formats()[job.format].frameworks)
 
 
 def _result(key: str, spec: CheckSpec, context: Context, *, assumes: bool) -> CheckResult:
@@ -121,15 +119,19 @@ def _lacking(key: str, spec: CheckSpec, context: Context) -> NotAssessed:
 
 
 def _key_of(name: str, context: Context) -> str:
-    """Where a missing value is given: the key of this job's framework."""
+    """Where a missing value is given: the key of this job's framework, else of the first that a plain job file may hold."""
     if name in PLATFORM_FACTS:
         return "--platform, or platform in the job file"
     spec: SettingSpec = context.rulebook.settings[name]
-    flags = [f"--{flag.lstrip('!').split('=')[0]}" for flag in spec.megatron]
-    environment = [f"env_vars.{key}" for key in spec.env]
-    megatron = context.job is not None and context.job.format == "megatron-lm"
-    keys = [*flags, *spec.bridge, *environment] if megatron else [*spec.bridge, *environment, *flags]
-    return keys[0] if keys else name
+    formats, known = load_formats(), load_formats()[plain.NAME].frameworks
+    framework = known[0] if context.job is None else formats[context.job.format].framework
+    first = framework if framework in known else known[0]
+    written = {
+        one: [f"--{key.lstrip('!').split('=')[0]}" if formats[one].keys_are == "flags" else key for key in spec.keys_in(one)]
+        for one in known
+    }
+    others = (key for one in known if one != first for key in written[one])
+    return next(iter((*written[first], *(f"env_vars.{key}" for key in spec.env), *others)), name)
 
 
 # --- what the job has on, against what that needs ---------------------------------------------------------------------

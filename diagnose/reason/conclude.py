@@ -83,7 +83,10 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
 
 
 def _with_kernels(devices: Sequence[DeviceMeasure], shown: DeviceMeasure) -> Sequence[DeviceMeasure]:
-    """The devices whose kernels the document lists: all, or of many the one that the verdict speaks of and the lowest, which other captures are likely to hold too."""
+    """The devices whose kernels the document lists.
+
+    All, or of many the one that the verdict speaks of and the lowest, which other captures are likely to hold too.
+    """
     if len(devices) <= KERNELS_OF:
         return devices
     lowest = min(devices, key=lambda one: (one.rank, one.device))
@@ -100,7 +103,10 @@ def _middle(measured: Sequence[Measured]) -> tuple[int, int]:
 def _compared(
     measured: Sequence[Measured], middle: tuple[int, int], job: Job | None, world: int | None, knowledge: Knowledge
 ) -> Compared | None:
-    """The comparison of ranks; None where fewer than two devices can be compared. An input that says to be a rank which another one is too is left out."""
+    """The comparison of ranks; None where fewer than two devices can be compared.
+
+    An input that says to be a rank which another one is too is left out.
+    """
     claimed: Counter[int] = Counter(rank.claimed for part in measured for rank in part.ranks if rank.claimed is not None)
     kept = []
     for number, part in enumerate(measured):
@@ -130,7 +136,10 @@ def _platform(device: DeviceMeasure, rulebook: Rulebook) -> tuple[str | None, Pl
 
 
 def _link(platform: Platform | None, ranks: Sequence[int]) -> float | None:
-    """GB/s one way of the link between ranks; None beyond one NVLink domain, and where the platform's is not known. Nodes are taken to be filled in order of rank."""
+    """GB/s one way of the link between ranks; None beyond one NVLink domain, and where the platform's is not known.
+
+    Nodes are taken to be filled in order of rank.
+    """
     if platform is None or platform.nvlink_domain is None:
         return None
     return platform.nvlink_gb_per_s if len({rank // platform.nvlink_domain for rank in ranks}) == 1 else None
@@ -144,7 +153,10 @@ def _with_failed(ranks: Ranks, ledger: Ledger) -> Ranks:
         return ranks
     why = " ".join(entry.detail for entry in refused[:FAILURES_SHOWN])
     more = "" if len(refused) <= FAILURES_SHOWN else f" (and {len(refused) - FAILURES_SHOWN} more, see the ledger)"
-    text = f"{failed} input{' was' if failed == 1 else 's were'} not analysed, and nothing here speaks of {'it' if failed == 1 else 'them'}: {why}{more}"
+    text = (
+        f"{failed} input{' was' if failed == 1 else 's were'} not analysed, and nothing here speaks of "
+        f"{'it' if failed == 1 else 'them'}: {why}{more}"
+    )
     return structs.replace(ranks, problems=(*ranks.problems, RankProblem(kind="failed", ranks=(), count=failed, text=text)))
 
 
@@ -174,6 +186,7 @@ def _facts(
     *,
     captured: int,
 ) -> dict[str, Fact]:
+    """All facts of the document, in the order of the facts table."""
     values = {
         **source.facts,
         **device_facts(shown, records, knowledge),
@@ -197,6 +210,7 @@ def _facts(
 def _capture(
     measured: Sequence[Measured], facts: dict[str, Fact], ledger: Ledger, verdict_of: DeviceMeasure, chosen: str, *, include_host_info: bool
 ) -> Capture:
+    """What was captured, with the device that the verdict speaks of and why it was chosen."""
     first = measured[0].provenance
     refused: dict[str, int] = {}
     for entry in ledger.entries:
@@ -241,6 +255,7 @@ def _scope(measured: Sequence[Measured], shown: DeviceMeasure, chosen: str) -> t
 
 
 def _device_info(one: DeviceMeasure) -> DeviceInfo:
+    """What the trace tells of a device itself."""
     info = one.info
     capability = None if info is None or info.compute_major is None else f"{info.compute_major}.{info.compute_minor or 0}"
     return DeviceInfo(
@@ -254,6 +269,7 @@ def _device_info(one: DeviceMeasure) -> DeviceInfo:
 
 
 def _ledger(ledger: Ledger) -> tuple[LedgerEntry, ...]:
+    """The ledger, with what each of its codes means."""
     return tuple(
         LedgerEntry(
             code=entry.code,

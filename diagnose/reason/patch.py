@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from diagnose.document.diagnosis import Diagnosis, Fact, Fix, Tool
 from diagnose.document.job import PATCH_SCHEMA, Applied, CheckResult, LeftToYou, PatchReport, Skipped, Written
 from diagnose.errors import JobFileError, PatchRefusedError
 from diagnose.job import Job, parse_job
-from diagnose.job.edit import Edit, keys, write
-from diagnose.job.edit_lines import is_flags, shown, write_flag, write_override
-from diagnose.job.edit_yaml import YamlEditError, compose
+from diagnose.job.edit import Edit, Editor
+from diagnose.job.edit_lines import shown
+from diagnose.job.edit_yaml import YamlEditError
+from diagnose.job.formats import READERS, megatron_bridge, megatron_lm
 from diagnose.knowledge.rule_types import FixSpec
 from diagnose.knowledge.rulebook import Rulebook
 from diagnose.reason.changes import Plan, bridge_overrides, exports, framework_of, megatron_flags, plan, whole
@@ -74,14 +74,14 @@ class Patcher:
             schema=PATCH_SCHEMA,
             tool=self.tool,
             source=source,
-            rewritten=_form(state) != "script",
+            rewritten=_editor(state) is not None,
             applied=state.applied,
             skipped=state.skipped,
             written=state.written,
             left_to_you=state.left,
             still_wrong=tuple(result for result in self._wrong(state.job) if result.id in before),
-            bridge_overrides=tuple(dict.fromkeys(self._forms(job, state, "megatron-bridge"))),
-            megatron_flags=tuple(dict.fromkeys(self._forms(job, state, "megatron-lm"))),
+            bridge_overrides=tuple(dict.fromkeys(self._forms(job, state, megatron_bridge.NAME))),
+            megatron_flags=tuple(dict.fromkeys(self._forms(job, state, megatron_lm.NAME))),
             environment=tuple(dict.fromkeys(exports(state.edits, job))),
         )
         return Patched(text=state.text, report=report)
@@ -97,11 +97,11 @@ class Patcher:
 
     def _forms(self, job: Job, state: _State, framework: str) -> Iterator[str]:
         """The changes as one framework's command line; where it is not the job's own, from the fixes anew."""
-        if framework == framework_of(job):
+        if framework == framework_of(job.format):
             edits = list(state.edits)
         else:
             edits = [edit for spec in state.specs for edit in plan(spec, self._context(job), framework).edits]
-        yield from (bridge_overrides if framework == "megatron-bridge" else megatron_flags)(edits, job)
+        yield from (bridge_overrides if framework == megatron_bridge.NAME else megatron_flags)(edits, job)
 
     def _apply(self, state: _State, wanted: Wanted) -> _State:
         """The first of some fixes that can be applied; for a finding the others are skipped with the reason."""
@@ -129,7 +129,7 @@ class Patcher:
         """The state with one fix applied, or why it is not."""
         context = self._context(state.job)
         fix = FixReader(context=context).fix(spec)
-        asked = plan(spec, context, framework_of(state.job))
+        asked = plan(spec, context, framework_of(state.job.format))
         reason = _refusal(fix, asked)
         if reason is not None:
             return reason
@@ -199,39 +199,24 @@ def _refusal(fix: Fix, asked: Plan) -> _Reason | None:
     return None if asked.edits else _Reason(why="Nothing of it can be written into a job file.", harmless=True, left=asked.left)
 
 
-def _form(state: _State) -> Literal["map", "overrides", "flags", "script"]:
-    """How the job file is written."""
-    if state.job.format == "overrides":
-        return "overrides"
-    if state.job.format == "torchtitan":
-        return "script"
-    try:
-        if compose(state.text).kind == "map" and not state.text.lstrip().startswith("--"):
-            return "map"
-    except YamlEditError:
-        pass
-    return "flags" if state.job.format == "megatron-lm" and is_flags(state.text) else "script"
+def _editor(state: _State) -> Editor | None:
+    """What writes into the job file; None where it is not rewritten."""
+    return READERS[state.job.format].editor(state.text)
 
 
 def _by_key(state: _State, asked: Plan) -> Iterator[Edit]:
     """The edits with one for each key that has to be overridden: a job file may set one thing in two places."""
+    editor = _editor(state)
     for edit in asked.edits:
-        if edit.framework == "megatron-bridge" and _form(state) == "map":
-            yield from (replace(edit, key=key) for key in keys(state.text, edit))
-        else:
-            yield edit
+        yield from (edit,) if editor is None else (replace(edit, key=key) for key in editor.keys(state.text, edit))
 
 
 def _edited(state: _State, asked: Plan) -> tuple[str, tuple[Edit, ...]]:
     """The changed text, and the edits that this kind of file can't take. Raises YamlEditError."""
-    text, form, unwritten = state.text, _form(state), []
+    text, editor, unwritten = state.text, _editor(state), []
     for edit in asked.edits:
-        if form == "map":
-            text = write(text, edit)
-        elif form == "overrides":
-            text = write_override(text, edit, whole(edit, state.job))
-        elif form == "flags" and edit.framework == "megatron-lm":
-            text = write_flag(text, edit, whole(edit, state.job))
+        if editor is not None and editor.takes(edit):
+            text = editor.write(text, edit, whole(edit, state.job))
         else:
             unwritten.append(edit)
     return text, tuple(unwritten)

@@ -8,14 +8,14 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from diagnose.document.diagnosis import Change, Finding, Fix, JobRead, JobSetting
-from diagnose.knowledge.settings import flag_name, load_settings
-
-_SETTINGS_OF = ("megatron-bridge", "megatron-lm", "environment", "torchtitan")  # frameworks whose changes are settings of a job file
+from diagnose.job.edit import ENVIRONMENT
+from diagnose.knowledge.settings import flag_name, frameworks, load_formats, load_settings
+from diagnose.reason.changes import framework_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class SettingPlace:
-    """The first applicable fix of a finding: its title, the key that it changes, as the job file shows it (else as its framework calls it), and the key's line there.
+    """A finding's first applicable fix: its title, the key that it changes (as the job file shows it, else the framework), the key's line.
 
     All empty where no fix is applicable; no line where the job file does not hold the setting.
     """
@@ -40,9 +40,9 @@ def place_of(finding: Finding, job: JobRead | None) -> SettingPlace:
 
 def _own_changes(fix: Fix, job: JobRead | None) -> Sequence[Change]:
     """The changes in the keys of the job's own framework, those of settings that differ from what is wanted first."""
-    own = "megatron-bridge" if job is None or job.format not in ("megatron-lm", "torchtitan") else job.format
-    mine = [one for one in fix.changes if one.framework in (own, "environment")] or [
-        one for one in fix.changes if one.framework in _SETTINGS_OF
+    framework = framework_of(None if job is None else job.format)
+    mine = [one for one in fix.changes if one.framework in (framework, ENVIRONMENT)] or [
+        one for one in fix.changes if one.framework in (*frameworks(), ENVIRONMENT)
     ]
     return sorted(mine, key=lambda one: one.from_ == one.to)
 
@@ -61,7 +61,9 @@ def _plain(key: str) -> str:
 def _names() -> Mapping[str, str]:
     """Names of settings by every key that a fix may call them by."""
     names: dict[str, str] = {}
+    flags = [format_ for format_, row in load_formats().items() if row.keys_are == "flags"]
     for name, spec in load_settings().items():
-        for key in (*spec.bridge, *spec.torchtitan, *(flag_name(flag) for flag in spec.megatron), *spec.env, name):
+        keys = [flag_name(key) if framework in flags else key for framework in frameworks() for key in spec.keys_in(framework)]
+        for key in (*keys, *spec.env, name):
             names.setdefault(key, name)
     return MappingProxyType(names)

@@ -74,17 +74,6 @@ LATE_LONGER = {"slow_gpu": "compute", "slow_host": "launch-starved"}  # what is 
 RANK_PROBLEM = {"missing": "missing", "duplicate": "given twice", "steps": "other steps", "failed": "failed"}
 LIKE_GROUP_BY = {"job": "the job's sizes", "fingerprint": "what the ranks do"}
 MATCHED_BY = {"communicator": "communicator", "process group": "process group", "job": "the job's sizes", "common ends": "common ends"}
-FRAMEWORK = {
-    "megatron-bridge": "Megatron-Bridge",
-    "megatron-lm": "Megatron-LM",
-    "plain": "plain",
-    "overrides": "overrides alone",
-    "recipe": "Megatron-Bridge recipe command",
-    "torchtitan": "torchtitan",
-    "environment": "environment",
-    "launcher": "launcher",
-    "code": "code",
-}
 PHASE = {"forward": "fwd", "backward": "bwd", "recompute": "recompute", "optimizer": "optimizer", "unknown": "?"}
 SEVERITY_RANK = {"high": 0, "medium": 1, "low": 2}
 GRAPHS = {

@@ -29,7 +29,10 @@ _NOTHING = "Nothing was analysed."
 
 @dataclass(frozen=True, kw_only=True)
 class DaskEngine:
-    """The cluster behind `scheduler` (an address such as tcp://host:8786, or a scheduler file); without it, one of `jobs` processes that is started here."""
+    """The cluster behind `scheduler` (an address such as tcp://host:8786, or a scheduler file).
+
+    Without it, one of `jobs` processes that is started here.
+    """
 
     scheduler: str | None = None
     jobs: int | None = None
@@ -173,8 +176,8 @@ def _absolute(task: Task) -> Task:
 class _Call:
     """A call that is made where its pickle is loaded.
 
-    A cluster is handed plain bytes: a scheduler or worker that lacks this package does not stumble over a message that it can't read (it would try again
-    for ever); the task fails instead, with an error that says so.
+    A cluster is handed plain bytes: a scheduler or worker that lacks this package does not stumble over a message that it can't read (it
+    would try again for ever); the task fails instead, with an error that says so.
     """
 
     def __init__(self, task: Attempt, settings: Settings, what: Task) -> None:
@@ -195,7 +198,10 @@ class _Work:
         self._flying: dict[Any, Task] = {}
 
     def outcomes(self, tasks: list[Task], suspects: deque[Task], run: Run) -> Iterator[Outcome]:
-        """The outcome of each task but of those whose worker died, which join `suspects`. A result is let go here and on its worker once it is yielded."""
+        """The outcome of each task but of those whose worker died, which join `suspects`.
+
+        A result is let go here and on its worker once it is yielded.
+        """
         prefix = f"diagnose-{uuid4().hex}"  # never a key that was used before, so that no old result is taken for a new one
         for task in tasks:
             call = pickle.dumps(_Call(self._task, self._settings, task))
@@ -212,7 +218,10 @@ class _Work:
                 yield outcome
 
     def _outcome(self, future: Any, task: Task) -> Outcome | None:
-        """What became of a task that has ended; None where its worker died. Waits again where a worker died with the result. Raises what ends the run."""
+        """What became of a task that has ended; None where its worker died.
+
+        Waits again where a worker died with the result. Raises what ends the run.
+        """
         try:
             return _seen(future.result(), task)
         except self._distributed.KilledWorker:

@@ -1,4 +1,6 @@
-"""Measuring under somebody else's engine: a function that measures one input wherever it is called, and an engine that hands out what it gave.
+"""Measuring under somebody else's engine.
+
+A function that measures one input wherever it is called, and an engine that hands out what it gave.
 
 Nothing heavy is imported until the function is called, so that a process which forks its workers can do so before polars has threads.
 """
@@ -30,7 +32,10 @@ class Options:
 
 
 def measure_input(path: str, options: Options) -> bytes:
-    """The pickled outcome of one input with the settings it was measured under. Bytes, so that whoever passes them on need not know what is in them."""
+    """The pickled outcome of one input with the settings it was measured under.
+
+    Bytes, so that whoever passes them on need not know what is in them.
+    """
     from diagnose.errors import DiagnoseError  # noqa: PLC0415
     from diagnose.scale.inputs import name_of  # noqa: PLC0415
     from diagnose.scale.tasks import Outcome, Task, attempt  # noqa: PLC0415

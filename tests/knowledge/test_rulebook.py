@@ -151,7 +151,7 @@ def fix_file(tmp_path: Path, **changes: object) -> Path:
             {"changes": [{"framework": "megatron-lm", "key": "--own", "to": "1", "only": "step_ns"}]},
             "changes[0].only: must be true or false",
         ),
-        ({"changes": [{"framework": "abacus", "key": "--own", "to": "1"}]}, "$.changes[0].framework"),
+        ({"changes": [{"framework": "abacus", "key": "--own", "to": "1"}]}, "changes[0].framework: unknown framework abacus"),
     ],
 )
 def test_wrong_fixes_name_file_and_place(tmp_path: Path, change: dict[str, object], said: str) -> None:

@@ -90,7 +90,7 @@ def bridge_job(changes: Nested) -> Nested:
     """The base job of Megatron-Bridge with settings under their first key, wherever the base holds one."""
     data = copy.deepcopy(BRIDGE)
     for name, value in changes.items():
-        for key in BOOK.settings[name].bridge[:2]:
+        for key in BOOK.settings[name].keys_in("megatron-bridge")[:2]:
             put(data, key, value)
     return data
 
@@ -101,7 +101,7 @@ def lm_job(changes: Nested) -> Nested:
     flags = data["MODEL_ARGS"]
     assert isinstance(flags, dict)
     for name, value in changes.items():
-        flag = f"--{BOOK.settings[name].megatron[0]}"
+        flag = f"--{BOOK.settings[name].keys_in('megatron-lm')[0]}"
         if value is False:
             flags.pop(flag, None)
         else:

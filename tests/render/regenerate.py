@@ -9,6 +9,7 @@ from diagnose.document.bisection import Bisection
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.schema import json_schema
+from diagnose.knowledge.settings import load_formats
 from diagnose.knowledge.vocabulary import load_vocabulary
 from diagnose.render import RENDERERS, Options
 from diagnose.render.bisection import RENDERERS as BISECTION
@@ -27,7 +28,7 @@ JOB_FILE = "configs/job.yaml"
 
 
 def schema_text(document: type = Diagnosis) -> str:
-    return _text(json_schema(document, tuple(load_vocabulary().walls.walls)))
+    return _text(json_schema(document, walls=tuple(load_vocabulary().walls.walls), job_formats=tuple(load_formats())))
 
 
 def _text(schema: dict[str, object]) -> str:

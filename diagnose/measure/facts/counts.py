@@ -15,7 +15,10 @@ _MAY_LACK = ("kernel_median_ns", "expert_gemm_median_ns", "longest_host_gap_ns")
 
 
 def step_counts(inside: pl.DataFrame, windows: pl.DataFrame, found: Stalls, host: HostActivity, graphs: pl.Series) -> pl.DataFrame:
-    """One row per window. `inside`: the operations in the steps, with index; `graphs`: correlation ids of the calls that launched a CUDA graph."""
+    """One row per window.
+
+    `inside`: the operations in the steps, with index; `graphs`: correlation ids of the calls that launched a CUDA graph.
+    """
     of_graph = pl.col("graph_node").is_not_null() | (pl.col("correlation").is_in(graphs.implode()) & pl.col("correlation").is_not_null())
     length = pl.col("end") - pl.col("start")
     kernel, compute = pl.col("kind") == "kernel", (pl.col("kind") == "kernel") & (pl.col("role") == "compute")

@@ -1,7 +1,7 @@
 """Facts of the device that the verdict speaks of, by the names of trace_rules/facts.yaml.
 
-Most need no code of their own. A column of the budget or of `counts` that has a fact's name is that fact, by its median over the steps; `B_busy_ns` and `B_share`
-are the busy time and the share of all work of the bucket B; `X_share` is the share of the step that `X_ns` takes.
+Most need no code of their own. A column of the budget or of `counts` that has a fact's name is that fact, by its median over the steps;
+`B_busy_ns` and `B_share` are the busy time and the share of all work of the bucket B; `X_share` is the share of the step that `X_ns` takes.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
 
 
 def _share(part: FactValue, whole: int | None) -> float | None:
+    """None where either is not known, or the whole is nought."""
     return part / whole if isinstance(part, int | float) and whole else None
 
 
@@ -158,6 +159,7 @@ def _kernels(one: DeviceMeasure) -> dict[str, FactValue]:
 
 
 def _memory(one: DeviceMeasure, records: DeviceRecords) -> dict[str, FactValue]:
+    """Recompute, the allocator's peaks, and how far kernels fill the SMs."""
     memory = records.memory
     return {
         "recompute_ns": memory.recompute_ns,

@@ -12,13 +12,19 @@ from diagnose.document.ranks import ClockPair
 from diagnose.measure.ranks.matching import Matched
 from diagnose.measure.ranks.members import Member, host_label
 
-LIMIT_NS = 100_000  # residual (p5, p95) above which nothing is said by the clock; matched ends of real two-node captures agree within it (playbook, section 9.3)
+# Residual (p5, p95) above which nothing is said by the clock; matched ends of real two-node captures agree within it (playbook, section
+# 9.3)
+LIMIT_NS = 100_000
 MIN_ENDS = 8  # fewer matched ends align nothing
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clocks:
-    """`pairs` for the report. `known`: by a member's place, the set of clocks that are aligned with its own, and what to take off its times to have those of that set's first."""
+    """`pairs` for the report.
+
+    `known`: by a member's place, the set of clocks that are aligned with its own, and what to take off its times to have those of that
+    set's first.
+    """
 
     pairs: tuple[ClockPair, ...]
     known: Mapping[int, tuple[int, int]]
@@ -49,15 +55,20 @@ def clocks(members: Sequence[Member], matched: Sequence[Matched]) -> Clocks:
 
 
 def _unaligned(ranks: Sequence[int]) -> str:
+    """The note on ranks whose clocks could not be aligned."""
     shown = ", ".join(str(rank) for rank in ranks[:8]) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
     return (
-        f"Not all clocks of ranks {shown} could be aligned (fewer than {MIN_ENDS} exchanges matched between two hosts, or ends that scatter by more than {LIMIT_NS // 1000} µs): "
+        f"Not all clocks of ranks {shown} could be aligned (fewer than {MIN_ENDS} exchanges matched between two hosts, or ends "
+        f"that scatter by more than {LIMIT_NS // 1000} µs): "
         "who comes late in the exchanges between them is not said."
     )
 
 
 def _clocks_of(members: Sequence[Member], matched: Sequence[Matched]) -> dict[int, tuple[int, int]]:
-    """By a member's place, what tells its clock from others: its host, else its input. A capture whose ends contradict its host's, by a wrong start time, has a clock of its own."""
+    """By a member's place, what tells its clock from others: its host, else its input.
+
+    A capture whose ends contradict its host's, by a wrong start time, has a clock of its own.
+    """
     alone = {one.place: (1, one.part) for one in members}
     hosts = {
         one.place: (0, one.host) if one.host is not None and one.rank.start_unix_ns is not None else alone[one.place] for one in members
@@ -93,6 +104,7 @@ def _differences(
 
 
 def _pair(reference: Member, other: Member, differences: pl.Series) -> ClockPair:
+    """How two clocks compare, by the differences (ns) of the ends of matched exchanges."""
     middle = int(differences.median())  # type: ignore[arg-type]
     low, high = (int((differences - middle).quantile(share, "nearest")) for share in (0.05, 0.95))  # type: ignore[arg-type]
     return ClockPair(

@@ -1,4 +1,7 @@
-"""Expert imbalance from traces alone: the work of the experts behind each exchange of an expert-parallel group, on every captured member."""
+"""Expert imbalance from traces alone.
+
+The work of the experts behind each exchange of an expert-parallel group, on every captured member.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import polars as pl
 
 from diagnose.document.ranks import ExpertImbalance, Layer
 from diagnose.measure.ranks.slowness import Slowness
-from diagnose.measure.ranks.waits import Waits
+from diagnose.measure.ranks.transfers import Transfers
 
 SHOWN = 32
 SMALL = (
@@ -17,9 +20,12 @@ SMALL = (
 )
 
 
-def experts(every: Sequence[Waits], slow: Mapping[int, Slowness]) -> tuple[ExpertImbalance, ...]:
-    """One entry for each group of ranks that exchange tokens, costliest first. Work on a device that is slow anyway is brought to the others' speed."""
-    groups: dict[tuple[int, ...], list[Waits]] = defaultdict(list)
+def experts(every: Sequence[Transfers], slow: Mapping[int, Slowness]) -> tuple[ExpertImbalance, ...]:
+    """One entry for each group of ranks that exchange tokens, costliest first.
+
+    Work on a device that is slow anyway is brought to the others' speed.
+    """
+    groups: dict[tuple[int, ...], list[Transfers]] = defaultdict(list)
     for found in every:
         if found.group.kind == "expert" and found.group.shape == "all_to_all":
             groups[tuple(part.member.place for part in found.group.parts)].append(found)
@@ -27,7 +33,7 @@ def experts(every: Sequence[Waits], slow: Mapping[int, Slowness]) -> tuple[Exper
     return tuple(sorted(entries, key=lambda entry: (-entry.lost_ns, entry.ranks)))
 
 
-def _imbalance(every: Sequence[Waits], slow: Mapping[int, Slowness]) -> ExpertImbalance | None:
+def _imbalance(every: Sequence[Transfers], slow: Mapping[int, Slowness]) -> ExpertImbalance | None:
     """Compare one group's members place by place; None where no expert work shows."""
     places = _places(every)
     if places.is_empty():
@@ -73,10 +79,11 @@ def _imbalance(every: Sequence[Waits], slow: Mapping[int, Slowness]) -> ExpertIm
     )
 
 
-def _places(every: Sequence[Waits]) -> pl.DataFrame:
+def _places(every: Sequence[Transfers]) -> pl.DataFrame:
     """step, place (the exchange's number in the step), member, work (of the experts between this exchange and the next), elements received.
 
-    An exchange belongs to the step that it lies in on the first member; its place counts the group's exchanges of all operations in the order of their ends there.
+    An exchange belongs to the step that it lies in on the first member; its place counts the group's exchanges of all operations in the
+    order of their ends there.
     """
     rows = pl.concat([found.rows.with_columns(pl.lit(number).alias("lane")) for number, found in enumerate(every)])
     first = rows.filter(pl.col("place") == 0).sort("end", "lane").select("lane", "ordinal", pl.col("index").alias("step"))
@@ -94,7 +101,10 @@ def _places(every: Sequence[Waits]) -> pl.DataFrame:
 
 
 def _received(places: pl.DataFrame, shown: pl.Series, members: int) -> dict[int, tuple[int, ...]]:
-    """By place, the elements that each member received before it worked, the mean over steps; places where a trace does not tell are absent."""
+    """By place, the elements that each member received before it worked, the mean over steps.
+
+    Places where a trace does not tell are absent.
+    """
     told = places.filter(pl.col("place").is_in(shown.implode()) & pl.col("elements").is_not_null())
     means = told.group_by("place", "member").agg(pl.col("elements").mean().cast(pl.Int64)).sort("place", "member")
     found = {int(place): tuple(rows["elements"].to_list()) for (place,), rows in means.group_by("place", maintain_order=True)}

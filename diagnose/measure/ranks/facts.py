@@ -1,7 +1,8 @@
 """Facts of what differs between ranks: the names of trace_rules/facts.yaml with scope ranks, each with one producer here.
 
-All are read from the records of `diagnose.document.ranks`; with one captured rank all are null. Of several groups (expert-parallel groups, groups with a late rank)
-the one that loses most speaks. Nought means that the thing was looked for and is not there; null that it could not be looked for.
+All are read from the records of `diagnose.document.ranks`; with one captured rank all are null. Of several groups (expert-parallel groups,
+groups with a late rank) the one that loses most speaks. Nought means that the thing was looked for and is not there; null that it could not
+be looked for.
 """
 
 from __future__ import annotations
@@ -85,7 +86,10 @@ def _matched(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
 
 
 def _blocking(ranks: Ranks | None, wait: int | None, pipeline: int | None) -> int | None:
-    """Waiting in exchanges other than those of the pipeline, as far as it can have held compute up: what steps have lost to others, the bubble left out."""
+    """Waiting in exchanges other than those of the pipeline, as far as it can have held compute up.
+
+    What steps have lost to others, the bubble left out.
+    """
     if ranks is None or wait is None or pipeline is None:
         return None
     lost = [[step.window_ns - step.own_ns for step in one.steps if step.own_ns is not None] for one in ranks.survey]
@@ -122,6 +126,7 @@ def the_straggler(ranks: Ranks | None) -> Late | None:
 
 
 def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
+    """Who always or mostly comes last, what it costs per step, and why."""
     late = the_straggler(ranks)
     rotates = any(one.pattern == "rotating" for one in (ranks.late if ranks else ()))
     wait = late.wait_ns if late else _nobody(ranks)
@@ -139,6 +144,7 @@ def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
 
 
 def _rotating(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
+    """Waiting per step behind ranks that come last in turn."""
     waits = [one.wait_ns for one in (ranks.late if ranks else ()) if one.pattern == "rotating"]
     wait = max(waits, default=_nobody(ranks))
     return {"rotating_wait_ns": wait, "rotating_wait_share": _share(wait, step_ns)}
@@ -163,6 +169,7 @@ def worst_experts(ranks: Ranks | None) -> ExpertImbalance | None:
 
 
 def _experts(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
+    """The imbalance of the expert-parallel group that loses most."""
     worst = worst_experts(ranks)
     return {
         "expert_imbalance_ns": worst.lost_ns if worst else None,
@@ -179,6 +186,7 @@ def slowest_stage(stages: Sequence[Stage]) -> Stage | None:
 
 
 def _pipeline(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
+    """Bubble and imbalance of the stages per step."""
     pipeline = ranks.pipeline if ranks else None
     stages = pipeline.stages if pipeline else ()
     slowest = slowest_stage(stages)
@@ -195,6 +203,7 @@ def _pipeline(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
 
 
 def _tail(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
+    """How long compute waits for data-parallel exchanges at the end of a step, the mean over ranks."""
     tail = _mean([one.tail_ns for one in ranks.tail]) if ranks else None
     return {"data_tail_ns": tail, "data_tail_share": _share(tail, step_ns)}
 
@@ -203,6 +212,8 @@ def _tail(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
 
 
 def _problems(ranks: Ranks | None) -> dict[str, FactValue]:
+    """How many ranks are missing, given twice, uneven in their steps, or could not be analysed."""
+
     def counted(kind: str) -> int | None:
         return sum(one.count for one in ranks.problems if one.kind == kind) if ranks else None
 

@@ -14,7 +14,7 @@ from diagnose.knowledge.buckets import Buckets
 from diagnose.measure.ranks.clocks import Clocks
 from diagnose.measure.ranks.members import Member
 from diagnose.measure.ranks.slowness import Slowness
-from diagnose.measure.ranks.waits import Own, Waits
+from diagnose.measure.ranks.transfers import OwnTimes, Transfers
 from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import COMM_KINDS, EXPERT_GEMM, CommKind
 
@@ -39,10 +39,13 @@ class _Blame:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
-    """What is known of all members, by their places: own times, those with a slow device, the like group of each; of their experts; and the buckets in use."""
+class Background:
+    """What is known of all members, by their places: own times, those with a slow device, the like group of each.
 
-    own: Mapping[int, Own]
+    And of their experts, their clocks, and the buckets in use.
+    """
+
+    own: Mapping[int, OwnTimes]
     slow: Mapping[int, Slowness]
     alike: Mapping[int, str]
     experts: Sequence[ExpertImbalance]
@@ -55,22 +58,23 @@ class Known:
         return found or [member.place for member in fallback]
 
 
-def late(every: Sequence[Waits], known: Known) -> tuple[Late, ...]:
+def late(every: Sequence[Transfers], known: Background) -> tuple[Late, ...]:
     """One entry for each rank that others wait for, costliest first; rotating lateness only where no rank stands out."""
-    entries = [entry for blame in _blames([one for one in every if _together(one, known)]) if (entry := _judged(blame, known)) is not None]
+    entries = [entry for blame in _blames([one for one in every if _together(one, known)]) if (entry := _late(blame, known)) is not None]
     best: dict[int | None, Late] = {}
     for entry in sorted(entries, key=lambda entry: (-entry.wait_ns, entry.ranks)):
         best.setdefault(entry.rank, entry)
     return tuple(best.values())
 
 
-def _together(found: Waits, known: Known) -> bool:
+def _together(found: Transfers, known: Background) -> bool:
     """Whether it is known that the group's exchanges end together: only then does the shorter duration mean that a rank came later."""
     return known.clocks.together(part.member for part in found.group.parts)
 
 
-def _blames(every: Sequence[Waits]) -> Iterator[_Blame]:
-    sets: dict[tuple[int, ...], list[Waits]] = defaultdict(list)
+def _blames(every: Sequence[Transfers]) -> Iterator[_Blame]:
+    """Waiting by who came last, for each set of ranks that exchange with each other."""
+    sets: dict[tuple[int, ...], list[Transfers]] = defaultdict(list)
     for found in every:
         sets[tuple(part.member.place for part in found.group.parts)].append(found)
     for _, group in sorted(sets.items()):
@@ -81,8 +85,8 @@ def _blames(every: Sequence[Waits]) -> Iterator[_Blame]:
         yield _Blame(members=members, behind=behind, lasts=lasts, noticed=sum(lasts.values()), kinds=kinds)
 
 
-def _behind(group: Sequence[Waits], members: tuple[Member, ...]) -> tuple[dict[int, int], dict[int, int]]:
-    """Mean wait of the others per step behind each member (the mean over steps, at most as long as transport held compute up), and how often it came last."""
+def _behind(group: Sequence[Transfers], members: tuple[Member, ...]) -> tuple[dict[int, int], dict[int, int]]:
+    """Behind each member, how long the others wait (mean per step, at most as long as transport held compute up); how often it came last."""
     table = pl.concat(
         [
             one.rows.select("ordinal", "place", "index", "wait", "last").with_columns(pl.lit(number).alias("lane"))
@@ -106,7 +110,7 @@ def _behind(group: Sequence[Waits], members: tuple[Member, ...]) -> tuple[dict[i
     return behind, {member.place: counts.get(place, 0) for place, member in enumerate(members)}
 
 
-def _judged(blame: _Blame, known: Known) -> Late | None:
+def _late(blame: _Blame, known: Background) -> Late | None:
     """The entry for one set of ranks; None where nobody waits long enough, or whoever comes last is itself held up elsewhere."""
     step = median_low([member.median.window_ns for member in blame.members])
     total = sum(blame.behind.values())
@@ -141,6 +145,7 @@ def _judged(blame: _Blame, known: Known) -> Late | None:
 
 
 def _rotating(blame: _Blame, total: int, step: int, experts: Sequence[ExpertImbalance]) -> Late | None:
+    """The entry for a set of ranks in which none stands out; None where little is waited."""
     if total < WORTH_ROTATING * step:
         return None
     ranks = tuple(one.rank.rank for one in blame.members)
@@ -158,15 +163,21 @@ def _rotating(blame: _Blame, total: int, step: int, experts: Sequence[ExpertImba
         cause="expert_work" if uneven else "unknown",
         bucket=EXPERT_GEMM if uneven else None,
         longer_ns=lost if uneven else None,
-        evidence=f"Another rank comes last from one exchange to the next (the one that does so most often, in {100 * most:.1f} % of {blame.noticed}); {words}.",
+        evidence=(
+            f"Another rank comes last from one exchange to the next (the one that does so most often, in {100 * most:.1f} % "
+            f"of {blame.noticed}); {words}."
+        ),
         status="inferred",
     )
 
 
-def _slower(known: Known, culprit: int, others: Sequence[Member], wait: int) -> bool:
-    """Whether a rank's own time exceeds that of its likes by about what the others wait, in most steps: if not, it comes last because it waited elsewhere, or by chance.
+def _slower(known: Background, culprit: int, others: Sequence[Member], wait: int) -> bool:
+    """Whether a rank's own time exceeds that of its likes by about what the others wait, in most steps.
 
-    All its likes count, not only those that wait: within one set of ranks that end their steps together, whoever waits least has the most own time.
+    If not, it comes last because it waited elsewhere, or by chance.
+
+    All its likes count, not only those that wait: within one set of ranks that end their steps together, whoever waits least has the most
+    own time.
     """
     mine = known.own[culprit].time
     theirs = [known.own[place].time for place in known.likes(culprit, others)]
@@ -178,7 +189,7 @@ def _slower(known: Known, culprit: int, others: Sequence[Member], wait: int) -> 
 # ------------------------------------------------------------------------------------------------ causes
 
 
-def _cause(member: Member, others: Sequence[Member], wait: int, known: Known) -> tuple[LateCause, str | None, int | None, str]:
+def _cause(member: Member, others: Sequence[Member], wait: int, known: Background) -> tuple[LateCause, str | None, int | None, str]:
     """What takes longer on the late rank than on the others: cause, bucket, by how much per step, and the figures in words."""
     slowness = known.slow.get(member.place)
     per = "in the capture" if member.device.steps.anchor == "capture" else "a step"
@@ -188,7 +199,10 @@ def _cause(member: Member, others: Sequence[Member], wait: int, known: Known) ->
             "slow_gpu",
             None,
             longer,
-            f"its kernels of like shape take {slowness.ratio:.2f} times as long as on the others (median of {slowness.shapes} shapes by their work)",
+            (
+                f"its kernels of like shape take {slowness.ratio:.2f} times as long as on the others (median of {slowness.shapes} "
+                "shapes by their work)"
+            ),
         )
     starved = _above(member, others, "launch_starved_ns")
     bucket, more = _longest_bucket(member, others)

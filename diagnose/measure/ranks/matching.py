@@ -21,7 +21,7 @@ _CANDIDATES = 24  # groups that a lane without a name is tried against, the near
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class MemberLane:
     """One member's sequence of exchanges in one group. `rows`: start, end, index, bytes, elements, expert_ns in order of start."""
 
     member: Member
@@ -38,8 +38,9 @@ class Part:
 class Matched:
     """One operation of one group of ranks.
 
-    `instances`, one row for each member of each instance that all captured members took part in: ordinal, place (index into `parts`), start and end (own clock,
-    with the wall clock of the trace's start), index (the member's own step; null outside), bytes, elements, expert_ns. `seen`: instances that any member shows.
+    `instances`, one row for each member of each instance that all captured members took part in: ordinal, place (index into `parts`), start
+    and end (own clock, with the wall clock of the trace's start), index (the member's own step; null outside), bytes, elements, expert_ns.
+    `seen`: instances that any member shows.
     """
 
     kind: str
@@ -48,7 +49,7 @@ class Matched:
     shape: Shape
     by: Grouping
     size: int | None
-    parts: tuple[Part, ...]
+    parts: tuple[MemberLane, ...]
     instances: pl.DataFrame
     matched: int
     seen: int
@@ -83,12 +84,15 @@ _SPAN = re.compile(r"^\[(\d+(?:, ?\d+)*)\]$")
 def match(
     members: Sequence[Member], mesh: Mesh | None, clocks: Mapping[int, tuple[int, int]] | None = None
 ) -> tuple[tuple[Matched, ...], tuple[Unmatched, ...]]:
-    """All exchanges of all members, matched as far as they can be. `clocks`: by a member's place, its set of aligned clocks and what it is ahead in it, where that is known already."""
+    """All exchanges of all members, matched as far as they can be.
+
+    `clocks`: by a member's place, its set of aligned clocks and what it is ahead in it, where that is known already.
+    """
     known = clocks or {}
-    named: dict[tuple[str, str, str, Hashable], list[Part]] = defaultdict(list)
-    nameless: dict[tuple[str, str, str, Hashable], list[Part]] = defaultdict(list)
+    named: dict[tuple[str, str, str, Hashable], list[MemberLane]] = defaultdict(list)
+    nameless: dict[tuple[str, str, str, Hashable], list[MemberLane]] = defaultdict(list)
     unmatched = []
-    for part in _parts(members):
+    for part in _member_lanes(members):
         lane = part.lane
         if lane.shape == "pairwise" and lane.kind == "pipeline":
             unmatched.append(Unmatched(member=part.member, lane=lane, count=part.rows.height, why=PAIRWISE))
@@ -114,11 +118,12 @@ def match(
     return tuple(ordered), tuple(unmatched)
 
 
-def _parts(members: Sequence[Member]) -> Iterator[Part]:
+def _member_lanes(members: Sequence[Member]) -> Iterator[MemberLane]:
+    """Every lane of every member, with its instances."""
     for member in members:
         found = member.device.exchanges
         for (number,), rows in found.instances.group_by("lane", maintain_order=True):
-            yield Part(member=member, lane=found.lanes[int(number)], rows=rows)
+            yield MemberLane(member=member, lane=found.lanes[int(number)], rows=rows)
 
 
 def _group_key(lane: Lane) -> Hashable | None:
@@ -143,20 +148,20 @@ def members_told(lane: Lane) -> tuple[int, ...] | None:
     return ranks if lane.size is None or len(ranks) == lane.size else None
 
 
-def _one_each(parts: Sequence[Part]) -> list[Part]:
+def _one_each(parts: Sequence[MemberLane]) -> list[MemberLane]:
     """One sequence for each member: a member that shows the group more than once (several streams) has them put in order of start."""
-    by_member: dict[int, list[Part]] = defaultdict(list)
+    by_member: dict[int, list[MemberLane]] = defaultdict(list)
     for part in parts:
         by_member[part.member.place].append(part)
     return [
         own[0]
         if len(own) == 1
-        else Part(member=own[0].member, lane=own[0].lane, rows=pl.concat([one.rows for one in own]).sort("start", "end"))
+        else MemberLane(member=own[0].member, lane=own[0].lane, rows=pl.concat([one.rows for one in own]).sort("start", "end"))
         for own in by_member.values()
     ]
 
 
-# ------------------------------------------------------------------------------------------------ groups that two profilers name differently
+# ----------------------------------------------------------------------------------------------- groups that two profilers name differently
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,12 +169,12 @@ class _Group:
     """Sequences that belong together before they are laid beside each other; `tried`: others of the kind were tried too and did not fit."""
 
     by: Grouping
-    parts: tuple[Part, ...]
+    parts: tuple[MemberLane, ...]
     tried: bool
 
 
 def _joined(pool: Sequence[_Group], mesh: Mesh | None) -> list[_Group]:
-    """Groups of one operation, those put together that only look apart because their members were captured by profilers which name groups differently."""
+    """Groups of one operation; those that only look apart, because two profilers name groups differently, are put together."""
     if len({_naming(group.parts[0].lane) for group in pool}) < 2:
         return list(pool)
     joined: list[_Group] = []
@@ -192,7 +197,10 @@ def _naming(lane: Lane) -> str:
 
 
 def _one_group(one: _Group, other: _Group, mesh: Mesh | None) -> bool:
-    """Whether two groups that are named differently are one: no member in common, room for all, the same place in the job, and the same ends."""
+    """Whether two groups that are named differently are one.
+
+    No member in common, room for all, the same place in the job, and the same ends.
+    """
     first, second = one.parts[0], other.parts[0]
     members = {part.member.place for part in one.parts}
     size = max((part.lane.size or 0 for part in (*one.parts, *other.parts)), default=0)
@@ -208,14 +216,17 @@ def _one_group(one: _Group, other: _Group, mesh: Mesh | None) -> bool:
 # ------------------------------------------------------------------------------------------------ groups without a name
 
 
-def _by_common_ends(parts: Sequence[Part], mesh: Mesh | None) -> Iterator[tuple[Grouping, list[Part], bool]]:
-    """Groups of sequences that end together, and whether there were others to try; with the job's sizes only ranks that share their coordinates are."""
-    pools: dict[tuple[int, ...] | None, list[Part]] = defaultdict(list)
+def _by_common_ends(parts: Sequence[MemberLane], mesh: Mesh | None) -> Iterator[tuple[Grouping, list[MemberLane], bool]]:
+    """Groups of sequences that end together, and whether there were others to try.
+
+    With the job's sizes only ranks that share their coordinates are.
+    """
+    pools: dict[tuple[int, ...] | None, list[MemberLane]] = defaultdict(list)
     for part in parts:
         told = mesh.group(part.lane.kind, part.member.rank.rank) if mesh is not None else None
         pools[told].append(part)
     for told, pool in pools.items():
-        groups: list[tuple[Course, list[Part]]] = []
+        groups: list[tuple[Course, list[MemberLane]]] = []
         for part in pool:
             course = part.course()
             home = next((group for reference, group in groups[: -_CANDIDATES - 1 : -1] if _fits(reference, course, group, part)), None)
@@ -227,7 +238,7 @@ def _by_common_ends(parts: Sequence[Part], mesh: Mesh | None) -> Iterator[tuple[
             yield "job" if told is not None else "common ends", group, len(pool) > 1
 
 
-def _fits(reference: Course, course: Course, group: Sequence[Part], part: Part) -> bool:
+def _fits(reference: Course, course: Course, group: Sequence[MemberLane], part: MemberLane) -> bool:
     """Whether a sequence belongs to a group: another rank's, as long, and ending together."""
     if any(one.member.place == part.member.place for one in group):
         return False
@@ -243,11 +254,11 @@ def _end_together(reference: Course, course: Course) -> bool:
 # ------------------------------------------------------------------------------------------------ instances
 
 
-def _matched(parts: Sequence[Part], clocks: Mapping[int, tuple[int, int]], by: Grouping) -> tuple[Matched | None, list[Unmatched]]:
+def _matched(parts: Sequence[MemberLane], clocks: Mapping[int, tuple[int, int]], by: Grouping) -> tuple[Matched | None, list[Unmatched]]:
     """The group's instances, None where fewer than two members fit together; members whose sequence fits nobody's are left out."""
     courses = [part.course() for part in parts]
     reference = max(range(len(parts)), key=lambda place: (len(courses[place].ends), -place))
-    fits: dict[int, Fit] = {reference: Fit(shift=0, spread=0, n=len(courses[reference].ends))}
+    fits: dict[int, Fit] = {reference: Fit(shift=0, scatter=0, n=len(courses[reference].ends))}
     for place, course in enumerate(courses):
         if (
             place != reference
@@ -265,7 +276,7 @@ def _matched(parts: Sequence[Part], clocks: Mapping[int, tuple[int, int]], by: G
         why = ALONE if len(parts) == 1 else NO_FIT
         return None, [*left, *(Unmatched(member=part.member, lane=part.lane, count=part.rows.height, why=why) for _, part in inside)]
     kept = tuple(part for _, part in inside)
-    table = pl.concat([_placed(part, number, fits[place].shift) for number, (place, part) in enumerate(inside)])
+    table = pl.concat([_numbered_instances(part, number, fits[place].shift) for number, (place, part) in enumerate(inside)])
     complete = table.group_by("ordinal").len().filter(pl.col("len") == len(kept)).select("ordinal")
     lane = kept[0].lane
     told = members_told(lane)
@@ -287,16 +298,20 @@ def _matched(parts: Sequence[Part], clocks: Mapping[int, tuple[int, int]], by: G
 
 
 def _believable(found: Fit, reference: Member, member: Member, clocks: Mapping[int, tuple[int, int]]) -> bool:
-    """By one clock, exchanges of one group end together. Where they do not, either they are not of one group, or a capture's start time is wrong: many alike say the latter."""
+    """By one clock, exchanges of one group end together.
+
+    Where they do not, either they are not of one group, or a capture's start time is wrong: many alike say the latter.
+    """
     mine, theirs = clocks.get(member.place), clocks.get(reference.place)
     aligned = mine is not None and theirs is not None and mine[0] == theirs[0]
     ahead = mine[1] - theirs[1] if aligned and mine is not None and theirs is not None else 0
     if not (aligned or share_clock(reference, member)) or abs(found.offset - ahead) <= LOOSE_NS:
         return True
-    return found.n >= CERTAIN and found.spread <= FIRM_NS
+    return found.n >= CERTAIN and found.scatter <= FIRM_NS
 
 
-def _placed(part: Part, place: int, shift: int) -> pl.DataFrame:
+def _numbered_instances(part: MemberLane, place: int, shift: int) -> pl.DataFrame:
+    """A member's instances by their number in the group (ordinal), with times by the wall clock of the trace's start."""
     moved = part.member.start_unix_ns
     return part.rows.with_row_index("row").select(
         (pl.col("row").cast(pl.Int64) + shift).alias("ordinal"),

@@ -71,7 +71,8 @@ class Member:
 class Mesh:
     """The ranks' coordinates as Megatron-Core lays them out: tensor fastest, then context, data, pipeline (or pipeline before data).
 
-    Sizes of the attention mesh, and of the expert mesh over the same ranks. Source: Megatron-Core parallel_state.py, order "tp-cp-ep-dp-pp".
+    Sizes of the attention mesh, and of the expert mesh over the same ranks. Source: Megatron-Core parallel_state.py, order
+    "tp-cp-ep-dp-pp".
     """
 
     world: int

@@ -34,9 +34,10 @@ class _Group:
 def slow_link(ranks: Ranks) -> SlowLink | None:
     """The group that loses most against the median of its likes; None where no group has a like.
 
-    Likes do the same exchange in groups of one size that hold the same parts of the model, span the same number of hosts and share no rank: a group inside one host
-    is never held against one across hosts. All members have to be captured (by the group's size, or because the whole job was), or the transfer may hold waiting for
-    one that was not. Where sizes are known for all of them (algorithm bandwidth), paces in bytes are compared, otherwise durations of one exchange.
+    Likes do the same exchange in groups of one size that hold the same parts of the model, span the same number of hosts and share no rank:
+    a group inside one host is never held against one across hosts. All members have to be captured (by the group's size, or because the
+    whole job was), or the transfer may hold waiting for one that was not. Where sizes are known for all of them (algorithm bandwidth),
+    paces in bytes are compared, otherwise durations of one exchange.
     """
     families: dict[tuple[object, ...], list[MatchedExchange]] = defaultdict(list)
     survey = {one.rank: one for one in ranks.survey}

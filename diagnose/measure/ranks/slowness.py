@@ -18,7 +18,10 @@ AGREE = 0.8  # … in this share of their work
 
 @dataclass(frozen=True, kw_only=True)
 class Slowness:
-    """`ratio`: the median over shapes, weighted by work, of a kernel's duration over that on the group's median device; `shapes`: how many were compared."""
+    """`ratio`: the median over shapes, weighted by work, of a kernel's duration over that on the group's median device.
+
+    `shapes`: how many were compared.
+    """
 
     ratio: float
     shapes: int

@@ -40,6 +40,7 @@ def pipeline(members: Sequence[Member], mesh: Mesh | None, job: Job | None) -> P
 
 
 def _stage(number: int, members: Sequence[Member]) -> Stage:
+    """One stage: the mean over its captured ranks, per step."""
     waits = {part: [step_median(member.device.exchanges.stage_waits[part]) for member in members] for part in STAGE_PARTS}
     return Stage(
         stage=number,
@@ -55,7 +56,8 @@ def _stage(number: int, members: Sequence[Member]) -> Stage:
 def _expected(mesh: Mesh, job: Job | None, bubble: int) -> tuple[float | None, int | None]:
     """The bubble's share of the step for even stages, and the most that twice the virtual stages could win of the bubble.
 
-    With p stages, m micro-batches and v virtual stages the bubble is (p − 1) / (v · m) of the compute (Narayanan et al. 2021, arXiv:2104.04473, section 2.2).
+    With p stages, m micro-batches and v virtual stages the bubble is (p − 1) / (v · m) of the compute (Narayanan et al. 2021,
+    arXiv:2104.04473, section 2.2).
     """
     batches, virtual = (job.get(name) if job is not None else None for name in ("num_microbatches", "virtual_pipeline_model_parallel_size"))
     v = virtual if isinstance(virtual, int) and virtual > 0 else 1
@@ -66,7 +68,10 @@ def _expected(mesh: Mesh, job: Job | None, bubble: int) -> tuple[float | None, i
 
 
 def tails(members: Sequence[Member]) -> tuple[DataTail, ...]:
-    """How long each rank's compute waits for data-parallel exchanges after its last backward; nothing for ranks that could not tell, or that have no such exchange."""
+    """How long each rank's compute waits for data-parallel exchanges after its last backward.
+
+    Nothing for ranks that could not tell, or that have no such exchange.
+    """
     told = [
         member
         for member in members

@@ -12,7 +12,7 @@ from diagnose.document.device import Spread
 from diagnose.document.ranks import RankProblem, RankSurvey, StartSkew, StepTime
 from diagnose.measure.ranks.clocks import Clocks
 from diagnose.measure.ranks.members import Member, Mesh, host_label
-from diagnose.measure.ranks.waits import Own
+from diagnose.measure.ranks.transfers import OwnTimes
 from diagnose.model.statistics import integer_median
 
 LISTED = 64  # ranks that a problem lists
@@ -21,7 +21,7 @@ SKEW_NS = 1_000_000  # likewise
 TOGETHER = 0.2  # of the skew: windows whose ends differ by less end together; this project's choice
 
 
-def surveyed(member: Member, group: str, mesh: Mesh | None, own: Own, skew_ns: int | None) -> RankSurvey:
+def surveyed(member: Member, group: str, mesh: Mesh | None, own: OwnTimes, skew_ns: int | None) -> RankSurvey:
     """One device's row."""
     lengths = [step.window_ns for step in member.steps]
     return RankSurvey(
@@ -46,7 +46,8 @@ def surveyed(member: Member, group: str, mesh: Mesh | None, own: Own, skew_ns: i
 
 
 _COLUMNS = (
-    "compute_busy_ns", "transport_busy_ns", "packing_busy_ns", "copy_busy_ns", "device_idle_ns", "launch_starved_ns", "blocking_transport_ns",
+    "compute_busy_ns", "transport_busy_ns", "packing_busy_ns", "copy_busy_ns", "device_idle_ns", "launch_starved_ns",
+    "blocking_transport_ns",
 )  # fmt: skip
 
 
@@ -65,7 +66,10 @@ def _collectives(member: Member) -> dict[str, int]:
 
 
 def problems(members: Sequence[Member], world: int | None, claimed: Mapping[int, int]) -> tuple[RankProblem, ...]:
-    """Ranks that are missing, given twice, or that differ in their steps. `claimed`: how many inputs said to be that rank, before they were told apart."""
+    """Ranks that are missing, given twice, or that differ in their steps.
+
+    `claimed`: how many inputs said to be that rank, before they were told apart.
+    """
     captured = sorted({member.rank.rank for member in members})
     found = []
     twice = tuple(rank for rank, number in sorted(claimed.items()) if number > 1)
@@ -96,9 +100,12 @@ def _uneven(members: Sequence[Member]) -> list[RankProblem]:
 
 
 def skews(members: Sequence[Member], groups: Mapping[int, str], clocks: Clocks) -> tuple[dict[int, int], tuple[StartSkew, ...]]:
-    """By a member's place, how much later than the middle of its like group its capture's first step begins; and those whose windows end together all the same.
+    """By a member's place, how much later than the middle of its like group its capture's first step begins.
 
-    Only members whose clocks are aligned with each other, and whose start is known, are compared; the first step that all of them show counts, warm-up or not.
+    And those whose windows end together all the same.
+
+    Only members whose clocks are aligned with each other, and whose start is known, are compared; the first step that all of them show
+    counts, warm-up or not.
     """
     pools: dict[tuple[str, int], list[Member]] = defaultdict(list)
     for member in members:
@@ -129,6 +136,7 @@ def _span(member: Member, index: int, clocks: Clocks) -> tuple[int, int]:
 
 
 def _skew(member: Member, begins: int, ends: int, index: int) -> StartSkew:
+    """The record of a window that begins `begins` ns after the middle of its group's, and ends `ends` ns after it."""
     side = "later" if begins > 0 else "earlier"
     shape = "shorter" if begins > 0 else "longer"
     text = (

@@ -2,9 +2,10 @@
 
 The split says why compute was absent; a bound says what could be won, which differs where causes overlap or follow from each other:
 
-- *shadowed*: launch-starved time in which the operation to come could not have started anyway, because what it waits for still ran. A faster host would
-  not win it.
-- *follow*: what blocked compute after transport in the same gap, but would have run beside compute, or beside the host's work, had the transport not been there.
+- *shadowed*: launch-starved time in which the operation to come could not have started anyway, because what it waits for still ran. A
+  faster host would not win it.
+- *follow*: what blocked compute after transport in the same gap, but would have run beside compute, or beside the host's work, had the
+  transport not been there.
 - *handover*: the short dependency-stalled rest of a gap that something blocked, or for which the host was late. It goes with its cause.
 - *restart*: a host that was held up has nothing queued. What it does until its next launch lies bare, and would not without the hold-up.
 """
@@ -20,7 +21,10 @@ _HOST = ["host_sync", "gc", "launch", "python"]
 
 
 def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds: pl.Series, times: pl.DataFrame) -> pl.DataFrame:
-    """Per window (index): the figures in ns that `trace_rules/facts.yaml` describes. `roles`, `copy_kinds`, `times` (start, issued): of each operation by row number."""
+    """Per window (index): the figures in ns that `trace_rules/facts.yaml` describes.
+
+    `roles`, `copy_kinds`, `times` (start, issued): of each operation by row number.
+    """
     producer = found.pieces["producer"]
     blocks = pl.col("cause") == "blocking"
     pieces = found.pieces.with_columns(
@@ -49,6 +53,7 @@ def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds:
 
 
 def _handovers(pieces: pl.DataFrame) -> pl.DataFrame:
+    """index, and handover in ns behind transport, copies between host and device, and the host."""
     by_gap = pieces.group_by("index", "op").agg(
         pl.min_horizontal(pl.col("ns").filter(pl.col("cause") == "dependency_stalled").sum(), HANDOVER_NS).alias("stalled"),
         pl.col("transport", "host_copy", "host").any(),
@@ -61,9 +66,10 @@ def _handovers(pieces: pl.DataFrame) -> pl.DataFrame:
 
 
 def _followers(pieces: pl.DataFrame) -> pl.DataFrame:
-    """Of each gap: blocking by others after transport did, as far as it could have run beside something else had the transport not been there.
+    """Of each gap: blocking by others after transport, as far as they could have run beside something else without the transport.
 
-    That is as long as the transport had run before the gap began, beside compute, and as long as the host still worked in the gap after it had issued them.
+    That is as long as the transport had run before the gap began, beside compute, and as long as the host still worked in the gap after it
+    had issued them.
     """
     gap = ["index", "op"]
     moved = pieces.filter("transport").select(gap).unique()
@@ -91,6 +97,7 @@ def _followers(pieces: pl.DataFrame) -> pl.DataFrame:
 
 
 def _shadows(shadowed: pl.DataFrame) -> pl.DataFrame:
+    """index, and shadowed time in ns of the host's work and of the allocator."""
     work = pl.col("cause").is_in(["gc", "launch", "python"])
     return shadowed.group_by("index").agg(
         pl.col("ns").filter(work).sum().alias("launch_shadowed_ns"),
@@ -101,8 +108,9 @@ def _shadows(shadowed: pl.DataFrame) -> pl.DataFrame:
 def _restarts(pieces: pl.DataFrame, holds: pl.Expr, name: str, *, capped: bool = True, before: pl.DataFrame | None = None) -> pl.DataFrame:
     """`index` and `name`: host work between the end of a hold-up of the host and the launch that it delayed.
 
-    Of each gap at most as much counts (`capped`) as the hold-up kept the host from working ahead: what it took inside the gap where only what the host waited
-    for would go, or with `before` (index, op, ns) what it had taken before the gap began, where the call itself would go.
+    Of each gap at most as much counts (`capped`) as the hold-up kept the host from working ahead: what it took inside the gap where only
+    what the host waited for would go, or with `before` (index, op, ns) what it had taken before the gap began, where the call itself would
+    go.
     """
     held = pieces.filter(holds).group_by("index", "op").agg(pl.col("end").max().alias("freed"), pl.col("ns").sum().alias("held_ns"))
     if before is not None:

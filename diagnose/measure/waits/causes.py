@@ -15,7 +15,8 @@ from diagnose.model.trace import Trace
 class Causes:
     """Time without compute by cause, one row (or several) per step window.
 
-    `blocking`: index, bucket, role, kind, backend, ns, inferred. `host`: index, name, cause, ns, count (launch-starved time by the call or range that the host was in).
+    `blocking`: index, bucket, role, kind, backend, ns, inferred. `host`: index, name, cause, ns, count (launch-starved time by the call or
+    range that the host was in).
     """
 
     blocking: pl.DataFrame
@@ -74,7 +75,10 @@ def host_costs(found: Stalls, host: HostActivity, trace: Trace) -> pl.DataFrame:
 
 
 def long_gaps(found: Stalls) -> pl.DataFrame:
-    """index, longest_host_gap_ns (launch-starved), host_gap_excess_ns: host work in gaps that stand out (20 × the median gap and more than 1 ms)."""
+    """index, longest_host_gap_ns (launch-starved), host_gap_excess_ns.
+
+    Host work in gaps that stand out (20 × the median gap and more than 1 ms).
+    """
     starved = found.pieces.filter(~pl.col("cause").is_in(["blocking", "dependency_stalled"]))
     worked = pl.col("cause").is_in(["gc", "launch", "python"])
     length = pl.col("end") - pl.col("start")

@@ -1,8 +1,8 @@
 """Who really held compute up: waiting time followed along the chain of producers.
 
-A gap that ends with an expert GEMM is often held by a short sorting kernel that itself waited for a long all-to-all. While a producer ran, the time is
-its own; before it started, the time belongs to what that producer waited for, and so on back to the start of the gap. Time in which no producer of the
-chain ran is not blocking: nothing resolved explains it.
+A gap that ends with an expert GEMM is often held by a short sorting kernel that itself waited for a long all-to-all. While a producer ran,
+the time is its own; before it started, the time belongs to what that producer waited for, and so on back to the start of the gap. Time in
+which no producer of the chain ran is not blocking: nothing resolved explains it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ MAX_CHAIN = 64  # producers that one gap is followed through
 def follow_chains(pieces: pl.DataFrame, work: pl.DataFrame, known: Dependencies) -> pl.DataFrame:
     """Split waiting pieces among the producers of their chains.
 
-    `pieces`: start, end, cause, producer (never null), inferred, otherwise (the cause of time that no producer explains), and any other columns;
-    `work`: op, start, stream, correlation, issued of all operations. The result has the pieces' columns without `otherwise`; pieces without producer carry
-    that cause.
+    `pieces`: start, end, cause, producer (never null), inferred, otherwise (the cause of time that no producer explains), and any other
+    columns; `work`: op, start, stream, correlation, issued of all operations. The result has the pieces' columns without `otherwise`;
+    pieces without producer carry that cause.
     """
     columns = [name for name in pieces.columns if name != "otherwise"]
     unexplained = (

@@ -4,8 +4,8 @@ Producers of an operation are the operation before it on its stream, and those c
 wait for, followed through relays (an event recorded on a stream that itself only waited). Host calls are put in order by
 correlation id, which the profiler hands out in the order in which calls are made.
 
-Where a trace holds no event, producers are inferred: from times, and from the order of calls (a stream-wait call makes the operation launched after it
-wait for the one launched before it on another stream). Inside a replayed graph no trace holds events, so there too.
+Where a trace holds no event, producers are inferred: from times, and from the order of calls (a stream-wait call makes the operation
+launched after it wait for the one launched before it on another stream). Inside a replayed graph no trace holds events, so there too.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ INFERENCE_REACH_NS = 10_000  # analysis contract: an inferred producer ends at m
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waits:
+class StreamWaits:
     """The stream waits of one rank, resolved to the records that they wait for.
 
     `stream_waits`: stream, correlation, record_stream, record_correlation (null where unresolved), previous (correlation of the last
-    operation on the stream before the wait, null for none). `calls`: correlation ids of the stream-wait API calls, in order. `total` counts all stream
-    waits, those that only an API call shows included.
+    operation on the stream before the wait, null for none). `calls`: correlation ids of the stream-wait API calls, in order. `total` counts
+    all stream waits, those that only an API call shows included.
     """
 
     stream_waits: pl.DataFrame
@@ -39,7 +39,7 @@ class Waits:
         return self.resolved / self.total if self.total else None
 
 
-def resolve_waits(waits: pl.DataFrame, calls: pl.Series) -> Waits:
+def resolve_waits(waits: pl.DataFrame, calls: pl.Series) -> StreamWaits:
     """Find the event record behind each stream wait of one rank.
 
     `waits` has the columns of Trace.waits. A wait and a record with the same sync_id belong together; without sync_id the last record
@@ -77,17 +77,18 @@ def resolve_waits(waits: pl.DataFrame, calls: pl.Series) -> Waits:
     columns = ["stream", "correlation", "record_stream", "record_correlation"]
     resolved = pl.concat([by_id.select(columns), by_order.select(columns)]).sort("correlation", nulls_last=True)
     found = int(resolved["record_correlation"].is_not_null().sum())
-    return Waits(stream_waits=resolved, total=max(asked.height, len(calls)), resolved=found, calls=calls.drop_nulls().sort())
+    return StreamWaits(stream_waits=resolved, total=max(asked.height, len(calls)), resolved=found, calls=calls.drop_nulls().sort())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dependencies:
     """One device's operations prepared for asking what they waited for, again and again.
 
-    `ordered`: op, start, end, stream in order of start. `issued`: op, end, stream, correlation in order of correlation. `stream_waits`: those of
-    `Waits`, with the correlation of the operation issued before (`previous`) and after (`next`) them on their stream. `candidates`: what may be
-    inferred as a producer. `called`: op, guess, guess_end, inferred from the order of calls. `everywhere`: the trace holds no resolved wait, so that
-    producers are inferred for all operations; otherwise only for `replayed` ones (op rows): nodes of a graph after its first.
+    `ordered`: op, start, end, stream in order of start. `issued`: op, end, stream, correlation in order of correlation. `stream_waits`:
+    those of `StreamWaits`, with the correlation of the operation issued before (`previous`) and after (`next`) them on their stream.
+    `candidates`: what may be inferred as a producer. `called`: op, guess, guess_end, inferred from the order of calls. `everywhere`: the
+    trace holds no resolved wait, so that producers are inferred for all operations; otherwise only for `replayed` ones (op rows): nodes of
+    a graph after its first.
     """
 
     ordered: pl.DataFrame
@@ -99,7 +100,7 @@ class Dependencies:
     replayed: pl.Series
 
 
-def prepare(work: pl.DataFrame, waits: Waits) -> Dependencies:
+def prepare(work: pl.DataFrame, waits: StreamWaits) -> Dependencies:
     """Put one device's operations in the orders that the questions need.
 
     `work` is in order of start and has op (row number), start, end, stream, correlation, issued, role.
@@ -125,8 +126,9 @@ def prepare(work: pl.DataFrame, waits: Waits) -> Dependencies:
 def latest_producers(known: Dependencies, consumers: pl.DataFrame) -> pl.DataFrame:
     """The producer of each consumer that ends last.
 
-    `consumers`: op, start, stream, correlation, issued; distinct, sorted by start. Result, one row per consumer in the same order: op, producer
-    (row number, null: none), producer_end, inferred, unresolved (a wait has no known record, or the trace holds no dependency at all).
+    `consumers`: op, start, stream, correlation, issued; distinct, sorted by start. Result, one row per consumer in the same order: op,
+    producer (row number, null: none), producer_end, inferred, unresolved (a wait has no known record, or the trace holds no dependency at
+    all).
     """
     before = consumers.select("op", "start", "stream").join_asof(
         known.ordered.select(pl.col("op").alias("producer"), pl.col("end").alias("producer_end"), "start", "stream"),
@@ -276,8 +278,8 @@ def _inner_nodes(work: pl.DataFrame) -> pl.Series:
 def _called(work: pl.DataFrame, calls: pl.Series) -> pl.DataFrame:
     """What stream-wait calls tell by their place among the launches alone: op, guess, guess_end.
 
-    The operation launched next after such a call waits for the one launched last before it on another stream. A guess that had not ended when the
-    consumer started is wrong and left out.
+    The operation launched next after such a call waits for the one launched last before it on another stream. A guess that had not ended
+    when the consumer started is wrong and left out.
     """
     launched = (
         work.filter(pl.col("correlation").is_not_null()).select("op", "start", "end", "stream", "correlation").sort("correlation", "start")
@@ -313,9 +315,9 @@ def _called(work: pl.DataFrame, calls: pl.Series) -> pl.DataFrame:
 def _with_inferred(found: pl.DataFrame, consumers: pl.DataFrame, known: Dependencies) -> pl.DataFrame:
     """`found` with a likely producer where it ends later than the resolved one.
 
-    From times that is the candidate which ends last within 10 µs before the consumer starts and was issued before it; of candidates that end close
-    together the last TRIED are looked at. Where a stream-wait call names one that ends later, that one.
-    Where the trace holds resolved waits, only the inner nodes of graphs are looked at: what orders those no trace holds.
+    From times that is the candidate which ends last within 10 µs before the consumer starts and was issued before it; of candidates that
+    end close together the last TRIED are looked at. Where a stream-wait call names one that ends later, that one. Where the trace holds
+    resolved waits, only the inner nodes of graphs are looked at: what orders those no trace holds.
     """
     guesses = _from_times(consumers, known.candidates)
     called = consumers.select("op").join(known.called, on="op", how="left", maintain_order="left")

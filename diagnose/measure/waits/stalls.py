@@ -14,7 +14,7 @@ import polars as pl
 
 from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, HostActivity
 from diagnose.measure.waits.chains import follow_chains
-from diagnose.measure.waits.dependencies import Dependencies, Waits, latest_producers, prepare
+from diagnose.measure.waits.dependencies import Dependencies, StreamWaits, latest_producers, prepare
 from diagnose.model.intervals import merge, overlaps
 
 HOST_CAUSES = ("allocator", "host_sync", "gc", "launch", "python")
@@ -24,10 +24,10 @@ HOST_CAUSES = ("allocator", "host_sync", "gc", "launch", "python")
 class Stalls:
     """All gaps of one device, cut into pieces.
 
-    `pieces`: index (window), start, end, cause (one of HOST_CAUSES, blocking or dependency_stalled), op (the operation that ends the gap; null at the
-    end of a step that ends idle), producer (op row that blocked; null elsewhere), inferred (bool), through_host (bool: it held the host in a synchronising
-    call). `bounds`: index, blocking_lower_ns, blocking_upper_ns. `shadowed`: index, cause, ns: launch-starved time while a producer of `op` ran. `entered`:
-    index, op, ns: how long the host had been in an allocator call when the gap began.
+    `pieces`: index (window), start, end, cause (one of HOST_CAUSES, blocking or dependency_stalled), op (the operation that ends the gap;
+    null at the end of a step that ends idle), producer (op row that blocked; null elsewhere), inferred (bool), through_host (bool: it held
+    the host in a synchronising call). `bounds`: index, blocking_lower_ns, blocking_upper_ns. `shadowed`: index, cause, ns: launch-starved
+    time while a producer of `op` ran. `entered`: index, op, ns: how long the host had been in an allocator call when the gap began.
     """
 
     pieces: pl.DataFrame
@@ -65,7 +65,7 @@ def gaps(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def stalls(work: pl.DataFrame, windows: pl.DataFrame, waits: Waits, host: HostActivity) -> Stalls:
+def stalls(work: pl.DataFrame, windows: pl.DataFrame, waits: StreamWaits, host: HostActivity) -> Stalls:
     """Split every gap of one device.
 
     `work` holds op (row number), start, end, stream, correlation, role, issued and is in order of start.
@@ -173,7 +173,10 @@ def _with_producers(cut: pl.DataFrame, work: pl.DataFrame, known: Dependencies) 
 
 
 def _under_host_calls(starved: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
-    """Launch-starved stretches split by what the launching threads did: allocator, host_sync, gc, launch, python, or blocking through the host."""
+    """Launch-starved stretches split by what the launching threads did.
+
+    Allocator, host_sync, gc, launch, python, or blocking through the host.
+    """
     starved = starved.sort("start")
     state = overlaps(starved, host.state)
     mask = host.state["mask"].gather(state["right"])

@@ -1,4 +1,7 @@
-"""The settings of a document's job, as far as two documents have to agree on them: what was read, else the framework's default where the file would have said otherwise."""
+"""The settings of a document's job, as far as two documents have to agree on them.
+
+What was read, else the framework's default where the file would have said otherwise.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from diagnose.document.diagnosis import Diagnosis, JobRead, JobSetting
-from diagnose.knowledge.settings import PARTIAL_FORMATS, SettingSpec, load_settings
+from diagnose.errors import InputError
+from diagnose.knowledge.settings import load_formats, load_settings
 from diagnose.model.vocabulary import FactValue
 
 Value = FactValue | tuple[str, ...]
@@ -25,14 +29,19 @@ class Job:
     whole: bool
 
     def value(self, name: str) -> Value:
-        """What was read, what follows from it, or the default; None where it is not known, and of a named preset that the table resolves: its settings say it all."""
+        """What was read, what follows from it, or the default; None where it is not known.
+
+        None, too, of a named preset that the table resolves: its settings say it all.
+        """
         spec = load_settings().get(name)
         if name in self.read:
             value = self.read[name].value
             return None if spec is not None and value in spec.presets else value
         if name in self.derived:
             return self.derived[name]
-        return self._default(spec) if spec is not None and self.whole and not self._in_preset(name) else None
+        if spec is None or not self.whole or self._in_preset(name):
+            return None
+        return spec.default_in(self.format, {other: setting.value for other, setting in self.read.items()})
 
     def holds(self, name: str) -> bool:
         """Whether the file itself says it."""
@@ -43,19 +52,9 @@ class Job:
         presets = (load_settings()[one].presets for one in self.read if one in load_settings())
         return any(name in inner for preset in presets for inner in preset.values())
 
-    def _default(self, spec: SettingSpec) -> Value:
-        if self.format == "torchtitan":
-            return spec.torchtitan_default
-        if self.format in spec.no_default_in:
-            return None
-        for rule in spec.default_when:
-            if rule.setting in self.read and self.read[rule.setting].value == rule.equals:
-                return rule.value
-        return spec.default
-
 
 def job_of(document: Diagnosis) -> Job | None:
-    """The job of a document; None where it was made without a job file."""
+    """The job of a document; None where it was made without a job file. Raises InputError for a job of a format that is not known."""
     read = document.job
     if read is None:
         return None
@@ -69,7 +68,14 @@ def job_of(document: Diagnosis) -> Job | None:
 
 
 def _whole(read: JobRead) -> bool:
-    return read.format not in PARTIAL_FORMATS and not any(_OPEN in note for note in read.notes)
+    format_ = load_formats().get(read.format)
+    if format_ is None:
+        raise InputError(
+            f"The job file of this document has the format {read.format}, which this version of the program does not know.",
+            effect="Nothing was compared.",
+            next_step="Compare with the version that wrote the document.",
+        )
+    return format_.defaults != "none" and not any(_OPEN in note for note in read.notes)
 
 
 def world_size(document: Diagnosis) -> int | None:

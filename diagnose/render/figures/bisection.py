@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from diagnose.document.bisection import Bisection, Candidate, CandidateState
 from diagnose.render import units
-from diagnose.render.figures.figure import Axis, Band, Figure, Hover, Note, Points, Shape, label
+from diagnose.render.figures.figure import Axis, Band, Figure, Look, Note, Point, Points, Shape, label
 from diagnose.render.reports.bisection import tables, words
 from diagnose.render.reports.comparison.story import value
 
@@ -36,23 +36,18 @@ def figures(document: Bisection) -> Iterator[Figure]:
     low, high = min(seen), max(seen)
     bottom = low - 0.08 * (high - low)
     skipped = [(place, candidate) for place, candidate in enumerate(document.candidates) if candidate.state == "skipped"]
-    marks = [
-        Points(
-            label="one capture",
-            colour=CAPTURE,
-            shape="circle",
-            xs=tuple(float(place + 1) for place, _ in captures),
-            ys=tuple(_scaled(document, number) for _, number in captures),
-            faint=True,
-        )
-    ]
+    faint = tuple(Point(place + 1, _scaled(document, number)) for place, number in captures)
+    marks = [Points(look=Look(label="one capture", colour=CAPTURE, shape="circle"), data=faint, faint=True)]
     for state in words.STATE:
-        mine = [(place, candidate) for place, candidate in measured if candidate.state == state]
-        if mine:
-            marks.append(_points(document, state, mine))
-    if skipped:
-        marks.append(_crosses(skipped, _scaled(document, bottom)))
+        data = [_point(document, place, candidate) for place, candidate in measured if candidate.state == state]
+        if state == "skipped":
+            level = _scaled(document, bottom)
+            data += [Point(place + 1, level, (*_names(candidate), "skipped")) for place, candidate in skipped if candidate.value is None]
+        if data:
+            shape = Look(label=words.STATE[state], colour=words.COLOUR[state], shape=_SHAPE[state])
+            marks.append(Points(look=shape, hover="{0}\n{1}\n{2}", data=tuple(data)))
     name = words.metric(document.metric)
+    good, bad = (units.shorten(words.short(end), 24) for end in (document.good, document.bad))
     steps = list(_steps(document))
     middle = (len(document.candidates) + 1) / 2
     yield Figure(
@@ -60,7 +55,7 @@ def figures(document: Bisection) -> Iterator[Figure]:
         title=f"{name[:1].upper()}{name[1:]} over the {words.NOUNS[document.kind]}",
         caption=_caption(document, bool(skipped), bool(steps)),
         x=Axis(
-            title=f"{units.shorten(words.short(document.good), 24)} → place in the order ({words.NOUNS[document.kind]}) → {units.shorten(words.short(document.bad), 24)}",
+            title=f"{good} → place in the order ({words.NOUNS[document.kind]}) → {bad}",
             low=0.3,
             high=len(document.candidates) + 0.7,
             whole=True,
@@ -90,8 +85,8 @@ def limit(document: Bisection) -> float | None:
 
 def _caption(document: Bisection, skipped: bool, steps: bool) -> str:
     first = (
-        f"From the good end to the bad one, in the order of the {words.NOUNS[document.kind]}. A mark is the median of a candidate's captures "
-        "with its 95 % interval; faint dots are single captures, bands the levels of both ends."
+        f"From the good end to the bad one, in the order of the {words.NOUNS[document.kind]}. A mark is the median of a candidate's "
+        "captures with its 95 % interval; faint dots are single captures, bands the levels of both ends."
     )
     parts = [first]
     if limit(document) is not None and document.max_regression is not None:
@@ -133,36 +128,15 @@ def _steps(document: Bisection) -> Iterator[tuple[Band, float, str]]:
         yield Band(axis="x", low=round(first, 1), high=round(last, 1), colour=STEP, dashed=True), place, f"▼ {text}"
 
 
-def _points(document: Bisection, state: CandidateState, mine: list[tuple[int, Candidate]]) -> Points:
-    def said(candidate: Candidate) -> str:
-        known = candidate.low is not None and candidate.high is not None
-        interval = f", {value(candidate.low, document.unit)} to {value(candidate.high, document.unit)}" if known else ""
-        return f"{value(candidate.value, document.unit)}{interval}, {units.plural(candidate.trials, 'capture')}"
-
-    return Points(
-        label=words.STATE[state],
-        colour=words.COLOUR[state],
-        shape=_SHAPE[state],
-        xs=tuple(float(place + 1) for place, _ in mine),
-        ys=tuple(_scaled(document, candidate.value) for _, candidate in mine),
-        lows=tuple(_scaled(document, candidate.value if candidate.low is None else candidate.low) for _, candidate in mine),
-        highs=tuple(_scaled(document, candidate.value if candidate.high is None else candidate.high) for _, candidate in mine),
-        hover=Hover(
-            text="{0}\n{1}\n{2}",
-            rows=tuple((label(words.short(candidate.label)), label(candidate.subject), said(candidate)) for _, candidate in mine),
-        ),
-    )
+def _names(candidate: Candidate) -> tuple[str, str]:
+    return label(words.short(candidate.label)), label(candidate.subject)
 
 
-def _crosses(skipped: list[tuple[int, Candidate]], level: float) -> Points:
-    return Points(
-        label=words.STATE["skipped"],
-        colour=words.COLOUR["skipped"],
-        shape=_SHAPE["skipped"],
-        xs=tuple(float(place + 1) for place, _ in skipped),
-        ys=(level,) * len(skipped),
-        hover=Hover(
-            text="{0}\n{1}\nskipped",
-            rows=tuple((label(words.short(candidate.label)), label(candidate.subject)) for _, candidate in skipped),
-        ),
-    )
+def _point(document: Bisection, place: int, candidate: Candidate) -> Point:
+    """A measured candidate with its interval."""
+    low, high, interval = None, None, ""
+    if candidate.low is not None and candidate.high is not None:
+        low, high = _scaled(document, candidate.low), _scaled(document, candidate.high)
+        interval = f", {value(candidate.low, document.unit)} to {value(candidate.high, document.unit)}"
+    measured = f"{value(candidate.value, document.unit)}{interval}, {units.plural(candidate.trials, 'capture')}"
+    return Point(place + 1, _scaled(document, candidate.value), (*_names(candidate), measured), low, high)

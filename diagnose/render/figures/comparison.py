@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from diagnose.document.comparison import Category, Comparison, StepDelta
 from diagnose.render import units
-from diagnose.render.figures.figure import Axis, Bars, Figure, Hover, Note, label, layer, ms, stacked
+from diagnose.render.figures.figure import Axis, Bar, Bars, Figure, Layer, Look, Note, label, ms, stacked
 from diagnose.render.reports.comparison import story, tables
 from diagnose.render.reports.comparison.words import look
 
 MOST_STEPS = 14  # categories that have a bar of their own on the way
-SIDE, MORE, LESS = "#6b7683", "#d55e00", "#0072b2"
-_LABEL = {SIDE: "the whole", MORE: "takes longer", LESS: "takes less"}
+SIDE = Look(label="the whole", colour="#6b7683")
+MORE = Look(label="takes longer", colour="#d55e00")
+LESS = Look(label="takes less", colour="#0072b2", pattern="/")
 _WORTH = 0.02  # of the largest difference: what is smaller and within noise shares one bar
 _LEAST_RANGE = 0.01  # of the step: less than that is not blown up to the whole width
 
@@ -31,25 +32,28 @@ def figures(document: Comparison) -> Iterator[Figure]:
 def budgets(document: Comparison, delta: StepDelta) -> Figure:
     """Two bars, whose parts add up to the steps exactly."""
     rows = sorted((row for row in delta.categories if row.base_ns or row.new_ns), key=lambda row: look(row.category).order)
-    return stacked(
-        "budgets",
-        "Where the time went, before and after",
-        f"The {story.whole(document)} of both runs on one scale. The parts of a bar add up to it, exactly.",
-        "ms",
-        ("base", "new"),
-        [_segment(row, delta) for row in rows],
+    figure = Figure(
+        key="budgets",
+        title="Where the time went, before and after",
+        caption=f"The {story.whole(document)} of both runs on one scale. The parts of a bar add up to it, exactly.",
+        x=Axis(title="ms"),
+        y=Axis(names=("base", "new")),
     )
+    return stacked(figure, "{0}\n{1} ms · {2} of {3}\nnew less base: {4} ms", [_layer(row, delta) for row in rows])
 
 
-def _segment(row: Category, delta: StepDelta) -> Bars:
+def _layer(row: Category, delta: StepDelta) -> Layer:
     shape = look(row.category)
     sides = (("base", row.base_ns, delta.base_ns), ("new", row.new_ns, delta.new_ns))
-    said = tuple(
-        (label(shape.label), units.ms(time), units.percent(time / step if step else None), side, units.signed_ms(row.delta_ns))
-        for side, time, step in sides
-    )
-    hover = Hover(text="{0}\n{1} ms · {2} of {3}\nnew less base: {4} ms", rows=said)
-    return layer(label(shape.label), shape.colour, shape.pattern, [time for _, time, _ in sides], hover)
+    spans = [
+        (
+            place,
+            time,
+            (label(shape.label), units.ms(time), units.percent(time / step if step else None), side, units.signed_ms(row.delta_ns)),
+        )
+        for place, (side, time, step) in enumerate(sides)
+    ]
+    return Look(label=label(shape.label), colour=shape.colour, pattern=shape.pattern), spans
 
 
 # --- the way from one step to the other -------------------------------------------------------------------------------
@@ -62,13 +66,13 @@ class Leg:
     label: str
     start: int
     end: int
-    colour: str
+    look: Look
     text: str
 
 
 def legs(document: Comparison, delta: StepDelta) -> Iterator[Leg]:
     """The base's step, every category that differs, what is left, the new step: each begins where the one before ends."""
-    yield Leg(label="base", start=0, end=delta.base_ns, colour=SIDE, text=f"{units.ms(delta.base_ns)} ms")
+    yield Leg(label="base", start=0, end=delta.base_ns, look=SIDE, text=f"{units.ms(delta.base_ns)} ms")
     rows = [row for row in tables.ordered_categories(document) if row.delta_ns]
     worth = [row for row in rows if row.moved or abs(row.delta_ns) >= _WORTH * abs(rows[0].delta_ns)][:MOST_STEPS]
     now = delta.base_ns
@@ -77,11 +81,11 @@ def legs(document: Comparison, delta: StepDelta) -> Iterator[Leg]:
         now += row.delta_ns
     if len(rows) > len(worth):
         yield _leg(units.plural(len(rows) - len(worth), "other"), now, delta.new_ns - now)
-    yield Leg(label="new", start=0, end=delta.new_ns, colour=SIDE, text=f"{units.ms(delta.new_ns)} ms")
+    yield Leg(label="new", start=0, end=delta.new_ns, look=SIDE, text=f"{units.ms(delta.new_ns)} ms")
 
 
 def _leg(text: str, start: int, more: int) -> Leg:
-    return Leg(label=text, start=start, end=start + more, colour=MORE if more >= 0 else LESS, text=f"{units.signed_ms(more)} ms")
+    return Leg(label=text, start=start, end=start + more, look=MORE if more >= 0 else LESS, text=f"{units.signed_ms(more)} ms")
 
 
 def _range(way: list[Leg], delta: StepDelta) -> tuple[int, int]:
@@ -98,28 +102,16 @@ def waterfall(document: Comparison, delta: StepDelta) -> Figure:
     way = list(legs(document, delta))
     low, high = _range(way, delta)
     cut = f" The axis begins at {units.ms(low)} ms." if low else ""
-    ends = {row: sorted((max(leg.start, low), leg.end)) for row, leg in enumerate(way)}
-    marks = []
-    for colour in (SIDE, MORE, LESS):
-        mine = tuple(row for row, leg in enumerate(way) if leg.colour == colour)
-        if mine:
-            marks.append(
-                Bars(
-                    label=_LABEL[colour],
-                    colour=colour,
-                    pattern="/" if colour == LESS else "",
-                    rows=mine,
-                    starts=tuple(ms(ends[row][0]) for row in mine),
-                    lengths=tuple(ms(ends[row][1] - ends[row][0]) for row in mine),
-                    hover=Hover(text="{0}\n{1}", rows=tuple((label(way[row].label), way[row].text) for row in mine)),
-                )
-            )
+    bars: dict[Look, list[Bar]] = {kind: [] for kind in (SIDE, MORE, LESS)}
+    for row, leg in enumerate(way):
+        first, last = sorted((max(leg.start, low), leg.end))
+        bars[leg.look].append(Bar(row, ms(first), ms(last - first), (label(leg.label), leg.text)))
     return Figure(
         key="waterfall",
         title="The way from base to new",
         caption=f"From the base's {story.whole(document)} to the new one, what differs most first; the bars add up exactly.{cut}",
         x=Axis(title="ms", low=ms(low), high=ms(high + (high - low) // 7)),
         y=Axis(names=tuple(label(leg.label) for leg in way)),
-        marks=tuple(marks),
-        notes=tuple(Note(x=ms(ends[row][1]), y=row, text=leg.text) for row, leg in enumerate(way)),
+        marks=tuple(Bars(look=kind, hover="{0}\n{1}", data=tuple(data)) for kind, data in bars.items() if data),
+        notes=tuple(Note(x=ms(max(leg.start, leg.end)), y=row, text=leg.text) for row, leg in enumerate(way)),
     )

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from diagnose.render import units
 
 Shape = Literal["", "circle", "square", "diamond", "triangle", "ring", "cross"]
+Fields = tuple[str, ...]  # of what a pointer is told of one datum
 EVEN = "#f2f2f2"  # no difference, on a light page
 LONGEST_LABEL = 90
 ROW, PLAIN_HEIGHT = 28, 280  # heights in pixels: of one named row; of a figure whose y axis is a number
@@ -29,7 +30,7 @@ def ms(ns: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """Numbers from `low` to `high`, or names that stand at 0, 1, 2 …: from left to right, or from the top down. `whole`: only whole numbers."""
+    """Numbers from `low` to `high`, only whole ones if `whole`; or names at 0, 1, 2 …, from left to right or the top down."""
 
     title: str = ""
     low: float = 0.0
@@ -46,51 +47,70 @@ class Axis:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hover:
-    """What is said of each datum: `text`, whose `{0}`, `{1}` … stand for the fields of the datum's row; a line feed parts lines."""
-
-    text: str = ""
-    rows: tuple[tuple[str, ...], ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bars:
-    r"""Horizontal bars of one kind: place on the y axis, start and length on the x axis of each. `pattern` looks as it reads: / \ x + - ."""
+class Look:
+    r"""How one kind of mark is called and drawn. `pattern` is a fill that looks as it reads: / \ x + - ."""
 
     label: str
     colour: str
     pattern: str = ""
-    rows: tuple[int, ...]
-    starts: tuple[float, ...]
-    lengths: tuple[float, ...]
-    hover: Hover
+    shape: Shape = ""
+
+
+class Bar(NamedTuple):
+    """A horizontal bar: place on the y axis, start and length on the x axis."""
+
+    row: int
+    start: float
+    length: float
+    fields: Fields
+
+
+class Point(NamedTuple):
+    """A point, with the interval of its y where there is one."""
+
+    x: float
+    y: float
+    fields: Fields = ()
+    low: float | None = None
+    high: float | None = None
+
+
+class Cell(NamedTuple):
+    """A value of a heat map, None where nothing is known."""
+
+    value: float | None
+    fields: Fields
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars:
+    """Bars of one kind. `hover` is what a pointer is told: its `{0}`, `{1}` … stand for the datum's fields; a line feed parts lines."""
+
+    look: Look
+    hover: str
+    data: tuple[Bar, ...]
     outlined: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Points:
-    """Points of one kind with their intervals; `lows` and `highs` are empty where there are none. `faint` ones lie behind the others."""
+    """Points of one kind; `hover` as for bars, empty where nothing is told. `faint` ones lie behind the others and are in no legend."""
 
-    label: str
-    colour: str
-    shape: Shape
-    xs: tuple[float, ...]
-    ys: tuple[float, ...]
-    lows: tuple[float, ...] = ()
-    highs: tuple[float, ...] = ()
-    hover: Hover = Hover()
+    look: Look
+    data: tuple[Point, ...]
+    hover: str = ""
     faint: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
-    """A heat map: one row of values for each name of the y axis, None where nothing is known; the hover's rows follow each other as the cells do.
+    """A heat map: one row of cells for each name of the y axis; `hover` as for bars.
 
     `colours`: from that of `low` to that of `high`, evenly spaced; an empty one is the page's own for "no difference".
     """
 
-    values: tuple[tuple[float | None, ...], ...]
-    hover: Hover
+    data: tuple[tuple[Cell, ...], ...]
+    hover: str
     low: float
     high: float
     colours: tuple[str, ...]
@@ -127,16 +147,6 @@ class Note:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One entry of a legend."""
-
-    label: str
-    colour: str
-    pattern: str = ""
-    shape: Shape = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Figure:
     """One figure; `key` is its name in the page."""
 
@@ -145,7 +155,7 @@ class Figure:
     caption: str
     x: Axis
     y: Axis
-    marks: tuple[Bars | Points | Cells, ...]
+    marks: tuple[Bars | Points | Cells, ...] = ()
     bands: tuple[Band, ...] = ()
     notes: tuple[Note, ...] = ()
     half: bool = False  # stands beside another on a wide page
@@ -156,54 +166,28 @@ class Figure:
         return ROW * len(self.y.names) or PLAIN_HEIGHT
 
     @property
-    def legend(self) -> tuple[Entry, ...]:
+    def legend(self) -> tuple[Look, ...]:
         """Each kind of mark once; a heat map has a scale instead."""
-        entries = [
-            Entry(label=mark.label, colour=mark.colour, pattern=mark.pattern)
-            if isinstance(mark, Bars)
-            else Entry(label=mark.label, colour=mark.colour, shape=mark.shape)
-            for mark in self.marks
-            if isinstance(mark, Bars) or (isinstance(mark, Points) and not mark.faint)
-        ]
-        return tuple(dict.fromkeys(entries))
+        return tuple(
+            dict.fromkeys(mark.look for mark in self.marks if isinstance(mark, Bars) or (isinstance(mark, Points) and not mark.faint))
+        )
 
 
-def layer(text: str, colour: str, pattern: str, lengths: Iterable[int], hover: Hover) -> Bars:
-    """Bars of one kind, one for each row and as many ns long, to be laid upon others by `stacked`."""
-    found = tuple(ms(length) for length in lengths)
-    return Bars(
-        label=text,
-        colour=colour,
-        pattern=pattern,
-        rows=tuple(range(len(found))),
-        starts=(0.0,) * len(found),
-        lengths=found,
-        hover=hover,
-    )
+Layer = tuple[Look, Iterable[tuple[int, int, Fields]]]  # of stacked bars: row, length in ns, fields
 
 
-def stacked(key: str, title: str, caption: str, axis: str, names: Iterable[str], layers: Iterable[Bars], *, half: bool = False) -> Figure:
-    """Bars of each row one after the other, and the sum beside it, in ms. What has no length is left out."""
-    rows = tuple(names)
-    ends = [0.0] * len(rows)
+def stacked(figure: Figure, hover: str, layers: Iterable[Layer], *, outlined: bool = False) -> Figure:
+    """The figure with bars of each row one after the other and the sum beside them, in ms. What has no length is left out."""
+    ends = [0] * len(figure.y.names)
     marks = []
-    for bars in layers:
-        kept = [index for index, length in enumerate(bars.lengths) if length]
-        starts = []
-        for index in kept:
-            starts.append(ends[bars.rows[index]])
-            ends[bars.rows[index]] = round(ends[bars.rows[index]] + bars.lengths[index], 6)
-        if kept:
-            hover = replace(bars.hover, rows=tuple(bars.hover.rows[index] for index in kept))
-            found = (tuple(bars.rows[index] for index in kept), tuple(bars.lengths[index] for index in kept))
-            marks.append(replace(bars, rows=found[0], starts=tuple(starts), lengths=found[1], hover=hover))
-    return Figure(
-        key=key,
-        title=title,
-        caption=caption,
-        x=Axis(title=axis, high=(1.25 if half else 1.12) * max(ends, default=0.0)),
-        y=Axis(names=rows),
-        marks=tuple(marks),
-        notes=tuple(Note(x=end, y=row, text=f"{end:,.3f} ms") for row, end in enumerate(ends)),
-        half=half,
-    )
+    for look, spans in layers:
+        data = []
+        for row, length, fields in spans:
+            if length:
+                data.append(Bar(row, ms(ends[row]), ms(length), fields))
+                ends[row] += length
+        if data:
+            marks.append(Bars(look=look, hover=hover, data=tuple(data), outlined=outlined))
+    room = 1.25 if figure.half else 1.12  # for the sums
+    notes = tuple(Note(x=ms(end), y=row, text=f"{units.ms(end)} ms") for row, end in enumerate(ends))
+    return replace(figure, x=replace(figure.x, high=room * ms(max(ends, default=0))), marks=tuple(marks), notes=notes)

@@ -6,12 +6,12 @@ Every text goes through `literal`: plotly reads a few tags inside labels. A hove
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
 from diagnose.render import units
-from diagnose.render.figures.figure import EVEN, Axis, Band, Bars, Cells, Figure, Hover, Note, Points
+from diagnose.render.figures.figure import EVEN, Axis, Band, Bar, Bars, Cell, Cells, Figure, Note, Point, Points
 
 _MOST_TICKS = 12  # names on the x axis beyond which only some stand there
 _SYMBOLS = {
@@ -127,16 +127,16 @@ def _down(axis: Axis) -> dict[str, Any]:
     return _axis(axis, range=[high, low], fixedrange=True, showgrid=False, tickvals=list(range(len(names))), ticktext=names)
 
 
-def _hover(hover: Hover, columns: int = 0) -> dict[str, Any]:
-    """Template and fields; the fields of a heat map in rows of `columns`."""
-    if not hover.text:
+def _hover(template: str) -> dict[str, Any]:
+    """The template for the fields of each datum, which stand in `customdata`."""
+    if not template:
         return {"hoverinfo": "skip"}
-    rows: list[Any] = [[literal(field) for field in row] for row in hover.rows]
-    if columns:
-        rows = [rows[place : place + columns] for place in range(0, len(rows), columns)]
-    most = max((len(row) for row in hover.rows), default=0)
-    template = hover.text.replace("\n", "<br>").format(*(f"%{{customdata[{field}]}}" for field in range(most)))
-    return {"customdata": rows, "hovertemplate": f"{template}<extra></extra>"}
+    fields = (f"%{{customdata[{field}]}}" for field in range(template.count("{")))
+    return {"hovertemplate": f"{template.replace(chr(10), '<br>').format(*fields)}<extra></extra>"}
+
+
+def _customdata(data: Iterable[Bar | Point | Cell]) -> list[list[str]]:
+    return [[literal(field) for field in datum.fields] for datum in data]
 
 
 def _trace(figure: Figure, mark: Bars | Points | Cells) -> dict[str, Any]:
@@ -144,12 +144,13 @@ def _trace(figure: Figure, mark: Bars | Points | Cells) -> dict[str, Any]:
         return {
             "type": "bar",
             "orientation": "h",
-            "name": literal(mark.label),
-            "y": list(mark.rows),
-            "base": list(mark.starts),
-            "x": list(mark.lengths),
+            "name": literal(mark.look.label),
+            "y": [bar.row for bar in mark.data],
+            "base": [bar.start for bar in mark.data],
+            "x": [bar.length for bar in mark.data],
             "width": 0.75,
             "marker": _marker(mark),
+            "customdata": _customdata(mark.data),
             **_hover(mark.hover),
         }
     if isinstance(mark, Points):
@@ -157,44 +158,46 @@ def _trace(figure: Figure, mark: Bars | Points | Cells) -> dict[str, Any]:
     return {
         "type": "heatmap",
         "x": [literal(name) for name in figure.x.names],
-        "z": [list(row) for row in mark.values],
+        "z": [[cell.value for cell in row] for row in mark.data],
         "hoverongaps": False,
         "coloraxis": "coloraxis",
         "xgap": 1 if len(figure.x.names) <= 64 else 0,
         "ygap": 1,
-        **_hover(mark.hover, len(figure.x.names)),
+        "customdata": [_customdata(row) for row in mark.data],
+        **_hover(mark.hover),
     }
 
 
 def _marker(bars: Bars) -> dict[str, Any]:
-    marker: dict[str, Any] = {"color": bars.colour, "line": {"width": 0}}
-    if bars.outlined:
-        marker["line"] = {"width": 0.8, "color": "rgba(0,0,0,0.55)"}
-    if bars.pattern:
+    colour = bars.look.colour
+    marker: dict[str, Any] = {"color": colour, "line": {"width": 0.8, "color": "rgba(0,0,0,0.55)"} if bars.outlined else {"width": 0}}
+    if bars.look.pattern:
         white = "rgba(255,255,255,0.55)"
-        look = {"shape": bars.pattern, "size": 6, "solidity": 0.25, "fillmode": "overlay", "bgcolor": bars.colour, "fgcolor": white}
-        marker["pattern"] = look
+        fill = {"shape": bars.look.pattern, "size": 6, "solidity": 0.25, "fillmode": "overlay", "bgcolor": colour, "fgcolor": white}
+        marker["pattern"] = fill
     return marker
 
 
 def _scatter(points: Points) -> dict[str, Any]:
-    symbol = {"color": points.colour, "size": 5 if points.faint else 9, "symbol": _SYMBOLS[points.shape]}
+    look = points.look
+    symbol = {"color": look.colour, "size": 5 if points.faint else 9, "symbol": _SYMBOLS[look.shape]}
     trace: dict[str, Any] = {
         "type": "scatter",
         "mode": "markers",
-        "name": literal(points.label),
-        "x": list(points.xs),
-        "y": list(points.ys),
-        "marker": symbol | ({"opacity": 0.55} if points.faint else {}) | ({"line": {"width": 2}} if points.shape == "cross" else {}),
+        "name": literal(look.label),
+        "x": [point.x for point in points.data],
+        "y": [point.y for point in points.data],
+        "marker": symbol | ({"opacity": 0.55} if points.faint else {}) | ({"line": {"width": 2}} if look.shape == "cross" else {}),
+        "customdata": _customdata(points.data),
         **_hover(points.hover),
     }
-    if points.lows and points.highs:
+    if any(point.low is not None for point in points.data):
         trace["error_y"] = {
             "type": "data",
             "symmetric": False,
-            "array": [round(high - y, 6) for y, high in zip(points.ys, points.highs, strict=True)],
-            "arrayminus": [round(y - low, 6) for y, low in zip(points.ys, points.lows, strict=True)],
-            "color": points.colour,
+            "array": [0.0 if point.high is None else round(point.high - point.y, 6) for point in points.data],
+            "arrayminus": [0.0 if point.low is None else round(point.y - point.low, 6) for point in points.data],
+            "color": look.colour,
             "thickness": 1.5,
         }
     return trace

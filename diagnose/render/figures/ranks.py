@@ -1,22 +1,26 @@
-"""The figures about ranks: what each rank's buckets take more or less than its like group, and each rank's steps as own time and waiting."""
+"""The figures about ranks: what each rank's buckets take more or less than its like group; each rank's steps as own time and waiting."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from statistics import median
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import Ranks, StepTime
 from diagnose.render import units, words
-from diagnose.render.figures.figure import Axis, Band, Bars, Cells, Figure, Hover, Note, label, ms, stacked
+from diagnose.render.figures.figure import Axis, Band, Cell, Cells, Fields, Figure, Layer, Look, Note, label, stacked
 from diagnose.render.reports.diagnosis.tables import per
 from diagnose.render.reports.ranks import story as rank_story
 from diagnose.render.reports.ranks.story import MOST_RANKS
 
 MOST_STRIPS = 48  # beyond it steps are drawn as a map
 MOST_STEPS = 10
-MORE, LESS, OWN, WAIT, WHOLE = "#d55e00", "#0072b2", "#0072b2", "#e69f00", "#8c8c8c"
+MORE, LESS = "#d55e00", "#0072b2"
+_OWN = Look(label="own time", colour="#0072b2")
+_WAIT = Look(label="waiting for others", colour="#e69f00", pattern="/")
+_WHOLE = Look(label="not split: nothing was matched", colour="#8c8c8c", pattern="-")
 _MOST_NAMED = 12  # groups whose names fit above the heat map
 _HOVER = "{0}, {1}: {2} ms\nown {3} ms, waiting {4} ms"
 
@@ -96,15 +100,11 @@ def heat_map(document: Diagnosis, found: Heat) -> Figure:
     """Ranks from left to right by group, buckets from the largest difference down."""
     limit = max(found.largest_ns / 1e6, 0.001)
     names = tuple(label(words.bucket(bucket)) for bucket in found.buckets)
-    hover = Hover(
-        text="{0}, {1}: {2} ms\n{3} ms from {4} ms, the median of its group",
-        rows=tuple(
-            (rank, name, units.ms(cell.work_ns), units.signed_ms(cell.difference_ns), units.ms(cell.median_ns))
-            for name, row in zip(names, found.cells, strict=True)
-            for rank, cell in zip(found.labels, row, strict=True)
-        ),
-    )
-    values = tuple(tuple(None if cell.difference_ns is None else round(cell.difference_ns / 1e6, 4) for cell in row) for row in found.cells)
+
+    def cell(rank: str, name: str, work: Work) -> Cell:
+        value = None if work.difference_ns is None else round(work.difference_ns / 1e6, 4)
+        return Cell(value, (rank, name, units.ms(work.work_ns), units.signed_ms(work.difference_ns), units.ms(work.median_ns)))
+
     return Figure(
         key="rank-heat",
         title="What differs between like ranks, by bucket",
@@ -112,7 +112,16 @@ def heat_map(document: Diagnosis, found: Heat) -> Figure:
         "Lines part the groups. Buckets with transport (dispatch, collective) hold the waiting for others too: a late rank has less of it.",
         x=Axis(names=found.labels),
         y=Axis(names=names),
-        marks=(Cells(values=values, hover=hover, low=-limit, high=limit, colours=(LESS, "", MORE), unit=f"ms {per(document)}"),),
+        marks=(
+            Cells(
+                data=tuple(tuple(map(cell, found.labels, repeat(name), row)) for name, row in zip(names, found.cells, strict=True)),
+                hover="{0}, {1}: {2} ms\n{3} ms from {4} ms, the median of its group",
+                low=-limit,
+                high=limit,
+                colours=(LESS, "", MORE),
+                unit=f"ms {per(document)}",
+            ),
+        ),
         bands=tuple(Band(axis="x", low=start - 0.5, high=start - 0.5, colour="#8c8c8c") for _, start in found.groups[1:]),
         notes=tuple(
             Note(x=start - 0.4, text=units.shorten(name, 22)) for name, start in found.groups if 1 < len(found.groups) <= _MOST_NAMED
@@ -134,7 +143,15 @@ def _numbers(ranks: Ranks, places: Sequence[int]) -> list[int]:
     return sorted({step.index for place in places for step in ranks.survey[place].steps})[:MOST_STEPS]
 
 
-def _said(rank: str, step: StepTime | None) -> tuple[str, ...]:
+def _steps(ranks: Ranks, places: Sequence[int]) -> list[tuple[str, list[StepTime | None]]]:
+    """Name and drawn steps of each of these ranks, None where a rank has not that step."""
+    names = rank_story.labels(ranks)
+    numbers = _numbers(ranks, places)
+    by_place = [(place, {step.index: step for step in ranks.survey[place].steps}) for place in places]
+    return [(names[place], [steps.get(number) for number in numbers]) for place, steps in by_place]
+
+
+def _fields(rank: str, step: StepTime | None) -> Fields:
     if step is None:
         return rank, "", units.MISSING, units.MISSING, units.MISSING
     wait = None if step.own_ns is None else step.window_ns - step.own_ns
@@ -147,66 +164,46 @@ def _cut(ranks: Ranks) -> str:
 
 def strips(ranks: Ranks, places: Sequence[int]) -> Figure:
     """One bar for each rank: its steps one after the other, each as own time and then waiting (whole, where nothing was matched)."""
-    names = rank_story.labels(ranks)
-    layers = []
-    for number in _numbers(ranks, places):
-        steps = [
-            (row, next((step for step in ranks.survey[place].steps if step.index == number), None)) for row, place in enumerate(places)
+    by_rank = _steps(ranks, places)
+    layers: list[Layer] = []
+    for number in range(len(_numbers(ranks, places))):
+        known = [(row, rank, step) for row, (rank, steps) in enumerate(by_rank) if (step := steps[number]) is not None]
+        split = [(row, step.own_ns, step.window_ns, _fields(rank, step)) for row, rank, step in known if step.own_ns is not None]
+        layers += [
+            (_OWN, [(row, own, fields) for row, own, _, fields in split]),
+            (_WAIT, [(row, window - own, fields) for row, own, window, fields in split]),
+            (_WHOLE, [(row, step.window_ns, _fields(rank, step)) for row, rank, step in known if step.own_ns is None]),
         ]
-        split = [(row, step, step.own_ns) for row, step in steps if step is not None and step.own_ns is not None]
-        whole = [(row, step, step.window_ns) for row, step in steps if step is not None and step.own_ns is None]
-        for text, colour, pattern, lengths in (
-            ("own time", OWN, "", split),
-            ("waiting for others", WAIT, "/", [(row, step, step.window_ns - own) for row, step, own in split]),
-            ("not split: nothing was matched", WHOLE, "-", whole),
-        ):
-            layers.append(
-                Bars(
-                    label=text,
-                    colour=colour,
-                    pattern=pattern,
-                    rows=tuple(row for row, _, _ in lengths),
-                    starts=(0.0,) * len(lengths),
-                    lengths=tuple(ms(length) for _, _, length in lengths),
-                    hover=Hover(text=_HOVER, rows=tuple(_said(names[places[row]], step) for row, step, _ in lengths)),
-                    outlined=True,
-                )
-            )
-    return stacked(
-        "rank-strips",
-        "Each rank's steps: own time and waiting",
-        "Each step of each rank: own time, then the time in which it waited for others (in exchanges, and for other pipeline stages). "
-        f"Who has the longest own time and the least waiting is the slowest path.{_cut(ranks)}",
-        "ms, steps one after the other",
-        [names[place] for place in places],
-        layers,
+    figure = Figure(
+        key="rank-strips",
+        title="Each rank's steps: own time and waiting",
+        caption="Each step of each rank: own time, then the time in which it waited for others (in exchanges, and for other pipeline "
+        f"stages). Who has the longest own time and the least waiting is the slowest path.{_cut(ranks)}",
+        x=Axis(title="ms, steps one after the other"),
+        y=Axis(names=tuple(rank for rank, _ in by_rank)),
     )
+    return stacked(figure, _HOVER, layers, outlined=True)
 
 
 def step_map(ranks: Ranks, places: Sequence[int]) -> Figure:
-    """The same for hundreds of ranks: ranks from left to right, steps from the top down, the colour for own time (the step, where nothing was matched)."""
-    names = rank_story.labels(ranks)
-    numbers = _numbers(ranks, places)
-    by_place = [{step.index: step for step in ranks.survey[place].steps} for place in places]
-    split = any(step.own_ns is not None for steps in by_place for step in steps.values())
+    """For hundreds of ranks: they from left to right, steps from the top down, coloured by own time (by the step, if nothing was matched)."""
+    by_rank = _steps(ranks, places)
+    split = any(step.own_ns is not None for place in places for step in ranks.survey[place].steps)
 
-    def value(step: StepTime | None) -> float | None:
+    def cell(rank: str, step: StepTime | None) -> Cell:
         length = None if step is None else step.own_ns if split else step.window_ns
-        return None if length is None else round(length / 1e6, 4)
+        return Cell(None if length is None else round(length / 1e6, 4), _fields(rank, step))
 
-    values = tuple(tuple(value(steps.get(number)) for steps in by_place) for number in numbers)
-    known = [length for row in values for length in row if length is not None]
-    hover = Hover(
-        text=_HOVER,
-        rows=tuple(_said(names[place], steps.get(number)) for number in numbers for place, steps in zip(places, by_place, strict=True)),
-    )
+    numbers = _numbers(ranks, places)
+    data = tuple(tuple(cell(rank, steps[row]) for rank, steps in by_rank) for row in range(len(numbers)))
+    known = [one.value for row in data for one in row if one.value is not None] or [0.0]
     unit = f"{'own time' if split else 'step'}, ms"
     return Figure(
         key="rank-strips",
         title="Each rank's steps: own time",
         caption="The own time of each step: without the time in which it waited for others, in exchanges or for other pipeline stages. "
         f"The bluer, the longer. Who has the longest own time and the least waiting is the slowest path.{_cut(ranks)}",
-        x=Axis(names=tuple(names[place] for place in places)),
+        x=Axis(names=tuple(rank for rank, _ in by_rank)),
         y=Axis(names=tuple(f"step {number}" for number in numbers)),
-        marks=(Cells(values=values, hover=hover, low=min(known, default=0.0), high=max(known, default=0.0), colours=("", OWN), unit=unit),),
+        marks=(Cells(data=data, hover=_HOVER, low=min(known), high=max(known), colours=("", LESS), unit=unit),),
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import count
 
 from diagnose.document.device import DeviceBudget, Timeline, TimelineOp
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.render import units, words
-from diagnose.render.figures.figure import Axis, Bars, Figure, Hover, label, layer, ms, stacked
+from diagnose.render.figures.figure import Axis, Bar, Bars, Fields, Figure, Look, label, ms, stacked
 from diagnose.render.reports.diagnosis import tables
 
 MOST_BARS = 4_000
@@ -31,84 +33,74 @@ def budget(document: Diagnosis, device: DeviceBudget) -> Figure:
     """One bar per step, whose parts add up to the step exactly."""
     capture = document.steps.anchor == "capture"
     steps = device.per_step[:MOST_STEPS]
-    names = ["capture" if capture else f"step {step.index}" for step in steps]
+    names = tuple("capture" if capture else f"step {step.index}" for step in steps)
     longest = f" The first {MOST_STEPS} steps are drawn." if len(device.per_step) > MOST_STEPS else ""
 
-    def said(segment: words.Segment) -> tuple[tuple[str, ...], ...]:
-        return tuple(
-            (segment.label, units.ms(segment.of(step)), units.percent(segment.of(step) / step.window_ns if step.window_ns else None), name)
-            for step, name in zip(steps, names, strict=True)
-        )
+    def spans(segment: words.Segment) -> Iterator[tuple[int, int, Fields]]:
+        for row, step in enumerate(steps):
+            length = segment.of(step)
+            share = units.percent(length / step.window_ns if step.window_ns else None)
+            yield row, length, (segment.label, units.ms(length), share, names[row])
 
-    return stacked(
-        "budget",
-        "Where the capture went" if capture else "Where each step went",
-        f"{tables.device_label(device.rank, device.device)}. The parts of a bar add up to its window, exactly.{longest}",
-        "ms",
-        names,
-        [
-            layer(
-                segment.label,
-                segment.colour,
-                segment.pattern,
-                [segment.of(step) for step in steps],
-                Hover(text="{0}\n{1} ms · {2} of {3}", rows=said(segment)),
-            )
-            for segment in tables.shown_segments(steps)
-        ],
+    figure = Figure(
+        key="budget",
+        title="Where the capture went" if capture else "Where each step went",
+        caption=f"{tables.device_label(device.rank, device.device)}. The parts of a bar add up to its window, exactly.{longest}",
+        x=Axis(title="ms"),
+        y=Axis(names=names),
     )
+    shown = tables.shown_segments(steps)
+    layers = [(Look(label=part.label, colour=part.colour, pattern=part.pattern), spans(part)) for part in shown]
+    return stacked(figure, "{0}\n{1} ms · {2} of {3}", layers)
 
 
 def buckets(document: Diagnosis, device: DeviceBudget) -> Figure:
     """Busy against exclusive time of each bucket."""
     rows = tables.bucket_order([row for row in document.buckets if (row.rank, row.device) == (device.rank, device.device)])
-    names = [label(words.bucket(row.bucket)) for row in rows]
-    hover = Hover(
-        text="{0}\nbusy {1} ms, exclusive {2} ms\n{3} kernels",
-        rows=tuple(
-            (name, units.ms(row.busy_ns), units.ms(row.exclusive_ns), units.count(row.kernels))
-            for name, row in zip(names, rows, strict=True)
-        ),
-    )
-    return stacked(
-        "buckets",
-        "Buckets: busy and exclusive time",
-        f"{tables.device_label(device.rank, device.device)}, {tables.median_per(document)}. Buckets overlap in time.",
-        f"busy, ms {tables.per(document)}",
-        names,
-        [
-            layer("exclusive: nothing else ran", "#0072b2", "", [row.exclusive_ns for row in rows], hover),
-            layer("shared: something else ran as well", "#56b4e9", "/", [row.busy_ns - row.exclusive_ns for row in rows], hover),
-        ],
+    names = tuple(label(words.bucket(row.bucket)) for row in rows)
+    fields = [
+        (name, units.ms(row.busy_ns), units.ms(row.exclusive_ns), units.count(row.kernels)) for name, row in zip(names, rows, strict=True)
+    ]
+    figure = Figure(
+        key="buckets",
+        title="Buckets: busy and exclusive time",
+        caption=f"{tables.device_label(device.rank, device.device)}, {tables.median_per(document)}. Buckets overlap in time.",
+        x=Axis(title=f"busy, ms {tables.per(document)}"),
+        y=Axis(names=names),
         half=True,
     )
+    alone, shared = [row.exclusive_ns for row in rows], [row.busy_ns - row.exclusive_ns for row in rows]
+    layers = [
+        (Look(label="exclusive: nothing else ran", colour="#0072b2"), zip(count(), alone, fields)),
+        (Look(label="shared: something else ran as well", colour="#56b4e9", pattern="/"), zip(count(), shared, fields)),
+    ]
+    return stacked(figure, "{0}\nbusy {1} ms, exclusive {2} ms\n{3} kernels", layers)
 
 
 def communication(document: Diagnosis, device: DeviceBudget) -> Figure:
     """Hidden against exposed time of each kind and backend, with the part that blocked compute."""
     rows = [row for row in document.communication if (row.rank, row.device) == (device.rank, device.device)]
     rows.sort(key=lambda row: (-row.busy_ns, row.kind, row.backend))
-    names = [f"{words.COMM_KIND[row.kind]} · {label(row.backend)}" for row in rows]
-    hover = Hover(
-        text="{0}\nbusy {1} ms, exposed {2} ms\nblocking: {3}\nhidden: {4}",
-        rows=tuple(
-            (name, units.ms(row.busy_ns), units.ms(row.exposed_ns), units.ms_unit(row.blocking_ns), units.percent(row.overlap))
-            for name, row in zip(names, rows, strict=True)
-        ),
-    )
-    return stacked(
-        "communication",
-        "Communication: exposed and hidden",
-        f"{tables.device_label(device.rank, device.device)}, {tables.median_per(document)}. "
+    names = tuple(f"{words.COMM_KIND[row.kind]} · {label(row.backend)}" for row in rows)
+    fields = [
+        (name, units.ms(row.busy_ns), units.ms(row.exposed_ns), units.ms_unit(row.blocking_ns), units.percent(row.overlap))
+        for name, row in zip(names, rows, strict=True)
+    ]
+    figure = Figure(
+        key="communication",
+        title="Communication: exposed and hidden",
+        caption=f"{tables.device_label(device.rank, device.device)}, {tables.median_per(document)}. "
         "Exposed is an upper bound; only blocking time makes a bottleneck.",
-        f"busy, ms {tables.per(document)}",
-        names,
-        [
-            layer("exposed: nothing else ran", "#d55e00", "", [row.exposed_ns for row in rows], hover),
-            layer("hidden behind other work", "#56b4e9", "/", [row.busy_ns - row.exposed_ns for row in rows], hover),
-        ],
+        x=Axis(title=f"busy, ms {tables.per(document)}"),
+        y=Axis(names=names),
         half=True,
     )
+    exposed, hidden = [row.exposed_ns for row in rows], [row.busy_ns - row.exposed_ns for row in rows]
+    layers = [
+        (Look(label="exposed: nothing else ran", colour="#d55e00"), zip(count(), exposed, fields)),
+        (Look(label="hidden behind other work", colour="#56b4e9", pattern="/"), zip(count(), hidden, fields)),
+    ]
+    return stacked(figure, "{0}\nbusy {1} ms, exposed {2} ms\nblocking: {3}\nhidden: {4}", layers)
 
 
 # --- timeline ---------------------------------------------------------------------------------------------------------
@@ -152,43 +144,25 @@ def lanes(ops: Sequence[TimelineOp]) -> list[int | None]:
 
 def _gaps(shown: Timeline) -> Iterator[Bars]:
     """The stretches without compute of each cause, in the order of the budget's parts; unknown causes last."""
-    by_look: dict[words.Look, list[tuple[int, int]]] = {}
+    by_look: dict[words.Look, list[Bar]] = {}
     for gap in shown.gaps[: MOST_BARS // 2]:
-        by_look.setdefault(words.gap_look(gap.cause), []).append((gap.start_ns - shown.start_ns, gap.end_ns - gap.start_ns))
+        look, start, length = words.gap_look(gap.cause), gap.start_ns - shown.start_ns, gap.end_ns - gap.start_ns
+        bar = Bar(0, ms(start), ms(length), (label(look.label), units.ms(length), units.ms(start)))
+        by_look.setdefault(look, []).append(bar)
     for look in sorted(by_look, key=lambda look: (look.order, look.label)):
-        spans = by_look[look]
-        yield Bars(
-            label=label(f"no compute: {look.label}"),
-            colour=look.colour,
-            pattern=look.pattern,
-            rows=(0,) * len(spans),
-            starts=tuple(ms(start) for start, _ in spans),
-            lengths=tuple(ms(length) for _, length in spans),
-            hover=Hover(
-                text="{0}\n{1} ms, from {2} ms",
-                rows=tuple((label(look.label), units.ms(length), units.ms(start)) for start, length in spans),
-            ),
-        )
+        shape = Look(label=label(f"no compute: {look.label}"), colour=look.colour, pattern=look.pattern)
+        yield Bars(look=shape, hover="{0}\n{1} ms, from {2} ms", data=tuple(by_look[look]))
 
 
 def _ops(shown: Timeline, ops: Sequence[TimelineOp], row_of: dict[str, int]) -> Iterator[Bars]:
     """The operations of each bucket, the one with most work first."""
-    by_bucket: dict[str, list[TimelineOp]] = {}
+    by_bucket: dict[str, list[Bar]] = {}
+    work: Counter[str] = Counter()
     for op in ops:
-        by_bucket.setdefault(op.bucket, []).append(op)
-    for bucket in sorted(by_bucket, key=lambda name: (-sum(op.end_ns - op.start_ns for op in by_bucket[name]), name)):
-        mine = by_bucket[bucket]
-        yield Bars(
-            label=label(words.bucket(bucket)),
-            colour=words.bucket_colour(bucket),
-            rows=tuple(row_of[f"stream {op.stream}"] for op in mine),
-            starts=tuple(ms(op.start_ns - shown.start_ns) for op in mine),
-            lengths=tuple(ms(op.end_ns - op.start_ns) for op in mine),
-            hover=Hover(
-                text="{0}\nspans {1} ms from {2} ms · {3} · kernels: {4}",
-                rows=tuple(
-                    (label(op.name), units.ms(op.end_ns - op.start_ns), units.ms(op.start_ns - shown.start_ns), op.role, str(op.kernels))
-                    for op in mine
-                ),
-            ),
-        )
+        start, length = op.start_ns - shown.start_ns, op.end_ns - op.start_ns
+        fields = (label(op.name), units.ms(length), units.ms(start), op.role, str(op.kernels))
+        by_bucket.setdefault(op.bucket, []).append(Bar(row_of[f"stream {op.stream}"], ms(start), ms(length), fields))
+        work[op.bucket] += length
+    for bucket in sorted(by_bucket, key=lambda name: (-work[name], name)):
+        look = Look(label=label(words.bucket(bucket)), colour=words.bucket_colour(bucket))
+        yield Bars(look=look, hover="{0}\nspans {1} ms from {2} ms · {3} · kernels: {4}", data=tuple(by_bucket[bucket]))

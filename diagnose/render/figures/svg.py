@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from diagnose.render import units
-from diagnose.render.figures.figure import EVEN, Axis, Band, Bars, Cells, Entry, Figure, Hover, Note, Points
+from diagnose.render.figures.figure import EVEN, Axis, Band, Bars, Cell, Cells, Fields, Figure, Look, Note, Points
 
 WIDTH, HALF = 960, 600  # units of length, of a figure and of one that shares its line; the page fits them to its own width
 _SIGN = 7.2  # the width of one sign of a label, about
@@ -60,13 +60,12 @@ def draw(figure: Figure) -> str:
     area = _area(figure)
     height = area.bottom + (40 if figure.x.title else 22)
     key, width = _text(figure.key), _width(figure)
-    start = (
-        f'<svg class="chart" viewBox="0 0 {width} {_n(height)}" style="min-width:{_n(0.6 * width)}px;max-width:{_n(1.25 * width)}px" role="img" aria-labelledby="{key}-title" aria-describedby="{key}-desc" '
-        'font-size="12" fill="currentColor" xmlns="http://www.w3.org/2000/svg">'
-    )
+    size = f'viewBox="0 0 {width} {_n(height)}" style="min-width:{_n(0.6 * width)}px;max-width:{_n(1.25 * width)}px"'
+    names = f'role="img" aria-labelledby="{key}-title" aria-describedby="{key}-desc"'
     return "".join(
         [
-            f'{start}<title id="{key}-title">{_text(figure.title)}</title><desc id="{key}-desc">{_text(figure.caption)}</desc>',
+            f'<svg class="chart" {size} {names} font-size="12" fill="currentColor" xmlns="http://www.w3.org/2000/svg">',
+            f'<title id="{key}-title">{_text(figure.title)}</title><desc id="{key}-desc">{_text(figure.caption)}</desc>',
             *_axes(area),
             *(_band(area, band) for band in figure.bands if band.low < band.high),
             *(part for place, mark in enumerate(figure.marks) for part in _mark(area, mark, f"{key}-fill-{place}")),
@@ -79,18 +78,15 @@ def draw(figure: Figure) -> str:
 
 def legend(figure: Figure) -> str:
     """The legend as an HTML list, which wraps at any width; empty where the figure has none."""
-    entries = [
-        f"<li>{_swatch(entry, f'{_text(figure.key)}-sign-{place}')}{_text(entry.label)}</li>" for place, entry in enumerate(figure.legend)
-    ]
+    signs = enumerate(figure.legend)
+    entries = [f"<li>{_swatch(look, f'{_text(figure.key)}-sign-{place}')}{_text(look.label)}</li>" for place, look in signs]
     return f'<ul class="legend">{"".join(entries)}</ul>\n' if entries else ""
 
 
-def _swatch(entry: Entry, identifier: str) -> str:
-    sign = (
-        f'<path d="{_SHAPES[entry.shape]}" transform="translate(7 7)" fill="{_text(entry.colour)}" fill-rule="evenodd"/>'
-        if entry.shape
-        else f'{_pattern(entry.colour, entry.pattern, identifier)}<rect width="14" height="14" rx="2" fill="{_fill(entry.colour, entry.pattern, identifier)}"/>'
-    )
+def _swatch(look: Look, identifier: str) -> str:
+    sign = f'{_pattern(look, identifier)}<rect width="14" height="14" rx="2" fill="{_fill(look, identifier)}"/>'
+    if look.shape:
+        sign = f'<path d="{_SHAPES[look.shape]}" transform="translate(7 7)" fill="{_text(look.colour)}" fill-rule="evenodd"/>'
     return f'<svg class="swatch" viewBox="0 0 14 14" aria-hidden="true">{sign}</svg>'
 
 
@@ -102,26 +98,23 @@ def ticks(axis: Axis, most: int = 8) -> list[tuple[float, str]]:
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
     step = max(step, 1.0) if axis.whole else step
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
-    return [
-        (place * step, f"{place * step:,.{digits}f}") for place in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
-    ]
+    places = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    return [(place * step, f"{place * step:,.{digits}f}") for place in places]
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
 def _n(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".") if "." in f"{value:.2f}" else f"{value:.2f}"
+    return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def _text(text: str) -> str:
     return html.escape(units.visible(text))
 
 
-def _title(hover: Hover, place: int) -> str:
-    if not hover.text:
-        return ""
-    return f"<title>{html.escape(hover.text.format(*(units.visible(field) for field in hover.rows[place])))}</title>"
+def _title(hover: str, fields: Fields) -> str:
+    return f"<title>{html.escape(hover.format(*map(units.visible, fields)))}</title>" if hover else ""
 
 
 def _width(figure: Figure) -> int:
@@ -171,16 +164,17 @@ def _short(text: str, most: int) -> str:
     return html.escape(seen) if len(seen) <= most else f"{html.escape(units.shorten(text, most))}<title>{html.escape(seen)}</title>"
 
 
-def _fill(colour: str, pattern: str, identifier: str) -> str:
-    return f"url(#{identifier})" if pattern in _LINES else _text(colour)
+def _fill(look: Look, identifier: str) -> str:
+    return f"url(#{identifier})" if look.pattern in _LINES else _text(look.colour)
 
 
-def _pattern(colour: str, pattern: str, identifier: str) -> str:
-    if pattern not in _LINES:
+def _pattern(look: Look, identifier: str) -> str:
+    """The definition of a fill with a pattern; nothing where it has none."""
+    if look.pattern not in _LINES:
         return ""
     return (
-        f'<pattern id="{identifier}" width="6" height="6" patternUnits="userSpaceOnUse"><path d="M0 0H6V6H0z" fill="{_text(colour)}"/>'
-        f'<path d="{_LINES[pattern]}" stroke="#fff" stroke-opacity="0.6" stroke-width="1.3"/></pattern>'
+        f'<pattern id="{identifier}" width="6" height="6" patternUnits="userSpaceOnUse"><path d="M0 0H6V6H0z" fill="{_text(look.colour)}"/>'
+        f'<path d="{_LINES[look.pattern]}" stroke="#fff" stroke-opacity="0.6" stroke-width="1.3"/></pattern>'
     )
 
 
@@ -192,7 +186,8 @@ def _band(area: _Area, band: Band) -> str:
     line = f'stroke="{_text(band.colour)}"' + (' stroke-dasharray="5 4"' if band.dashed else "")
     if band.low >= band.high:
         return f'<path d="M{_n(left)} {_n(top)}L{_n(right)} {_n(bottom)}" {line} stroke-width="1.5"/>'
-    return f'<rect x="{_n(left)}" y="{_n(top)}" width="{_n(right - left)}" height="{_n(bottom - top)}" fill="{_text(band.colour)}" fill-opacity="0.15" {line}/>'
+    box = f'x="{_n(left)}" y="{_n(top)}" width="{_n(right - left)}" height="{_n(bottom - top)}"'
+    return f'<rect {box} fill="{_text(band.colour)}" fill-opacity="0.15" {line}/>'
 
 
 def _notes(area: _Area, notes: tuple[Note, ...]) -> Iterator[str]:
@@ -222,57 +217,55 @@ def _mark(area: _Area, mark: Bars | Points | Cells, identifier: str) -> Iterator
 def _bars(area: _Area, bars: Bars, identifier: str) -> Iterator[str]:
     row = (area.bottom - area.top) / len(area.y.names)
     line = ' stroke="#000" stroke-opacity="0.55" stroke-width="0.8"' if bars.outlined else ""
-    yield f'{_pattern(bars.colour, bars.pattern, identifier)}<g fill="{_fill(bars.colour, bars.pattern, identifier)}"{line}>'
-    for place, (lane, start, length) in enumerate(zip(bars.rows, bars.starts, bars.lengths, strict=True)):
-        left = area.across(start)
-        width = max(area.across(start + length) - left, _LEAST)
-        shape = f'<rect x="{_n(left)}" y="{_n(area.down(lane) - 0.375 * row)}" width="{_n(width)}" height="{_n(0.75 * row)}">'
-        yield f"{shape}{_title(bars.hover, place)}</rect>"
+    yield f'{_pattern(bars.look, identifier)}<g fill="{_fill(bars.look, identifier)}"{line}>'
+    for bar in bars.data:
+        left, top = area.across(bar.start), area.down(bar.row) - 0.375 * row
+        width = max(area.across(bar.start + bar.length) - left, _LEAST)
+        shape = f'<rect x="{_n(left)}" y="{_n(top)}" width="{_n(width)}" height="{_n(0.75 * row)}">'
+        yield f"{shape}{_title(bars.hover, bar.fields)}</rect>"
     yield "</g>\n"
 
 
 def _points(area: _Area, points: Points) -> Iterator[str]:
-    colour, faint = _text(points.colour), ' opacity="0.55"' if points.faint else ""
+    colour, faint = _text(points.look.colour), ' opacity="0.55"' if points.faint else ""
     yield f'<g fill="{colour}" stroke="{colour}"{faint}>'
-    for place, (x, y) in enumerate(zip(points.xs, points.ys, strict=True)):
-        at = f"{_n(area.across(x))} {_n(area.down(y))}"
-        interval = ""
-        if points.lows and points.highs:
-            ends = f"{_n(area.down(points.highs[place]))}V{_n(area.down(points.lows[place]))}"
-            interval = f'<path d="M{_n(area.across(x))} {ends}" stroke-width="1.5"/>'
-        size = " scale(0.5)" if points.faint else ""
-        sign = f'<path d="{_SHAPES[points.shape]}" transform="translate({at}){size}" stroke="none" fill-rule="evenodd"/>'
-        yield f"<g>{_title(points.hover, place)}{interval}{sign}</g>"
+    for point in points.data:
+        x, y, interval = _n(area.across(point.x)), _n(area.down(point.y)), ""
+        if point.low is not None and point.high is not None:
+            interval = f'<path d="M{x} {_n(area.down(point.high))}V{_n(area.down(point.low))}" stroke-width="1.5"/>'
+        place = f"translate({x} {y}){' scale(0.5)' if points.faint else ''}"
+        sign = f'<path d="{_SHAPES[points.look.shape]}" transform="{place}" stroke="none" fill-rule="evenodd"/>'
+        yield f"<g>{_title(points.hover, point.fields)}{interval}{sign}</g>"
     yield "</g>\n"
 
 
 def _cells(area: _Area, cells: Cells, identifier: str) -> Iterator[str]:
-    columns = len(area.x.names)
-    width, height = (area.right - area.left) / columns, (area.bottom - area.top) / len(area.y.names)
+    width, height = (area.right - area.left) / len(area.x.names), (area.bottom - area.top) / len(area.y.names)
     gap = 1 if width > 6 else 0
     written = width >= _CELL_TEXT
-    for row, values in enumerate(cells.values):
+    number = units.signed_ms if len(cells.colours) > 2 else units.ms
+    for row, data in enumerate(cells.data):
         yield f'<g transform="translate({_n(area.left)} {_n(area.top + row * height)})">'
-        for first, last in _runs(values):  # what does not differ has the page's own colour, what is not known has none
+        for first, last in _runs(data):  # what does not differ has the page's own colour, what is not known has none
             box = f'x="{_n(first * width)}" width="{_n((last - first) * width - gap)}" height="{_n(height - 1)}"'
             yield f'<rect {box} style="fill:var(--even,{EVEN})"/>'
-        for column, value in enumerate(values):
-            if value is None:
+        for column, cell in enumerate(data):
+            if cell.value is None:
                 continue
-            colour, strength = cells.shade(value)
+            colour, strength = cells.shade(cell.value)
             box = f'x="{_n(column * width)}" width="{_n(width - gap)}" height="{_n(height - 1)}"'
             look = f'fill="{_text(colour)}" fill-opacity="{_n(strength * (0.75 if written else 1))}"'
-            yield f"<rect {box} {look}>{_title(cells.hover, row * columns + column)}</rect>"
+            yield f"<rect {box} {look}>{_title(cells.hover, cell.fields)}</rect>"
             if written:
-                shown = (units.signed_ms if len(cells.colours) > 2 else units.ms)(value * 1e6)
-                yield f'<text x="{_n((column + 0.5) * width)}" y="{_n(height / 2 + 4)}" text-anchor="middle" pointer-events="none">{shown}</text>'
+                place = f'x="{_n((column + 0.5) * width)}" y="{_n(height / 2 + 4)}"'
+                yield f'<text {place} text-anchor="middle" pointer-events="none">{number(cell.value * 1e6)}</text>'
         yield "</g>\n"
     yield from _scale(area, cells, identifier)
 
 
-def _runs(values: tuple[float | None, ...]) -> Iterator[tuple[int, int]]:
-    """First column and the one after the last of every run of known values."""
-    for known, run in groupby(enumerate(values), key=lambda pair: pair[1] is not None):
+def _runs(cells: tuple[Cell, ...]) -> Iterator[tuple[int, int]]:
+    """First column and the one after the last of every run of known cells."""
+    for known, run in groupby(enumerate(cells), key=lambda pair: pair[1].value is not None):
         columns = [column for column, _ in run]
         if known:
             yield columns[0], columns[-1] + 1
@@ -287,7 +280,8 @@ def _scale(area: _Area, cells: Cells, identifier: str) -> Iterator[str]:
         for place, colour in reversed(list(enumerate(cells.colours)))
     )
     yield f'<linearGradient id="{identifier}" x1="0" y1="0" x2="0" y2="1">{stops}</linearGradient>'
-    yield f'<rect x="{_n(left)}" y="{_n(area.top)}" width="10" height="{_n(height)}" fill="url(#{identifier})" stroke="currentColor" stroke-opacity="0.3"/>'
+    box = f'x="{_n(left)}" y="{_n(area.top)}" width="10" height="{_n(height)}"'
+    yield f'<rect {box} fill="url(#{identifier})" stroke="currentColor" stroke-opacity="0.3"/>'
     signed = "+" if last > 1 else ""
     for place, value in ((0, cells.high), (1, (cells.low + cells.high) / 2), (2, cells.low)):
         shown = f"{value:{signed},.4g}" if value else "0"

@@ -6,6 +6,7 @@ from diagnose.model.vocabulary import GROUP_OF
 from diagnose.render import words
 from diagnose.render.knowledge.entries import Catalogue, Entry, Ref, column, expression, rows, said, sources, unfilled
 from diagnose.render.knowledge.rules import meaning
+from diagnose.render.reports.diagnosis import story
 
 
 def check(know: Catalogue, key: str) -> Entry:
@@ -13,7 +14,7 @@ def check(know: Catalogue, key: str) -> Entry:
     one = know.book.checks[key]
     names = () if one.when is None else know.book.expression(one.when).names
     group = GROUP_OF[one.outcome] if one.sure else "doubtful"
-    asked = f"; asked of {' and '.join(words.FRAMEWORK[name] for name in one.frameworks)} jobs only" if one.frameworks else ""
+    asked = f"; asked of {' and '.join(story.framework(name) for name in one.frameworks)} jobs only" if one.frameworks else ""
     shown = "shown by a job file alone" if one.when is not None else "no job file shows it: a log or a run has to"
     return Entry(
         kind="check",

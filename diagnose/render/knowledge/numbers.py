@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.rule_types import Platform
-from diagnose.knowledge.settings import SettingSpec
+from diagnose.knowledge.settings import SettingSpec, frameworks, load_formats
 from diagnose.model.ledger import CODES
 from diagnose.render import units, words
 from diagnose.render.knowledge.entries import (
@@ -29,8 +29,6 @@ _UNIT = {
     "text": "text",
     "bool": "yes or no",
 }
-_KEYS = {"bridge": "Megatron-Bridge", "megatron": "Megatron-LM", "torchtitan": "torchtitan", "env": "environment"}
-_FORMATS = {"megatron-bridge": "Megatron-Bridge", "megatron-lm": "Megatron-LM", "plain": "plain YAML"}
 _COMBINE = {
     "first": "the first one that is set counts: the framework copies it over the others",
     "any": "on if any of them is",
@@ -63,8 +61,9 @@ def fact_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
 def setting(know: Catalogue, key: str) -> Entry:
     """One setting of the job file."""
     spec = know.book.settings[key]
-    keys = [(name, getattr(spec, field, ())) for field, name in _KEYS.items()]
-    several = any(len(found) > 1 for _, found in keys)
+    keys = [(load_formats()[name].title, name, spec.keys_in(name)) for name in frameworks()]
+    keys += [("environment", "", spec.env)]
+    several = any(len(found) > 1 for _, _, found in keys)
     return Entry(
         kind="setting",
         id=key,
@@ -75,7 +74,7 @@ def setting(know: Catalogue, key: str) -> Entry:
             *rows(
                 "keys",
                 ("where", "keys"),
-                (((name,), _keys(field, found)) for (field, name), (_, found) in zip(_KEYS.items(), keys, strict=True) if found),
+                (((title,), _keys(name, found)) for title, name, found in keys if found),
             ),
             *(said("several keys with different values", _COMBINE[spec.combine]) if several else []),
             *said("default", *_default(spec)),
@@ -95,12 +94,13 @@ def _type(spec: SettingSpec) -> str:
     return "a version (2.6.0 is 2006000 in conditions)" if spec.type == "version" else spec.type
 
 
-def _keys(field: str, found: tuple[str, ...]) -> Line:
+def _keys(framework: str, found: tuple[str, ...]) -> Line:
+    flags = framework != "" and load_formats()[framework].keys_are == "flags"
     line: list[Span] = []
     for one in found:
         if line:
             line.append(", ")
-        if field != "megatron":
+        if not flags:
             line.append(Code(one))
         elif one.startswith("!"):
             line += [Code(f"--{one[1:]}"), " (turns it off)"]
@@ -114,7 +114,7 @@ def _keys(field: str, found: tuple[str, ...]) -> Line:
 
 def _default(spec: SettingSpec) -> Line:
     """What is taken where the file leaves the setting out."""
-    silent = ", ".join(_FORMATS.get(name, name) for name in spec.no_default_in)
+    silent = ", ".join(load_formats()[name].in_files or load_formats()[name].title for name in spec.no_default_in)
     if spec.default is None:
         return ("none: left out it is derived" if spec.derive else "none: left out it is unknown",)
     line: list[Span] = [Code(_shown(spec.default))]

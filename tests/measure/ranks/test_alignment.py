@@ -58,7 +58,7 @@ def test_a_step_more_on_one_side_does_not_move_the_others() -> None:
     steps: list[int | None] = [number // 4 for number in range(40)]
     found = fit(course(whole, steps=steps), course(whole[8:], steps=steps[8:]))
     assert found is not None
-    assert (found.shift, found.spread) == (8, 0)
+    assert (found.shift, found.scatter) == (8, 0)
 
 
 def test_sizes_contradict_a_shift() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from diagnose.measure.waits.dependencies import Waits, latest_producers, prepare, resolve_waits
+from diagnose.measure.waits.dependencies import StreamWaits, latest_producers, prepare, resolve_waits
 from tests.builders.scene import Item, Scene, await_event, blocked_by, causes, record, run, scene
 
 
-def waits_of(one: Scene, calls: int = 0, rank: int = 0) -> Waits:
+def waits_of(one: Scene, calls: int = 0, rank: int = 0) -> StreamWaits:
     return resolve_waits(one.trace.waits.filter(pl.col("rank") == rank), pl.Series([None] * calls, dtype=pl.Int64))
 
 

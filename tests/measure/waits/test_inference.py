@@ -5,13 +5,13 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from diagnose.measure.waits.dependencies import Waits, latest_producers, prepare, resolve_waits
+from diagnose.measure.waits.dependencies import StreamWaits, latest_producers, prepare, resolve_waits
 from tests.builders.scene import Item, Scene, await_event, blocked_by, call, causes, record, run, scene
 
 FAR = 100_000  # where the consumer starts: too far from its producers for times to tell anything
 
 
-def waits_of(one: Scene) -> Waits:
+def waits_of(one: Scene) -> StreamWaits:
     ids = one.trace.names.filter(pl.col("text") == "cudaStreamWaitEvent")["id"]
     return resolve_waits(one.trace.waits, one.trace.calls.filter(pl.col("name_id").is_in(ids.implode()))["correlation"])
 

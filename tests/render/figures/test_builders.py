@@ -10,7 +10,7 @@ from msgspec import structs
 from diagnose.document import diagnosis as d
 from diagnose.document import ranks as k
 from diagnose.render.figures import bisection, comparison, figures_of, ranks, step
-from diagnose.render.figures.figure import Bars, Cells, Figure, Points
+from diagnose.render.figures.figure import Bars, Cells, Figure, Point, Points
 from tests.builders import bisection as bisections
 from tests.builders import comparison as comparisons
 from tests.builders.diagnosis import minimal, rich
@@ -23,13 +23,7 @@ def having(found: k.Ranks) -> d.Diagnosis:
 
 def lengths(figure: Figure, row: int) -> int:
     """The sum of a row's bars, in ns; they follow each other without a gap."""
-    spans = sorted(
-        (start, length)
-        for mark in figure.marks
-        if isinstance(mark, Bars)
-        for at, start, length in zip(mark.rows, mark.starts, mark.lengths, strict=True)
-        if at == row
-    )
+    spans = sorted((bar.start, bar.length) for mark in figure.marks if isinstance(mark, Bars) for bar in mark.data if bar.row == row)
     assert all(start + length == pytest.approx(after, abs=1e-6) for (start, length), (after, _) in pairwise(spans))
     return round(sum(length for _, length in spans) * 1e6)
 
@@ -67,10 +61,10 @@ def test_the_timeline_has_every_operation_and_gap_in_its_lane() -> None:
     assert shown is not None
     figure = step.timeline(document, shown)
     drawn = [
-        (figure.y.names[row], start, length, mark.label)
+        (figure.y.names[bar.row], bar.start, bar.length, mark.look.label)
         for mark in figure.marks
         if isinstance(mark, Bars)
-        for row, start, length in zip(mark.rows, mark.starts, mark.lengths, strict=True)
+        for bar in mark.data
     ]
     zero = shown.start_ns
     wanted = [
@@ -80,7 +74,7 @@ def test_the_timeline_has_every_operation_and_gap_in_its_lane() -> None:
     assert sorted(one for one in drawn if one[0] != step.GAP_LANE) == sorted(wanted)
     assert sum(lane == step.GAP_LANE for lane, *_ in drawn) == len(shown.gaps)
     assert figure.x.extent == (0, (shown.end_ns - zero) / 1e6)
-    labels = [mark.label for mark in figure.marks if isinstance(mark, Bars)]
+    labels = [mark.look.label for mark in figure.marks if isinstance(mark, Bars)]
     assert labels[0] == "no compute: waited for transport"
     assert labels.index("no compute: sunspots") == len([label for label in labels if label.startswith("no compute")]) - 1
 
@@ -118,7 +112,7 @@ def test_the_heat_map_shows_differences_from_the_median_of_the_like() -> None:
     assert [cell.difference_ns for cell in by_bucket["loss"]][:4] == [None] * 4  # no rank of stage 0 has a loss
     figure = ranks.heat_map(rich(), found)
     mark = cells(figure)
-    assert mark.values[0][0] == round(found.largest_ns / 1e6, 4)
+    assert mark.data[0][0].value == round(found.largest_ns / 1e6, 4)
     assert mark.high == -mark.low == pytest.approx(found.largest_ns / 1e6)
     assert [(mark.shade(value)[0], mark.shade(value)[1]) for value in (mark.high, mark.low)] == [(ranks.MORE, 1), (ranks.LESS, 1)]
     assert [(note.text, note.x) for note in figure.notes] == [("stage 0", -0.4), ("stage 1", 3.6)]
@@ -137,15 +131,15 @@ def test_the_parts_of_a_strip_add_up_to_the_steps() -> None:
     for row, one in enumerate(found.survey):
         assert figure.y.names[row] == f"rank {one.rank}"
         assert lengths(figure, row) == sum(step.window_ns for step in one.steps)
-    assert [entry.label for entry in figure.legend] == ["own time", "waiting for others", "not split: nothing was matched"]
+    assert [look.label for look in figure.legend] == ["own time", "waiting for others", "not split: nothing was matched"]
 
 
 def test_hundreds_of_ranks_are_drawn_as_a_map_of_own_time() -> None:
     figure = figures_of(having(many_ranks(512)))["rank-strips"]
     mark = cells(figure)
     assert (len(figure.x.names), len(figure.y.names)) == (512, 10)
-    assert mark.values[0][5] == pytest.approx(215.05 - 8.8)
-    assert max(value for row in mark.values for value in row if value is not None) == mark.high
+    assert mark.data[0][5].value == pytest.approx(215.05 - 8.8)
+    assert max(cell.value for row in mark.data for cell in row if cell.value is not None) == mark.high
 
 
 # --- a comparison -----------------------------------------------------------------------------------------------------
@@ -176,7 +170,7 @@ def test_the_waterfall_leads_from_one_step_to_the_other() -> None:
     low, high = figure.x.extent
     for mark in figure.marks:
         assert isinstance(mark, Bars)
-        for row, start, length in zip(mark.rows, mark.starts, mark.lengths, strict=True):
+        for row, start, length, _ in mark.data:
             assert round(start * 1e6) == max(min(legs[row].start, legs[row].end), round(low * 1e6))
             assert round((start + length) * 1e6) == max(legs[row].start, legs[row].end)
             assert low <= start <= start + length <= high
@@ -199,26 +193,25 @@ def test_a_step_that_became_shorter_is_drawn_too() -> None:
     )
     figure = figures_of(structs.replace(comparisons.rich(), delta=turned))["waterfall"]
     assert figure.notes[1].text == "-29.565 ms"
-    assert [entry.label for entry in figure.legend] == ["the whole", "takes longer", "takes less"]
+    assert [look.label for look in figure.legend] == ["the whole", "takes longer", "takes less"]
 
 
 # --- a bisection ------------------------------------------------------------------------------------------------------
 
 
-def points(figure: Figure) -> dict[str, Points]:
-    return {mark.label: mark for mark in figure.marks if isinstance(mark, Points)}
+def points(figure: Figure) -> dict[str, tuple[Point, ...]]:
+    return {mark.look.label: mark.data for mark in figure.marks if isinstance(mark, Points)}
 
 
 def test_the_metric_is_drawn_with_levels_skips_limit_and_the_step() -> None:
     figure = figures_of(bisections.rich())["metric"]
     found = points(figure)
     assert list(found) == ["one capture", "as the good end", "as the bad end", "can't tell", "skipped"]
-    assert (found["as the good end"].xs, found["as the bad end"].xs) == ((1, 4, 9), (10, 16))
-    bad = found["as the bad end"]
-    assert bad.ys == (157.9, 158.3)
-    assert [high - y for high, y in zip(bad.highs, bad.ys, strict=True)] == pytest.approx([1.2, 1.2])
-    assert found["skipped"].xs == (8, 13)
-    assert len(found["one capture"].xs) == 9
+    assert [point.x for point in found["as the good end"]] == [1, 4, 9]
+    assert [(point.x, point.y) for point in found["as the bad end"]] == [(10, 157.9), (16, 158.3)]
+    assert [(point.low, point.high) for point in found["as the bad end"]] == [(156.7, 159.1), (157.1, 159.5)]
+    assert [point.x for point in found["skipped"]] == [8, 13]
+    assert len(found["one capture"]) == 9
     good_band, bad_band, changed, allowed = figure.bands
     assert (good_band.low, good_band.high, bad_band.low, bad_band.high) == (119.2, 121.6, 157.1, 159.5)
     assert (changed.axis, changed.low, changed.high) == ("x", 9.2, 10.2)
@@ -226,8 +219,8 @@ def test_the_metric_is_drawn_with_levels_skips_limit_and_the_step() -> None:
     assert [(note.text, note.x) for note in figure.notes] == [(f"▼ {bisections.commit(9)[:12]}", 10)]
     assert "change of 3.0 % that was allowed" in figure.caption
     low, high = figure.y.extent
-    assert all(low < y < high for mark in found.values() for y in (*mark.ys, *mark.lows, *mark.highs))
-    assert [entry.label for entry in figure.legend] == ["as the good end", "as the bad end", "can't tell", "skipped"]
+    assert all(low < y < high for data in found.values() for point in data for y in (point.y, point.low, point.high) if y is not None)
+    assert [look.label for look in figure.legend] == ["as the good end", "as the bad end", "can't tell", "skipped"]
 
 
 def test_a_metric_of_which_less_is_worse_has_its_limit_below() -> None:
@@ -248,4 +241,4 @@ def test_a_single_value_and_a_step_that_is_not_in_the_list() -> None:
     figure = figures_of(structs.replace(document, candidates=(alone,), trials=()))["metric"]
     assert figure.bands == ()
     low, high = figure.y.extent
-    assert low < points(figure)["as the good end"].ys[0] < high
+    assert low < points(figure)["as the good end"][0].y < high

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -18,7 +18,7 @@ from plotly import graph_objects
 
 from diagnose.render import units
 from diagnose.render.figures import figures_of, plotly, svg
-from diagnose.render.figures.figure import Axis, Bars, Cells, Figure, Hover, Points, layer, stacked
+from diagnose.render.figures.figure import Axis, Bar, Bars, Cell, Cells, Fields, Figure, Look, Point, Points, stacked
 from tests.builders import bisection, comparison, diagnosis, hostile
 from tests.builders.rank_records import many_ranks
 
@@ -57,9 +57,9 @@ def test_every_figure_is_among_the_samples() -> None:
     assert {type(mark) for figure in described().values() for mark in figure.marks} == {Bars, Points, Cells}
 
 
-def said(hover: Hover, place: int) -> str:
+def hover_text(hover: str, fields: Fields) -> str:
     """What a pointer is told of one datum."""
-    return hover.text.format(*(units.visible(field) for field in hover.rows[place]))
+    return hover.format(*(units.visible(field) for field in fields))
 
 
 def numbers(text: str) -> list[float]:
@@ -106,25 +106,24 @@ def check_svg(figure: Figure) -> None:
             check_cells(figure, mark, drawn)
             continue
         elements = drawn.pop(0)
-        if isinstance(mark, Bars):
-            assert [title_of(element) for element in elements] == [said(mark.hover, place) for place in range(len(mark.rows))]
-            for element, row, start, length in zip(elements, mark.rows, mark.starts, mark.lengths, strict=True):
+        if mark.hover:
+            assert [title_of(element) for element in elements] == [hover_text(mark.hover, datum.fields) for datum in mark.data]
+        for element, datum in zip(elements, mark.data, strict=True):
+            if isinstance(datum, Bar):
                 x, y, width, height = (float(element.attrib[name]) for name in ("x", "y", "width", "height"))
-                across.append((start, x))
-                down.append((row, y + height / 2))
+                across.append((datum.start, x))
+                down.append((datum.row, y + height / 2))
                 if width > svg._LEAST:
-                    across.append((start + length, x + width))
-        else:
-            if mark.hover.text:
-                assert [title_of(element) for element in elements] == [said(mark.hover, place) for place in range(len(mark.xs))]
-            for place, (element, x, y) in enumerate(zip(elements, mark.xs, mark.ys, strict=True)):
-                sign = element.findall(f"{SVG}path")[-1]
+                    across.append((datum.start + datum.length, x + width))
+            else:
+                *interval, sign = element.findall(f"{SVG}path")
                 at = numbers(sign.attrib["transform"])
-                across.append((x, at[0]))
-                down.append((y, at[1]))
-                if mark.lows:
-                    (_, top, bottom) = numbers(element.findall(f"{SVG}path")[0].attrib["d"])
-                    down += [(mark.highs[place], top), (mark.lows[place], bottom)]
+                across.append((datum.x, at[0]))
+                down.append((datum.y, at[1]))
+                assert len(interval) == (datum.low is not None)
+                if datum.low is not None and datum.high is not None:
+                    (_, top, bottom) = numbers(interval[0].attrib["d"])
+                    down += [(datum.high, top), (datum.low, bottom)]
     assert not across or straight(across)
     assert not down or straight(down)
     assert all(14 <= at <= svg.WIDTH for _, at in across)
@@ -132,12 +131,12 @@ def check_svg(figure: Figure) -> None:
 
 def check_cells(figure: Figure, cells: Cells, drawn: list[list[ET.Element]]) -> None:
     """Known cells stand in their row and column; what is farther from nothing is stronger."""
-    columns = len(figure.x.names)
     shades: dict[str, list[tuple[float, float]]] = {}
-    for row, values in enumerate(cells.values):
+    for row in cells.data:
+        assert len(row) == len(figure.x.names)
         rects = [element for element in drawn.pop(0) if title_of(element) is not None]
-        known = [(column, value) for column, value in enumerate(values) if value is not None]
-        assert [title_of(element) for element in rects] == [said(cells.hover, row * columns + column) for column, _ in known]
+        known = [(column, cell.value) for column, cell in enumerate(row) if cell.value is not None]
+        assert [title_of(element) for element in rects] == [hover_text(cells.hover, row[column].fields) for column, _ in known]
         assert not known or straight([(column, float(element.attrib["x"])) for (column, _), element in zip(known, rects, strict=True)])
         for (_, value), element in zip(known, rects, strict=True):
             shades.setdefault(element.attrib["fill"], []).append((abs(value), float(element.attrib["fill-opacity"])))
@@ -174,7 +173,9 @@ def test_the_legend_has_each_kind_of_mark_once() -> None:
 def check_legend(figure: Figure) -> None:
     """Each kind of mark, once."""
     source = svg.legend(figure)
-    kinds = {(mark.label, mark.colour) for mark in figure.marks if not isinstance(mark, Cells) and not getattr(mark, "faint", False)}
+    kinds = {
+        (mark.look.label, mark.look.colour) for mark in figure.marks if not isinstance(mark, Cells) and not getattr(mark, "faint", False)
+    }
     if not kinds:
         assert source == ""
         return
@@ -186,9 +187,9 @@ def check_legend(figure: Figure) -> None:
 
 TAGS = {"svg", "g", "title", "desc", "text", "rect", "path", "pattern", "linearGradient", "stop", "ul", "li"}
 ATTRIBUTES = (
-    "class viewBox role aria-labelledby aria-describedby aria-hidden style font-size font-weight fill fill-opacity fill-rule id d x y x1 y1 x2 y2 rx "
-    "width height stroke stroke-width stroke-opacity stroke-dasharray opacity transform text-anchor pointer-events patternUnits offset stop-color "
-    "stop-opacity"
+    "class viewBox role aria-labelledby aria-describedby aria-hidden style font-size font-weight fill fill-opacity fill-rule id d x y "
+    "x1 y1 x2 y2 rx width height stroke stroke-width stroke-opacity stroke-dasharray opacity transform text-anchor pointer-events patternUnits "
+    "offset stop-color stop-opacity"
 )
 
 
@@ -224,6 +225,10 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, list) else html.unescape(value)
 
 
+def shown_fields(data: Iterable[Bar | Point | Cell]) -> list[list[str]]:
+    return [[units.visible(field) for field in datum.fields] for datum in data]
+
+
 def test_every_datum_is_in_plotlys_figure() -> None:
     each(check_plotly)
 
@@ -234,25 +239,23 @@ def check_plotly(figure: Figure) -> None:
     graph_objects.Figure(drawn)  # plotly takes it
     assert len(drawn["data"]) == len(figure.marks)
     for trace, mark in zip(drawn["data"], figure.marks, strict=True):
-        rows = [[units.visible(field) for field in row] for row in mark.hover.rows]
         if isinstance(mark, Cells):
-            assert trace["z"] == [list(row) for row in mark.values]
-            assert [row for rows in plain(trace["customdata"]) for row in rows] == rows
+            assert trace["z"] == [[cell.value for cell in row] for row in mark.data]
+            assert plain(trace["customdata"]) == [shown_fields(row) for row in mark.data]
             assert [html.unescape(name) for name in trace["x"]] == [units.visible(name) for name in figure.x.names]
             assert (drawn["layout"]["coloraxis"]["cmin"], drawn["layout"]["coloraxis"]["cmax"]) == (mark.low, mark.high)
             continue
-        if mark.hover.text:
-            assert plain(trace["customdata"]) == rows
-        assert html.unescape(trace["name"]) == units.visible(mark.label)
-        assert trace["marker"]["color"] == mark.colour
+        assert plain(trace["customdata"]) == shown_fields(mark.data)
+        assert html.unescape(trace["name"]) == units.visible(mark.look.label)
+        assert trace["marker"]["color"] == mark.look.colour
         if isinstance(mark, Bars):
-            assert (tuple(trace["base"]), tuple(trace["x"]), tuple(trace["y"])) == (mark.starts, mark.lengths, mark.rows)
-            assert trace["marker"].get("pattern", {}).get("shape", "") == mark.pattern
+            assert list(zip(trace["y"], trace["base"], trace["x"], strict=True)) == [bar[:3] for bar in mark.data]
+            assert trace["marker"].get("pattern", {}).get("shape", "") == mark.look.pattern
         else:
-            assert (tuple(trace["x"]), tuple(trace["y"])) == (mark.xs, mark.ys)
-            for name, ends in (("array", mark.highs), ("arrayminus", mark.lows)):
-                reach = [abs(end - y) for end, y in zip(ends, mark.ys, strict=True)] if ends else []
-                assert trace.get("error_y", {}).get(name, []) == pytest.approx(reach, abs=1e-6)
+            assert list(zip(trace["x"], trace["y"], strict=True)) == [point[:2] for point in mark.data]
+            for name, ends in (("array", [point.high for point in mark.data]), ("arrayminus", [point.low for point in mark.data])):
+                reach = [0 if end is None else abs(end - point.y) for end, point in zip(ends, mark.data, strict=True)]
+                assert trace.get("error_y", {}).get(name, [0] * len(ends)) == pytest.approx(reach, abs=1e-6)
     layout = drawn["layout"]
     assert [html.unescape(note["text"]) for note in layout["annotations"]] == [units.visible(note.text) for note in figure.notes]
     assert [html.unescape(name) for name in layout["yaxis"].get("ticktext", [])] == [units.visible(name) for name in figure.y.names]
@@ -292,16 +295,11 @@ def check_literal(figure: Figure) -> None:
 )
 def test_any_names_and_lengths_are_drawn_to_the_nanosecond(names: list[str], layers: list[list[int]], text: str) -> None:
     rows = range(len(names))
-    hover = Hover(text="{0}", rows=tuple((text,) for _ in rows))
-    figure = stacked("any", text, text, text, names, [layer(text, "#123456", "x", lengths[: len(names)], hover) for lengths in layers])
+    bare = Figure(key="any", title=text, caption=text, x=Axis(title=text), y=Axis(names=tuple(names)))
+    look = Look(label=text, colour="#123456", pattern="x")
+    figure = stacked(bare, "{0}", [(look, [(row, lengths[row], (text,)) for row in rows]) for lengths in layers])
     for row in rows:
-        total = sum(
-            length
-            for mark in figure.marks
-            if isinstance(mark, Bars)
-            for at, length in zip(mark.rows, mark.lengths, strict=True)
-            if at == row
-        )
+        total = sum(bar.length for mark in figure.marks if isinstance(mark, Bars) for bar in mark.data if bar.row == row)
         assert round(total * 1e6) == sum(lengths[row] for lengths in layers)
     check_svg(figure)
     check_plotly(figure)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from diagnose.document.diagnosis import SEVERAL_RANKS, Diagnosis, JobRead, NotAssessed
 from diagnose.render import units, words
 from diagnose.render.report import Row, Table, columns, rows_of
+from diagnose.render.reports.diagnosis import story
 from diagnose.render.reports.diagnosis.tables import device_label, file_label, per
 
 _SizeValue = int | float | str | None
@@ -89,7 +90,7 @@ def job(document: Diagnosis) -> Table:
     settings = () if document.job is None else document.job.settings
     return Table(
         key="job",
-        title="Job file" if document.job is None else f"Job file · {words.FRAMEWORK.get(document.job.format, document.job.format)}",
+        title="Job file" if document.job is None else f"Job file · {story.framework(document.job.format)}",
         columns=columns("setting", "value", "$key in the file"),
         rows=rows_of([[setting.name, _setting(setting.value), setting.key] for setting in settings]),
         note="" if document.job is None else _job_note(document.job),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBound
+from diagnose.knowledge.settings import frameworks, load_formats
 from diagnose.render import units, words
 from diagnose.render.reports.diagnosis.tables import per, wall_ceiling
-
-_CHOSEN = ("megatron-bridge", "megatron-lm", "environment")  # where a setting has a value; what stands under the others is words anyway
 
 
 def ordered_findings(document: Diagnosis) -> list[Finding]:
@@ -77,8 +76,9 @@ def _listed(numbers: tuple[int, ...]) -> str:
 
 
 def framework(name: str) -> str:
-    """A framework as its people spell it."""
-    return words.FRAMEWORK.get(name, name)
+    """A framework, or a format of job files, as its people spell it."""
+    format_ = load_formats().get(name)
+    return name if format_ is None else format_.title
 
 
 def members(text: str) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ def change(one: Change) -> str:
         return f"{said}, as it is" if stays(one) else said
     if one.op == "unset":
         return f"unset {one.key}{f' (now {one.from_})' if one.from_ is not None else ''}"
-    to = target(one.op, one.to, choose=one.choose and one.framework in _CHOSEN)
+    to = target(one.op, one.to, choose=one.choose and one.framework in (*frameworks(), "environment"))  # elsewhere it is words anyway
     if one.from_ is None:
         return f"{one.key}: {to}"
     return f"{one.key}: {to}, as it is" if stays(one) else f"{one.key}: {one.from_} → {to}"

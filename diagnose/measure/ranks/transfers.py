@@ -1,4 +1,7 @@
-"""Transfer and wait of matched exchanges: an instance's transfer is its shortest participant's duration, the rest of each duration is wait."""
+"""Transfer and wait of matched exchanges.
+
+An instance's transfer is its shortest participant's duration, the rest of each duration is wait.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,11 @@ _NOT_ALL = "no bandwidth: not all members were captured, so that the transfer ti
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waits:
+class Transfers:
     """One matched group with its times.
 
-    `rows`: those of its instances, with duration, transfer and wait in ns, and last (bool): this member came last, and another waited noticeably.
-    `sums`: by (place in the group, step of that member): transfer and wait. `lasts`: by place, how often it came last.
+    `rows`: those of its instances, with duration, transfer and wait in ns, and last (bool): this member came last, and another waited
+    noticeably. `sums`: by (place in the group, step of that member): transfer and wait. `lasts`: by place, how often it came last.
     """
 
     group: Matched
@@ -40,7 +43,7 @@ class Waits:
         return [self.sums.get((place, step.index), (0, 0)) for step in member.steps if step.index is not None]
 
 
-def waits(group: Matched) -> Waits:
+def split_exchanges(group: Matched) -> Transfers:
     """Split every instance of a group."""
     duration = pl.col("end") - pl.col("start")
     rows = group.instances.with_columns(duration.alias("duration"), duration.min().over("ordinal").alias("transfer"))
@@ -49,7 +52,7 @@ def waits(group: Matched) -> Waits:
     first_of_last = pl.col("place").filter(pl.col("duration") == pl.col("transfer")).first().over("ordinal") == pl.col("place")
     rows = rows.with_columns((pl.col("duration") - pl.col("transfer")).alias("wait"), (noticed & first_of_last).alias("last"), _step(rows))
     summed = rows.filter(pl.col("index").is_not_null()).group_by("place", "index").agg(pl.col("transfer", "wait").sum())
-    return Waits(
+    return Transfers(
         group=group,
         rows=rows,
         sums={(place, index): (transfer, wait) for place, index, transfer, wait in summed.iter_rows()},
@@ -60,7 +63,8 @@ def waits(group: Matched) -> Waits:
 def _step(rows: pl.DataFrame) -> pl.Expr:
     """The step of each instance: the same on every member, where members number their steps alike.
 
-    An exchange at the border of two steps lies before it on one member and after it on another; it counts to the later one, as a gather of parameters does.
+    An exchange at the border of two steps lies before it on one member and after it on another; it counts to the later one, as a gather of
+    parameters does.
     """
     steps = rows.group_by("ordinal").agg(pl.col("index").drop_nulls().n_unique().alias("n"), pl.col("index").count().alias("told"))
     alike = steps.filter((pl.col("n") == 1) & (pl.col("told") > 1)).height
@@ -69,7 +73,7 @@ def _step(rows: pl.DataFrame) -> pl.Expr:
     return pl.col("index").max().over("ordinal")
 
 
-def record(found: Waits, link_gb_s: float | None) -> MatchedExchange:
+def record(found: Transfers, link_gb_s: float | None) -> MatchedExchange:
     """The group for the document."""
     group = found.group
     kind: CommKind = next((known for known in COMM_KINDS if known == group.kind), "other")
@@ -102,14 +106,17 @@ def record(found: Waits, link_gb_s: float | None) -> MatchedExchange:
     )
 
 
-def medians(found: Waits, place: int) -> tuple[int, int]:
+def medians(found: Transfers, place: int) -> tuple[int, int]:
     """Transfer and wait per step of one member."""
     steps = found.of_steps(place)
     return integer_median(transfer for transfer, _ in steps), integer_median(wait for _, wait in steps)
 
 
-def _bandwidth(found: Waits) -> tuple[float | None, float | None, str]:
-    """Algorithm and bus bandwidth in GB/s over all matched instances, and why there is none. Sizes of an all-to-all differ by rank: the largest counts."""
+def _bandwidth(found: Transfers) -> tuple[float | None, float | None, str]:
+    """Algorithm and bus bandwidth in GB/s over all matched instances, and why there is none.
+
+    Sizes of an all-to-all differ by rank: the largest counts.
+    """
     group = found.group
     factor = bus_factor(group.shape, group.size or 0)
     if factor is None:
@@ -129,10 +136,11 @@ def _bandwidth(found: Waits) -> tuple[float | None, float | None, str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Own:
+class OwnTimes:
     """One member's waiting, transfer and own time by step. `matched`: some of its exchanges were.
 
-    Own time is the step less the waiting for others: for other pipeline stages, and in matched exchanges as far as that can have held compute up.
+    Own time is the step less the waiting for others: for other pipeline stages, and in matched exchanges as far as that can have held
+    compute up.
     """
 
     matched: bool
@@ -146,8 +154,11 @@ class Own:
         return integer_median(self.time)
 
 
-def by_member(members: Sequence[Member], every: Sequence[Waits]) -> Mapping[int, Own]:
-    """By a member's place: its own times, over all its matched groups. Waiting comes first in an exchange, transfer after it; what overlaps counts once."""
+def own_times(members: Sequence[Member], every: Sequence[Transfers]) -> Mapping[int, OwnTimes]:
+    """By a member's place: its own times, over all its matched groups.
+
+    Waiting comes first in an exchange, transfer after it; what overlaps counts once.
+    """
     rows = [
         found.rows.filter(pl.col("index").is_not_null()).select(
             pl.col("place")
@@ -163,7 +174,7 @@ def by_member(members: Sequence[Member], every: Sequence[Waits]) -> Mapping[int,
     waited = _unions(rows, "start", "middle")
     moved = _unions(rows, "middle", "end")
     matched = {part.member.place for found in every for part in found.group.parts}
-    return {member.place: _own(member, waited, moved, matched=member.place in matched) for member in members}
+    return {member.place: _own_times(member, waited, moved, matched=member.place in matched) for member in members}
 
 
 def _unions(rows: Sequence[pl.DataFrame], start: str, end: str) -> dict[tuple[int, int], int]:
@@ -177,14 +188,15 @@ def _unions(rows: Sequence[pl.DataFrame], start: str, end: str) -> dict[tuple[in
     return {(member, index): ns for member, index, ns in summed.iter_rows()}
 
 
-def _own(member: Member, waited: Mapping[tuple[int, int], int], moved: Mapping[tuple[int, int], int], *, matched: bool) -> Own:
+def _own_times(member: Member, waited: Mapping[tuple[int, int], int], moved: Mapping[tuple[int, int], int], *, matched: bool) -> OwnTimes:
+    """`waited` and `moved`: waiting and transfer (ns) by member's place and step."""
     steps = [step.index or 0 for step in member.steps]
     wait = tuple(waited.get((member.place, step), 0) for step in steps)
     time = tuple(
         step.window_ns - bubble - min(ns, max(0, step.blocking_transport_ns - bubble))
         for step, bubble, ns in zip(member.steps, member.bubble, wait, strict=True)
     )
-    return Own(matched=matched, wait=wait, transfer=tuple(moved.get((member.place, step), 0) for step in steps), time=time)
+    return OwnTimes(matched=matched, wait=wait, transfer=tuple(moved.get((member.place, step), 0) for step in steps), time=time)
 
 
 def left_alone(unmatched: Sequence[Unmatched]) -> tuple[str, ...]:
@@ -194,6 +206,7 @@ def left_alone(unmatched: Sequence[Unmatched]) -> tuple[str, ...]:
         number, ranks = counts.get((one.lane.kind, one.why), (0, set()))
         counts[one.lane.kind, one.why] = number + one.count, ranks | {one.member.rank.rank}
     return tuple(
-        f"{number} {kind} exchange{'s' if number != 1 else ''} on {len(ranks)} rank{'s' if len(ranks) != 1 else ''} {'are' if number != 1 else 'is'} not matched: {why}."
+        f"{number} {kind} exchange{'s' if number != 1 else ''} on {len(ranks)} rank{'s' if len(ranks) != 1 else ''} "
+        f"{'are' if number != 1 else 'is'} not matched: {why}."
         for (kind, why), (number, ranks) in sorted(counts.items(), key=lambda item: (item[0][1] == ALONE, -item[1][0], item[0]))
     )

@@ -9,10 +9,10 @@ from diagnose.knowledge.buckets import load_buckets
 from diagnose.measure.ranks.alike import like_groups
 from diagnose.measure.ranks.clocks import clocks
 from diagnose.measure.ranks.experts import experts
-from diagnose.measure.ranks.lateness import Known, late
+from diagnose.measure.ranks.lateness import Background, late
 from diagnose.measure.ranks.matching import match
 from diagnose.measure.ranks.slowness import slow_devices
-from diagnose.measure.ranks.waits import NOTICEABLE_NS, NOTICEABLE_SHARE, by_member, left_alone, record, waits
+from diagnose.measure.ranks.transfers import NOTICEABLE_NS, NOTICEABLE_SHARE, left_alone, own_times, record, split_exchanges
 from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
 
 TIMES = st.lists(st.lists(st.integers(1_000, 900_000), min_size=3, max_size=3), min_size=4, max_size=20)
@@ -35,7 +35,7 @@ def test_an_instance_splits_into_its_shortest_duration_and_the_rest(durations: l
         for rank in range(3)
     ]
     (group,), _ = match(members(did), None)
-    found = waits(group)
+    found = split_exchanges(group)
     for rank in range(3):
         for step in (0, 1):
             mine = [own for number, own in enumerate(durations) if number % 2 == step]
@@ -54,7 +54,7 @@ def test_bandwidth_needs_sizes_and_every_member() -> None:
         rows = [Ran(start=1_000_000 * n, end=1_000_000 * n + 500_000, bytes=nbytes) for n in range(1, 9)]
         did = [Did(rank=rank, lanes={lane("data", "all-reduce", "all_reduce", communicator=1, size=size): rows}) for rank in range(ranks)]
         (group,), _ = match(members(did), None)
-        return record(waits(group), 450.0)
+        return record(split_exchanges(group), 450.0)
 
     whole = exchange(2, 100_000_000)
     assert (whole.algorithm_gb_s, whole.bus_gb_s, whole.link_gb_s) == (200.0, 200.0, 450.0)  # type: ignore[attr-defined]
@@ -66,14 +66,12 @@ def test_bandwidth_needs_sizes_and_every_member() -> None:
 def judged(did: list[Did]):  # type: ignore[no-untyped-def]
     every = members(did)
     matched, _ = match(every, None)
-    split = [waits(group) for group in matched]
+    split = [split_exchanges(group) for group in matched]
     _, groups = like_groups(every, None, load_buckets())
     slow = slow_devices(every, groups, load_buckets())
     uneven = experts(split, slow)
-    return late(
-        split,
-        Known(own=by_member(every, split), slow=slow, alike=groups, experts=uneven, clocks=clocks(every, matched), buckets=load_buckets()),
-    )
+    own, told = own_times(every, split), clocks(every, matched)
+    return late(split, Background(own=own, slow=slow, alike=groups, experts=uneven, clocks=told, buckets=load_buckets()))
 
 
 def rows(n: int, late_by: int, seed: int) -> list[Ran]:
@@ -189,7 +187,7 @@ def test_experts_work_is_compared_place_by_place() -> None:
         for rank, work in enumerate((mine, theirs))
     ]
     (group,), _ = match(members(did), None)
-    (found,) = experts([waits(group)], {})
+    (found,) = experts([split_exchanges(group)], {})
     assert (found.places, found.lost_ns) == (2, 100_000)
     assert [layer.work_ns for layer in found.layers] == [(100_000, 200_000), (300_000, 200_000)]
 

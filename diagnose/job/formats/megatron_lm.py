@@ -1,0 +1,122 @@
+"""Arguments of Megatron-LM: YAML with MODEL_ARGS, a flat dump of them, a file of flags, or the script that starts a training with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from diagnose.job.command_line import by_flag, flag_leaf, parsed_command
+from diagnose.job.edit import Editor, map_editor
+from diagnose.job.edit_lines import flag_editor
+from diagnose.job.formats import megatron_bridge
+from diagnose.job.formats.reader import Key, Reader, keys_of
+from diagnose.job.model import Leaf, Parsed, wrong_type
+from diagnose.job.shell import Token
+from diagnose.job.text import JobText
+from diagnose.job.trees import Tree, leaves_of, line_of, plain_value
+from diagnose.knowledge.settings import SettingSpec, flag_name, load_settings
+
+NAME = "megatron-lm"
+_SECTIONS = ("MODEL_ARGS", "ENV_VARS")
+_OTHER = frozenset({"TEST_TYPE", "METRICS", "LAUNCHER", "MODE"})
+_MORE = re.compile(r"\[[@*]\]|\$\{?[@*]")  # an array or all arguments: always more than one value
+
+
+def _read(text: JobText) -> Parsed | None:
+    if text.yaml is not None and _is_arguments(text.yaml.data):
+        return Parsed(format=NAME, leaves=tuple(_of_tree(text.yaml, text.source)), rules=text.yaml.rules)
+    if text.command is None:
+        return None
+    leaves, notes, open_ended = _flags(text.command.arguments)
+    return parsed_command(text.command, text.source, format_=NAME, leaves=leaves, notes=notes, open_ended=open_ended)
+
+
+# --- YAML -------------------------------------------------------------------------------------------------------------
+
+
+def _is_arguments(data: Mapping[Any, object]) -> bool:
+    """Whether a map holds arguments: MODEL_ARGS, keys with dashes, or arguments that are no setting's own name."""
+    keys = {str(key) for key in data}
+    if "MODEL_ARGS" in keys or any(key.startswith("--") for key in keys):
+        return True
+    if megatron_bridge.has_sections(data) or any("." in key for key in keys):
+        return False
+    names = set(load_settings()) | {"versions", "env_vars"}
+    flags = {flag_name(flag) for spec in load_settings().values() for flag in spec.keys_in(NAME)}
+    return any(key in flags and key not in names for key in keys)
+
+
+def _of_tree(tree: Tree, source: str) -> Iterator[Leaf]:
+    """Arguments with underscores; what stands outside the known sections counts as one too (a flat dump of them)."""
+    sections: dict[str, Mapping[object, object]] = {}
+    for name in _SECTIONS:
+        value = tree.data.get(name) or {}
+        if not isinstance(value, dict):
+            raise wrong_type(source, name, "map", value)
+        sections[name] = value
+    arguments: list[tuple[tuple[str, ...], object, object]] = [
+        (("MODEL_ARGS", str(key)), key, value) for key, value in sections["MODEL_ARGS"].items()
+    ]
+    arguments += [((str(key),), key, value) for key, value in tree.data.items() if key not in (*_SECTIONS, *_OTHER)]
+    for path, key, value in arguments:
+        if key in ("versions", "env_vars") and isinstance(value, dict):
+            yield from leaves_of({key: value}, tree.lines, below=path[:-1])
+        else:
+            yield Leaf(key=flag_name(str(key)), shown=".".join(path), value=plain_value(value), line=line_of(tree.lines, path))
+    for key, value in sections["ENV_VARS"].items():
+        yield Leaf(key=f"env_vars.{key}", shown=f"ENV_VARS.{key}", value=value, line=line_of(tree.lines, ("ENV_VARS", str(key))))
+
+
+# --- flags ------------------------------------------------------------------------------------------------------------
+
+
+def _flags(tokens: Sequence[Token]) -> tuple[list[Leaf], list[str], bool]:
+    """Flags with the words that follow them, what has to be said of them, and whether a word may stand for more flags.
+
+    Of a flag given twice the last counts, as argparse has it.
+    """
+    found: dict[str, Leaf] = {}
+    notes: list[str] = []
+    open_ended = False
+    switches = _switches()
+    for flag, values in by_flag(tokens, lambda token: token.text.startswith("--")):
+        alone = flag is None or flag_name(flag.text) in switches
+        more = [one for place, one in enumerate(values) if one.unresolved and (alone or place or _MORE.search(one.unresolved))]
+        notes += [f"line {one.line}: {one.unresolved} may hold more flags, so what is not given is not known" for one in more]
+        open_ended |= bool(more)
+        if flag is None:
+            continue
+        name = flag.text.split("=")[0]
+        if flag_name(name) in found:
+            notes.append(f"{name} is given twice; line {flag.line} counts")
+        found[flag_name(name)] = flag_leaf(flag, [one for one in values if one not in more])
+    return list(found.values()), notes, open_ended
+
+
+def _switches() -> frozenset[str]:
+    """Flags that take no value."""
+    return frozenset(
+        flag_name(flag)
+        for spec in load_settings().values()
+        for flag in spec.keys_in(NAME)
+        if spec.type == "bool" or flag.startswith("!") or "=" in flag
+    )
+
+
+# --- keys and edits ---------------------------------------------------------------------------------------------------
+
+
+def _keys(spec: SettingSpec) -> Iterator[Key]:
+    """Versions stand under the same keys as in Megatron-Bridge: no flag tells them."""
+    for key in keys_of(megatron_bridge.NAME, spec):
+        if key.spellings[0].startswith("versions."):
+            yield key
+    yield from keys_of(NAME, spec)
+
+
+def _editor(text: str) -> Editor | None:
+    return map_editor(text) or flag_editor(text)
+
+
+READER = Reader(name=NAME, read=_read, keys=_keys, editor=_editor)

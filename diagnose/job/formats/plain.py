@@ -1,0 +1,19 @@
+"""A plain job.yaml: settings by their own names, or by the keys of Megatron-Bridge."""
+
+from __future__ import annotations
+
+from diagnose.job.edit import map_editor
+from diagnose.job.formats.reader import Reader
+from diagnose.job.model import Parsed
+from diagnose.job.text import JobText
+from diagnose.job.trees import leaves_of
+
+NAME = "plain"
+
+
+def _read(text: JobText) -> Parsed | None:
+    tree = text.yaml
+    return None if tree is None else Parsed(format=NAME, leaves=tuple(leaves_of(tree.data, tree.lines)), rules=tree.rules)
+
+
+READER = Reader(name=NAME, read=_read, editor=map_editor)

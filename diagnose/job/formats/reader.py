@@ -1,0 +1,60 @@
+"""What a reader of one format of job files is: how it knows its files, reads them, calls the settings, and takes edits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from diagnose.job.edit import Editor
+from diagnose.job.model import Origin, Parsed
+from diagnose.job.text import JobText
+from diagnose.knowledge.settings import Scalar, SettingSpec, flag_name, load_formats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """One key of a setting, in all its spellings. `values` turns the file's value into the setting's; what it lacks says nothing."""
+
+    spellings: tuple[str, ...]
+    origin: Origin = "key"
+    inverted: bool = False  # a flag that turns its setting off
+    constant: str | None = None  # a flag that stands for this value
+    values: Mapping[str, Scalar] | None = None
+
+
+def keys_of(format_: str, spec: SettingSpec) -> Iterator[Key]:
+    """The keys that job_settings.yaml gives a setting in one format, best first."""
+    keys_are = load_formats()[format_].keys_are
+    for key in spec.keys_in(format_):
+        if keys_are == "flags":
+            yield Key(spellings=(flag_name(key),), origin="flag", inverted=key.startswith("!"), constant=key.partition("=")[2] or None)
+        else:
+            options = keys_are == "options"
+            spellings = tuple(f"-{name}" for name in key.split("|")) if options else (key,)
+            yield Key(spellings=spellings, origin="option" if options else "key", values=spec.values_in(format_, key))
+
+
+def _no_editor(_text: str) -> Editor | None:
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """One format of job files; what else is known of it stands under its `name` in job_formats.yaml.
+
+    `read` gives what a text holds, or None for a text of another format; it raises JobFileError. `editor` gives what writes into a text of
+    the format, None for one that is not rewritten. Without `keys`, files hold the keys of the format's framework, then the format's own.
+    """
+
+    name: str
+    read: Callable[[JobText], Parsed | None]
+    keys: Callable[[SettingSpec], Iterable[Key]] | None = None
+    editor: Callable[[str], Editor | None] = _no_editor
+
+    def keys_for(self, spec: SettingSpec) -> Iterator[Key]:
+        """Every key that stands for a setting in a file of this format, best first, besides the setting's own name."""
+        if self.keys is not None:
+            yield from self.keys(spec)
+            return
+        for format_ in dict.fromkeys((load_formats()[self.name].framework, self.name)):
+            yield from keys_of(format_, spec)

@@ -1,0 +1,102 @@
+"""Command lines of Megatron-Bridge's performance scripts: options, and overrides behind them. A recipe decides what they leave out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from diagnose.job.command_line import Command, by_flag, flag_leaf, parsed_command
+from diagnose.job.edit import map_editor
+from diagnose.job.formats.reader import Reader
+from diagnose.job.model import UNRESOLVED, Leaf, Parsed
+from diagnose.job.overrides import OVERRIDE, override
+from diagnose.job.shell import Token
+from diagnose.job.text import JobText
+from diagnose.knowledge.settings import load_settings
+
+NAME = "recipe"
+_RECIPE_FLAGS = frozenset({"-mr", "--model_recipe_name"})
+_SWITCHES = frozenset({"-d", "--dryrun", "-en", "--enable_nsys", "--use_recipes", "--offline", "--deterministic", "--dump_env"})
+_NUMBER = re.compile(r"-\d[\d.eE+-]*")
+
+
+def is_recipe(command: Command) -> bool:
+    """Whether a command starts one of the performance scripts."""
+    script = command.is_script and any("scripts/performance/" in token.text for token in command.words)
+    return script or any(token.text in _RECIPE_FLAGS for token in command.words)
+
+
+def _read(text: JobText) -> Parsed | None:
+    command = text.command
+    if command is None or not is_recipe(command):
+        return None
+    leaves, notes = _options(command.arguments, text.source)
+    return parsed_command(command, text.source, format_=NAME, leaves=leaves, notes=notes, more=_of_recipe(leaves), open_ended=True)
+
+
+def _of_recipe(leaves: Sequence[Leaf]) -> list[str]:
+    """What has to be said of every such command line."""
+    recipe = next((leaf.value for leaf in leaves if leaf.key in _RECIPE_FLAGS), None)
+    named = f"the recipe {recipe}" if isinstance(recipe, str) and not recipe.startswith(UNRESOLVED) else "the recipe"
+    notes = [f"{named} decides what this command line leaves out; the configuration that it saves (--save_config_filepath) tells all"]
+    if any(leaf.key == "--moe_a2a_overlap" and str(leaf.value).lower() in ("true", "1", "t", "yes", "y") for leaf in leaves):
+        # Megatron-Bridge scripts/performance/utils/overrides.py, _set_moe_a2a_overlap_overrides
+        notes.append(
+            "--moe_a2a_overlap turns on the overlap of the expert exchange and delayed weight gradients together, and shared-expert "
+            "overlap off; set comm_overlap.overlap_moe_expert_parallel_comm alone to see what each does"
+        )
+    return notes
+
+
+def _options(tokens: Sequence[Token], source: str) -> tuple[list[Leaf], list[str]]:
+    """Options of the performance scripts with the overrides that stand behind them, and what has to be said of them."""
+    overrides = [token for token in tokens if _is_override(token)]
+    found: dict[str, Leaf] = {}
+    notes: list[str] = []
+    rest = [token for token in tokens if not _is_override(token)]
+    for option, values in by_flag(rest, lambda token: token.text.startswith("-") and not _NUMBER.fullmatch(token.text)):
+        if option is None:
+            notes += [f"line {value.line}: {value.unresolved} may hold more options" for value in values if value.unresolved]
+            continue
+        name = option.text.split("=")[0]
+        leaf = flag_leaf(option, [] if name in _SWITCHES else values)
+        if name in ("-E", "--env", "-ce", "--custom_env_vars"):
+            for pair in str(leaf.value).split(","):
+                key, _, value = pair.partition("=")
+                found[f"env_vars.{key}"] = Leaf(key=f"env_vars.{key}", shown=f"{name} {key}", value=value, place=leaf.place, line=leaf.line)
+            continue
+        key = _long_name(name)
+        if key in found:
+            notes.append(f"{name} is given twice; line {option.line} counts")
+        found[key] = Leaf(key=key, shown=name, value=leaf.value, place=leaf.place, line=leaf.line)
+    leaves = list(found.values())
+    for token in overrides:
+        leaf = override(token.text, source, line=token.line)
+        if token.unresolved:
+            leaf = replace(leaf, value=f"{UNRESOLVED} = {token.unresolved}", removed=False)
+        leaves.append(leaf)
+    return leaves, notes
+
+
+def _long_name(option: str) -> str:
+    """The long spelling of an option, where the settings know both."""
+    for spec in load_settings().values():
+        for names in spec.keys_in(NAME):
+            spellings = [f"-{name}" for name in names.split("|")]
+            if option in spellings:
+                return spellings[-1]
+    return option
+
+
+def _is_override(token: Token) -> bool:
+    match = OVERRIDE.fullmatch(token.text)
+    return (
+        match is not None
+        and not match["key"].startswith("-")
+        and (match["value"] is not None or match["sign"] == "~")
+        and "." in match["key"]
+    )
+
+
+READER = Reader(name=NAME, read=_read, editor=map_editor)

@@ -1,0 +1,122 @@
+"""A format of job files is one reader and its record: a format is added to a copy of the program, and everything else knows it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from diagnose.document.diagnosis import JobRead
+from diagnose.document.schema import json_schema
+from diagnose.job.formats import READERS
+from diagnose.knowledge.settings import load_formats, load_settings
+from tests.changes.conftest import ROOT, ProgramCopy
+
+FORMATS = Path("diagnose/job/formats")
+READER = '''"""Jobs of Probeworks: one `NAME is VALUE` a line below the line `probeworks`."""
+
+from __future__ import annotations
+
+from diagnose.job.formats.reader import Reader
+from diagnose.job.model import Leaf, Parsed
+from diagnose.job.text import JobText
+from diagnose.knowledge import strict_yaml
+
+NAME = "probeworks"
+
+
+def _read(text: JobText) -> Parsed | None:
+    if not text.lines or text.lines[0] != NAME:
+        return None
+    pairs = [(number, line.split(" is ")) for number, line in enumerate(text.text.splitlines(), 1) if " is " in line]
+    leaves = (Leaf(key=key, shown=key, value=strict_yaml.load(value), line=number) for number, (key, value) in pairs)
+    return Parsed(format=NAME, leaves=tuple(leaves))
+
+
+READER = Reader(name=NAME, read=_read)
+'''
+RECORD = "probeworks: {title: Probeworks Trainer, keys_are: dotted, frameworks: [probeworks], defaults: own}\n"
+JOB = "probeworks\nshards is 4\ncontext is 2\nwindow is 4099\nabacus is 7\n"
+
+
+@pytest.fixture
+def probed(program: ProgramCopy) -> ProgramCopy:
+    """The copy with one format more."""
+    program.write(f"{FORMATS}/probeworks.py", READER)
+    table = f"{FORMATS}/__init__.py"
+    program.replace(table, "plain, recipe, torchtitan", "plain, probeworks, recipe, torchtitan")
+    program.replace(table, "            torchtitan.READER,\n", "            probeworks.READER,\n            torchtitan.READER,\n")
+    program.append("trace_rules/job_formats.yaml", RECORD)
+    for setting, key in (("tensor_model_parallel_size", "shards"), ("context_parallel_size", "context"), ("seq_length", "window")):
+        settings = program.read("trace_rules/job_settings.yaml")
+        row = next(line for line in settings.splitlines() if line.startswith(f"{setting}: "))
+        changed = row.replace("keys: {", f"keys: {{probeworks: [{key}], ").replace("defaults: {", "defaults: {probeworks: 1, ")
+        program.write("trace_rules/job_settings.yaml", settings.replace(row, changed))
+    return program
+
+
+def test_a_new_format_of_job_files_is_read_checked_and_shown(probed: ProgramCopy, demo_trace: Path) -> None:
+    job = probed.write("job.probe", JOB)
+    checked = probed.json("check", job, status=1)
+    assert checked["job"]["format"] == "probeworks"
+    assert [(row["name"], row["value"], row["key"], row["line"]) for row in checked["job"]["settings"]] == [
+        ("tensor_model_parallel_size", 4, "shards", 2),
+        ("context_parallel_size", 2, "context", 3),
+        ("expert_tensor_parallel_size", 4, "shards", 2),
+        ("seq_length", 4099, "window", 4),
+    ]
+    assert checked["job"]["unknown"] == ["abacus"]
+    assert "sequence-not-divisible-for-context-parallelism" in [row["id"] for row in checked["results"]]
+    assert probed.run("check", job, status=1).startswith("probeworks job")
+    document = probed.folder / "run.json"
+    probed.run(demo_trace, "--config", job, "-o", document)
+    for format_ in ("text", "markdown", "html"):
+        assert "Probeworks Trainer" in probed.run("render", document, "--format", format_), format_
+    assert "shards" in probed.run("explain", "job_tensor_model_parallel_size")
+    assert probed.json("compare", document, document)["outcome"]
+    patched = probed.json("patch", "--config", job, "--fix", "HOST-03")
+    assert (patched["rewritten"], patched["source"]) == (False, "job.probe")
+
+
+def test_nothing_else_had_to_change(probed: ProgramCopy) -> None:
+    assert probed.changed() == {
+        f"{FORMATS}/probeworks.py",
+        f"{FORMATS}/__init__.py",
+        "trace_rules/job_formats.yaml",
+        "trace_rules/job_settings.yaml",
+    }
+
+
+def test_a_format_that_the_table_does_not_know_is_an_error(program: ProgramCopy) -> None:
+    settings = "trace_rules/job_settings.yaml"
+    program.write(settings, program.read(settings).replace("recipe: {", "receipt: {", 1))
+    job = program.write("job.yaml", "model: {num_layers: 2}\n")
+    said = program.python("-m", "diagnose", "check", job, status=2)
+    assert said == ""
+    program.write(settings, program.read(settings).replace("receipt: {", "recipe: {", 1))
+    program.append("trace_rules/job_formats.yaml", RECORD.replace("[probeworks]", "[abacus]"))
+    program.python("-m", "diagnose", "check", job, status=2)
+
+
+def test_every_format_has_a_record_and_a_reader() -> None:
+    assert set(READERS) == set(load_formats())
+    assert list(READERS)[-1] == "plain", "any map of keys can be a plain job file"
+    for name, row in load_formats().items():
+        assert (row.keys_are is None) == (not any(spec.keys_in(name) for spec in load_settings().values())), name
+    schema = json_schema(JobRead, walls=(), job_formats=tuple(load_formats()))
+    assert schema["$defs"]["JobRead"]["properties"]["format"] == {"enum": sorted(READERS)}
+
+
+def test_no_other_file_names_a_format() -> None:
+    ordinary = {"plain", "overrides", "recipe"}  # words that mean other things elsewhere
+    names = set(load_formats()) - ordinary
+    assert names
+    found = {
+        (path.relative_to(ROOT).as_posix(), node.value)
+        for path in (ROOT / "diagnose").rglob("*.py")
+        if path.parent != ROOT / FORMATS
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in names
+    }
+    assert found == set()
