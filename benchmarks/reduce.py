@@ -16,7 +16,7 @@ import msgspec
 from benchmarks.ranks import Measurement
 from diagnose.pipeline import with_distinct_ranks
 from diagnose.reason.conclude import conclude
-from diagnose.render import RENDERERS, Options
+from diagnose.render import write
 from diagnose.scale.engine import measure_all
 from diagnose.scale.local import LocalEngine
 from diagnose.scale.prepare import prepare
@@ -69,7 +69,7 @@ def main() -> None:
     result = conclude(with_distinct_ranks(gathered.measured), prepared.job, prepared.knowledge)
     reduced = time.perf_counter()
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << (20 if sys.platform == "darwin" else 10))
-    shown = [RENDERERS[kind](result, Options()) for kind in ("html", "json")]
+    shown = [write(result, kind) for kind in ("html", "json")]
     rendered = time.perf_counter()
     found = [json.loads(_beside(trace).read_text()) for trace in traces if _beside(trace).exists()]
     warm = [seconds for seconds, first in found if not first]

@@ -69,7 +69,7 @@ def diagnose_each(
     engine: Engine | None = None,
     notice: Progress | None = None,
 ) -> Generator[Diagnosis | DiagnoseError, None, None]:
-    """Diagnose several captures of a job, each by itself, all in one run of the engine: each one's diagnosis or why there is none, in order.
+    """Diagnose several captures of a job, each by itself, all in one run of the engine: diagnoses or errors, in order.
 
     Options are those of `diagnose`. Closing the generator ends all workers. Raises what is wrong with all captures alike.
     """

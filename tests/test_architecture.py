@@ -24,16 +24,11 @@ FOLDERS = (".ci", "diagnose", "trace_rules", "fixtures", "tests", "benchmarks", 
 MOST_ROOMS, MOST_FLOORS, MOST_CONTRACTS = 22, 12, 10
 NO_NAMES = {"found", "one", "told", "said", "own", "place", "parts", "proofs"}
 NO_CLASSES = {"Asked", "Taken", "Judged", "Told", "Listed", "Said"}
+# Tests of a change that the table promises and that are not written yet; the list only shrinks.
+COMING = {"tests/changes/test_output_format.py", "tests/changes/test_profiler_format.py"}
 # Names from before the rule that still stand; the list only shrinks.
 STANDING: set[str] = {
-    "diagnose.knowledge.templates.one",
     "diagnose.load.start_times._told",
-    "diagnose.reason.compare.comparable.Judged",
-    "diagnose.render.knowledge.entries.Listed",
-    "diagnose.render.knowledge.entries.Said",
-    "diagnose.render.knowledge.entries.said",
-    "diagnose.render.reports.ranks.balance._place",
-    "diagnose.render.reports.ranks.story._said",
 }
 
 
@@ -125,6 +120,25 @@ def test_names_are_nouns_of_the_field() -> None:
                 word = node.name.strip("_")
                 bad += [f"{name}.{node.name}"] if word.lower() in NO_NAMES or word in NO_CLASSES else []
     assert sorted(set(bad) - STANDING) == []
+
+
+def test_the_table_of_changes_names_the_tests_that_prove_it() -> None:
+    rows = re.findall(r"^\| (?!change|-)(.+?) \| (.+?) \| (.+?) \|$", table_of_changes(), re.MULTILINE)
+    assert len(rows) >= 8
+    for change, _, proof in rows:
+        tests = re.findall(r"`(tests/changes/test_\w+\.py)`", proof)
+        assert tests, f"no test is named for: {change}"
+        assert [test for test in tests if not (ROOT / test).is_file()] in ([], sorted(COMING & set(tests))), change
+
+
+def test_every_test_of_a_change_stands_in_the_table() -> None:
+    tests = {f"tests/changes/{path.name}" for path in (ROOT / "tests" / "changes").glob("test_*.py")} - {"tests/changes/test_copy.py"}
+    assert tests | COMING == set(re.findall(r"`(tests/changes/test_\w+\.py)`", table_of_changes()))
+
+
+def table_of_changes() -> str:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    return text.split("## Which change touches what")[1].split("\n## ")[0]
 
 
 def test_every_path_in_the_documents_exists() -> None:

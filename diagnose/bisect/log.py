@@ -101,11 +101,6 @@ class LogContent:
     length: int
     torn: int
 
-    @property
-    def trials(self) -> tuple[Trial, ...]:
-        """The trials, in the order of running."""
-        return tuple(line.trial for line in self.lines)
-
 
 def parse(data: bytes, name: str = _NAME) -> LogContent:
     """The log in `data`. A last line without its line feed was being written when the run ended, and does not count.

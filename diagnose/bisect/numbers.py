@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from msgspec import Struct
 
 from diagnose.knowledge.data import checked, converted, packaged
@@ -47,7 +45,6 @@ def parse_numbers(data: bytes) -> Numbers:
         return converted(data, Numbers)
 
 
-@cache
 def load_numbers() -> Numbers:
     """The numbers in use."""
     return parse_numbers(packaged(_FILE))

@@ -122,7 +122,7 @@ def _candidate(header: Header, state: State, answer: Answer, place: int) -> Cand
     value = median_of(state, place)
     low = high = None
     if value is not None:
-        found = next(one for one in state.found if one.place == place)
+        found = next(one for one in state.measured if one.place == place)
         reach = t_quantile(0.025, state.noise.freedom) * state.noise.scale / math.sqrt(found.count)
         low, high = (rounded(state.transform.back(found.mean + sign * reach)) for sign in (-1, 1))
     tried = len(state.raw.get(place, ()))
@@ -138,7 +138,7 @@ def _standing(state: State, answer: Answer, place: int) -> CandidateState:
         return "good"
     if answer.ends != "differ" or any(one.before < place < one.place for one in answer.found):
         return "cannot_tell"
-    index = next(index for index, one in enumerate(state.found) if one.place == place)
+    index = next(index for index, one in enumerate(state.measured) if one.place == place)
     level, levels = state.posterior.level_of(index), state.posterior.levels
     near = state.smallest / 2
     if abs(level - levels[0]) < near:
@@ -322,7 +322,10 @@ def _inner(lines: Sequence[Line]) -> Iterator[str]:
     uncertain = [line for line in lines if line.trial.values and median_with_error(line.trial.values)[1] > _WORST]
     if uncertain:
         captures = units.plural(len(uncertain), "capture")
-        yield f"The steps of {captures} vary so much that their median is uncertain by more than {units.percent(_WORST, 0)}; capture more steps."
+        yield (
+            f"The steps of {captures} vary so much that their median is uncertain by more than {units.percent(_WORST, 0)}; capture more "
+            "steps."
+        )
 
 
 # --- how a run goes ---------------------------------------------------------------------------------------------------

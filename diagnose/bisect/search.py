@@ -151,7 +151,7 @@ class State:
         return flaky(self.values, self.prior, self.numbers.flaky_error.value)
 
     @cached_property
-    def found(self) -> tuple[Readings, ...]:
+    def measured(self) -> tuple[Readings, ...]:
         """What was measured, in the order of the candidates."""
         return tuple(
             readings(place, [value for index, value in enumerate(values) if index not in self.flaky.get(place, ())])
@@ -161,10 +161,10 @@ class State:
     @cached_property
     def noise(self) -> Noise:
         """The noise between captures of one candidate; of single readings, around the level that they share with others."""
-        if self.question.again or len(self.found) < 2:
-            return pooled_noise(self.found, self.prior)
-        cuts = (-1, *self.outer.best, len(self.found) - 1)
-        return pooled_noise([pooled(self.found[left + 1 : right + 1]) for left, right in pairwise(cuts)], self.prior)
+        if self.question.again or len(self.measured) < 2:
+            return pooled_noise(self.measured, self.prior)
+        cuts = (-1, *self.outer.best, len(self.measured) - 1)
+        return pooled_noise([pooled(self.measured[left + 1 : right + 1]) for left, right in pairwise(cuts)], self.prior)
 
     @cached_property
     def usual(self) -> Noise:
@@ -178,7 +178,7 @@ class State:
 
     def strange(self) -> Iterator[int]:
         """Candidates whose single capture fits neither the measured candidate before nor the one after."""
-        for before, one, after in zip(self.found, self.found[1:], self.found[2:], strict=False):
+        for before, one, after in zip(self.measured, self.measured[1:], self.measured[2:], strict=False):
             if one.count == 1 and self._differs(one, before) and self._differs(one, after):
                 yield one.place
 
@@ -210,10 +210,10 @@ class State:
     @cached_property
     def outer(self) -> Posterior:
         """Steps among single readings, with as many of them assumed as none."""
-        means = [one.mean for one in self.found]
+        means = [one.mean for one in self.measured]
         width = max(self.numbers.level_range.value * (max(means) - min(means)), 8 * self.prior.scale)
         return change_points(
-            self.found,
+            self.measured,
             self.question.count,
             Beliefs(prior=self.prior, width=width, none=1.0, more=self.numbers.further_step.value, drift=0.0),
         )
@@ -222,10 +222,10 @@ class State:
     def sides(self) -> tuple[Readings, Readings]:
         """The levels of the good and of the bad end, by all readings that speak for them."""
         if self.question.again:
-            return self.found[0], self.found[-1]
-        if len(self.found) > 2 and self.outer.none < self.numbers.ends_error.value:
-            return pooled(self.found[: self.outer.best[0] + 1]), pooled(self.found[self.outer.best[-1] + 1 :])
-        good, bad = ([one for one in self.found if one.place in run] for run in self.runs())
+            return self.measured[0], self.measured[-1]
+        if len(self.measured) > 2 and self.outer.none < self.numbers.ends_error.value:
+            return pooled(self.measured[: self.outer.best[0] + 1]), pooled(self.measured[self.outer.best[-1] + 1 :])
+        good, bad = ([one for one in self.measured if one.place in run] for run in self.runs())
         return pooled(good), pooled(bad)
 
     @cached_property
@@ -259,20 +259,20 @@ class State:
             more=numbers.further_step.value,
             drift=numbers.drift.value * self.smallest,
         )
-        return change_points(self.found, self.question.count, beliefs)
+        return change_points(self.measured, self.question.count, beliefs)
 
     @cached_property
     def lone(self) -> frozenset[int]:
         """Candidates whose level no other measured candidate shares."""
-        cuts = (-1, *self.posterior.best, len(self.found) - 1)
-        return frozenset(self.found[right].place for left, right in pairwise(cuts) if right == left + 1)
+        cuts = (-1, *self.posterior.best, len(self.measured) - 1)
+        return frozenset(self.measured[right].place for left, right in pairwise(cuts) if right == left + 1)
 
     @cached_property
     def gaps(self) -> tuple[Gap, ...]:
         """The gaps between measured candidates."""
         untried = [place for place in range(self.question.count) if place not in self.raw and place not in self.exhausted]
         out = []
-        for index, (left, right) in enumerate(pairwise(self.found)):
+        for index, (left, right) in enumerate(pairwise(self.measured)):
             base, new = self._across(index)
             failed = sum(left.place < place < right.place for place in self.exhausted)
             inner = () if failed >= self.numbers.failures.value else tuple(place for place in untried if left.place < place < right.place)
@@ -281,9 +281,9 @@ class State:
 
     def _across(self, index: int) -> tuple[float, float]:
         """Levels before and after a gap, if there is a step in it."""
-        cuts = (-1, *sorted({*self.posterior.best, index}), len(self.found) - 1)
+        cuts = (-1, *sorted({*self.posterior.best, index}), len(self.measured) - 1)
         place = cuts.index(index)
-        before, after = self.found[cuts[place - 1] + 1 : index + 1], self.found[index + 1 : cuts[place + 1] + 1]
+        before, after = self.measured[cuts[place - 1] + 1 : index + 1], self.measured[index + 1 : cuts[place + 1] + 1]
         return pooled(before).mean, pooled(after).mean
 
     def sure(self) -> list[Gap]:

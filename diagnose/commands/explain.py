@@ -38,7 +38,7 @@ def explain(id_: str, diagnosis: Path | None, extra: ExtraRules) -> int:
     from diagnose.commands.sides import read_diagnosis  # noqa: PLC0415
     from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
     from diagnose.knowledge.taxonomy import load_taxonomy, own_bucket_files  # noqa: PLC0415
-    from diagnose.render.explain import Explanation  # noqa: PLC0415
+    from diagnose.render.reports.explanation import Explanation  # noqa: PLC0415
 
     taxonomy = load_taxonomy(extra=own_bucket_files(extra.rules))
     document = None if diagnosis is None else read_diagnosis(diagnosis)

@@ -13,7 +13,7 @@ import msgspec
 
 from diagnose.knowledge.taxonomy import Taxonomy
 from diagnose.measure.buckets.describe import Context, describe_all
-from diagnose.render.explain import KernelAnswer, KernelAnswers
+from diagnose.render.reports.kernels import KernelAnswer, KernelAnswers
 
 
 class LineError(ValueError):

@@ -1,6 +1,7 @@
 """The result of a bisection, schema `bisect/1`: which candidate changed a metric, and how sure that is.
 
-A candidate is a commit, an artefact of a list, or a trace, in their order from good to bad. Conventions are those of the diagnosis document. The same log gives the same bytes.
+A candidate is a commit, an artefact of a list, or a trace, in their order from good to bad. Conventions are those of the diagnosis
+document. The same log gives the same bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ BisectResult = Literal["found", "several", "range", "ends_alike", "cannot_tell"]
 
 
 class Trial(Struct, frozen=True, kw_only=True):
-    """One run of one candidate. `values`: the metric of each step; `document`: bare name of its saved diagnosis; `text`: why there is none."""
+    """One run of one candidate.
+
+    `values`: the metric of each step; `document`: bare name of its saved diagnosis; `text`: why there is none.
+    """
 
     candidate: int  # place in the order
     number: int  # from 1, in order of running
@@ -44,7 +48,10 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
 
 class Culprit(Struct, frozen=True, kw_only=True):
-    """One step of the metric: it moved with `label`, against `before`, the last candidate measured ahead of it. `among`: candidates between the two that could not be measured, so that one of them may be it."""
+    """One step of the metric: it moved with `label`, against `before`, the last candidate measured ahead of it.
+
+    `among`: candidates between the two that could not be measured, so that one of them may be it.
+    """
 
     label: str
     subject: str
@@ -58,7 +65,10 @@ class Culprit(Struct, frozen=True, kw_only=True):
 
 
 class Bisection(Struct, frozen=True, kw_only=True):
-    """The whole document. `noise`: the relative standard deviation of one trial's value around its candidate's level, None where it can't be told."""
+    """The whole document.
+
+    `noise`: the relative standard deviation of one trial's value around its candidate's level, None where it can't be told.
+    """
 
     schema: str
     tool: Tool

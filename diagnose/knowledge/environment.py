@@ -97,7 +97,7 @@ def load_environment_rules(data: bytes | None = None) -> EnvironmentRules:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class RawEnvironment:
     """What a capture tells of what is around the code, before anything is chosen: values by place and key, how each place is called in the document ({} stands for the key), and names of users and hosts."""
 
     values: Mapping[Place, Mapping[str, tuple[object, ...]]]
@@ -105,14 +105,14 @@ class Surroundings:
     private: Iterable[str] = field(default=())
 
 
-def environment(told: Surroundings, rules: EnvironmentRules) -> tuple[EnvironmentItem, ...]:
+def environment(told: RawEnvironment, rules: EnvironmentRules) -> tuple[EnvironmentItem, ...]:
     """The items of one capture: in the order of the list, then variables by name."""
     names = frozenset(word.lower() for word in told.private if len(word) >= MIN_PRIVATE)
     found = [one for item in rules.items if (one := _item(item, told, names)) is not None]
     return (*found, *_variables(told, rules, names))
 
 
-def _item(item: Item, told: Surroundings, private: frozenset[str]) -> EnvironmentItem | None:
+def _item(item: Item, told: RawEnvironment, private: frozenset[str]) -> EnvironmentItem | None:
     """One thing of the list, from the first place that tells it; of several devices all values."""
     for place, key in ((place, key) for one in item.from_ for place, key in one.items()):
         values = {shown for raw in told.values.get(place, {}).get(key, ()) if (shown := _formed(raw, item.form, private)) is not None}
@@ -123,7 +123,7 @@ def _item(item: Item, told: Surroundings, private: frozenset[str]) -> Environmen
     return None
 
 
-def _variables(told: Surroundings, rules: EnvironmentRules, private: frozenset[str]) -> list[EnvironmentItem]:
+def _variables(told: RawEnvironment, rules: EnvironmentRules, private: frozenset[str]) -> list[EnvironmentItem]:
     """The listed variables by name; of more than MAX_VARIABLES the rest as a number and one digest."""
     given = told.values.get("variable", {})
     wanted = {name: SEVERAL.join(dict.fromkeys(str(value) for value in given[name])) for name in sorted(given) if _is_listed(name, rules)}

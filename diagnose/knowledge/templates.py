@@ -59,7 +59,7 @@ _FORMATS: Mapping[str, Callable[[float], str]] = MappingProxyType(
 def fill(template: str, values: Mapping[str, Value]) -> str:
     """`template` with its fields filled in; what is not known says so, without the unit behind it."""
 
-    def one(match: re.Match[str]) -> str:
+    def shown_value(match: re.Match[str]) -> str:
         value = values.get(match.group(1))
         if value is None:
             return _ABSENT
@@ -67,7 +67,7 @@ def fill(template: str, values: Mapping[str, Value]) -> str:
         shown = numeric(float(value)) if numeric is not None and not isinstance(value, str | tuple) else _text(value)
         return shown + (match.group(3) or "")
 
-    return _SHOWN.sub(one, template)
+    return _SHOWN.sub(shown_value, template)
 
 
 def problems(template: str, units: Mapping[str, str]) -> list[str]:

@@ -95,7 +95,6 @@ class Part:
     duration_ns: int | None = None
     events: int = 0
     bad_text: int = 0
-    has_shapes: bool = False
 
 
 class Columns:

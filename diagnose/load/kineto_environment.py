@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from diagnose.knowledge.environment import EnvironmentRules, Surroundings, environment
+from diagnose.knowledge.environment import EnvironmentRules, RawEnvironment, environment
 from diagnose.model.environment import EnvironmentItem
 
 _NAMING_KEYS = ("username", "user", "tw_user", "host_name", "hostname")
@@ -18,7 +18,7 @@ def environment_of(keys: Mapping[str, Any], used: Iterable[int], rules: Environm
     ordinals = set(used)
     own = [one for one in devices if one.get("id") in ordinals] or devices
     wanted = [(place, key) for item in rules.items for one in item.from_ for place, key in one.items()]
-    told = Surroundings(
+    told = RawEnvironment(
         values={
             "torch": {key: (_at(keys, key),) for place, key in wanted if place == "torch"},
             "device": {key: tuple(one.get(key) for one in own) for place, key in wanted if place == "device"},

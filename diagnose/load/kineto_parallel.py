@@ -54,7 +54,7 @@ def decode_stream(stream: EventStream) -> Decoded:
     for events in stream:
         columns.add(events)
     part = columns.part
-    part.bad_text, part.has_shapes = stream.bad_text, stream.seen_shapes
+    part.bad_text = stream.bad_text
     return Decoded(part=part, undecodable=stream.undecodable, cut=stream.cut, tail=stream.tail)
 
 
@@ -148,7 +148,6 @@ def joined(parts: list[Part]) -> Part:
         whole.duration_ns = max((length for length in (whole.duration_ns, part.duration_ns) if length is not None), default=None)
         whole.events += part.events
         whole.bad_text += part.bad_text
-        whole.has_shapes = whole.has_shapes or part.has_shapes
     return whole
 
 

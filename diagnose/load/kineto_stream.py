@@ -42,10 +42,8 @@ class EventStream:
     cut: str | None = None
     undecodable: int = 0
     bad_text: int = 0
-    seen_shapes: bool = False
     _exact_times: bool = False
     _scans: int = 0
-    _to_look: int = 64 << 20
 
     def __iter__(self) -> Iterator[Events]:
         pending, size = [self.start] if self.start else [], len(self.start)  # the first piece is where separators are stripped
@@ -129,7 +127,6 @@ class EventStream:
     def _decode(self, pieces: list[bytes]) -> Events | None:
         """All of the joined `pieces` as events; None when any part is something else. Whole microseconds while they last."""
         wrapped = b"".join((b"[", pieces[0].lstrip(b", \t\r\n"), *pieces[1:], b"]"))
-        self._look_for_shapes(wrapped)
         if not self._exact_times:
             try:
                 return WHOLE_EVENTS.decode(wrapped)
@@ -141,11 +138,6 @@ class EventStream:
             return None
         self._exact_times = True
         return events
-
-    def _look_for_shapes(self, text: bytes) -> None:
-        if self._to_look > 0 and not self.seen_shapes:
-            self._to_look -= len(text)
-            self.seen_shapes = b'"Input Dims"' in text or b'"Input dims"' in text
 
     def _decode_up_to_end(self, text: bytes) -> tuple[Events | None, bytes]:
         """The events before the list's closing bracket and the text from it on, when all of them are good."""

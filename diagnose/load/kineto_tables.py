@@ -335,7 +335,6 @@ def _provenance(
         duration_ns=part.duration_ns,
         has_python_stacks=any(CATEGORIES.get(table) == "python" for table in part.read),
         overhead_ns=sum(part.overhead.values()) if part.overhead else None,
-        has_shapes=part.has_shapes or _small(keys.get("record_shapes")) == 1,
         graph_trace=_graph_trace(tables, names),
         diagnostics=tuple(text[:_MAX_LENGTH] for text in diagnostics),
         environment=environment_of(keys, _used(tables), rules),

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from diagnose.knowledge.environment import EnvironmentRules, Place, Surroundings, environment
+from diagnose.knowledge.environment import EnvironmentRules, Place, RawEnvironment, environment
 from diagnose.load.nsys_meta import gpu_rows, starts_a_launcher, variables
 from diagnose.load.nsys_source import Source, text
 from diagnose.model.environment import EnvironmentItem
@@ -44,7 +44,7 @@ def environment_of(
         "machine": "{}",
         "variable": f"META_DATA_CAPTURE, environment of {command} that nsys started",
     }
-    return environment(Surroundings(values=values, sources=sources, private=_names(source, given)), rules)
+    return environment(RawEnvironment(values=values, sources=sources, private=_names(source, given)), rules)
 
 
 def _columns(rows: Iterable[Mapping[str, object]]) -> dict[str, tuple[object, ...]]:

@@ -77,7 +77,6 @@ class Ranges:
     texts: pl.Series
     blobs: pl.Series
     nccl_domains: frozenset[int]
-    has_shapes: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,6 @@ class _Slice:
     frame: pl.DataFrame
     texts: pl.Series
     blobs: pl.Series
-    has_shapes: bool
 
 
 def _coded(values: pl.Series) -> tuple[pl.Series, pl.Series]:
@@ -153,7 +151,7 @@ def _mapper(frame: pl.DataFrame, kinds: Mapping[int, str], payload: str | None) 
     )
     if payload:
         rows = rows.with_columns(blob_codes.alias("payload"))
-    return _Slice(rows.rechunk(), texts, blobs, bool(distinct.str.contains(", sizes = [", literal=True).any()))
+    return _Slice(rows.rechunk(), texts, blobs)
 
 
 def _merged(parts: Sequence[_Slice], column: str, values: Iterable[pl.Series]) -> tuple[list[pl.Series], pl.Series]:
@@ -190,7 +188,7 @@ def read_ranges(source: Source, ledger: Ledger) -> tuple[Events | None, Ranges |
     keys = pl.concat([distinct_keys(part.frame) for part in parts]).unique("key", keep="first", maintain_order=True)
     events = Events(schema="ranges", table=NVTX, frame=frame, read=rows.read, names="text", keys=keys)
     domains = frozenset(domain for _, created in rows.parts for domain in created)
-    ranges = Ranges(texts=texts, blobs=blobs, nccl_domains=domains, has_shapes=any(part.has_shapes for part in parts))
+    ranges = Ranges(texts=texts, blobs=blobs, nccl_domains=domains)
     return events, ranges, ledger
 
 

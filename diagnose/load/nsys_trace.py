@@ -20,14 +20,6 @@ from diagnose.model.ledger import Ledger
 from diagnose.model.trace import NAMES, Provenance, Rank, empty
 
 _IMPORTANT = (KERNEL, RUNTIME, SYNC, EVENT, NVTX, STRINGS, "TARGET_INFO_GPU", "TARGET_INFO_SESSION_START_TIME")
-_EXPECTED = (
-    *_IMPORTANT,
-    "CUPTI_ACTIVITY_KIND_MEMCPY",
-    "CUPTI_ACTIVITY_KIND_MEMSET",
-    "GPU_METRICS",
-    "CUDA_GPU_MEMORY_USAGE_EVENTS",
-    "DIAGNOSTIC_EVENT",
-)
 # cudaLaunchKernel_v7000, cuMemcpyHtoDAsync_v2, cudaLaunchKernel_ptsz_v7000
 _API_SUFFIX = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
 _SLICE = 1 << 19  # rows that are worked on at a time, so that intermediate columns stay small
@@ -231,9 +223,8 @@ def build(
 ) -> RawTrace:
     """One export as raw tables; `rank` is the user's number for the first process with GPU work."""
     version, schema, settings = nsys_meta.versions(source)
-    absent = tuple(sorted(name for name in _EXPECTED if not source.columns(name)))
-    for table in absent:
-        ledger = ledger.note("missing_table", table, int(table in _IMPORTANT))
+    for table in sorted(_IMPORTANT):
+        ledger = ledger.note("missing_table", table, int(not source.columns(table)))
     read, ledger = _read(source, file, ledger)
     resolved, ledger = _resolved(source, read, rank, ledger)
     diagnostics, ledger = nsys_meta.diagnostics(source, ledger)
@@ -250,11 +241,9 @@ def build(
         profiler_version=version,
         schema_version=schema,
         duration_ns=clock.duration,
-        has_shapes=read.ranges is not None and read.ranges.has_shapes,
         overhead_ns=overhead_ns,
         graph_trace=_graph_trace(resolved.tables),
         diagnostics=diagnostics,
-        absent_tables=absent,
         environment=environment_of(source, settings, resolved.used, rules),
         notes=(*resolved.notes, *overhead_notes),
     )

@@ -116,7 +116,7 @@ def _instances(
 
 
 def _sizes(trace: Trace) -> pl.DataFrame:
-    """Of each description: id, group, group_name, group_size, communicator, members, collective, elements_out, bytes of the whole operation."""
+    """Per description: id, group, group_name, group_size, communicator, members, collective, elements_out, bytes (in all)."""
     item = pl.col("dtype").replace_strict(dict(_ITEM_BYTES), default=None, return_dtype=pl.Int64)
     largest = pl.max_horizontal("elements_in", "elements_out") * item
     told = pl.when(pl.col("collective").is_in(_PER_RANK)).then(pl.col("bytes") * pl.col("group_size")).otherwise("bytes")

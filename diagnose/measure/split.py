@@ -54,7 +54,8 @@ def split(found: Stalls, ran: Concurrency, work: pl.DataFrame, windows: pl.DataF
 def compute_shares(ran: Concurrency, buckets: pl.Enum) -> pl.DataFrame:
     """Time per step and bucket in which the bucket computed: index, bucket, ns; in order, without zeros.
 
-    Where several compute at once each gets an equal share; nanoseconds that do not divide go to the first in the order of `buckets`, the vocabulary.
+    Where several compute at once each gets an equal share; nanoseconds that do not divide go to the first in the order of `buckets`, the
+    vocabulary.
     """
     masks = {
         bucket: sum(one.mask for one in ran.classes if one.role == "compute" and one.bucket == bucket) for bucket in buckets.categories
@@ -145,7 +146,7 @@ def _last_compute(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _meanings() -> pl.DataFrame:
-    """code, why: the host's causes and stalls, step_end (no producer known, no compute follows in the step), blocking by the producer's role.
+    """code, why: the host's causes and stalls, step_end (no producer, and no compute follows in the step), blocking by role.
 
     Compute cannot hold up compute while nothing computes; should a piece ever say so, it is not known what compute waited for.
     """

@@ -69,8 +69,9 @@ def find_steps(
 ) -> StepWindows:
     """Cut one device's operations into steps.
 
-    `work` holds the device's operations in order of start: start, end, kind, stream, name_id, bucket, role, call_start.
-    `anchors` are the spellings of iteration ranges, best first; `model_work` as `model_work` gives it. `step_range` is the user's own pattern and goes before all.
+    `work` holds the device's operations in order of start: start, end, kind, stream, name_id, bucket, role, call_start. `anchors` are the
+    spellings of iteration ranges, best first; `model_work` as `model_work` gives it. `step_range` is the user's own pattern and goes before
+    all.
     """
     own = [StepAnchor(id=STEP_RANGE, pattern=step_range, numbered="(" in step_range)] if step_range else []
     by_range = next((found for anchor in [*own, *anchors] if (found := _by_range(trace, work, rank, anchor)) is not None), None)

@@ -121,7 +121,11 @@ def by_name(per_step: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 
 def uses(inside: pl.DataFrame, buckets: pl.Enum) -> Uses:
-    """Count the operations in the steps. `buckets`: the type of the column bucket. `inside`: index, name_id, bucket, role, kind, operation, stream, start, end, in order of start."""
+    """Count the operations in the steps.
+
+    `buckets`: the type of the column bucket. `inside`: index, name_id, bucket, role, kind, operation, stream, start, end, in order of
+    start.
+    """
     streams = inside["stream"].unique().sort()
     number = streams.search_sorted(inside["stream"]).alias("number")
     code = pl.col("name_id").cast(pl.Int64).fill_null(-1) + 1

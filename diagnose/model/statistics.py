@@ -122,18 +122,11 @@ def _off_nought(value: float) -> float:
 # whole.
 
 
-def rank_test(first: Sequence[float], second: Sequence[float]) -> float:
+def rank_test(strata: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float:
     """The two-sided p: probability that equal populations give rank sums as far from the middle as these or farther.
 
-    1 where one sample is empty or all values are equal.
-    """
-    return stratified_rank_test([(first, second)])
-
-
-def stratified_rank_test(strata: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float:
-    """The same where values are dealt out within strata only; rank sums of all strata add up.
-
-    A stratum is a pair of samples that may be compared with each other, but not with the rest.
+    A stratum is a pair of samples that may be compared with each other, but not with the rest: values are dealt out within strata only, and
+    rank sums of all strata add up. 1 where no stratum has both samples, or all values are equal.
     """
     pairs = [(list(first), list(second)) for first, second in strata if len(first) and len(second)]
     if not pairs:

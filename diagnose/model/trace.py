@@ -206,11 +206,9 @@ class Provenance:
     origin_ns: int = 0  # what was subtracted from the file's own times
     duration_ns: int | None = None  # of the capture, where the file tells it
     has_python_stacks: bool = False
-    has_shapes: bool = False
     overhead_ns: int | None = None  # time that the profiler reports to have taken itself
     graph_trace: Literal["none", "nodes", "opaque"] = "none"
     diagnostics: tuple[str, ...] = ()  # messages of the profiler itself
-    absent_tables: tuple[str, ...] = ()
     environment: tuple[EnvironmentItem, ...] = ()
     notes: tuple[str, ...] = ()  # one sentence each, on how the input was obtained
 

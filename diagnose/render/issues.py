@@ -1,14 +1,16 @@
-"""The neutral record of one check, from which GitHub annotations, JUnit cases and SARIF results are written."""
+"""The neutral list of issues that report builders make for CI, from which GitHub annotations, JUnit cases and SARIF results are written."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from diagnose.document.diagnosis import Tool
-from diagnose.model.vocabulary import Level
 from diagnose.render import units
+
+if TYPE_CHECKING:
+    from diagnose.document.diagnosis import Tool
+    from diagnose.model.vocabulary import Level
 
 # failed: the check is not met; told: something was found that no gate asked about; passed; skipped: it could not be assessed;
 # unjudged: a gate that was asked for could not be judged.
@@ -46,7 +48,7 @@ class Issue:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class IssueList:
     """All checks of one run. `suite` says what was run, `sentence` how it came out."""
 
     tool: Tool

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from diagnose.model.vocabulary import Level
+if TYPE_CHECKING:
+    from diagnose.model.vocabulary import Level
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,21 +1,36 @@
-"""The neutral parts of which every report is made, whatever its document and its medium."""
+"""The report model: what a builder of `reports/` makes of a document, and what each writer of `writers/` writes, whatever the document.
+
+Every text may come from a trace: it is each writer's duty to make it harmless. No number is made here; builders bring them as texts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from diagnose.render.figures.figure import Figure
+
+if TYPE_CHECKING:
+    from diagnose.document.diagnosis import Tool
+
+
+# What a text or a row means, for writers that colour: no writer relies on colour alone.
+Tone = Literal["", "strong", "weak", "good", "warning", "bad", "code"]
+
+# --- tables -----------------------------------------------------------------------------------------------------------
 
 Kind = Literal["text", "number", "name"]  # a name is shortened where it does not fit
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column. `weak` columns are left out where there is little room."""
+    """One column. `weak` ones are left out where there is little room; `only` wide media show a sentence, only plain ones a bar made of signs."""
 
     label: str
     kind: Kind = "text"
     weak: bool = False
+    only: Literal["", "wide", "plain"] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,13 +42,16 @@ class Row:
     strong: bool = False
     bar: float | None = None  # share of the longest bar of the table, 0..1
     colour: str = ""
+    line: str = ""  # what stands behind the first cell where the table is listed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """A titled table. `note` explains its terms; `empty` is said instead when it has no rows; `copy` is a text to copy, below it.
 
-    `whole`: its rows were chosen already, so that no output cuts it.
+    `whole`: its rows were chosen already, so that no writer cuts it. `listed`: the last cell of a row is sentences, which narrow media write
+    below the others. `of`: how many things the rows tell of, where a row may tell of several. `shorter`: the same table for media that have
+    room for fewer entries.
     """
 
     key: str
@@ -44,6 +62,9 @@ class Table:
     empty: str = "nothing to show"
     copy: str = ""
     whole: bool = False
+    listed: bool = False
+    of: int | None = None
+    shorter: Callable[[int], Table] | None = None
 
 
 def columns(*labels: str) -> tuple[Column, ...]:
@@ -57,3 +78,296 @@ def columns(*labels: str) -> tuple[Column, ...]:
 def rows_of(cells: Sequence[Sequence[str]]) -> tuple[Row, ...]:
     """Plain rows from their cells."""
     return tuple(Row(cells=tuple(row)) for row in cells)
+
+
+def without(table: Table, only: Literal["wide", "plain"]) -> Table:
+    """The table without the columns that `only` such media show."""
+    kept = [index for index, column in enumerate(table.columns) if column.only != only]
+    if len(kept) == len(table.columns):
+        return table
+    rows = tuple(replace(row, cells=tuple(row.cells[index] for index in kept)) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[index] for index in kept), rows=rows)
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """A paragraph; `quoted` is somebody else's text, line by line. `hint`: a remark about the report itself."""
+
+    text: str
+    tone: Tone = ""
+    quoted: bool = False
+    hint: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Label:
+    """A text with what it is: `why: …`. `full` is the label where there is room for more words."""
+
+    label: str
+    text: str
+    full: str = ""
+    tone: Tone = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """Texts, one on a line; of many each writer shows the first."""
+
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs:
+    """Two columns without a rule between them: what it is called on the left, what is said of it on the right."""
+
+    rows: tuple[tuple[str, str], ...]
+    head: tuple[str, str] = ("", "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines:
+    """Texts that are read letter by letter, one on a line: patterns, commands, code."""
+
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Something with a name and a title, and what is to be said of it. `about` says what kind of thing it is."""
+
+    name: str
+    title: str = ""
+    about: str = ""
+    parts: tuple[Label | Text | Labelled | Pairs, ...] = ()
+    spaced: bool = False  # an empty line between its parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labelled:
+    """A list, a pair of columns, or code, with what it is."""
+
+    label: str
+    content: Listing | Pairs | Lines
+
+
+# --- the large parts --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phrase:
+    """A short remark that stands with others on a line. `to`: the part of the report that it points at. `wide`: only where there is room."""
+
+    text: str
+    tone: Tone = ""
+    to: str = ""
+    wide: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """The result in short. `look` is a key of `words.LOOKS`, `headline` the result in a word or two, `title` the same as a heading.
+
+    `caption`: of what it is the result, where no page's head tells it.
+    """
+
+    name: str
+    look: str
+    headline: str
+    title: str
+    sentence: str
+    caption: str = ""
+    phrases: tuple[Phrase, ...] = ()
+    texts: tuple[Text, ...] = ()
+    reasons: tuple[str, ...] = ()
+    reasons_label: str = ""
+    first_try: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One of a few points: who or what it is about, short parts, and what it rests on."""
+
+    name: str
+    parts: tuple[str, ...]
+    evidence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points:
+    """A few points below a title, and lines that hold for all. `more` more are in the table called `more_in`, whose key is `to`."""
+
+    name: str
+    title: str
+    points: tuple[Point, ...]
+    more: int
+    more_in: str
+    to: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """One figure, large. `amount` is None where it is not known, and `instead` is said."""
+
+    look: str
+    title: str
+    mark: str
+    amount: str | None
+    unit: str
+    instead: str
+    share: float | None
+    share_text: str
+    note: str
+    rows: tuple[tuple[str, str, bool], ...]  # label, value, whether it stands beside the amount rather than in it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cards:
+    """Cards side by side, and the same as a table for media without them."""
+
+    title: str
+    cards: tuple[Card, ...]
+    table: Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One setting that a fix changes. `line` says it all in short; `to` is what to do with it, `exact` whether that is written letter by letter."""
+
+    framework: str
+    key: str
+    now: str | None
+    verb: str
+    to: str
+    exact: bool
+    stays: bool
+    line: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """A fix of a finding. `sign` and `word` tell its `state`, `notes` what is told only of one that can be applied.
+
+    `settings_line`: by framework, what changes; empty where that is not to be told in short.
+    """
+
+    id: str
+    title: str
+    state: str
+    sign: str
+    word: str
+    open: bool
+    reasons: tuple[str, ...]
+    settings: tuple[Setting, ...]
+    settings_line: tuple[tuple[str, str], ...]
+    unread: str  # what stands for the present value of a setting that the job file does not hold
+    expected: tuple[tuple[str, str], ...]  # text, source
+    notes: tuple[Label, ...]
+    evidence: str
+    refs: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One finding. `state` says what became of it between two runs; `loud` ones are told in full, `opened` ones are so on a page from the start.
+
+    `meaning` says in full what `kind` is short for. `notes` are told after the evidence.
+    """
+
+    id: str
+    title: str
+    severity: str
+    look: str
+    kind: tuple[str, ...]
+    meaning: str
+    bound: str
+    summary: str
+    state: str = ""
+    loud: bool = True
+    opened: bool = False
+    evidence: tuple[tuple[str, str], ...] = ()
+    where: str = ""
+    top: tuple[str, ...] = ()
+    notes: tuple[Label, ...] = ()
+    refs: tuple[str, ...] = ()
+    fixes: tuple[Remedy, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """Findings as a list: each in short, of many the first."""
+
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideBySide:
+    """Two of many things side by side, to be chosen by the reader of a page that runs our script. `data` is for the script."""
+
+    pair: Any
+    data: Mapping[str, Any]
+    script: str
+
+
+Content = Text | Listing | Pairs | Lines | Entry | Table | Panel | Points | Cards | Finding | Findings | Figure | SideBySide
+
+# How much a medium has room for: a terminal, a text of limited length, a page.
+TERMINAL, LIMITED, PAGE = 0, 1, 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Where a part of the report stands.
+
+    `section`: the one that it belongs to on a page (none: above all sections). `worth`: where length is limited the parts of most worth come
+    first. `least`, `most`: the room between which it is written. `aside`: folded where length is limited; `folded`: on pages, under `fold`
+    where several share one. `brief`: stands for it where length is limited, and the whole comes folded, later. `column`: left (1) or right (2) where two
+    stand side by side.
+    """
+
+    content: Content
+    section: str = ""
+    name: str = ""
+    worth: int = 0
+    least: int = TERMINAL
+    most: int = PAGE
+    aside: bool = False
+    folded: bool = False
+    fold: str = ""
+    brief: Table | None = None
+    column: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A section of a page. Without a title its only table gives one. `headed`: other media give it a heading too, with `count`."""
+
+    id: str
+    title: str = ""
+    nav: str = ""
+    headed: bool = False
+    count: int | None = None
+    intro: str = ""
+    level: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A document as something to read. `title` names a page, `heading` says above it what it is about, `about` of which runs.
+
+    `sentence` and `first_try` are said again at the end of what scrolls by; `terms` explains signs there. Without a `tool` nothing is said of it.
+    """
+
+    title: str
+    heading: str
+    about: str
+    blocks: tuple[Block, ...]
+    sections: tuple[Section, ...] = ()
+    tool: Tool | None = None
+    schema: str = ""
+    sentence: str = ""
+    first_try: str = ""
+    terms: str = ""

@@ -9,8 +9,11 @@ import re
 import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from diagnose.model.vocabulary import FactValue
+if TYPE_CHECKING:
+    from diagnose.model.vocabulary import FactValue
+
 
 MISSING = "–"
 NOT_MEASURED = "not measured"

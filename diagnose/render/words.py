@@ -85,6 +85,11 @@ GRAPHS = {
 BUCKET_COLOUR = {name: spec.colour for name, spec in VOCABULARY.buckets.items()}
 
 
+def wall(name: str) -> str:
+    """A wall, or the capture, as a title."""
+    return VOCABULARY.wall(name)
+
+
 def bucket(name: str) -> str:
     """A bucket as people write it."""
     return VOCABULARY.bucket(name)

@@ -1,7 +1,11 @@
-"""What the commits of test repositories hold as `profile.py`: simulates a profiled run of the step that the commit's settings describe. The standard library alone.
+"""What the commits of test repositories hold as `profile.py`: simulates a profiled run of the step that the commit's settings describe.
 
-The simulator's captures lie ready in the folder that SIMULATED names, one for each setting (`NAME.sqlite`, and `NAME.json`, its diagnosis). This run takes that of its commit's setting, scales all its times by one random factor (the noise
-between captures), and leaves it in $DIAGNOSE_OUTPUT. A commit may be broken (exit 1), and a capture may be cut off or disturbed. Chance depends on the commit and on how often it was captured.
+The standard library alone.
+
+The simulator's captures lie ready in the folder that SIMULATED names, one for each setting (`NAME.sqlite`, and `NAME.json`, its diagnosis).
+This run takes that of its commit's setting, scales all its times by one random factor (the noise between captures), and leaves it in
+$DIAGNOSE_OUTPUT. A commit may be broken (exit 1), and a capture may be cut off or disturbed. Chance depends on the commit and on how often
+it was captured.
 """
 
 from __future__ import annotations
@@ -17,7 +21,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-TIMED = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "NVTX_EVENTS")  # fmt: skip
+TIMED = (
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "CUPTI_ACTIVITY_KIND_MEMSET",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+    "NVTX_EVENTS",
+)
 
 
 def main(commit: str) -> int:
@@ -39,7 +50,10 @@ def main(commit: str) -> int:
 
 
 def capture_of(settings: dict[str, Any], commit: str, store: Path) -> tuple[Path, float, bool] | None:
-    """The capture that one more run of a commit leaves, by what its times are scaled, and whether it is cut off; None for a commit that can't be built."""
+    """The capture that one more run of a commit leaves, by what its times are scaled, and whether it is cut off.
+
+    None for a commit that can't be built.
+    """
     if settings.get("broken"):
         return None
     world = json.loads((store / "world.json").read_text())

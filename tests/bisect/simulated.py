@@ -23,7 +23,8 @@ from fixtures.truth import step_time
 PROFILE = (Path(__file__).parent / "profile_step.py").read_text(encoding="utf-8")
 IGNORED = "*.o\n"
 COMMAND = ("python3", "-S", "profile.py", "{commit}")
-# Settings of a small simulated job, and what it costs: nothing; a slower network; slower kernels; garbage collection; an allocator that asks the driver.
+# Settings of a small simulated job, and what it costs: nothing; a slower network; slower kernels; garbage collection; an allocator that
+# asks the driver.
 STEPS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "base": {},
     "network-250": {"machine": {"ring_gb": 250}},
@@ -100,13 +101,17 @@ def random_history(folder: Path, seed: int, *, longest: int = 200) -> History:
 
 
 def make_repository(folder: Path, settings: Sequence[Mapping[str, Any]], seed: int = 0) -> tuple[str, ...]:
-    """A repository with one commit for each of `settings`, by `git fast-import`; its commits, oldest first. The checkout has changes of the user's own."""
+    """A repository with one commit for each of `settings`, by `git fast-import`; its commits, oldest first.
+
+    The checkout has changes of the user's own.
+    """
     git(folder.parent, "init", "--quiet", "--initial-branch=main", str(folder))
     stream = []
     for place, one in enumerate(settings):
         message = f"Change {place}: {'a faster' if place % 3 else 'another'} way\n\nDone for reason {seed * 7 + place}.\n"
         stream.append(
-            f"commit refs/heads/main\nmark :{place + 1}\ncommitter A U Thor <author@example.com> {1_700_000_000 + 3600 * place} +0000\n{_data(message)}"
+            f"commit refs/heads/main\nmark :{place + 1}\ncommitter A U Thor <author@example.com> {1_700_000_000 + 3600 * place} "
+            f"+0000\n{_data(message)}"
         )
         if place:
             stream.append(f"from :{place}\n")

@@ -69,7 +69,10 @@ def test_names_of_every_kind_and_a_folder_below_the_top(repository: Path) -> Non
 
 def test_messages_hold_no_people(repository: Path) -> None:
     first = commit(repository, "first")
-    text = f"Fuse the router\n\nAsked for by {repositories.ADDRESS} in the meeting; \x1b[1mfaster\x1b[0m. «ü»\n\nSigned-off-by: {repositories.WHO} <{repositories.ADDRESS}>\nCo-authored-by: Bob <bob@example.invalid>"
+    text = (
+        f"Fuse the router\n\nAsked for by {repositories.ADDRESS} in the meeting; \x1b[1mfaster\x1b[0m. «ü»\n\nSigned-off-by: "
+        f"{repositories.WHO} <{repositories.ADDRESS}>\nCo-authored-by: Bob <bob@example.invalid>"
+    )
     commit(repository, text)
     found = candidates.commits(repository, first, "HEAD").entries[1]
     message = git.message_of(repository, found.item)

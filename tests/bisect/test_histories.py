@@ -1,10 +1,12 @@
 """Searches over real git repositories whose commits change a simulated step.
 
-Every history is searched with three levels of noise. Every capture comes from the simulator, once for each setting, and is scaled by the noise of its run.
+Every history is searched with three levels of noise. Every capture comes from the simulator, once for each setting, and is scaled by the
+noise of its run.
 
-Real in one of the three searches: the clone and every checkout, the command (a process of its own for every capture), the log, the documents, the comparison of both sides. There the command leaves its capture as a saved diagnosis, which the
-driver takes as it takes a trace, because diagnosing takes most of the time; in `test_with_traces` it leaves traces. In the other two searches what the command does is done in this process: settings are read from the commit, no
-checkout is made.
+Real in one of the three searches: the clone and every checkout, the command (a process of its own for every capture), the log, the
+documents, the comparison of both sides. There the command leaves its capture as a saved diagnosis, which the driver takes as it takes a
+trace, because diagnosing takes most of the time; in `test_with_traces` it leaves traces. In the other two searches what the command does is
+done in this process: settings are read from the commit, no checkout is made.
 """
 
 from __future__ import annotations
@@ -100,7 +102,10 @@ def test_the_right_commit_is_found_or_none(seed: int, tmp_path: Path, store: Pat
 
 
 def check_effort(history: History, found: Bisection) -> None:
-    """No more commits than halving takes, and for what came in between: commits that gave nothing, and captures that misled until they were taken again."""
+    """No more commits than halving takes, and for what came in between.
+
+    Commits that gave nothing, and captures that misled until they were taken again.
+    """
     tried = [one for one in found.candidates if one.state != "untested"]
     skipped = sum(one.state == "skipped" for one in tried)
     halvings = math.ceil(math.log2(len(history.commits)))

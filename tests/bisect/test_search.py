@@ -1,4 +1,7 @@
-"""The search itself, over synthetic histories: the right candidate where the step is clear, no wrong one elsewhere, and as few candidates as halving needs."""
+"""The search itself, over synthetic histories.
+
+The right candidate where the step is clear, no wrong one elsewhere, and as few candidates as halving needs.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,10 @@ def searched(question: Question, capture: Capture, most: int = 400) -> Ended:
 def noisy(
     levels: Sequence[float], noise: float, seed: int, *, broken: Collection[int] = (), unusable: float = 0.0, slow: float = 0.0
 ) -> Capture:
-    """Captures of candidates at these levels: each is drawn by its place and number alone. `slow`: how often one takes 1.3 times as long for no reason."""
+    """Captures of candidates at these levels: each is drawn by its place and number alone.
+
+    `slow`: how often one takes 1.3 times as long for no reason.
+    """
 
     def capture(place: int, number: int) -> Measurement:
         chance = random.Random(f"{seed} {place} {number}")
@@ -122,7 +128,7 @@ def test_flaky_captures_do_not_lead_astray(noise: float) -> None:
 
 @pytest.mark.parametrize("ratio", deep_unless((0.0, 1.0), [0.0, 0.5, 1.0, 2.0]))
 def test_an_unclear_step_is_not_guessed(ratio: float) -> None:
-    """The ends may differ by chance as often as `ends_error` allows at each look, and an answer may be wrong as often as `answer_error` allows."""
+    """The ends may differ by chance as often as `ends_error` allows at each look, an answer may be wrong as often as `answer_error` allows."""
     seen: Counter[str] = Counter()
     for seed in range(400):
         history = one_step(seed, ratio * 0.02)
@@ -371,7 +377,7 @@ def test_flaky_captures_are_known() -> None:
     taken = [Measurement(0, value) for value in (100.0, 101.0, 150.0, 99.5)] + [Measurement(9, value) for value in (120.0, 121.0)]
     state = State(Question(count=10, repeats=6), load_numbers(), taken)
     assert state.flaky == {0: (2,)}
-    assert state.found[0].count == 3
+    assert state.measured[0].count == 3
 
 
 def test_the_numbers_have_sources() -> None:

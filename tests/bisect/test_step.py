@@ -392,7 +392,10 @@ def test_git_stops_when_the_question_is_wrong(simulated: dict[str, Path], tmp_pa
 )
 @pytest.mark.parametrize("effect", [0.0, 0.06])
 def test_how_often_verdicts_are_wrong(noise: float, baselines: int, wrong: float, skipped: float, effect: float) -> None:
-    """A limit of 3 % and five runs, 600 commits: with little noise nearly all are judged, with noise above the effect most are skipped; the bounds stand in the README."""
+    """A limit of 3 % and five runs, 600 commits: with little noise nearly all are judged, with noise above the effect most are skipped.
+
+    The bounds stand in the README.
+    """
     chance, ends = random.Random(11), []
     for _ in range(600):
         good = [100 * math.exp(chance.gauss(0, noise)) for _ in range(baselines)]

@@ -16,9 +16,9 @@ from msgspec import structs
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.render import units
-from diagnose.render.figures import figures_of
 from tests.browser.conftest import Opened, Opener, Seen
 from tests.builders import bisection, comparison, diagnosis
+from tests.builders.documents import figures_of
 from tests.builders.hostile import hostile_bisection, hostile_comparison, hostile_diagnosis
 from tests.builders.rank_records import many_ranks
 

@@ -11,9 +11,7 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.schema import json_schema
 from diagnose.knowledge.settings import load_formats
 from diagnose.knowledge.vocabulary import load_vocabulary
-from diagnose.render import RENDERERS, Options
-from diagnose.render.bisection import RENDERERS as BISECTION
-from diagnose.render.comparison import RENDERERS as COMPARISON
+from diagnose.render import Options, formats_for, kind_of, write
 from tests.builders import bisection as bisected
 from tests.builders.comparison import refused
 from tests.builders.comparison import rich as compared
@@ -35,43 +33,30 @@ def _text(schema: dict[str, object]) -> str:
     return json.dumps(schema, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def comparison_goldens() -> dict[Path, str]:
-    """One comparison in every format but HTML, which holds a drawing library; and the schema of the document."""
-    extensions = {"text": "txt", "json": "json", "markdown": "md", "github": "github.txt", "junit": "xml", "sarif": "sarif"}
-    shown = Options(job_file=JOB_FILE)
-    return {
-        **{GOLDEN / f"comparison.{ending}": COMPARISON[name](compared(), shown) for name, ending in extensions.items()},
-        GOLDEN / "comparison-80.txt": COMPARISON["text"](compared(), Options(width=80)),
-        GOLDEN / "comparison-refused.txt": COMPARISON["text"](refused(), shown),
-        GOLDEN / "rich.github.txt": RENDERERS["github"](rich(), shown),
-        GOLDEN / "rich.xml": RENDERERS["junit"](rich(), shown),
-        GOLDEN / "rich.sarif": RENDERERS["sarif"](rich(), shown),
-        COMPARISON_SCHEMA: schema_text(Comparison),
-    }
-
-
-def bisection_goldens() -> dict[Path, str]:
-    """One bisection in every format but HTML, one with several steps, and the schema of the document."""
-    extensions = {"text": "txt", "json": "json", "markdown": "md"}
-    return {
-        **{GOLDEN / f"bisection.{ending}": BISECTION[name](bisected.rich(), Options()) for name, ending in extensions.items()},
-        GOLDEN / "bisection-80.txt": BISECTION["text"](bisected.rich(), Options(width=80)),
-        GOLDEN / "bisection-several.txt": BISECTION["text"](bisected.several(), Options()),
-        BISECTION_SCHEMA: schema_text(Bisection),
-    }
-
-
 def goldens() -> dict[Path, str]:
+    """One document of each kind with a verdict in every format but HTML, which holds a drawing library; and the schemas."""
+    extensions = {"text": "txt", "json": "json", "markdown": "md", "github": "github.txt", "junit": "xml", "sarif": "sarif"}
+    shown, narrow = Options(job_file=JOB_FILE), Options(width=80)
+    samples = {"rich": rich(), "comparison": compared(), "bisection": bisected.rich()}
+    made = {
+        GOLDEN / f"{name}.{extensions[format_]}": write(document, format_, shown)
+        for name, document in samples.items()
+        for format_ in formats_for(kind_of(document))
+        if format_ in extensions and (name, format_) != ("rich", "json")  # reports/ holds a diagnosis
+    }
     return {
-        GOLDEN / "rich.txt": RENDERERS["text"](rich(), Options()),
-        GOLDEN / "rich-80.txt": RENDERERS["text"](rich(), Options(width=80)),
-        GOLDEN / "minimal.txt": RENDERERS["text"](minimal(), Options()),
-        GOLDEN / "rich.md": RENDERERS["markdown"](rich(), Options()),
+        **made,
+        **{GOLDEN / f"{name}-80.txt": write(document, "text", narrow) for name, document in samples.items()},
+        GOLDEN / "minimal.txt": write(minimal(), "text"),
+        GOLDEN / "comparison-refused.txt": write(refused(), "text"),
+        GOLDEN / "bisection-several.txt": write(bisected.several(), "text"),
         SCHEMA: schema_text(),
+        COMPARISON_SCHEMA: schema_text(Comparison),
+        BISECTION_SCHEMA: schema_text(Bisection),
     }
 
 
 if __name__ == "__main__":
     GOLDEN.mkdir(exist_ok=True)
-    for path, text in (goldens() | comparison_goldens() | bisection_goldens()).items():
+    for path, text in goldens().items():
         path.write_text(text, encoding="utf-8")

@@ -11,12 +11,13 @@ from diagnose.cli import main
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import UsageError
 from diagnose.knowledge.rulebook import load_rulebook
-from diagnose.render.explain import explain
-from diagnose.render.knowledge.as_text import WIDTH
+from diagnose.render import Options, write
 from diagnose.render.knowledge.entries import load_catalogue, unfilled
 from diagnose.render.knowledge.kinds import BY_NAME, KINDS, PAGES
+from diagnose.render.reports.explanation import Explanation
 from tests.builders.diagnosis import rich
 
+WIDTH = 96
 KNOW = load_catalogue()
 RICH = rich()
 EVERY = [(kind, key) for kind in KINDS for key in kind.ids(KNOW)]
@@ -28,7 +29,7 @@ def flat(text: str) -> str:
 
 
 def told_of(name: str, document: Diagnosis | None = None) -> str:
-    return explain(KNOW.book, name, document, KNOW.taxonomy)
+    return write(Explanation(name=name, book=KNOW.book, taxonomy=KNOW.taxonomy, diagnosis=document), "text", Options(width=WIDTH))
 
 
 def left_open(text: str) -> list[str]:
@@ -82,7 +83,7 @@ def test_the_plural_lists_all_of_a_kind() -> None:
     for kind in KINDS:
         told = told_of(kind.plural)
         assert told.startswith(f"{kind.plural} ({len(kind.ids(KNOW))})\n")
-        assert [key for key in kind.ids(KNOW) if not re.search(rf"^  {re.escape(key)}  ", told, re.MULTILINE)] == []
+        assert [key for key in kind.ids(KNOW) if not re.search(rf"^ {re.escape(key)}  ", told, re.MULTILINE)] == []
         assert not wide(told)
 
 
@@ -148,7 +149,7 @@ refs: []
 
 def test_a_fix_tells_what_is_done_to_each_setting_and_what_is_disputed(tmp_path: Path) -> None:
     (tmp_path / "fix.yaml").write_text(FIX, encoding="utf-8")
-    told = flat(explain(load_rulebook([tmp_path]), "OWN-01"))
+    told = flat(write(Explanation(name="OWN-01", book=load_rulebook([tmp_path])), "text", Options(width=WIDTH)))
     for said in (
         "phase fit, step 3; evidence: candidate",
         "add moe_act to model.recompute_modules",

@@ -13,8 +13,7 @@ from msgspec import structs
 
 from diagnose.document import comparison as c
 from diagnose.document import diagnosis as d
-from diagnose.render import RENDERERS, Options
-from diagnose.render.comparison import RENDERERS as COMPARISON
+from diagnose.render import Options, write
 from diagnose.render.issues import Issue, costliest_first
 from diagnose.render.reports.comparison import issues as of_comparison
 from diagnose.render.reports.diagnosis import issues as of_diagnosis
@@ -42,8 +41,7 @@ def with_lines() -> d.Diagnosis:
 
 
 def of(format_: str, document: d.Diagnosis | c.Comparison, **options: Any) -> str:
-    shown = Options(**options)
-    return COMPARISON[format_](document, shown) if isinstance(document, c.Comparison) else RENDERERS[format_](document, shown)
+    return write(document, format_, Options(**options))
 
 
 def log(document: d.Diagnosis | c.Comparison, **options: Any) -> Any:
@@ -149,7 +147,7 @@ def test_findings_fail_where_the_gate_asks_about_them() -> None:
 
 
 def test_the_order_is_the_gate_then_what_costs_most() -> None:
-    found = costliest_first(of_comparison.report(rich(), Options()).issues)
+    found = costliest_first(of_comparison.issues(rich(), Options()).issues)
     assert [one.id for one in found] == ["gate", "COM-06", "HOST-01", "CAP-03"]
     assert [one.cost_ns for one in found[1:]] == [38_004_000, 3_067_000, 0]
 
@@ -329,8 +327,8 @@ def test_texts_are_neither_links_nor_placeholders() -> None:
 
 def test_the_one_changed_setting_is_the_place_of_a_regression() -> None:
     document = structs.replace(rich(), settings=rich().settings[:1])
-    assert of_comparison.report(document, Options()).issues[0].line == 14
-    assert of_comparison.report(rich(), Options()).issues[0].line is None
+    assert of_comparison.issues(document, Options()).issues[0].line == 14
+    assert of_comparison.issues(rich(), Options()).issues[0].line is None
 
 
 # --- both -------------------------------------------------------------------------------------------------------------
@@ -344,7 +342,7 @@ def test_same_document_gives_same_bytes(name: str, format_: str) -> None:
 
 
 def test_what_passed_or_was_skipped_is_not_told() -> None:
-    issues = of_diagnosis.report(with_lines(), Options()).issues
+    issues = of_diagnosis.issues(with_lines(), Options()).issues
     assert {one.state for one in issues} == {"failed", "told", "passed", "skipped"}
     assert {one.id for one in costliest_first(issues)} == {one.id for one in diagnosis().findings}
     assert not Issue(id="x", name="x", group="x", state="passed", severity="note", text="").shown

@@ -12,12 +12,12 @@ import pytest
 from diagnose.document import diagnosis as d
 from diagnose.document import ranks as k
 from diagnose.document.device import Spread
-from diagnose.render import RENDERERS, Options, markdown, marked, rank_page, units, words
+from diagnose.render import Options, units, words, write
 from diagnose.render.report import Table
-from diagnose.render.reports.ranks import balance as rank_balance
 from diagnose.render.reports.ranks import pair as rank_compare
 from diagnose.render.reports.ranks import story as rank_story
 from diagnose.render.reports.ranks import tables as rank_tables
+from diagnose.render.writers.markdown.page import MOST_BYTES, MOST_RANKS
 from tests.builders.diagnosis import minimal, rich
 from tests.builders.rank_records import many_ranks, ms, rich_ranks
 
@@ -25,7 +25,7 @@ TEXTS = ["text", "markdown", "html"]
 
 
 def rendered(format_: str, document: d.Diagnosis, width: int = 100) -> str:
-    return RENDERERS[format_](document, Options(width=width))
+    return write(document, format_, Options(width=width))
 
 
 def having(ranks: k.Ranks | None) -> d.Diagnosis:
@@ -63,7 +63,6 @@ def test_one_rank_is_told_nothing_about_ranks(format_: str) -> None:
             "side by side",
         ):
             assert said not in report
-    assert rank_page.page(minimal()) is None
 
 
 def test_a_page_of_one_rank_has_no_script_for_ranks() -> None:
@@ -224,7 +223,7 @@ def test_the_title_says_plainly_who_is_late(ranks: k.Ranks, title: str) -> None:
 
 def test_late_ranks_beyond_three_are_counted() -> None:
     said = rank_story.headline(having(many_ranks(512)), many_ranks(512))
-    assert (len(said.late), said.more) == (3, 5)
+    assert (len(said.points), said.more) == (3, 5)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +245,7 @@ def test_nothing_is_called_network_time(format_: str) -> None:
         rank_tables.groups(rich_ranks()),
         rank_tables.survey(rich(), rich_ranks(), 16),
         rank_tables.late(rich(), rich_ranks()),
-        *rank_balance.sections(rich(), rich_ranks()),
+        *rank_tables.balanced(rich(), rich_ranks()),
     ]
     assert [table.key for table in ours if "network" in f"{table.title}{table.columns}{table.note}".lower()] == []
     assert "network time" not in visible(rendered(format_, rich())).lower()
@@ -316,7 +315,7 @@ def test_a_group_stands_above_its_ranks_with_its_medians() -> None:
 
 
 def test_places_lose_the_longest_less_the_mean() -> None:
-    (table,) = rank_balance.places(rich(), rich_ranks())
+    (table,) = rank_tables.places(rich(), rich_ranks())
     assert table.rows[0].cells == ("3", "0.286", "0.885", "rank 0", "0.599", "1.48×", "1.67×")
     assert column(table, "received, most / mean")[-1] == units.MISSING
 
@@ -334,7 +333,7 @@ def test_words_exist_for_every_member_of_every_vocabulary() -> None:
         assert set(known) == set(msgspec.inspect.type_info(types[name]).values)  # type: ignore[attr-defined]
 
 
-# --- two ranks -------------------------------------------------------------------------------------------------------
+# --- two ranks ---------------------------------------------------------------------------------------------------------
 
 
 def test_two_ranks_side_by_side() -> None:
@@ -382,9 +381,9 @@ def test_the_data_of_the_comparison_cannot_end_their_block() -> None:
 
 def test_five_hundred_ranks_fit_into_markdown() -> None:
     report = rendered("markdown", having(many_ranks(512)))
-    assert len(report.encode()) <= marked.MOST_BYTES
+    assert len(report.encode()) <= MOST_BYTES
     assert "Left out to stay below" not in report
-    assert len([line for line in report.splitlines() if line.startswith("| &emsp;rank ")]) == markdown.MOST_RANKS
+    assert len([line for line in report.splitlines() if line.startswith("| &emsp;rank ")]) == MOST_RANKS
     assert "488 of 512 ranks are left out" in report
     assert [line for line in report.splitlines() if line.startswith("| **stage ")] != []
 

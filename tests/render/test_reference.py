@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt  # comes with rich
 
 from diagnose.render.knowledge import reference
 from diagnose.render.knowledge.as_markdown import code, links, page
-from diagnose.render.knowledge.entries import Code, Entry, Kind, Ref, expression, listed, load_catalogue, raw, rows, said
+from diagnose.render.knowledge.entries import Code, Entry, Kind, Ref, expression, items, load_catalogue, paragraph, rows, verbatim
 from diagnose.render.knowledge.kinds import KINDS
 
 ROOT = Path(__file__).parents[2]
@@ -114,11 +114,11 @@ def _nasty(_know: object, key: str) -> Entry:
         about=text,
         brief="x | y",
         parts=(
-            *said("said", text, Code("a|b<c>`d"), Ref("fix", "COM-06")),
+            *paragraph("said", text, Code("a|b<c>`d"), Ref("fix", "COM-06")),
             *expression("when", "a < 1 AND b > 2"),
-            *listed("list", [("1. one",), (text,)]),
+            *items("list", [("1. one",), (text,)]),
             *rows("rows", ("left", "right"), [((Code("a|b"),), (text,))]),
-            *raw("raw", ["```", "<b>|</b>"]),
+            *verbatim("raw", ["```", "<b>|</b>"]),
         ),
     )
 

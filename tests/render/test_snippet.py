@@ -15,7 +15,7 @@ import yaml
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.measure.buckets.describe import describe
-from diagnose.render import RENDERERS, Options
+from diagnose.render import Options, write
 from diagnose.render.reports.diagnosis.snippet import MOST_ENTRIES, function_name, snippet
 from tests.builders.diagnosis import HOSTILE, rich
 
@@ -69,7 +69,7 @@ def test_hostile_and_many_names_give_yaml_all_the_same() -> None:
 
 @pytest.mark.parametrize("kind", ["text", "md", "html"])
 def test_every_report_ends_its_list_with_it(kind: str) -> None:
-    shown = RENDERERS["markdown" if kind == "md" and "md" not in RENDERERS else kind](rich(), Options(width=80))
+    shown = write(rich(), "markdown" if kind == "md" else kind, Options(width=80))
     assert "own-buckets.yaml" in shown
     wanted = snippet([row.name for row in rich().unclassified], load_buckets()).splitlines()
     assert all(line.replace("'", "&#39;") in shown or line in shown for line in wanted)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from diagnose.document.diagnosis import Change
-from diagnose.render import RENDERERS, Options
+from diagnose.render import Options, write
 from diagnose.render.reports.diagnosis import story
 from tests.builders.diagnosis import rich
 
@@ -54,7 +54,7 @@ def test_reports_show_what_is_done_and_what_is_disputed(format_: str) -> None:
         changes=(change("add", "moe_act", "[mlp]"), change("unset", "null", "uniform")),
     )
     document = msgspec.structs.replace(document, findings=(msgspec.structs.replace(finding, fixes=(fix,)),))
-    report = " ".join(RENDERERS[format_](document, Options(width=200)).split())
+    report = " ".join(write(document, format_, Options(width=200)).split())
     assert "two guides name different defaults" in report
     assert {"html": "add <code>moe_act</code>"}.get(format_, f"add moe_act to {KEY} (now [mlp])") in report
     assert {"html": "<td>unset</td>"}.get(format_, f"unset {KEY} (now uniform)") in report

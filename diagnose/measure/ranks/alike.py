@@ -48,7 +48,10 @@ def _by_stage(members: Sequence[Member], mesh: Mesh) -> list[int]:
 
 
 def _by_fingerprint(members: Sequence[Member], buckets: Buckets) -> list[int]:
-    """Like ranks run certain buckets or not (embedding, loss, experts), and about as many kernels in a step of certain others (attention); buckets.yaml says which."""
+    """Like ranks run certain buckets or not (embedding, loss, experts), and about as many kernels in a step of certain others (attention).
+
+    The file buckets.yaml says which.
+    """
     held = [bucket for bucket, spec in buckets.items() if spec.alike == "held"]
     counted = [bucket for bucket, spec in buckets.items() if spec.alike == "counted"]
     found: list[tuple[tuple[bool, ...], tuple[int, ...]]] = []

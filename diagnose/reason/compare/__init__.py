@@ -10,21 +10,22 @@ from diagnose.document.device import Spread
 from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.knowledge.vocabulary import load_vocabulary
 from diagnose.model.vocabulary import Level
-from diagnose.reason.compare.comparable import Judged, judge
-from diagnose.reason.compare.delta import step_delta
+from diagnose.reason.compare.baselines import fingerprint
+from diagnose.reason.compare.comparable import Judgement, device, judge
+from diagnose.reason.compare.delta import overlap, step_delta
 from diagnose.reason.compare.environment import environment, settings
-from diagnose.reason.compare.findings import findings, walls
-from diagnose.reason.compare.fingerprint import device, fingerprint
-from diagnose.reason.compare.gate import gate
+from diagnose.reason.compare.findings import findings, gate, walls
 from diagnose.reason.compare.kernels import KernelChanges, kernels
 from diagnose.reason.compare.metrics import STEP_TIME, Samples, samples, split_of, step_times, steps_of
 from diagnose.reason.compare.noise import Design, decide
 from diagnose.reason.compare.outcome import outcome
-from diagnose.reason.compare.overlap import overlap
 from diagnose.version import __version__
 
 __all__ = ["compare"]
-_NO_SPLIT = "The {side} document does not hold its steps split by category, so the delta is not told by category: diagnose its trace again with this version of the program."
+_NO_SPLIT = (
+    "The {side} document does not hold its steps split by category, so the delta is not told by category: diagnose its trace again "
+    "with this version of the program."
+)
 
 
 def compare(
@@ -42,8 +43,9 @@ def compare(
 ) -> Comparison:
     """Hold `new` against `base`. Reads the documents only.
 
-    `metric` is one of `metrics.samples`. `anyway`: give figures and a verdict although the runs can't be compared. `max_regression` (a share) and `fail_on` make a gate. `tokens`: useful tokens
-    per step of both runs, as `tokens_source` tells them. Raises MetricError where a document does not hold the metric.
+    `metric` is one of `metrics.samples`. `anyway`: give figures and a verdict although the runs can't be compared. `max_regression` (a
+    share) and `fail_on` make a gate. `tokens`: useful tokens per step of both runs, as `tokens_source` tells them. Raises MetricError where
+    a document does not hold the metric.
     """
     judged = judge(base, new, anyway=anyway, tokens=tokens, tokens_source=tokens_source)
     words = load_vocabulary()
@@ -94,7 +96,7 @@ def _corresponding(here: Samples, there: Samples) -> Design:
     return Design(last_apart=here.last_is_short and there.last_is_short, paired=bool(here.steps) and here.steps == there.steps)
 
 
-def _design(base: Diagnosis, new: Diagnosis, judged: Judged) -> Design:
+def _design(base: Diagnosis, new: Diagnosis, judged: Judgement) -> Design:
     return _corresponding(*(step_times(document, place) for document, place in zip((base, new), judged.places, strict=True)))
 
 
@@ -140,7 +142,7 @@ def _refused(here: Samples, there: Samples) -> Effect:
     )
 
 
-def _effect(here: Samples, there: Samples, judged: Judged, tolerance: float | None) -> Effect:
+def _effect(here: Samples, there: Samples, judged: Judgement, tolerance: float | None) -> Effect:
     """The samples, per token or for the same work where that is needed, and what they say."""
     unit, first, second = _weighed(here, there, judged.comparability, judged.scale)
     said = decide(first, second, larger_is_worse=here.larger_is_worse, tolerance=tolerance, design=_corresponding(here, there))
@@ -177,7 +179,7 @@ def _tokens(normalised: Normalised | None) -> tuple[float, float] | None:
     return (normalised.base_tokens, normalised.new_tokens) if normalised is not None and normalised.unit == "tokens" else None
 
 
-def _notes(base: Diagnosis, new: Diagnosis, judged: Judged) -> tuple[str, ...]:
+def _notes(base: Diagnosis, new: Diagnosis, judged: Judgement) -> tuple[str, ...]:
     """What has to be said of the tables."""
     found = [
         _NO_SPLIT.format(side=side)
@@ -186,14 +188,17 @@ def _notes(base: Diagnosis, new: Diagnosis, judged: Judged) -> tuple[str, ...]:
     ]
     if _tokens(judged.comparability.normalised) is not None:
         found.append(
-            "The verdict is per token; categories, kernels, walls and findings are per step, and a step holds another number of tokens in each run."
+            "The verdict is per token; categories, kernels, walls and findings are per step, and a step holds another number of "
+            "tokens in each run."
         )
     if (base.tool.version, base.tool.rules_sha256) != (new.tool.version, new.tool.rules_sha256):
         found.append(
-            "The documents were made by different versions of the program or its rules, so findings, walls and buckets may differ for that reason: diagnose both traces with the same."
+            "The documents were made by different versions of the program or its rules, so findings, walls and buckets may differ "
+            "for that reason: diagnose both traces with the same."
         )
     if judged.scale != 1:
         found.append(
-            f"All times and launches of the new run are multiplied by {float(judged.scale):.4f}, so that both runs do the base's amount of work."
+            f"All times and launches of the new run are multiplied by {float(judged.scale):.4f}, so that both runs do the base's "
+            "amount of work."
         )
     return tuple(found)

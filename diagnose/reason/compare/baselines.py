@@ -1,11 +1,12 @@
 """Named baselines: diagnosis documents in a folder of the repository, found again by name and by the fingerprint of job and device.
 
-`.diagnose/baselines/NAME/FINGERPRINT.json` is one document. A name may hold several, one for each job and kind of GPU, so that `nightly` is the right
-one on every machine, and the wrong one is never used. Host names are never kept, nor is the timeline, which no comparison reads.
+`.diagnose/baselines/NAME/FINGERPRINT.json` is one document. A name may hold several, one for each job and kind of GPU, so that `nightly` is
+the right one on every machine, and the wrong one is never used. Host names are never kept, nor is the timeline, which no comparison reads.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,13 +17,17 @@ from diagnose.document.baselines import StoredBaseline
 from diagnose.document.diagnosis import SCHEMA, Diagnosis, decode, encode
 from diagnose.document.files import write_file
 from diagnose.errors import InputError, OutputError, UsageError
-from diagnose.reason.compare.fingerprint import describe, differing, fingerprint
+from diagnose.reason.compare.comparable import device
+from diagnose.reason.compare.job import Job, job_of, shown, world_size
+from diagnose.reason.compare.limits import JOB_ASPECTS, JobAspect, load_limits
 
 FOLDER = Path(".diagnose") / "baselines"
 LONGEST_NAME = 100
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")  # no file on Windows may be called so
 _DEVICE = "device"
+NOT_TOLD = "not told"
+_DIGITS = 16
 
 
 class BaselineError(InputError):
@@ -79,7 +84,10 @@ def _kept(document: Diagnosis) -> Diagnosis:
 
 
 def find(folder: Path, name: str, new: Diagnosis) -> Diagnosis:
-    """The baseline of this name that was made from the same job on the same kind of device as `new`. Raises BaselineError, which says what is different in those that there are."""
+    """The baseline of this name that was made from the same job on the same kind of device as `new`.
+
+    Raises BaselineError, which says what is different in those that there are.
+    """
     place, wanted = _folder_of(folder, name), fingerprint(new)
     path = place / f"{wanted}.json"
     if path.is_file():
@@ -161,7 +169,10 @@ def _listed(name: str, path: Path) -> StoredBaseline:
 
 
 def remove(folder: Path, name: str, chosen: Callable[[str], bool] = lambda _: True) -> tuple[str, ...]:
-    """Delete the documents of this name whose fingerprint is `chosen`; their fingerprints. Raises BaselineError where there is none, OutputError."""
+    """Delete the documents of this name whose fingerprint is `chosen`; their fingerprints.
+
+    Raises BaselineError where there is none, OutputError.
+    """
     place = _folder_of(folder, name)
     found = [path for path in _files(place) if chosen(path.stem)]
     if not found:
@@ -176,3 +187,38 @@ def remove(folder: Path, name: str, chosen: Callable[[str], bool] = lambda _: Tr
     except OSError as fault:
         raise OutputError(f"A baseline of {place} could not be removed: {fault.strerror}.", effect="It is still there.") from fault
     return tuple(path.stem for path in found)
+
+
+# --- the fingerprint --------------------------------------------------------------------------------------------------
+# The fingerprint of a job and its device: what a named baseline has to share with the run that is held against it. It is made of the
+# aspects that make two jobs the same work (their refused settings, trace_rules/comparison.yaml), the number of ranks and the GPU. Tunables
+# are not part of it, because changing them is what a baseline is for; neither are the ranks that were captured, the profiler and its mode,
+# which `comparable` judges for each comparison.
+
+
+def fingerprint(document: Diagnosis) -> str:
+    """Sixteen hexadecimal digits over the named parts; the same for every run of one job on one kind of GPU."""
+    text = "\n".join(f"{name}={value}" for name, value in describe(document))
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+def describe(document: Diagnosis) -> tuple[tuple[str, str], ...]:
+    """The named parts, in a fixed order: each job aspect, then the device. What is not known reads "not told"."""
+    job = job_of(document)
+    parts = [(aspect, _aspect(document, job, aspect)) for aspect in JOB_ASPECTS]
+    return (*parts, ("device", device(document) or NOT_TOLD))
+
+
+def differing(base: Diagnosis, new: Diagnosis) -> tuple[tuple[str, str, str], ...]:
+    """The parts that differ: name, value in base, value in new."""
+    return tuple((name, here, there) for (name, here), (_, there) in zip(describe(base), describe(new), strict=True) if here != there)
+
+
+def _aspect(document: Diagnosis, job: Job | None, aspect: JobAspect) -> str:
+    if aspect == "world":
+        ranks = world_size(document)
+        return NOT_TOLD if ranks is None else f"{ranks} ranks"
+    if job is None:
+        return NOT_TOLD
+    known = [(name, job.value(name)) for name in load_limits().aspects[aspect].refused]
+    return ", ".join(f"{name} {shown(value)}" for name, value in known if value is not None) or NOT_TOLD

@@ -1,4 +1,7 @@
-"""The reconciled delta: the median step of both runs by exclusive category. Deltas of the categories add up to the delta of the step, to the nanosecond and without a residual."""
+"""The reconciled delta: the median step of both runs by exclusive category.
+
+Deltas of the categories add up to the delta of the step, to the nanosecond and without a residual.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeVar
 
-from diagnose.document.comparison import Category, Part, StepDelta
+from diagnose.document.comparison import Category, OverlapChange, Part, StepDelta
+from diagnose.document.device import Communication
+from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.steps import WHY, StepSplit, Why
+from diagnose.model.vocabulary import COMM_KINDS, CommKind
 from diagnose.reason.compare.limits import load_limits
 from diagnose.reason.compare.metrics import by_category, cells
 from diagnose.reason.compare.noise import PLAIN, Design, differs, intervals
 
 _Key = TypeVar("_Key", bound=Hashable)
+_Exchange = tuple[CommKind, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +33,10 @@ class Middle:
 
 
 def middle(steps: Sequence[StepSplit], scale: Fraction = Fraction(1)) -> Middle:
-    """The step in the middle by length, or the mean of the two in the middle, times `scale`. Cells are rounded so that their sum stays that of the whole (largest remainder)."""
+    """The step in the middle by length, or the mean of the two in the middle, times `scale`.
+
+    Cells are rounded so that their sum stays that of the whole (largest remainder).
+    """
     ordered = sorted(steps, key=lambda step: (step.window_ns, step.index))
     half = len(ordered) // 2
     chosen = ordered[half : half + 1] if len(ordered) % 2 else ordered[half - 1 : half + 1]
@@ -39,7 +49,10 @@ def middle(steps: Sequence[StepSplit], scale: Fraction = Fraction(1)) -> Middle:
 
 
 def portioned(parts: Mapping[_Key, int], factor: Fraction) -> dict[_Key, int]:
-    """Each part times `factor`, in whole numbers that add up to their sum times `factor`, rounded down. What rounding leaves goes to the largest remainders, the first of equals."""
+    """Each part times `factor`, in whole numbers that add up to their sum times `factor`, rounded down.
+
+    What rounding leaves goes to the largest remainders, the first of equals.
+    """
     exact = {key: value * factor for key, value in parts.items()}
     found = {key: value.numerator // value.denominator for key, value in exact.items()}
     total = sum(parts.values()) * factor
@@ -124,3 +137,41 @@ def _reasons(name: str, first: Middle, second: Middle) -> list[Part]:
     read: Callable[[Middle, Why], int] = lambda step, why: step.cells.get((name, why), 0)  # noqa: E731 - said twice below
     rows = [(why, read(first, why), read(second, why)) for why in WHY]
     return [Part(why=why, base_ns=here, new_ns=there, delta_ns=there - here) for why, here, there in rows if here or there]
+
+
+# --- overlap gained and lost: transport by kind and backend, how much of it ran beside compute ------------------------
+
+
+def overlap(
+    base: Diagnosis, new: Diagnosis, places: tuple[tuple[int, int], tuple[int, int]], scale: Fraction = Fraction(1)
+) -> tuple[OverlapChange, ...]:
+    """The exchanges whose time or overlap changed, most exposed change first.
+
+    One that a side does not run has nought there: the document lists all that ran.
+    """
+    here, there = _exchanges(base, places[0]), _exchanges(new, places[1])
+    keys = sorted({*here, *there}, key=lambda key: (COMM_KINDS.index(key[0]), key[1]))
+    found = [_overlap_change(key, here.get(key), there.get(key), scale) for key in keys]
+    changed = [row for row in found if (row.base_busy_ns, row.base_exposed_ns) != (row.new_busy_ns, row.new_exposed_ns)]
+    return tuple(sorted(changed, key=lambda row: -abs(row.new_exposed_ns - row.base_exposed_ns)))
+
+
+def _exchanges(document: Diagnosis, place: tuple[int, int]) -> dict[_Exchange, Communication]:
+    return {(row.kind, row.backend): row for row in document.communication if (row.rank, row.device) == place}
+
+
+def _overlap_change(key: _Exchange, here: Communication | None, there: Communication | None, scale: Fraction) -> OverlapChange:
+    busy = round(there.busy_ns * scale) if there is not None else 0
+    exposed = round(there.exposed_ns * scale) if there is not None else 0
+    hidden = here.overlap if here is not None else None
+    return OverlapChange(
+        kind=key[0],
+        backend=key[1],
+        base_busy_ns=here.busy_ns if here is not None else 0,
+        new_busy_ns=busy,
+        base_exposed_ns=here.exposed_ns if here is not None else 0,
+        new_exposed_ns=exposed,
+        base_overlap=hidden,
+        new_overlap=there.overlap if there is not None else None,
+        lost_ns=None if hidden is None or there is None else max(0, round(exposed - busy * (1 - hidden))),
+    )

@@ -19,7 +19,7 @@ _Items = Mapping[tuple[EnvironmentKind, str], EnvironmentItem]
 
 
 def environment(base: Diagnosis, new: Diagnosis) -> tuple[tuple[EnvironmentChange, ...], int, tuple[str, ...]]:
-    """What differs (versions, variables, clocks, hardware), how many things both tell alike, and what has to be said of what could not be compared."""
+    """What differs (versions, variables, clocks, hardware), how many things both tell alike, and what could not be compared."""
     if not base.environment or not new.environment:
         return (), 0, _untold(base, new)
     here, there = _by_name(base), _by_name(new)
@@ -56,12 +56,18 @@ def _value(items: _Items, key: tuple[EnvironmentKind, str]) -> str | None:
 
 
 def settings(base: Diagnosis, new: Diagnosis) -> tuple[tuple[SettingChange, ...], tuple[str, ...]]:
-    """The settings of the job file that differ, and what has to be said of what could not be compared. A setting that one file leaves out to the same default is none."""
+    """The settings of the job file that differ, and what has to be said of what could not be compared.
+
+    A setting that one file leaves out to the same default is none.
+    """
     here, there = job_of(base), job_of(new)
     if here is None or there is None:
         lacking = "Neither run has" if here is None and there is None else f"The {'base' if here is None else 'new'} run has no"
         return (), (
-            f"{lacking} {'a ' if lacking.startswith('Neither') else ''}job file, so settings were not compared. Give the job file of both runs.",
+            (
+                f"{lacking} {'a ' if lacking.startswith('Neither') else ''}job file, so settings were not compared. Give the job file "
+                "of both runs."
+            ),
         )
     names = [name for name in dict.fromkeys((*load_settings(), *here.read, *there.read)) if name in here.read or name in there.read]
     changes = [_change(name, here, there) for name in names if here.value(name) != there.value(name) or _only_named(name, here, there)]

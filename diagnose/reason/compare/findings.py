@@ -1,14 +1,16 @@
-"""Findings and walls of both runs, side by side."""
+"""Findings and walls of both runs side by side, and the gate that a comparison is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from diagnose.document.comparison import FindingChange, FindingState, WallChange
+from diagnose.document.comparison import Effect, FindingChange, FindingState, Gate, WallChange
 from diagnose.document.diagnosis import Diagnosis, Finding
+from diagnose.knowledge.templates import percent
 from diagnose.model.vocabulary import Level
 from diagnose.reason.compare.limits import load_limits
+from diagnose.reason.compare.words import listed, signed_share
 from diagnose.reason.setting_places import SettingPlace, place_of
 
 _LEVELS: Mapping[Level, int] = {"low": 0, "medium": 1, "high": 2}
@@ -30,7 +32,10 @@ def _difference(base: int | None, new: int | None) -> int | None:
 
 
 def findings(base: Diagnosis, new: Diagnosis, step_ns: float, scale: Fraction = Fraction(1)) -> tuple[FindingChange, ...]:
-    """Every finding of either run: new ones first, then those that got worse. A bound has to move by more of the step than two runs differ by."""
+    """Every finding of either run: new ones first, then those that got worse.
+
+    A bound has to move by more of the step than two runs differ by.
+    """
     here = {finding.id: finding for finding in base.findings}
     there = {finding.id: finding for finding in new.findings}
     unasked = {rule.id for rule in new.not_assessed}
@@ -78,3 +83,71 @@ def _change(shown: Finding, state: FindingState, first: Finding | None, bound: i
         fix=place.fix,
         why=shown.why,
     )
+
+
+# --- the gate: the largest regression allowed, and findings that may not be new or worse ------------------------------
+
+
+def gate(effect: Effect, findings: Sequence[FindingChange], limit: float | None, fail_on: Level | None) -> Gate | None:
+    """Whether it is met; None where none was asked for. `met` None: it can't be judged, and the sentence says what to do."""
+    if limit is None and fail_on is None:
+        return None
+    judged = [_regression(effect, limit)] if limit is not None else []
+    judged += [_findings(effect, findings, fail_on)] if fail_on is not None else []
+    states = [met for met, _ in judged]
+    met = False if False in states else None if None in states else True
+    return Gate(limit=limit, fail_on=fail_on, met=met, sentence=" ".join(text for _, text in judged))
+
+
+def _regression(effect: Effect, limit: float) -> tuple[bool | None, str]:
+    allowed = f"the {percent(limit)} that the gate allows"
+    if effect.result == "refused":
+        return None, "The gate can't be judged, because the runs can't be compared. Capture the same work, or give --anyway."
+    if effect.worse is None:
+        return _from_nought(effect)
+    if effect.result == "regression":
+        beyond = effect.worse > limit
+        return (
+            not beyond,
+            f"The gate is {'not ' if beyond else ''}met: {signed_share(effect.worse)} is {'more than' if beyond else 'within'} {allowed}.",
+        )
+    if effect.result in {"improvement", "no_change"}:
+        return True, f"The gate is met: no regression beyond {allowed} was found."
+    worst = _worst(effect)
+    if worst is not None and worst <= limit:
+        return True, f"The gate is met: whatever changed, it got worse by {signed_share(worst)} at most, within {allowed}."
+    need = (
+        f" A regression of {percent(effect.smallest)} is the smallest that these samples can show." if effect.smallest is not None else ""
+    )
+    return None, f"The gate can't be judged: noise hides whether the change is within {allowed}.{need} Capture more steps of both runs."
+
+
+def _from_nought(effect: Effect) -> tuple[bool | None, str]:
+    """A metric that is nought in base has no relative change."""
+    if effect.result == "regression":
+        return False, "The gate is not met: the metric is nought in base, and any growth is beyond it."
+    if effect.result == "cannot_tell":
+        return None, "The gate can't be judged: the metric is nought in base. Capture more steps of both runs."
+    return True, "The gate is met: the metric did not get worse."
+
+
+def _worst(effect: Effect) -> float | None:
+    """The worse end of the interval, relative to base."""
+    if effect.low is None or effect.high is None or not effect.base:
+        return None
+    ends = effect.low / abs(effect.base), effect.high / abs(effect.base)
+    backwards = effect.worse is not None and effect.relative is not None and effect.worse != effect.relative
+    return max(-end for end in ends) if backwards else max(ends)
+
+
+def _findings(effect: Effect, findings: Sequence[FindingChange], fail_on: Level) -> tuple[bool | None, str]:
+    """Notes on the capture (wall "capture") say nothing of the run, and do not count."""
+    if effect.result == "refused":
+        return None, "Findings can't be held against each other, because the runs can't be compared."
+    found = [
+        one for one in findings if one.state in {"new", "worse"} and one.wall != "capture" and _LEVELS[one.severity] >= _LEVELS[fail_on]
+    ]
+    if not found:
+        return True, f"No finding of severity {fail_on} or above is new or worse."
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return False, f"New or worse, of severity {fail_on} or above: {listed([f'{one.id} ({one.state})' for one in found[:3]])}{more}."

@@ -1,4 +1,7 @@
-"""What the comparison knows as data (trace_rules/comparison.yaml): thresholds with their sources, the settings that make two jobs the same work, and which way is better."""
+"""What the comparison knows as data (trace_rules/comparison.yaml).
+
+Thresholds with their sources, the settings that make two jobs the same work, and which way is better.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,10 @@ class CaptureLimits(_Strict, frozen=True, kw_only=True):
 
 
 class KernelLimits(_Strict, frozen=True, kw_only=True):
-    """When a kernel has changed, and when the kernels show another job. `variants`: regular expressions of what in a name only tells variants of one function apart."""
+    """When a kernel has changed, and when the kernels show another job.
+
+    `variants`: regular expressions of what in a name only tells variants of one function apart.
+    """
 
     pace: Number
     pace_least_ns: Number
@@ -90,7 +96,10 @@ def load_limits() -> Limits:
 
 
 def parse_limits(data: bytes) -> Limits:
-    """The limits in a file's bytes. Raises RuleFileError, also where an aspect is missing, a source is empty, or a setting is not known or named twice."""
+    """The limits in a file's bytes.
+
+    Raises RuleFileError, also where an aspect is missing, a source is empty, or a setting is not known or named twice.
+    """
     with checked(_FILE, effect="No two runs can be compared.", next_step="Correct the file; its comments explain the fields."):
         found = converted(data, Limits)
         problems = _problems(found)

@@ -1,7 +1,8 @@
 """A metric's samples from a document: one value per step where the document holds them, else one per capture.
 
-Metrics are `step_time`, the categories of a comparison (`transport`, `launch_starved`, `compute:attention` …), `bucket:NAME` (time in which the bucket ran), `blocking:BUCKET` (compute waited for it), `kernels`
-(launches per step), and every number among the facts. What a document lacks is an error, never nought.
+Metrics are `step_time`, the categories of a comparison (`transport`, `launch_starved`, `compute:attention` …), `bucket:NAME` (time in which
+the bucket ran), `blocking:BUCKET` (compute waited for it), `kernels` (launches per step), and every number among the facts. What a document
+lacks is an error, never nought.
 """
 
 from __future__ import annotations
@@ -49,10 +50,12 @@ class UnmeasuredError(MetricError):
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """Values of one metric in `unit` (ns, share, count, bytes). `per_step`: one value for each step; otherwise one for the capture (per step, median).
+    """Values of one metric in `unit` (ns, share, count, bytes).
 
-    `last_is_short`: the last value is of a step that ends with its last operation, where the others end with the beginning of the next (`diagnose.measure.steps`): it is shorter by what lies between.
-    `steps`: the indices of the steps, where the values are theirs.
+    `per_step`: one value for each step; otherwise one for the capture (per step, median).
+
+    `last_is_short`: the last value is of a step that ends with its last operation, where the others end with the beginning of the next
+    (`diagnose.measure.steps`): it is shorter by what lies between. `steps`: the indices of the steps, where the values are theirs.
     """
 
     metric: str
@@ -113,7 +116,10 @@ def split_of(document: Diagnosis, place: tuple[int, int]) -> tuple[StepSplit, ..
 
 
 def cells(step: StepSplit) -> dict[tuple[str, str], int]:
-    """One step as ns by category and cause (why compute was absent; "" of compute). They add up to the window, because every cell of the split goes to exactly one of them."""
+    """One step as ns by category and cause (why compute was absent; "" of compute).
+
+    They add up to the window, because every cell of the split goes to exactly one of them.
+    """
     found: dict[tuple[str, str], int] = {(f"{COMPUTE}{bucket}", ""): ns for bucket, ns in step.compute.items()}
     for part in step.absent:
         category = part.ran if part.ran != "nothing" else _OF_CAUSE.get(part.why, _IDLE)
@@ -131,7 +137,10 @@ def by_category(step: StepSplit) -> dict[str, int]:
 
 
 def last_is_short(document: Diagnosis) -> bool:
-    """Whether the last step ends otherwise than the others: not where steps recur (all end with the next one's beginning), nor where a later one was dropped."""
+    """Whether the last step ends otherwise than the others.
+
+    Not where steps recur (all end with the next one's beginning), nor where a later one was dropped.
+    """
     kept = [window.index for window in document.steps.windows]
     later = any(one.index > max(kept, default=-1) for one in document.steps.dropped)
     return document.steps.anchor.startswith(_ENDS_WITH_LAST) and not later
@@ -201,7 +210,10 @@ def _fact(document: Diagnosis, metric: str, place: tuple[int, int]) -> Samples:
         raise MetricError(
             f"There is no metric {metric!r}.",
             effect="Nothing was compared.",
-            next_step=f"Use {STEP_TIME}, {KERNELS}, {_shown(CATEGORIES)}, {COMPUTE}BUCKET, {BUCKET}BUCKET, {BLOCKING}BUCKET, or a fact (`diagnose explain facts`){_near(document, metric)}.",
+            next_step=(
+                f"Use {STEP_TIME}, {KERNELS}, {_shown(CATEGORIES)}, {COMPUTE}BUCKET, {BUCKET}BUCKET, {BLOCKING}BUCKET, or a fact "
+                f"(`diagnose explain facts`){_near(document, metric)}."
+            ),
         )
     fact = document.facts[metric]
     if fact.value is None:

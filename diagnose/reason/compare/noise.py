@@ -1,4 +1,7 @@
-"""Is a difference more than noise? Steps are samples: difference of medians, its bootstrap interval, a rank test, and what these samples could have shown at all."""
+"""Is a difference more than noise? Steps are samples.
+
+Difference of medians, its bootstrap interval, a rank test, and what these samples could have shown at all.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ from diagnose.model.statistics import (
     bootstrap_intervals,
     normal_quantile,
     pooled_spread,
+    rank_test,
     shift_shown,
     smallest_p,
-    stratified_rank_test,
 )
 from diagnose.reason.compare.limits import NoiseLimits, load_limits
 
@@ -28,8 +31,9 @@ _FEW = 40  # samples of both sides up to which the rank test's steps matter
 class Design:
     """How the samples of the two sides correspond.
 
-    `last_apart`: the last value of both sides is of another kind than the others (a step cut short), and is held against the other side's last one only. `paired`: both captured the same steps, so that
-    what a step has in common in both runs (its data, its place in the capture) cancels out where steps are drawn in pairs. Heeded from three and four values on (`heeded`).
+    `last_apart`: the last value of both sides is of another kind than the others (a step cut short), and is held against the other side's
+    last one only. `paired`: both captured the same steps, so that what a step has in common in both runs (its data, its place in the
+    capture) cancels out where steps are drawn in pairs. Heeded from three and four values on (`heeded`).
     """
 
     last_apart: bool = False
@@ -47,7 +51,11 @@ PLAIN = Design()
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What the samples say. `low` and `high` bound `delta` (None from a single step); `spread` is the pooled robust standard deviation within the sides; relative figures are of base."""
+    """What the samples say.
+
+    `low` and `high` bound `delta` (None from a single step); `spread` is the pooled robust standard deviation within the sides; relative
+    figures are of base.
+    """
 
     base: float
     new: float
@@ -78,7 +86,7 @@ def decide(
     low, high, p = None, None, None
     if min(len(base), len(new)) > 1:
         low, high = intervals([base], [new], own)[0]
-        p = stratified_rank_test(strata(base, new, own))
+        p = rank_test(strata(base, new, own))
     smallest = smallest_effect(len(base), len(new), spread / abs(median(base))) if median(base) else None
     basis, moved = _moved(base, new, relative, spread, (low, high), p, limits, own)
     result = _result(
@@ -111,12 +119,15 @@ def _spread(base: Sequence[float], new: Sequence[float], design: Design) -> floa
 
 
 def differs(base: Sequence[float], new: Sequence[float], bounds: tuple[float, float] | None, least: float, design: Design = PLAIN) -> bool:
-    """Whether a part of the step differs by more than noise: as `decide` says, by at least `least`, and by more than two runs of one program differ. `bounds` is its interval, None of a single step."""
+    """Whether a part of the step differs by more than noise.
+
+    As `decide` says, by at least `least`, and by more than two runs of one program differ. `bounds` is its interval, None of a single step.
+    """
     limits = load_limits().noise
     delta = median(new) - median(base)
     relative = delta / median(base) if median(base) else None
     own = design.heeded(len(base), len(new))
-    p = stratified_rank_test(strata(base, new, own)) if bounds is not None else None
+    p = rank_test(strata(base, new, own)) if bounds is not None else None
     _, moved = _moved(base, new, relative, _spread(base, new, own), bounds or (None, None), p, limits, own)
     return moved and abs(delta) >= least and (relative is None or abs(relative) >= limits.floor.value)
 
@@ -177,7 +188,10 @@ def _result(
 
 
 def intervals(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], design: Design = PLAIN) -> list[tuple[float, float]]:
-    """The bootstrap intervals of the differences of medians, of several figures of the same steps. All rows of one side are of one length."""
+    """The bootstrap intervals of the differences of medians, of several figures of the same steps.
+
+    All rows of one side are of one length.
+    """
     if not base:
         return []
     own, limits = design.heeded(len(base[0]), len(new[0])), load_limits().noise
@@ -207,13 +221,19 @@ def smallest_effect(n_base: int, n_new: int, spread: float) -> float:
 
 
 def apart_by(n_base: int, n_new: int) -> float:
-    """How many spreads samples that are too few for the rank test must lie apart: more where a side has two steps only, whose spread is hardly known."""
+    """How many spreads samples that are too few for the rank test must lie apart.
+
+    More where a side has two steps only, whose spread is hardly known.
+    """
     limits = load_limits().noise
     return limits.separation_of_two.value if min(n_base, n_new) == 2 else limits.separation.value
 
 
 def _shown_in_spreads(n_base: int, n_new: int) -> float:
-    """What the interval (by the usual formula for medians) and the rank test ask for, in standard deviations; the latter only of few steps, where it is coarse."""
+    """What the interval (by the usual formula for medians) and the rank test ask for, in standard deviations.
+
+    The latter only of few steps, where it is coarse.
+    """
     level, power = load_limits().noise.p_value.value, load_limits().noise.power.value
     formula = (normal_quantile(1 - level / 2) + normal_quantile(power)) * MEDIAN_ERROR * math.sqrt(1 / n_base + 1 / n_new)
     return formula if n_base + n_new > _FEW else max(formula, shift_shown(n_base, n_new, level, power))

@@ -21,7 +21,7 @@ from diagnose.document.steps import Why
 from diagnose.knowledge.templates import percent
 from diagnose.knowledge.vocabulary import Vocabulary
 from diagnose.model.vocabulary import CommKind
-from diagnose.reason.compare.comparable import Judged
+from diagnose.reason.compare.comparable import Judgement
 from diagnose.reason.compare.limits import load_limits
 from diagnose.reason.compare.metrics import COMPUTE, NO_STEPS, STEP_TIME, place_of
 from diagnose.reason.compare.noise import apart_by, smallest_effect
@@ -56,7 +56,7 @@ _KIND: Mapping[CommKind, str] = MappingProxyType(
 
 def outcome(
     effect: Effect,
-    judged: Judged,
+    judged: Judgement,
     base: Diagnosis,
     new: Diagnosis,
     delta: StepDelta | None,
@@ -94,7 +94,10 @@ def _sentence(effect: Effect, normalised: Normalised | None) -> str:
     subject = capital(_subject(effect, normalised))
     figures = f"{_arrow(effect)} ({_statistics(effect)})"
     if effect.basis == "identical":
-        return f"{subject} did not change: the samples of both runs are the same, {figure(effect.base, effect.unit)} in the median ({_samples(effect)})."
+        return (
+            f"{subject} did not change: the samples of both runs are the same, {figure(effect.base, effect.unit)} in the median "
+            f"({_samples(effect)})."
+        )
     if effect.result == "no_change":
         return f"{subject} did not change beyond noise: {figures}.{_power(effect)}"
     if effect.result == "cannot_tell":
@@ -178,7 +181,11 @@ def _more_steps(effect: Effect) -> str:
 
 
 def _moved(result: Result, delta: StepDelta | None, kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange]) -> str:
-    """What moved first. Of a step that changed the largest parts of it, each with a word where it is within its own noise; then what went against it beyond noise."""
+    """What moved first.
+
+    Of a step that changed the largest parts of it, each with a word where it is within its own noise; then what went against it beyond
+    noise.
+    """
     if delta is None:
         return ""
     moved = [row for row in delta.categories if row.moved]
@@ -289,7 +296,10 @@ def _changed(one: KernelChange) -> str:
     if one.kind in {"slower", "faster"} and one.base_launch_ns is not None and one.new_launch_ns is not None:
         return f"{name}, {one.kind} per launch ({one.base_launch_ns / 1e3:,.1f} → {one.new_launch_ns / 1e3:,.1f} µs)"
     if one.kind in {"more", "fewer"}:
-        return f"{name}, launched {one.kind.replace('more', 'more often').replace('fewer', 'less often')} ({one.base_launches:,} → {one.new_launches:,} per step)"
+        return (
+            f"{name}, launched {one.kind.replace('more', 'more often').replace('fewer', 'less often')} ({one.base_launches:,} → "
+            f"{one.new_launches:,} per step)"
+        )
     if one.kind == "renamed":
         return f"{name}, which takes the place of {brief(one.was or '')}"
     return f"{name}, which {'is new' if one.kind == 'new' else 'is gone' if one.kind == 'gone' else 'moved to another stream'}"
@@ -298,7 +308,7 @@ def _changed(one: KernelChange) -> str:
 # --- what weakens it --------------------------------------------------------------------------------------------------
 
 
-def _reasons(effect: Effect, judged: Judged, base: Diagnosis, new: Diagnosis, tolerance: float) -> Iterator[str]:
+def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis, tolerance: float) -> Iterator[str]:
     """What a reader has to know before believing it."""
     weighed = [
         one.text
@@ -309,7 +319,10 @@ def _reasons(effect: Effect, judged: Judged, base: Diagnosis, new: Diagnosis, to
     if effect.result != "refused":
         yield from _samples_reasons(effect, tolerance)
     if not judged.proven and effect.result != "refused" and effect.basis != "identical":
-        yield "Nothing proves that both runs do the same work, because the job files are missing or incomplete; their kernels do not contradict it."
+        yield (
+            "Nothing proves that both runs do the same work, because the job files are missing or incomplete; their kernels do not "
+            "contradict it."
+        )
     if base.steps.anchor == NO_STEPS == new.steps.anchor and not weighed:
         yield "Neither capture was cut into steps: figures are of the whole capture."
     if base.verdict.perturbed and new.verdict.perturbed:
@@ -325,7 +338,10 @@ def _reasons(effect: Effect, judged: Judged, base: Diagnosis, new: Diagnosis, to
 def _samples_reasons(effect: Effect, tolerance: float) -> Iterator[str]:
     limits = load_limits().noise
     if effect.basis == "single step":
-        yield f"{_samples(effect)}: how much {_word(effect)}s differ by chance is not known, and {percent(_assumed(effect))} is assumed. Capture several steps of both runs."
+        yield (
+            f"{_samples(effect)}: how much {_word(effect)}s differ by chance is not known, and {percent(_assumed(effect))} is assumed. "
+            "Capture several steps of both runs."
+        )
     elif effect.basis == "separation":
         yield (
             f"{_samples(effect)} are too few for a rank test: what counts is that the samples do not overlap and lie "

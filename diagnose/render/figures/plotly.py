@@ -222,7 +222,8 @@ def _shape(band: Band) -> dict[str, Any]:
     line = {"color": band.colour, "width": 1.5, "dash": "dash" if band.dashed else "solid"}
     if band.low >= band.high:
         return {"type": "line", "line": line, **ends}
-    return {"type": "rect", "fillcolor": band.colour, "opacity": 0.15, "layer": "below", "line": line, **ends}
+    red, green, blue = (int(band.colour[place : place + 2], 16) for place in (1, 3, 5))
+    return {"type": "rect", "fillcolor": f"rgba({red},{green},{blue},0.15)", "layer": "below", "line": line | {"width": 1}, **ends}
 
 
 def _annotation(note: Note) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from diagnose.render.knowledge.entries import Catalogue, Code, Entry, Expression, Kind, Line, Listed, Part, Raw, Ref, Rows, Said
+from diagnose.render.knowledge.entries import Catalogue, Code, Entry, Expression, Items, Kind, Line, Paragraph, Part, Ref, Rows, Verbatim
 
 _MADE = "<!-- Made from the data by `make docs`; do not edit. -->"
 # An address, a paper, or a word that may be an identifier, a key or a path.
@@ -82,13 +82,13 @@ class _Writer:
     def _part(self, part: Part, here: str) -> str:
         label = f"**{_escaped(_first_up(part.label))}**"
         match part:
-            case Said(_, line):
+            case Paragraph(_, line):
                 return f"{label}: {self.line(line, here)}"
             case Expression(_, expression):
                 return f"{label}:\n\n{_block([expression], 'sql')}"
-            case Listed(_, lines):
+            case Items(_, lines):
                 return f"{label}:\n\n" + "\n".join(f"- {self.line(line, here)}" for line in lines)
-            case Raw(_, texts):
+            case Verbatim(_, texts):
                 return f"{label}:\n\n{_block(texts, 'text')}"
             case Rows(_, head, rows):
                 table = [f"| {head[0]} | {head[1]} |", "|---|---|"]

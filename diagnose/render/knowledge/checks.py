@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diagnose.model.vocabulary import GROUP_OF
 from diagnose.render import words
-from diagnose.render.knowledge.entries import Catalogue, Entry, Ref, column, expression, rows, said, sources, unfilled
+from diagnose.render.knowledge.entries import Catalogue, Entry, Ref, column, expression, paragraph, rows, sources, unfilled
 from diagnose.render.knowledge.rules import meaning
 from diagnose.render.reports.diagnosis import story
 
@@ -23,11 +23,11 @@ def check(know: Catalogue, key: str) -> Entry:
         about=f"check of job files ({words.words(group)}), outcome: {words.OUTCOME[one.outcome]}; {shown}{asked}",
         brief=words.OUTCOME[one.outcome],
         parts=(
-            *said("says", unfilled(one.say)),
-            *said("seen as", one.symptom),
+            *paragraph("says", unfilled(one.say)),
+            *paragraph("seen as", one.symptom),
             *expression("goes wrong when", one.when),
-            *said("to tell", one.confirm),
-            *said("remedy", one.remedy),
+            *paragraph("to tell", one.confirm),
+            *paragraph("remedy", one.remedy),
             *rows("reads", ("fact or setting", "meaning"), (((column(name),), (meaning(know, name),)) for name in names)),
             *rows("fixes", ("fix", "what"), (((Ref("fix", fix),), (know.book.fixes[fix].title,)) for fix in one.fixes)),
             *sources("see", one.refs),

@@ -33,7 +33,7 @@ Line = tuple[Span, ...]
 
 
 @dataclass(frozen=True)
-class Said:
+class Paragraph:
     """A labelled paragraph."""
 
     label: str
@@ -49,7 +49,7 @@ class Expression:
 
 
 @dataclass(frozen=True)
-class Listed:
+class Items:
     """A labelled list."""
 
     label: str
@@ -66,14 +66,14 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Raw:
+class Verbatim:
     """Texts that are shown as they are, one on a line: patterns, kernel names."""
 
     label: str
     texts: tuple[str, ...]
 
 
-Part = Said | Expression | Listed | Rows | Raw
+Part = Paragraph | Expression | Items | Rows | Verbatim
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,9 +139,9 @@ def unfilled(template: str) -> str:
     return _FIELD.sub(lambda found: "per step" if found[1] == "per" else f"‹{found[1]}›", template)
 
 
-def said(label: str, *spans: Span) -> list[Part]:
+def paragraph(label: str, *spans: Span) -> list[Part]:
     """A paragraph; nothing where there is no text."""
-    return [Said(label, spans)] if any(not isinstance(span, str) or span.strip() for span in spans) else []
+    return [Paragraph(label, spans)] if any(not isinstance(span, str) or span.strip() for span in spans) else []
 
 
 def expression(label: str, text: str | None) -> list[Part]:
@@ -149,10 +149,10 @@ def expression(label: str, text: str | None) -> list[Part]:
     return [Expression(label, " ".join(text.split()))] if text else []
 
 
-def listed(label: str, lines: Iterable[Line]) -> list[Part]:
+def items(label: str, lines: Iterable[Line]) -> list[Part]:
     """A list; nothing where it is empty."""
     found = tuple(lines)
-    return [Listed(label, found)] if found else []
+    return [Items(label, found)] if found else []
 
 
 def rows(label: str, head: tuple[str, str], pairs: Iterable[tuple[Line, Line]]) -> list[Part]:
@@ -161,10 +161,10 @@ def rows(label: str, head: tuple[str, str], pairs: Iterable[tuple[Line, Line]]) 
     return [Rows(label, head, found)] if found else []
 
 
-def raw(label: str, texts: Iterable[str]) -> list[Part]:
+def verbatim(label: str, texts: Iterable[str]) -> list[Part]:
     """Texts as they are; nothing where there are none."""
     found = tuple(texts)
-    return [Raw(label, found)] if found else []
+    return [Verbatim(label, found)] if found else []
 
 
 def refs(kind: str, ids: Iterable[str]) -> Line:
@@ -177,7 +177,7 @@ def refs(kind: str, ids: Iterable[str]) -> Line:
 
 def sources(label: str, texts: Iterable[str]) -> list[Part]:
     """Where something was published."""
-    return listed(label, ((text,) for text in texts))
+    return items(label, ((text,) for text in texts))
 
 
 def users(know: Catalogue, name: str) -> list[Part]:
@@ -187,9 +187,9 @@ def users(know: Catalogue, name: str) -> list[Part]:
     fixes = [key for key in book.fixes if name in fix_columns(book, key)]
     walls = [wall for wall, spec in book.walls.walls.items() if name in book.expression(spec.bound, "number").names]
     return [
-        *(said("used by", *refs("rule", rules)) if rules else said("used by", "no rule")),
-        *said("read by the fixes", *refs("fix", fixes)),
-        *said("part of the bound of", *refs("wall", walls)),
+        *(paragraph("used by", *refs("rule", rules)) if rules else paragraph("used by", "no rule")),
+        *paragraph("read by the fixes", *refs("fix", fixes)),
+        *paragraph("part of the bound of", *refs("wall", walls)),
     ]
 
 

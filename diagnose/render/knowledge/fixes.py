@@ -14,10 +14,10 @@ from diagnose.render.knowledge.entries import (
     Ref,
     Span,
     expression,
-    listed,
+    items,
+    paragraph,
     refs,
     rows,
-    said,
     sources,
     unfilled,
 )
@@ -49,18 +49,18 @@ def fix(know: Catalogue, key: str) -> Entry:
         parts=(
             *rows("set", ("where", "change"), ((((story.framework(change.framework)),), change_line(change)) for change in one.changes)),
             *expression("already on when", one.already_on),
-            *said("undecidable", one.undecidable),
-            *listed("needs", (_requirement(item, wanted=True) for item in one.needs)),
-            *listed("conflicts with", (_requirement(item, wanted=False) for item in one.conflicts)),
+            *paragraph("undecidable", one.undecidable),
+            *items("needs", (_requirement(item, wanted=True) for item in one.needs)),
+            *items("conflicts with", (_requirement(item, wanted=False) for item in one.conflicts)),
             *rows("expected", ("published effect", "source"), ((((item.text),), ((item.source),)) for item in one.expected)),
-            *(said("expected", "no published figure") if not one.expected else []),
-            *said("evidence", words.EVIDENCE[one.evidence]),
-            *said("disputed", one.disputed),
-            *said("cost", one.cost),
-            *said("risk", one.risk),
-            *said("verify", one.verify),
-            *said("order", *_order(know, one)),
-            *said("called for by", *refs("rule", (rule.id for rule in know.book.rules.values() if key in rule.fixes))),
+            *(paragraph("expected", "no published figure") if not one.expected else []),
+            *paragraph("evidence", words.EVIDENCE[one.evidence]),
+            *paragraph("disputed", one.disputed),
+            *paragraph("cost", one.cost),
+            *paragraph("risk", one.risk),
+            *paragraph("verify", one.verify),
+            *paragraph("order", *_order(know, one)),
+            *paragraph("called for by", *refs("rule", (rule.id for rule in know.book.rules.values() if key in rule.fixes))),
             *sources("see", one.refs),
         ),
     )
@@ -125,10 +125,10 @@ def fix_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
     """Which findings of the document call for the fix, and whether it can be applied."""
     found = [(finding, one) for finding in document.findings for one in finding.fixes if one.id == key]
     if not found:
-        return said("in this run", "no finding calls for it")
+        return paragraph("in this run", "no finding calls for it")
     lines: list[Part] = []
     for finding, one in found:
-        lines += said(f"in this run, for {finding.id}", f"{words.STATE[one.state]}. {story.fix_reason(one)}".rstrip())
+        lines += paragraph(f"in this run, for {finding.id}", f"{words.STATE[one.state]}. {story.fix_reason(one)}".rstrip())
         changes = [(name, changes) for name, changes in story.changes_by_framework(one) if one.state in ("applicable", "unknown")]
         lines += rows("here", ("where", "change"), (((name,), (text,)) for name, text in changes))
     return lines

@@ -6,7 +6,7 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.taxonomy import Context, Family, Group
 from diagnose.model.vocabulary import COLLECTIVE, DISPATCH, OTHER_BUCKET
 from diagnose.render import units, words
-from diagnose.render.knowledge.entries import Catalogue, Entry, Line, Part, Ref, Span, listed, raw, refs, rows, said, sources
+from diagnose.render.knowledge.entries import Catalogue, Entry, Line, Part, Ref, Span, items, paragraph, refs, rows, sources, verbatim
 from diagnose.render.reports.diagnosis import tables
 
 _SOURCE = {"nvtx": "NVTX ranges", "annotation": "annotations", "operator": "operators", "module": "modules"}
@@ -28,23 +28,23 @@ def bucket(know: Catalogue, key: str) -> Entry:
         about="bucket: which part of the model a device operation serves",
         brief=_roles(decided + default),
         parts=(
-            *said("belongs elsewhere", meaning.elsewhere),
-            *said("told by", meaning.told_by),
-            *listed("traps", ((text,) for text in meaning.traps)),
-            *raw("names, for example", examples[:_EXAMPLES]),
+            *paragraph("belongs elsewhere", meaning.elsewhere),
+            *paragraph("told by", meaning.told_by),
+            *items("traps", ((text,) for text in meaning.traps)),
+            *verbatim("names, for example", examples[:_EXAMPLES]),
             *rows("by its name", ("family", "what"), (((Ref("family", one.id),), (_family_about(one),)) for one in decided)),
             *rows(
                 "by its name, unless something around it knows better",
                 ("family", "what"),
                 (((Ref("family", one.id),), (_family_about(one),)) for one in default),
             ),
-            *said("may come here by what is around them", *refs("family", (one.id for one in possible))),
+            *paragraph("may come here by what is around them", *refs("family", (one.id for one in possible))),
             *rows(
                 "by what encloses the launch",
                 ("context", "applies to"),
                 (((Ref("context", one.id),), (_operations(one),)) for one in contexts if key == one.bucket),
             ),
-            *said(
+            *paragraph(
                 "rules that show its costliest names",
                 *refs("rule", (rule.id for rule in know.book.rules.values() if f"bucket:{key}" in rule.where)),
             ),
@@ -75,11 +75,11 @@ def bucket_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]
         if one.bucket == key and device is not None and (one.rank, one.device) == (device.rank, device.device)
     ]
     if not found:
-        return said("in this run", "no work in it")
+        return paragraph("in this run", "no work in it")
     return [
         part
         for one in found
-        for part in said(
+        for part in paragraph(
             "in this run", f"busy {units.ms_unit(one.busy_ns)} {tables.per(document)}, alone {units.ms_unit(one.exclusive_ns)}"
         )
     ]
@@ -95,12 +95,14 @@ def family(know: Catalogue, key: str) -> Entry:
         about="family of names; the first family in order whose pattern matches decides",
         brief=one.bucket or one.default or "",
         parts=(
-            *said("bucket", *_target(one)),
-            *said("role", _family_about(one)),
-            *said("marks", f"{'begins' if one.marker == 'open' else 'ends'} the stretch in which experts compute" if one.marker else ""),
-            *said("elsewhere, by what is around it", *refs("bucket", one.alternatives)),
-            *raw("patterns", (pattern or "(anything)" for pattern in one.patterns)),
-            *raw("examples", one.examples),
+            *paragraph("bucket", *_target(one)),
+            *paragraph("role", _family_about(one)),
+            *paragraph(
+                "marks", f"{'begins' if one.marker == 'open' else 'ends'} the stretch in which experts compute" if one.marker else ""
+            ),
+            *paragraph("elsewhere, by what is around it", *refs("bucket", one.alternatives)),
+            *verbatim("patterns", (pattern or "(anything)" for pattern in one.patterns)),
+            *verbatim("examples", one.examples),
         ),
     )
 
@@ -129,14 +131,14 @@ def context(know: Catalogue, key: str) -> Entry:
         about="context: a range, operator or module that encloses a launch; the first in order decides",
         brief=one.bucket or one.phase or "",
         parts=(
-            *said("gives", *gives),
-            *said("to", _operations(one)),
-            *said("holds even against", "a name that already decided" if one.overrides else ""),
-            *said("only inside", *refs("context", one.requires)),
-            *said("looked for in", ", ".join(_SOURCE[source] for source in one.sources)),
-            *said("backward nodes", "" if one.inherited else "do not take it over from their forward operator"),
-            *raw("patterns", one.patterns),
-            *raw("but not", one.unless),
+            *paragraph("gives", *gives),
+            *paragraph("to", _operations(one)),
+            *paragraph("holds even against", "a name that already decided" if one.overrides else ""),
+            *paragraph("only inside", *refs("context", one.requires)),
+            *paragraph("looked for in", ", ".join(_SOURCE[source] for source in one.sources)),
+            *paragraph("backward nodes", "" if one.inherited else "do not take it over from their forward operator"),
+            *verbatim("patterns", one.patterns),
+            *verbatim("but not", one.unless),
         ),
     )
 
@@ -152,7 +154,11 @@ def group(know: Catalogue, key: str) -> Entry:
         if one.payload is None
         else "payload: where no description tells the process group, the collective's name and what it carries decide",
         brief=one.kind,
-        parts=(*said("bucket", Ref("bucket", _bucket_of(one))), *raw("patterns", one.patterns), *raw("payload", _payload_of(one))),
+        parts=(
+            *paragraph("bucket", Ref("bucket", _bucket_of(one))),
+            *verbatim("patterns", one.patterns),
+            *verbatim("payload", _payload_of(one)),
+        ),
     )
 
 

@@ -15,8 +15,8 @@ from diagnose.render.knowledge.entries import (
     Part,
     Span,
     expression,
+    paragraph,
     rows,
-    said,
     sources,
     users,
 )
@@ -45,14 +45,14 @@ def fact(know: Catalogue, key: str) -> Entry:
         title=spec.meaning,
         about=f"fact, unit: {spec.unit}{'; of several captured ranks, null with one' if spec.scope == 'ranks' else ''}",
         brief=spec.unit,
-        parts=(*said("null means", spec.null), *users(know, key)),
+        parts=(*paragraph("null means", spec.null), *users(know, key)),
     )
 
 
 def fact_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
     """The fact's value in the document."""
     found = document.facts.get(key)
-    return said("in this run", units.NOT_MEASURED if found is None else f"{units.fact(found.value, found.unit)} ({found.status})")
+    return paragraph("in this run", units.NOT_MEASURED if found is None else f"{units.fact(found.value, found.unit)} ({found.status})")
 
 
 # --- job settings -----------------------------------------------------------------------------------------------------
@@ -76,10 +76,10 @@ def setting(know: Catalogue, key: str) -> Entry:
                 ("where", "keys"),
                 (((title,), _keys(name, found)) for title, name, found in keys if found),
             ),
-            *(said("several keys with different values", _COMBINE[spec.combine]) if several else []),
-            *said("default", *_default(spec)),
+            *(paragraph("several keys with different values", _COMBINE[spec.combine]) if several else []),
+            *paragraph("default", *_default(spec)),
             *expression("where it is left out, derived from", spec.derive),
-            *said("spellings", _pairs(spec.aliases)),
+            *paragraph("spellings", _pairs(spec.aliases)),
             *rows(
                 "named values that stand for other settings",
                 ("value", "stands for"),
@@ -136,11 +136,11 @@ def _pairs(found: dict[str, str] | dict[str, int | float | bool | str]) -> str:
 def setting_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
     """The setting's value in the document, and the key that it was read from."""
     if document.job is None:
-        return said("in this run", "no job file was given")
+        return paragraph("in this run", "no job file was given")
     found = next((one for one in document.job.settings if one.name == key), None)
     if found is None:
-        return said("in this run", "not in the job file")
-    return said("in this run", f"{_shown(found.value)}, from {found.key}")
+        return paragraph("in this run", "not in the job file")
+    return paragraph("in this run", f"{_shown(found.value)}, from {found.key}")
 
 
 # --- platforms --------------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def platform(know: Catalogue, key: str) -> Entry:
         brief=one.architecture,
         parts=(
             *rows("figures", ("figure", "value"), (((label,), (value or "not known",)) for label, value in _figures(one).items())),
-            *said("note", one.note),
+            *paragraph("note", one.note),
             *sources("sources", one.sources),
             *rows(
                 "what fits on one SM",
@@ -207,4 +207,4 @@ def code(_know: Catalogue, key: str) -> Entry:
 def code_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
     """How often it happened in the document."""
     found = [f"{units.count(entry.count)} in {entry.table}" for entry in document.ledger if entry.code == key]
-    return said("in this run", ", ".join(found) or "none")
+    return paragraph("in this run", ", ".join(found) or "none")

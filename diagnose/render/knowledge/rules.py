@@ -18,10 +18,10 @@ from diagnose.render.knowledge.entries import (
     Ref,
     column,
     expression,
+    paragraph,
     refs,
     rows,
     rule_columns,
-    said,
     sources,
     unfilled,
 )
@@ -38,16 +38,16 @@ def rule(know: Catalogue, key: str) -> Entry:
         about=f"rule ({one.status}, since {one.since}) for {_for(know.book, one.wall)}; its claim is {one.claim}: {words.STATUS_MEANING[one.claim]}",
         brief=know.book.walls.topic(one.wall).title,
         parts=(
-            *said("says", unfilled(one.summary)),
+            *paragraph("says", unfilled(one.summary)),
             *expression("fires when", one.when),
             *expression("saves at most", one.saves),
-            *said("severity", _severity(know, one)),
-            *said("why", one.why),
-            *said("wrong when", one.wrong_when),
-            *said("check", one.check),
-            *said("to assess it", one.capture),
+            *paragraph("severity", _severity(know, one)),
+            *paragraph("why", one.why),
+            *paragraph("wrong when", one.wrong_when),
+            *paragraph("check", one.check),
+            *paragraph("to assess it", one.capture),
             *rows("reads", ("fact or setting", "meaning"), (((column(name),), (meaning(know, name),)) for name in _columns(know, one))),
-            *said("shows the costliest names of", ", ".join(one.where)),
+            *paragraph("shows the costliest names of", ", ".join(one.where)),
             *rows("fixes", ("fix", "what"), (((Ref("fix", fix),), (know.book.fixes[fix].title,)) for fix in one.fixes)),
             *sources("see", one.refs),
         ),
@@ -106,7 +106,10 @@ def rule_in_run(know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
         result = f"not assessed: {', '.join(unknown.missing)} could not be measured. {unknown.how}"
     else:
         result = "silent: its condition does not hold"
-    return [*said("in this run", result), *rows("its numbers", ("fact or setting", "value"), _values(know, _columns(know, one), document))]
+    return [
+        *paragraph("in this run", result),
+        *rows("its numbers", ("fact or setting", "value"), _values(know, _columns(know, one), document)),
+    ]
 
 
 def _values(know: Catalogue, names: Iterable[str], document: Diagnosis) -> list[tuple[Line, Line]]:
@@ -143,12 +146,12 @@ def wall(know: Catalogue, key: str) -> Entry:
             *expression("bound", spec.bound),
             *rows("parts", ("part", "formula"), (((words.words(label),), (Code(text),)) for label, text in spec.parts.items())),
             *rows("shown beside", ("figure", "formula"), (((words.words(label),), (Code(text),)) for label, text in spec.beside.items())),
-            *said(
+            *paragraph(
                 "dominant",
                 f"the largest of {', '.join(most)} and {last} from {units.percent(book.walls.dominance_share, 0)} of the step on, else {book.walls.walls[book.walls.fallback].title}; the threshold is this project's own choice",
             ),
-            *said("rules", *refs("rule", (one.id for one in book.rules.values() if one.wall == key))),
-            *said("fixes", *refs("fix", (one.id for one in book.fixes.values() if key in one.walls))),
+            *paragraph("rules", *refs("rule", (one.id for one in book.rules.values() if one.wall == key))),
+            *paragraph("fixes", *refs("fix", (one.id for one in book.fixes.values() if key in one.walls))),
         ),
     )
 
@@ -157,7 +160,7 @@ def wall_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
     """The wall's bound in the document."""
     found = next((one for one in document.walls if one.wall == key), None)
     if found is None:
-        return said("in this run", units.NOT_MEASURED)
-    return said(
+        return paragraph("in this run", units.NOT_MEASURED)
+    return paragraph(
         "in this run", f"{story.ceiling(found, document)} ({units.percent(found.share)} of the {tables.whole(document)}, {found.status})"
     )

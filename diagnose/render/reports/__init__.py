@@ -1,1 +1,39 @@
-"""From each kind of document a report: one builder per document, with the tables and sentences that it needs beside it."""
+"""From each kind of document a report: one builder per document, with the tables and sentences that it needs beside it.
+
+A builder is a module with `report(document)`; where the document has JSON of its own, `json(document)`; and where CI has something to check,
+`issues(document, options)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentKind:
+    """A kind of document: the name of its class, its builder, and what that gives beside a report."""
+
+    name: str
+    type: str
+    module: str
+    json: bool = True
+    issues: bool = False
+
+    def builder(self) -> ModuleType:
+        """The module that makes its report."""
+        return import_module(f"{__name__}.{self.module}")
+
+
+KINDS = (
+    DocumentKind(name="diagnosis", type="Diagnosis", module="diagnosis.report", issues=True),
+    DocumentKind(name="comparison", type="Comparison", module="comparison.report", issues=True),
+    DocumentKind(name="bisection", type="Bisection", module="bisection.report"),
+    DocumentKind(name="check", type="CheckReport", module="check"),
+    DocumentKind(name="patch", type="PatchReport", module="patch"),
+    DocumentKind(name="baselines", type="Baselines", module="baselines"),
+    DocumentKind(name="explanation", type="Explanation", module="explanation", json=False),
+    DocumentKind(name="kernels", type="KernelAnswers", module="kernels"),
+    DocumentKind(name="rules", type="Rulebook", module="rules"),
+)

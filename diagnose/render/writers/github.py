@@ -7,8 +7,9 @@ Source: docs.github.com, "Workflow commands for GitHub Actions"; the limit as zi
 from __future__ import annotations
 
 from diagnose.render import units
-from diagnose.render.issues import Issue, Report, Severity, costliest_first, shown
+from diagnose.render.issues import Issue, IssueList, Severity, costliest_first, shown
 from diagnose.render.options import Options
+from diagnose.render.writers import Writer
 
 MOST = 10
 _COMMAND: dict[Severity, str] = {"error": "error", "warning": "warning", "note": "notice"}
@@ -16,15 +17,15 @@ _MESSAGE = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 _PROPERTY = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ",": "%2C"})
 
 
-def render(report: Report, options: Options) -> str:
+def write(results: IssueList, options: Options) -> str:
     """One workflow command a line; a notice with the result where there is nothing else to say."""
-    found = costliest_first(report.issues)
+    found = costliest_first(results.issues)
     if not found:
-        return _command("notice", report.suite, report.sentence, "", None)
+        return _command("notice", results.suite, results.sentence, "", None)
     first = found if len(found) <= MOST else found[: MOST - 1]
     lines = [_annotation(one, options) for one in first]
     if len(found) > len(first):
-        lines.append(_rest(found[len(first) :], report))
+        lines.append(_rest(found[len(first) :], results))
     return "".join(lines)
 
 
@@ -38,11 +39,11 @@ def _level(one: Issue) -> Severity:
     return "warning" if one.state == "told" and one.severity == "error" else one.severity
 
 
-def _rest(left: list[Issue], report: Report) -> str:
+def _rest(left: list[Issue], results: IssueList) -> str:
     """The last annotation: how many more there are. It is as severe as the severest of them."""
     worst = next((level for level in ("error", "warning") if any(_level(one) == level for one in left)), "notice")
     names = ", ".join(one.id for one in left[:20]) + (f" and {len(left) - 20} more" if len(left) > 20 else "")
-    return _command(worst, report.suite, f"{units.plural(len(left), 'more result')} without an annotation: {names}.", "", None)
+    return _command(worst, results.suite, f"{units.plural(len(left), 'more result')} without an annotation: {names}.", "", None)
 
 
 def _command(kind: str, title: str, text: str, file: str, line: int | None) -> str:
@@ -53,3 +54,6 @@ def _command(kind: str, title: str, text: str, file: str, line: int | None) -> s
 
 def _property(text: str) -> str:
     return shown(text).translate(_PROPERTY)
+
+
+WRITER = Writer(name="github", extensions=(), takes="issues", place=5, write=write)

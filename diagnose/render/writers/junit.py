@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 
-from diagnose.render.issues import GATE, Issue, Report, shown
+from diagnose.render.issues import GATE, Issue, IssueList, shown
 from diagnose.render.options import Options
+from diagnose.render.writers import Writer
 
 
-def render(report: Report, options: Options) -> str:
+def write(results: IssueList, options: Options) -> str:
     """The report as XML. `unjudged` is an error, which is neither pass nor failure."""
-    issues = report.issues
+    issues = results.issues
     failed, unjudged, skipped = (sum(one.state == state for one in issues) for state in ("failed", "unjudged", "skipped"))
     counts = f'tests="{len(issues)}" failures="{failed}" errors="{unjudged}" skipped="{skipped}" time="0"'
-    cases = "".join(line for one in issues for line in _case(one, report, options))
+    cases = "".join(line for one in issues for line in _case(one, results, options))
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
-        f'<testsuites name="{_attribute(report.suite)}" {counts}>\n'
-        f' <testsuite name="{_attribute(report.suite)}" {counts}>\n'
+        f'<testsuites name="{_attribute(results.suite)}" {counts}>\n'
+        f' <testsuite name="{_attribute(results.suite)}" {counts}>\n'
         f"  <properties>\n"
-        f'   <property name="version" value="{_attribute(f"{report.tool.name} {report.tool.version}")}"/>\n'
-        f'   <property name="rules_sha256" value="{_attribute(report.tool.rules_sha256)}"/>\n'
+        f'   <property name="version" value="{_attribute(f"{results.tool.name} {results.tool.version}")}"/>\n'
+        f'   <property name="rules_sha256" value="{_attribute(results.tool.rules_sha256)}"/>\n'
         f"  </properties>\n{cases}"
-        f"  <system-out>{_text(report.sentence)}</system-out>\n"
+        f"  <system-out>{_text(results.sentence)}</system-out>\n"
         " </testsuite>\n</testsuites>\n"
     )
 
 
-def _case(one: Issue, report: Report, options: Options) -> Iterator[str]:
+def _case(one: Issue, results: IssueList, options: Options) -> Iterator[str]:
     place = f' file="{_attribute(options.job_file)}" line="{one.line or 1}"' if options.job_file and one.shown else ""
     # A case keeps its name whether it passes, fails or is skipped, so that a runner can follow it from run to run.
-    suite = f"{report.suite}.{GATE if one.group == GATE else 'rules'}"
+    suite = f"{results.suite}.{GATE if one.group == GATE else 'rules'}"
     start = f'  <testcase classname="{_attribute(suite)}" name="{_attribute(one.id)}" time="0"{place}'
     text = f"{one.name}. {one.text}" if one.shown else one.text
     match one.state:
@@ -52,8 +52,15 @@ def _first(text: str) -> str:
 
 
 def _attribute(text: str) -> str:
+    from html import escape  # noqa: PLC0415 - so that the command line starts quickly
+
     return escape(shown(text), quote=True)
 
 
 def _text(text: str) -> str:
+    from html import escape  # noqa: PLC0415 - so that the command line starts quickly
+
     return escape(shown(text), quote=False)
+
+
+WRITER = Writer(name="junit", extensions=(".xml",), takes="issues", place=6, write=write)

@@ -6,16 +6,14 @@ Sources: OASIS, "Static Analysis Results Interchange Format (SARIF) Version 2.1.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
-
 from diagnose.render import units
-from diagnose.render.issues import GATE, Issue, Report, costliest_first, shown
+from diagnose.render.issues import GATE, Issue, IssueList, costliest_first, shown
 from diagnose.render.options import Options
+from diagnose.render.writers import Writer
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 ROOT = "%SRCROOT%"
@@ -23,12 +21,12 @@ NO_JOB_FILE = "No job file of the repository was given, so that results have no 
 _LINK = re.compile(r"\[(?=[^\]]*\]\()")
 
 
-def render(report: Report, options: Options) -> str:
+def write(results: IssueList, options: Options) -> str:
     """The log as JSON."""
-    found = costliest_first(report.issues)
+    found = costliest_first(results.issues)
     ids = list(dict.fromkeys(one.id for one in found))
     run: dict[str, Any] = {
-        "tool": {"driver": _driver(report, found, ids)},
+        "tool": {"driver": _driver(results, found, ids)},
         "invocations": [_invocation(options)],
         "columnKind": "utf16CodeUnits",
         "results": [_result(one, ids, options) for one in found],
@@ -36,18 +34,20 @@ def render(report: Report, options: Options) -> str:
     if options.job_file:
         run["originalUriBaseIds"] = {ROOT: {"description": {"text": "The root of the repository that holds the job file."}}}
     log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+    import msgspec  # noqa: PLC0415 - so that the command line starts quickly
+
     return msgspec.json.format(msgspec.json.encode(log), indent=1).decode("utf-8") + "\n"
 
 
-def _driver(report: Report, found: list[Issue], ids: list[str]) -> dict[str, Any]:
+def _driver(results: IssueList, found: list[Issue], ids: list[str]) -> dict[str, Any]:
     first = {one.id: one for one in reversed(found)}
     driver: dict[str, Any] = {
-        "name": units.visible(report.tool.name),
-        "version": units.visible(report.tool.version),
+        "name": units.visible(results.tool.name),
+        "version": units.visible(results.tool.version),
         "rules": [_rule(first[key]) for key in ids],
     }
-    if report.tool.rules_sha256:
-        driver["properties"] = {"rules_sha256": report.tool.rules_sha256}
+    if results.tool.rules_sha256:
+        driver["properties"] = {"rules_sha256": results.tool.rules_sha256}
     return driver
 
 
@@ -91,6 +91,8 @@ def _result(one: Issue, ids: list[str], options: Options) -> dict[str, Any]:
 
 def _fingerprints(one: Issue) -> dict[str, str]:
     """The same for the same rule and setting, wherever its line stands and whatever it costs. GitHub reads `primaryLocationLineHash`."""
+    import hashlib  # noqa: PLC0415 - so that the command line starts quickly
+
     digest = hashlib.sha256(f"{one.id}\0{one.key}".encode()).hexdigest()[:16]
     return {"primaryLocationLineHash": f"{digest}:1", "diagnose/v1": digest}
 
@@ -98,3 +100,6 @@ def _fingerprints(one: Issue) -> dict[str, str]:
 def _message(text: str) -> str:
     """Plain text in SARIF's sense: braces doubled, so that nothing is a placeholder, and no link."""
     return _LINK.sub(r"\\[", shown(text).replace("{", "{{").replace("}", "}}"))
+
+
+WRITER = Writer(name="sarif", extensions=(".sarif",), takes="issues", place=7, write=write)

@@ -15,8 +15,8 @@ from diagnose.errors import RuleFileError
 from diagnose.model.environment import EnvironmentItem, EnvironmentKind
 from diagnose.model.vocabulary import FixState, Level, Wall
 from diagnose.reason.compare import compare
+from diagnose.reason.compare.baselines import NOT_TOLD, describe, differing, fingerprint
 from diagnose.reason.compare.environment import environment, settings
-from diagnose.reason.compare.fingerprint import NOT_TOLD, describe, differing, fingerprint
 from diagnose.reason.compare.limits import load_limits, parse_limits
 from tests.builders.compared import SETTINGS, capture, document, job, kernel
 

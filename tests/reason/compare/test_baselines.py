@@ -12,8 +12,7 @@ from msgspec import structs
 from diagnose.document.diagnosis import Diagnosis, decode
 from diagnose.errors import OutputError, UsageError
 from diagnose.reason.compare import baselines
-from diagnose.reason.compare.baselines import BaselineError, check_name, find, listed, remove, save
-from diagnose.reason.compare.fingerprint import fingerprint
+from diagnose.reason.compare.baselines import BaselineError, check_name, find, fingerprint, listed, remove, save
 from tests.builders.compared import document, job
 from tests.builders.diagnosis import rich
 

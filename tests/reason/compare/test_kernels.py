@@ -12,8 +12,7 @@ from msgspec import structs
 
 from diagnose.document.comparison import KernelChange
 from diagnose.document.steps import DeviceKernels, KernelUse
-from diagnose.reason.compare.kernels import KernelChanges, kernels
-from diagnose.reason.compare.matching import family, match
+from diagnose.reason.compare.kernels import KernelChanges, family, kernels, match
 from tests.builders.compared import document, kernel, sequence
 
 HERE = ((0, 0), (0, 0))

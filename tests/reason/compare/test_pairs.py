@@ -1,4 +1,7 @@
-"""Every before/after pair of the simulator: the verdict is that of the truth, the deltas are those of the causal budget, and what moved most is named first."""
+"""Every before/after pair of the simulator.
+
+The verdict is that of the truth, the deltas are those of the causal budget, and what moved most is named first.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ from tests.reason.compare.truth import budget, relative, said
 
 QUICK = ("pair-context-ring", "pair-fp8", "pair-less-recompute", "pair-manual-gc", "pair-router-fusion", "pair-scoped-graphs")
 PAIRS = deep_unless(QUICK, [name for name in scenario.names() if kind_of(name) == "pair"])
-# The pipeline starts empty in the simulator, so that the first step is a third shorter than the others; four steps are too few to see past it.
+# The pipeline starts empty in the simulator, so that the first step is a third shorter than the others; four steps are too few to see past
+# it.
 STEPS = {"pair-interleaving": 7}
 OTHER_WORK = {"pair-fp8": "precision"}
 CHEAP = deep_unless(QUICK, ["pair-context-ring", "pair-router-fusion", "pair-tensor-overlap"])

@@ -1,4 +1,7 @@
-"""What is true of two simulated runs, in the categories of a comparison: from the operations that were simulated and the causes that the simulator noted."""
+"""What is true of two simulated runs, in the categories of a comparison.
+
+From the operations that were simulated and the causes that the simulator noted.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ def relative(base: Recording, new: Recording) -> float:
 
 
 def budget(recording: Recording, steps: Sequence[int]) -> Counter[str]:
-    """Mean over these steps of each category: compute:BUCKET (equal shares), exposed transport, packing, copy, and idle as one; `why …`: why compute was absent, by the simulator's own causes."""
+    """Mean over these steps of each category: compute:BUCKET (equal shares), exposed transport, packing, copy, and idle as one; `why …`.
+
+    Why compute was absent, by the simulator's own causes.
+    """
     found: Counter[str] = Counter()
     causes = splits(recording)
     for window in windows(recording):

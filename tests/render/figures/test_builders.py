@@ -9,11 +9,12 @@ from msgspec import structs
 
 from diagnose.document import diagnosis as d
 from diagnose.document import ranks as k
-from diagnose.render.figures import bisection, comparison, figures_of, ranks, step
+from diagnose.render.figures import bisection, comparison, ranks, step
 from diagnose.render.figures.figure import Bars, Cells, Figure, Point, Points
 from tests.builders import bisection as bisections
 from tests.builders import comparison as comparisons
 from tests.builders.diagnosis import minimal, rich
+from tests.builders.documents import figures_of
 from tests.builders.rank_records import many_ranks, ms, rich_ranks
 
 
@@ -236,7 +237,7 @@ def test_no_metric_is_drawn_where_nothing_was_measured() -> None:
 
 def test_a_single_value_and_a_step_that_is_not_in_the_list() -> None:
     document = structs.replace(bisections.several(), candidates=bisections.several().candidates[:1], good_value=None, bad_value=None)
-    assert figures_of(document)["metric"].notes == ()
+    assert next(bisection.figures(document)).notes == ()
     alone = structs.replace(document.candidates[0], low=None, high=None)
     figure = figures_of(structs.replace(document, candidates=(alone,), trials=()))["metric"]
     assert figure.bands == ()

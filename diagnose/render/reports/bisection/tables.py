@@ -11,7 +11,7 @@ from diagnose.render import units
 from diagnose.render.reports.bisection import words
 from diagnose.render.reports.comparison import tables as compared
 from diagnose.render.reports.comparison.story import value
-from diagnose.render.report import Row, Table, columns
+from diagnose.render.report import Column, Row, Table, columns
 
 LONGEST_TEXT = 400
 MOST_ROWS = 400  # rows that are all shown; of longer tables each output shows what it has room for
@@ -23,8 +23,8 @@ def shown_candidates(document: Bisection) -> list[Candidate]:
     return [one for one in document.candidates if one.state != "untested"]
 
 
-def candidates(document: Bisection, *, drawn: bool) -> Table:
-    """What was tried, in the order of the candidates, with intervals; `drawn` as strips of signs too, for outputs without figures."""
+def candidates(document: Bisection) -> Table:
+    """What was tried, in the order of the candidates, with intervals; these as strips of signs too, for media without figures."""
     found = shown_candidates(document)
     low, high = bounds(document)
     culprits = {one.label for one in document.culprits if not one.among}
@@ -34,22 +34,22 @@ def candidates(document: Bisection, *, drawn: bool) -> Table:
         cells = [
             words.short(one.label),
             value(one.value, document.unit) if one.value is not None else units.MISSING,
-            *([strip(one, low, high)] if drawn else []),
+            strip(one, low, high),
             f"{words.STATE[one.state]}{' ◄' if here else ''}",
             str(one.trials) if one.trials else units.MISSING,
             _interval(one, document.unit),
             one.subject[:LONGEST_TEXT],
         ]
         rows.append(Row(cells=tuple(cells), strong=here))
-    strips = ["$value and 95 % interval"] if drawn else []
-    heads = [words.NOUN[document.kind], f"#{words.metric(document.metric)}", *strips, "level", "#captures?", "#95 % interval?", "subject?"]
+    strips = Column(label="value and 95 % interval", kind="name", only="plain")
+    heads = columns(words.NOUN[document.kind], f"#{words.metric(document.metric)}", "level", "#captures?", "#95 % interval?", "subject?")
     left = len(document.candidates) - len(found)
     note = f"{units.plural(left, 'other candidate')} did not have to be measured." if left else ""
     note = f"{note} ◄: the step is there.".strip() if culprits else note
     return Table(
         key="candidates",
         title="What was measured",
-        columns=columns(*heads),
+        columns=(*heads[:2], strips, *heads[2:]),
         rows=tuple(rows),
         note=note,
         whole=len(rows) <= MOST_ROWS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from diagnose.document.comparison import Comparison, FindingChange, Gate
 from diagnose.render.reports.comparison import story
 from diagnose.render.reports.comparison import words as own
-from diagnose.render.issues import GATE, SEVERITY, Issue, Report, Severity, State, capitalised
+from diagnose.render.issues import GATE, SEVERITY, Issue, IssueList, Severity, State, capitalised
 from diagnose.render.options import Options
 from diagnose.render.words import SEVERITY_RANK
 
@@ -19,10 +19,10 @@ _STATES: dict[str, State] = {
 }
 
 
-def report(document: Comparison, _options: Options) -> Report:
+def issues(document: Comparison, _options: Options) -> IssueList:
     """All checks, the gate first."""
-    issues = (_gate(document), *(_finding(one, document.gate) for one in document.findings))
-    return Report(tool=document.tool, suite="diagnose compare", sentence=document.outcome.sentence, issues=issues)
+    found = (_gate(document), *(_finding(one, document.gate) for one in document.findings))
+    return IssueList(tool=document.tool, suite="diagnose compare", sentence=document.outcome.sentence, issues=found)
 
 
 def _gate(document: Comparison) -> Issue:

@@ -220,10 +220,12 @@ def ledger(document: Diagnosis) -> Table:
                     entry.meaning + (f" ({entry.detail})" if entry.detail else ""),
                 ),
                 strong=entry.severity in ("data_loss", "error"),
+                line=f"{units.count(entry.count)} × {entry.code} in {entry.table}",
             )
             for entry in document.ledger
         ),
         empty="nothing was refused, repaired or doubtful",
+        listed=True,
     )
 
 
@@ -254,9 +256,11 @@ def not_assessed(document: Diagnosis) -> Table:
         key="not-assessed",
         title="Not assessed",
         columns=columns("rule", "missing", "how to know"),
-        rows=rows_of(rows),
+        rows=tuple(Row(cells=tuple(cells), line=f"lacking {cells[1]}") for cells in rows),
         note="Not the same as fine: a fact that these rules need could not be measured.",
         empty="every rule could be judged",
+        listed=True,
+        of=len(document.not_assessed),
     )
 
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from diagnose.document.diagnosis import Diagnosis, Finding
 from diagnose.reason.setting_places import place_of
-from diagnose.render.issues import SEVERITY, Issue, Report, State, capitalised
+from diagnose.render.issues import SEVERITY, Issue, IssueList, State, capitalised
 from diagnose.render.options import Options
 from diagnose.render.words import SEVERITY_RANK
 
 
-def report(document: Diagnosis, options: Options) -> Report:
+def issues(document: Diagnosis, options: Options) -> IssueList:
     """All checks. Without a gate (`options.fail_on`) every finding about the run fails; with one, those that it asks about."""
-    issues = [_finding(one, document, options) for one in document.findings]
-    issues += [
+    found = [_finding(one, document, options) for one in document.findings]
+    found += [
         Issue(id=one.id, name="not assessed", group="not assessed", state="skipped", severity="note", text=one.how)
         for one in document.not_assessed
     ]
-    issues += [Issue(id=name, name="nothing found", group="passed", state="passed", severity="note", text="") for name in document.passed]
-    return Report(tool=document.tool, suite="diagnose", sentence=document.verdict.sentence, issues=tuple(issues))
+    found += [Issue(id=name, name="nothing found", group="passed", state="passed", severity="note", text="") for name in document.passed]
+    return IssueList(tool=document.tool, suite="diagnose", sentence=document.verdict.sentence, issues=tuple(found))
 
 
 def _finding(one: Finding, document: Diagnosis, options: Options) -> Issue:

@@ -96,7 +96,7 @@ def walls(document: Diagnosis) -> Table:
         rows.append(
             Row(
                 cells=(
-                    words.WALL[wall.wall],
+                    words.wall(wall.wall),
                     mark,
                     units.ms(wall.bound_ns),
                     units.percent(wall.share),

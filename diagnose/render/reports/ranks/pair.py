@@ -8,9 +8,9 @@ from typing import Any
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import Ranks, RankSurvey
-from diagnose.render.reports.ranks import story as rank_story
-from diagnose.render import units, words
+from diagnose.render.reports.ranks import story
 from diagnose.render.reports.ranks.story import MOST_RANKS
+from diagnose.render import units, words
 from diagnose.render.reports.diagnosis.tables import file_label, per
 
 SAME = "Both hold the same part of the model: their differences may be compared."
@@ -112,11 +112,11 @@ class Comparison:
 
 def comparison(document: Diagnosis, ranks: Ranks) -> Comparison | None:
     """Two ranks to begin with, and the numbers of all; None where only one was surveyed."""
-    start = rank_story.compared(ranks)
+    start = story.compared(ranks)
     if start is None:
         return None
-    kept = sorted({*rank_story.chosen_places(ranks, MOST_RANKS), *start})
-    names, late = rank_story.labels(ranks), {one.rank for one in ranks.late if one.rank is not None}
+    kept = sorted({*story.chosen_places(ranks, MOST_RANKS), *start})
+    names, late = story.labels(ranks), {one.rank for one in ranks.late if one.rank is not None}
     known = {one.id for one in ranks.groups}
     rows = [row for _, part in _rows(document, ranks) for row in part]
     first, second = (ranks.survey[place] for place in start)
@@ -177,7 +177,7 @@ def _rows(document: Diagnosis, ranks: Ranks) -> list[tuple[str, list[_Row]]]:
         ("step, median", "ms", lambda one: one.step.median),
         ("step, shortest", "ms", lambda one: one.step.min),
         ("step, longest", "ms", lambda one: one.step.max),
-        ("own time (without waiting for others)", "ms", rank_story.own_time),
+        ("own time (without waiting for others)", "ms", story.own_time),
         ("waiting in matched exchanges", "ms", lambda one: one.wait_ns),
         ("transfer in matched exchanges", "ms", lambda one: one.transfer_ns),
         ("compute ran", "ms", lambda one: one.compute_busy_ns),

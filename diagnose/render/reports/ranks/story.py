@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
 
@@ -12,6 +11,7 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import Late, LikeGroup, Ranks, RankSurvey
 from diagnose.render.reports.diagnosis import tables
 from diagnose.render import units, words
+from diagnose.render.report import Point, Points
 
 MOST_RANKS = 1_024  # of which every figure and table of the page speaks
 MOST_SAID = 3  # late ranks that the headline tells in full
@@ -123,37 +123,21 @@ def compared(ranks: Ranks) -> tuple[int, int] | None:
 # --- who is late ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class LateSaid:
-    """One entry of the headline: who, the figures in short parts, and the evidence as a sentence."""
-
-    who: str
-    parts: tuple[str, ...]
-    evidence: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Headline:
-    """What is said about ranks right below the verdict. `more`: late entries that only the table tells."""
-
-    title: str
-    late: tuple[LateSaid, ...]
-    more: int
-    lines: tuple[str, ...]
-
-
 def ordered_late(ranks: Ranks) -> list[Late]:
     """The costliest first; those without one late rank come last."""
     return sorted(ranks.late, key=lambda one: (one.rank is None, -one.wait_ns, one.ranks))
 
 
-def headline(document: Diagnosis, ranks: Ranks) -> Headline:
-    """Who is late, or that nobody is, or that it can't be told; and of which ranks all this speaks."""
+def headline(document: Diagnosis, ranks: Ranks) -> Points:
+    """Who is late, or that nobody is, or that it can't be told; and of which ranks all this speaks. It stands right below the verdict."""
     late = ordered_late(ranks)
-    return Headline(
+    return Points(
+        name="ranks",
         title=_title(ranks),
-        late=tuple(_said(one, document) for one in late[:MOST_SAID]),
+        points=tuple(_late(one, document) for one in late[:MOST_SAID]),
         more=max(0, len(late) - MOST_SAID),
+        more_in="who keeps others waiting",
+        to="rank-late",
         lines=tuple(line for line in (_stages(document, ranks), coverage(ranks), chosen(ranks), _clocks(ranks)) if line),
     )
 
@@ -170,7 +154,7 @@ def _title(ranks: Ranks) -> str:
     return "Who is late can't be told: no exchange was matched between ranks"
 
 
-def _said(one: Late, document: Diagnosis) -> LateSaid:
+def _late(one: Late, document: Diagnosis) -> Point:
     kinds = ", ".join(words.COMM_KIND[kind] for kind in one.kinds)
     if one.rank is None:
         who = f"{these(one.ranks).capitalize()}, in turn"
@@ -183,7 +167,7 @@ def _said(one: Late, document: Diagnosis) -> LateSaid:
     why = words.LATE_CAUSE[one.cause]
     if longer(one) and one.longer_ns is not None:
         why += f" ({longer(one)} {units.ms_unit(one.longer_ns)} longer)"
-    return LateSaid(who=who, parts=(often, cost, why, one.status), evidence=one.evidence)
+    return Point(name=who, parts=(often, cost, why, one.status), evidence=one.evidence)
 
 
 def longer(one: Late) -> str:

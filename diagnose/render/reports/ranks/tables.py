@@ -1,4 +1,4 @@
-"""The tables about ranks: problems, groups, survey, who is late, start skew, clocks, matched exchanges."""
+"""The tables about ranks: problems, groups, survey, who is late, clocks, exchanges, and how evenly work is spread over them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from diagnose.document.device import Spread
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.document.ranks import MatchedExchange, Ranks, RankSurvey
-from diagnose.render.reports.ranks import story as rank_story
+from diagnose.document.ranks import ExpertImbalance, Layer, MatchedExchange, Ranks, RankSurvey
+from diagnose.render.reports.ranks import story
 from diagnose.render import units, words
-from diagnose.render.report import Row, Table, columns, rows_of
-from diagnose.render.reports.diagnosis.tables import per
+from diagnose.render.reports.ranks.story import MOST_RANKS
+from diagnose.render.report import Column, Row, Table, columns, rows_of
+from diagnose.render.reports.diagnosis.tables import per, whole
 
 _FIGURES = (
     # label, field, whether the column is left out where there is little room
@@ -41,7 +42,7 @@ def problems(ranks: Ranks) -> Table:
 
 def _some(numbers: Sequence[int], count: int) -> str:
     """The listed ranks, and that the list was cut where it was."""
-    return rank_story.ranges(numbers, 6) + (" …" if count > len(numbers) else "")
+    return story.ranges(numbers, 6) + (" …" if count > len(numbers) else "")
 
 
 def groups(ranks: Ranks) -> Table:
@@ -55,7 +56,7 @@ def groups(ranks: Ranks) -> Table:
                 [
                     one.id,
                     units.count(len(one.ranks)),
-                    rank_story.ranges(one.ranks, 4),
+                    story.ranges(one.ranks, 4),
                     one.holds or units.MISSING,
                     words.LIKE_GROUP_BY[one.by],
                     *_ends([survey for survey in ranks.survey if survey.group == one.id]),
@@ -69,28 +70,28 @@ def groups(ranks: Ranks) -> Table:
 
 
 def _ends(members: Sequence[RankSurvey]) -> list[str]:
-    pace = rank_story.by_pace(members)
+    pace = story.by_pace(members)
     if not pace:
         return [units.MISSING, units.MISSING]
     return [_paced(pace[0]), _paced(pace[-1]) if len(pace) > 1 else units.MISSING]
 
 
 def _paced(one: RankSurvey) -> str:
-    own = rank_story.own_time(one)
+    own = story.own_time(one)
     return f"rank {one.rank}: {units.ms_unit(one.step.median if own is None else own)}"
 
 
 # --- survey -----------------------------------------------------------------------------------------------------------
 
 
-def survey(document: Diagnosis, ranks: Ranks, most: int) -> Table:
+def survey(document: Diagnosis, ranks: Ranks, most: int = MOST_RANKS) -> Table:
     """One row for every rank below the medians of its like group; of more than `most` ranks those that tell most."""
-    shown = set(rank_story.chosen_places(ranks, most))
-    names = rank_story.labels(ranks)
+    shown = set(story.chosen_places(ranks, most))
+    names = story.labels(ranks)
     late = {one.rank for one in ranks.late if one.rank is not None}
     rows: list[Row] = []
     left_groups = 0
-    for name, _, places in rank_story.grouped(ranks):
+    for name, _, places in story.grouped(ranks):
         mine = [place for place in places if place in shown]
         if not mine:
             left_groups += 1
@@ -114,10 +115,11 @@ def survey(document: Diagnosis, ranks: Ranks, most: int) -> Table:
             "host?",
         ),
         rows=tuple(rows),
-        note=f"{_left_out(ranks, shown, left_groups)}A group's row: how many ranks it has, and the median over all of them. Own: the step less its waiting for others, in exchanges (as far as compute can have waited for them) and for other pipeline stages. {rank_story.WAIT_AND_TRANSFER} "
+        note=f"{_left_out(ranks, shown, left_groups)}A group's row: how many ranks it has, and the median over all of them. Own: the step less its waiting for others, in exchanges (as far as compute can have waited for them) and for other pipeline stages. {story.WAIT_AND_TRANSFER} "
         "Times are unions over streams and overlap each other. Min–max: over the steps of a rank; over the medians of a group.",
         empty="no rank was surveyed",
         whole=True,
+        shorter=lambda fewer: survey(document, ranks, fewer),
     )
 
 
@@ -135,7 +137,7 @@ def _mark(ranks: Ranks, rank: int, late: set[int]) -> str:
 
 def _rank_row(label: str, one: RankSurvey, alone: str, mark: str) -> Row:
     """One rank; `alone` names its group where that has no row of its own."""
-    values = [rank_story.own_time(one) if not field else getattr(one, field) for _, field, _ in _FIGURES]
+    values = [story.own_time(one) if not field else getattr(one, field) for _, field, _ in _FIGURES]
     cells = [
         label,
         ", ".join(part for part in (alone, mark) if part),
@@ -152,13 +154,13 @@ def _group_row(name: str, members: Sequence[RankSurvey]) -> Row:
     steps = [one.step.median for one in members]
     known = [step for step in steps if step is not None]
     values = [
-        rank_story.middle([rank_story.own_time(one) if not field else getattr(one, field) for one in members]) for _, field, _ in _FIGURES
+        story.middle([story.own_time(one) if not field else getattr(one, field) for one in members]) for _, field, _ in _FIGURES
     ]
     spread = _span(Spread(median=None, min=min(known, default=None), max=max(known, default=None)))
     cells = [
         f"{name} ({len(members):,})",
         "",
-        units.ms(rank_story.middle(steps)),
+        units.ms(story.middle(steps)),
         *(units.ms(value) for value in values),
         spread,
         "",
@@ -174,22 +176,14 @@ def _span(spread: Spread) -> str:
 # --- lateness ---------------------------------------------------------------------------------------------------------
 
 
-def late(document: Diagnosis, ranks: Ranks, *, evidence: bool = True) -> Table:
+def late(document: Diagnosis, ranks: Ranks) -> Table:
     """Who keeps the others waiting."""
     return Table(
         key="rank-late",
         title="Who keeps others waiting",
-        columns=columns(
-            "rank",
-            "#comes last",
-            "#costs others ms",
-            "because",
-            "#longer ms?",
-            "among?",
-            "in?",
-            "pattern?",
-            "status?",
-            *(("evidence",) if evidence else ()),
+        columns=(
+            *columns("rank", "#comes last", "#costs others ms", "because", "#longer ms?", "among?", "in?", "pattern?", "status?"),
+            Column(label="evidence", only="wide"),
         ),
         rows=rows_of(
             [
@@ -197,15 +191,15 @@ def late(document: Diagnosis, ranks: Ranks, *, evidence: bool = True) -> Table:
                     "none alone" if one.rank is None else f"rank {one.rank}",
                     units.percent(one.last_share),
                     units.ms(one.wait_ns),
-                    ": ".join(part for part in (words.LATE_CAUSE[one.cause], rank_story.longer(one)) if part),
+                    ": ".join(part for part in (words.LATE_CAUSE[one.cause], story.longer(one)) if part),
                     units.ms(one.longer_ns),
-                    rank_story.ranges(one.ranks, 4),
+                    story.ranges(one.ranks, 4),
                     ", ".join(words.COMM_KIND[kind] for kind in one.kinds),
                     words.LATE_PATTERN[one.pattern],
                     one.status,
-                    *((one.evidence,) if evidence else ()),
+                    one.evidence,
                 ]
-                for one in rank_story.ordered_late(ranks)
+                for one in story.ordered_late(ranks)
             ]
         ),
         note=f"Comes last: share of the exchanges with noticeable waiting. Costs others: the mean of their waits, {per(document)}. Longer: how much more of that the rank has than the others.",
@@ -281,7 +275,7 @@ def exchanges(document: Diagnosis, ranks: Ranks) -> Table:
             "remark?",
         ),
         rows=rows_of([_exchange(one, rated) for one in rows]),
-        note=f"{rank_story.WAIT_AND_TRANSFER} Shown is the mean over members. Waiting above transfer is a matter of balance, not of bandwidth."
+        note=f"{story.WAIT_AND_TRANSFER} Shown is the mean over members. Waiting above transfer is a matter of balance, not of bandwidth."
         + (" Bandwidth: sizes over transfer time." if rated else ""),
         empty="no exchange was matched between ranks",
     )
@@ -296,7 +290,7 @@ def _exchange(one: MatchedExchange, rated: bool) -> list[str]:
         units.ms(one.wait_ns),
         units.ms(one.transfer_ns),
         f"{units.count(one.matched)} / {units.count(one.unmatched)}",
-        f"{rank_story.ranges(one.ranks, 4)}{of and f' ({len(one.ranks)}{of})'}",
+        f"{story.ranges(one.ranks, 4)}{of and f' ({len(one.ranks)}{of})'}",
         f"{one.backend} {one.operation}".strip(),
         *rates,
         units.MISSING if last is None else f"rank {last.rank}: {units.percent(last.last_share)}",
@@ -310,3 +304,177 @@ def _of_link(one: MatchedExchange) -> str:
     if one.bus_gb_s is None or not one.link_gb_s:
         return units.rate(one.bus_gb_s)
     return f"{units.rate(one.bus_gb_s)} of {units.rate(one.link_gb_s)} ({units.percent(one.bus_gb_s / one.link_gb_s)})"
+
+
+def balanced(document: Diagnosis, ranks: Ranks) -> list[Table]:
+    """The tables after the survey, up to that of experts, that have something to say; clocks and exchanges always."""
+    begun, unequal = skew(ranks), experts(document, ranks)
+    return [
+        *([begun] if begun.rows else []),
+        clocks(ranks),
+        exchanges(document, ranks),
+        *([unequal] if unequal.rows else []),
+    ]
+
+
+# --- how evenly work is spread ----------------------------------------------------------------------------------------
+
+MOST_GROUPS = 8  # expert groups whose places are listed
+
+
+def experts(document: Diagnosis, ranks: Ranks) -> Table:
+    """How unevenly the experts' work is spread, by expert-parallel group."""
+    found = _by_loss(ranks)
+    received = any(one.elements_spread is not None for one in found)
+    return Table(
+        key="rank-experts",
+        title=f"Expert imbalance · {per(document)}",
+        columns=columns(
+            "ranks",
+            "#lost ≤ ms",
+            "#longest / mean",
+            "#places",
+            "busiest",
+            "#of places",
+            *(("#received, most / mean?",) if received else ()),
+        ),
+        rows=rows_of(
+            [
+                [
+                    story.ranges(one.ranks),
+                    units.ms(one.lost_ns),
+                    units.factor(one.spread),
+                    units.count(one.places),
+                    f"rank {one.busiest}",
+                    units.percent(one.busiest_share),
+                    *((units.factor(one.elements_spread),) if received else ()),
+                ]
+                for one in found
+            ]
+        ),
+        note="A place is one expert exchange of the step: a layer and a micro-batch. Lost: at each place the longest expert work less the mean, added up: "
+        "the most that perfect balance could win. Longest / mean: the median over places.",
+        empty="not measured",
+    )
+
+
+def _by_loss(ranks: Ranks) -> list[ExpertImbalance]:
+    return sorted(ranks.experts, key=lambda one: (-one.lost_ns, one.ranks))
+
+
+def places(document: Diagnosis, ranks: Ranks, most: int = MOST_GROUPS) -> list[Table]:
+    """The places that lose most, one table for each of the `most` groups that lose most."""
+    return [_places(document, one, index) for index, one in enumerate([one for one in _by_loss(ranks) if one.layers][:most])]
+
+
+def _places(document: Diagnosis, group: ExpertImbalance, index: int) -> Table:
+    received = any(one.elements for one in group.layers)
+    return Table(
+        key=f"rank-places-{index}",
+        title=f"Places that lose most · {story.these(group.ranks)} · {per(document)}",
+        columns=columns(
+            "#place", "#lost ms", "#longest ms", "on", "#mean ms", "#longest / mean", *(("#received, most / mean?",) if received else ())
+        ),
+        rows=rows_of(
+            [_place_cells(group, layer)[: None if received else -1] for layer in sorted(group.layers, key=lambda one: (-_lost(one), one.place))]
+        ),
+        note="Place: counted through the step, in order of its expert exchanges.",
+    )
+
+
+def _lost(layer: Layer) -> float:
+    return max(layer.work_ns, default=0) - _mean(layer.work_ns)
+
+
+def _mean(values: tuple[int, ...]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def _place_cells(group: ExpertImbalance, layer: Layer) -> list[str]:
+    longest, mean = max(layer.work_ns, default=0), _mean(layer.work_ns)
+    on = next((rank for rank, work in zip(group.ranks, layer.work_ns, strict=False) if work == longest), None)
+    received = layer.elements
+    return [
+        str(layer.place),
+        units.ms(_lost(layer)),
+        units.ms(longest),
+        units.MISSING if on is None else f"rank {on}",
+        units.ms(mean),
+        units.factor(longest / mean if mean else None),
+        units.factor(max(received) / _mean(received) if received and any(received) else None),
+    ]
+
+
+def pipeline(document: Diagnosis, ranks: Ranks) -> Table:
+    """The stages with their bubbles."""
+    found = ranks.pipeline
+    return Table(
+        key="rank-pipeline",
+        title=f"Pipeline stages, in ms {per(document)}",
+        columns=columns("stage", "#compute", "#bubble", "#warm-up", "#steady", "#cool-down", "ranks?"),
+        rows=rows_of(
+            [
+                [
+                    f"stage {one.stage}",
+                    units.ms(one.compute_busy_ns),
+                    units.ms(one.bubble_ns),
+                    units.ms(one.warm_up_ns),
+                    units.ms(one.steady_ns),
+                    units.ms(one.cool_down_ns),
+                    story.ranges(one.ranks, 4),
+                ]
+                for one in (() if found is None else found.stages)
+            ]
+        ),
+        note=_pipeline_note(document, ranks),
+        empty="no pipeline, or its stages could not be told",
+    )
+
+
+def _pipeline_note(document: Diagnosis, ranks: Ranks) -> str:
+    found = ranks.pipeline
+    if found is None:
+        return ""
+    expected = (
+        ""
+        if found.expected_share is None
+        else f"; even stages would leave {units.percent(found.expected_share)}: (p − 1) / (v · m + p − 1)"
+    )
+    saves = (
+        ""
+        if found.virtual_saves_ns is None
+        else f" Twice the virtual stages could win at most {units.ms_unit(found.virtual_saves_ns)} {per(document)}."
+    )
+    means = (
+        "Means over the captured ranks of a stage. Bubble: waiting for other stages, before the first backward (warm-up), after the last forward "
+        f"(cool-down), and between; {units.percent(found.bubble_share)} of the {whole(document)} on average{expected}."
+    )
+    parts = (means, f"The slowest stage computes {units.ms_unit(found.imbalance_ns)} more than the mean.{saves}", found.note)
+    return " ".join(part for part in parts if part)
+
+
+def tail(document: Diagnosis, ranks: Ranks) -> Table:
+    """How long compute waits for the data-parallel exchange at the end of a step."""
+    return Table(
+        key="rank-tail",
+        title=f"Data-parallel tail · {per(document)}",
+        columns=columns("rank", "#tail ms"),
+        rows=rows_of(
+            [[f"rank {one.rank}", units.ms(one.tail_ns)] for one in sorted(ranks.tail, key=lambda one: (-one.tail_ns, one.rank))]
+            if any(one.tail_ns for one in ranks.tail)
+            else []
+        ),
+        note="How long compute waits for the data-parallel exchange at the end of a step; longest first.",
+        empty="compute waits for no data-parallel exchange there" if ranks.tail else "not measured",
+    )
+
+
+def notes(ranks: Ranks) -> Table:
+    """What can't be said of these ranks."""
+    return Table(
+        key="rank-notes",
+        title="What can't be said of these ranks",
+        columns=columns("#no.", "note"),
+        rows=rows_of([[str(number), note] for number, note in enumerate(ranks.notes, start=1)]),
+        empty="nothing was found that keeps ranks from being compared",
+    )

@@ -1,0 +1,61 @@
+"""The report of stored baselines: one row for each, then the jobs that they are of."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from diagnose.document.baselines import SCHEMA, Baselines, StoredBaseline
+from diagnose.render import report as r
+from diagnose.render import units, words
+from diagnose.render.report import Block, Entry, Label, Row, Section, Table, columns
+from diagnose.render.reports import encoded
+
+
+def json(document: Baselines) -> str:
+    """An object with one entry for each."""
+    return encoded.json({"schema": SCHEMA, "baselines": [asdict(one) for one in document.entries]})
+
+
+def report(document: Baselines) -> r.Report:
+    """The whole report."""
+    table = Table(
+        key="baselines",
+        title="Baselines",
+        columns=columns("name", "fingerprint", "device", "#step ms", "#steps?", "wall", "#size?"),
+        rows=tuple(_row(one) for one in document.entries),
+        empty="none is stored; `diagnose baseline save NAME TRACE` stores one",
+        whole=True,
+    )
+    return r.Report(
+        title="Baselines",
+        heading="stored baselines",
+        about=units.plural(len(document.entries), "baseline"),
+        blocks=(
+            Block(content=table, section="baselines", worth=100),
+            *(Block(content=_job(one), section="jobs", name="jobs", worth=90) for one in document.entries),
+        ),
+        sections=(Section(id="baselines", nav="Baselines"), Section(id="jobs", title="Their jobs", nav="Their jobs", headed=True)),
+        schema=SCHEMA,
+    )
+
+
+def _job(one: StoredBaseline) -> Entry:
+    """The job that a baseline is of, one aspect a line, or why it can't be read."""
+    problem = Label(label="problem", text=one.problem, tone="bad")
+    aspects = (Label(label=aspect, text=value) for aspect, value in (one.job or {}).items())
+    return Entry(name=f"{one.name}, {one.fingerprint}", parts=(problem, *aspects))
+
+
+def _row(one: StoredBaseline) -> Row:
+    wall = "can't be read" if one.dominant_wall is None else words.wall(one.dominant_wall)
+    return Row(
+        cells=(
+            one.name,
+            one.fingerprint,
+            one.device or units.MISSING,
+            units.ms(one.step_ns),
+            units.count(one.steps),
+            wall,
+            units.size(one.bytes),
+        )
+    )

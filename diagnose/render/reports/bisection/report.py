@@ -1,0 +1,113 @@
+"""The report of a bisection: the result, what moved with each step, and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from diagnose.document.bisection import BisectResult, Bisection, Culprit, encode
+from diagnose.render import report as r
+from diagnose.render.report import PAGE, Block, Phrase, Section, Text
+from diagnose.render.figures import bisection as figures
+from diagnose.render.reports.bisection import story, tables, words
+
+__all__ = ["json", "report"]
+
+LOOK: dict[BisectResult, str] = {
+    "found": "result-bad",
+    "several": "result-bad",
+    "range": "result-open",
+    "ends_alike": "result-same",
+    "cannot_tell": "result-open",
+}
+
+
+def json(document: Bisection) -> str:
+    """The document as `diagnose.document.bisection.encode` writes it; `decode` reads it back."""
+    return encode(document).decode("utf-8")
+
+
+def report(document: Bisection) -> r.Report:
+    """The whole report."""
+    good, bad = words.short(document.good), words.short(document.bad)
+    return r.Report(
+        title=f"{story.headline(document)}: {good} to {bad}",
+        heading=f"where {words.metric(document.metric)} changed",
+        about=f"good {good} · bad {bad}",
+        blocks=tuple(_blocks(document)),
+        sections=_sections(document),
+        tool=document.tool,
+        schema=document.schema,
+        sentence=document.sentence,
+    )
+
+
+def _sections(document: Bisection) -> tuple[Section, ...]:
+    over = f"over the {words.NOUNS[document.kind]}"
+    metric = words.metric(document.metric)
+    return (
+        Section(id="over", title=f"{metric.capitalize()} {over}", nav=over.capitalize()),
+        *(
+            Section(id=f"step-{number}", title=story.title_of(document, culprit), nav="What moved" if number == 1 else "", headed=True)
+            for number, culprit in enumerate(document.culprits, 1)
+        ),
+        Section(id="candidates", nav="What was measured"),
+        Section(id="skipped"),
+        Section(id="trials", nav=f"All runs ({len(document.trials)})"),
+        Section(id="notes", title="Notes", nav="Notes" if document.notes or document.order else "", headed=True),
+    )
+
+
+def _blocks(document: Bisection) -> Iterator[Block]:
+    yield Block(content=_outcome(document), name="result", worth=100)
+    drawn = list(figures.figures(document))
+    yield from (Block(content=figure, section="over", least=PAGE) for figure in drawn)
+    if not drawn:
+        yield Block(content=Text(text="Nothing was measured.", tone="weak"), section="over", least=PAGE)
+    for number, culprit in enumerate(document.culprits, 1):
+        yield from _culprit(document, culprit, number)
+    yield Block(content=tables.candidates(document), section="candidates", name="what was measured", worth=90)
+    if tables.skipped(document).rows:
+        yield Block(content=tables.skipped(document), section="skipped", name="skipped", worth=89)
+    yield Block(content=tables.trials(document), section="trials", name="all runs", worth=70, aside=True)
+    notes = tuple(note for note in (document.order, *document.notes) if note)
+    if notes:
+        yield Block(content=r.Listing(texts=notes), section="notes", name="notes", worth=80)
+
+
+def _outcome(document: Bisection) -> r.Panel:
+    return r.Panel(
+        name="bisection",
+        look=LOOK[document.result],
+        headline=story.headline(document),
+        title=story.headline(document),
+        sentence=document.sentence,
+        phrases=(
+            Phrase(text=story.effort(document)),
+            Phrase(text=story.noise(document)),
+            *((Phrase(text=story.shape(document), tone="warning"),) if story.shape(document) else ()),
+        ),
+        texts=(Text(text=story.ends(document)),),
+    )
+
+
+def _culprit(document: Bisection, culprit: Culprit, number: int) -> Iterator[Block]:
+    """How the metric moved with one step, what the step is, and what moved with it."""
+
+    def block(content: Text, least: int = r.TERMINAL) -> Block:
+        return Block(content=content, section=f"step-{number}", name="step", worth=99, least=least)
+
+    compared = culprit.comparison
+    yield block(Text(text=story.change_of(document, culprit), tone="strong"))
+    if not culprit.among:
+        yield block(Text(text=culprit.label, tone="code"), PAGE)
+    if culprit.message:
+        yield block(Text(text=culprit.message, quoted=True))
+    if culprit.among:
+        yield block(Text(text=story.among(document, culprit)))
+    if compared is not None:
+        if compared.outcome.moved:
+            yield block(Text(text=compared.outcome.moved))
+        nearest = f"The capture nearest to the median of {words.short(culprit.before)} against that of {words.short(culprit.label)}."
+        yield block(Text(text=nearest, hint=True), PAGE)
+    for table in tables.moved(culprit, number):
+        yield Block(content=table, section=f"step-{number}", worth=99, aside=True)

@@ -1,0 +1,161 @@
+"""The report of a comparison: the outcome, whether the two may be compared, what changed around the code, then where the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from diagnose.document.comparison import Comparison, FindingChange, Result, encode
+from diagnose.render import report as r
+from diagnose.render import words
+from diagnose.render.report import PAGE, Block, Label, Phrase, Section, Text
+from diagnose.render.figures import comparison as figures
+from diagnose.render.reports.comparison import story, tables
+from diagnose.render.reports.comparison import words as own
+from diagnose.render.reports.comparison.issues import issues
+
+__all__ = ["LOOK", "issues", "json", "report"]
+
+MOST_OPEN = 8  # rows of a table that is not folded where length is limited
+MOST_OPENED = 3  # findings that stand open on a page
+LOOK: dict[Result, str] = {
+    "regression": "result-bad",
+    "improvement": "result-good",
+    "no_change": "result-same",
+    "cannot_tell": "result-open",
+    "refused": "result-refused",
+}
+
+
+def json(document: Comparison) -> str:
+    """The document as `diagnose.document.comparison.encode` writes it; `decode` reads it back."""
+    return encode(document).decode("utf-8")
+
+
+def report(document: Comparison) -> r.Report:
+    """The whole report."""
+    return r.Report(
+        title=f"{story.headline(document)}: {document.base.label} → {document.new.label}",
+        heading="what changed between two runs",
+        about=f"base {document.base.label} · new {document.new.label}",
+        blocks=tuple(_blocks(document)),
+        sections=_sections(document),
+        tool=document.tool,
+        schema=document.schema,
+        sentence=document.outcome.sentence,
+        terms="new less base: + is more time",
+    )
+
+
+def _sections(document: Comparison) -> tuple[Section, ...]:
+    refused, findings = story.refused(document), len(story.ordered_findings(document))
+    what = "What is compared" if refused else "The effect"
+    figures = (
+        Section(id="where", title="Where the time went", nav="Where the time went"),
+        Section(id="kernels", nav=f"Kernels ({len(document.kernels)})"),
+        Section(id="overlap"),
+        Section(id="walls"),
+        Section(id="findings", title="Findings", nav=f"Findings ({findings})", headed=True),
+    )
+    return (
+        Section(id="comparability", title="May they be compared?", nav="May they be compared?", headed=True),
+        Section(id="changed", title="What changed around the code and in the job file", nav="What changed"),
+        Section(id="effect-section", title=what, nav="" if refused else "The effect"),
+        *(() if refused else figures),
+        Section(id="notes", title="Notes", nav="Notes" if document.notes else "", headed=True),
+        Section(id="sides-said", title="What each run's diagnosis says"),
+    )
+
+
+def _blocks(document: Comparison) -> Iterator[Block]:
+    yield Block(content=_outcome(document), name="outcome", worth=100)
+    yield Block(content=tables.sides(document), section="effect-section", worth=80, aside=True, column=1)
+    yield from _comparability(document)
+    for table, worth in ((tables.environment(document), 98), (tables.settings(document), 97)):
+        yield Block(content=table, section="changed", worth=worth, aside=len(table.rows) > MOST_OPEN)
+    if story.refused(document):
+        yield Block(content=Text(text=story.NO_FIGURES, tone="weak"), section="effect-section", name="figures", worth=96)
+    else:
+        yield from _figures(document)
+    if document.notes:
+        yield Block(content=r.Listing(texts=document.notes), section="notes", name="Notes", worth=70, aside=True)
+    sides = tuple((label, side.sentence) for label, side in (("base", document.base), ("new", document.new)) if side.sentence)
+    yield Block(content=r.Pairs(rows=sides), section="sides-said", least=PAGE)
+
+
+def _figures(document: Comparison) -> Iterator[Block]:
+    """What moved, and by how much."""
+    yield Block(content=tables.effect(document), section="effect-section", worth=96, column=2, name="effect")
+    yield from (Block(content=figure, section="where", least=PAGE) for figure in figures.figures(document))
+    yield Block(content=tables.delta(document), section="where", worth=95, brief=tables.delta(document, moved_only=True))
+    for table, section in (
+        (tables.kernels(document), "kernels"),
+        (tables.renamed(document), "kernels"),
+        (tables.overlap(document), "overlap"),
+        (tables.walls(document), "walls"),
+    ):
+        renamed = table.key == "renamed"
+        if table.rows or not renamed:
+            least = r.TERMINAL if table.rows else PAGE
+            yield Block(content=table, section=section, worth=85, aside=True, folded=renamed, least=least if renamed else r.TERMINAL)
+    found = story.ordered_findings(document)
+    content = r.Findings(findings=_findings(found)) if found else Text(text="None came, none went.", tone="weak")
+    yield Block(content=content, section="findings", worth=94, name="findings")
+    if story.same_findings(document):
+        yield Block(content=Text(text=story.same_findings(document), hint=True), section="findings", worth=94, name="findings")
+
+
+def _outcome(document: Comparison) -> r.Panel:
+    outcome, effect, comparability = document.outcome, document.effect, document.comparability
+    phrases = [
+        Phrase(text=story.movement(effect)),
+        Phrase(text=f"{effect.n_base} against {effect.n_new} samples", wide=True),
+        Phrase(text=own.BASIS[effect.basis], wide=True),
+    ]
+    if not comparability.comparable:
+        anyway = ", compared anyway" if comparability.anyway else ""
+        phrases.append(Phrase(text=f"not the same work{anyway}", tone="warning", to="comparability", wide=True))
+    texts = [Text(text=outcome.moved)] if outcome.moved else []
+    if document.gate is not None:
+        texts.append(Text(text=document.gate.sentence, tone="good" if document.gate.met else "bad"))
+    return r.Panel(
+        name="comparison",
+        look=LOOK[outcome.result],
+        headline=story.headline(document),
+        title=f"{story.headline(document)}: {story.movement(effect)}",
+        sentence=outcome.sentence,
+        caption=f"base {document.base.label}, new {document.new.label}",
+        phrases=tuple(phrases),
+        texts=tuple(texts),
+        reasons=outcome.reasons,
+    )
+
+
+def _comparability(document: Comparison) -> Iterator[Block]:
+    table = tables.mismatches(document)
+    if table.rows:
+        yield Block(content=table, section="comparability", name="whether they may be compared", worth=99)
+    said = " ".join(text for text in (story.comparable(document), story.unknown(document)) if text)
+    yield Block(content=Text(text=said, tone="weak"), section="comparability", name="whether they may be compared", worth=99)
+
+
+def _findings(found: list[FindingChange]) -> tuple[r.Finding, ...]:
+    return tuple(
+        r.Finding(
+            id=one.id,
+            title=one.name,
+            severity=one.severity,
+            look=one.wall or "capture",
+            kind=(words.wall(one.wall).lower(),) if one.wall else (),
+            meaning="",
+            bound=story.finding_bound(one),
+            summary=one.summary,
+            state=own.FINDING[one.state],
+            loud=one.state in ("new", "worse"),
+            opened=index < MOST_OPENED and one.state in ("new", "worse"),
+            notes=(
+                Label(label="change", full="to change", text=story.finding_setting(one), tone="code"),
+                Label(label="why", full="why it matters", text=one.why),
+            ),
+        )
+        for index, one in enumerate(found)
+    )

@@ -1,0 +1,254 @@
+"""The report of a diagnosis: verdict first, then the walls, the budget, the findings, and how far to trust it all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from diagnose.document.device import DeviceBudget
+from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBound, encode
+from diagnose.render import report as r
+from diagnose.render import units, words
+from diagnose.render.report import LIMITED, PAGE, Block, Label, Section, Text
+from diagnose.render.figures import step
+from diagnose.render.reports.diagnosis import appendix, story, tables
+from diagnose.render.reports.diagnosis.issues import issues
+from diagnose.render.reports.ranks import report as ranks
+
+__all__ = ["issues", "json", "report"]
+
+MOST_DEVICES = 8  # of which a page shows the tables
+_MOST_TOP = 5
+
+
+def json(document: Diagnosis) -> str:
+    """The document as `diagnose.document.diagnosis.encode` writes it; `decode` reads it back."""
+    return encode(document).decode("utf-8")
+
+
+def report(document: Diagnosis) -> r.Report:
+    """The whole report."""
+    captured, found = document.capture, document.verdict
+    gpu = ", ".join(dict.fromkeys(device.name or "GPU name not recorded" for device in captured.devices))
+    return r.Report(
+        title=f"{story.headline(document)} wall",
+        heading="what holds this training run back",
+        about=f"{gpu} · {units.plural(len(captured.ranks), 'rank')} captured · {captured.profiler} {captured.profiler_version or ''}".rstrip(),
+        blocks=tuple(_blocks(document)),
+        sections=_sections(document),
+        tool=document.tool,
+        schema=document.schema,
+        sentence=found.sentence,
+        first_try=story.first_try(document),
+    )
+
+
+def _sections(document: Diagnosis) -> tuple[Section, ...]:
+    findings, unknown = len(document.findings), len(document.not_assessed)
+    return (
+        *((Section(id="ranks", title="Ranks", nav="Ranks"),) if document.ranks is not None else ()),
+        Section(id="figures-of-the-step", title="Where the time went", nav="Figures"),
+        Section(id="job-problems"),
+        Section(id="findings", title="Findings", nav=f"Findings ({findings})", headed=True, count=findings),
+        Section(id="numbers", title="The numbers", nav="Numbers"),
+        Section(id="not-assessed", nav=f"Not assessed ({unknown})"),
+        Section(id="capture", nav="Capture quality"),
+        Section(id="ledger", nav="Ledger"),
+        Section(id="appendix", title="Appendix", nav="Appendix"),
+    )
+
+
+def _blocks(document: Diagnosis) -> Iterator[Block]:
+    yield Block(content=_verdict(document), name="verdict", worth=100)
+    yield from ranks.first(document)
+    yield Block(content=_walls(document), name="walls", worth=97)
+    yield from ranks.blocks(document)
+    yield from _figures(document)
+    yield from _devices(document)
+    yield Block(content=appendix.memory(document), section="appendix", worth=54, aside=True, folded=True, least=_room(document.memory))
+    for table, worth in ((appendix.fill(document), 53), (appendix.occupancy(document), 52)):
+        yield Block(content=table, section="appendix", worth=worth, aside=True, folded=True, least=_room(table.rows))
+    problems = appendix.job_problems(document)
+    if problems.rows:
+        yield Block(content=problems, section="job-problems", worth=95, name="job problems")
+    if not document.findings:
+        yield Block(content=Text(text="No rule found anything to change.", tone="weak"), section="findings", worth=94)
+    for index, finding in enumerate(story.ordered_findings(document)):
+        yield Block(content=_finding(finding, document, opened=index == 0), section="findings", worth=93, name="findings")
+    yield Block(content=tables.unclassified(document), section="numbers", worth=57, aside=True)
+    yield Block(content=appendix.job(document), section="appendix", worth=56, aside=True, folded=True)
+    sizes = appendix.job_sizes(document)
+    if sizes.rows:
+        yield Block(content=sizes, section="appendix", worth=55, aside=True, folded=True)
+    yield Block(content=appendix.capture(document), section="capture", worth=60, aside=True)
+    yield Block(content=appendix.not_assessed(document), section="not-assessed", worth=58, aside=True)
+    yield Block(content=appendix.ledger(document), section="ledger", worth=59, aside=True)
+    yield Block(content=appendix.totals(document), section="appendix", folded=True, least=PAGE)
+    yield Block(content=appendix.tables_read(document), section="appendix", worth=51, aside=True, folded=True, least=LIMITED)
+    yield Block(content=appendix.facts(document), section="appendix", folded=True, least=PAGE)
+
+
+def _figures(document: Diagnosis) -> Iterator[Block]:
+    """Where the time went, drawn; two small figures side by side."""
+    column = 0
+    for figure in step.figures(document):
+        column = (column % 2 + 1) if figure.half else 0
+        yield Block(content=figure, section="figures-of-the-step", least=PAGE, column=column)
+
+
+def _room(found: object) -> int:
+    """Narrow media leave out a table of the appendix that has nothing to show."""
+    return r.TERMINAL if found else LIMITED
+
+
+# --- verdict and walls ------------------------------------------------------------------------------------------------
+
+
+def _verdict(document: Diagnosis) -> r.Panel:
+    verdict = document.verdict
+    phrases = [r.Phrase(text=words.CERTAINTY[verdict.certainty]), r.Phrase(text=story.step_time(document))]
+    phrases.append(r.Phrase(text=f"runner-up: {words.wall(verdict.runner_up).lower()}", wide=True))
+    if verdict.perturbed:
+        phrases.append(r.Phrase(text="perturbed: the profiler slowed this run; times are longer than without it", tone="warning"))
+    if any(entry.severity in ("data_loss", "error") for entry in document.ledger):
+        phrases.append(r.Phrase(text="data was lost: see the ledger", tone="bad", to="ledger"))
+    if document.steps.anchor == "capture":
+        phrases.append(r.Phrase(text="not cut into steps: every figure is per capture", tone="warning", wide=True))
+    return r.Panel(
+        name="verdict",
+        look=verdict.dominant_wall,
+        headline=story.headline(document),
+        title=f"{story.headline(document)} wall",
+        sentence=verdict.sentence,
+        phrases=tuple(phrases),
+        reasons=verdict.certainty_reasons,
+        reasons_label="certainty",
+        first_try=story.first_try(document),
+    )
+
+
+def _walls(document: Diagnosis) -> r.Cards:
+    table = tables.walls(document)
+    return r.Cards(title="The four walls", cards=tuple(_card(wall, document) for wall in document.walls), table=table)
+
+
+def _card(wall: WallBound, document: Diagnosis) -> r.Card:
+    least, whole = tables.known_parts(wall), tables.whole(document)
+    instead = "not measured" if least is None else f"not measured as a whole; its known parts: {units.ms_unit(least)}"
+    limit = "≤ " if words.VOCABULARY.is_ceiling(wall.wall) else ""
+    return r.Card(
+        look=wall.wall,
+        title=words.wall(wall.wall),
+        mark={document.verdict.dominant_wall: "dominant", document.verdict.runner_up: "runner-up"}.get(wall.wall, ""),
+        amount=None if wall.bound_ns is None else f"{limit}{units.ms(wall.bound_ns)}",
+        unit=f"ms per {whole}",
+        instead=instead,
+        share=wall.share,
+        share_text=f"{units.percent(wall.share)} of the {whole}",
+        note=story.wall_note(wall),
+        rows=(
+            *((words.words(part), units.ms(value), False) for part, value in tables.shown_parts(wall.parts)),
+            *((words.words(part), units.ms(value), True) for part, value in tables.shown_parts(wall.beside)),
+        ),
+    )
+
+
+# --- devices ----------------------------------------------------------------------------------------------------------
+
+
+def _devices(document: Diagnosis) -> Iterator[Block]:
+    """The device that the verdict speaks of; the others where there is room, each under its name."""
+    first = tables.focus(document)
+    ordered = sorted(document.budget, key=lambda one: one is not first)
+    for index, device in enumerate(ordered[:MOST_DEVICES]):
+        fold = tables.device_label(device.rank, device.device) if index else ""
+        yield from _device(document, device, others=0 if index else len(ordered) - 1, fold=fold)
+    if len(ordered) > MOST_DEVICES:
+        more = f"{len(ordered) - MOST_DEVICES} more devices in the JSON output."
+        yield Block(content=Text(text=more, hint=True), section="numbers", least=PAGE)
+
+
+def _device(document: Diagnosis, device: DeviceBudget, *, others: int, fold: str) -> Iterator[Block]:
+    least = PAGE if fold else r.TERMINAL
+    rank, number = device.rank, device.device
+
+    def block(table: r.Table, column: int = 0, least: int = least, name: str = "figures") -> Block:
+        return Block(content=table, section="numbers", worth=70, least=least, fold=fold, column=column, name=name)
+
+    yield block(tables.budget(document, device), 1, name="budget")
+    if others:
+        hint = Text(text=f"{units.plural(others, 'other device')}: see the HTML or JSON output.", hint=True)
+        yield Block(content=hint, section="numbers", worth=70, most=LIMITED, name="budget")
+    yield block(tables.budget_steps(device), least=PAGE)
+    yield block(tables.buckets(document, rank, number))
+    yield block(tables.communication(document, rank, number))
+    yield block(tables.blocking(document, rank, number), 2)
+    yield block(tables.host(document, rank, number), 2)
+
+
+# --- findings ---------------------------------------------------------------------------------------------------------
+
+
+def _finding(finding: Finding, document: Diagnosis, *, opened: bool) -> r.Finding:
+    return r.Finding(
+        id=finding.id,
+        title=story.title(finding.name),
+        severity=finding.severity,
+        look=finding.wall,
+        kind=(words.wall(finding.wall).lower(), finding.status),
+        meaning=words.STATUS_MEANING[finding.status],
+        bound=story.finding_ceiling(finding, document),
+        summary=finding.summary,
+        opened=opened,
+        evidence=tuple((one.fact, units.fact(one.value, one.unit)) for one in finding.evidence),
+        where=story.finding_where(finding, document),
+        top=finding.where.top,
+        notes=(
+            Label(label="why", full="why it matters", text=finding.why),
+            Label(label="check", full="check by hand", text=finding.check),
+            Label(label="wrong when", text=finding.wrong_when),
+        ),
+        refs=finding.refs,
+        fixes=tuple(_remedy(fix, document) for fix in story.ordered_fixes(finding)),
+    )
+
+
+def _remedy(fix: Fix, document: Diagnosis) -> r.Remedy:
+    reason = story.fix_reason(fix)
+    return r.Remedy(
+        id=fix.id,
+        title=story.title(fix.title),
+        state=fix.state,
+        sign=words.STATE_SIGN[fix.state],
+        word=words.STATE[fix.state],
+        open=fix.state == "applicable",
+        reasons=fix.blocked_by if fix.state == "blocked" and fix.blocked_by else (reason,) if reason else (),
+        settings=tuple(_setting(change, done=fix.state == "already_on") for change in fix.changes),
+        settings_line=tuple(story.changes_by_framework(fix)) if fix.state in ("applicable", "unknown") else (),
+        unread="no job file" if document.job is None else "not in the job file",
+        expected=tuple((one.text, one.source) for one in fix.expected),
+        notes=(
+            Label(label="disputed", text=fix.disputed),
+            Label(label="cost", text=fix.cost),
+            Label(label="risk", text=fix.risk),
+            Label(label="verify", full="how to verify", text=fix.verify),
+        ),
+        evidence=words.EVIDENCE.get(fix.evidence, fix.evidence),
+        refs=fix.refs,
+    )
+
+
+def _setting(change: Change, *, done: bool) -> r.Setting:
+    """One change; nothing is to be done where the fix is on already."""
+    verb = change.op if change.op not in ("set", "unset") and not change.choose else ""
+    plain = change.choose or change.op == "unset"
+    to = story.target(change.op, change.to) if plain else ", ".join(story.members(change.to)) if verb else change.to
+    return r.Setting(
+        framework=story.framework(change.framework),
+        key=change.key,
+        now=change.from_,
+        verb="" if plain else verb,
+        to="" if done else to,
+        exact=not plain,
+        stays=story.stays(change),
+        line=story.change(change),
+    )

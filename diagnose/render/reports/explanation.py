@@ -1,0 +1,97 @@
+"""What the program knows about one rule, fix, bucket, fact and so on, in words; with a diagnosis, in its numbers."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.errors import UsageError
+from diagnose.knowledge.rulebook import Rulebook
+from diagnose.knowledge.taxonomy import Taxonomy
+from diagnose.render import report as r
+from diagnose.render import units
+from diagnose.render.knowledge.entries import Code, Entry, Expression, Kind, Line, Items, Part, Verbatim, Rows, Paragraph, catalogue
+from diagnose.render.knowledge.kinds import KINDS
+from diagnose.render.report import Block, Label, Labelled, Lines, Listing, Pairs, Section
+from diagnose.render.reports.rules import listing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """What is known of everything that is called `name`; with `diagnosis` in its numbers. `kind:name` asks for one kind, a kind's plural for all of it."""
+
+    name: str
+    book: Rulebook
+    taxonomy: Taxonomy | None = None
+    diagnosis: Diagnosis | None = None
+
+
+def report(document: Explanation) -> r.Report:
+    """An entry for each thing of that name, or the list of a kind. Raises UsageError when nothing has that name."""
+    know = catalogue(document.book, document.taxonomy)
+    wanted = document.name.strip().lower()
+    kind = next((kind for kind in KINDS if kind.plural == wanted), None)
+    if kind is not None:
+        table = listing(kind.plural, (kind.name, "what"), [(key, kind.entry(know, key).title) for key in kind.ids(know)])
+        return _report(document, (Block(content=table, section=kind.plural, worth=90),), (Section(id=kind.plural),))
+    entries = [
+        entry(kind.entry(know, key), kind.run(know, key, document.diagnosis) if kind.run is not None and document.diagnosis else [])
+        for kind in KINDS
+        for key in kind.ids(know)
+        if wanted in _names(kind, key)
+    ]
+    if entries:
+        return _report(document, tuple(Block(content=one, name=one.name, worth=90) for one in entries))
+    near = _near(document.name, [key for kind in KINDS for key in kind.ids(know)])
+    plurals = ", ".join(kind.plural for kind in KINDS)
+    raise UsageError(
+        f"Nothing is called {units.shorten(document.name, 80)!r}.",
+        effect="There is nothing to explain.",
+        next_step=f"Did you mean {', '.join(near)}?" if near else f"`diagnose explain KIND` lists one of {plurals}.",
+    )
+
+
+def _report(document: Explanation, blocks: tuple[Block, ...], sections: tuple[Section, ...] = ()) -> r.Report:
+    return r.Report(title=document.name, heading="what the program knows", about=document.name, blocks=blocks, sections=sections)
+
+
+def _names(kind: Kind, key: str) -> tuple[str, ...]:
+    """What an entry may be called."""
+    plain = key.lower()
+    return (plain, f"{kind.name}:{plain}", *((f"job_{plain}",) if kind.name == "setting" else ()))
+
+
+def _near(name: str, ids: Iterable[str]) -> list[str]:
+    """Ids like `name`, whatever its case and whether a kind stands before it."""
+    plain = {key.lower(): key for key in ids}
+    found = difflib.get_close_matches(name.strip().lower().rpartition(":")[2].removeprefix("job_"), plain, n=3, cutoff=0.5)
+    return [plain[key] for key in found]
+
+
+# --- entries as parts of a report -------------------------------------------------------------------------------------
+
+
+def entry(known: Entry, run: list[Part]) -> r.Entry:
+    """An entry, with what a diagnosis says of it (`run`) first."""
+    return r.Entry(name=known.id, title=known.title, about=known.about, parts=tuple(_part(part) for part in (*run, *known.parts)), spaced=True)
+
+
+def plain(line: Line) -> str:
+    """The words of a line."""
+    return "".join(span if isinstance(span, str) else span.text if isinstance(span, Code) else span.label or span.id for span in line)
+
+
+def _part(part: Part) -> Label | Labelled:
+    match part:
+        case Paragraph(label, line):
+            return Label(label=label, text=plain(line))
+        case Expression(label, expression):
+            return Label(label=label, text=expression, tone="code")
+        case Items(label, lines):
+            return Labelled(label=label, content=Listing(texts=tuple(plain(line) for line in lines)))
+        case Verbatim(label, texts):
+            return Labelled(label=label, content=Lines(texts=texts))
+        case Rows(label, head, rows):
+            return Labelled(label=label, content=Pairs(rows=tuple((plain(left), plain(right)) for left, right in rows), head=head))

@@ -1,0 +1,70 @@
+"""The report of a patch: fixes with the keys that they changed, what was left, and the same changes for a command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from diagnose.document.job import Applied, PatchReport, Written
+from diagnose.render import report as r
+from diagnose.render import units
+from diagnose.render.report import Block, Entry, Label, Lines, Listing, Section, Text
+from diagnose.render.reports.encoded import json
+
+__all__ = ["json", "report"]
+
+
+def report(document: PatchReport) -> r.Report:
+    """The whole report."""
+    lists = [(f"part-{place}", title, content) for place, (title, content) in enumerate(_lists(document)) if any(content.texts)]
+    return r.Report(
+        title="Changes of a job file",
+        heading="what was changed in a job file",
+        about=document.source,
+        blocks=(
+            Block(content=Text(text=_summary(document)), name="summary", worth=100),
+            *(Block(content=entry, section="applied", name="applied", worth=90) for entry in _applied(document)),
+            *(Block(content=content, section=key, name=title, worth=80) for key, title, content in lists),
+        ),
+        sections=(
+            *((Section(id="applied", title="Applied", nav="Applied"),) if document.applied else ()),
+            *(Section(id=key, title=title, nav=title, headed=True) for key, title, _ in lists),
+        ),
+        tool=document.tool,
+        schema=document.schema,
+    )
+
+
+def _summary(document: PatchReport) -> str:
+    done = f"{units.plural(len(document.applied), 'fix', 'fixes')} applied, {units.plural(len(document.written), 'setting')} changed"
+    return f"{document.source}: {done}."
+
+
+def _lists(document: PatchReport) -> Iterator[tuple[str, Listing | Lines]]:
+    yield "Left to you", Listing(texts=tuple(f"{row.fix}: {row.key} {row.to} ({row.why})" for row in document.left_to_you))
+    yield "Not applied", Listing(texts=tuple(f"{row.id} {row.title}. {row.why}" for row in document.skipped))
+    yield "Wrong before, and still", Listing(texts=tuple(f"{row.id}: {row.summary}" for row in document.still_wrong))
+    yield "Instead of the file, Megatron-Bridge", Lines(texts=_joined(document.bridge_overrides))
+    yield "Instead of the file, Megatron-LM", Lines(texts=_joined(document.megatron_flags))
+    yield "Environment", Lines(texts=document.environment)
+
+
+def _joined(words: tuple[str, ...]) -> tuple[str, ...]:
+    return (" ".join(words),) if words else ()
+
+
+def _applied(document: PatchReport) -> Iterator[Entry]:
+    for fix in document.applied:
+        yield _entry(fix, [row for row in document.written if row.fix == fix.id])
+
+
+def _entry(fix: Applied, rows: list[Written]) -> Entry:
+    reason = f", for {fix.for_finding}" if fix.for_finding else ""
+    return Entry(
+        name=f"{fix.id} {fix.title}{reason}",
+        parts=(
+            *(Label(label=row.key, text=f"{row.from_ or '(not set)'} → {row.to or '(removed)'}") for row in rows),
+            *(Label(label="expected", text=f"{expected.text} [{expected.source}]") for expected in fix.expected),
+            Label(label="verify", text=fix.verify),
+            *(Label(label="not known", text=sentence) for sentence in fix.unknown),
+        ),
+    )

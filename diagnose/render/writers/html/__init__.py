@@ -1,0 +1,21 @@
+"""A report as one HTML file: offline, without a single request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diagnose.render.options import Options
+from diagnose.render.writers import Writer
+
+if TYPE_CHECKING:
+    from diagnose.render.report import Report
+
+
+def write(report: Report, _options: Options) -> str:
+    """The whole page."""
+    from diagnose.render.writers.html.page import page  # noqa: PLC0415 - only now, so that the command line starts quickly
+
+    return page(report)
+
+
+WRITER = Writer(name="html", extensions=(".html",), takes="report", place=4, write=write)

@@ -1,0 +1,142 @@
+"""A report as one HTML file: offline, without a single request, readable without JavaScript, in print and in the dark.
+
+Every figure stands in the page as SVG; where scripts run plotly draws it from the same description, to be zoomed.
+The content security policy allows exactly our two scripts, by their hashes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import jinja2
+import msgspec
+from markupsafe import Markup
+
+from diagnose.render import units
+from diagnose.render.figures import plotly, svg
+from diagnose.render.figures.figure import Figure
+from diagnose.render.report import PAGE, Block, Report, Section, SideBySide, Table, without
+
+LONGEST_SHOWN = 110
+LONGEST_KEPT = 6_000
+_ADDRESS = re.compile(r"https://[\w.~:/?#@!$&'()*+,;=%-]{1,300}")
+
+
+def page(report: Report) -> str:
+    """The whole page."""
+    contents = [block.content for block in report.blocks if block.least <= PAGE <= block.most]
+    figures = {content.key: content for content in contents if isinstance(content, Figure)}
+    pair = next((content for content in contents if isinstance(content, SideBySide)), None)
+    library, boot = plotly.library(), plotly.BOOT + ("" if pair is None else pair.script)
+    made: str = _template().render(
+        r=report,
+        parts=_sections(report),
+        policy=_policy(library, boot),
+        figures=bool(figures),
+        figures_json=data_block(plotly.data(figures)),
+        pair_json=None if pair is None else data_block(pair.data),
+        plotly=Markup(library),  # noqa: S704 - plotly's own script
+        boot=Markup(boot),  # noqa: S704 - our own script
+        drawing=lambda figure: Markup(svg.draw(figure)),  # noqa: S704 - our own drawer, which escapes
+        legend=lambda figure: Markup(svg.legend(figure)),  # noqa: S704 - our own drawer, which escapes
+        most=Limits(),
+    )
+    return made
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much of what grows with the input a page shows."""
+
+    rows: int = 200
+    tall: int = 24  # rows from which a table scrolls in a frame of its own
+    texts: int = 200
+    reasons: int = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Blocks one below the other, or two `columns` of them; or groups that open together with a click on `title`."""
+
+    blocks: tuple[Block, ...] = ()
+    columns: tuple[tuple[Block, ...], ...] = ()
+    title: str = ""
+    inner: tuple[Group, ...] = ()
+
+
+def _sections(report: Report) -> list[tuple[Section | None, tuple[Group, ...]]]:
+    """Sections in their order with what stands in them, empty ones left out; first what stands above all sections."""
+    shown = [block for block in report.blocks if block.least <= PAGE <= block.most]
+    keys: list[Section | None] = [None, *report.sections]
+    found = [(section, [block for block in shown if block.section == ("" if section is None else section.id)]) for section in keys]
+    return [(section, _groups(blocks)) for section, blocks in found if blocks]
+
+
+def _groups(blocks: Sequence[Block]) -> tuple[Group, ...]:
+    """Blocks in their order; those of one fold, and the two columns of a section, stand together at the place of the first."""
+    made: dict[str, Group] = {}
+    for place, block in enumerate(blocks):
+        if block.fold:
+            mine = [replace(one, fold="") for one in blocks if one.fold == block.fold]
+            made.setdefault(f"fold {block.fold}", Group(title=block.fold, inner=() if block.fold in made else _groups(mine)))
+        elif block.column:
+            columns = tuple(tuple(one for one in blocks if one.column == column and not one.fold) for column in (1, 2))
+            made.setdefault("columns", Group(columns=tuple(column for column in columns if column)))
+        else:
+            made[str(place)] = Group(blocks=(block,))
+    return tuple(made.values())
+
+
+def _wide(table: Table) -> Table:
+    """The table as a page shows it: figures stand for what plain media draw with signs."""
+    return without(table, "plain")
+
+
+def data_block(data: object) -> Markup:
+    """JSON for a data block of the page, which only `<` could end early."""
+    text = msgspec.json.encode(data).decode("utf-8")
+    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))  # noqa: S704 - JSON, escaped here
+
+
+def _policy(*scripts: str) -> str:
+    """The content security policy: nothing but these scripts, inline styles, and images from the page itself."""
+    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(script.encode('utf-8')).digest()).decode('ascii')}'" for script in scripts)
+    return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("diagnose.render.writers.html", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_finalized,
+    )
+    environment.filters |= {"short": _short, "address": _address, "wide": _wide, "kind": lambda content: type(content).__name__.lower()}
+    environment.tests |= {"long": lambda text: len(text) > LONGEST_SHOWN}
+    return environment.get_template("page.html.j2")
+
+
+def _finalized(value: object) -> object:
+    """Every value that is printed: texts lose control signs, changes of direction, and length beyond reason."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        shown = units.glued(units.visible(value[:LONGEST_KEPT]))
+        return shown if len(value) <= LONGEST_KEPT else f"{shown}… ({len(value) - LONGEST_KEPT:,} more)"
+    return value
+
+
+def _short(name: str) -> str:
+    return units.shorten(name, LONGEST_SHOWN)
+
+
+def _address(text: str) -> str:
+    """`text` if it is nothing but a web address, else an empty text."""
+    return text if _ADDRESS.fullmatch(text) else ""
