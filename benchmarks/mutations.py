@@ -229,7 +229,8 @@ def drawn(only: Only, count: int, seed: int) -> list[Mutation]:
 
 
 def record(paths: Sequence[str]) -> None:
-    """Run the quick suite (or some paths of it) with a record of the tests that reach each line. Simulated runs are made afresh for every test, or only the first
+    """Run the quick suite (or some paths of it) with a record of the tests that reach each line. Simulated runs are made afresh for every
+    test, or only the first
     that asks for one would be seen to reach what makes it.
     """
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -246,7 +247,9 @@ class Reach:
     breadth: Counter[str]
 
     def of(self, mutation: Mutation) -> list[str]:
-        """The test functions that reach the mutated line, those that reach least first; of a line that runs on import, those that reach its file."""
+        """The test functions that reach the mutated line, those that reach least first; of a line that runs on import, those that reach
+        its file.
+        """
         by_line = self.lines.get(mutation.file, {})
         tests = by_line.get(mutation.line) or frozenset().union(*by_line.values())
         return sorted(tests, key=lambda test: (self.breadth[test], test))

@@ -1,4 +1,6 @@
-"""The two suites (quick, and deep: what is marked so, and every property again with more examples), and fixtures that several test folders share."""
+"""The two suites (quick, and deep: what is marked so, and every property again with more examples), and fixtures that several test
+folders share.
+"""
 
 from __future__ import annotations
 

@@ -12,14 +12,15 @@ from diagnose.commands.output import print_document
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtraRules:
-    """The user's own knowledge beside ours."""
+class Explaining:
+    """The user's own knowledge beside ours, and how the answer looks."""
 
     rules: tuple[Path, ...] = rules_option("rules")
+    format: str = format_option("explanation")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listing(ExtraRules):
+class Listing(Explaining):
     """What is listed, and how."""
 
     format: str = format_option("rules")
@@ -28,8 +29,8 @@ class Listing(ExtraRules):
 @click.command()
 @click.argument("id_", metavar="ID")
 @click.argument("diagnosis", type=PATH, required=False, metavar="[DIAGNOSIS.json]")
-@takes(extra=ExtraRules)
-def explain(id_: str, diagnosis: Path | None, extra: ExtraRules) -> int:
+@takes(explaining=Explaining)
+def explain(id_: str, diagnosis: Path | None, explaining: Explaining) -> int:
     """Explain a rule, fix, bucket, fact, job setting, platform, wall or ledger code; with a diagnosis, in its numbers.
 
     The name of a kind (rules, fixes, walls, buckets, families, contexts, groups, facts, settings, platforms, codes) lists all of it. Where
@@ -40,9 +41,9 @@ def explain(id_: str, diagnosis: Path | None, extra: ExtraRules) -> int:
     from diagnose.knowledge.taxonomy import load_taxonomy, own_bucket_files  # noqa: PLC0415
     from diagnose.render.reports.explanation import Explanation  # noqa: PLC0415
 
-    taxonomy = load_taxonomy(extra=own_bucket_files(extra.rules))
+    taxonomy = load_taxonomy(extra=own_bucket_files(explaining.rules))
     document = None if diagnosis is None else read_diagnosis(diagnosis)
-    print_document(Explanation(name=id_, book=load_rulebook(extra.rules), taxonomy=taxonomy, diagnosis=document), "text")
+    print_document(Explanation(name=id_, book=load_rulebook(explaining.rules), taxonomy=taxonomy, diagnosis=document), explaining.format)
     return 0
 
 

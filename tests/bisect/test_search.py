@@ -128,7 +128,9 @@ def test_flaky_captures_do_not_lead_astray(noise: float) -> None:
 
 @pytest.mark.parametrize("ratio", deep_unless((0.0, 1.0), [0.0, 0.5, 1.0, 2.0]))
 def test_an_unclear_step_is_not_guessed(ratio: float) -> None:
-    """The ends may differ by chance as often as `ends_error` allows at each look, an answer may be wrong as often as `answer_error` allows."""
+    """The ends may differ by chance as often as `ends_error` allows at each look, an answer may be wrong as often as `answer_error`
+    allows.
+    """
     seen: Counter[str] = Counter()
     for seed in range(400):
         history = one_step(seed, ratio * 0.02)

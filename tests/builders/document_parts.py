@@ -8,7 +8,9 @@ from diagnose.knowledge.buckets import load_buckets
 
 
 def check_parts(found: Diagnosis) -> None:
-    """The split of every step adds up and agrees with the budget; kernels are those of the buckets, and their neighbours stand among them."""
+    """The split of every step adds up and agrees with the budget; kernels are those of the buckets, and their neighbours stand among
+    them.
+    """
     assert [(one.rank, one.device, len(one.steps)) for one in found.split] == [
         (one.rank, one.device, len(one.per_step)) for one in found.budget
     ]

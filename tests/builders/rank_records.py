@@ -179,7 +179,9 @@ def _late() -> tuple[k.Late, ...]:
 
 
 def rich_ranks() -> k.Ranks:
-    """Eight of sixteen ranks on two hosts in two stages: one always late, one mostly, clocks that do not align, and every kind of problem."""
+    """Eight of sixteen ranks on two hosts in two stages: one always late, one mostly, clocks that do not align, and every kind of
+    problem.
+    """
     return k.Ranks(
         world_size=16,
         captured=8,
@@ -274,7 +276,9 @@ def _stage(stage: int, ranks: tuple[int, ...], compute: float, bubble: tuple[flo
 
 
 def many_ranks(count: int, *, stages: int = 8, steps: int = 10) -> k.Ranks:
-    """`count` ranks in `stages` pipeline stages, expert groups of eight with a late rank each, and ten steps: as large as a document gets."""
+    """`count` ranks in `stages` pipeline stages, expert groups of eight with a late rank each, and ten steps: as large as a document
+    gets.
+    """
     each = count // stages
     survey = tuple(
         surveyed(rank, stage=rank // each, scale=1 + rank * 7919 % 101 / 5_000, slow=12.5 if rank % 64 == 5 else 0.0, steps=steps)

@@ -32,7 +32,9 @@ def survey(
     skew: int | None = 0,
     held: int | None = None,
 ) -> RankSurvey:
-    """One rank with `steps` steps of 100 ms; 10 ms of transfer in each. `held`: what the waiting holds compute up, all of it if not given."""
+    """One rank with `steps` steps of 100 ms; 10 ms of transfer in each. `held`: what the waiting holds compute up, all of it if not
+    given.
+    """
     return RankSurvey(
         rank=rank,
         device=0,
@@ -71,7 +73,9 @@ def exchange(
     pace: float | None = None,
     size: int | None = 0,
 ) -> MatchedExchange:
-    """Exchanges of one group, a hundred per step; every member waits the same, and all members are captured unless `size` says more (None: not known)."""
+    """Exchanges of one group, a hundred per step; every member waits the same, and all members are captured unless `size` says more
+    (None: not known).
+    """
     return MatchedExchange(
         kind=kind,
         backend="nccl",

@@ -39,7 +39,9 @@ def deep_unless(quick: Collection[T], cases: Iterable[T]) -> list[object]:
 
 
 def scenarios(*kinds: str) -> list[object]:
-    """The scenarios of some kinds (all without any) as parameters. The kind of a scenario that is a pair or has several ranks begins its name."""
+    """The scenarios of some kinds (all without any) as parameters. The kind of a scenario that is a pair or has several ranks begins its
+    name.
+    """
     named = [name for name in scenario.names() if not kinds or kind_of(name) in kinds]
     return deep_unless(SCENARIOS, named)
 

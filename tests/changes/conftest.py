@@ -1,4 +1,6 @@
-"""A copy of the program in which a test makes one change, as a newcomer would, and runs the program: the table "Which change touches what" of ARCHITECTURE.md is proven on it."""
+"""A copy of the program in which a test makes one change, as a newcomer would, and runs the program: the table "Which change touches
+what" of ARCHITECTURE.md is proven on it.
+"""
 
 from __future__ import annotations
 

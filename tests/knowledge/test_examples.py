@@ -22,7 +22,9 @@ Values = list[bool | float | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A condition with the examples on which it has to be true (`fires`) and false (`silent`). `moved`: the texts that differ in one number."""
+    """A condition with the examples on which it has to be true (`fires`) and false (`silent`). `moved`: the texts that differ in one
+    number.
+    """
 
     id: str
     when: str

@@ -99,7 +99,9 @@ def cells(step: StepSplit) -> dict[tuple[str, str], int]:
 
 
 def overlapping() -> DeviceMeasure:
-    """Two steps: an expert product beside attention and a norm for 101 ns, an exchange half hidden, waited for by the norm, a copy that nobody waits for."""
+    """Two steps: an expert product beside attention and a norm for 101 ns, an exchange half hidden, waited for by the norm, a copy that
+    nobody waits for.
+    """
     items = [
         run("attention", 10, 210, 1, stream=7),
         run("expert", 109, 310, 2, stream=9),

@@ -98,7 +98,9 @@ STEPS = [Span(text=f"iteration {number}", start=1000 * number, end=1000 * number
 
 @pytest.fixture
 def rows() -> dict[tuple[str, int | None], KernelUse]:
-    """Three steps: attention, norm, attention, product on one stream, an exchange on another; the last step has a copy more and no exchange."""
+    """Three steps: attention, norm, attention, product on one stream, an exchange on another; the last step has a copy more and no
+    exchange.
+    """
     items = []
     for step in range(3):
         at = 1000 * step

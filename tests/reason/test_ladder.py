@@ -1,4 +1,5 @@
-"""DeepSeek-V3 on 256 GB200, tuned step by step (Megatron-LM docs/discussions/deepseek-v3-gb200-optimization): the next step is never blocked.
+"""DeepSeek-V3 on 256 GB200, tuned step by step (Megatron-LM docs/discussions/deepseek-v3-gb200-optimization): the next step is never
+blocked.
 
 MXFP8, TP1 PP8 VPP4 EP32, micro-batch 1, global batch 2048. TFLOPS per GPU of that document. The job file of each rung holds what the rungs
 below have changed.

@@ -116,7 +116,9 @@ def test_verify_names_a_fact() -> None:
 
 
 def wrong_literal(change: ChangeSpec) -> str | None:
-    """What is wrong with a value that is to be written as it stands: under its key in its framework it is read back as the setting that the change names, in that setting's type."""
+    """What is wrong with a value that is to be written as it stands: under its key in its framework it is read back as the setting that
+    the change names, in that setting's type.
+    """
     value = yaml.safe_load(change.to)
     if value is None:
         return "says nothing"

@@ -82,7 +82,9 @@ def test_an_inferred_cause_weakens_the_claim(status: Status, said: str) -> None:
 
 
 def test_start_skew_is_no_straggler() -> None:
-    """Two hosts, sixteen expert-parallel ranks, two of them captured; one window is 102 ms longer and ends with the other (a published case)."""
+    """Two hosts, sixteen expert-parallel ranks, two of them captured; one window is 102 ms longer and ends with the other (a published
+    case).
+    """
     both = (survey(0, host="host 0", wait=100_000), survey(8, host="host 1", wait=100_000))
     skewed = ranks(
         world_size=16,

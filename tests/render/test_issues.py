@@ -30,7 +30,9 @@ CONTROL = "bell \x07, null \x00, escape \x1b[31m, \ufffe, \ud800, \u202e"
 
 
 def with_lines() -> d.Diagnosis:
-    """The sample, whose job file says on which lines its settings stand, and which has rules that found nothing and rules that could not be asked."""
+    """The sample, whose job file says on which lines its settings stand, and which has rules that found nothing and rules that could not
+    be asked.
+    """
     found = diagnosis()
     assert found.job is not None
     settings = (

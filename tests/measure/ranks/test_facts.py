@@ -1,4 +1,6 @@
-"""Facts of what differs between ranks: derived from the records, null where nothing could be looked for, nought where it was and is not there."""
+"""Facts of what differs between ranks: derived from the records, null where nothing could be looked for, nought where it was and is not
+there.
+"""
 
 from __future__ import annotations
 
@@ -297,7 +299,9 @@ def test_fewer_matched_exchanges_are_no_faster_link() -> None:
 
 
 def test_more_captured_steps_are_no_slower_link() -> None:
-    """The transfer is per step, the count of the whole capture: eight steps instead of four hold twice the exchanges at the same transfer per step."""
+    """The transfer is per step, the count of the whole capture: eight steps instead of four hold twice the exchanges at the same transfer
+    per step.
+    """
     found = tuple(survey(rank, host=f"host {rank // 2}", steps=8 if rank < 2 else 4) for rank in range(6))
     even = ranks(survey=found, exchanges=(exchange((0, 1), matched=800), exchange((2, 3)), exchange((4, 5))))
     assert rank_facts(even, STEP)["slow_link_share"] == 0.0

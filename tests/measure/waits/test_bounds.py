@@ -178,7 +178,9 @@ def test_shadows_are_counted_in_their_window() -> None:
 
 @pytest.mark.parametrize(("began", "length", "follow"), [(2, 20, 8), (7, 20, 3), (10, 20, 0), (12, 20, 0), (2, 5, 5)])
 def test_what_follows_an_exchange_that_ran_ahead_of_the_gap_goes_with_it(began: int, length: int, follow: int) -> None:
-    """The GEMM ends at 10; the exchange runs from `began` to 60, then a permutation for `length`: without the exchange that would have run `10 - began` beside the GEMM."""
+    """The GEMM ends at 10; the exchange runs from `began` to 60, then a permutation for `length`: without the exchange that would have
+    run `10 - began` beside the GEMM.
+    """
     exchange = run("nccl", began, 60, 1, stream=20)
     permutation = run("permute", 60, 60 + length, 1, stream=20)
     one = waited_for(exchange, permutation, consumer=run("gemm", 60 + length, 100, 4))

@@ -1,4 +1,6 @@
-"""`python -m nsys_recipe NAME ...`, in the role of `nsys recipe NAME ...`: the folder is searched in NSYS_RECIPE_PATH, and imported by its name."""
+"""`python -m nsys_recipe NAME ...`, in the role of `nsys recipe NAME ...`: the folder is searched in NSYS_RECIPE_PATH, and imported by
+its name.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,89 @@
+"""An output format is one writer, a document one builder and its line: both are added to a copy of the program, and everything else knows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from diagnose.render import write
+from tests.builders.bisection import rich as bisection
+from tests.builders.comparison import rich as comparison
+from tests.builders.diagnosis import rich as diagnosis
+from tests.changes.conftest import ROOT, ProgramCopy
+
+WRITERS = Path("diagnose/render/writers")
+REPORTS = Path("diagnose/render/reports")
+WRITER = '''"""The names of a report's parts, one a line."""
+
+from __future__ import annotations
+
+from diagnose.render.options import Options
+from diagnose.render.report import Report
+from diagnose.render.writers import Writer
+
+
+def write(report: Report, options: Options) -> str:
+    """A first line that tells the probe, then what every part is."""
+    return "\\n".join([f"probed: {report.title}", *(type(block.content).__name__ for block in report.blocks)]) + "\\n"
+
+
+WRITER = Writer(name="probe", extensions=(".probe",), takes="report", place=9, write=write)
+'''
+BUILDER = '''"""The report of a probe: one sentence."""
+
+from __future__ import annotations
+
+from diagnose.render.report import Block, Report, Text
+
+
+def report(document: object) -> Report:
+    """One sentence."""
+    return Report(title="Probe", heading="a probe", about="", blocks=(Block(content=Text(text="It was probed.")),))
+'''
+LINE = 'DocumentKind(name="rules", type="Rulebook", module="rules"),\n'
+CALL = """
+from diagnose.render import formats_for, write
+class Probe: ...
+for name in formats_for("probe"):
+    assert "It was probed." in write(Probe(), name), name
+print(*formats_for("probe"))
+"""
+
+
+def test_a_format_is_one_writer(program: ProgramCopy, tmp_path: Path) -> None:
+    added = (WRITERS / "probe.py").as_posix()
+    program.write(added, WRITER)
+    job = ROOT / "fixtures" / "jobs" / "a1_qwen3_30b_h100.yaml"
+    saved = {
+        kind.__module__.rsplit(".", 1)[1]: tmp_path / f"{kind.__module__.rsplit('.', 1)[1]}.json"
+        for kind in (diagnosis, comparison, bisection)
+    }
+    for make in (diagnosis, comparison, bisection):
+        saved[make.__module__.rsplit(".", 1)[1]].write_text(write(make(), "json"), encoding="utf-8")
+    verbs = {
+        **{name: ["render", path] for name, path in saved.items()},
+        "check": ["check", job],
+        "patch": ["patch", "--config", job, "--fix", "COM-06"],
+        "baselines": ["baseline", "list", "--folder", tmp_path / "none"],
+        "explanation": ["explain", "router"],
+        "kernels": ["kernel", "nccl_AllGather_RING"],
+        "rules": ["rules"],
+    }
+    silent = []
+    for name, arguments in verbs.items():
+        if not program.run(*arguments, "--format", "probe").startswith("probed: "):
+            silent.append(name)
+    assert silent == []
+    for name, path in saved.items():
+        file = tmp_path / f"{name}.probe"
+        program.run("render", path, "-q", "-o", file)
+        assert file.read_text(encoding="utf-8").startswith("probed: ")
+    assert "probe" in program.run("render", "--help")
+    assert program.changed() == {added}
+
+
+def test_a_document_is_one_builder_and_its_line(program: ProgramCopy) -> None:
+    builder, table = (REPORTS / "probe.py").as_posix(), (REPORTS / "__init__.py").as_posix()
+    program.write(builder, BUILDER)
+    program.replace(table, LINE, f'{LINE}    DocumentKind(name="probe", type="Probe", module="probe", json=False),\n')
+    assert program.python("-c", CALL).split() == ["text", "markdown", "html"]
+    assert program.changed() == {builder, table}
