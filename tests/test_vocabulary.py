@@ -48,10 +48,10 @@ elementwise: the operation | measure/buckets/neighbours/line
 embedding: what a pipeline stage holds | job/sizes
 experts: those of a layer or a job | job/sizes measure/buckets/neighbours/experts measure/where
 loss: what a pipeline stage holds | job/sizes
-memcpy: the kind of operation | load/kineto_columns load/kineto_tables load/nsys_tables measure/host reason/compare/comparable
+memcpy: the kind of operation | load/kineto_columns load/kineto_tables load/nsys_tables measure/host
 memory: the frame of allocator events, or a table of the report | load/conform load/kineto_tables load/nsys_tables
     render/knowledge/numbers render/reports/diagnosis/appendix
-memset: the kind of operation | load/kineto_columns load/kineto_tables load/nsys_tables reason/compare/comparable
+memset: the kind of operation | load/kineto_columns load/kineto_tables load/nsys_tables
 norm: the operation | measure/buckets/neighbours/line
 optimizer: the phase, or a section of a job file | job/edit job/formats/megatron_bridge measure/buckets/classify render/words
 other: none of the kinds, backends or copies that have a name | load/kineto_tables load/nsys_tables measure/buckets/classify
