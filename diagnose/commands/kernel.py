@@ -18,7 +18,7 @@ class Asking:
     """By what a name is classified, and how the answer looks."""
 
     rules: tuple[Path, ...] = rules_option("buckets")
-    format: str = format_option("kernels", "text, or one JSON object per line. ")
+    format: str = format_option("kernels", "json: one object per line. ")
 
 
 @click.command()

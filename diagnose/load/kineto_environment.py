@@ -1,4 +1,4 @@
-"""What the top-level keys of a PyTorch profiler file tell about the world around the code; `diagnose.knowledge.environment` chooses what is passed on."""
+"""What a PyTorch profiler file tells about the world around the code; `diagnose.knowledge.environment` chooses what is passed on."""
 
 from __future__ import annotations
 

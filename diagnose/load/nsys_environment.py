@@ -1,4 +1,4 @@
-"""What an Nsight export tells about the world around the code; `diagnose.knowledge.environment` chooses what of it is passed on, and how."""
+"""What an Nsight export tells about the world around the code; `diagnose.knowledge.environment` chooses what is passed on, and how."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMING_ROWS = re.compile(r"DEVICE_DISPLAY_NAME|PROCESS_\d+:USER_NAME")
 def environment_of(
     source: Source, settings: Mapping[str, str], used: Sequence[tuple[int, int, int]], rules: EnvironmentRules
 ) -> tuple[EnvironmentItem, ...]:
-    """The items of one export. `settings` are the export's own (as `nsys_meta.versions` gives them), `used` the (rank, process, device) with work.
+    """The items of one export. `settings` are the export's own (of `nsys_meta.versions`), `used` the (rank, process, device) with work.
 
     The variables are those of the command that nsys started: often a launcher, which hands them on and may set others.
     """

@@ -216,7 +216,7 @@ def build(
     *,
     file: str,
     size: int,
-    format_: Literal["nsys-sqlite", "nsys-parquet"],
+    format_: str,
     rank: int | None,
     ledger: Ledger,
     rules: EnvironmentRules,

@@ -1,4 +1,4 @@
-"""How many tokens a step trains on, from a trainer's log (trace_rules/trainer_logs.yaml): what two runs of different batches are normalised by."""
+"""How many tokens a step trains on, from a trainer's log (trace_rules/trainer_logs.yaml): runs of different batches are compared by it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def load_specs() -> LogSpecs:
 
 
 def tokens_per_step(path: Path, sequence: int | None) -> LogTokens:
-    """Tokens per step that a log tells; where it counts samples only, these times `sequence` (tokens, padding included). Raises InputError."""
+    """Tokens per step that a log tells; of samples only, these times `sequence` (tokens, padding included). Raises InputError."""
     specs = load_specs()
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
@@ -80,7 +80,7 @@ def tokens_per_step(path: Path, sequence: int | None) -> LogTokens:
 
 
 def _counted(lines: Iterable[str], specs: LogSpecs) -> tuple[dict[int, int], dict[int, int]]:
-    """Consumed tokens and samples by iteration. Several ranks may write one log; a run that was taken up again counts from where it began again."""
+    """Consumed tokens and samples by iteration. Several ranks may write one log; a run taken up again counts from where it began again."""
     iteration, *wanted = (re.compile(spec.pattern) for spec in (specs.iteration, specs.tokens, specs.samples))
     found: tuple[dict[int, int], dict[int, int]] = ({}, {})
     for line in lines:
