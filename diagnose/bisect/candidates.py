@@ -29,10 +29,7 @@ class Order:
 
 
 def commits(folder: Path, good: str, bad: str) -> Order:
-    """The commits from `good` to `bad` along first parents: a merge counts as one step, with all that it brings.
-
-    Raises GitError or UsageError.
-    """
+    """The commits from `good` to `bad` along first parents; a merge is one step, with all that it brings. Raises GitError, UsageError."""
     git.check_repository(folder)
     first, last = git.commit_of(folder, good), git.commit_of(folder, bad)
     if first == last:

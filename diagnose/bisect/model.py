@@ -104,10 +104,7 @@ def transform_of(values: Sequence[float]) -> Transform:
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
-    """What is assumed of the noise between captures before it is seen.
-
-    `scale` (a standard deviation) with the weight of `freedom` observations.
-    """
+    """The noise that is assumed before any is seen: `scale` (a standard deviation), with the weight of `freedom` observations."""
 
     scale: float
     freedom: float
@@ -159,10 +156,7 @@ Values = Mapping[int, Sequence[float]]  # candidate → its values, transformed
 
 
 def robust_noise(values: Values, prior: Prior) -> Noise:
-    """The noise between captures of one candidate as most captures show it, whatever a few of them do.
-
-    From the median absolute deviation.
-    """
+    """The noise between captures of one candidate as most of them show it: from the median absolute deviation."""
     deviations: list[float] = []
     for mine in values.values():
         middle, count = median(mine), len(mine)
@@ -202,10 +196,7 @@ def _distance(mine: Sequence[float], kept: Sequence[int], index: int, usual: Noi
 
 
 def discordant(values: Values, prior: Prior, error: float) -> tuple[int, ...]:
-    """Candidates whose captures contradict each other without a clear majority.
-
-    Two that differ, or one left out against no more than two.
-    """
+    """Candidates whose captures contradict each other without a clear majority: two that differ, or one left out against two at most."""
     usual, gone = robust_noise(values, prior), flaky(values, prior, error)
     found = [
         place

@@ -65,10 +65,7 @@ def judge(
 
 @dataclass(frozen=True, kw_only=True)
 class _Capture:
-    """One capture of the commit, held against the good ones.
-
-    A value of each, the largest relative error that one shows by itself, and the comparison with the first good one.
-    """
+    """A capture of the commit against the good ones: values, largest relative error by steps, comparison with the first good one."""
 
     value: float
     good: tuple[float, ...]
@@ -97,10 +94,7 @@ class Step:
     log: Path | None = None
 
     def run(self, work: Path) -> int:
-        """Run the command in `work` until the verdict is clear; git's exit code for it.
-
-        Raises AskedToStopError, and MetricError for a metric that there is not.
-        """
+        """Run the command in `work` until the verdict is clear; git's exit code for it. Raises StopRequestedError and MetricError."""
         with tempfile.TemporaryDirectory(prefix="diagnose-step-", ignore_cleanup_errors=True) as name:
             folder = SearchFolder(Path(name))
             folder.make()
@@ -205,10 +199,7 @@ class Step:
 
 
 def _error(values: Sequence[float], *, per_step: bool) -> float:
-    """The relative standard error of a capture's median by its steps.
-
-    A single step can't show any: then it is what one step is assumed to differ by.
-    """
+    """The relative standard error of a capture's median by its steps; of a single step what one is assumed to differ by."""
     if per_step and len(values) == 1:
         return load_limits().noise.single_step.value
     return median_with_error(values)[1]

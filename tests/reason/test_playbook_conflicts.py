@@ -7,7 +7,7 @@ import pytest
 from diagnose.document.diagnosis import Fact, Fix
 from diagnose.job import Job
 from diagnose.reason.context import make_context
-from diagnose.reason.playbook import FixReader
+from diagnose.reason.findings import FixReader
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import job
 
