@@ -13,6 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from diagnose.errors import InputError
+from diagnose.knowledge.environment import EnvironmentRules, load_environment_rules
 from diagnose.load.conform import RawTrace, conform
 from diagnose.load.files import Opening, is_parquet_folder, unreadable_folder
 from diagnose.load.nsys_source import EVENT_TABLES, META_TABLES, STRINGS, Rows, T, Wanted, damaged, shaped
@@ -146,7 +147,7 @@ _NEEDED = frozenset(
 )
 
 
-def read(path: Path, *, rank: int | None = None, display_name: str | None = None) -> RawTrace:
+def read(path: Path, *, rank: int | None = None, display_name: str | None = None, rules: EnvironmentRules | None = None) -> RawTrace:
     """One Parquet export folder as raw tables; the arguments are those of `nsys_sqlite.read`.
 
     Raises InputError for a folder without tables of Nsight Systems and for damaged files.
@@ -165,11 +166,11 @@ def read(path: Path, *, rank: int | None = None, display_name: str | None = None
             effect="Nothing was analysed.",
             next_step="Give the folder that nsys export --type parquetdir wrote.",
         )
-    return build(source, file=name, size=size, format_="nsys-parquet", rank=rank, ledger=Ledger())
+    return build(source, file=name, size=size, format_="nsys-parquet", rank=rank, ledger=Ledger(), rules=rules or load_environment_rules())
 
 
-def _load(path: Path, rank: int | None, _nsys: Path | None) -> Trace:
-    return conform(read(path, rank=rank))
+def _load(path: Path, rank: int | None, _nsys: Path | None, rules: EnvironmentRules | None) -> Trace:
+    return conform(read(path, rank=rank, rules=rules))
 
 
 def _start(path: Path) -> int | None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from diagnose.errors import InputError
+from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load import nsys_parquet, nsys_sqlite
 from diagnose.load.files import REPORT, Opening, is_parquet_folder, may_be_report, opening, private_folder
 from diagnose.load.reader import Reader
@@ -187,7 +188,7 @@ def _export(path: Path, report: Path, program: Path, workdir: Path, timeout_s: f
 # --- the reader -------------------------------------------------------------------------------------------------------
 
 
-def _load(path: Path, rank: int | None, nsys: Path | None) -> Trace:
+def _load(path: Path, rank: int | None, nsys: Path | None, rules: EnvironmentRules | None) -> Trace:
     """The trace of a report, from its newer sibling export, or exported to a private folder first."""
     with private_folder() as folder:
         export, notes, ledger = resolve(path, nsys=nsys, workdir=folder)
@@ -199,7 +200,7 @@ def _load(path: Path, rank: int | None, nsys: Path | None) -> Trace:
                 effect=_NOTHING,
                 next_step="Remove it, or export the report again.",
             )
-        trace = reader.load(export, rank, nsys)
+        trace = reader.load(export, rank, nsys, rules)
     provenance = replace(trace.provenance, file=path.name, notes=(*notes, *trace.provenance.notes))
     return replace(trace, provenance=provenance, ledger=trace.ledger + ledger)
 

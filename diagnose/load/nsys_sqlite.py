@@ -21,6 +21,7 @@ import adbc_driver_sqlite.dbapi as adbc
 import polars as pl
 
 from diagnose.errors import InputError
+from diagnose.knowledge.environment import EnvironmentRules, load_environment_rules
 from diagnose.load.conform import RawTrace, conform
 from diagnose.load.files import SQLITE, private_folder
 from diagnose.load.nsys_source import EVENT_TABLES, META_TABLES, STRINGS, Rows, T, Wanted, damaged, decoded, shaped
@@ -352,11 +353,11 @@ def _private_copy(path: Path, sidecars: Sequence[Path], folder: Path) -> Path:
     return copy
 
 
-def read(path: Path, *, rank: int | None = None, display_name: str | None = None) -> RawTrace:
+def read(path: Path, *, rank: int | None = None, display_name: str | None = None, rules: EnvironmentRules | None = None) -> RawTrace:
     """One SQLite export as raw tables.
 
     `rank` names the global rank of the process with GPU work (of several, the first by process id; the others count on from it).
-    `display_name` is shown instead of the file's own name. Raises InputError for a foreign or damaged database.
+    `display_name` is shown instead of the file's own name; `rules` say what may be taken out of the environment (by default the program's own). Raises InputError for a foreign or damaged database.
     """
     name = display_name or path.name
     ledger = Ledger()
@@ -384,13 +385,21 @@ def read(path: Path, *, rank: int | None = None, display_name: str | None = None
                 check.result()
             _check_tables(source)
             try:
-                return build(source, file=name, size=path.stat().st_size, format_="nsys-sqlite", rank=rank, ledger=ledger)
+                return build(
+                    source,
+                    file=name,
+                    size=path.stat().st_size,
+                    format_="nsys-sqlite",
+                    rank=rank,
+                    ledger=ledger,
+                    rules=rules or load_environment_rules(),
+                )
             finally:
                 check.result()  # nothing leaves here before the check has passed; its error goes before any that the damage caused
 
 
-def _load(path: Path, rank: int | None, _nsys: Path | None) -> Trace:
-    return conform(read(path, rank=rank))
+def _load(path: Path, rank: int | None, _nsys: Path | None, rules: EnvironmentRules | None) -> Trace:
+    return conform(read(path, rank=rank, rules=rules))
 
 
 def start(path: Path) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load import nsys_parquet, nsys_report, nsys_sqlite, torch_json
 from diagnose.load.conform import conform
 from diagnose.load.files import opening, refusal
@@ -15,16 +16,17 @@ STDIN = "-"
 READERS = (nsys_sqlite.READER, nsys_parquet.READER, torch_json.READER, nsys_report.READER)  # the first that recognises an input reads it
 
 
-def load(source: str | Path, *, rank: int | None = None, nsys: Path | None = None) -> Trace:
+def load(source: str | Path, *, rank: int | None = None, nsys: Path | None = None, rules: EnvironmentRules | None = None) -> Trace:
     """Read one trace: a path, or "-" for JSON on standard input.
 
-    `rank` names the global rank where the trace does not tell it (or overrides it); `nsys` is the program that exports a report.
+    `rank` names the global rank where the trace does not tell it (or overrides it); `nsys` is the program that exports a report;
+    `rules` say what of the environment may be taken out (by default the program's own).
     Raises InputError for anything that holds no GPU work to diagnose.
     """
     if str(source) == STDIN:
-        return conform(torch_json.read(sys.stdin.buffer, display_name="standard input", rank=rank))
+        return conform(torch_json.read(sys.stdin.buffer, display_name="standard input", rank=rank, rules=rules))
     path = Path(source)
-    return sniff(path).load(path, rank, nsys)
+    return sniff(path).load(path, rank, nsys, rules)
 
 
 def sniff(path: Path) -> Reader:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from diagnose.errors import InputError
+from diagnose.knowledge.environment import EnvironmentRules, load_environment_rules
 from diagnose.load.conform import RawTrace, conform
 from diagnose.load.json_chunks import CHUNK, CutError, open_blocks
 from diagnose.load.kineto_parallel import PAYS_FROM, Decoded, collector_off, decode_ranges, decode_stream
@@ -35,10 +36,19 @@ _LOOKALIKES = (
 )
 
 
-def read(source: Path | BinaryIO, *, display_name: str, rank: int | None = None, chunk: int = CHUNK, processes: int = 1) -> RawTrace:
+def read(
+    source: Path | BinaryIO,
+    *,
+    display_name: str,
+    rank: int | None = None,
+    rules: EnvironmentRules | None = None,
+    chunk: int = CHUNK,
+    processes: int = 1,
+) -> RawTrace:
     """Read one trace: a path or binary stream of plain, gzip or zip JSON.
 
-    `rank` names the global rank and goes before what the file tells. `chunk` is the size in bytes of the pieces decoded
+    `rank` names the global rank and goes before what the file tells. `rules` say what may be taken out of the environment (by default the program's own).
+    `chunk` is the size in bytes of the pieces decoded
     at once. With `processes` above 1 a large plain file is decoded by that many processes. Raises InputError for what is
     not such a trace.
     """
@@ -60,7 +70,9 @@ def read(source: Path | BinaryIO, *, display_name: str, rank: int | None = None,
     if not decoded.part.read and decoded.undecodable == 0:
         raise InputError(f"{display_name} is an empty list of events.", effect="There is nothing to diagnose.", next_step=_WRITE)
     size = source.stat().st_size if isinstance(source, Path) and opened.is_plain else opened.size
-    return raw_trace(keys, decoded.part, decoded.undecodable, cut, file=display_name, size=size, rank=rank)
+    return raw_trace(
+        keys, decoded.part, decoded.undecodable, cut, file=display_name, size=size, rank=rank, rules=rules or load_environment_rules()
+    )
 
 
 def _in_parallel(source: Path | BinaryIO, start: int, processes: int, chunk: int) -> Decoded | None:
@@ -134,8 +146,8 @@ _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*([0-9]{1,20})')
 _TS = re.compile(rb'"ts"\s*:\s*"?([0-9]{1,20})(?:\.[0-9]*)?')
 
 
-def _load(path: Path, rank: int | None, _nsys: Path | None) -> Trace:
-    return conform(read(path, display_name=path.name, rank=rank))
+def _load(path: Path, rank: int | None, _nsys: Path | None, rules: EnvironmentRules | None) -> Trace:
+    return conform(read(path, display_name=path.name, rank=rank, rules=rules))
 
 
 def _start(path: Path) -> int | None:
