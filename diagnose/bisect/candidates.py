@@ -89,7 +89,8 @@ def traces(pattern: str, folder: Path) -> Order:
     """
     found = _matching(pattern, folder)
     _check([path.name for path in found], pattern)
-    return _by_commit(found, folder) or _by_time(found) or _by_name(found)
+    by_name = Order(entries=_entries(found, [""] * len(found)), how="By name, because not every trace tells when it was captured.")
+    return _by_commit(found, folder) or _by_time(found) or by_name
 
 
 def _matching(pattern: str, folder: Path) -> list[Path]:
@@ -115,10 +116,6 @@ def _entries(found: Sequence[Path], subjects: Sequence[str]) -> tuple[Entry, ...
         Entry(label=f"{path.parent.name}/{path.name}" if alike else path.name, subject=subject, item=str(path))
         for path, subject in zip(found, subjects, strict=True)
     )
-
-
-def _by_name(found: list[Path]) -> Order:
-    return Order(entries=_entries(found, [""] * len(found)), how="By name, because not every trace tells when it was captured.")
 
 
 def _by_time(found: list[Path]) -> Order | None:

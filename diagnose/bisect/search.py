@@ -22,7 +22,6 @@ from diagnose.bisect.model import (
     Noise,
     Numbers,
     Posterior,
-    Prior,
     Readings,
     Transform,
     change_points,
@@ -130,9 +129,9 @@ class State:
         return usual.value if self.question.noise is None else self.question.noise
 
     @cached_property
-    def prior(self) -> Prior:
+    def prior(self) -> Noise:
         """The noise that is assumed, or what the steps inside the captures show if that is more."""
-        return Prior(scale=max(self.assumed, self.inner_error), freedom=self.numbers.noise_weight.value)
+        return Noise(scale=max(self.assumed, self.inner_error), freedom=self.numbers.noise_weight.value)
 
     @cached_property
     def values(self) -> dict[int, list[float]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagnose.bisect.log import Experiment, Line, SearchFolder
-from diagnose.bisect.model import Numbers, Prior, pooled_noise, readings, transform_of
+from diagnose.bisect.model import Noise, Numbers, pooled_noise, readings, transform_of
 from diagnose.bisect.report import VERDICTS, Judgement, Verdict, runs, step_sentence
 from diagnose.bisect.trial import TraceOptions, Trials, UnusableError, read_diagnosis, values_of
 from diagnose.document.comparison import Comparison
@@ -41,7 +41,7 @@ def judge(
     """
     transform = transform_of([*good, *new])
     usual = numbers.count_noise.value if counts else numbers.run_noise.value
-    prior = Prior(scale=max(usual, error), freedom=numbers.noise_weight.value)
+    prior = Noise(scale=max(usual, error), freedom=numbers.noise_weight.value)
     base, there = readings(0, [transform.to(one) for one in good]), readings(1, [transform.to(one) for one in new])
     noise = pooled_noise((base, there), prior)
     sign = 1 if larger_is_worse else -1

@@ -308,10 +308,6 @@ class Trials:
             line = no_value(candidate, number, "unusable", fault)
         return structs.replace(line, seconds=round(time.monotonic() - started, 3))
 
-    def captures(self, candidates: Sequence[int]) -> list[list[Path]]:
-        """The traces of candidates that are captures themselves."""
-        return [[self.work / self.experiment.entries[candidate].item] for candidate in candidates]
-
     def _capture(self, entry: Entry, number: int) -> Sequence[Path]:
         """The traces that the command left."""
         if self.checkout is not None:
