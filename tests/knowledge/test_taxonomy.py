@@ -10,8 +10,8 @@ import pytest
 
 from diagnose.errors import RuleFileError
 from diagnose.knowledge.taxonomy import MAX_CONTEXTS, HostRules, Taxonomy, load_host_rules, load_taxonomy, own_bucket_files, union
+from diagnose.measure.buckets.classify import families, op_kinds
 from diagnose.measure.buckets.describe import describe
-from diagnose.measure.buckets.names import families, op_kinds
 
 
 @pytest.fixture(scope="module")

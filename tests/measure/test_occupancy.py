@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from diagnose.knowledge.rulebook import load_rulebook
-from diagnose.measure.occupancy import limits, occupancy, residency
+from diagnose.measure.kernels import limits, occupancy, residency
 from diagnose.model.trace import Device
 
 H100 = Device(

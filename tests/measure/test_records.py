@@ -9,9 +9,8 @@ import pytest
 from msgspec import structs
 
 from diagnose.document.device import HostCost, Spread, StepBudget, Unclassified, Window
-from diagnose.measure.device import DeviceMeasure
+from diagnose.measure.device import DeviceMeasure, check_identities, step_median
 from diagnose.measure.records import device_records, kernels, split, steps, timeline, unclassified
-from diagnose.measure.typical import check_identities, step_median
 from tests.builders.scene import Item, Span, call, run, scene
 
 STEPS = [Span(text=f"iteration {number}", start=1000 * number, end=1000 * number + 1000) for number in range(3)]

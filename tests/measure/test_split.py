@@ -13,8 +13,8 @@ from msgspec import structs
 from diagnose.document.steps import RAN, StepSplit
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.measure import budget
+from diagnose.measure.budget import absent_cells, check_split, check_splits, compute_shares
 from diagnose.measure.device import DeviceMeasure
-from diagnose.measure.split import absent_cells, check_split, check_splits, compute_shares
 from tests.builders.scene import Span, await_event, record, run, scene
 from tests.measure.waits.slow_model import make_case, split_cells
 from tests.measure.waits.test_stalls import swept

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from diagnose.document.steps import KernelUse
 from diagnose.knowledge.buckets import bucket_type, load_buckets
 from diagnose.measure.device import DeviceMeasure
+from diagnose.measure.kernels import NAME, kernel_table, uses
 from diagnose.measure.records import kernels
-from diagnose.measure.usage import NAME, kernel_table, uses
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import OpKind
 from diagnose.reason.conclude import _with_kernels

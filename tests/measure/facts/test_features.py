@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 
 from diagnose.knowledge.features import matching
-from diagnose.measure.facts.device import device_facts
-from diagnose.measure.facts.features import graph_launch_calls, hierarchical_context_groups
+from diagnose.measure.facts.device import device_facts, graph_launch_calls, hierarchical_context_groups
 from diagnose.measure.records import device_records
 from diagnose.model.trace import PAYLOADS
 from tests.builders.scene import KNOWLEDGE, Scene, call, run, scene

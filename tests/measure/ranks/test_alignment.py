@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.measure.ranks.alignment import LOOSE_NS, Course, fit
+from diagnose.measure.ranks.matching import LOOSE_NS, Course, fit
 
 
 def course(ends: list[int], *, sizes: list[int | None] | None = None, steps: list[int | None] | None = None) -> Course:

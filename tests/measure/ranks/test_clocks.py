@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.measure.ranks.clocks import LIMIT_NS, MIN_ENDS, clocks
-from diagnose.measure.ranks.matching import match
+from diagnose.measure.ranks.matching import LIMIT_NS, MIN_ENDS, clocks, match
 from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
 
 ENDS = [3_000_000 * number + 137_000 * (number * number % 11) for number in range(1, 41)]

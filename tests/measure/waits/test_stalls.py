@@ -16,8 +16,8 @@ from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.device import device_work
 from diagnose.measure.host import attribute, host_activity
 from diagnose.measure.waits import stalls
-from diagnose.measure.waits.bounds import ceilings
 from diagnose.measure.waits.dependencies import resolve_waits
+from diagnose.measure.waits.stalls import ceilings
 from tests.measure.waits.slow_model import Case, ends_idle, explain, explain_beyond, make_case, running, to_trace
 
 HOSTS = load_host_rules()
