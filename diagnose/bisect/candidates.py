@@ -11,7 +11,8 @@ from pathlib import Path
 from diagnose.bisect import git
 from diagnose.bisect.log import Entry
 from diagnose.errors import InputError, UsageError
-from diagnose.load.files import expand, is_parquet_folder
+from diagnose.load.files import is_parquet_folder
+from diagnose.load.inputs import expand
 from diagnose.load.start_times import start_of
 
 _NOTHING = "Nothing was run."

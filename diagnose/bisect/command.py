@@ -17,7 +17,8 @@ from pathlib import Path
 from diagnose.bisect import guard
 from diagnose.bisect.git import environment
 from diagnose.errors import InputError
-from diagnose.load.files import expand, is_parquet_folder, superseded
+from diagnose.load.files import is_parquet_folder
+from diagnose.load.inputs import expand, superseded
 
 OUTPUT = "DIAGNOSE_OUTPUT"  # in the command's environment: the fresh folder in which its trace is looked for
 SKIP = 125

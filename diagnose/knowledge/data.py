@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -28,6 +30,20 @@ def packaged(file: str) -> bytes:
 def converted(data: bytes, kind: type[T]) -> T:
     """YAML in the shape of `kind`; for use inside `checked`."""
     return msgspec.convert(strict_yaml.load(data), kind)
+
+
+OWN_TABLES = (
+    "environment.yaml",
+    "exchanges.yaml",
+    "features.yaml",
+    "hosts.yaml",
+)  # a folder of the user's may hold these in place of the program's
+
+
+def table(file: str, rules: Sequence[Path]) -> Traversable | Path:
+    """The last of the files of that name that lie bare in the user's folders `rules`, else the program's own."""
+    own = [folder / file for folder in rules if file in OWN_TABLES and (folder / file).is_file()]
+    return own[-1] if own else files("trace_rules") / file
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal
 
@@ -19,6 +18,7 @@ import msgspec
 from diagnose.knowledge.data import checked, converted, packaged
 from diagnose.model.environment import EnvironmentItem
 
+FILE = "environment.yaml"
 Place = Literal["system", "export", "gpu", "machine", "torch", "device", "listed", "variable"]
 Form = Literal["version", "folder", "driver", "cuda", "hip", "text", "count", "bytes", "bytes_per_s", "hertz", "megahertz"]
 MAX_VARIABLES = 150  # that are listed one by one; containers for training set some dozens of them
@@ -64,7 +64,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class EnvironmentRules:
     """The whole list, with its expressions compiled."""
 
     items: tuple[Item, ...]
@@ -79,16 +79,15 @@ class Rules:
         return frozenset(one["variable"] for item in self.items for one in item.from_ if "variable" in one)
 
 
-@lru_cache(maxsize=1)
-def load_environment_rules() -> Rules:
-    """The list of what may be taken out. Raises RuleFileError."""
+def load_environment_rules(data: bytes | None = None) -> EnvironmentRules:
+    """The list of what may be taken out, of a file's bytes (the program's own file by default). Raises RuleFileError."""
     with checked(
-        "environment.yaml",
+        FILE,
         effect="Nothing was analysed, because it could not be told what may be taken out of a capture.",
         next_step="Correct the file; the comments at its top explain the fields.",
     ):
-        found = converted(packaged("environment.yaml"), _File)
-        return Rules(
+        found = converted(packaged(FILE) if data is None else data, _File)
+        return EnvironmentRules(
             items=found.items,
             prefixes=found.variables.prefixes,
             names=frozenset(found.variables.names),
@@ -99,16 +98,15 @@ def load_environment_rules() -> Rules:
 
 @dataclass(frozen=True, kw_only=True)
 class RawEnvironment:
-    """What a capture tells, before anything is chosen: values by place and key, how each place is called in the document ({} stands for the key), and names of users and hosts."""
+    """What a capture tells of what is around the code, before anything is chosen: values by place and key, how each place is called in the document ({} stands for the key), and names of users and hosts."""
 
     values: Mapping[Place, Mapping[str, tuple[object, ...]]]
     sources: Mapping[Place, str]
     private: Iterable[str] = field(default=())
 
 
-def environment(told: RawEnvironment) -> tuple[EnvironmentItem, ...]:
+def environment(told: RawEnvironment, rules: EnvironmentRules) -> tuple[EnvironmentItem, ...]:
     """The items of one capture: in the order of the list, then variables by name."""
-    rules = load_environment_rules()
     names = frozenset(word.lower() for word in told.private if len(word) >= MIN_PRIVATE)
     found = [one for item in rules.items if (one := _item(item, told, names)) is not None]
     return (*found, *_variables(told, rules, names))
@@ -125,7 +123,7 @@ def _item(item: Item, told: RawEnvironment, private: frozenset[str]) -> Environm
     return None
 
 
-def _variables(told: RawEnvironment, rules: Rules, private: frozenset[str]) -> list[EnvironmentItem]:
+def _variables(told: RawEnvironment, rules: EnvironmentRules, private: frozenset[str]) -> list[EnvironmentItem]:
     """The listed variables by name; of more than MAX_VARIABLES the rest as a number and one digest."""
     given = told.values.get("variable", {})
     wanted = {name: SEVERAL.join(dict.fromkeys(str(value) for value in given[name])) for name in sorted(given) if _is_listed(name, rules)}
@@ -142,7 +140,7 @@ def _variables(told: RawEnvironment, rules: Rules, private: frozenset[str]) -> l
     return [*shown, item("further variables", f"{len(rest)}, {digest(repr(rest))}")] if rest else shown
 
 
-def _is_listed(name: str, rules: Rules) -> bool:
+def _is_listed(name: str, rules: EnvironmentRules) -> bool:
     known = name.startswith(rules.prefixes) or name in rules.names
     return known and name not in rules.used and _NAME.fullmatch(name) is not None and rules.never.search(name) is None
 

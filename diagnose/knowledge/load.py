@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagnose.knowledge.buckets import Buckets
+from diagnose.knowledge.data import table
+from diagnose.knowledge.environment import EnvironmentRules, load_environment_rules
 from diagnose.knowledge.exchanges import ExchangeNames, load_exchange_names
 from diagnose.knowledge.features import Features, load_features
 from diagnose.knowledge.rulebook import Rulebook, load_rulebook
@@ -15,13 +17,14 @@ from diagnose.knowledge.taxonomy import HostRules, Taxonomy, load_host_rules, lo
 
 @dataclass(frozen=True, kw_only=True)
 class Knowledge:
-    """All rules in use: facts, rules and fixes; what kernels, ranges, host calls and exchanges are; names that prove a feature."""
+    """All rules in use: facts, rules and fixes; what kernels, ranges, host calls and exchanges are; names that prove a feature; what may be told of the environment."""
 
     rulebook: Rulebook
     taxonomy: Taxonomy
     hosts: HostRules
     features: Features
     exchanges: ExchangeNames
+    environment: EnvironmentRules
 
     @property
     def buckets(self) -> Buckets:
@@ -30,12 +33,13 @@ class Knowledge:
 
 
 def load_knowledge(rules: Sequence[Path] = ()) -> Knowledge:
-    """The built-in knowledge with the user's own at `rules`. Raises RuleFileError."""
+    """The built-in knowledge with the user's own at `rules`: folders and files of rules, fixes and buckets; of some tables a folder may hold its own. Raises RuleFileError."""
     rulebook = load_rulebook(rules)
     return Knowledge(
         rulebook=rulebook,
         taxonomy=load_taxonomy(extra=own_bucket_files(rules), buckets=rulebook.buckets),
-        hosts=load_host_rules(),
-        features=load_features(),
-        exchanges=load_exchange_names(),
+        hosts=load_host_rules(table("hosts.yaml", rules)),
+        features=load_features(table("features.yaml", rules).read_bytes()),
+        exchanges=load_exchange_names(table("exchanges.yaml", rules).read_bytes()),
+        environment=load_environment_rules(table("environment.yaml", rules).read_bytes()),
     )

@@ -10,7 +10,6 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -24,6 +23,7 @@ from diagnose.errors import RuleFileError
 from diagnose.knowledge import strict_yaml, templates
 from diagnose.knowledge.buckets import Buckets, load_buckets
 from diagnose.knowledge.conditions import ConditionError, Expression, Kind, check_types, compile_expression
+from diagnose.knowledge.data import OWN_TABLES
 from diagnose.knowledge.rule_types import (
     BESIDE_FRAMEWORKS,
     UNIT_TYPES,
@@ -115,7 +115,6 @@ def load_rulebook(extra: Sequence[Path] = ()) -> Rulebook:
     return _load(sources)
 
 
-@lru_cache(maxsize=4)
 def _load(extra: tuple[_Source, ...]) -> Rulebook:
     built_in = tuple(sorted(_tree(files("trace_rules"), ""), key=lambda source: source.label))
     by_label = {source.label: source for source in built_in}
@@ -171,7 +170,8 @@ def _extra_sources(path: Path) -> tuple[_Source, ...]:
             return (_told_by_keys(_Source(label=path.name, data=path.read_bytes())),)
         parts = {part: sorted((path / part).glob("*.y*ml")) for part in ("rules", "playbook", "checks", "buckets")}
         inner = [_Source(label=f"{part}/{file.name}", data=file.read_bytes()) for part, found in parts.items() for file in found]
-        bare = [_told_by_keys(_Source(label=file.name, data=file.read_bytes())) for file in sorted(path.glob("*.y*ml"))]
+        lying = [_Source(label=file.name, data=file.read_bytes()) for file in sorted(path.glob("*.y*ml"))]
+        bare = [source if source.label in OWN_TABLES else _told_by_keys(source) for source in lying]
     except OSError as error:
         raise RuleFileError(
             f"The rules at {path} cannot be read: {error.strerror or error}.",

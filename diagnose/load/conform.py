@@ -176,7 +176,8 @@ def no_gpu_work(provenance: Provenance, ledger: Ledger) -> InputError:
     return InputError(
         f"{provenance.file} holds no GPU work: no kernel, copy or memory set was recorded (it has {contents}).",
         effect="There is nothing to diagnose.",
-        next_step="Capture again with CUDA tracing on (nsys profile --trace=cuda,nvtx, or activities=[CPU, CUDA] in torch.profiler) while the GPU is working.",
+        next_step="Capture again with CUDA tracing on (nsys profile --trace=cuda,nvtx, or activities=[CPU, CUDA] in torch.profiler) "
+        "while the GPU is working.",
     )
 
 

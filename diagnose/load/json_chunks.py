@@ -25,7 +25,7 @@ from diagnose.errors import InputError
 
 
 def _unpackers() -> tuple[Any, type[Exception]]:
-    """The module that unpacks gzip, and what it raises for damaged data: isal where it is installed (the extra `gzip`), else the standard library."""
+    """The module that unpacks gzip, and what it raises for damaged data: isal where it is there, else the standard library's."""
     if find_spec("isal") is None:
         return zlib, zlib.error
     return import_module("isal.isal_zlib"), import_module("isal.igzip_lib").IsalError
@@ -134,7 +134,8 @@ def _refuse_other_packing(first: bytes, name: str) -> None:
 
 def _bomb(name: str, unpacked: int) -> InputError:
     return InputError(
-        f"{name} unpacks to an implausible size (stopped at {unpacked >> 20} MiB, more than {_MAX_RATIO} times its own size or above 64 GiB).",
+        f"{name} unpacks to an implausible size "
+        f"(stopped at {unpacked >> 20} MiB, more than {_MAX_RATIO} times its own size or above 64 GiB).",
         effect="It was not analysed, since such a file may be made to exhaust memory.",
         next_step="If you trust the file, unpack it yourself and give the plain .json.",
     )

@@ -46,7 +46,8 @@ _VERSION = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
 # Python frames that name a module, the garbage collector, recomputation or a training framework's phase. The others (two
 # thirds of a trace with stacks) would cost memory and tell no measure anything.
 _FRAME = re.compile(
-    r"^nn\.Module: |^<built-in (?:function|method) collect\b|(?:^|/)gc\.py\(|checkpoint\w*\.py\(\d+\): (?:\w*unpack\w*|\w*checkpoint\w*|forward|backward)$"
+    r"^nn\.Module: |^<built-in (?:function|method) collect\b|(?:^|/)gc\.py\("
+    r"|checkpoint\w*\.py\(\d+\): (?:\w*unpack\w*|\w*checkpoint\w*|forward|backward)$"
     r"|recompute|(?:^|/)(?:megatron|transformer_engine|deep_ep|deepspeed)/|(?:^|/)torch/optim/|dataloader\.py\("
 )
 # Where such a frame's file is given with its folder, only the part from the package on is kept.

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import polars as pl
 
 from diagnose.errors import ForeignInputError
+from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load.conform import RawTable, RawTrace, intern
 from diagnose.load.kineto_columns import CATEGORIES, PAYLOAD_COLUMNS, Part
 from diagnose.load.kineto_environment import environment_of
@@ -48,7 +49,15 @@ _MAX_MESSAGES, _MAX_LENGTH = 20, 300
 
 
 def raw_trace(
-    keys: Mapping[str, Any], part: Part, undecodable: int, cut: str | None, *, file: str, size: int, rank: int | None
+    keys: Mapping[str, Any],
+    part: Part,
+    undecodable: int,
+    cut: str | None,
+    *,
+    file: str,
+    size: int,
+    rank: int | None,
+    rules: EnvironmentRules,
 ) -> RawTrace:
     """Join the columns of a file and what its top-level keys tell.
 
@@ -71,7 +80,7 @@ def raw_trace(
         threads=_threads(part, ranked, described.rank),
         devices=_devices(keys, ranked, described.rank),
         ranks=(_starting(described, keys, first),),
-        provenance=_provenance(keys, part, ranked, names, file, size, described.rank),
+        provenance=_provenance(keys, part, ranked, names, file, size, described.rank, rules),
         ledger=ledger,
     )
 
@@ -301,7 +310,14 @@ def _device(found: Mapping[str, Any], rank: int, device: int) -> Device:
 
 
 def _provenance(
-    keys: Mapping[str, Any], part: Part, tables: Sequence[RawTable], names: pl.DataFrame, file: str, size: int, rank: int
+    keys: Mapping[str, Any],
+    part: Part,
+    tables: Sequence[RawTable],
+    names: pl.DataFrame,
+    file: str,
+    size: int,
+    rank: int,
+    rules: EnvironmentRules,
 ) -> Provenance:
     versions = [f"{label} {keys[key]}" for key, label in _VERSIONS.items() if isinstance(keys.get(key), int | float | str)]
     diagnostics = [*_messages(keys, "ERROR"), *_messages(keys, "WARNING")][:_MAX_MESSAGES]
@@ -321,7 +337,7 @@ def _provenance(
         overhead_ns=sum(part.overhead.values()) if part.overhead else None,
         graph_trace=_graph_trace(tables, names),
         diagnostics=tuple(text[:_MAX_LENGTH] for text in diagnostics),
-        environment=environment_of(keys, _used(tables)),
+        environment=environment_of(keys, _used(tables), rules),
         notes=(*_rank_notes(keys, rank), *_pid_notes(part)),
     )
 

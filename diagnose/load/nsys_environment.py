@@ -1,4 +1,4 @@
-"""What an Nsight export tells about the world around the code; `diagnose.knowledge.environment` chooses what of it is passed on, and how."""
+"""What an Nsight export tells about the world around the code; `diagnose.knowledge.environment` chooses what is passed on, and how."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from diagnose.knowledge.environment import Place, RawEnvironment, environment
+from diagnose.knowledge.environment import EnvironmentRules, Place, RawEnvironment, environment
 from diagnose.load.nsys_meta import gpu_rows, starts_a_launcher, variables
 from diagnose.load.nsys_source import Source, text
 from diagnose.model.environment import EnvironmentItem
@@ -18,8 +18,10 @@ _NAMING_VARIABLES = frozenset(
 _NAMING_ROWS = re.compile(r"DEVICE_DISPLAY_NAME|PROCESS_\d+:USER_NAME")
 
 
-def environment_of(source: Source, settings: Mapping[str, str], used: Sequence[tuple[int, int, int]]) -> tuple[EnvironmentItem, ...]:
-    """The items of one export. `settings` are the export's own (as `nsys_meta.versions` gives them), `used` the (rank, process, device) with work.
+def environment_of(
+    source: Source, settings: Mapping[str, str], used: Sequence[tuple[int, int, int]], rules: EnvironmentRules
+) -> tuple[EnvironmentItem, ...]:
+    """The items of one export. `settings` are the export's own (of `nsys_meta.versions`), `used` the (rank, process, device) with work.
 
     The variables are those of the command that nsys started: often a launcher, which hands them on and may set others.
     """
@@ -42,7 +44,7 @@ def environment_of(source: Source, settings: Mapping[str, str], used: Sequence[t
         "machine": "{}",
         "variable": f"META_DATA_CAPTURE, environment of {command} that nsys started",
     }
-    return environment(RawEnvironment(values=values, sources=sources, private=_names(source, given)))
+    return environment(RawEnvironment(values=values, sources=sources, private=_names(source, given)), rules)
 
 
 def _columns(rows: Iterable[Mapping[str, object]]) -> dict[str, tuple[object, ...]]:

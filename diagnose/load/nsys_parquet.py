@@ -13,10 +13,14 @@ from pathlib import Path
 import polars as pl
 
 from diagnose.errors import InputError
-from diagnose.load.conform import RawTrace
+from diagnose.knowledge.environment import EnvironmentRules, load_environment_rules
+from diagnose.load.conform import RawTrace, conform
+from diagnose.load.files import Opening, is_parquet_folder, unreadable_folder
 from diagnose.load.nsys_source import EVENT_TABLES, META_TABLES, STRINGS, Rows, T, Wanted, damaged, shaped
 from diagnose.load.nsys_trace import build
+from diagnose.load.reader import Reader
 from diagnose.model.ledger import Ledger
+from diagnose.model.trace import Trace
 
 _SLICE = 1 << 20
 _SMALL_ROWS = 100_000
@@ -143,7 +147,7 @@ _NEEDED = frozenset(
 )
 
 
-def read(path: Path, *, rank: int | None = None, display_name: str | None = None) -> RawTrace:
+def read(path: Path, *, rank: int | None = None, display_name: str | None = None, rules: EnvironmentRules | None = None) -> RawTrace:
     """One Parquet export folder as raw tables; the arguments are those of `nsys_sqlite.read`.
 
     Raises InputError for a folder without tables of Nsight Systems and for damaged files.
@@ -162,4 +166,28 @@ def read(path: Path, *, rank: int | None = None, display_name: str | None = None
             effect="Nothing was analysed.",
             next_step="Give the folder that nsys export --type parquetdir wrote.",
         )
-    return build(source, file=name, size=size, format_="nsys-parquet", rank=rank, ledger=Ledger())
+    return build(source, file=name, size=size, format_="nsys-parquet", rank=rank, ledger=Ledger(), rules=rules or load_environment_rules())
+
+
+def _load(path: Path, rank: int | None, _nsys: Path | None, rules: EnvironmentRules | None) -> Trace:
+    return conform(read(path, rank=rank, rules=rules))
+
+
+def _start(path: Path) -> int | None:
+    """Start of the capture in ns since 1970, as the export tells it; None where it does not."""
+    file = path / "TARGET_INFO_SESSION_START_TIME.parquet"
+    try:
+        found = pl.read_parquet(file)["utcEpochNs"].drop_nulls().to_list() if file.is_file() else []
+    except pl.exceptions.PolarsError:
+        return None
+    return int(found[0]) if found and int(found[0]) > 0 else None
+
+
+def _recognises(given: Opening) -> bool:
+    try:
+        return given.is_folder and is_parquet_folder(given.path)
+    except OSError as error:
+        raise unreadable_folder(given.path, error) from None
+
+
+READER = Reader(name="nsys-parquet", recognises=_recognises, load=_load, start=_start)

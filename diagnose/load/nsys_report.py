@@ -8,11 +8,16 @@ import shlex
 import shutil
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 from diagnose.errors import InputError
-from diagnose.load.files import Kind, is_parquet_folder, sniff
+from diagnose.knowledge.environment import EnvironmentRules
+from diagnose.load import nsys_parquet, nsys_sqlite
+from diagnose.load.files import REPORT, Opening, is_parquet_folder, may_be_report, opening, private_folder
+from diagnose.load.reader import Reader
 from diagnose.model.ledger import Ledger
+from diagnose.model.trace import Trace
 
 _TIMEOUT_S = 3600.0
 _NEWER = re.compile(r"newer than your current version|created (?:in|with|by) .*newer|unsupported report version", re.IGNORECASE)
@@ -41,7 +46,7 @@ def _sibling(report: Path) -> Path | None:
 
 def _is_sqlite(path: Path) -> bool:
     try:
-        return sniff(path) is Kind.NSYS_SQLITE
+        return nsys_sqlite.READER.recognises(opening(path))
     except InputError:
         return False
 
@@ -139,7 +144,8 @@ def resolve(path: Path, *, nsys: Path | None = None, workdir: Path, timeout_s: f
         raise InputError(
             f"{path.name} is an Nsight Systems report, and there is no nsys on this machine to export it.",
             effect=_NOTHING,
-            next_step=f"Where Nsight Systems is installed, run: {_command(report)} — then give the .sqlite file. Or give the program with --nsys.",
+            next_step=f"Where Nsight Systems is installed, run: {_command(report)} — then give the .sqlite file. "
+            "Or give the program with --nsys.",
         )
     return _export(path, report, program, workdir, timeout_s)
 
@@ -177,3 +183,36 @@ def _export(path: Path, report: Path, program: Path, workdir: Path, timeout_s: f
         )
     note = f"{path.name} was exported to a private folder with {with_version}."
     return target, (note,), Ledger().note("exported", "all")
+
+
+# --- the reader -------------------------------------------------------------------------------------------------------
+
+
+def _load(path: Path, rank: int | None, nsys: Path | None, rules: EnvironmentRules | None) -> Trace:
+    """The trace of a report, from its newer sibling export, or exported to a private folder first."""
+    with private_folder() as folder:
+        export, notes, ledger = resolve(path, nsys=nsys, workdir=folder)
+        given = opening(export)
+        reader = next((reader for reader in (nsys_sqlite.READER, nsys_parquet.READER) if reader.recognises(given)), None)
+        if reader is None:
+            raise InputError(
+                f"{export.name} beside {path.name} is no export that can be read.",
+                effect=_NOTHING,
+                next_step="Remove it, or export the report again.",
+            )
+        trace = reader.load(export, rank, nsys, rules)
+    provenance = replace(trace.provenance, file=path.name, notes=(*notes, *trace.provenance.notes))
+    return replace(trace, provenance=provenance, ledger=trace.ledger + ledger)
+
+
+def _start(path: Path) -> int | None:
+    """A report tells nothing without nsys; its export beside it does."""
+    export = path.with_suffix(".sqlite")
+    return nsys_sqlite.start(export) if export.is_file() else None
+
+
+def _recognises(given: Opening) -> bool:
+    return given.head.startswith(REPORT) or may_be_report(given)
+
+
+READER = Reader(name="nsys-report", recognises=_recognises, load=_load, start=_start)

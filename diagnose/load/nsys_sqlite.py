@@ -21,11 +21,14 @@ import adbc_driver_sqlite.dbapi as adbc
 import polars as pl
 
 from diagnose.errors import InputError
-from diagnose.load.conform import RawTrace
-from diagnose.load.files import private_folder
+from diagnose.knowledge.environment import EnvironmentRules, load_environment_rules
+from diagnose.load.conform import RawTrace, conform
+from diagnose.load.files import SQLITE, private_folder
 from diagnose.load.nsys_source import EVENT_TABLES, META_TABLES, STRINGS, Rows, T, Wanted, damaged, decoded, shaped
 from diagnose.load.nsys_trace import build
+from diagnose.load.reader import Reader
 from diagnose.model.ledger import Ledger
+from diagnose.model.trace import Trace
 
 _SLICE = 1 << 18  # rows per slice: 20 columns take 40 MB, and there are two slices at a time
 _BATCH = 1 << 14  # rows per Arrow batch
@@ -91,7 +94,7 @@ class SqliteSource:
         names = sorted(self.columns(table))
         if not names:
             return []
-        sql = f"SELECT {', '.join(map(_quoted, names))} FROM {_quoted(table)} LIMIT {_SMALL_ROWS}"  # noqa: S608  # quoted identifiers and whole numbers only
+        sql = f"SELECT {', '.join(map(_quoted, names))} FROM {_quoted(table)} LIMIT {_SMALL_ROWS}"  # noqa: S608  # quoted
         with _metadata(self.meta, self.name):
             return [dict(zip(names, row, strict=True)) for row in self.meta.execute(sql)]
 
@@ -101,7 +104,7 @@ class SqliteSource:
         if not present:
             return None
         filled = [f"{_quoted(column)} IS NOT NULL" for column in present]
-        sql = f"SELECT {', '.join(filled)} FROM {_quoted(table)} WHERE {' OR '.join(filled)} LIMIT 1"  # noqa: S608  # quoted identifiers only
+        sql = f"SELECT {', '.join(filled)} FROM {_quoted(table)} WHERE {' OR '.join(filled)} LIMIT 1"  # noqa: S608  # quoted
         with _metadata(self.meta, self.name):
             row = self.meta.execute(sql).fetchone()
         return None if row is None else next(column for column, is_filled in zip(present, row, strict=True) if is_filled)
@@ -113,7 +116,8 @@ class SqliteSource:
             for first in range(0, len(ids), _CHUNK_OF_IDS):
                 listed = ",".join(map(str, ids[first : first + _CHUNK_OF_IDS]))
                 sql = (
-                    f"SELECT id, coalesce(CAST(value AS BLOB), x'') AS raw FROM {STRINGS} WHERE typeof(id) = 'integer' AND id IN ({listed})"  # noqa: S608  # quoted identifiers and whole numbers only
+                    f"SELECT id, coalesce(CAST(value AS BLOB), x'') AS raw FROM {STRINGS} "  # noqa: S608  # whole numbers
+                    f"WHERE typeof(id) = 'integer' AND id IN ({listed})"
                 )
                 found.append(self._fetch(self.arrow, sql, _CHUNK_OF_IDS).cast({"id": pl.Int64, "raw": pl.Binary}))
         joined = pl.concat(found).unique("id", keep="first", maintain_order=True)
@@ -153,7 +157,7 @@ class SqliteSource:
         with _metadata(self.meta, self.name):
             try:
                 # one aggregate a query: SQLite then reads the ends of the tree, not the whole table
-                ends = f"SELECT (SELECT min({rowid}) FROM {_quoted(table)}), (SELECT max({rowid}) FROM {_quoted(table)})"  # noqa: S608  # quoted identifiers only
+                ends = f"SELECT (SELECT min({rowid}) FROM {_quoted(table)}), (SELECT max({rowid}) FROM {_quoted(table)})"  # noqa: S608
                 first, last = self.meta.execute(ends).fetchone()
             except sqlite3.OperationalError:  # a table WITHOUT ROWID
                 return [""], 0
@@ -210,7 +214,7 @@ class SqliteSource:
                 columns.append(f"coalesce(CAST({column} AS BLOB), x'') AS {column}")
         if guarded:
             columns.append(f"({' OR '.join(bad) or '0'}) AS _bad")
-        return f"SELECT {', '.join(columns) or 'NULL AS _none'} FROM {_quoted(table)}{clause}"  # noqa: S608  # quoted identifiers and whole numbers only
+        return f"SELECT {', '.join(columns) or 'NULL AS _none'} FROM {_quoted(table)}{clause}"  # noqa: S608  # quoted
 
     def _fetch(self, connection: adbc.Connection, sql: str, batch: int) -> pl.DataFrame:
         try:
@@ -349,11 +353,11 @@ def _private_copy(path: Path, sidecars: Sequence[Path], folder: Path) -> Path:
     return copy
 
 
-def read(path: Path, *, rank: int | None = None, display_name: str | None = None) -> RawTrace:
+def read(path: Path, *, rank: int | None = None, display_name: str | None = None, rules: EnvironmentRules | None = None) -> RawTrace:
     """One SQLite export as raw tables.
 
     `rank` names the global rank of the process with GPU work (of several, the first by process id; the others count on from it).
-    `display_name` is shown instead of the file's own name. Raises InputError for a foreign or damaged database.
+    `display_name` is shown instead of the file's own name; `rules` say what may be taken out of the environment (by default the program's own). Raises InputError for a foreign or damaged database.
     """
     name = display_name or path.name
     ledger = Ledger()
@@ -381,6 +385,28 @@ def read(path: Path, *, rank: int | None = None, display_name: str | None = None
                 check.result()
             _check_tables(source)
             try:
-                return build(source, file=name, size=path.stat().st_size, format_="nsys-sqlite", rank=rank, ledger=ledger)
+                return build(
+                    source,
+                    file=name,
+                    size=path.stat().st_size,
+                    format_="nsys-sqlite",
+                    rank=rank,
+                    ledger=ledger,
+                    rules=rules or load_environment_rules(),
+                )
             finally:
                 check.result()  # nothing leaves here before the check has passed; its error goes before any that the damage caused
+
+
+def _load(path: Path, rank: int | None, _nsys: Path | None, rules: EnvironmentRules | None) -> Trace:
+    return conform(read(path, rank=rank, rules=rules))
+
+
+def start(path: Path) -> int | None:
+    """Start of the capture in ns since 1970, as the export tells it; None where it does not."""
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+        row = connection.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME LIMIT 1").fetchone()
+    return row[0] if row and isinstance(row[0], int) and row[0] > 0 else None
+
+
+READER = Reader(name="nsys-sqlite", recognises=lambda given: given.head.startswith(SQLITE), load=_load, start=start)

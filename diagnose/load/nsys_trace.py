@@ -10,6 +10,7 @@ from typing import Literal
 import polars as pl
 
 from diagnose.errors import InputError
+from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load import nsys_meta, nsys_nvtx, nsys_tables
 from diagnose.load.conform import RawTable, RawTrace, typed
 from diagnose.load.nsys_environment import environment_of
@@ -215,9 +216,10 @@ def build(
     *,
     file: str,
     size: int,
-    format_: Literal["nsys-sqlite", "nsys-parquet"],
+    format_: str,
     rank: int | None,
     ledger: Ledger,
+    rules: EnvironmentRules,
 ) -> RawTrace:
     """One export as raw tables; `rank` is the user's number for the first process with GPU work."""
     version, schema, settings = nsys_meta.versions(source)
@@ -242,7 +244,7 @@ def build(
         overhead_ns=overhead_ns,
         graph_trace=_graph_trace(resolved.tables),
         diagnostics=diagnostics,
-        environment=environment_of(source, settings, resolved.used),
+        environment=environment_of(source, settings, resolved.used, rules),
         notes=(*resolved.notes, *overhead_notes),
     )
     return RawTrace(

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from diagnose.errors import InputError
-from diagnose.load.conform import RawTrace
+from diagnose.knowledge.environment import EnvironmentRules, load_environment_rules
+from diagnose.load.conform import RawTrace, conform
 from diagnose.load.json_chunks import CHUNK, CutError, open_blocks
 from diagnose.load.kineto_parallel import PAYS_FROM, Decoded, collector_off, decode_ranges, decode_stream
 from diagnose.load.kineto_stream import EventStream
 from diagnose.load.kineto_tables import raw_trace
+from diagnose.load.reader import Reader
+from diagnose.model.trace import Trace
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*[^\s\[]')
@@ -31,10 +36,19 @@ _LOOKALIKES = (
 )
 
 
-def read(source: Path | BinaryIO, *, display_name: str, rank: int | None = None, chunk: int = CHUNK, processes: int = 1) -> RawTrace:
+def read(
+    source: Path | BinaryIO,
+    *,
+    display_name: str,
+    rank: int | None = None,
+    rules: EnvironmentRules | None = None,
+    chunk: int = CHUNK,
+    processes: int = 1,
+) -> RawTrace:
     """Read one trace: a path or binary stream of plain, gzip or zip JSON.
 
-    `rank` names the global rank and goes before what the file tells. `chunk` is the size in bytes of the pieces decoded
+    `rank` names the global rank and goes before what the file tells. `rules` say what may be taken out of the environment (by default the program's own).
+    `chunk` is the size in bytes of the pieces decoded
     at once. With `processes` above 1 a large plain file is decoded by that many processes. Raises InputError for what is
     not such a trace.
     """
@@ -56,7 +70,9 @@ def read(source: Path | BinaryIO, *, display_name: str, rank: int | None = None,
     if not decoded.part.read and decoded.undecodable == 0:
         raise InputError(f"{display_name} is an empty list of events.", effect="There is nothing to diagnose.", next_step=_WRITE)
     size = source.stat().st_size if isinstance(source, Path) and opened.is_plain else opened.size
-    return raw_trace(keys, decoded.part, decoded.undecodable, cut, file=display_name, size=size, rank=rank)
+    return raw_trace(
+        keys, decoded.part, decoded.undecodable, cut, file=display_name, size=size, rank=rank, rules=rules or load_environment_rules()
+    )
 
 
 def _in_parallel(source: Path | BinaryIO, start: int, processes: int, chunk: int) -> Decoded | None:
@@ -120,3 +136,45 @@ def _no_events(head: bytes, name: str) -> InputError:
         effect="Nothing was analysed.",
         next_step=_WRITE,
     )
+
+
+# --- the reader -------------------------------------------------------------------------------------------------------
+
+_START_HEAD, _START_TAIL = 4 * 2**20, 2**16  # bytes that are looked through for the start of the capture
+_UNIX_NS = 10**18  # from 2001 on: such a time is a date, a smaller one counts from the base that the file names
+_BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*([0-9]{1,20})')
+_TS = re.compile(rb'"ts"\s*:\s*"?([0-9]{1,20})(?:\.[0-9]*)?')
+
+
+def _load(path: Path, rank: int | None, _nsys: Path | None, rules: EnvironmentRules | None) -> Trace:
+    return conform(read(path, display_name=path.name, rank=rank, rules=rules))
+
+
+def _start(path: Path) -> int | None:
+    """Start of the capture in ns since 1970: the first event's time, and the base that it counts from."""
+    with path.open("rb") as file:
+        magic = file.read(4)
+        if not magic.startswith((b"\x1f\x8b", b"PK\x03\x04")):
+            file.seek(0)
+            head = file.read(_START_HEAD)
+            file.seek(max(0, path.stat().st_size - _START_TAIL))
+            return _first_time(head, file.read())
+    if magic.startswith(b"\x1f\x8b"):
+        with gzip.open(path) as packed:
+            return _first_time(packed.read(_START_HEAD), b"")
+    with zipfile.ZipFile(path) as archive, archive.open(archive.infolist()[0]) as member:
+        return _first_time(member.read(_START_HEAD), b"")
+
+
+def _first_time(head: bytes, tail: bytes) -> int | None:
+    """The first event's time in ns since 1970; None where the file does not tell what its times count from."""
+    first, base = _TS.search(head), _BASE.search(head) or _BASE.search(tail)
+    if first is None:
+        return None
+    start = int(first.group(1)) * 1000
+    if start > _UNIX_NS:
+        return start
+    return None if base is None else int(base.group(1)) + start
+
+
+READER = Reader(name="torch-json", recognises=lambda given: given.is_json, load=_load, start=_start)

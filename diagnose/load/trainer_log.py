@@ -1,11 +1,10 @@
-"""How many tokens a step trains on, from a trainer's log (trace_rules/trainer_logs.yaml): what two runs of different batches are normalised by."""
+"""How many tokens a step trains on, from a trainer's log (trace_rules/trainer_logs.yaml): runs of different batches are compared by it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -45,7 +44,6 @@ class LogTokens:
     source: str
 
 
-@lru_cache(maxsize=1)
 def load_specs() -> LogSpecs:
     """The patterns that come with the program. Raises RuleFileError."""
     with checked(_FILE, effect="No log can be read.", next_step="Correct the file."):
@@ -56,10 +54,11 @@ def load_specs() -> LogSpecs:
 
 
 def tokens_per_step(path: Path, sequence: int | None) -> LogTokens:
-    """Tokens per step that a log tells; where it counts samples only, these times `sequence` (tokens, padding included). Raises InputError."""
+    """Tokens per step that a log tells; of samples only, these times `sequence` (tokens, padding included). Raises InputError."""
+    specs = load_specs()
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
-            tokens, samples = _counted(lines)
+            tokens, samples = _counted(lines, specs)
     except OSError as fault:
         raise InputError(f"The log {path} can't be read: {fault.strerror}.", effect=_NOTHING, next_step="Check the path.") from fault
     name = path.name
@@ -80,9 +79,8 @@ def tokens_per_step(path: Path, sequence: int | None) -> LogTokens:
     )
 
 
-def _counted(lines: Iterable[str]) -> tuple[dict[int, int], dict[int, int]]:
-    """Consumed tokens and samples by iteration. Several ranks may write one log; a run that was taken up again counts from where it began again."""
-    specs = load_specs()
+def _counted(lines: Iterable[str], specs: LogSpecs) -> tuple[dict[int, int], dict[int, int]]:
+    """Consumed tokens and samples by iteration. Several ranks may write one log; a run taken up again counts from where it began again."""
     iteration, *wanted = (re.compile(spec.pattern) for spec in (specs.iteration, specs.tokens, specs.samples))
     found: tuple[dict[int, int], dict[int, int]] = ({}, {})
     for line in lines:

@@ -199,7 +199,7 @@ class Provenance:
 
     file: str
     size: int  # bytes of the input
-    format: Literal["nsys-sqlite", "nsys-parquet", "torch-json"]
+    format: str  # the name of its reader
     profiler: str  # "Nsight Systems" or "PyTorch profiler"
     profiler_version: str | None = None
     schema_version: str | None = None

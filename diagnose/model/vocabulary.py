@@ -34,7 +34,21 @@ OPTIMIZER = "optimizer"
 OTHER_BUCKET = "other"
 ROUTER = "router"
 VISION_ENCODER = "vision_encoder"
-METHOD_BUCKETS = (ATTENTION, COLLECTIVE, DENSE_GEMM, DISPATCH, ELEMENTWISE, EXPERT_GEMM, OPTIMIZER, OTHER_BUCKET, ROUTER, VISION_ENCODER)
+MEMCPY, MEMSET = "memcpy", "memset"
+NO_KERNELS = (MEMCPY, MEMSET)  # what the copy engines do
+METHOD_BUCKETS = (
+    *NO_KERNELS,
+    ATTENTION,
+    COLLECTIVE,
+    DENSE_GEMM,
+    DISPATCH,
+    ELEMENTWISE,
+    EXPERT_GEMM,
+    OPTIMIZER,
+    OTHER_BUCKET,
+    ROUTER,
+    VISION_ENCODER,
+)
 Phase = Literal["forward", "backward", "recompute", "optimizer"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 EVIDENCE = ("rule", "module", "operator", "name", "neighbours")

@@ -85,6 +85,21 @@ GRAPHS = {
 BUCKET_COLOUR = {name: spec.colour for name, spec in VOCABULARY.buckets.items()}
 
 
+def wall(name: str) -> str:
+    """A wall, or the capture, as a title."""
+    return VOCABULARY.wall(name)
+
+
+def bucket(name: str) -> str:
+    """A bucket as people write it."""
+    return VOCABULARY.bucket(name)
+
+
+def bucket_colour(name: str) -> str:
+    """A bucket's colour in figures."""
+    return VOCABULARY.colour(name)
+
+
 def words(identifier: str) -> str:
     """An identifier as people write it: `expert_gemm` → `expert gemm`."""
     return identifier.replace("_", " ")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagnose.errors import ForeignInputError, InputError
-from diagnose.load.files import expand
+from diagnose.load.inputs import expand
 from diagnose.load.readers import STDIN
 from diagnose.model.ledger import Ledger
 

@@ -83,7 +83,7 @@ def _kept_knowledge(rules: tuple[Path, ...], rules_sha256: str) -> Knowledge:
 def measured(task: Task, settings: Settings, knowledge: Knowledge, say: Callable[[str], None]) -> Measured:
     """The summary of one input. Raises InputError where it can't be analysed."""
     say(f"reading {task.name}")
-    trace = load(task.path, rank=task.rank, nsys=settings.nsys)
+    trace = load(task.path, rank=task.rank, nsys=settings.nsys, rules=knowledge.environment)
     say(f"measuring {task.name}")
     return measure(trace, knowledge, settings.step_range)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.changes.conftest import ProgramCopy
 
 ROWS, FAMILIES = "trace_rules/buckets.yaml", "trace_rules/buckets/01-probe.yaml"
@@ -46,9 +48,9 @@ def test_a_bucket_is_a_row_and_its_families(program: ProgramCopy, demo_trace: Pa
     after = program.json(demo_trace)
     moved = work(after)["probe_parts"]
     assert moved > 0
-    assert work(before)["attention"] == work(after)["attention"] + moved
+    assert work(before)["attention"] == pytest.approx(work(after)["attention"] + moved, rel=0.01)  # medians over the steps
     assert all(ns == work(before)[bucket] for bucket, ns in work(after).items() if bucket not in {"attention", "probe_parts"})
-    assert [list(step["compute"])[-1] for step in after["split"][0]["steps"]] == ["probe_parts"]  # the last of the vocabulary
+    assert {list(step["compute"])[-1] for step in after["split"][0]["steps"]} == {"probe_parts"}  # the last of the vocabulary
 
     saved = program.write("after.json", program.run(demo_trace, "--format", "json"))
     for form in ("text", "markdown"):

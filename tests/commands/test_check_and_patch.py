@@ -33,7 +33,7 @@ def test_check_of_a_sound_job_is_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(DEMO), "--platform", "h100"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("megatron-bridge job on h100: nothing found wrong. ")
-    assert "versions.transformer_engine\n    would decide permute-fusion-needs-te, router-fusion-needs-te" in out
+    assert "versions.transformer_engine\n   would decide permute-fusion-needs-te, router-fusion-needs-te" in out
     assert err == ""
 
 
@@ -41,9 +41,9 @@ def test_check_of_a_job_that_fails_is_1(broken: Path, capsys: pytest.CaptureFixt
     assert main(["check", str(broken)]) == 1
     out = capsys.readouterr().out
     assert "will fail: 1" in out
-    assert "Will fail\n\n  expert-overlap-with-full-recompute (assertion)\n" in out
+    assert "Will fail\n\n expert-overlap-with-full-recompute (assertion)\n" in out
     assert "seen as: an assertion that names recompute_granularity" in out
-    assert "recompute_granularity = full (model.recompute_granularity)" in out
+    assert "recompute_granularity = full (model.recompute_granularity)" in " ".join(out.split())
     assert "fixes: MEM-03 recompute less" in out
 
 
@@ -141,7 +141,7 @@ def test_a_launch_script_is_not_written(tmp_path: Path, capsys: pytest.CaptureFi
     assert "is not rewritten" in capsys.readouterr().err
     assert not target.exists()
     assert main(["patch", "--config", str(script), "--fix", "COM-06"]) == 0
-    assert "  --overlap-moe-expert-parallel-comm\n" in capsys.readouterr().out
+    assert "\n --overlap-moe-expert-parallel-comm\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

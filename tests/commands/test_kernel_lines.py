@@ -86,5 +86,5 @@ def test_the_command_ends_with_3_where_a_line_could_not_be_read(capsys: pytest.C
     assert [json.loads(line)["bucket"] for line in capsys.readouterr().out.splitlines()] == ["dense_gemm", "attention"]
     assert main(["kernel", "{oops", GEMM]) == InputError.exit_code == 3
     out = capsys.readouterr().out
-    assert "line 1\n  error      the line is no JSON object" in out
+    assert "line 1\n  error  the line is no JSON object" in out
     assert "bucket     dense" in out

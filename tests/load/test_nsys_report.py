@@ -15,7 +15,7 @@ import pytest
 from diagnose.errors import InputError
 from diagnose.load import nsys_report, nsys_sqlite
 from diagnose.load.conform import conform
-from diagnose.load.files import Kind, sniff
+from diagnose.load.readers import sniff
 from tests.builders.nsys_db import basic
 from tests.load.test_files import pqtdir
 
@@ -180,9 +180,9 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.nsys
 def test_the_real_nsys_exports_a_real_report(captured: Path, work: Path) -> None:
-    assert sniff(captured) is Kind.NSYS_REPORT
+    assert sniff(captured).name == "nsys-report"
     found, notes, _ = nsys_report.resolve(captured, workdir=work)
-    assert sniff(found) is Kind.NSYS_SQLITE
+    assert sniff(found).name == "nsys-sqlite"
     assert "exported to a private folder with nsys 20" in notes[0]
     with pytest.raises(InputError, match="no GPU work"):
         conform(nsys_sqlite.read(found, display_name=captured.name))

@@ -12,13 +12,13 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import UsageError
 from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.render import Options, write
-from diagnose.render.knowledge.entries import load_knowledge, unfilled
+from diagnose.render.knowledge.entries import load_catalogue, unfilled
 from diagnose.render.knowledge.kinds import BY_NAME, KINDS, PAGES
 from diagnose.render.reports.explanation import Explanation
 from tests.builders.diagnosis import rich
 
 WIDTH = 96
-KNOW = load_knowledge()
+KNOW = load_catalogue()
 RICH = rich()
 EVERY = [(kind, key) for kind in KINDS for key in kind.ids(KNOW)]
 NUMBERS = {*KNOW.book.schema, "per", "bound_ns", "bound_share", "speedup_ceiling"}

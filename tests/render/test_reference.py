@@ -10,11 +10,11 @@ from markdown_it import MarkdownIt  # comes with rich
 
 from diagnose.render.knowledge import reference
 from diagnose.render.knowledge.as_markdown import code, links, page
-from diagnose.render.knowledge.entries import Code, Entry, Kind, Ref, expression, items, load_knowledge, paragraph, rows, verbatim
+from diagnose.render.knowledge.entries import Code, Entry, Kind, Ref, expression, items, load_catalogue, paragraph, rows, verbatim
 from diagnose.render.knowledge.kinds import KINDS
 
 ROOT = Path(__file__).parents[2]
-KNOW = load_knowledge()
+KNOW = load_catalogue()
 MADE = reference.pages(KNOW)
 PARSER = MarkdownIt("commonmark").enable("table")
 
@@ -36,7 +36,7 @@ def bare(text: str) -> str:
 
 
 def test_they_are_made_the_same_twice() -> None:
-    assert reference.pages(load_knowledge()) == MADE
+    assert reference.pages(load_catalogue()) == MADE
 
 
 @pytest.mark.parametrize("name", sorted(MADE))

@@ -8,7 +8,7 @@ from statistics import median
 from diagnose.document.comparison import SCHEMA, Comparability, Comparison, Effect, Normalised, Side
 from diagnose.document.device import Spread
 from diagnose.document.diagnosis import Diagnosis, Tool
-from diagnose.knowledge.buckets import load_buckets
+from diagnose.knowledge.vocabulary import load_vocabulary
 from diagnose.model.vocabulary import Level
 from diagnose.reason.compare.baselines import fingerprint
 from diagnose.reason.compare.comparable import Judgement, device, judge
@@ -48,8 +48,10 @@ def compare(
     a document does not hold the metric.
     """
     judged = judge(base, new, anyway=anyway, tokens=tokens, tokens_source=tokens_source)
-    buckets = load_buckets()
-    here, there = (samples(document, metric, place, buckets=buckets) for document, place in zip((base, new), judged.places, strict=True))
+    words = load_vocabulary()
+    here, there = (
+        samples(document, metric, place, buckets=words.buckets) for document, place in zip((base, new), judged.places, strict=True)
+    )
     refused = not judged.comparability.comparable and not anyway
     effect = _refused(here, there) if refused else _effect(here, there, judged, max_regression)
     delta = (
@@ -70,7 +72,7 @@ def compare(
     return Comparison(
         schema=SCHEMA,
         tool=Tool(name="diagnose", version=__version__, rules_sha256=new.tool.rules_sha256),
-        outcome=outcome(effect, judged, base, new, delta, changes.changes, overlaps, max_regression),
+        outcome=outcome(effect, judged, base, new, delta, changes.changes, overlaps, words, max_regression),
         base=_side(base, base_label, judged.places[0]),
         new=_side(new, new_label, judged.places[1]),
         comparability=judged.comparability,

@@ -9,6 +9,7 @@ from fractions import Fraction
 from diagnose.document.comparison import Comparability, Mismatch, MismatchState, Normalised
 from diagnose.document.device import BucketTime
 from diagnose.document.diagnosis import Diagnosis
+from diagnose.model.vocabulary import NO_KERNELS
 from diagnose.reason.compare.job import Job, job_of, shown, tokens_per_step, world_size
 from diagnose.reason.compare.limits import JOB_ASPECTS, JobAspect, load_limits
 from diagnose.reason.compare.metrics import NO_STEPS, place_of
@@ -16,7 +17,6 @@ from diagnose.reason.compare.metrics import NO_STEPS, place_of
 Place = tuple[int, int]
 JOB_TOKENS = "both job files (global batch × sequence length)"
 _EDGES = 2  # launches that the cut at either end of a capture may take or leave
-_NOT_KERNELS = ("memcpy", "memset")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -373,7 +373,7 @@ def _by_bucket(document: Diagnosis, place: Place) -> dict[str, tuple[int, int]]:
 
 
 def _buckets(document: Diagnosis, place: Place) -> list[BucketTime]:
-    return [row for row in document.buckets if (row.rank, row.device) == place and row.bucket not in _NOT_KERNELS]
+    return [row for row in document.buckets if (row.rank, row.device) == place and row.bucket not in NO_KERNELS]
 
 
 def kernel_mismatches(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place]) -> Iterator[Mismatch]:

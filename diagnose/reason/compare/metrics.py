@@ -15,6 +15,7 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.steps import StepSplit
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge.buckets import Buckets
+from diagnose.model.vocabulary import NO_KERNELS
 from diagnose.reason.compare.limits import load_limits
 
 STEP_TIME = "step_time"
@@ -33,7 +34,6 @@ _OF_CAUSE: Mapping[str, str] = {
     "host_sync": "host_sync",
     "dependency_stalled": "dependency_stalled",
 }
-_NOT_KERNELS = ("memcpy", "memset")
 
 
 class MetricError(DiagnoseError):
@@ -200,7 +200,7 @@ def _kernels(document: Diagnosis, place: tuple[int, int]) -> Samples:
     fact = document.facts.get("kernels_per_step")
     if place == place_of(document) and fact is not None and isinstance(fact.value, int | float):
         return _single(KERNELS, fact.value, "count")
-    rows = [row.kernels for row in document.buckets if (row.rank, row.device) == place and row.bucket not in _NOT_KERNELS]
+    rows = [row.kernels for row in document.buckets if (row.rank, row.device) == place and row.bucket not in NO_KERNELS]
     return _single(KERNELS, sum(rows), "count")
 
 

@@ -19,12 +19,13 @@ from diagnose.document.comparison import (
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.steps import Why
 from diagnose.knowledge.templates import percent
+from diagnose.knowledge.vocabulary import Vocabulary
 from diagnose.model.vocabulary import CommKind
 from diagnose.reason.compare.comparable import Judgement
 from diagnose.reason.compare.limits import load_limits
 from diagnose.reason.compare.metrics import COMPUTE, NO_STEPS, STEP_TIME, place_of
 from diagnose.reason.compare.noise import apart_by, smallest_effect
-from diagnose.reason.compare.words import brief, capital, category_title, figure, listed, metric_title, ms, signed, signed_share, wall_title
+from diagnose.reason.compare.words import brief, capital, category_title, figure, listed, metric_title, ms, signed, signed_share
 
 _SHOWN = 3  # categories that a sentence names
 _LEAST = 0.1  # of the step's change that a category has to hold to be named
@@ -61,9 +62,10 @@ def outcome(
     delta: StepDelta | None,
     kernels: Sequence[KernelChange],
     overlaps: Sequence[OverlapChange],
+    words: Vocabulary,
     tolerance: float | None = None,
 ) -> Outcome:
-    """The result with its sentences. `tolerance`: the relative change that was to count as none."""
+    """The result with its sentences. `words`: how walls are called; `tolerance`: the relative change that was to count as none."""
     comparability = judged.comparability
     reasons = tuple(
         _reasons(effect, judged, base, new, max(tolerance or load_limits().noise.tolerance.value, load_limits().noise.floor.value))
@@ -73,7 +75,7 @@ def outcome(
     return Outcome(
         result=effect.result,
         sentence=_sentence(effect, comparability.normalised),
-        moved=" ".join(part for part in (_moved(effect.result, delta, kernels, overlaps), _walls(effect.result, base, new)) if part),
+        moved=" ".join(part for part in (_moved(effect.result, delta, kernels, overlaps), _walls(effect.result, base, new, words)) if part),
         reasons=reasons,
     )
 
@@ -199,12 +201,12 @@ def _moved(result: Result, delta: StepDelta | None, kernels: Sequence[KernelChan
     return " ".join(part for part in parts if part)
 
 
-def _walls(result: Result, base: Diagnosis, new: Diagnosis) -> str:
+def _walls(result: Result, base: Diagnosis, new: Diagnosis, words: Vocabulary) -> str:
     """Another wall than before, where the step changed."""
     here, there = base.verdict.dominant_wall, new.verdict.dominant_wall
     if here == there or result not in {"regression", "improvement"}:
         return ""
-    return f"{capital(wall_title(there))} dominates now, {wall_title(here)} did before."
+    return f"{words.wall(there)} dominates now, {words.wall(here).lower()} did before."
 
 
 def _listed(lead: str, rows: Sequence[Category], kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange]) -> str:

@@ -42,11 +42,6 @@ def metric_title(metric: str) -> str:
     return category_title(metric)
 
 
-def wall_title(wall: str) -> str:
-    """A wall in the middle of a sentence."""
-    return wall.replace("_", " ")
-
-
 def capital(text: str) -> str:
     """The first sign in upper case, and the rest as it is."""
     return text[:1].upper() + text[1:]

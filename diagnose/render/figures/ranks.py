@@ -99,7 +99,7 @@ def heat(ranks: Ranks) -> Heat | None:
 def heat_map(document: Diagnosis, found: Heat) -> Figure:
     """Ranks from left to right by group, buckets from the largest difference down."""
     limit = max(found.largest_ns / 1e6, 0.001)
-    names = tuple(label(words.words(bucket)) for bucket in found.buckets)
+    names = tuple(label(words.bucket(bucket)) for bucket in found.buckets)
 
     def cell(rank: str, name: str, work: Work) -> Cell:
         value = None if work.difference_ns is None else round(work.difference_ns / 1e6, 4)

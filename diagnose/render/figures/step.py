@@ -57,7 +57,7 @@ def budget(document: Diagnosis, device: DeviceBudget) -> Figure:
 def buckets(document: Diagnosis, device: DeviceBudget) -> Figure:
     """Busy against exclusive time of each bucket."""
     rows = tables.bucket_order([row for row in document.buckets if (row.rank, row.device) == (device.rank, device.device)])
-    names = tuple(label(words.words(row.bucket)) for row in rows)
+    names = tuple(label(words.bucket(row.bucket)) for row in rows)
     fields = [
         (name, units.ms(row.busy_ns), units.ms(row.exclusive_ns), units.count(row.kernels)) for name, row in zip(names, rows, strict=True)
     ]
@@ -164,5 +164,5 @@ def _ops(shown: Timeline, ops: Sequence[TimelineOp], row_of: dict[str, int]) -> 
         by_bucket.setdefault(op.bucket, []).append(Bar(row_of[f"stream {op.stream}"], ms(start), ms(length), fields))
         work[op.bucket] += length
     for bucket in sorted(by_bucket, key=lambda name: (-work[name], name)):
-        look = Look(label=label(words.words(bucket)), colour=words.BUCKET_COLOUR.get(bucket, "#8c6d5a"))
+        look = Look(label=label(words.bucket(bucket)), colour=words.bucket_colour(bucket))
         yield Bars(look=look, hover="{0}\nspans {1} ms from {2} ms · {3} · kernels: {4}", data=tuple(by_bucket[bucket]))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from diagnose.render.knowledge.entries import Code, Entry, Expression, Items, Kind, Knowledge, Line, Paragraph, Part, Ref, Rows, Verbatim
+from diagnose.render.knowledge.entries import Catalogue, Code, Entry, Expression, Items, Kind, Line, Paragraph, Part, Ref, Rows, Verbatim
 
 _MADE = "<!-- Made from the data by `make docs`; do not edit. -->"
 # An address, a paper, or a word that may be an identifier, a key or a path.
@@ -27,7 +27,7 @@ class Links:
     words: Mapping[str, str]
 
 
-def links(know: Knowledge, kinds: Sequence[Kind]) -> Links:
+def links(know: Catalogue, kinds: Sequence[Kind]) -> Links:
     """Links to every entry of `kinds`; of two with one name the first kind's is taken where only the name is known."""
     targets = {(kind.name, key): f"{kind.page}#{kind.anchor(key)}" for kind in kinds for key in kind.ids(know)}
     words: dict[str, str] = {}
@@ -41,7 +41,7 @@ def links(know: Knowledge, kinds: Sequence[Kind]) -> Links:
     return Links(targets=targets, words={word: target for word, target in words.items() if "_" in word or "-" in word})
 
 
-def page(know: Knowledge, title: str, kinds: Sequence[Kind], where: Links) -> str:
+def page(know: Catalogue, title: str, kinds: Sequence[Kind], where: Links) -> str:
     """One page with all entries of `kinds`."""
     blocks = [_MADE, f"# {title}"]
     if len(kinds) > 1:

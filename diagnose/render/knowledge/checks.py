@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from diagnose.model.vocabulary import GROUP_OF
 from diagnose.render import words
-from diagnose.render.knowledge.entries import Entry, Knowledge, Ref, column, expression, paragraph, rows, sources, unfilled
+from diagnose.render.knowledge.entries import Catalogue, Entry, Ref, column, expression, paragraph, rows, sources, unfilled
 from diagnose.render.knowledge.rules import meaning
 from diagnose.render.reports.diagnosis import story
 
 
-def check(know: Knowledge, key: str) -> Entry:
+def check(know: Catalogue, key: str) -> Entry:
     """One way in which a job goes wrong."""
     one = know.book.checks[key]
     names = () if one.when is None else know.book.expression(one.when).names

@@ -89,7 +89,7 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Knowledge:
+class Catalogue:
     """Everything that entries are made of."""
 
     book: Rulebook
@@ -109,9 +109,9 @@ class Kind:
     page: str
     brief: str
     intro: str
-    ids: Callable[[Knowledge], Sequence[str]]
-    entry: Callable[[Knowledge, str], Entry]
-    run: Callable[[Knowledge, str, Diagnosis], list[Part]] | None = None
+    ids: Callable[[Catalogue], Sequence[str]]
+    entry: Callable[[Catalogue, str], Entry]
+    run: Callable[[Catalogue, str, Diagnosis], list[Part]] | None = None
     prefix: str = ""
 
     def anchor(self, key: str) -> str:
@@ -119,14 +119,14 @@ class Kind:
         return f"{self.prefix}{key.lower()}"
 
 
-def load_knowledge(rules: Sequence[Path] = ()) -> Knowledge:
+def load_catalogue(rules: Sequence[Path] = ()) -> Catalogue:
     """The built-in knowledge with the rules and fixes of the user. Raises RuleFileError."""
-    return knowledge(load_rulebook(rules))
+    return catalogue(load_rulebook(rules))
 
 
-def knowledge(book: Rulebook, taxonomy: Taxonomy | None = None) -> Knowledge:
-    """Knowledge around a rulebook; without a taxonomy the built-in one. Raises RuleFileError."""
-    return Knowledge(book=book, taxonomy=taxonomy or load_taxonomy(buckets=book.buckets))
+def catalogue(book: Rulebook, taxonomy: Taxonomy | None = None) -> Catalogue:
+    """Catalogue around a rulebook; without a taxonomy the built-in one. Raises RuleFileError."""
+    return Catalogue(book=book, taxonomy=taxonomy or load_taxonomy(buckets=book.buckets))
 
 
 # --- building parts ---------------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def sources(label: str, texts: Iterable[str]) -> list[Part]:
     return items(label, ((text,) for text in texts))
 
 
-def users(know: Knowledge, name: str) -> list[Part]:
+def users(know: Catalogue, name: str) -> list[Part]:
     """Which rules, fixes and walls read a column (a fact's name, or `job_` and a setting's)."""
     book = know.book
     rules = [key for key, one in book.rules.items() if name in rule_columns(book, key) or name in one.evidence]

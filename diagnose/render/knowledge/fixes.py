@@ -6,9 +6,9 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.rule_types import ChangeSpec, FixSpec, Requirement
 from diagnose.render import words
 from diagnose.render.knowledge.entries import (
+    Catalogue,
     Code,
     Entry,
-    Knowledge,
     Line,
     Part,
     Ref,
@@ -31,12 +31,12 @@ _GATE = {
 }  # what a reader expects needs no words
 
 
-def order(know: Knowledge) -> list[str]:
+def order(know: Catalogue) -> list[str]:
     """Fixes in the order in which they are tried: by phase, then by step, then by id."""
     return sorted(know.book.fixes, key=lambda key: (PHASES.index(know.book.fixes[key].phase), know.book.fixes[key].step, key))
 
 
-def fix(know: Knowledge, key: str) -> Entry:
+def fix(know: Catalogue, key: str) -> Entry:
     """One remedy."""
     one = know.book.fixes[key]
     walls = ", ".join(know.book.walls.topic(wall).title for wall in one.walls)
@@ -109,7 +109,7 @@ def _requirement(item: Requirement, *, wanted: bool) -> Line:
     return (*line, _GATE[item.gate])
 
 
-def _order(know: Knowledge, one: FixSpec) -> Line:
+def _order(know: Catalogue, one: FixSpec) -> Line:
     """Its phase, the fixes that clear the way for it, and those that it clears the way for."""
     line: list[Span] = [f"step {one.step} of the phase {words.FIX_PHASE[one.phase]}"]
     before = dict.fromkeys(item.first for item in (*one.needs, *one.conflicts) if item.first is not None)
@@ -121,7 +121,7 @@ def _order(know: Knowledge, one: FixSpec) -> Line:
     return tuple(line)
 
 
-def fix_in_run(_know: Knowledge, key: str, document: Diagnosis) -> list[Part]:
+def fix_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
     """Which findings of the document call for the fix, and whether it can be applied."""
     found = [(finding, one) for finding in document.findings for one in finding.fixes if one.id == key]
     if not found:

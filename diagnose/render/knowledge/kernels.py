@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.taxonomy import Context, Family, Group
+from diagnose.model.vocabulary import COLLECTIVE, DISPATCH, OTHER_BUCKET
 from diagnose.render import units, words
-from diagnose.render.knowledge.entries import Entry, Knowledge, Line, Part, Ref, Span, items, paragraph, refs, rows, sources, verbatim
+from diagnose.render.knowledge.entries import Catalogue, Entry, Line, Part, Ref, Span, items, paragraph, refs, rows, sources, verbatim
 from diagnose.render.reports.diagnosis import tables
 
 _SOURCE = {"nvtx": "NVTX ranges", "annotation": "annotations", "operator": "operators", "module": "modules"}
 _EXAMPLES = 4  # kernel names under a bucket; its families show the rest
 
 
-def bucket(know: Knowledge, key: str) -> Entry:
+def bucket(know: Catalogue, key: str) -> Entry:
     """One part of the model that a kernel may serve."""
     meaning = know.book.buckets[key]
     families, contexts = know.taxonomy.families, know.taxonomy.contexts
@@ -65,7 +66,7 @@ def _operations(one: Context) -> str:
     return ", ".join(words.words(name) for name in one.operations) or "every operation"
 
 
-def bucket_in_run(_know: Knowledge, key: str, document: Diagnosis) -> list[Part]:
+def bucket_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
     """The bucket's time on the device that the verdict speaks of."""
     device = tables.focus(document)
     found = [
@@ -84,7 +85,7 @@ def bucket_in_run(_know: Knowledge, key: str, document: Diagnosis) -> list[Part]
     ]
 
 
-def family(know: Knowledge, key: str) -> Entry:
+def family(know: Catalogue, key: str) -> Entry:
     """One family of device operations, recognised by name."""
     one = next(one for one in know.taxonomy.families if one.id == key)
     return Entry(
@@ -108,12 +109,12 @@ def family(know: Knowledge, key: str) -> Entry:
 
 def _target(one: Family) -> Line:
     if one.bucket is None:
-        return (Ref("bucket", one.default or "other"), " by default: what encloses the launch, or a neighbour, may know better")
+        return (Ref("bucket", one.default or OTHER_BUCKET), " by default: what encloses the launch, or a neighbour, may know better")
     held = "; only a context that overrides may change it" if one.decisive else "; a context may change it"
     return (Ref("bucket", one.bucket), held)
 
 
-def context(know: Knowledge, key: str) -> Entry:
+def context(know: Catalogue, key: str) -> Entry:
     """What an enclosing range tells about a launch."""
     one = next(one for one in know.taxonomy.contexts if one.id == key)
     gives: list[Span] = []
@@ -142,7 +143,7 @@ def context(know: Knowledge, key: str) -> Entry:
     )
 
 
-def group(know: Knowledge, key: str) -> Entry:
+def group(know: Catalogue, key: str) -> Entry:
     """What a process group's description tells about its collectives."""
     one = next(one for one in know.taxonomy.groups if one.id == key)
     return Entry(
@@ -171,4 +172,4 @@ def _payload_of(one: Group) -> tuple[str, ...]:
 
 
 def _bucket_of(one: Group) -> str:
-    return "dispatch" if one.kind == "expert" else "collective"
+    return DISPATCH if one.kind == "expert" else COLLECTIVE

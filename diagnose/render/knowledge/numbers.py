@@ -8,9 +8,9 @@ from diagnose.knowledge.settings import SettingSpec, frameworks, load_formats
 from diagnose.model.ledger import CODES
 from diagnose.render import units, words
 from diagnose.render.knowledge.entries import (
+    Catalogue,
     Code,
     Entry,
-    Knowledge,
     Line,
     Part,
     Span,
@@ -36,7 +36,7 @@ _COMBINE = {
 }
 
 
-def fact(know: Knowledge, key: str) -> Entry:
+def fact(know: Catalogue, key: str) -> Entry:
     """One measured number."""
     spec = know.book.facts[key]
     return Entry(
@@ -49,7 +49,7 @@ def fact(know: Knowledge, key: str) -> Entry:
     )
 
 
-def fact_in_run(_know: Knowledge, key: str, document: Diagnosis) -> list[Part]:
+def fact_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
     """The fact's value in the document."""
     found = document.facts.get(key)
     return paragraph("in this run", units.NOT_MEASURED if found is None else f"{units.fact(found.value, found.unit)} ({found.status})")
@@ -58,7 +58,7 @@ def fact_in_run(_know: Knowledge, key: str, document: Diagnosis) -> list[Part]:
 # --- job settings -----------------------------------------------------------------------------------------------------
 
 
-def setting(know: Knowledge, key: str) -> Entry:
+def setting(know: Catalogue, key: str) -> Entry:
     """One setting of the job file."""
     spec = know.book.settings[key]
     keys = [(load_formats()[name].title, name, spec.keys_in(name)) for name in frameworks()]
@@ -133,7 +133,7 @@ def _pairs(found: dict[str, str] | dict[str, int | float | bool | str]) -> str:
     return ", ".join(f"{name} = {_shown(value)}" for name, value in found.items())
 
 
-def setting_in_run(_know: Knowledge, key: str, document: Diagnosis) -> list[Part]:
+def setting_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
     """The setting's value in the document, and the key that it was read from."""
     if document.job is None:
         return paragraph("in this run", "no job file was given")
@@ -146,7 +146,7 @@ def setting_in_run(_know: Knowledge, key: str, document: Diagnosis) -> list[Part
 # --- platforms --------------------------------------------------------------------------------------------------------
 
 
-def platform(know: Knowledge, key: str) -> Entry:
+def platform(know: Catalogue, key: str) -> Entry:
     """One GPU product."""
     one = know.book.platforms.platforms[key]
     limits = know.book.platforms.sm_limits.get(f"{one.compute_major}.{one.compute_minor}")
@@ -191,7 +191,7 @@ def _count(value: int | None) -> str:
 # --- ledger -----------------------------------------------------------------------------------------------------------
 
 
-def code(_know: Knowledge, key: str) -> Entry:
+def code(_know: Catalogue, key: str) -> Entry:
     """One kind of data-quality event."""
     one = CODES[key]
     return Entry(
@@ -204,7 +204,7 @@ def code(_know: Knowledge, key: str) -> Entry:
     )
 
 
-def code_in_run(_know: Knowledge, key: str, document: Diagnosis) -> list[Part]:
+def code_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
     """How often it happened in the document."""
     found = [f"{units.count(entry.count)} in {entry.table}" for entry in document.ledger if entry.code == key]
     return paragraph("in this run", ", ".join(found) or "none")

@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from diagnose.render.knowledge.as_markdown import links, page
-from diagnose.render.knowledge.entries import Knowledge, load_knowledge
+from diagnose.render.knowledge.entries import Catalogue, load_catalogue
 from diagnose.render.knowledge.kinds import KINDS, PAGES
 
 INDEX = "README.md"
 
 
-def pages(know: Knowledge) -> dict[str, str]:
+def pages(know: Catalogue) -> dict[str, str]:
     """The text of every page by its file name; the same for the same knowledge."""
     where = links(know, KINDS)
     made = {name: page(know, title, [kind for kind in KINDS if kind.page == name], where) for name, title in PAGES.items()}
     return {INDEX: _index(know), **made}
 
 
-def _index(know: Knowledge) -> str:
+def _index(know: Catalogue) -> str:
     lines = [
         "<!-- Made from the data by `make docs`; do not edit. -->",
         "",
@@ -43,7 +43,7 @@ def _index(know: Knowledge) -> str:
 
 def write(folder: Path) -> list[Path]:
     """Write the pages into `folder`, and remove pages that are no longer made. Gives what changed."""
-    know = load_knowledge()
+    know = load_catalogue()
     folder.mkdir(parents=True, exist_ok=True)
     made = {folder / name: content for name, content in pages(know).items()}
     changed = [path for path, content in made.items() if not path.is_file() or path.read_text(encoding="utf-8") != content]

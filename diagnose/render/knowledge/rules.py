@@ -10,9 +10,9 @@ from diagnose.knowledge.rulebook import Rulebook
 from diagnose.model.vocabulary import CAPTURE
 from diagnose.render import units, words
 from diagnose.render.knowledge.entries import (
+    Catalogue,
     Code,
     Entry,
-    Knowledge,
     Line,
     Part,
     Ref,
@@ -28,7 +28,7 @@ from diagnose.render.knowledge.entries import (
 from diagnose.render.reports.diagnosis import story, tables
 
 
-def rule(know: Knowledge, key: str) -> Entry:
+def rule(know: Catalogue, key: str) -> Entry:
     """One bad pattern."""
     one = know.book.rules[key]
     return Entry(
@@ -63,7 +63,7 @@ def _for(book: Rulebook, wall: str) -> str:
     return "the capture itself" if wall == CAPTURE else f"the {book.walls.topic(wall).title} wall"
 
 
-def _severity(know: Knowledge, one: Rule) -> str:
+def _severity(know: Catalogue, one: Rule) -> str:
     if isinstance(one.severity, str):
         return f"always {one.severity}"
     chosen = one.severity or Severity()
@@ -81,12 +81,12 @@ def _number(limit: float) -> str:
     return f"{limit:g} ({units.percent(limit, 0)})"
 
 
-def _columns(know: Knowledge, one: Rule) -> list[str]:
+def _columns(know: Catalogue, one: Rule) -> list[str]:
     names = rule_columns(know.book, one.id)
     return names + [name for name in one.evidence if name not in names]
 
 
-def meaning(know: Knowledge, name: str) -> str:
+def meaning(know: Catalogue, name: str) -> str:
     """What a column says, with its unit."""
     if name.startswith("job_"):
         return f"{know.book.settings[name.removeprefix('job_')].meaning} (job file)"
@@ -94,7 +94,7 @@ def meaning(know: Knowledge, name: str) -> str:
     return f"{spec.meaning} ({spec.unit})"
 
 
-def rule_in_run(know: Knowledge, key: str, document: Diagnosis) -> list[Part]:
+def rule_in_run(know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
     """Whether the rule fired in the document, and the numbers that its expressions read."""
     one = know.book.rules[key]
     fired = next((finding for finding in document.findings if finding.id == key), None)
@@ -112,7 +112,7 @@ def rule_in_run(know: Knowledge, key: str, document: Diagnosis) -> list[Part]:
     ]
 
 
-def _values(know: Knowledge, names: Iterable[str], document: Diagnosis) -> list[tuple[Line, Line]]:
+def _values(know: Catalogue, names: Iterable[str], document: Diagnosis) -> list[tuple[Line, Line]]:
     settings = {} if document.job is None else {f"job_{setting.name}": setting.value for setting in document.job.settings}
     lines: list[tuple[Line, Line]] = []
     for name in names:
@@ -131,7 +131,7 @@ def _values(know: Knowledge, names: Iterable[str], document: Diagnosis) -> list[
 # --- walls ------------------------------------------------------------------------------------------------------------
 
 
-def wall(know: Knowledge, key: str) -> Entry:
+def wall(know: Catalogue, key: str) -> Entry:
     """One of the walls."""
     book = know.book
     spec = book.walls.walls[key]
@@ -156,7 +156,7 @@ def wall(know: Knowledge, key: str) -> Entry:
     )
 
 
-def wall_in_run(_know: Knowledge, key: str, document: Diagnosis) -> list[Part]:
+def wall_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
     """The wall's bound in the document."""
     found = next((one for one in document.walls if one.wall == key), None)
     if found is None:

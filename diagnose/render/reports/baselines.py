@@ -47,7 +47,7 @@ def _job(one: StoredBaseline) -> Entry:
 
 
 def _row(one: StoredBaseline) -> Row:
-    wall = "can't be read" if one.dominant_wall is None else words.WALL[one.dominant_wall]
+    wall = "can't be read" if one.dominant_wall is None else words.wall(one.dominant_wall)
     return Row(
         cells=(
             one.name,

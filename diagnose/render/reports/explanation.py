@@ -12,7 +12,7 @@ from diagnose.knowledge.rulebook import Rulebook
 from diagnose.knowledge.taxonomy import Taxonomy
 from diagnose.render import report as r
 from diagnose.render import units
-from diagnose.render.knowledge.entries import Code, Entry, Expression, Kind, Line, Items, Part, Verbatim, Rows, Paragraph, knowledge
+from diagnose.render.knowledge.entries import Code, Entry, Expression, Kind, Line, Items, Part, Verbatim, Rows, Paragraph, catalogue
 from diagnose.render.knowledge.kinds import KINDS
 from diagnose.render.report import Block, Label, Labelled, Lines, Listing, Pairs, Section
 from diagnose.render.reports.rules import listing
@@ -30,7 +30,7 @@ class Explanation:
 
 def report(document: Explanation) -> r.Report:
     """An entry for each thing of that name, or the list of a kind. Raises UsageError when nothing has that name."""
-    know = knowledge(document.book, document.taxonomy)
+    know = catalogue(document.book, document.taxonomy)
     wanted = document.name.strip().lower()
     kind = next((kind for kind in KINDS if kind.plural == wanted), None)
     if kind is not None:

@@ -74,12 +74,12 @@ def _entry(answer: KernelAnswer) -> Entry:
         return Entry(name=f"line {answer.line}", parts=(Pairs(rows=(("error", answer.error or ""),)),))
     moves = ", ".join(part for part in (found.kind and words.COMM_KIND.get(found.kind, found.kind), found.backend) if part)
     rows = (
-        ("bucket", words.words(found.bucket)),
+        ("bucket", words.bucket(found.bucket)),
         ("role", found.role + (f" ({moves})" if moves else "")),
         ("phase", found.phase or ""),
         ("operation", found.operation),
         ("because", f"{found.evidence}, rule {found.rule}{' (weak: by default only)' if found.weak else ''}"),
-        ("elsewhere", ", ".join(words.words(bucket) for bucket in found.alternatives)),
+        ("elsewhere", ", ".join(words.bucket(bucket) for bucket in found.alternatives)),
         ("not understood", ", ".join(found.not_understood)),
     )
     return Entry(name=units.shorten(answer.name, 200), parts=(Pairs(rows=tuple(row for row in rows if row[1])),))

@@ -28,7 +28,7 @@ _SIDE: tuple[tuple[str, Callable[[Side], str]], ...] = (
     ("GPU", lambda side: side.gpu or "not recorded"),
     ("time", story.step),
     ("steps from", lambda side: side.anchor),
-    ("largest wall", lambda side: f"{words.WALL[side.dominant_wall]}, {side.certainty} certainty"),
+    ("largest wall", lambda side: f"{words.wall(side.dominant_wall)}, {side.certainty} certainty"),
 )
 
 
@@ -208,7 +208,7 @@ def _kernel(one: KernelChange) -> list[str]:
         _pair(units.ms(one.base_work_ns), units.ms(one.new_work_ns)),
         _pair(_micro(one.base_launch_ns), _micro(one.new_launch_ns)),
         _pair(_stream(one.was_stream), _stream(one.stream)),
-        words.words(one.bucket),
+        words.bucket(one.bucket),
     ]
 
 
@@ -272,7 +272,7 @@ def walls(document: Comparison) -> Table:
         title="Walls",
         columns=columns("wall", "#base, ≤ ms", "#new, ≤ ms", "#delta ms"),
         rows=rows_of(
-            [[words.WALL[one.wall], units.ms(one.base_ns), units.ms(one.new_ns), units.signed_ms(one.delta_ns)] for one in document.walls]
+            [[words.wall(one.wall), units.ms(one.base_ns), units.ms(one.new_ns), units.signed_ms(one.delta_ns)] for one in document.walls]
         ),
         note=f"Bounds {story.per(document)}; they do not add up.",
         empty="not known",

@@ -90,7 +90,7 @@ def look(category: str) -> Look:
     if category.startswith(COMPUTE):
         bucket = category.removeprefix(COMPUTE)
         order = list(words.BUCKET_COLOUR).index(bucket) if bucket in words.BUCKET_COLOUR else 99
-        return Look(order=order, label=f"compute: {words.words(bucket)}", colour=words.BUCKET_COLOUR.get(bucket, "#8c6d5a"))
+        return Look(order=order, label=f"compute: {words.bucket(bucket)}", colour=words.bucket_colour(bucket))
     return _LOOKS.get(category) or Look(order=107, label=words.words(category), colour="#8c6d5a", pattern=".")
 
 
@@ -101,5 +101,5 @@ def metric(name: str) -> str:
     if name in _LOOKS or name.startswith(COMPUTE):
         return look(name).label
     if name.startswith("bucket:"):
-        return f"bucket {words.words(name.removeprefix('bucket:'))}"
+        return f"bucket {words.bucket(name.removeprefix('bucket:'))}"
     return words.words(name)

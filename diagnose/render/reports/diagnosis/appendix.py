@@ -46,7 +46,7 @@ def _level(value: int | None, capacity: int | None) -> str:
 def fill(document: Diagnosis) -> Table:
     """SM fill by bucket."""
     found = document.occupancy
-    rows = [] if found is None else [[words.words(bucket), units.percent(value)] for bucket, value in sorted(found.buckets.items())]
+    rows = [] if found is None else [[words.bucket(bucket), units.percent(value)] for bucket, value in sorted(found.buckets.items())]
     return Table(
         key="fill",
         title="SM fill by bucket",
@@ -69,7 +69,7 @@ def occupancy(document: Diagnosis) -> Table:
             [
                 [
                     row.name,
-                    words.words(row.bucket),
+                    words.bucket(row.bucket),
                     units.ms(row.work_ns),
                     units.count(row.kernels),
                     units.MISSING if row.waves is None else f"{row.waves:,.2f}",

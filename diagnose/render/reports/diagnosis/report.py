@@ -106,7 +106,7 @@ def _room(found: object) -> int:
 def _verdict(document: Diagnosis) -> r.Panel:
     verdict = document.verdict
     phrases = [r.Phrase(text=words.CERTAINTY[verdict.certainty]), r.Phrase(text=story.step_time(document))]
-    phrases.append(r.Phrase(text=f"runner-up: {words.WALL[verdict.runner_up].lower()}", wide=True))
+    phrases.append(r.Phrase(text=f"runner-up: {words.wall(verdict.runner_up).lower()}", wide=True))
     if verdict.perturbed:
         phrases.append(r.Phrase(text="perturbed: the profiler slowed this run; times are longer than without it", tone="warning"))
     if any(entry.severity in ("data_loss", "error") for entry in document.ledger):
@@ -137,7 +137,7 @@ def _card(wall: WallBound, document: Diagnosis) -> r.Card:
     limit = "≤ " if words.VOCABULARY.is_ceiling(wall.wall) else ""
     return r.Card(
         look=wall.wall,
-        title=words.WALL[wall.wall],
+        title=words.wall(wall.wall),
         mark={document.verdict.dominant_wall: "dominant", document.verdict.runner_up: "runner-up"}.get(wall.wall, ""),
         amount=None if wall.bound_ns is None else f"{limit}{units.ms(wall.bound_ns)}",
         unit=f"ms per {whole}",
@@ -194,7 +194,7 @@ def _finding(finding: Finding, document: Diagnosis, *, opened: bool) -> r.Findin
         title=story.title(finding.name),
         severity=finding.severity,
         look=finding.wall,
-        kind=(words.WALL[finding.wall].lower(), finding.status),
+        kind=(words.wall(finding.wall).lower(), finding.status),
         meaning=words.STATUS_MEANING[finding.status],
         bound=story.finding_ceiling(finding, document),
         summary=finding.summary,

@@ -27,7 +27,7 @@ def title(name: str) -> str:
 
 def headline(document: Diagnosis) -> str:
     """The dominant wall's name."""
-    return words.WALL[document.verdict.dominant_wall]
+    return words.wall(document.verdict.dominant_wall)
 
 
 def step_time(document: Diagnosis) -> str:

@@ -96,7 +96,7 @@ def walls(document: Diagnosis) -> Table:
         rows.append(
             Row(
                 cells=(
-                    words.WALL[wall.wall],
+                    words.wall(wall.wall),
                     mark,
                     units.ms(wall.bound_ns),
                     units.percent(wall.share),
@@ -239,7 +239,7 @@ def buckets(document: Diagnosis, rank: int, device: int) -> Table:
         rows=tuple(
             Row(
                 cells=(
-                    words.words(row.bucket),
+                    words.bucket(row.bucket),
                     units.ms(row.busy_ns),
                     units.ms(row.exclusive_ns),
                     units.percent(row.share),
@@ -318,7 +318,7 @@ def blocking(document: Diagnosis, rank: int, device: int) -> Table:
         rows=rows_of(
             [
                 [
-                    words.words(row.bucket),
+                    words.bucket(row.bucket),
                     row.role,
                     units.MISSING if row.kind is None else words.COMM_KIND[row.kind],
                     units.ms(row.blocking_ns),

@@ -192,7 +192,7 @@ def _rows(document: Diagnosis, ranks: Ranks) -> list[tuple[str, list[_Row]]]:
     return [
         ("What it is", about),
         (f"Times, ms {per(document)}", times),
-        (f"Work by bucket, ms {per(document)}", [(units.shorten(words.words(name), 60), "ms", _of_bucket(name)) for name in buckets]),
+        (f"Work by bucket, ms {per(document)}", [(units.shorten(words.bucket(name), 60), "ms", _of_bucket(name)) for name in buckets]),
         (f"Transport operations {per(document)}", [(units.shorten(name, 60), "count", _of_kind(name)) for name in counted]),
     ]
 

@@ -172,7 +172,7 @@ def _late(one: Late, document: Diagnosis) -> Point:
 
 def longer(one: Late) -> str:
     """What takes longer on the late rank; empty where nothing is known to."""
-    return words.words(one.bucket) if one.bucket else words.LATE_LONGER.get(one.cause, "")
+    return words.bucket(one.bucket) if one.bucket else words.LATE_LONGER.get(one.cause, "")
 
 
 def _stages(document: Diagnosis, ranks: Ranks) -> str:

@@ -1,0 +1,103 @@
+"""A profiler format is one reader and its line in the table of readers: one is added to a copy of the program, which then reads it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from diagnose.load.readers import READERS
+from tests.changes.conftest import ProgramCopy
+
+TABLE = "diagnose/load/readers.py"
+READER = '''"""Traces of Probe: a line `probe trace`, then one kernel a line as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+
+from diagnose.load.conform import RawTable, RawTrace, conform
+from diagnose.load.reader import Reader
+from diagnose.model.ledger import Ledger
+from diagnose.model.trace import Device, Provenance, Rank, Trace, empty
+
+MAGIC = b"probe trace\\n"
+
+
+def _load(path: Path, rank: int | None, _nsys: Path | None) -> Trace:
+    rows = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+    names = sorted({row["name"] for row in rows})
+    ops = pl.DataFrame(
+        {
+            "rank": [rank or 0] * len(rows),
+            "device": [0] * len(rows),
+            "stream": [7] * len(rows),
+            "kind": ["kernel"] * len(rows),
+            "name_id": [names.index(row["name"]) for row in rows],
+            "start": [row["start"] for row in rows],
+            "end": [row["end"] for row in rows],
+        }
+    )
+    return conform(
+        RawTrace(
+            tables=[RawTable(schema="ops", table="kernels", frame=ops, read=len(rows))],
+            names=pl.DataFrame({"id": range(len(names)), "text": names, "short": names}),
+            payloads=empty("payloads"),
+            threads=empty("threads"),
+            devices=(Device(rank=rank or 0, device=0),),
+            ranks=(Rank(rank=rank or 0),),
+            provenance=Provenance(file=path.name, size=path.stat().st_size, format="probe", profiler="Probe profiler"),
+            ledger=Ledger(),
+        )
+    )
+
+
+def _start(path: Path) -> int | None:
+    return int(json.loads(path.read_text().splitlines()[1])["start"])
+
+
+READER = Reader(name="probe", recognises=lambda given: given.head.startswith(MAGIC), load=_load, start=_start)
+'''
+START = 1_700_000_000_000_000_000
+KERNELS = [
+    {"name": name, "start": START + at, "end": START + at + 90_000}
+    for at, name in ((100_000 * number, f"ampere_bf16_gemm_{number % 3}") for number in range(30))
+]
+
+
+@pytest.fixture
+def probed(program: ProgramCopy) -> ProgramCopy:
+    """The copy with one format more."""
+    program.write("diagnose/load/probe.py", READER)
+    program.replace(
+        TABLE,
+        "import nsys_parquet, nsys_report, nsys_sqlite, torch_json",
+        "import nsys_parquet, nsys_report, nsys_sqlite, probe, torch_json",
+    )
+    program.replace(TABLE, "READERS = (", "READERS = (probe.READER, ")
+    return program
+
+
+def test_a_new_profiler_format_is_read_and_put_in_order(probed: ProgramCopy) -> None:
+    text = "probe trace\n" + "".join(f"{json.dumps(row)}\n" for row in KERNELS)
+    trace = probed.write("night/rank0.probe", text)
+    document = probed.json(trace, "--rank", "3")
+    assert (document["capture"]["format"], document["capture"]["profiler"]) == ("probe", "Probe profiler")
+    assert "Probe profiler" in probed.run(trace)
+    assert probed.json(trace.parent)["capture"]["format"] == "probe", "a folder is looked through for it"
+    start = probed.python(
+        "-c", f"from pathlib import Path\nfrom diagnose.load.start_times import start_of\nprint(start_of(Path({str(trace)!r})))"
+    )
+    assert int(start) == START
+    assert "no format" not in probed.run(probed.write("other.txt", "probe\n"), status=3)
+
+
+def test_nothing_else_had_to_change(probed: ProgramCopy) -> None:
+    assert probed.changed() == {"diagnose/load/probe.py", TABLE}
+
+
+def test_readers_have_names_of_their_own() -> None:
+    assert len({reader.name for reader in READERS}) == len(READERS)
