@@ -18,7 +18,7 @@ from diagnose.bisect import guard
 from diagnose.bisect.git import environment
 from diagnose.errors import InputError
 from diagnose.load.files import is_parquet_folder
-from diagnose.load.inputs import expand, superseded
+from diagnose.load.readers import expand, superseded
 
 OUTPUT = "DIAGNOSE_OUTPUT"  # in the command's environment: the fresh folder in which its trace is looked for
 SKIP = 125

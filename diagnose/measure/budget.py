@@ -14,8 +14,7 @@ from types import MappingProxyType
 
 import polars as pl
 
-from diagnose.document.device import StepBudget
-from diagnose.document.steps import RAN, WHY, Absent, StepSplit, Why
+from diagnose.document.device import RAN, WHY, Absent, StepBudget, StepSplit, Why
 from diagnose.measure.waits.stalls import Stalls, ceilings, stall_times
 from diagnose.model.intervals import MAX_CLASSES, overlaps, sweep
 from diagnose.model.vocabulary import COMM_KINDS, CommKind

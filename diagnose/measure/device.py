@@ -12,8 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from diagnose.document.device import StepBudget
-from diagnose.document.steps import StepSplit
+from diagnose.document.device import StepBudget, StepSplit
 from diagnose.knowledge.load import Knowledge
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.budget import Budget, CommunicationTimes, budget, communication, concurrency, split

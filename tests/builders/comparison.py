@@ -5,9 +5,8 @@ from __future__ import annotations
 from msgspec import structs
 
 from diagnose.document import comparison as c
-from diagnose.document.device import Spread
+from diagnose.document.device import Spread, Why
 from diagnose.document.diagnosis import Tool
-from diagnose.document.steps import Why
 from diagnose.model.vocabulary import Wall
 from tests.builders.diagnosis import HOSTILE, LONG_KERNEL
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from diagnose.errors import InputError
 from diagnose.load.conform import conform
-from diagnose.load.kineto_numbers import exact_ns
+from diagnose.load.kineto_columns import exact_ns
 from diagnose.load.torch_json import read
 from diagnose.model.trace import Trace
 from tests.builders.kineto import call, document, kernel, operator, small

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from diagnose.document.steps import RAN, StepSplit
+from diagnose.document.device import RAN, StepSplit
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.measure import budget
 from diagnose.measure.budget import absent_cells, check_split, check_splits, compute_shares

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.document.steps import KernelUse
+from diagnose.document.device import KernelUse
 from diagnose.knowledge.buckets import bucket_type, load_buckets
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.kernels import NAME, kernel_table, uses
