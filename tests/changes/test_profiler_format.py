@@ -27,7 +27,7 @@ from diagnose.model.trace import Device, Provenance, Rank, Trace, empty
 MAGIC = b"probe trace\\n"
 
 
-def _load(path: Path, rank: int | None, _nsys: Path | None) -> Trace:
+def _load(path: Path, rank: int | None, _nsys: Path | None, _rules: object) -> Trace:
     rows = [json.loads(line) for line in path.read_text().splitlines()[1:]]
     names = sorted({row["name"] for row in rows})
     ops = pl.DataFrame(
