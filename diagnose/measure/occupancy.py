@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from diagnose.document.device import KernelOccupancy, Occupancy
-from diagnose.knowledge.rule_types import SmLimits
+from diagnose.knowledge.rulebook import SmLimits
 from diagnose.model.trace import Device, Trace
 
 SCHEDULERS = 4  # a warp's registers come from one quarter of the register file

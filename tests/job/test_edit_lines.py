@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.job import overridden_job, parse_job, read_job
-from diagnose.job.trees import toml_lines
+from diagnose.job.text import toml_lines
 from diagnose.knowledge import strict_yaml
 
 JOBS = Path(__file__).parents[2] / "fixtures" / "jobs"

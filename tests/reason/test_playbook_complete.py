@@ -7,7 +7,7 @@ import re
 import yaml
 
 from diagnose.job import parse_job
-from diagnose.knowledge.rule_types import ChangeSpec
+from diagnose.knowledge.rulebook import ChangeSpec
 from tests.builders.facts import BOOK
 
 # Every fix of the playbook's index.
