@@ -10,8 +10,8 @@ import pytest
 from diagnose.measure.facts.device import device_facts
 from diagnose.measure.records import device_records
 from diagnose.measure.waits import stalls
-from diagnose.measure.waits.bounds import HANDOVER_NS, ceilings
 from diagnose.measure.waits.dependencies import resolve_waits
+from diagnose.measure.waits.stalls import HANDOVER_NS, ceilings
 from diagnose.model.vocabulary import FactValue
 from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, await_event, call, causes, record, run, scene
 
