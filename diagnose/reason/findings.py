@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from diagnose.document.diagnosis import SEVERAL_RANKS, Change, Evidence, Fact, Finding, Fix, NotAssessed, Where
 from diagnose.job import Job
 from diagnose.knowledge import templates
-from diagnose.knowledge.rule_types import ChangeSpec, FixSpec, Requirement, Rule
-from diagnose.knowledge.rulebook import Rulebook
+from diagnose.knowledge.rulebook import ChangeSpec, FixSpec, Requirement, Rule, Rulebook
 from diagnose.model.vocabulary import FactValue, FixState, Level, Status
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.walls import weakest
