@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from click.core import ParameterSource
 
 from diagnose.commands import sides
 from diagnose.commands.baseline import Store
-from diagnose.commands.options import LEVELS, PATH, JobFile, Measuring, Output, Share, metric_option, option, set_option, takes
+from diagnose.commands.options import LEVELS, PATH, Group, JobFile, Measuring, Output, Share, metric_option, option, set_option, takes
 from diagnose.commands.output import EXIT_GATE, check_outputs, lost, progress, say, write_document
 from diagnose.commands.sides import Given
 from diagnose.errors import ComparisonRefusedError, DataLossError, UsageError
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from diagnose.model.vocabulary import Level
 
 
-@dataclass(frozen=True, kw_only=True)
 class Sides(Store):
     """What stands for BASE, and the job files of both."""
 
@@ -37,8 +35,7 @@ class Sides(Store):
     base_overrides: tuple[str, ...] = option("--base-set", multiple=True, metavar="KEY=VALUE", help="The same for BASE. Repeatable.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Question:
+class Question(Group):
     """What is compared, and when the answer fails a gate."""
 
     metric: str = metric_option("What is compared: ")
@@ -82,9 +79,9 @@ def gate(context: click.Context, /, runs: tuple[str, ...], asked: Sides, questio
     if question.max_regression is None:
         from diagnose.reason.compare.limits import load_limits  # noqa: PLC0415
 
-        question = replace(question, max_regression=load_limits().noise.tolerance.value)
+        question = question.replace(max_regression=load_limits().noise.tolerance.value)
     if context.get_parameter_source("format") is ParameterSource.DEFAULT and os.environ.get("GITHUB_ACTIONS") == "true":
-        output = replace(output, format="github")
+        output = output.replace(format="github")
     return _compare(runs, asked, question, measuring, output)
 
 

@@ -14,6 +14,8 @@ from diagnose.render.writers import Writer, writers
 
 __all__ = ["Options", "extensions_for", "format_of", "formats_for", "kind_of", "write"]
 
+WRITERS = writers()
+
 
 def kind_of(document: object) -> str:
     """The kind of a document, by name: `diagnosis`, `comparison`, `check` and so on."""
@@ -59,4 +61,4 @@ def _suiting(kind: str) -> list[Writer]:
     """The writers whose input documents of this kind have."""
     offered = _kind(kind)
     gives = {"report": True, "issues": offered.issues, "json": offered.json}
-    return [writer for writer in writers() if gives[writer.takes]]
+    return [writer for writer in WRITERS if gives[writer.takes]]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from diagnose.model.vocabulary import Level
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(NamedTuple):
     """`width` in characters and `color` are for the terminal; the other outputs ignore them.
 
     `job_file` (its path within the repository) and `fail_on` (the severity from which a finding fails) are for outputs that a CI runner reads.

@@ -7,18 +7,16 @@ cheap to import: what is heavy is imported when something is written, so that th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
-from pkgutil import iter_modules
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from diagnose.render.options import Options
 
 Takes = Literal["report", "issues", "json"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Writer:
+class Writer(NamedTuple):
     """A format: its name on the command line, the file extensions that stand for it, what it takes of a document, and how it writes that.
 
     `place` orders lists of formats that people read.
@@ -33,5 +31,6 @@ class Writer:
 
 def writers() -> tuple[Writer, ...]:
     """All writers, in the order in which people read them."""
-    modules = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__) if not module.name.startswith("_")]
+    names = {path.stem for path in Path(__file__).parent.iterdir() if path.suffix in ("", ".py") and not path.name.startswith(("_", "."))}
+    modules = [import_module(f"{__name__}.{name}") for name in names]
     return tuple(sorted((module.WRITER for module in modules), key=lambda writer: (writer.place, writer.name)))
