@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from diagnose.render.options import Options
 from diagnose.render.reports import KINDS, DocumentKind
-from diagnose.render.writers import Writer, writers
+from diagnose.render.writers import Options, Writer, writers
 
 __all__ = ["Options", "extensions_for", "format_of", "formats_for", "kind_of", "write"]
 

@@ -9,11 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from diagnose.render.options import Options
+if TYPE_CHECKING:
+    from diagnose.model.vocabulary import Level
 
 Takes = Literal["report", "issues", "json"]
+NARROWEST, WIDEST = 60, 140  # beyond these a terminal's width no longer helps reading
+
+
+class Options(NamedTuple):
+    """What a caller may choose about an output's looks; no choice changes a number.
+
+    `width` in characters and `color` are for the terminal; the other outputs ignore them.
+
+    `job_file` (its path within the repository) and `fail_on` (the severity from which a finding fails) are for outputs that a CI runner reads.
+    """
+
+    width: int = 100
+    color: bool = False
+    job_file: str = ""
+    fail_on: Level | None = None
 
 
 class Writer(NamedTuple):

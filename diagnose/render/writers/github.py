@@ -7,8 +7,7 @@ Source: docs.github.com, "Workflow commands for GitHub Actions"; the limit as zi
 from __future__ import annotations
 
 from diagnose.render.issues import Issue, IssueList, Severity, costliest_first, shown
-from diagnose.render.options import Options
-from diagnose.render.writers import Writer
+from diagnose.render.writers import Options, Writer
 
 MOST = 10
 _COMMAND: dict[Severity, str] = {"error": "error", "warning": "warning", "note": "notice"}

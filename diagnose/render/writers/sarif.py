@@ -11,8 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from diagnose.render.issues import GATE, Issue, IssueList, costliest_first, shown
-from diagnose.render.options import Options
-from diagnose.render.writers import Writer
+from diagnose.render.writers import Options, Writer
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 ROOT = "%SRCROOT%"
