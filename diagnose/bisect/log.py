@@ -20,7 +20,6 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, field
 
-from diagnose.bisect.command import Workspace
 from diagnose.document.bisection import Kind, Trial
 from diagnose.errors import InputError, OutputError, UsageError
 
@@ -205,6 +204,22 @@ def check_same(experiment: Experiment, logged: Experiment) -> None:
 
 
 # --- the folder -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workspace:
+    """Where a command works.
+
+    Its folder, the folder for its trace, the file for what it prints, and a descriptor that is kept open while it runs (the search's lock).
+
+    `apart`: the folder is in another repository than the caller, so that variables that point git to the caller's are taken away.
+    """
+
+    folder: Path
+    output: Path
+    log: Path
+    lock: int | None = None
+    apart: bool = True
 
 
 @dataclass(frozen=True)

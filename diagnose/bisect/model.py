@@ -1,9 +1,4 @@
-"""The statistics of a search: noise between captures, captures that stand out, and change points of a noisy series, with how sure they are.
-
-The model: a level for each stretch of the order, unknown change points between stretches, and noise of one unknown size in all captures.
-Level and noise are integrated in closed form (flat level, inverse gamma noise), and the sets of change points are summed up: all with one
-or two of them, larger ones grown from the best smaller ones. Nothing here knows commits or files.
-"""
+"""The statistics of a search: noise between captures, captures that stand out, and change points of a noisy series, with how sure they are."""
 
 from __future__ import annotations
 
@@ -13,7 +8,54 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median, median_low
 
+from msgspec import Struct
+
+from diagnose.knowledge.data import checked, converted, packaged
 from diagnose.model.statistics import MAD, t_tail
+
+_FILE = "bisection.yaml"
+
+
+class Number(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One number with its meaning and source."""
+
+    value: float
+    meaning: str
+    source: str
+
+
+class Numbers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The numbers of a search; the file says what each means."""
+
+    run_noise: Number
+    count_noise: Number
+    noise_weight: Number
+    alike: Number
+    ends_error: Number
+    step_error: Number
+    answer_error: Number
+    range_error: Number
+    flaky_error: Number
+    further_step: Number
+    no_step: Number
+    level_range: Number
+    smallest_step: Number
+    drift: Number
+    failures: Number
+    verdict_error: Number
+    line_error: Number
+
+
+def parse_numbers(data: bytes) -> Numbers:
+    """The numbers in `data` (YAML). Raises RuleFileError."""
+    with checked(_FILE, effect="Nothing was searched.", next_step="Correct the file; each number needs value, meaning and source."):
+        return converted(data, Numbers)
+
+
+def load_numbers() -> Numbers:
+    """The numbers in use."""
+    return parse_numbers(packaged(_FILE))
+
 
 _WIDEST = 20.0  # ends further apart than this factor are compared by shares: a level near nought has little absolute noise
 _MAD_FREEDOM = 0.37  # degrees of freedom that a median absolute deviation is worth, per deviation, for normal values

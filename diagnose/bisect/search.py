@@ -20,6 +20,7 @@ from typing import Literal
 from diagnose.bisect.model import (
     Beliefs,
     Noise,
+    Numbers,
     Posterior,
     Prior,
     Readings,
@@ -33,7 +34,6 @@ from diagnose.bisect.model import (
     robust_noise,
     transform_of,
 )
-from diagnose.bisect.numbers import Numbers
 from diagnose.model.statistics import t_quantile, t_tail
 
 Reason = Literal["good end", "bad end", "halve", "again", "verify"]

@@ -19,7 +19,7 @@ from diagnose.bisect import git, log, report
 from diagnose.bisect.candidates import Order
 from diagnose.bisect.git import Checkout
 from diagnose.bisect.log import DEFAULT_FOLDER, Criteria, Entry, Experiment, Header, Line, Log, SearchFolder
-from diagnose.bisect.numbers import Numbers
+from diagnose.bisect.model import Numbers
 from diagnose.bisect.search import Answer, Measurement, Question, State, advise
 from diagnose.bisect.trial import (
     StopRequestedError,

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagnose.bisect.log import Experiment, Line, SearchFolder
-from diagnose.bisect.model import Prior, pooled_noise, readings, transform_of
-from diagnose.bisect.numbers import Numbers
+from diagnose.bisect.model import Numbers, Prior, pooled_noise, readings, transform_of
 from diagnose.bisect.report import VERDICTS, Judgement, Verdict, runs, step_sentence
 from diagnose.bisect.trial import TraceOptions, Trials, UnusableError, read_diagnosis, values_of
 from diagnose.document.comparison import Comparison

@@ -95,7 +95,7 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     _check(search, measuring, output)
     from diagnose.bisect import session  # noqa: PLC0415
     from diagnose.bisect.log import SearchFolder  # noqa: PLC0415
-    from diagnose.bisect.numbers import load_numbers  # noqa: PLC0415
+    from diagnose.bisect.model import load_numbers  # noqa: PLC0415
     from diagnose.commands.repository import root_of  # noqa: PLC0415
 
     here = Path.cwd()

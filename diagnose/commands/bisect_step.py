@@ -92,7 +92,7 @@ def _stepped(command: tuple[str, ...], limit: Limit, job: StepJob, measuring: Me
     measuring.check()
     from diagnose.bisect import git  # noqa: PLC0415
     from diagnose.bisect.log import Entry, Experiment  # noqa: PLC0415
-    from diagnose.bisect.numbers import load_numbers  # noqa: PLC0415
+    from diagnose.bisect.model import load_numbers  # noqa: PLC0415
     from diagnose.bisect.step import Step  # noqa: PLC0415
     from diagnose.bisect.trial import StopRequestedError, TraceOptions  # noqa: PLC0415
     from diagnose.scale.prepare import prepare  # noqa: PLC0415

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.bisect import command, guard
-from diagnose.bisect.command import CommandResult, Workspace, substituted
-from diagnose.bisect.log import SearchFolder
+from diagnose.bisect import guard, trial
+from diagnose.bisect.log import SearchFolder, Workspace
+from diagnose.bisect.trial import CommandResult, substituted
 from diagnose.errors import InputError, OutputError
 
 ROOT = Path(__file__).parents[2]
@@ -42,11 +42,11 @@ def workspace_in(tmp_path: Path, *, apart: bool = True) -> Workspace:
 def ran(tmp_path: Path, script: str, *, trace: str | None = None, timeout: float | None = None, apart: bool = True) -> Left:
     """A shell script, run as a trial runs it."""
     workspace = workspace_in(tmp_path, apart=apart)
-    before = {} if trace is None else command.matches(workspace, trace)
-    found = command.run(["/bin/sh", "-c", script], workspace, timeout)
-    reason = command.why_not(found, timeout)
-    left = () if reason else command.traces(workspace, trace, before)
-    return Left(found, left, reason or ("" if left else command.nothing_left(trace, before)))
+    before = {} if trace is None else trial.matches(workspace, trace)
+    found = trial.run_command(["/bin/sh", "-c", script], workspace, timeout)
+    reason = trial.why_not(found, timeout)
+    left = () if reason else trial.traces_left(workspace, trace, before)
+    return Left(found, left, reason or ("" if left else trial.nothing_left(trace, before)))
 
 
 def printed(tmp_path: Path) -> str:
@@ -159,13 +159,13 @@ def test_every_other_end(tmp_path: Path, script: str, code: int, text: str) -> N
 
 def test_a_command_that_does_not_start(tmp_path: Path) -> None:
     workspace = workspace_in(tmp_path)
-    absent = command.run(["./absent.sh", "x"], workspace, None)
+    absent = trial.run_command(["./absent.sh", "x"], workspace, None)
     assert (absent.code, absent.last_words) == (127, "./absent.sh: No such file or directory")
     (workspace.folder / "script").write_text("exit 0\n")
-    assert command.run(["./script"], workspace, None).last_words == "./script: Permission denied"
+    assert trial.run_command(["./script"], workspace, None).last_words == "./script: Permission denied"
     workspace.folder.rename(tmp_path / "elsewhere")
     with pytest.raises(InputError, match="here, in which the command runs, is not there"):
-        command.run(["true"], workspace, None)
+        trial.run_command(["true"], workspace, None)
 
 
 def test_a_place_that_can_not_be_written(tmp_path: Path) -> None:
@@ -238,10 +238,11 @@ _RUNS = """
 import sys
 import polars  # which handles SIGINT itself
 from pathlib import Path
-from diagnose.bisect.command import Workspace, run
+from diagnose.bisect.log import Workspace
+from diagnose.bisect.trial import run_command
 here = Path(sys.argv[1])
 try:
-    run(["/bin/sh", "-c", "sleep 600 & echo $$ $! > pids; wait"], Workspace(folder=here, output=here / "left", log=here / "log"), None)
+    run_command(["/bin/sh", "-c", "sleep 600 & echo $$ $! > pids; wait"], Workspace(folder=here, output=here / "left", log=here / "log"), None)
 except BaseException as fault:
     (here / "fault").write_text(type(fault).__name__)
 """

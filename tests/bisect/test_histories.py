@@ -20,7 +20,7 @@ import pytest
 from diagnose.bisect import log as logs
 from diagnose.bisect import session
 from diagnose.bisect.log import Criteria, Line
-from diagnose.bisect.numbers import load_numbers
+from diagnose.bisect.model import load_numbers
 from diagnose.bisect.trial import read_diagnosis
 from diagnose.document.bisection import Bisection, Trial, decode, encode
 from diagnose.knowledge.buckets import load_buckets

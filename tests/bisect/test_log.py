@@ -10,7 +10,7 @@ import pytest
 from diagnose.bisect import log as logs
 from diagnose.bisect import session
 from diagnose.bisect.log import SCHEMA, Criteria, Entry, Experiment, Header, Line, Log, SearchFolder, parse
-from diagnose.bisect.numbers import load_numbers
+from diagnose.bisect.model import load_numbers
 from diagnose.bisect.session import StoppedError
 from diagnose.bisect.trial import StopRequestedError
 from diagnose.document.bisection import Bisection, Trial, encode

@@ -16,7 +16,7 @@ import pytest
 from msgspec import structs
 
 from diagnose import cli
-from diagnose.bisect.numbers import load_numbers
+from diagnose.bisect.model import load_numbers
 from diagnose.bisect.step import judge
 from diagnose.commands.bisect_step import ABORTS, aborting
 from diagnose.document.diagnosis import decode, encode

@@ -18,9 +18,9 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.render import units
 from tests.browser.conftest import Opened, Opener, Seen
 from tests.builders import bisection, comparison, diagnosis
+from tests.builders.diagnosis import many_ranks
 from tests.builders.documents import figures_of
 from tests.builders.hostile import hostile_bisection, hostile_comparison, hostile_diagnosis
-from tests.builders.rank_records import many_ranks
 
 pytestmark = [pytest.mark.browser, pytest.mark.deep]
 DOCUMENTS = {

@@ -14,9 +14,8 @@ from diagnose.document import ranks as k
 from diagnose.render import units, write
 from diagnose.render.reports.ranks import pair as rank_compare
 from tests.browser.conftest import Opener, Seen
-from tests.builders.diagnosis import rich
+from tests.builders.diagnosis import rich, rich_ranks
 from tests.builders.hostile import hostile_diagnosis
-from tests.builders.rank_records import rich_ranks
 
 pytestmark = [pytest.mark.browser, pytest.mark.deep]
 

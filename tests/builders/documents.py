@@ -2,95 +2,39 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import msgspec
 
 from diagnose.document import job as j
 from diagnose.document.baselines import Baselines, StoredBaseline
-from diagnose.document.diagnosis import Expected, JobRead, JobSetting, Tool
 from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.render.figures.figure import Figure
 from diagnose.render.reports import KINDS
 from diagnose.render.reports.explanation import Explanation
 from diagnose.render.reports.kernels import KernelAnswer, KernelAnswers
 from tests.builders import bisection, comparison, diagnosis, hostile
+from tests.builders.kept import DATA
 
 Sample = Callable[[], object]
-TOOL = Tool(name="diagnose", version="0.1", rules_sha256="ab" * 32)
+T = TypeVar("T")
 
 
 def check(text: str = "") -> j.CheckReport:
     """A check with one result of each kind; every text ends with `text`."""
-    result = j.CheckResult(
-        id=f"check-hang{text}",
-        title=f"It hangs{text}",
-        group="will_hang",
-        outcome="hang",
-        summary=f"The job would hang: 8 is no multiple of 3.{text}",
-        symptom=f"a timeout after 10 minutes{text}",
-        settings=(
-            j.Deciding(name=f"tp{text}", value=8, key=f"model.tp{text}", source="read"),
-            j.Deciding(name="modules", value=(f"mlp{text}", "moe"), key="modules", source="default"),
-            j.Deciding(name="fused", value=False, key="fused", source="read"),
-        ),
-        assumed=(f"tp{text}",),
-        remedy=f"Set tp to 4.{text}",
-        fixes=(j.FixName(id=f"MEM-01{text}", title=f"A fix{text}"),),
-        refs=(f"https://example.invalid/{text}",),
-        source="check",
-    )
-    plain = j.CheckResult(
-        id="other",
-        title="",
-        group="doubtful",
-        outcome=None,
-        summary="Odd.",
-        symptom="",
-        settings=(),
-        assumed=(),
-        remedy="",
-        fixes=(),
-        refs=(),
-        source="fix",
-    )
-    job = JobRead(format="megatron-bridge", settings=(JobSetting(name="tp", value=8, key="model.tp"),))
-    unknown = j.NotAssessed(id=f"needs-more{text}", title="", missing=("ep",), how=f"The job file does not say ep.{text}")
-    return j.CheckReport(
-        schema=j.CHECK_SCHEMA,
-        tool=TOOL,
-        job=job,
-        platform=f"h100{text}",
-        failed=True,
-        checked=7,
-        results=(result, plain),
-        not_assessed=(unknown,),
-    )
+    return _ending(j.CheckReport, "check", text)
 
 
 def patch(text: str = "") -> j.PatchReport:
     """A patch of one fix, with all that may be left; every text ends with `text`."""
-    return j.PatchReport(
-        schema=j.PATCH_SCHEMA,
-        tool=TOOL,
-        source=f"job.yaml{text}",
-        rewritten=True,
-        applied=(
-            j.Applied(
-                id=f"COM-06{text}",
-                title=f"Overlap{text}",
-                for_finding=f"blocking-exchange{text}",
-                expected=(Expected(text=f"1.06×{text}", source=f"a paper{text}"),),
-                verify=f"It falls.{text}",
-                unknown=(f"Whether it fits.{text}",),
-            ),
-        ),
-        skipped=(j.Skipped(id=f"MEM-02{text}", title=f"Another{text}", why=f"it is on already{text}"),),
-        written=(j.Written(fix=f"COM-06{text}", framework="megatron-bridge", key=f"comm.overlap{text}", from_="false", to="true"),),
-        left_to_you=(j.LeftToYou(fix="COM-06", framework="code", key=f"train.py{text}", to="by hand", why=f"it is code{text}"),),
-        still_wrong=check(text).results,
-        bridge_overrides=(f"comm.overlap=true{text}",),
-        megatron_flags=(f"--overlap{text}",),
-        environment=(f"NCCL_DEBUG=INFO{text}",),
-    )
+    return _ending(j.PatchReport, "patch", text)
+
+
+def _ending(kind: type[T], name: str, text: str) -> T:
+    """A kept document with `text` where it says {text}."""
+    return msgspec.json.decode((DATA / f"{name}.json").read_text(encoding="utf-8").replace("{text}", json.dumps(text)[1:-1]), type=kind)
 
 
 def baselines(text: str = "") -> Baselines:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from diagnose.render import write
+from diagnose.render import kind_of, write
 from tests.builders.bisection import rich as bisection
 from tests.builders.comparison import rich as comparison
 from tests.builders.diagnosis import rich as diagnosis
@@ -52,12 +52,10 @@ def test_a_format_is_one_writer(program: ProgramCopy, tmp_path: Path) -> None:
     added = (WRITERS / "probe.py").as_posix()
     program.write(added, WRITER)
     job = ROOT / "fixtures" / "jobs" / "a1_qwen3_30b_h100.yaml"
-    saved = {
-        kind.__module__.rsplit(".", 1)[1]: tmp_path / f"{kind.__module__.rsplit('.', 1)[1]}.json"
-        for kind in (diagnosis, comparison, bisection)
-    }
-    for make in (diagnosis, comparison, bisection):
-        saved[make.__module__.rsplit(".", 1)[1]].write_text(write(make(), "json"), encoding="utf-8")
+    documents = (diagnosis(), comparison(), bisection())
+    saved = {kind_of(document): tmp_path / f"{kind_of(document)}.json" for document in documents}
+    for document in documents:
+        saved[kind_of(document)].write_text(write(document, "json"), encoding="utf-8")
     verbs = {
         **{name: ["render", path] for name, path in saved.items()},
         "check": ["check", job],

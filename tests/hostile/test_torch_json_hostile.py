@@ -166,6 +166,7 @@ def test_extreme_times_do_not_overflow() -> None:
     assert (counts(trace)["negative_duration"], counts(trace)["implausible_span"]) == (1, 1)
 
 
+@pytest.mark.deep
 def test_bombs_are_stopped_early() -> None:
     began = time.process_time()
     head = b'{"traceEvents": [{"ph": "X", "name": "'
@@ -179,6 +180,7 @@ def test_bombs_are_stopped_early() -> None:
     assert time.process_time() - began < ENDLESS
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "data",
     [

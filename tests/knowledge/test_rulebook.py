@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from diagnose.knowledge.conditions import ConditionError, check_types, compile_e
 from diagnose.knowledge.data import packaged
 from diagnose.knowledge.load import load_knowledge
 from diagnose.knowledge.rulebook import load_rulebook, platform_of
+from diagnose.model.vocabulary import GROUPS
 
 BOOK = load_rulebook()
 RULE = {
@@ -334,6 +336,120 @@ def test_a_bare_bucket_file_is_no_rule_but_counts_in_the_digest(tmp_path: Path) 
     book = load_rulebook([path])
     assert (book.rules.keys(), book.fixes.keys()) == (BOOK.rules.keys(), BOOK.fixes.keys())
     assert book.sha256 != BOOK.sha256
+
+
+# -------------------- the catalogue of rules and fixes is whole
+
+ROOT = Path(__file__).parents[2]
+REQUIRED = {
+    "COM": (1, 2, 5, 6, 7, 9, 10, 11, 13, 15, 18, 20),
+    "HOST": (1, 3, 4, 5, 7, 8),
+    "MEM": (1, 2, 3, 6, 8),
+    "CPY": (2,),
+    "CMP": (1, 2, 3, 5),
+}
+REQUIRED_FIXES = {f"{group}-{number:02d}" for group, numbers in REQUIRED.items() for number in numbers}
+BRIDGE_ONLY = {"MEM-13"}  # Megatron-LM trains no LoRA adapters
+NOT_CAPTURED = re.compile(r"not recorded|was recorded|holds no range|does not tell|allocator events|neither checkpoint|traced as a whole")
+
+
+def test_files_and_ids_agree() -> None:
+    names = {path.stem for path in (ROOT / "trace_rules" / "rules").glob("*.yaml")}
+    assert names == set(BOOK.rules)
+    prefixes = {"host": "host_overhead"}
+    assert [rule.id for rule in BOOK.rules.values() if rule.wall != prefixes.get(rule.id.split("-")[0], rule.id.split("-")[0])] == []
+
+
+def test_every_required_fix_exists_and_is_used() -> None:
+    assert set(BOOK.fixes) >= REQUIRED_FIXES
+    used = {fix for rule in BOOK.rules.values() for fix in rule.fixes}
+    reached = used | {item.first for fix in BOOK.fixes.values() for item in (*fix.needs, *fix.conflicts) if item.first}
+    assert set(BOOK.fixes) == reached, "a fix that nothing leads to is never shown"
+
+
+def test_fixes_change_something_cite_a_source_and_are_verified_by_facts() -> None:
+    fact = r"[a-z]+_ns\b|[a-z]+_bytes\b|_per_step\b|_share\b|expert_exchange_backend"
+    assert [key for key, fix in BOOK.fixes.items() if not (fix.changes and fix.refs)] == []
+    assert [key for key, fix in BOOK.fixes.items() if not re.search(fact, fix.verify)] == []
+    named = {key: set(re.findall(r"\b[a-z_]+_(?:ns|share|bytes|per_step|backend)\b", fix.verify)) for key, fix in BOOK.fixes.items()}
+    assert {key: names - set(BOOK.facts) for key, names in named.items() if names - set(BOOK.facts)} == {}
+
+
+def test_fixes_are_for_both_frameworks() -> None:
+    offenders = []
+    for key, fix in BOOK.fixes.items():
+        frameworks = {change.framework for change in fix.changes}
+        wanted = {"megatron-bridge"} if key in BRIDGE_ONLY else {"megatron-bridge", "megatron-lm"}
+        if not (wanted <= frameworks or frameworks & {"environment", "launcher", "code"}):
+            offenders.append((key, frameworks))
+    assert offenders == []
+
+
+def test_facts_that_need_a_capture_option_come_with_it() -> None:
+    offenders = {}
+    for rule in BOOK.rules.values():
+        names = [name for name in BOOK.expression(rule.when).names if name in BOOK.facts and NOT_CAPTURED.search(BOOK.facts[name].null)]
+        if names and not rule.capture:
+            offenders[rule.id] = names
+    assert offenders == {}, "say in `capture` how to get them"
+
+
+# -------------------- checks of a job file
+
+
+def test_sentences() -> None:
+    checks = BOOK.checks
+    assert [key for key, check in checks.items() if not check.say.endswith(".") or check.remedy.endswith(".")] == [], "`say` is a sentence"
+    assert [key for key, check in checks.items() if not check.refs] == []
+    assert [key for key in checks if not re.fullmatch(r"[a-z0-9-]+", key) or key in {*BOOK.rules, *BOOK.fixes, *BOOK.facts}] == []
+
+
+def test_groups_are_those_of_the_documents() -> None:
+    assert GROUPS == ("will_fail", "will_hang", "silently_off", "doubtful")
+
+
+GOOD = """
+a-check:
+  title: t
+  outcome: assert
+  when: job_bf16
+  say: "bf16 is {job_bf16}."
+  remedy: r
+  refs: [x]
+  examples: {fires: [{job_bf16: true}], silent: [{job_bf16: false}, {job_bf16: false}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("outcome: assert", "outcome: explode", "explode"),
+        ("  title: t", "  title: t\n  colour: red", "colour"),
+        ("when: job_bf16", "when: job_bf17", "a-check.when: unknown name job_bf17"),
+        ("when: job_bf16", "when: step_ns > 1", "step_ns is not known without a trace"),
+        ("when: job_bf16", "when: job_num_layers", "must be true or false"),
+        ("{job_bf16}.", "{job_bf17}.", "unknown name job_bf17"),
+        ("  refs: [x]", "  refs: [x]\n  fixes: [NO-1]", "unknown fix NO-1"),
+        ("fires: [{job_bf16", "fires: [{job_bf17", "unknown name job_bf17"),
+        ("when: job_bf16", "when: null", "say how to tell"),
+        ("  examples: {fires: [{job_bf16: true}], silent: [{job_bf16: false}, {job_bf16: false}]}", "", "needs them"),
+    ],
+)
+def test_wrong_checks_are_refused(old: str, new: str, message: str, tmp_path: Path) -> None:
+    folder = tmp_path / "checks"
+    folder.mkdir()
+    (folder / "own.yaml").write_text(GOOD)
+    assert "a-check" in load_rulebook([tmp_path]).checks
+    (folder / "own.yaml").write_text(GOOD.replace(old, new))
+    with pytest.raises(RuleFileError, match=message) as caught:
+        load_rulebook([tmp_path])
+    assert "checks/own.yaml" in str(caught.value)
+
+
+def test_own_check_replaces_a_built_in_one(tmp_path: Path) -> None:
+    (tmp_path / "checks").mkdir()
+    (tmp_path / "checks" / "own.yaml").write_text(GOOD.replace("a-check", "expert-overlap-in-fp32"))
+    assert load_rulebook([tmp_path]).checks["expert-overlap-in-fp32"].title == "t"
 
 
 def test_a_folder_of_one_s_own_may_hold_a_table_of_its_own(tmp_path: Path) -> None:

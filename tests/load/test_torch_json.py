@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 import zipfile
 from decimal import Decimal
@@ -16,11 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.errors import InputError
+from diagnose.load import kineto_parallel, torch_json
 from diagnose.load.conform import conform
 from diagnose.load.kineto_numbers import exact_ns
 from diagnose.load.torch_json import read
+from diagnose.model.intervals import union_length
 from diagnose.model.trace import Trace
 from tests.builders.kineto import call, document, kernel, operator, small
+from tests.load.kineto_reference import Totals, events_of, operations_of, totals_of
 
 
 def load(data: bytes, chunk: int | None = None, rank: int | None = None) -> Trace:
@@ -410,3 +414,137 @@ def test_a_missing_file_is_an_input_error(tmp_path: Path) -> None:
         read(tmp_path / "none.json", display_name="none.json")
     with pytest.raises(InputError, match="cannot be read"):
         read(tmp_path, display_name="folder")
+
+
+# -------------------- a file decoded in parts, by one or several processes, is the same trace
+
+COMMS = {"Collective name": "allreduce", "Group size": 8, "dtype": "Float"}
+
+
+def events(count: int) -> list[dict[str, object]]:
+    made = small(count)
+    for index, event in enumerate(made):
+        if index % 9 == 0:
+            event.setdefault("args", {}).update(
+                COMMS | {"In msg nelems": index % 4, "list": [{"ph": "X"}, {"name": "no event"}, {"id": 3}]}
+            )
+        if event.get("cat") == "kernel":
+            event["name"] = f"kernel_{index * index % 37}"
+    return [*made, call(5, 1, tid=3), {"ph": "M", "name": "thread_name", "pid": 1, "tid": 3, "ts": 0, "args": {"name": "last"}}]
+
+
+def as_rows(trace: Trace) -> dict[str, list[tuple[object, ...]]]:
+    """All frames with their texts and payloads in place of ids, which may be numbered otherwise."""
+    payloads = trace.payloads.rename({"id": "payload_id"})
+    texts = trace.names.rename({"text": "name"}).drop("short")
+    return {
+        "ops": trace.ops.join(texts.rename({"id": "name_id"}), on="name_id", how="left", maintain_order="left")
+        .join(payloads, on="payload_id", how="left", maintain_order="left")
+        .drop("name_id", "payload_id")
+        .rows(),
+        "calls": trace.calls.join(texts.rename({"id": "name_id"}), on="name_id", how="left", maintain_order="left").drop("name_id").rows(),
+        "ranges": trace.ranges.join(texts.rename({"id": "text_id"}), on="text_id", how="left", maintain_order="left")
+        .join(payloads, on="payload_id", how="left", maintain_order="left")
+        .drop("text_id", "payload_id")
+        .rows(),
+        "threads": trace.threads.rows(),
+    }
+
+
+def test_two_processes_read_what_one_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_json, "PAYS_FROM", 0)
+    path = tmp_path / "t.json"
+    path.write_bytes(document(events(3000), record_shapes=1) + b"\n")
+    one = conform(read(path, display_name="t"))
+    assert len(kineto_parallel._splits(path, path.read_bytes().index(b"[{") + 1, 2)) == 3
+    two = conform(read(path, display_name="t", processes=2))
+    assert as_rows(two) == as_rows(one)
+    assert (two.ledger, two.provenance, two.ranks, two.devices) == (one.ledger, one.provenance, one.ranks, one.devices)
+
+
+@pytest.mark.parametrize("count", [1, 40, 400])
+@pytest.mark.parametrize("pieces", [2, 3, 7])
+def test_ranges_join_to_the_whole(count: int, pieces: int, tmp_path: Path) -> None:
+    data = document(events(count))
+    path = tmp_path / "t.json"
+    path.write_bytes(data)
+    start = data.index(b'"traceEvents": [') + 16
+    ends = kineto_parallel._splits(path, start, pieces)
+    assert ends == sorted(set(ends))
+    parts = [kineto_parallel._decode_range(path, low, high, 500, is_last=high == ends[-1]) for low, high in itertools.pairwise(ends)]
+    assert sum(part.undecodable for part in parts) == 0
+    assert [part.cut for part in parts] == [None] * len(parts)
+    whole = kineto_parallel.joined([part.part for part in parts])
+    single = kineto_parallel.decode_stream(kineto_parallel.EventStream(iter([data[start:]]), b""))
+    assert (whole.read, whole.refused, whole.pids, whole.thread_names) == (
+        single.part.read,
+        single.part.refused,
+        single.part.pids,
+        single.part.thread_names,
+    )
+    assert sorted(whole.names) == sorted(single.part.names)
+    assert parts[-1].tail == single.tail
+
+
+def test_a_cut_in_the_last_part_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_json, "PAYS_FROM", 0)
+    path = tmp_path / "t.json"
+    path.write_bytes(json.dumps({"traceEvents": small(2000)}).encode()[:-3000])
+    trace = conform(read(path, display_name="t", processes=2))
+    same = conform(read(io.BytesIO(path.read_bytes()), display_name="t"))
+    assert trace.ledger == same.ledger
+    assert {"data_loss", "error"} & {entry.severity for entry in trace.ledger.entries}
+    assert trace.ops.height == same.ops.height
+
+
+# -------------------- every real PyTorch trace
+
+FOLDER = Path(__file__).parents[2].parent / "shared" / "traces" / "kineto"
+FILES = sorted(path for path in FOLDER.iterdir() if path.name.endswith((".json", ".json.gz"))) if FOLDER.is_dir() else []
+LOOKALIKES = ("execution_details", "simple_add_et.", "timeline-ST")
+
+
+def totals(trace: Trace) -> dict[int, Totals]:
+    origin = trace.provenance.origin_ns
+    result = {}
+    for (device,), ops in trace.ops.group_by("device"):
+        kernels = ops.filter(pl.col("kind") == "kernel")
+        result[device] = Totals(
+            kernels=kernels.height,
+            work=int((kernels["end"] - kernels["start"]).sum()),
+            operations=ops.height,
+            busy=union_length(ops["start"], ops["end"]),
+            first=int(ops["start"].min()) + origin,
+            last=int(ops["end"].max()) + origin,
+        )
+    return result
+
+
+@pytest.mark.skipif(not FILES, reason="the folder of real traces (../shared/traces) is not here")
+def test_the_corpus_is_there() -> None:
+    assert len(FILES) >= 60
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name[-70:])
+def test_totals_equal_an_independent_reading(path: Path) -> None:
+    events = events_of(path)
+    expected = totals_of(events)
+    if not expected:
+        with pytest.raises(InputError) as caught:
+            conform(read(path, display_name=path.name))
+        assert path.name in caught.value.what
+        assert caught.value.next_step
+        assert any(mark in path.name for mark in LOOKALIKES) == ("holds no GPU work" not in caught.value.what)
+        return
+    trace = conform(read(path, display_name=path.name))
+    assert totals(trace) == expected
+    origin = trace.provenance.origin_ns
+    rows = trace.ops.join(trace.names, left_on="name_id", right_on="id").select(
+        "device", pl.col("start") + origin, pl.col("end") + origin, pl.col("kind").cast(pl.String), "text"
+    )
+    wanted = [(device, *row) for device, found in operations_of(events).items() for row in found]
+    assert sorted(rows.rows()) == sorted(wanted)
+    assert not {"data_loss", "error"} & {entry.severity for entry in trace.ledger.entries}
+    assert trace.ranks[0].rank == trace.ops["rank"][0]
+    listed = [event for event in events if "ph" in event]
+    assert sum(row.read for row in trace.ledger.rows if row.table != "cuda_sync records") == len(listed)

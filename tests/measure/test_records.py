@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import statistics
+from collections import Counter, defaultdict
 from dataclasses import replace
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from diagnose.document.device import HostCost, Spread, StepBudget, Unclassified, Window
+from diagnose.document.steps import KernelUse
+from diagnose.knowledge.buckets import bucket_type, load_buckets
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.records import device_records, kernels, split, steps, timeline, unclassified
+from diagnose.measure.timeline import BARS, GAPS, DrawnStep, drawn
 from diagnose.measure.typical import check_identities, step_median
+from diagnose.measure.usage import NAME, kernel_table, uses
+from diagnose.model.statistics import integer_median
+from diagnose.model.trace import OpKind
+from diagnose.reason.conclude import _with_kernels
 from tests.builders.scene import Item, Span, call, run, scene
 
 STEPS = [Span(text=f"iteration {number}", start=1000 * number, end=1000 * number + 1000) for number in range(3)]
@@ -172,3 +183,252 @@ def test_a_sound_budget_passes() -> None:
 def test_a_budget_that_does_not_add_up_is_a_fault(change: dict[str, int], named: str) -> None:
     with pytest.raises(AssertionError, match=f"budget of step 0 on rank 0 does not add up.*{named}"):
         check_identities(broken(**change), 0)
+
+
+# -------------------- the drawn step
+
+NAMES = pl.Series(["a" * 400, "short"], dtype=pl.String)
+
+
+def ops(rows: list[tuple[int, int, int, str]]) -> pl.DataFrame:
+    """(start, end, stream, bucket) of compute operations."""
+    frame = pl.DataFrame(rows, schema={"start": pl.Int64, "end": pl.Int64, "stream": pl.Int64, "bucket": pl.String}, orient="row")
+    return frame.with_columns(pl.lit("compute").alias("role"), pl.lit(1, dtype=pl.Int32).alias("name_id"))
+
+
+def gaps(rows: list[tuple[int, int, str]]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema={"start": pl.Int64, "end": pl.Int64, "cause": pl.String}, orient="row")
+
+
+def draw(
+    rows: list[tuple[int, int, int, str]], pieces: list[tuple[int, int, str]] | None = None, window: tuple[int, int, int] = (0, 0, 1000)
+) -> DrawnStep:
+    return drawn(ops(rows), gaps(pieces or []), window, NAMES)
+
+
+def bars(found: DrawnStep) -> list[tuple[int, int, int, str, int]]:
+    return [(bar.start_ns, bar.end_ns, bar.stream, bar.bucket, bar.kernels) for bar in found.ops]
+
+
+def test_operations_of_one_bucket_that_touch_are_one_bar() -> None:
+    found = draw([(0, 10, 7, "norm"), (10, 20, 7, "norm"), (21, 30, 7, "norm"), (32, 40, 7, "norm")])
+    assert bars(found) == [(0, 30, 7, "norm", 3), (32, 40, 7, "norm", 1)]  # in a step of 1000 ns, 1 ns can't be seen
+
+
+def test_other_buckets_and_streams_are_bars_of_their_own() -> None:
+    found = draw([(0, 10, 7, "norm"), (10, 20, 7, "loss"), (20, 30, 7, "norm"), (0, 10, 8, "norm")])
+    assert bars(found) == [(0, 10, 7, "norm", 1), (10, 20, 7, "loss", 1), (20, 30, 7, "norm", 1), (0, 10, 8, "norm", 1)]
+
+
+def test_no_bar_reaches_out_of_the_step() -> None:
+    found = draw([(90, 150, 7, "norm"), (180, 260, 8, "norm")], window=(3, 100, 200))
+    assert bars(found) == [(100, 150, 7, "norm", 1), (180, 200, 8, "norm", 1)]
+    assert (found.step, found.start_ns, found.end_ns) == (3, 100, 200)
+
+
+def test_bars_beyond_the_bound_are_counted_and_the_longest_stay() -> None:
+    rows = [(100 * n, 100 * n + (20 if n % 2 else 10), stream, "norm") for stream in range(4) for n in range(BARS // 2)]
+    found = draw(rows, window=(0, 0, 50 * BARS))
+    assert len(found.ops) == BARS
+    assert {bar.end_ns - bar.start_ns for bar in found.ops} == {20}
+    assert found.omitted == BARS
+    assert sum(bar.kernels for bar in found.ops) + found.omitted == len(rows)
+
+
+def test_gaps_of_one_cause_that_touch_are_one_and_others_stay_apart() -> None:
+    found = draw([], [(0, 10, "python"), (10, 20, "python"), (20, 30, "launch"), (40, 50, "launch")])
+    assert [(gap.start_ns, gap.end_ns, gap.cause) for gap in found.gaps] == [(0, 20, "python"), (20, 30, "launch"), (40, 50, "launch")]
+
+
+def test_gaps_beyond_the_bound_are_counted_and_the_longest_stay() -> None:
+    pieces = [(100 * n, 100 * n + (50 if n % 2 else 40), "python") for n in range(2 * GAPS)]
+    found = draw([], pieces, window=(0, 0, 200 * GAPS))
+    assert len(found.gaps) == GAPS
+    assert {gap.end_ns - gap.start_ns for gap in found.gaps} == {50}
+    assert found.omitted == GAPS
+
+
+def test_long_names_are_cut() -> None:
+    found = drawn(ops([(0, 5, 7, "norm")]).with_columns(pl.lit(0, dtype=pl.Int32).alias("name_id")), gaps([]), (0, 0, 10), NAMES)
+    assert found.ops[0].name == "a" * 300
+
+
+def test_an_empty_step_is_drawn_empty() -> None:
+    assert draw([]) == DrawnStep(step=0, start_ns=0, end_ns=1000, ops=(), gaps=(), omitted=0)
+
+
+# ---------------------------------------------------------------------------------------------------- of a measured device
+
+
+def measured(items: list[Item], spans: list[Span]) -> DeviceMeasure:
+    (one,) = scene(items, spans).measure()
+    return one
+
+
+@pytest.mark.parametrize(("lengths", "shown"), [((90, 50, 70), 2), ((50, 70), 0), ((70,), 0), ((50, 50, 50), 1)])
+def test_the_step_of_median_length_is_drawn(lengths: tuple[int, ...], shown: int) -> None:
+    """Of an even number the shorter of the two in the middle, of equal ones the earlier of the middle."""
+    items: list[Item] = []
+    spans: list[Span] = []
+    now = 10
+    for number, length in enumerate(lengths):
+        items.append(run("gemm", now, now + length, now - 5))
+        spans.append(Span(text=f"iteration {number}", start=now - 6, end=now - 1))
+        now += length
+    found = measured(items, spans).timeline
+    assert found.step == shown
+    assert found.end_ns - found.start_ns == lengths[shown]
+
+
+def test_bars_and_gaps_fill_the_step_without_compute_and_gap_together() -> None:
+    one = measured([run("gemm", 0, 10, 0), run("nccl", 15, 60, 1, stream=20), run("gemm", 70, 100, 2)], [])
+    compute = sum(bar.end_ns - bar.start_ns for bar in one.timeline.ops if bar.role == "compute")
+    assert compute + sum(gap.end_ns - gap.start_ns for gap in one.timeline.gaps) == 100
+    assert one.timeline.omitted == 0
+
+
+# ---------------------------------------------------------------------------------------------------- known to be wrong
+
+
+def test_a_bar_is_not_drawn_solid_where_the_device_was_mostly_idle() -> None:
+    """Kernels of 5 µs every 50 µs in a step of 200 ms: a tenth busy."""
+    rows = [(50_000 * n, 50_000 * n + 5_000, 7, "norm") for n in range(4000)]
+    found = draw(rows, window=(0, 0, 200_000_000))
+    assert sum(bar.end_ns - bar.start_ns for bar in found.ops) < 2 * 4000 * 5_000
+
+
+# -------------------- kernels by name and stream
+
+OPERATION = st.tuples(
+    st.integers(0, 2), st.sampled_from([None, 3, 7]), st.integers(0, 4), st.integers(0, 9), st.sampled_from(["kernel", "memcpy"])
+)
+Row = tuple[int, int | None, int, int, str]
+
+
+def framed(rows: list[Row]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Operations in order of start, and the names with most work first, as a device has them."""
+    inside = pl.DataFrame(
+        {
+            "index": [4 + step for step, *_ in rows],
+            "stream": [stream for _, stream, *_ in rows],
+            "name_id": [name for _, _, name, *_ in rows],
+            "bucket": ["attention" if name % 2 else "norm" for _, _, name, *_ in rows],
+            "role": ["copy" if kind == "memcpy" else "compute" for *_, kind in rows],
+            "kind": [kind for *_, kind in rows],
+            "operation": ["x"] * len(rows),
+            "start": [10 * place for place in range(len(rows))],
+            "end": [10 * place + length for place, (_, _, _, length, _) in enumerate(rows)],
+        },
+        schema={
+            "index": pl.Int32,
+            "stream": pl.Int64,
+            "name_id": pl.Int32,
+            "bucket": bucket_type(load_buckets()),
+            "role": pl.Enum(["compute", "transport", "packing", "copy"]),
+            "kind": OpKind,
+            "operation": pl.Categorical,
+            "start": pl.Int64,
+            "end": pl.Int64,
+        },
+    )
+    work = inside.group_by(NAME).agg((pl.col("end") - pl.col("start")).sum().alias("work"))
+    return inside, work.sort("work", *NAME, descending=[True, *[False] * len(NAME)]).select(NAME)
+
+
+@given(st.lists(OPERATION, min_size=1, max_size=40), st.integers(1, 12))
+def test_equals_plain_counting(rows: list[Row], kept: int) -> None:
+    rows = sorted(rows, key=lambda row: row[0])  # steps follow each other
+    inside, names = framed(rows)
+    windows = pl.DataFrame({"index": [4, 5, 6]}, schema={"index": pl.Int32})
+    table = kernel_table(uses(inside, bucket_type(load_buckets())), windows, names, kept)
+    keys = [(names.row(place)[0], names.row(place)[3], stream) for place, stream in table.frame.select("place", "stream").iter_rows()]
+    assert len(set(keys)) == len(keys) == min(kept, len({(name, kind, stream) for _, stream, name, _, kind in rows}))
+    work, launches, lengths = defaultdict(lambda: [0, 0, 0]), defaultdict(lambda: [0, 0, 0]), defaultdict(list)
+    before: dict[object, Counter[object]] = defaultdict(Counter)
+    after: dict[object, Counter[object]] = defaultdict(Counter)
+    last: dict[object, object] = {}
+    for step, stream, name, length, kind in rows:
+        key = (name, kind, stream)
+        work[key][step] += length
+        launches[key][step] += 1
+        lengths[key].append(length)
+        if (step, stream) in last:
+            before[key][last[step, stream]] += 1
+            after[last[step, stream]][key] += 1
+        last[step, stream] = key
+    for key, row in zip(keys, table.frame.iter_rows(named=True), strict=True):
+        assert (row["launches"], row["work_ns"]) == (integer_median(launches[key]), integer_median(work[key]))
+        assert row["launch_ns"] == int(statistics.median(lengths[key]))
+        for told, counted in ((row["previous"], before[key]), (row["next"], after[key])):
+            if told is None:
+                assert not counted or any(counted[one] == max(counted.values()) and one not in keys for one in counted)
+            else:
+                assert counted[keys[told]] == max(counted.values())
+    left_out = [key for key in work if key not in keys]
+    assert table.omitted == len(left_out)
+    assert table.omitted_ns == integer_median([sum(work[key][step] for key in left_out) for step in range(3)])
+    assert min((sum(work[key]) for key in keys), default=0) >= max((sum(work[key]) for key in left_out), default=0)
+    assert [row["work_ns"] for row in table.frame.iter_rows(named=True)] == sorted(table.frame["work_ns"], reverse=True)
+
+
+@pytest.fixture
+def rows() -> dict[tuple[str, int | None], KernelUse]:
+    """Three steps: attention, norm, attention, product on one stream, an exchange on another; the last step has a copy more and no
+    exchange.
+    """
+    items = []
+    for step in range(3):
+        at = 1000 * step
+        items += [
+            run("attention", at + 10, at + 110, at + 1),
+            run("norm", at + 120, at + 140, at + 2),
+            run("attention", at + 150, at + 260 + step, at + 3),
+            run("gemm", at + 300, at + 500, at + 4),
+        ]
+        if step < 2:
+            items.append(run("nccl", at + 310, at + 400, at + 5, stream=20))
+    items.append(run("memcpy", 2600, 2650, 2006))
+    one = only(scene(items, STEPS).measure())
+    found = kernels(one)
+    assert (found.rank, found.device, found.omitted, found.omitted_ns) == (0, 0, 0, 0)
+    return {(row.name, row.stream): row for row in found.kernels}
+
+
+def only(found: list[DeviceMeasure]) -> DeviceMeasure:
+    (one,) = found
+    return one
+
+
+def test_launches_and_work_are_medians_over_the_steps(rows: dict[tuple[str, int | None], KernelUse]) -> None:
+    attention, exchange, copy = rows["attention", 7], rows["nccl", 20], rows["memcpy", 7]
+    assert (attention.bucket, attention.role, attention.launches, attention.work_ns, attention.launch_ns) == (
+        "attention",
+        "compute",
+        2,
+        211,
+        105,
+    )
+    assert (exchange.bucket, exchange.role, exchange.launches, exchange.work_ns, exchange.launch_ns) == ("dispatch", "transport", 1, 90, 90)
+    assert (copy.role, copy.launches, copy.work_ns, copy.launch_ns) == ("copy", 0, 0, 50), "in one step of three"
+
+
+def test_neighbours_are_the_most_frequent_on_the_same_stream_within_a_step(rows: dict[tuple[str, int | None], KernelUse]) -> None:
+    ordered = sorted(rows.values(), key=lambda row: -row.work_ns)
+    assert [row.name for row in ordered] == ["attention", "gemm", "nccl", "norm", "memcpy"]
+
+    def named(place: int | None) -> str | None:
+        return None if place is None else ordered[place].name
+
+    assert (named(rows["norm", 7].previous), named(rows["norm", 7].next)) == ("attention", "attention")
+    assert (named(rows["gemm", 7].previous), named(rows["gemm", 7].next)) == ("attention", "memcpy")
+    # the product of the step before stands in another step; the norm is as frequent after attention as the product, which has more work
+    assert (named(rows["attention", 7].previous), named(rows["attention", 7].next)) == ("norm", "gemm")
+    assert (rows["nccl", 20].previous, rows["nccl", 20].next) == (None, None)
+
+
+def test_of_many_devices_only_the_lowest_and_that_of_the_verdict_are_listed() -> None:
+    one = only(scene([run("gemm", 10, 20, 1)]).measure())
+    devices = [replace(one, rank=rank) for rank in (7, 3, 9, 5, 11, 13, 15, 17, 2)]
+    assert _with_kernels(devices[:8], devices[2]) == devices[:8]
+    assert [device.rank for device in _with_kernels(devices, devices[2])] == [2, 9]
+    assert [device.rank for device in _with_kernels(devices, devices[8])] == [2]

@@ -16,6 +16,7 @@ from tests.builders import bisection as bisected
 from tests.builders.comparison import refused
 from tests.builders.comparison import rich as compared
 from tests.builders.diagnosis import minimal, rich
+from tests.builders.kept import DATA
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
@@ -35,17 +36,18 @@ def _text(schema: dict[str, object]) -> str:
 
 def goldens() -> dict[Path, str]:
     """One document of each kind with a verdict in every format but HTML, which holds a drawing library; and the schemas."""
-    extensions = {"text": "txt", "json": "json", "markdown": "md", "github": "github.txt", "junit": "xml", "sarif": "sarif"}
+    extensions = {"text": "txt", "markdown": "md", "github": "github.txt", "junit": "xml", "sarif": "sarif"}
     shown, narrow = Options(job_file=JOB_FILE), Options(width=80)
     samples = {"rich": rich(), "comparison": compared(), "bisection": bisected.rich()}
     made = {
         GOLDEN / f"{name}.{extensions[format_]}": write(document, format_, shown)
         for name, document in samples.items()
         for format_ in formats_for(kind_of(document))
-        if format_ in extensions and (name, format_) != ("rich", "json")  # reports/ holds a diagnosis
+        if format_ in extensions
     }
     return {
         **made,
+        **{DATA / f"{kind_of(document)}.json": write(document, "json") for document in samples.values()},
         **{GOLDEN / f"{name}-80.txt": write(document, "text", narrow) for name, document in samples.items()},
         GOLDEN / "minimal.txt": write(minimal(), "text"),
         GOLDEN / "comparison-refused.txt": write(refused(), "text"),

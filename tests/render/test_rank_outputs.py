@@ -18,8 +18,7 @@ from diagnose.render.reports.ranks import pair as rank_compare
 from diagnose.render.reports.ranks import story as rank_story
 from diagnose.render.reports.ranks import tables as rank_tables
 from diagnose.render.writers.markdown.page import MOST_BYTES, MOST_RANKS
-from tests.builders.diagnosis import minimal, rich
-from tests.builders.rank_records import many_ranks, ms, rich_ranks
+from tests.builders.diagnosis import many_ranks, minimal, ms, rich, rich_ranks
 
 TEXTS = ["text", "markdown", "html"]
 

@@ -65,6 +65,7 @@ def test_the_same_bytes_from_every_engine(job: Path, each_engine: Make) -> None:
     assert encode(diagnose(given, config=job / "job.yaml", engine=each_engine(attempt))) == expected
 
 
+@pytest.mark.deep
 def test_the_same_bytes_whatever_ends_first(ranks: Ranks, engine: Make) -> None:
     traces = ranks("a", "b", "c", "d")
     assert encode(diagnose(traces, engine=engine(tasks.last_first))) == encode(diagnose(traces))
@@ -145,6 +146,7 @@ def test_a_killed_worker_changes_nothing_but_the_log(ranks: Ranks, each_engine: 
     assert encode(found) == expected
 
 
+@pytest.mark.deep
 def test_two_killed_workers_change_nothing(ranks: Ranks, engine: Make) -> None:
     traces = ranks("a", "victim-1", "b", "victim-2", "c")
     expected = encode(diagnose(traces))
@@ -156,6 +158,7 @@ def test_two_killed_workers_change_nothing(ranks: Ranks, engine: Make) -> None:
     assert encode(found) == expected
 
 
+@pytest.mark.deep
 def test_the_log_names_what_was_in_flight_and_how_the_worker_ended(ranks: Ranks) -> None:
     traces = ranks("a", "b", "victim", "c")
     log: list[str] = []
@@ -183,6 +186,7 @@ def test_workers_that_cannot_start_are_a_fault_at_once(ranks: Ranks) -> None:
         diagnose(ranks("a", "b", "c"), engine=LocalEngine(jobs=2, task=tasks.exits))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", [LOCAL, CLUSTER])
 def test_ctrl_c_ends_the_workers_at_once(ranks: Ranks, kind: str) -> None:
     traces = ranks("victim-1", "victim-2", "a")
@@ -304,6 +308,7 @@ def test_workers_share_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ[THREADS] == "3"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", [LOCAL, CLUSTER])
 def test_polars_in_a_worker_keeps_to_its_share(ranks: Ranks, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.delenv(THREADS, raising=False)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import polars as pl
 import pytest
 
+from diagnose.knowledge.features import matching
 from diagnose.knowledge.rulebook import Rulebook, load_rulebook
 from diagnose.measure.facts.device import device_facts, trace_facts, typed_facts
+from diagnose.measure.facts.features import graph_launch_calls, hierarchical_context_groups
+from diagnose.measure.occupancy import limits, occupancy, residency
 from diagnose.measure.ranks.facts import rank_facts
 from diagnose.measure.records import device_records
-from diagnose.model.trace import Device, Provenance, Rank
+from diagnose.model.trace import PAYLOADS, Device, Provenance, Rank
 from diagnose.model.vocabulary import FactValue
 from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, await_event, call, record, run, scene
 
@@ -240,3 +244,194 @@ def test_synchronisations_of_threads_that_launch_nothing_are_not_counted() -> No
 def test_launches_belong_to_the_step_of_what_they_launched() -> None:
     found = facts_of(scene([run("gemm", 100 + 10 * n, 110 + 10 * n, 2 * n + 1) for n in range(10)]))
     assert (found["kernels_per_step"], found["launch_calls_per_step"]) == (10, 10)
+
+
+# -------------------- facts that prove a feature
+
+NARROW = [
+    "nvjet_qqtst_128x128_128x6_2x1_v_bz_TNN",
+    "nvjet_sm100_qqtst_128x256_128x6_2x1_2cta_h_bz_ptrGroup_TNT",
+    "sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize128x128x128_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas",
+    "void deep_gemm::sm90_fp8_gemm_1d2d_impl<0u, 4096u, 7168u, 1u, 128u, (deep_gemm::GemmType)1>(float*)",
+    "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cutlass::float_e4m3_t, cutlass::bfloat16_t>>",
+    "bmm_Bfloat16_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_dynBatch_sm100f",
+]
+WIDE = [
+    "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN",
+    "nvjet_sm100_tst_128x256_64x6_2x1_2cta_v_bz_TNT",
+    "nvjet_hsh_128x256_64x4_2x1_v_bz_coopA_NTN",
+    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas",
+    "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn",
+    "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_nn_align1>(cutlass_80_simt_sgemm_64x64_8x5_nn_align1::Params)",
+    "Cijk_Ailk_Bjlk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x256x64",
+]
+SILENT = ["fused_moe_kernel", "_p_matmul_ogs", "setup_grouped_gemm_kernel", "nvjet_sm100_ootst_128x256_TNT"]
+
+
+def test_names_of_products_tell_their_operands() -> None:
+    every = [*NARROW, *WIDE, *SILENT]
+    assert matching(KNOWLEDGE.features["narrow_gemm"], every) == set(NARROW)
+    assert matching(KNOWLEDGE.features["wide_gemm"], every) - matching(KNOWLEDGE.features["narrow_gemm"], every) == set(WIDE)
+
+
+def test_fused_kernels_are_told_from_others() -> None:
+    assert matching(
+        KNOWLEDGE.features["fused_router"],
+        ["void transformer_engine::fused_router::fused_moe_aux_loss_forward_kernel<float, int>(float const*)"],
+    )
+    assert not matching(KNOWLEDGE.features["fused_router"], ["topkGatingSoftmax", "softmax_warp_forward", "routingIndicesKernel"])
+    fused = ["_permute_kernel", "_unpermute_kernel", "_row_id_map_pass_2_kernel", "_sort_chunks_by_map_kernel", "moe_permute_kernel<float>"]
+    assert matching(
+        KNOWLEDGE.features["fused_permutation"], [*fused, "indexSelectLargeIndex", "hybrid_ep::permute_preprocessing_kernel"]
+    ) == set(fused)
+
+
+def test_every_feature_has_a_pattern() -> None:
+    assert set(KNOWLEDGE.features) == {
+        "narrow_gemm",
+        "wide_gemm",
+        "fused_router",
+        "fused_permutation",
+        "hierarchical_groups",
+        "context_groups",
+    }
+
+
+def test_transport_beside_compute_is_counted_once() -> None:
+    """100 ns of exchange, of which 30 lie beside one product and 20 beside another that overlaps it by 10."""
+    one = scene([run("gemm", 0, 30), run("nccl", 0, 100, stream=20), run("gemm", 20, 40, stream=9), run("gemm", 150, 160)])
+    found = facts_of(one)
+    assert (found["expert_exchange_busy_ns"], found["expert_exchange_beside_compute_ns"]) == (100, 40)
+    assert (found["data_parallel_beside_compute_ns"], found["tensor_parallel_beside_compute_ns"]) == (0, 0)
+    assert found["expert_exchange_nccl_share"] == 1.0
+
+
+def test_a_copy_beside_the_exchange_is_no_compute() -> None:
+    one = scene([run("nccl", 0, 100, stream=20), run("memcpy", 0, 100, copy_kind="d2h", bytes=8), run("gemm", 100, 110)])
+    assert facts_of(one)["expert_exchange_beside_compute_ns"] == 0
+
+
+def test_without_exchange_or_names_shares_are_null() -> None:
+    found = facts_of(scene([run("attention", 0, 10)]))
+    assert found["expert_exchange_nccl_share"] is None
+    assert found["tensor_parallel_nccl_share"] is None
+    assert found["low_precision_gemm_share"] is None
+    assert found["vision_encoder_share"] == 0.0
+
+
+def test_graph_launches_are_counted_by_call() -> None:
+    assert graph_launch_calls(scene([run("gemm", 0, 10)]).trace, KNOWLEDGE.hosts) is None
+    assert graph_launch_calls(scene([run("gemm", 5, 10, 1)]).trace, KNOWLEDGE.hosts) == 0
+    assert (
+        graph_launch_calls(
+            scene([run("gemm", 5, 10, 1), call("cudaGraphLaunch", 20, 30), call("cudaGraphLaunch", 40, 50)]).trace, KNOWLEDGE.hosts
+        )
+        == 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("groups", "known"),
+    [
+        ([], None),
+        (["DATA_PARALLEL_GROUP"], None),
+        (["CONTEXT_PARALLEL_GROUP", "DATA_PARALLEL_GROUP"], False),
+        (["CONTEXT_PARALLEL_GROUP", "HIERARCHICAL_CONTEXT_PARALLEL_GROUPS_L0"], True),
+    ],
+)
+def test_levels_of_the_context_exchange(groups: list[str], known: bool | None) -> None:
+    trace = scene([run("gemm", 0, 10)]).trace
+    rows = [{"id": index, "group": group} for index, group in enumerate(groups)]
+    payloads = pl.DataFrame([{name: row.get(name) for name in PAYLOADS} for row in rows], schema=dict(PAYLOADS))
+    assert hierarchical_context_groups(replace(trace, payloads=payloads), KNOWLEDGE.features) is known
+
+
+def test_kernels_of_a_graph_are_told_by_the_call_where_they_do_not_say_so() -> None:
+    """Older PyTorch profilers record no graph node: kernels share the correlation of the call that launched the graph."""
+    one = scene([run("gemm", 0, 10, 1), run("gemm", 40, 50, 2), run("gemm", 60, 70, 3)])
+    name = one.trace.names.height
+    graph = one.trace.names.head(1).with_columns(pl.lit(name, dtype=pl.Int32).alias("id"), pl.lit("cudaGraphLaunch").alias("text"))
+    second = one.trace.calls["correlation"].sort()[1]
+    calls = one.trace.calls.with_columns(
+        pl.when(pl.col("correlation") == second).then(pl.lit(name, dtype=pl.Int32)).otherwise("name_id").alias("name_id")
+    )
+    found = facts_of(replace(one, trace=replace(one.trace, names=pl.concat([one.trace.names, graph]), calls=calls)))
+    assert found["graph_launches_per_step"] == 1
+    assert found["graph_kernel_share"] == pytest.approx(1 / 3)
+
+
+# -------------------- occupancy against figures worked out by hand from the CUDA C++ Programming Guide's rules
+
+H100 = Device(
+    rank=0,
+    device=0,
+    name="NVIDIA H100 80GB HBM3",
+    sm_count=132,
+    compute_major=9,
+    compute_minor=0,
+    max_threads_per_sm=2048,
+    registers_per_sm=65536,
+    shared_memory_per_sm=233472,
+)
+LIMIT = limits(H100, load_rulebook(()).platforms.sm_limits)
+
+
+def shape(grid: int, block: int, registers: int | None, shared: int | None) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "grid_x": [grid],
+            "grid_y": [1],
+            "grid_z": [1],
+            "block_x": [block],
+            "block_y": [1],
+            "block_z": [1],
+            "registers": [registers],
+            "shared_memory": [shared],
+        },
+        schema_overrides={"registers": pl.Int32, "shared_memory": pl.Int32},
+    )
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "registers", "shared", "resident", "limited_by"),
+    [
+        (132, 128, 32, 0, 16, "warps"),  # 64 warps / 4 warps per block
+        (132, 32, 32, 0, 32, "blocks"),  # 64 blocks by warps, but 32 blocks at most
+        (132, 384, 168, 0, 1, "registers"),  # 168·32 = 5376 registers per warp; 16384 // 5376 = 3 per scheduler, 12 warps, 1 block of 12
+        (132, 128, 32, 199 * 1024, 1, "shared memory"),  # 200 KiB of 228 KiB
+    ],
+)
+def test_resident_blocks(grid: int, block: int, registers: int, shared: int, resident: int, limited_by: str) -> None:
+    assert LIMIT is not None
+    row = residency(shape(grid, block, registers, shared), LIMIT).row(0, named=True)
+    assert row["limited_by"] == limited_by
+    assert row["occupancy"] == pytest.approx(min(1.0, resident * (block / 32) / 64))
+    assert row["waves"] == pytest.approx(grid / (resident * 132))
+
+
+@pytest.mark.parametrize(
+    ("grid", "waves", "fill"),
+    [
+        (132, 132 / 2112, 1.0),  # one block on each SM: every SM has work, though sixteen would fit
+        (66, 66 / 2112, 0.5),  # half of the SMs have none
+        (132 * 16 + 132 * 8, 1.5, 1.0),  # the last wave reaches every SM
+        (132 * 16 + 33, 2145 / 2112, (1 + 0.25) / 2),  # the last wave reaches a quarter of them
+    ],
+)
+def test_fill_counts_the_sms_that_the_last_wave_reaches(grid: int, waves: float, fill: float) -> None:
+    assert LIMIT is not None
+    row = residency(shape(grid, 128, 32, 0), LIMIT).row(0, named=True)
+    assert row["waves"] == pytest.approx(waves)
+    assert row["fill"] == pytest.approx(fill)
+
+
+def test_incomplete_shapes_are_null_and_impossible_ones_too() -> None:
+    assert LIMIT is not None
+    assert residency(shape(10, 128, None, 0), LIMIT)["fill"][0] is None
+    assert residency(shape(10, 128, 32, 240_000), LIMIT)["fill"][0] is None
+
+
+def test_without_device_limits_nothing_is_claimed() -> None:
+    kernels = shape(10, 128, 32, 0).with_columns(name_id=0, bucket=pl.lit("norm"), start=0, end=5)
+    assert occupancy(kernels, pl.Series(["k"]), None, limits(None, {})) == (None, {})
+    assert limits(H100, {}) is None

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from diagnose.job import overridden_job
 from diagnose.measure.exchanges import Lane
+from diagnose.measure.ranks.alignment import LOOSE_NS, Course, fit
+from diagnose.measure.ranks.clocks import LIMIT_NS, MIN_ENDS, clocks
 from diagnose.measure.ranks.matching import ALONE, NO_FIT, PAIRWISE, match
-from diagnose.measure.ranks.members import mesh_of
+from diagnose.measure.ranks.members import Mesh, mesh_of
 from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
 
 
@@ -99,3 +106,190 @@ def test_one_group_on_several_streams_is_one_sequence() -> None:
     split = {name: rans(times[::2]), lane(communicator=7, stream=3): rans(times[1::2])}
     found, _ = job([Did(rank=0, lanes=split), Did(rank=1, lanes={name: rans(times)})])
     assert found == [("expert", "communicator", (0, 1), 10)]
+
+
+# -------------------- sequences of ends are laid beside each other where they end together
+
+
+def course(ends: list[int], *, sizes: list[int | None] | None = None, steps: list[int | None] | None = None) -> Course:
+    return Course(ends=ends, sizes=sizes or [None] * len(ends), steps=steps or [None] * len(ends))
+
+
+def noisy_ends(n: int, seed: int) -> list[int]:
+    """Ends of a training step's exchanges: a pattern that comes again, with a little noise."""
+    chance = random.Random(seed)
+    time, found = 0, []
+    for number in range(n):
+        time += (900_000, 300_000, 2_500_000, 1_200_000)[number % 4] + chance.randrange(200_000)
+        found.append(time)
+    return found
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    n=st.integers(12, 120),
+    missing_first=st.integers(0, 30),
+    missing_last=st.integers(0, 8),
+    offset=st.integers(-(10**12), 10**12),
+    jitter=st.integers(0, 20_000),
+)
+def test_the_shift_is_found_whatever_the_clocks_say(
+    seed: int, n: int, missing_first: int, missing_last: int, offset: int, jitter: int
+) -> None:
+    whole = noisy_ends(n, seed)
+    missing_first = min(missing_first, n // 3)
+    kept = whole[missing_first : n - min(missing_last, n // 4)]
+    chance = random.Random(seed + 1)
+    found = fit(course(whole), course([end + offset + chance.randrange(-jitter, jitter + 1) for end in kept]))
+    assert found is not None
+    assert found.shift == missing_first
+    assert abs(found.offset - offset) <= jitter
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sequences_of_different_groups_do_not_fit(seed: int) -> None:
+    chance = random.Random(seed)
+    other = sorted(chance.randrange(200_000_000) for _ in range(60))
+    assert fit(course(noisy_ends(60, seed)), course(other), limit=150_000) is None
+
+
+def test_a_step_more_on_one_side_does_not_move_the_others() -> None:
+    whole = noisy_ends(40, 3)
+    steps: list[int | None] = [number // 4 for number in range(40)]
+    found = fit(course(whole, steps=steps), course(whole[8:], steps=steps[8:]))
+    assert found is not None
+    assert (found.shift, found.scatter) == (8, 0)
+
+
+def test_sizes_contradict_a_shift() -> None:
+    same = [1_000_000 * number for number in range(1, 21)]
+    sizes: list[int | None] = [number % 5 for number in range(20)]
+    found = fit(course(same, sizes=sizes), course([end + 7 for end in same[2:]], sizes=sizes[2:]))
+    assert found is not None
+    assert found.shift % 5 == 2  # evenly spaced: only the sizes tell
+
+
+def test_nothing_fits_nothing() -> None:
+    assert fit(course([]), course([1, 2, 3])) is None
+    assert fit(course([1, 2, 3]), course([])) is None
+
+
+def test_a_spread_beyond_the_limit_is_no_fit() -> None:
+    whole = noisy_ends(40, 5)
+    wild = [end + (number % 2) * 3 * LOOSE_NS for number, end in enumerate(whole)]
+    assert fit(course(whole), course(wild)) is None
+
+
+# -------------------- clocks are compared by the ends of exchanges
+
+ENDS = [3_000_000 * number + 137_000 * (number * number % 11) for number in range(1, 41)]
+
+
+def did(rank: int, offset: int, *, host: int | None = None, spread: int = 0, n: int = 40, group: int = 7) -> Did:
+    rows = [Ran(start=end - 50_000 + offset, end=end + offset + (number % 5 - 2) * spread // 2) for number, end in enumerate(ENDS[:n])]
+    return Did(rank=rank, host=host, lanes={lane(communicator=group): rows})
+
+
+def compared(*every: Did):  # type: ignore[no-untyped-def]
+    found = members(every)
+    return clocks(found, match(found, None)[0])
+
+
+def test_the_offset_is_the_median_of_the_ends() -> None:
+    told = compared(did(0, 0), did(1, 4_321_000, spread=30_000))
+    (pair,) = told.pairs
+    assert (pair.reference, pair.rank, pair.n, pair.aligned) == (0, 1, 40, True)
+    assert abs(pair.offset_ns - 4_321_000) <= 15_000
+    assert -30_000 <= pair.residual_p5_ns <= 0 <= pair.residual_p95_ns <= 30_000
+    assert told.known == {0: (0, 0), 1: (0, pair.offset_ns)}
+
+
+def test_a_residual_above_the_limit_aligns_nothing() -> None:
+    told = compared(did(0, 0), did(1, 0, spread=4 * LIMIT_NS))
+    assert [pair.aligned for pair in told.pairs] == [False]
+    assert told.known == {0: (0, 0), 1: (1, 0)}
+    assert "who comes late" in told.notes[0]
+
+
+def test_too_few_ends_align_nothing() -> None:
+    assert compared(did(0, 0, n=MIN_ENDS - 1), did(1, 0, n=MIN_ENDS - 1)).pairs == ()
+
+
+def test_one_host_has_one_clock() -> None:
+    told = compared(did(0, 0, host=0), did(1, 0, host=0), did(2, 900_000, host=1), did(3, 900_000, host=1))
+    assert [(pair.reference_host, pair.host) for pair in told.pairs] == [("host 0", "host 1")]
+    assert told.known == {0: (0, 0), 1: (0, 0), 2: (0, 900_000), 3: (0, 900_000)}
+
+
+def test_offsets_follow_groups_that_share_a_rank() -> None:
+    first, third = did(0, 0), did(2, 900_000, group=8)
+    both = Did(rank=1, lanes={**did(1, 500_000).lanes, **did(1, 500_000, group=8).lanes})
+    assert compared(first, both, third).known == {0: (0, 0), 1: (0, 500_000), 2: (0, 900_000)}
+
+
+def test_hosts_that_never_meet_are_apart_and_nothing_is_missing() -> None:
+    told = compared(did(0, 0, host=0), did(1, 0, host=0), did(2, 5, host=1, group=8), did(3, 5, host=1, group=8))
+    assert told.known == {0: (0, 0), 1: (0, 0), 2: (1, 0), 3: (1, 0)}
+    assert told.notes == ()
+
+
+# -------------------- which ranks share a stage and a group, against Megatron-Core's order counted out rank by rank
+
+SIZES = [(16, 2, 1, 2, 4, 1), (16, 1, 2, 4, 2, 1), (32, 2, 2, 2, 4, 2), (8, 1, 1, 1, 8, 1), (24, 2, 1, 3, 2, 1)]
+
+
+def meshed(world: int, tensor: int, context: int, pipeline: int, expert: int, expert_tensor: int, **more: str) -> Mesh | None:
+    settings = {
+        "world_size": world,
+        "model.tensor_model_parallel_size": tensor,
+        "model.context_parallel_size": context,
+        "model.pipeline_model_parallel_size": pipeline,
+        "model.expert_model_parallel_size": expert,
+        "model.expert_tensor_parallel_size": expert_tensor,
+    }
+    return mesh_of(
+        overridden_job([*(f"{key}={value}" for key, value in settings.items()), *(f"{key}={value}" for key, value in more.items())])
+    )
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_groups_of_the_attention_mesh(sizes: tuple[int, ...]) -> None:
+    world, tensor, context, pipeline, *_ = sizes
+    mesh = meshed(*sizes)
+    assert mesh is not None
+    data = world // (tensor * context * pipeline)
+    # order tp-cp-ep-dp-pp: tensor counts fastest, the pipeline slowest
+    places = {rank: (t, c, d, p) for rank, (p, d, c, t) in enumerate(product(range(pipeline), range(data), range(context), range(tensor)))}
+    for a, b in product(range(world), repeat=2):
+        (ta, ca, da, pa), (tb, cb, db, pb) = places[a], places[b]
+        assert mesh.stage(a) == pa
+        assert (mesh.group("tensor", a) == mesh.group("tensor", b)) == ((ca, da, pa) == (cb, db, pb))
+        assert (mesh.group("context", a) == mesh.group("context", b)) == ((ta, da, pa) == (tb, db, pb))
+        assert (mesh.group("pipeline", a) == mesh.group("pipeline", b)) == ((ta, ca, da) == (tb, cb, db))
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_groups_of_the_expert_mesh(sizes: tuple[int, ...]) -> None:
+    world, _, _, pipeline, expert, expert_tensor = sizes
+    mesh = meshed(*sizes)
+    assert mesh is not None
+    replicas = world // (pipeline * expert * expert_tensor)
+    places = {
+        rank: (t, e, d, p)
+        for rank, (p, d, e, t) in enumerate(product(range(pipeline), range(replicas), range(expert), range(expert_tensor)))
+    }
+    for a, b in product(range(world), repeat=2):
+        (ta, _, da, pa), (tb, _, db, pb) = places[a], places[b]
+        assert (mesh.group("expert", a) == mesh.group("expert", b)) == ((ta, da, pa) == (tb, db, pb))
+
+
+def test_the_pipeline_before_data() -> None:
+    mesh = meshed(8, 2, 1, 2, 1, 1, **{"dist.use_tp_pp_dp_mapping": "true"})
+    assert mesh is not None
+    assert [mesh.stage(rank) for rank in range(8)] == [0, 0, 1, 1, 0, 0, 1, 1]
+
+
+def test_sizes_that_do_not_fit_make_no_mesh() -> None:
+    assert meshed(10, 4, 1, 1, 1, 1) is None
+    assert mesh_of(None) is None
+    assert mesh_of(overridden_job(["model.tensor_model_parallel_size=2"])) is None

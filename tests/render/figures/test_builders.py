@@ -13,9 +13,8 @@ from diagnose.render.figures import bisection, comparison, ranks, step
 from diagnose.render.figures.figure import Bars, Cells, Figure, Point, Points
 from tests.builders import bisection as bisections
 from tests.builders import comparison as comparisons
-from tests.builders.diagnosis import minimal, rich
+from tests.builders.diagnosis import many_ranks, minimal, ms, rich, rich_ranks
 from tests.builders.documents import figures_of
-from tests.builders.rank_records import many_ranks, ms, rich_ranks
 
 
 def having(found: k.Ranks) -> d.Diagnosis:
@@ -217,7 +216,7 @@ def test_the_metric_is_drawn_with_levels_skips_limit_and_the_step() -> None:
     assert (good_band.low, good_band.high, bad_band.low, bad_band.high) == (119.2, 121.6, 157.1, 159.5)
     assert (changed.axis, changed.low, changed.high) == ("x", 9.2, 10.2)
     assert (allowed.axis, allowed.low) == ("y", pytest.approx(120.4 * 1.03))
-    assert [(note.text, note.x) for note in figure.notes] == [(f"▼ {bisections.commit(9)[:12]}", 10)]
+    assert [(note.text, note.x) for note in figure.notes] == [(f"▼ {bisections.rich().culprits[0].label[:12]}", 10)]
     assert "change of 3.0 % that was allowed" in figure.caption
     low, high = figure.y.extent
     assert all(low < y < high for data in found.values() for point in data for y in (point.y, point.low, point.high) if y is not None)

@@ -20,8 +20,8 @@ from diagnose.render import units
 from diagnose.render.figures import plotly, svg
 from diagnose.render.figures.figure import Axis, Bar, Bars, Cell, Cells, Fields, Figure, Look, Point, Points, stacked
 from tests.builders import bisection, comparison, diagnosis, hostile
+from tests.builders.diagnosis import many_ranks
 from tests.builders.documents import figures_of
-from tests.builders.rank_records import many_ranks
 
 SVG = "{http://www.w3.org/2000/svg}"
 DOCUMENTS = {
