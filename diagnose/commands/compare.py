@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from diagnose.commands import sides
 from diagnose.commands.baseline import Store
 from diagnose.commands.options import LEVELS, PATH, Group, JobFile, Measuring, Output, Share, metric_option, option, set_option, takes
 from diagnose.commands.output import EXIT_GATE, check_outputs, lost, progress, say, write_document
-from diagnose.commands.sides import Given
 from diagnose.errors import ComparisonRefusedError, DataLossError, UsageError
 
 if TYPE_CHECKING:
+    from diagnose.commands.sides import Given
     from diagnose.document.comparison import Comparison
     from diagnose.document.diagnosis import Diagnosis
     from diagnose.model.vocabulary import Level
@@ -87,6 +86,8 @@ def gate(context: click.Context, /, runs: tuple[str, ...], asked: Sides, questio
 
 def _compare(runs: tuple[str, ...], asked: Sides, question: Question, measuring: Measuring, output: Output) -> int:
     """Check, measure, compare, write, judge."""
+    from diagnose.commands import sides  # noqa: PLC0415 - so that the command line starts quickly
+
     base, new = _sides(runs, asked)
     both = [side for side in (base, new) if side is not None]
     sides.check(both, measuring)
@@ -115,6 +116,8 @@ def _compare(runs: tuple[str, ...], asked: Sides, question: Question, measuring:
 
 def _sides(runs: tuple[str, ...], asked: Sides) -> tuple[Given | None, Given]:
     """Both sides; BASE is None where a baseline stands for it. Raises UsageError."""
+    from diagnose.commands import sides  # noqa: PLC0415 - so that the command line starts quickly
+
     wanted = 1 if asked.baseline is not None else 2
     if len(runs) != wanted:
         sentence = "With --baseline only NEW is given." if asked.baseline is not None else "Two runs are compared: BASE and NEW."
@@ -161,6 +164,8 @@ def _sequence(document: Diagnosis) -> int | None:
 
 def _documents(base: Given | None, new: Given, asked: Sides, measuring: Measuring, output: Output) -> tuple[Diagnosis, Diagnosis]:
     """The diagnoses of both sides. What is given twice is measured once."""
+    from diagnose.commands import sides  # noqa: PLC0415 - so that the command line starts quickly
+
     notice = None if output.quiet else say
     with progress(shown=not output.quiet and output.format == "text") as report:
         if base is None:
