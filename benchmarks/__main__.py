@@ -18,7 +18,7 @@ from benchmarks.inputs import nsys_export, packed, source, torch_trace
 from benchmarks.ranks import Measurement
 
 HERE = Path(__file__).parent
-PAYS_FROM = 300 << 20  # bytes; as diagnose.load.kineto_parallel has it
+PAYS_FROM = 300 << 20  # bytes; as diagnose.load.kineto_stream has it
 PROGRAM = (sys.executable, "-m", "diagnose")
 
 

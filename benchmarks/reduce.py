@@ -17,10 +17,8 @@ from benchmarks.ranks import Measurement
 from diagnose.pipeline import with_distinct_ranks
 from diagnose.reason.conclude import conclude
 from diagnose.render import write
-from diagnose.scale.engine import measure_all
+from diagnose.scale.engine import Outcome, Settings, Task, attempt, measure_all, prepare
 from diagnose.scale.local import LocalEngine
-from diagnose.scale.prepare import prepare
-from diagnose.scale.tasks import Outcome, Settings, Task, attempt
 
 _warm: set[int] = set()
 

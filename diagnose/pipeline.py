@@ -12,9 +12,21 @@ from diagnose.errors import DiagnoseError, InputError, JobFileError, UsageError
 from diagnose.measure.capture import Measured
 from diagnose.model.trace import Rank
 from diagnose.reason.conclude import conclude
-from diagnose.scale.engine import Engine, Gathered, HereEngine, gathered, measure_all, measure_each, tasks_of
-from diagnose.scale.inputs import Inputs, find_inputs, sorted_out, with_inputs_left_out
-from diagnose.scale.prepare import Prepared, prepare
+from diagnose.scale.engine import (
+    Engine,
+    Gathered,
+    HereEngine,
+    Inputs,
+    Prepared,
+    find_inputs,
+    gathered,
+    measure_all,
+    measure_each,
+    prepare,
+    sorted_out,
+    tasks_of,
+    with_inputs_left_out,
+)
 
 Progress = Callable[[str], None]
 

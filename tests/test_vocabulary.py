@@ -13,7 +13,7 @@ from typing import get_args
 import pytest
 
 from diagnose.document.ranks import LateCause
-from diagnose.knowledge import taxonomy_types as entries
+from diagnose.knowledge import taxonomy as entries
 from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.knowledge.vocabulary import load_vocabulary
 from diagnose.model import vocabulary
@@ -37,27 +37,27 @@ SHARED = {
 # word: what it means there | the files (without .py) that mean that
 EXCEPTIONS = """
 attention: the operation, or a mesh of ranks | job/sizes measure/memory
-collective: what the frameworks call an exchange | load/kineto_columns load/kineto_events load/nsys_nvtx measure/buckets/classify
-    measure/buckets/describe measure/exchanges
+collective: what the frameworks call an exchange | load/kineto_columns load/nsys_nvtx measure/buckets/classify measure/buckets/describe
+    measure/exchanges
 communication: a table of the report | render/figures/step
-compute: the role of operations that compute, or that part of a step | measure/buckets/classify measure/buckets/neighbours/line
-    measure/budget measure/communication measure/device measure/exchanges measure/facts/counts measure/host measure/memory
-    measure/occupancy measure/split measure/steps measure/usage measure/waits/dependencies measure/waits/stalls measure/where
-    reason/compare/comparable render/knowledge/kernels render/reports/ranks/tables render/words
-elementwise: the operation | measure/buckets/neighbours/line
+compute: the role of operations that compute, or that part of a step | measure/buckets/classify measure/buckets/line measure/budget
+    measure/device measure/exchanges measure/facts/counts measure/host measure/kernels measure/memory measure/steps
+    measure/waits/dependencies measure/waits/stalls measure/where reason/compare/comparable render/knowledge/kernels
+    render/reports/ranks/tables render/words
+elementwise: the operation | measure/buckets/line
 embedding: what a pipeline stage holds | job/sizes
-experts: those of a layer or a job | job/sizes measure/buckets/neighbours/experts measure/where
+experts: those of a layer or a job | job/sizes measure/buckets/neighbours measure/where
 loss: what a pipeline stage holds | job/sizes
 memcpy: the kind of operation | load/kineto_columns load/kineto_tables load/nsys_tables measure/host
-memory: the frame of allocator events, or a table of the report | load/conform load/kineto_tables load/nsys_tables
-    render/knowledge/numbers render/reports/diagnosis/appendix
+memory: the frame of allocator events, or a table of the report | load/conform load/kineto_tables load/nsys_tables render/knowledge/numbers
+    render/reports/diagnosis/appendix
 memset: the kind of operation | load/kineto_columns load/kineto_tables load/nsys_tables
-norm: the operation | measure/buckets/neighbours/line
+norm: the operation | measure/buckets/line
 optimizer: the phase, or a section of a job file | job/edit job/formats/megatron_bridge measure/buckets/classify render/words
 other: none of the kinds, backends or copies that have a name | load/kineto_tables load/nsys_tables measure/buckets/classify
-    measure/buckets/neighbours/collectives measure/buckets/neighbours/line measure/communication measure/exchanges measure/facts/device
-    measure/ranks/transfers measure/steps measure/waits/causes reason/compare/outcome render/figures/comparison render/words
-router: the operation | measure/buckets/neighbours/line
+    measure/buckets/line measure/buckets/neighbours measure/budget measure/exchanges measure/facts/device measure/ranks/transfers
+    measure/steps measure/waits/stalls reason/compare/outcome render/figures/comparison render/words
+router: the operation | measure/buckets/line
 """
 
 

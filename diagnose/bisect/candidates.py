@@ -12,8 +12,7 @@ from diagnose.bisect import git
 from diagnose.bisect.log import Entry
 from diagnose.errors import InputError, UsageError
 from diagnose.load.files import is_parquet_folder
-from diagnose.load.inputs import expand
-from diagnose.load.start_times import start_of
+from diagnose.load.readers import expand, start_of
 
 _NOTHING = "Nothing was run."
 _HASH = re.compile(r"(?<![0-9a-zA-Z])[0-9a-f]{7,40}(?![0-9a-zA-Z])")

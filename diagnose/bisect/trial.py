@@ -26,7 +26,7 @@ from diagnose.document.diagnosis import SCHEMA, Diagnosis, encode
 from diagnose.errors import DiagnoseError, InputError, JobFileError, UsageError
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.load.files import is_parquet_folder
-from diagnose.load.inputs import expand, superseded
+from diagnose.load.readers import expand, superseded
 from diagnose.reason.compare.metrics import NO_STEPS, STEP_TIME, Samples, UnmeasuredError, place_of, samples
 
 if TYPE_CHECKING:

@@ -95,7 +95,7 @@ def _stepped(command: tuple[str, ...], limit: Limit, job: StepJob, measuring: Me
     from diagnose.bisect.model import load_numbers  # noqa: PLC0415
     from diagnose.bisect.step import Step  # noqa: PLC0415
     from diagnose.bisect.trial import StopRequestedError, TraceOptions  # noqa: PLC0415
-    from diagnose.scale.prepare import prepare  # noqa: PLC0415
+    from diagnose.scale.engine import prepare  # noqa: PLC0415
 
     # a wrong job file, rule or pattern shows before anything is run
     prepare(config=job.config, overrides=job.overrides, rules=measuring.rules, step_range=measuring.step_range, nsys=measuring.nsys)

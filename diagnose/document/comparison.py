@@ -11,9 +11,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from diagnose.document.device import Spread
+from diagnose.document.device import Spread, Why
 from diagnose.document.diagnosis import Tool
-from diagnose.document.steps import Why
 from diagnose.model.environment import EnvironmentKind
 from diagnose.model.vocabulary import CommKind, Level, Topic, Wall
 

@@ -17,6 +17,8 @@ from diagnose.document.device import (
     BucketTime,
     Communication,
     DeviceBudget,
+    DeviceKernels,
+    DeviceSplit,
     HostCost,
     Memory,
     Occupancy,
@@ -26,7 +28,6 @@ from diagnose.document.device import (
     Unclassified,
 )
 from diagnose.document.ranks import Ranks
-from diagnose.document.steps import DeviceKernels, DeviceSplit
 from diagnose.model.environment import EnvironmentItem
 from diagnose.model.vocabulary import Certainty, FactValue, FixState, JobFormatName, Level, Status, Topic, Wall
 

@@ -1,17 +1,308 @@
-"""Events of the PyTorch profiler as columns: one compact polars frame per chunk and category."""
+"""Events of the PyTorch profiler as typed structs (only the fields that a measure uses), and as columns: a compact frame per chunk and category.
+
+Loosely written numbers become exact columns: ids, sizes, and microseconds as nanoseconds.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
 from typing import Any, cast
 
+import msgspec
 import polars as pl
 
-from diagnose.load.kineto_events import NO_ARGS, Args, Event, Events, ExactEvent, Triple
-from diagnose.load.kineto_numbers import instants, integer, integers, present, thread_number, times
+Number = int | float | str | None
+_NULL = msgspec.Raw(b"null")
+
+
+_ARG_KEYS = {
+    "registers": "registers per thread",
+    "shared_memory": "shared memory",
+    "graph_node": "graph node id",
+    "collective": "Collective name",
+    "group": "Process Group Description",
+    "group_name": "Process Group Name",
+    "group_size": "Group size",
+    "members": "Process Group Ranks",
+    "communicator": "Comms Id",
+    "elements_in": "In msg nelems",
+    "elements_out": "Out msg nelems",
+    "source_rank": "Src Rank",
+    "target_rank": "Dst Rank",
+    "sequence": "Sequence number",
+    "forward_thread": "Fwd thread id",
+    "sync_kind": "cuda_sync_kind",
+    "record": "wait_on_cuda_event_record_corr_id",
+    "event": "wait_on_cuda_event_id",
+    "recorded_on": "wait_on_stream",
+    "allocated": "Bytes",
+    "total_allocated": "Total Allocated",
+    "total_reserved": "Total Reserved",
+    "device_type": "Device Type",
+    "device_id": "Device Id",
+}
+
+
+class Triple(msgspec.Struct, gc=False, array_like=True, frozen=True):
+    """A grid or block: up to three extents."""
+
+    x: int = 1
+    y: int = 1
+    z: int = 1
+
+
+class Args(msgspec.Struct, gc=False, frozen=True, rename=_ARG_KEYS):
+    """The arguments that any measure uses, of all categories together; all others are skipped while decoding."""
+
+    device: Number = None
+    stream: Number = None
+    correlation: Number = None
+    grid: Triple | None = None
+    block: Triple | None = None
+    registers: Number = None
+    shared_memory: Number = None
+    graph_node: Number = None
+    bytes: Number = None
+    collective: str | None = None
+    group: str | None = None
+    group_name: str | None = None
+    group_size: Number = None
+    members: str | None = None
+    communicator: Number = None
+    dtype: str | None = None
+    elements_in: Number = None
+    elements_out: Number = None
+    source_rank: Number = None
+    target_rank: Number = None
+    sequence: Number = None
+    forward_thread: Number = None
+    sync_kind: str | None = None
+    record: Number = None
+    event: Number = None
+    recorded_on: Number = None
+    allocated: Number = None
+    total_allocated: Number = None
+    total_reserved: Number = None
+    device_type: Number = None
+    device_id: Number = None
+    name: Any = None
+
+
+NO_ARGS = Args()
+
+
+class Event(msgspec.Struct, gc=False):
+    """One event whose times are whole microseconds, as older profilers write them."""
+
+    ph: str | None = None
+    cat: str | None = None
+    name: str | None = None
+    ts: int | None = None
+    dur: int | None = None
+    pid: Number = None
+    tid: Number = None
+    args: Args | None = None
+
+
+class ExactEvent(msgspec.Struct, gc=False):
+    """One event whose times are kept as their text, since a float would lose nanoseconds."""
+
+    ph: str | None = None
+    cat: str | None = None
+    name: str | None = None
+    ts: msgspec.Raw = _NULL
+    dur: msgspec.Raw = _NULL
+    pid: Number = None
+    tid: Number = None
+    args: Args | None = None
+
+
+Events = list[Event] | list[ExactEvent]
+
+WHOLE_EVENTS = msgspec.json.Decoder(list[Event])
+EXACT_EVENTS = msgspec.json.Decoder(list[ExactEvent])
+_one = msgspec.json.Decoder(ExactEvent)
+
+# ValueError covers msgspec's errors, stdlib's JSONDecodeError, UnicodeDecodeError and over-long integers.
+UNDECODABLE = (ValueError, RecursionError)
+_BAD_NUMBER = re.compile(rb"(?<=[:\[,])\s*[-+]?(?:nan|inf)(?:inity)?(?:\([a-z0-9]*\))?(?=\s*[,}\]])", re.IGNORECASE)
+
+
+def one_event(text: bytes) -> tuple[ExactEvent | None, bool]:
+    """One event, read as leniently as possible, or None; and whether a text in it was no Unicode."""
+    try:
+        return _one.decode(text), False
+    except UNDECODABLE:
+        pass
+    try:
+        value = json.loads(text.decode(errors="replace"), strict=False, parse_float=str, parse_constant=str, parse_int=str)
+    except UNDECODABLE:
+        try:
+            value = json.loads(_BAD_NUMBER.sub(b" null", text).decode(errors="replace"), strict=False, parse_float=str, parse_int=str)
+        except UNDECODABLE:
+            return None, False
+    if not isinstance(value, dict):
+        return None, False
+    event, bad = lenient_event(value)
+    return event, bad or _not_utf8(text)
+
+
+def _not_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+def lenient_event(value: dict[str, Any]) -> tuple[ExactEvent, bool]:
+    """An event from loosely typed JSON (numbers as text), wrong types becoming null; True when a text was no Unicode."""
+    bad = False
+
+    def text(found: object) -> str | None:
+        nonlocal bad
+        if not isinstance(found, str):
+            return None
+        clean = found.encode("utf-8", errors="replace").decode()
+        bad = bad or clean != found
+        return clean
+
+    args = value.get("args")
+    known: dict[str, Any] = {}
+    if isinstance(args, dict):
+        for name, key in zip(Args.__struct_fields__, Args.__struct_encode_fields__, strict=True):
+            found = args.get(key)
+            if name in {"grid", "block"}:
+                known[name] = _triple(found)
+            else:
+                known[name] = text(found)
+    event = ExactEvent(
+        ph=text(value.get("ph")),
+        cat=text(value.get("cat")),
+        name=text(value.get("name")),
+        ts=_number_text(value.get("ts")),
+        dur=_number_text(value.get("dur")),
+        pid=text(value.get("pid")),
+        tid=text(value.get("tid")),
+        args=Args(**known),
+    )
+    return event, bad
+
+
+def _number_text(found: object) -> msgspec.Raw:
+    if not isinstance(found, str) or "\n" in found:
+        return _NULL
+    return msgspec.Raw(found.encode("ascii", errors="replace"))
+
+
+def _triple(found: object) -> Triple | None:
+    if not isinstance(found, list) or not all(
+        isinstance(extent, str) and extent.isascii() and extent.isdigit() and len(extent) < 12 for extent in found
+    ):
+        return None
+    return Triple(*(int(extent) for extent in found[:3]))
+
+
+_DIGITS = re.compile(r"\s*(?:stream\s+)?(-?\d{1,18})\b")
+_LAST_US = 3_000_000_000_000_000  # ± 95 years: sums and differences of nanoseconds stay within 64 bits
+_UNSIGNED_MINUS_ONE = (1 << 32) - 1
+
+
+def thread_number(tid: object) -> int:
+    """A stable number for a thread or stream id: the id itself, the number in its text, else a negative hash of it."""
+    if isinstance(tid, int) and -(1 << 63) <= tid < 1 << 63:
+        return tid
+    text = "" if tid is None else str(tid)
+    match = _DIGITS.match(text)
+    return int(match.group(1)) if match else -2 - zlib.crc32(text.encode("utf-8", errors="replace"))
+
+
+def integer(value: object, *, bits: int = 63) -> int | None:
+    """`value` as a 64-bit integer, also where it is written as text or with a zero fraction; None where it is neither."""
+    if isinstance(value, str):
+        match = _DIGITS.match(value)
+        value = int(match.group(1)) if match else None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or not -(1 << 63) <= value < 1 << bits:
+        return None
+    return value if value < 1 << 63 else value - (1 << 64)
+
+
+def integers(name: str, values: Sequence[object], dtype: type[pl.DataType] = pl.Int64) -> pl.Series:
+    """A column of integers; what isn't one or doesn't fit becomes null."""
+    try:
+        column = pl.Series(name, values, dtype=pl.Int64)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        column = pl.Series(name, [integer(value) for value in values], dtype=pl.Int64)
+    return column if dtype == pl.Int64 else column.cast(dtype, strict=False)
+
+
+def present(name: str, values: Sequence[object]) -> pl.Series:
+    """Integers of which −1, also written as an unsigned number, means "none"."""
+    column = integers(name, values)
+    return column.to_frame().select(pl.when((pl.col(name) >= 0) & (pl.col(name) != _UNSIGNED_MINUS_ONE)).then(pl.col(name)))[name]
+
+
+def times(group: Sequence[Event | ExactEvent]) -> tuple[pl.Series, pl.Series]:
+    """Columns start and end in nanoseconds, exact: both numbers are rounded to the nearest one (half to even) on their own."""
+    if isinstance(group[0], ExactEvent):
+        start = exact_ns([event.ts for event in group])
+        length = exact_ns([event.dur for event in group])
+    else:
+        start, length = (whole_ns(values) for values in ([event.ts for event in group], [event.dur for event in group]))
+    return start.alias("start"), (start + length).alias("end")
+
+
+def instants(group: Sequence[Event | ExactEvent]) -> pl.Series:
+    """The time of each event in nanoseconds."""
+    if isinstance(group[0], ExactEvent):
+        return exact_ns([event.ts for event in group])
+    return whole_ns([event.ts for event in group])
+
+
+def whole_ns(microseconds: Sequence[object]) -> pl.Series:
+    """Integer microseconds as nanoseconds; null where out of range."""
+    column = integers("us", microseconds)
+    low, high = column.min(), column.max()
+    if isinstance(low, int) and isinstance(high, int) and not -_LAST_US <= low <= high <= _LAST_US:
+        column = column.to_frame().select(pl.when(pl.col("us").is_between(-_LAST_US, _LAST_US)).then("us"))["us"]
+    return column * 1000
+
+
+def exact_ns(texts: Sequence[Any]) -> pl.Series:
+    """Numbers written as text, in microseconds, as nanoseconds rounded half to even; null where out of range or no number.
+
+    Eighteen decimals are held exactly; longer ones (no profiler writes them) go through Python's decimals.
+    """
+    joined = b"\n".join(texts).decode("ascii", errors="replace")
+    column = pl.Series("us", joined.split("\n"), dtype=pl.String)
+    if len(column) != len(texts):  # an object or list with line breaks stands where a number belongs
+        column = pl.Series("us", [bytes(text).decode("ascii", errors="replace").replace("\n", " ") for text in texts], dtype=pl.String)
+    if '"' in joined:
+        column = column.str.strip_chars('" ')
+    number = pl.col("us").cast(pl.Decimal(38, 18), strict=False)
+    rounded = (pl.when(number.is_between(-_LAST_US, _LAST_US)).then(number) * 1000).round(0, mode="half_to_even")
+    frame = column.to_frame().select(rounded.cast(pl.Int64, strict=False).alias("ns"), (pl.col("us").str.len_bytes() > 34).alias("long"))
+    if not frame["long"].any():
+        return frame["ns"]
+    slow = [_decimal_ns(text) if is_long else ns for text, is_long, ns in zip(column, frame["long"], frame["ns"], strict=True)]
+    return pl.Series("ns", slow, dtype=pl.Int64)
+
+
+def _decimal_ns(text: str) -> int | None:
+    try:
+        number = Decimal(text[:400]) * 1000
+    except InvalidOperation:
+        return None
+    return int(number.to_integral_value()) if number.is_finite() and abs(number) <= _LAST_US * 1000 else None
+
 
 # What a category holds, in the spelling of any version of the profiler. Others are counted and not needed.
 CATEGORIES = {

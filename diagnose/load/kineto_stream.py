@@ -1,18 +1,280 @@
-"""The list of events of a Chrome-trace JSON file, decoded chunk by chunk.
+"""Large JSON files as a stream of bytes, the bytes as chunks of whole events, and the chunks decoded, in bounded memory.
 
-Good chunks are decoded in one call. A chunk that fails (a damaged event, NaN, a boundary inside a nested list, the list's
-end) is salvaged event by event: what can be decoded is kept, the rest is counted.
+Between two events of a list stands a closing brace, a comma, an opening brace and one of an event's keys. Inside a JSON string quotes are
+escaped, so this pattern can't occur there, and a file can be cut at it without being parsed.
+
+Good chunks are decoded in one call. A chunk that fails (a damaged event, NaN, a boundary inside a nested list, the list's end) is salvaged
+event by event: what can be decoded is kept, the rest is counted. One large plain file is decoded by several processes: each takes a range
+of whole events.
 """
 
 from __future__ import annotations
 
+import gc
+import io
+import multiprocessing
 import re
-from collections.abc import Iterator
+import shutil
+import stat
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Generator, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import cast
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any, BinaryIO, cast
 
-from diagnose.load.json_chunks import BOUNDARY, CHUNK, CutError, last_boundary
-from diagnose.load.kineto_events import EXACT_EVENTS, UNDECODABLE, WHOLE_EVENTS, Events, ExactEvent, one_event
+import polars as pl
+
+from diagnose.errors import InputError
+from diagnose.load.kineto_columns import EXACT_EVENTS, UNDECODABLE, WHOLE_EVENTS, Columns, Events, ExactEvent, Lookup, Part, one_event
+
+
+def _unpackers() -> tuple[Any, type[Exception]]:
+    """The module that unpacks gzip, and what it raises for damaged data: isal where it is there, else the standard library's."""
+    if find_spec("isal") is None:
+        return zlib, zlib.error
+    return import_module("isal.isal_zlib"), import_module("isal.igzip_lib").IsalError
+
+
+_ZLIB, _DAMAGED = _unpackers()
+CHUNK = 2 << 20  # bytes; 1 to 8 MiB are alike in speed, more costs memory
+_GZIP_READ = 256 << 10
+_MAX_UNPACKED = 64 << 30
+_MAX_RATIO = 200  # JSON packs 10 to 40 times; a bomb about 1000 times
+_RATIO_FROM = 64 << 20  # below this a high ratio does no harm
+
+_KEYS = rb"ph|name|cat|pid|tid|ts|args|dur|id|bp|s|cname|tts|sf|bind_id"
+BOUNDARY = re.compile(rb"\}\s*,\s*\{\s*\"(?:" + _KEYS + rb")\"")
+_ANY_BOUNDARY = re.compile(rb"\}\s*,\s*\{")
+_WINDOW = 1 << 16
+
+Blocks = Generator[bytes, None, None]
+
+
+class CutError(Exception):
+    """Private to the readers: the input ends, or can't be unpacked any further, before its content ends."""
+
+
+@dataclass
+class Opened:
+    """A byte stream being read: `blocks` yields it unpacked; `size` counts the packed bytes seen so far."""
+
+    blocks: Blocks
+    size: int = 0
+    is_plain: bool = False  # a regular file that is not packed
+
+
+def open_blocks(source: Path | BinaryIO, display_name: str, chunk: int = CHUNK) -> Opened:
+    """Open a plain, gzip or zip file, or a stream of one, whatever its name ends in.
+
+    The blocks raise CutError, after everything that could be read, where the file is truncated or damaged, and
+    InputError where it can't be read, is packed in another way, or unpacks to an implausible size.
+    """
+    try:
+        file = source.open("rb") if isinstance(source, Path) else source
+        opened = Opened(_nothing())
+        first = _head(file, chunk)
+    except OSError as error:
+        raise InputError(
+            f"{display_name} cannot be read: {error.strerror or error}.",
+            effect="Nothing was analysed.",
+            next_step="Check the path and its permissions.",
+        ) from error
+    is_regular = isinstance(source, Path) and stat.S_ISREG(source.stat().st_mode)
+    opened.is_plain = is_regular and not first.startswith((b"\x1f\x8b", b"PK"))
+    opened.blocks = _unpacked(file, first, opened, display_name, owned=isinstance(source, Path), chunk=chunk)
+    return opened
+
+
+def _head(file: BinaryIO, chunk: int) -> bytes:
+    """At least the bytes that tell how the input is packed, if there are as many; a pipe may give fewer at a time."""
+    head = b""
+    while len(head) < 8 and (more := file.read(max(chunk, 8))):
+        head += more
+    return head
+
+
+def _nothing() -> Blocks:
+    yield from ()
+
+
+def _unpacked(file: BinaryIO, first: bytes, opened: Opened, name: str, *, owned: bool, chunk: int) -> Blocks:
+    try:
+        packed = _counted(file, first, opened, chunk)
+        if first.startswith(b"\x1f\x8b"):
+            yield from _read_ahead(_gunzipped(packed, name))
+        elif first.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+            yield from _unzipped(file, first, opened, name)
+        else:
+            _refuse_other_packing(first, name)
+            yield from packed
+    finally:
+        if owned:
+            file.close()
+
+
+def _counted(file: BinaryIO, first: bytes, opened: Opened, chunk: int) -> Blocks:
+    block = first
+    while block:
+        opened.size += len(block)
+        yield block
+        try:
+            block = file.read(chunk)
+        except OSError as error:
+            raise CutError(f"reading failed: {error.strerror or error}") from error
+
+
+def _refuse_other_packing(first: bytes, name: str) -> None:
+    packings = {b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"7z\xbc\xaf": "7-Zip", b"\x04\x22\x4d\x18": "lz4"}
+    for magic, packing in packings.items():
+        if first.startswith(magic):
+            raise InputError(
+                f"{name} is packed with {packing}.", effect="Nothing was analysed.", next_step="Unpack it, or pack it with gzip."
+            )
+    if first.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InputError(
+            f"{name} is text in UTF-16.", effect="Nothing was analysed.", next_step="Convert it to UTF-8; the profiler itself writes UTF-8."
+        )
+
+
+def _bomb(name: str, unpacked: int) -> InputError:
+    return InputError(
+        f"{name} unpacks to an implausible size "
+        f"(stopped at {unpacked >> 20} MiB, more than {_MAX_RATIO} times its own size or above 64 GiB).",
+        effect="It was not analysed, since such a file may be made to exhaust memory.",
+        next_step="If you trust the file, unpack it yourself and give the plain .json.",
+    )
+
+
+def _gunzipped(packed: Iterator[bytes], name: str) -> Blocks:
+    """Unpack a gzip stream; memory stays at one chunk whatever the ratio."""
+    written = 0
+    for seen, out in _members(packed):
+        written += len(out)
+        if written > _MAX_UNPACKED or (written > _RATIO_FROM and written > _MAX_RATIO * seen):
+            raise _bomb(name, written)
+        if out:
+            yield out
+
+
+def _members(packed: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Bytes read so far and bytes unpacked, member by member of a gzip stream."""
+    unpacker = _ZLIB.decompressobj(wbits=31)
+    seen, between, members = 0, True, 0
+    for block in packed:
+        for low in range(0, len(block), _GZIP_READ):
+            data = block[low : low + _GZIP_READ]
+            seen += len(data)
+            while data:
+                try:
+                    out = unpacker.decompress(data, CHUNK)
+                except _DAMAGED as error:
+                    if between and members:
+                        return  # padding or other bytes after the last member, as gzip itself ignores them
+                    raise CutError("the gzip data is damaged") from error
+                yield seen, out
+                between = unpacker.eof
+                data = unpacker.unused_data.lstrip(b"\0") if between else unpacker.unconsumed_tail
+                if between:
+                    unpacker, members = _ZLIB.decompressobj(wbits=31), members + 1
+    while not between and (out := unpacker.decompress(b"", CHUNK)):
+        yield seen, out
+    if not between and not unpacker.eof:
+        raise CutError("the gzip data ends early")
+
+
+def _read_ahead(blocks: Iterator[bytes]) -> Blocks:
+    """The same blocks, the next one being prepared by a thread meanwhile (unpacking frees the interpreter)."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        ahead = pool.submit(next, blocks, b"")
+        while block := ahead.result():
+            ahead = pool.submit(next, blocks, b"")
+            yield block
+
+
+def _unzipped(file: BinaryIO, first: bytes, opened: Opened, name: str) -> Blocks:
+    """The one trace inside a zip file. No member's name is used as a path."""
+    try:
+        seekable = file.seekable()
+    except AttributeError:
+        seekable = False
+    with tempfile.SpooledTemporaryFile(max_size=64 << 20) as spool:
+        if not seekable:
+            spool.write(first)
+            shutil.copyfileobj(file, spool)
+        try:
+            whole: IO[bytes] = file if seekable else spool
+            opened.size = whole.seek(0, io.SEEK_END)
+            archive = zipfile.ZipFile(whole)
+            info = _only_trace(archive, name)
+            with archive.open(info) as member:
+                yield from _member_blocks(member, info, name)
+        except (zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error, EOFError, OSError) as error:
+            if isinstance(error, RuntimeError) and "encrypted" not in str(error) and not isinstance(error, NotImplementedError):
+                raise
+            raise InputError(
+                f"{name} is a zip file that cannot be unpacked: {error}.",
+                effect="Nothing was analysed.",
+                next_step="Unpack it and give the trace inside.",
+            ) from error
+
+
+def _only_trace(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
+    found = [info for info in archive.infolist() if info.filename.lower().endswith((".json", ".json.gz")) and not info.is_dir()]
+    if len(found) != 1:
+        held = "no .json file" if not found else f"{len(found)} .json files"
+        raise InputError(
+            f"{name} is a zip file that holds {held}.",
+            effect="Nothing was analysed.",
+            next_step="Unpack it and give the trace, or the folder of traces.",
+        )
+    return found[0]
+
+
+def _member_blocks(member: IO[bytes], info: zipfile.ZipInfo, name: str) -> Blocks:
+    first = member.read(CHUNK)
+    if first.startswith(b"\x1f\x8b"):
+        yield from _gunzipped(_chain(first, member), name)
+        return
+    written = 0
+    for block in _chain(first, member):
+        written += len(block)
+        if written > _MAX_UNPACKED or (written > _RATIO_FROM and written > _MAX_RATIO * max(info.compress_size, 1)):
+            raise _bomb(name, written)
+        yield block
+
+
+def _chain(first: bytes, member: IO[bytes]) -> Blocks:
+    block = first
+    while block:
+        yield block
+        block = member.read(CHUNK)
+
+
+def last_boundary(data: bytes | bytearray, start: int = 0) -> int | None:
+    """Where the last whole event in `data` ends (just after its brace), or None when no boundary is found after `start`."""
+    for pattern in (BOUNDARY, _ANY_BOUNDARY):
+        high = len(data)
+        while high > start:
+            low = max(start, high - _WINDOW)
+            found = None
+            for match in pattern.finditer(data, low, min(len(data), high + 256)):
+                found = match
+            if found is not None:
+                return found.start() + 1
+            high = low
+        if len(data) - start < 4 * CHUNK:
+            return None  # wait for more before falling back on the looser pattern
+    return None
+
 
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{}\[\]]', re.DOTALL)
 _BETWEEN = re.compile(rb"[\s,]*")
@@ -219,3 +481,144 @@ class EventStream:
         event, bad = one_event(text)
         self.bad_text += bad
         return event
+
+
+PAYS_FROM = 300 << 20  # bytes; below this, starting a process costs more than it saves
+_HEAD_START = 0.07  # share of the file that this process takes more, since the others have to be started first
+_REACH = 8 << 20  # how far from the ideal place a split may be
+_IDS = {"name_id": "names", "text_id": "names", "payload_id": "payloads"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoded:
+    """One part of the list as decoded: its columns, and what `EventStream` tells afterwards."""
+
+    part: Part
+    undecodable: int
+    cut: str | None
+    tail: bytes | None
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """Millions of structs without cycles: the collector would only walk them again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def decode_stream(stream: EventStream) -> Decoded:
+    """All of `stream` as columns."""
+    columns = Columns()
+    for events in stream:
+        columns.add(events)
+    part = columns.part
+    part.bad_text = stream.bad_text
+    return Decoded(part=part, undecodable=stream.undecodable, cut=stream.cut, tail=stream.tail)
+
+
+def decode_ranges(path: Path, start: int, processes: int, chunk: int = CHUNK) -> Decoded | None:
+    """Decode the events of the plain file `path` from byte `start` on in up to `processes` processes, this one included.
+
+    None where that can't be done (no safe place to split, or no process could be started): decode in one then.
+    """
+    ends = _splits(path, start, processes)
+    if len(ends) < 3:
+        return None
+    (first, *others) = list(pairwise(ends))
+    try:
+        with ProcessPoolExecutor(len(others), mp_context=multiprocessing.get_context("spawn")) as pool:
+            futures = [pool.submit(_decode_range, path, low, high, chunk, is_last=high == ends[-1]) for low, high in others]
+            found = [_decode_range(path, *first, chunk, is_last=False), *(future.result() for future in futures)]
+    except (BrokenProcessPool, OSError):
+        return None
+    return Decoded(
+        part=joined([piece.part for piece in found]),
+        undecodable=sum(piece.undecodable for piece in found),
+        cut=next((piece.cut for piece in found if piece.cut is not None), None),
+        tail=found[-1].tail,
+    )
+
+
+def _splits(path: Path, start: int, processes: int) -> list[int]:
+    """Byte offsets between which each process decodes: `start`, places between two events, and the file's size."""
+    size = path.stat().st_size
+    ends = [start]
+    with path.open("rb") as file:
+        for index in range(1, processes):
+            share = index / processes + _HEAD_START * (processes - index) / (processes - 1)
+            file.seek(start + int((size - start) * share))
+            at = file.tell()
+            place = _between_events(file.read(_REACH))
+            if place is not None and at + place > ends[-1]:
+                ends.append(at + place)
+    return [*ends, size]
+
+
+def _between_events(text: bytes) -> int | None:
+    """Where an event ends in `text`, the next one being a real event and not part of a nested list; None if nowhere."""
+    matches = BOUNDARY.finditer(text)
+    for match, following in pairwise(matches):
+        opening = text.index(b"{", match.start())
+        event, _ = one_event(text[opening : following.start() + 1])
+        if event is not None and event.ph is not None and event.ts != b"null" and event.name is not None:
+            return match.start() + 1
+    return None
+
+
+def _decode_range(path: Path, low: int, high: int, chunk: int, *, is_last: bool) -> Decoded:
+    with collector_off():
+        found = decode_stream(EventStream(_blocks(path, low, high, chunk), b"", chunk, open_end=not is_last))
+    frames = {table: [pl.concat(pieces)] for table, pieces in found.part.frames.items()}
+    found.part.frames.clear()
+    found.part.frames.update(frames)
+    return found
+
+
+def _blocks(path: Path, low: int, high: int, chunk: int) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            file.seek(low)
+            while low < high and (block := file.read(min(chunk, high - low))):
+                low += len(block)
+                yield block
+    except OSError as error:
+        raise CutError(f"reading failed: {error.strerror or error}") from error
+
+
+def joined(parts: list[Part]) -> Part:
+    """One Part of several, in order, with the ids of the first; the later ones' are translated."""
+    whole, *others = parts
+    known = {column: Lookup(partial(_append, getattr(whole, column))) for column in ("names", "payloads")}
+    for column, lookup in known.items():
+        lookup.update({value: index for index, value in enumerate(getattr(whole, column))})
+    for part in others:
+        new_ids = {
+            column: pl.Series([lookup[value] for value in getattr(part, column)], dtype=pl.Int32) for column, lookup in known.items()
+        }
+        for table, pieces in part.frames.items():
+            whole.frames[table] += [_translated(piece, new_ids) for piece in pieces]
+        whole.read.update(part.read)
+        whole.refused.update(part.refused)
+        whole.pids.update(part.pids)
+        whole.thread_names.update(part.thread_names)
+        for name, duration in part.overhead.items():
+            whole.overhead[name] = whole.overhead.get(name, 0) + duration
+        whole.duration_ns = max((length for length in (whole.duration_ns, part.duration_ns) if length is not None), default=None)
+        whole.events += part.events
+        whole.bad_text += part.bad_text
+    return whole
+
+
+def _append(values: list[object], value: object) -> int:
+    values.append(value)
+    return len(values) - 1
+
+
+def _translated(frame: pl.DataFrame, new_ids: dict[str, pl.Series]) -> pl.DataFrame:
+    columns = [name for name in frame.columns if name in _IDS]
+    return frame.with_columns(new_ids[_IDS[name]].gather(frame[name]).alias(name) for name in columns)

@@ -1,21 +1,50 @@
-"""What was found in a PyTorch profiler file, as the tables of a RawTrace."""
+"""What was found in a PyTorch profiler file, as the tables of a RawTrace, and what it tells about the world around the code."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import polars as pl
 
 from diagnose.errors import ForeignInputError
-from diagnose.knowledge.environment import EnvironmentRules
+from diagnose.knowledge.environment import EnvironmentRules, RawEnvironment, environment
 from diagnose.load.conform import RawTable, RawTrace, intern
-from diagnose.load.kineto_columns import CATEGORIES, PAYLOAD_COLUMNS, Part
-from diagnose.load.kineto_environment import environment_of
-from diagnose.load.kineto_numbers import integer
+from diagnose.load.kineto_columns import CATEGORIES, PAYLOAD_COLUMNS, Part, integer
+from diagnose.model.environment import EnvironmentItem
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import PAYLOADS, CopyKind, Device, OpKind, Provenance, RangeKind, Rank, WaitKind
+
+_NAMING_KEYS = ("username", "user", "tw_user", "host_name", "hostname")
+
+
+def environment_of(keys: Mapping[str, Any], used: Iterable[int], rules: EnvironmentRules) -> tuple[EnvironmentItem, ...]:
+    """The items of one file; `used` are the devices with work. A file of this profiler holds no environment variables."""
+    listed = keys.get("deviceProperties")
+    devices = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    ordinals = set(used)
+    own = [one for one in devices if one.get("id") in ordinals] or devices
+    wanted = [(place, key) for item in rules.items for one in item.from_ for place, key in one.items()]
+    told = RawEnvironment(
+        values={
+            "torch": {key: (_at(keys, key),) for place, key in wanted if place == "torch"},
+            "device": {key: tuple(one.get(key) for one in own) for place, key in wanted if place == "device"},
+            "listed": {"devices": (len(devices),)},
+        },
+        sources={"torch": "{}", "device": "deviceProperties, {}", "listed": "deviceProperties"},
+        private=[word for key in _NAMING_KEYS if isinstance(name := keys.get(key), str) for word in {name, name.partition(".")[0]}],
+    )
+    return environment(told, rules)
+
+
+def _at(keys: Mapping[str, Any], path: str) -> object:
+    """The value at a key, or below it where a point goes one level down."""
+    node: object = keys
+    for part in path.split("."):
+        node = node.get(part) if isinstance(node, dict) else None
+    return node
+
 
 _SCHEMAS = {
     "kernel": "ops",

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import msgspec
 import polars as pl
 
-from diagnose.load.nsys_source import NVTX, Source, Wanted, text, whole
-from diagnose.load.nsys_tables import NO_KEY, Events, distinct_keys, process_of
+from diagnose.load.nsys_tables import NO_KEY, NVTX, Events, Source, Wanted, distinct_keys, process_of, text, whole
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import PAYLOADS, RangeKind
 

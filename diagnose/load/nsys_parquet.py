@@ -16,7 +16,7 @@ from diagnose.errors import InputError
 from diagnose.knowledge.environment import EnvironmentRules, load_environment_rules
 from diagnose.load.conform import RawTrace, conform
 from diagnose.load.files import Opening, is_parquet_folder, unreadable_folder
-from diagnose.load.nsys_source import EVENT_TABLES, META_TABLES, STRINGS, Rows, T, Wanted, damaged, shaped
+from diagnose.load.nsys_tables import EVENT_TABLES, META_TABLES, STRINGS, Rows, T, Wanted, damaged, shaped
 from diagnose.load.nsys_trace import build
 from diagnose.load.reader import Reader
 from diagnose.model.ledger import Ledger
@@ -71,7 +71,7 @@ class ParquetSource:
         return found.unique("id", keep="first", maintain_order=True), 0
 
     def rows(self, table: str, wanted: Wanted, mapper: Callable[[pl.DataFrame], T]) -> Rows[T]:
-        """Slices of a table, see `nsys_source.Source.rows`."""
+        """Slices of a table, see `nsys_tables.Source.rows`."""
         if not self.columns(table):
             return Rows()
         present = [name for name in wanted if name in self.columns(table)]

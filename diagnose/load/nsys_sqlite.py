@@ -24,7 +24,7 @@ from diagnose.errors import InputError
 from diagnose.knowledge.environment import EnvironmentRules, load_environment_rules
 from diagnose.load.conform import RawTrace, conform
 from diagnose.load.files import SQLITE, private_folder
-from diagnose.load.nsys_source import EVENT_TABLES, META_TABLES, STRINGS, Rows, T, Wanted, damaged, decoded, shaped
+from diagnose.load.nsys_tables import EVENT_TABLES, META_TABLES, STRINGS, Rows, T, Wanted, damaged, decoded, shaped
 from diagnose.load.nsys_trace import build
 from diagnose.load.reader import Reader
 from diagnose.model.ledger import Ledger
@@ -125,7 +125,7 @@ class SqliteSource:
         return pl.DataFrame({"id": joined["id"], "text": texts}), bad
 
     def rows(self, table: str, wanted: Wanted, mapper: Callable[[pl.DataFrame], T]) -> Rows[T]:
-        """Slices of a table, see `nsys_source.Source.rows`."""
+        """Slices of a table, see `nsys_tables.Source.rows`."""
         if not self.columns(table):
             return Rows()
         clauses, total = self._slices(table)

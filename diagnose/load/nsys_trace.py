@@ -13,9 +13,22 @@ from diagnose.errors import InputError
 from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load import nsys_meta, nsys_nvtx, nsys_tables
 from diagnose.load.conform import RawTable, RawTrace, typed
-from diagnose.load.nsys_environment import environment_of
-from diagnose.load.nsys_source import EVENT, KERNEL, NVTX, RUNTIME, STRINGS, SYNC, Source
-from diagnose.load.nsys_tables import COPY_NAMES, GRAPH_NAME, MEMSET_NAME, NO_KEY, PLACES, Events
+from diagnose.load.nsys_meta import environment_of
+from diagnose.load.nsys_tables import (
+    COPY_NAMES,
+    EVENT,
+    GRAPH_NAME,
+    KERNEL,
+    MEMSET_NAME,
+    NO_KEY,
+    NVTX,
+    PLACES,
+    RUNTIME,
+    STRINGS,
+    SYNC,
+    Events,
+    Source,
+)
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import NAMES, Provenance, Rank, empty
 

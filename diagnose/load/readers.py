@@ -1,14 +1,21 @@
-"""The table of readers, and what is asked of all of them: which one takes an input, its trace, when it was captured."""
+"""The table of readers, and what is asked of all: which one takes an input, its trace, when it was captured, which inputs paths stand for."""
 
 from __future__ import annotations
 
+import re
+import sqlite3
 import sys
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from diagnose.errors import InputError
 from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load import nsys_parquet, nsys_report, nsys_sqlite, torch_json
 from diagnose.load.conform import conform
-from diagnose.load.files import opening, refusal
+from diagnose.load.files import NOTHING, REPORT_SUFFIXES, TORCH, is_parquet_folder, opening, refusal, unreadable_folder
 from diagnose.load.reader import Reader
 from diagnose.model.trace import Trace
 
@@ -39,3 +46,123 @@ def sniff(path: Path) -> Reader:
     if reader is None:
         raise refusal(given)
     return reader
+
+
+_SIDECARS = ("-wal", "-shm", "-journal")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """Traces in a stable order, and what a folder held besides: (bare name, reason)."""
+
+    traces: tuple[Path, ...]
+    ignored: tuple[tuple[str, str], ...] = ()
+
+
+def _natural(path: Path) -> tuple[tuple[int, int, str], ...]:
+    """Sort key in which rank2 comes before rank10."""
+    parts = re.split(r"(\d+)", path.name)
+    return tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts)
+
+
+def _glob(pattern: Path) -> list[Path]:
+    absolute = pattern if pattern.is_absolute() else Path.cwd() / pattern
+    found = sorted(
+        Path(absolute.anchor).glob(str(absolute.relative_to(absolute.anchor))), key=lambda path: (str(path.parent), _natural(path))
+    )
+    if not found:
+        raise InputError(f"No file matches {pattern.name}.", effect=NOTHING, next_step="Check the pattern.")
+    return found
+
+
+def superseded(traces: Sequence[Path]) -> dict[Path, str]:
+    """Reports with an export of the same name beside them, and exports older than their report: one of each pair is a duplicate."""
+    out: dict[Path, str] = {}
+    by_stem = {
+        path: [
+            other
+            for other in traces
+            if other != path
+            and other.parent == path.parent
+            and other.name.removesuffix("_pqtdir").removesuffix(other.suffix or " ") == path.stem
+        ]
+        for path in traces
+        if path.suffix in REPORT_SUFFIXES
+    }
+    for report, exports in by_stem.items():
+        known = [path for path in exports if path.is_dir() or path.suffix == ".sqlite"]
+        fresh = [path for path in known if path.stat().st_mtime_ns >= report.stat().st_mtime_ns]
+        for path in known:
+            if fresh and path != fresh[0]:
+                out[path] = f"another export of {report.name}"
+            elif not fresh:
+                out[path] = f"older than its report {report.name}"
+        if fresh:
+            out[report] = f"its export {fresh[0].name} is read instead"
+    return out
+
+
+def _scan(folder: Path) -> Inputs:
+    """All traces directly inside a folder."""
+    traces: list[Path] = []
+    ignored: list[tuple[str, str]] = []
+    try:
+        items = sorted((item for item in folder.iterdir() if not item.name.startswith(".")), key=_natural)
+    except OSError as error:
+        raise unreadable_folder(folder, error) from None
+    for item in items:
+        if item.name.endswith(_SIDECARS):
+            continue
+        try:
+            sniff(item)
+            traces.append(item)
+        except InputError as error:
+            ignored.append((item.name, error.what))
+    doubles = superseded(traces)
+    ignored += [(path.name, reason) for path, reason in sorted(doubles.items())]
+    return Inputs(traces=tuple(path for path in traces if path not in doubles), ignored=tuple(ignored))
+
+
+def expand(inputs: Sequence[Path]) -> Inputs:
+    """The traces that `inputs` (files, folders, patterns) stand for, without repetition.
+
+    A file that is named stays, whatever it is; of a folder, what no reader takes is listed in `ignored`, and of a folder or pattern what
+    another input stands for. A Parquet export folder is one input. Raises InputError for a folder without traces and for a pattern without
+    matches.
+    """
+    traces: list[Path] = []
+    ignored: list[tuple[str, str]] = []
+    for given in inputs:
+        named = [given]
+        if any(char in str(given) for char in "*?[") and not given.exists():
+            named = _glob(given)
+            doubles = superseded(named)  # a pattern chooses no more on purpose than a folder does
+            ignored += [(path.name, reason) for path, reason in sorted(doubles.items())]
+            named = [path for path in named if path not in doubles]
+        for path in named:
+            if path.is_dir() and not is_parquet_folder(path):
+                found = _scan(path)
+                if not found.traces:
+                    seen = f" ({len(found.ignored)} other files)" if found.ignored else ""
+                    raise InputError(f"The folder {path.name} holds no trace{seen}.", effect=NOTHING, next_step=TORCH)
+                traces += found.traces
+                ignored += found.ignored
+            else:
+                traces.append(path)
+    unique = {path.resolve(): path for path in reversed(traces)}
+    return Inputs(traces=tuple(path for path in dict.fromkeys(traces) if unique[path.resolve()] == path), ignored=tuple(ignored))
+
+
+def start_of(path: Path) -> int | None:
+    """Start of a capture in ns since 1970 as the trace tells it (of a folder of ranks, the earliest); None where it does not.
+
+    Never raises for what is in a file.
+    """
+    try:
+        if path.is_dir() and not is_parquet_folder(path):
+            starts = [start_of(rank) for rank in expand([path]).traces]
+            known = [start for start in starts if start is not None]
+            return min(known) if known and len(known) == len(starts) else None
+        return sniff(path).start(path)
+    except (InputError, OSError, sqlite3.Error, zlib.error, zipfile.BadZipFile, EOFError, ValueError):
+        return None

@@ -13,9 +13,17 @@ from typing import Any, BinaryIO
 from diagnose.errors import InputError
 from diagnose.knowledge.environment import EnvironmentRules, load_environment_rules
 from diagnose.load.conform import RawTrace, conform
-from diagnose.load.json_chunks import CHUNK, CutError, open_blocks
-from diagnose.load.kineto_parallel import PAYS_FROM, Decoded, collector_off, decode_ranges, decode_stream
-from diagnose.load.kineto_stream import EventStream
+from diagnose.load.kineto_stream import (
+    CHUNK,
+    PAYS_FROM,
+    CutError,
+    Decoded,
+    EventStream,
+    collector_off,
+    decode_ranges,
+    decode_stream,
+    open_blocks,
+)
 from diagnose.load.kineto_tables import raw_trace
 from diagnose.load.reader import Reader
 from diagnose.model.trace import Trace

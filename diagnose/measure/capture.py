@@ -1,4 +1,4 @@
-"""Everything that is measured of one input: what one task of a run over many ranks returns."""
+"""Everything that is measured of one input: what one task of a run over many ranks returns; and what several inputs share."""
 
 from __future__ import annotations
 
@@ -8,17 +8,50 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from diagnose.errors import UsageError
+from diagnose.knowledge.environment import digest
 from diagnose.knowledge.load import Knowledge
 from diagnose.measure.buckets.classify import classify
-from diagnose.measure.device import DeviceMeasure, device_work, measure_device
+from diagnose.measure.budget import check_splits
+from diagnose.measure.device import DeviceMeasure, check_identities, device_work, measure_device
 from diagnose.measure.facts.device import trace_facts
 from diagnose.measure.host import attribute, kept_ranges
-from diagnose.measure.split import check_splits
 from diagnose.measure.steps import STEP_RANGE, find_steps, model_work
-from diagnose.measure.typical import check_identities
+from diagnose.model.environment import EnvironmentItem
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Provenance, Rank, Trace
 from diagnose.model.vocabulary import FactValue
+
+SHOWN_VALUES = 3  # of one thing that differs between inputs
+NOT_SET = "(not set)"
+
+
+def merged(parts: Sequence[tuple[EnvironmentItem, ...]]) -> tuple[EnvironmentItem, ...]:
+    """One list of what all inputs tell.
+
+    What they share is said once, what differs with its few values, or with their number and a digest of all.
+
+    An input that tells nothing of a thing does not count against it, but for a variable: there an input that tells others has it not set.
+    """
+    told = [part for part in parts if part]
+    with_variables = sum(1 for part in told if any(item.kind == "variable" for item in part))
+    found: dict[tuple[str, str], list[EnvironmentItem]] = {}
+    for part in told:
+        for item in part:
+            found.setdefault((item.kind, item.name), []).append(item)
+    kinds = list(dict.fromkeys(item.kind for part in told for item in part))
+    joined = []
+    for (kind, _), items in found.items():
+        values = sorted({item.value for item in items})
+        if kind == "variable" and len(items) < with_variables:
+            values.append(NOT_SET)
+        joined.append(items[0] if len(values) == 1 else _differing(items, values))
+    return tuple(sorted(joined, key=lambda item: (kinds.index(item.kind), item.name if item.kind == "variable" else "")))
+
+
+def _differing(items: Sequence[EnvironmentItem], values: Sequence[str]) -> EnvironmentItem:
+    short = " | ".join(values) if len(values) <= SHOWN_VALUES else f"{len(values)} values, {digest(repr(values))}"
+    first = items[0]
+    return EnvironmentItem(name=first.name, kind=first.kind, value=f"differs between inputs: {short}", source=first.source)
 
 
 @dataclass(frozen=True, kw_only=True)

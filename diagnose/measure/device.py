@@ -1,35 +1,155 @@
-"""Everything that is measured of one device of one rank, stage by stage.
+"""Everything that is measured of one device of one rank, stage by stage: steps, sweep, stalls, budget, kernels, communication, memory.
 
-Steps, sweep, stalls, budget, usage, communication, memory, occupancy.
+The typical step is the medians over its steps, by what the document lists; rank and device are added when the document is written
+(`records`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
-from diagnose.document.steps import StepSplit
+from diagnose.document.device import StepBudget, StepSplit
 from diagnose.knowledge.load import Knowledge
 from diagnose.measure.buckets.classify import Classified
-from diagnose.measure.budget import Budget, budget, concurrency
-from diagnose.measure.communication import CommunicationTimes, communication
+from diagnose.measure.budget import Budget, CommunicationTimes, budget, communication, concurrency, split
 from diagnose.measure.exchanges import Exchanges, exchanges
 from diagnose.measure.facts.counts import step_counts
 from diagnose.measure.host import Launches, graph_launches, host_activity
+from diagnose.measure.kernels import SmOccupancy, Usage, sm_occupancy, usage
 from diagnose.measure.memory import MemoryUse, memory_use
-from diagnose.measure.occupancy import SmOccupancy, sm_occupancy
-from diagnose.measure.split import split
 from diagnose.measure.steps import StepWindows, inside_windows
 from diagnose.measure.timeline import DrawnStep, timeline
-from diagnose.measure.typical import TypicalStep, step_median, typical_step
-from diagnose.measure.usage import Usage, usage
-from diagnose.measure.waits.causes import Causes, causes
 from diagnose.measure.waits.dependencies import resolve_waits
-from diagnose.measure.waits.stalls import stalls
+from diagnose.measure.waits.stalls import Causes, causes, stalls
+from diagnose.model.statistics import integer_median
 from diagnose.model.trace import Device, Trace
-from diagnose.model.vocabulary import PHASES
+from diagnose.model.vocabulary import EVIDENCE, PHASES
+
+SHOWN_HOST_COSTS = 20
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypicalStep:
+    """Per step (median), but for `per_step`.
+
+    `buckets`, `communication`, `blocking` and `host` hold the fields of the document's rows of those names (BucketTime, Communication,
+    Blocking, HostCost) but for rank and device, in the document's order.
+    """
+
+    per_step: tuple[StepBudget, ...]
+    budget: StepBudget
+    buckets: tuple[Row, ...]
+    communication: tuple[Row, ...]
+    blocking: tuple[Row, ...]
+    host: tuple[Row, ...]
+
+
+def typical_step(budget: Budget, usage: Usage, communication: CommunicationTimes, causes: Causes) -> TypicalStep:
+    """The medians of what the stages found."""
+    names = [field for field in StepBudget.__struct_fields__ if field != "index"]
+    per_step = budget.per_step.select("index", *names)
+    windows = per_step["index"]
+    return TypicalStep(
+        per_step=tuple(StepBudget(**row) for row in per_step.iter_rows(named=True)),
+        budget=StepBudget(index=None, **{name: step_median(per_step[name]) for name in names}),
+        buckets=_buckets(usage, windows),
+        communication=_communication(communication.by_kind, windows),
+        blocking=_blocking(causes.blocking, windows),
+        host=_host(causes.host, windows),
+    )
+
+
+def step_median(values: pl.Series) -> int:
+    """The median over the steps as a whole number, rounded down; steps without a value (null) are left out."""
+    return integer_median(values.drop_nulls().to_list())
+
+
+def _medians(frame: pl.DataFrame, keys: list[str], columns: list[str], windows: pl.Series) -> list[dict[str, Any]]:
+    """One row per combination of `keys` with the median of each column over all windows; a window without the row counts as 0."""
+    rows = []
+    for key, part in frame.group_by(keys, maintain_order=True):
+        filled = pl.DataFrame({"index": windows}).join(part.select("index", *columns), on="index", how="left").fill_null(0)
+        rows.append({**dict(zip(keys, key, strict=True)), **{column: step_median(filled[column]) for column in columns}})
+    return rows
+
+
+def _buckets(usage: Usage, windows: pl.Series) -> tuple[Row, ...]:
+    """The buckets that hold work, most work first."""
+    rows = _medians(usage.buckets, ["bucket"], ["kernels", "work_ns", "busy_ns", "exclusive_ns"], windows)
+    summed = dict(usage.buckets.group_by("bucket").agg(pl.col("work_ns").sum()).iter_rows())
+    total = sum(summed.values()) or 1
+    found = []
+    for row in rows:
+        details = usage.details.filter(pl.col("bucket") == row["bucket"])
+        if summed[row["bucket"]] or row["kernels"]:
+            share = summed[row["bucket"]] / total
+            found.append({**row, "share": share, "phase": _phases(details, len(windows)), "decided_by": _evidence(details)})
+    return tuple(sorted(found, key=lambda row: (-summed[row["bucket"]], row["bucket"])))
+
+
+def _phases(details: pl.DataFrame, steps: int) -> dict[str, int]:
+    """Mean work per step by phase; "unknown" where it can't be told."""
+    by_phase = dict(details.group_by("phase").agg(pl.col("work_ns").sum()).iter_rows())
+    named: dict[str, int] = {phase: by_phase.get(phase, 0) // steps for phase in PHASES}
+    return {**named, "unknown": by_phase.get(None, 0) // steps}
+
+
+def _evidence(details: pl.DataFrame) -> dict[str, float]:
+    """Share of work by the kind of evidence that decided the bucket."""
+    by_evidence = dict(details.group_by("decided_by").agg(pl.col("work_ns").sum()).iter_rows())
+    total = sum(by_evidence.values())
+    return {kind: by_evidence.get(kind, 0) / total for kind in EVIDENCE} if total else dict.fromkeys(EVIDENCE, 0.0)
+
+
+def _communication(by_kind: pl.DataFrame, windows: pl.Series) -> tuple[Row, ...]:
+    """Transport by kind and backend."""
+    rows = _medians(by_kind, ["kind", "backend"], ["count", "work_ns", "busy_ns", "exposed_ns", "blocking_ns"], windows)
+    return tuple({**row, "overlap": 1 - row["exposed_ns"] / row["busy_ns"] if row["busy_ns"] else None} for row in rows)
+
+
+def _blocking(by_class: pl.DataFrame, windows: pl.Series) -> tuple[Row, ...]:
+    """What compute waited for, longest first; inferred where any of it is."""
+    merged = (
+        by_class.filter(pl.col("bucket").is_not_null())
+        .group_by("index", "bucket", "role", "kind", maintain_order=True)
+        .agg(pl.col("ns").sum().alias("blocking_ns"), pl.col("ns").filter(pl.col("inferred")).sum().alias("inferred_ns"))
+    )
+    rows = _medians(merged, ["bucket", "role", "kind"], ["blocking_ns", "inferred_ns"], windows)
+    found = []
+    for row in rows:
+        status = "inferred" if row.pop("inferred_ns") else "measured"
+        if row["blocking_ns"]:
+            found.append({**row, "status": status})
+    return tuple(sorted(found, key=lambda row: (-row["blocking_ns"], row["bucket"], row["role"], row["kind"] or "")))
+
+
+def _host(costs: pl.DataFrame, windows: pl.Series) -> tuple[Row, ...]:
+    """Host activities during which compute was launch-starved, costliest first."""
+    rows = _medians(costs.rename({"ns": "launch_starved_ns"}), ["name", "cause"], ["launch_starved_ns", "count"], windows)
+    found = [row for row in rows if row["launch_starved_ns"]]
+    return tuple(sorted(found, key=lambda row: (-row["launch_starved_ns"], row["name"]))[:SHOWN_HOST_COSTS])
+
+
+def check_identities(per_step: Sequence[StepBudget], rank: int) -> None:
+    """Raise AssertionError unless every step's budget adds up to the nanosecond."""
+    for step in per_step:
+        sums = {
+            "device_busy + device_idle = window": step.device_busy_ns + step.device_idle_ns - step.window_ns,
+            "compute_busy + compute_absent = window": step.compute_busy_ns + step.compute_absent_ns - step.window_ns,
+            "stalls = compute_absent": step.launch_starved_ns + step.blocking_ns + step.dependency_stalled_ns - step.compute_absent_ns,
+            "host parts = launch_starved": step.allocator_ns + step.host_sync_ns + step.host_work_ns - step.launch_starved_ns,
+            "blocking parts ≤ blocking": min(
+                0, step.blocking_ns - step.blocking_transport_ns - step.blocking_packing_ns - step.blocking_copy_ns
+            ),
+        }
+        wrong = {name: difference for name, difference in sums.items() if difference}
+        if wrong:
+            raise AssertionError(f"budget of step {step.index} on rank {rank} does not add up: {wrong}")
 
 
 @dataclass(frozen=True, kw_only=True)

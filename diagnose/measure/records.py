@@ -13,7 +13,10 @@ from diagnose.document.device import (
     BucketTime,
     Communication,
     DeviceBudget,
+    DeviceKernels,
+    DeviceSplit,
     HostCost,
+    KernelUse,
     Memory,
     Spread,
     Steps,
@@ -22,9 +25,7 @@ from diagnose.document.device import (
     Unclassified,
     Window,
 )
-from diagnose.document.steps import DeviceKernels, DeviceSplit, KernelUse
-from diagnose.measure.device import DeviceMeasure
-from diagnose.measure.typical import step_median
+from diagnose.measure.device import DeviceMeasure, step_median
 from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import OTHER_BUCKET
 

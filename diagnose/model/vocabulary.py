@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 
 from msgspec import Meta
 
-# The walls are the rows of trace_rules/walls.yaml; JSON schemas say which there are (document/schema.py).
+# The walls are the rows of trace_rules/walls.yaml; JSON schemas say which there are (document/files.py).
 Wall: TypeAlias = Annotated[str, Meta(extra_json_schema={"x-words": "walls"})]
 CAPTURE = "capture"  # stands where a wall does for what is about the capture and not about the run
 Topic: TypeAlias = Annotated[str, Meta(extra_json_schema={"x-words": "topics"})]  # a wall, or CAPTURE

@@ -18,9 +18,8 @@ from typing import Any
 from uuid import uuid4
 
 from diagnose.errors import MissingInputError, UsageError
-from diagnose.scale.engine import Run
+from diagnose.scale.engine import MOST_ATTEMPTS, Attempt, Outcome, Run, Settings, Task, attempt, lost
 from diagnose.scale.local import few_threads, processors
-from diagnose.scale.tasks import MOST_ATTEMPTS, Attempt, Outcome, Settings, Task, attempt, lost
 
 CONNECT_S = 15  # how long a scheduler may take to answer
 WORKERS_S = 60  # how long a cluster may take to have a first worker

@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from diagnose.scale.engine import Run
-    from diagnose.scale.prepare import Prepared
-    from diagnose.scale.tasks import Outcome
+    from diagnose.scale.engine import Outcome, Prepared, Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +35,12 @@ def measure_input(path: str, options: Options) -> bytes:
     Bytes, so that whoever passes them on need not know what is in them.
     """
     from diagnose.errors import DiagnoseError  # noqa: PLC0415
-    from diagnose.scale.inputs import name_of  # noqa: PLC0415
-    from diagnose.scale.tasks import Outcome, Task, attempt  # noqa: PLC0415
+    from diagnose.scale.engine import (  # noqa: PLC0415
+        Outcome,
+        Task,
+        attempt,
+        name_of,
+    )
 
     try:
         settings = _prepared(options).settings
@@ -49,7 +51,7 @@ def measure_input(path: str, options: Options) -> bytes:
 
 @lru_cache(maxsize=1)
 def _prepared(options: Options) -> Prepared:
-    from diagnose.scale.prepare import prepare  # noqa: PLC0415
+    from diagnose.scale.engine import prepare  # noqa: PLC0415
 
     return prepare(
         config=options.config, overrides=options.overrides, rules=options.rules, step_range=options.step_range, nsys=options.nsys

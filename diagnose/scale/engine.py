@@ -1,24 +1,239 @@
-"""What an engine is, the one that measures in this process, and how a run over all inputs is put together.
+"""From what the user named to a run over all inputs: inputs in a stable order, one task for each, what an engine is, the one in this process.
 
-Engines yield outcomes in any order; `measure_all` puts them back into the order of the inputs, so that the document has the same bytes
-whichever task ended first.
+A task loads one input, measures it and gives its summary back, in this process or in a worker's. It gets `Settings` and a `Task`, both small.
+Rules are not sent: each process reads them once and compares their digest with the caller's. Engines yield outcomes in any order;
+`measure_all` puts them back into the order of the inputs, so that the document has the same bytes whichever task ended first.
 """
 
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
-from diagnose.errors import DiagnoseError, InputError
-from diagnose.knowledge.load import Knowledge
-from diagnose.load.readers import STDIN
-from diagnose.measure.capture import Measured
-from diagnose.scale.inputs import name_of
-from diagnose.scale.tasks import Fault, Outcome, Settings, Task, WorkerFaultError, measured
+import polars as pl
+
+from diagnose.errors import DiagnoseError, ForeignInputError, InputError, UsageError
+from diagnose.job import Job, overridden_job, read_job
+from diagnose.knowledge.load import Knowledge, load_knowledge
+from diagnose.load.readers import STDIN, expand, load
+from diagnose.measure.capture import Measured, measure
+from diagnose.model.ledger import Ledger
+from diagnose.version import __version__
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """The inputs of a run, those of them that nobody named but that lay in a folder, and what folders held besides: (bare name, reason)."""
+
+    paths: tuple[str | Path, ...]
+    in_folders: frozenset[str | Path]
+    ignored: tuple[tuple[str, str], ...]
+
+
+def find_inputs(given: Sequence[str | Path]) -> Inputs:
+    """Every input that `given` stands for, once. Raises InputError for a folder without traces and a pattern without matches."""
+    paths: dict[str | Path, str | Path] = {}
+    ignored: list[tuple[str, str]] = []
+    in_folders: set[str | Path] = set()
+    named: set[str | Path] = set()
+    for one in given:
+        if str(one) == STDIN:
+            paths.setdefault(STDIN, STDIN)
+            continue
+        found = expand([Path(one)])
+        for path in found.traces or (Path(one),):
+            paths.setdefault(_same_file(path), path)
+            (named if path == Path(one) or not Path(one).is_dir() else in_folders).add(path)
+        ignored += found.ignored
+    return Inputs(paths=tuple(paths.values()), in_folders=frozenset(in_folders - named), ignored=tuple(dict.fromkeys(ignored)))
+
+
+def _same_file(path: Path) -> Path:
+    """What two names of one file share; the path itself where it can't be followed (its reader will say why)."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError):
+        return path
+
+
+def name_of(path: str | Path) -> str:
+    """How people know an input: its bare name."""
+    return Path(path).name if str(path) != STDIN else "standard input"
+
+
+def sorted_out(refused: Sequence[tuple[str | Path, InputError]], found: Inputs) -> tuple[list[InputError], list[tuple[str, str]]]:
+    """Inputs that failed, and those that are no traces at all and that nobody named: other files of a folder, as (bare name, reason)."""
+    failed: list[InputError] = []
+    unfit: list[tuple[str, str]] = []
+    for path, error in refused:
+        if isinstance(error, ForeignInputError) and path in found.in_folders:
+            unfit.append((name_of(path), error.what))
+        else:
+            failed.append(error)
+    return failed, unfit
+
+
+def with_inputs_left_out(ledger: Ledger, refused: Sequence[InputError], ignored: Sequence[tuple[str, str]]) -> Ledger:
+    """The ledger with an entry for every input that was refused and for every file of a folder that is no input."""
+    for error in refused:
+        ledger = ledger.note("refused_input", "inputs", detail=error.what)
+    for name, reason in ignored:
+        ledger = ledger.note("ignored_file", "inputs", detail=f"{name}: {reason}")
+    return ledger
+
+
+MOST_ATTEMPTS = 3  # a task whose worker dies is started again at most twice
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What all tasks of a run share. `rules_sha256` and `version` are those of the process that asks."""
+
+    rules: tuple[Path, ...]
+    rules_sha256: str
+    step_range: str | None
+    nsys: Path | None
+    version: str = __version__
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One input: its place in the order of inputs, its path, and the rank that the user gave it."""
+
+    place: int
+    path: str | Path
+    name: str
+    rank: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """An exception in a worker that is nobody's input: ours. `errno` where the system raised it."""
+
+    what: str
+    trace: str
+    errno: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How the task at `place` ended: measured, refused with a sentence, or by a fault."""
+
+    place: int
+    result: Measured | DiagnoseError | Fault
+
+
+Attempt: TypeAlias = Callable[[Settings, Task], Outcome]
+
+
+class WorkerFaultError(Exception):
+    """A fault of the program inside a worker; its text holds the worker's traceback."""
+
+
+@lru_cache(maxsize=2)
+def _kept_knowledge(rules: tuple[Path, ...], rules_sha256: str) -> Knowledge:
+    """The rules, read once per process; the digest is part of the key, so that a long-lived worker reads changed files again."""
+    knowledge = load_knowledge(rules)
+    if knowledge.rulebook.sha256 != rules_sha256:
+        raise UsageError(
+            "The rules of a worker differ from those here.",
+            effect="Its figures would not be comparable; nothing was analysed.",
+            next_step="Install the same diagnose everywhere, and let --rules name files that all machines share.",
+        )
+    return knowledge
+
+
+def measured(task: Task, settings: Settings, knowledge: Knowledge, say: Callable[[str], None]) -> Measured:
+    """The summary of one input. Raises InputError where it can't be analysed."""
+    say(f"reading {task.name}")
+    trace = load(task.path, rank=task.rank, nsys=settings.nsys, rules=knowledge.environment)
+    say(f"measuring {task.name}")
+    return measure(trace, knowledge, settings.step_range)
+
+
+def attempt(settings: Settings, task: Task) -> Outcome:
+    """The task as a worker runs it: never raises, since not every exception can travel between processes."""
+    try:
+        _check_version(settings.version)
+        return Outcome(place=task.place, result=measured(task, settings, _kept_knowledge(settings.rules, settings.rules_sha256), _silent))
+    except DiagnoseError as error:
+        return Outcome(place=task.place, result=error)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as fault:  # noqa: BLE001 - the end of a worker's run: what came travels as text
+        return Outcome(place=task.place, result=fault_of(task.name, fault))
+
+
+def _check_version(asked: str) -> None:
+    """Raise UsageError unless the process that asks runs this version."""
+    if asked != __version__:
+        raise UsageError(
+            f"A worker has diagnose {__version__}, and this is {asked}.",
+            effect="Their figures would not be comparable; nothing was analysed.",
+            next_step="Install the same version everywhere.",
+        )
+
+
+def _silent(_: str) -> None:
+    """Workers have nobody to tell what they do just now."""
+
+
+def fault_of(name: str, fault: BaseException) -> Fault:
+    """What travels of an exception."""
+    first = (str(fault).splitlines() or [""])[0][:300]
+    return Fault(
+        what=f"{name}: {type(fault).__name__}: {first}",
+        trace="".join(traceback.format_exception(fault)),
+        errno=fault.errno if isinstance(fault, OSError) else None,
+    )
+
+
+def lost(name: str) -> InputError:
+    """The error for an input whose worker died each time; the same words from every engine."""
+    return InputError(
+        f"{name} ended its worker process in each of {MOST_ATTEMPTS} attempts.",
+        effect="It is not in the result.",
+        next_step="Most often memory ran out: give fewer --jobs or a larger machine, or analyse this input by itself to see why.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """The job, all rules, and what goes to tasks."""
+
+    job: Job | None
+    knowledge: Knowledge
+    settings: Settings
+
+
+def prepare(*, config: Path | None, overrides: Sequence[str], rules: Sequence[Path], step_range: str | None, nsys: Path | None) -> Prepared:
+    """Read the job file and the rules. Raises JobFileError, RuleFileError, UsageError."""
+    job = read_job(config, overrides) if config else overridden_job(overrides) if overrides else None
+    own = tuple(dict.fromkeys((*(job.rules if job else ()), *rules)))  # named in both places: read once; one id in two files is refused
+    wanted = step_range or (job.step_range if job else None)
+    _check_pattern(wanted)
+    knowledge = load_knowledge(own)
+    settings = Settings(rules=own, rules_sha256=knowledge.rulebook.sha256, step_range=wanted, nsys=nsys)
+    return Prepared(job=job, knowledge=knowledge, settings=settings)
+
+
+def _check_pattern(step_range: str | None) -> None:
+    """Raise UsageError unless the user's pattern for step ranges is a regular expression of the kind that polars takes."""
+    try:
+        pl.select(pl.lit("").str.contains(step_range or ""))
+    except pl.exceptions.ComputeError as error:
+        raise UsageError(
+            f"The step range {step_range!r} is no regular expression: {' '.join(str(error).split())[:200]}",
+            effect="Nothing was analysed.",
+            next_step="Give a pattern without look-around, for example 'iteration (\\d+)'.",
+        ) from None
+
 
 Say = Callable[[str], None]
 

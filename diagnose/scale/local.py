@@ -22,8 +22,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from types import FrameType
 from typing import Any
 
-from diagnose.scale.engine import HereEngine, Run
-from diagnose.scale.tasks import MOST_ATTEMPTS, Attempt, Outcome, Settings, Task, WorkerFaultError, attempt, lost
+from diagnose.scale.engine import MOST_ATTEMPTS, Attempt, HereEngine, Outcome, Run, Settings, Task, WorkerFaultError, attempt, lost
 
 TICK_S = 1.0  # how often a run says that it is alive
 GRACE_S = 2.0  # for a worker to stop its nsys and remove its private folder before it is killed

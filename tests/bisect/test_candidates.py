@@ -10,7 +10,7 @@ import pytest
 
 from diagnose.bisect import candidates
 from diagnose.errors import InputError, UsageError
-from diagnose.load.start_times import start_of
+from diagnose.load.readers import start_of
 from fixtures.__main__ import NSYS, TORCH, unpack
 from fixtures.capture import START_UNIX_NS
 from tests.bisect.simulated import git, make_repository

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from diagnose.document import device as r
 from diagnose.document import diagnosis as d
-from diagnose.document.steps import Absent, DeviceKernels, DeviceSplit, KernelUse, Ran, StepSplit, Why
+from diagnose.document.device import Absent, DeviceKernels, DeviceSplit, KernelUse, Ran, StepSplit, Why
 from diagnose.model.environment import EnvironmentItem
 from tests.builders.diagnosis import minimal
 

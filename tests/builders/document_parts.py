@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from diagnose.document.device import RAN, WHY
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.document.steps import RAN, WHY
 from diagnose.knowledge.buckets import load_buckets
 
 

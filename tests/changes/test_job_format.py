@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.document.diagnosis import JobRead
-from diagnose.document.schema import json_schema
+from diagnose.document.files import json_schema
 from diagnose.job.formats import READERS
 from diagnose.knowledge.settings import load_formats, load_settings
 from tests.changes.conftest import ROOT, ProgramCopy

@@ -27,7 +27,7 @@ from diagnose.model.trace import Device, Provenance, Rank, Trace, empty
 MAGIC = b"probe trace\\n"
 
 
-def _load(path: Path, rank: int | None, _nsys: Path | None) -> Trace:
+def _load(path: Path, rank: int | None, _nsys: Path | None, _rules: object) -> Trace:
     rows = [json.loads(line) for line in path.read_text().splitlines()[1:]]
     names = sorted({row["name"] for row in rows})
     ops = pl.DataFrame(
@@ -89,7 +89,7 @@ def test_a_new_profiler_format_is_read_and_put_in_order(probed: ProgramCopy) -> 
     assert "Probe profiler" in probed.run(trace)
     assert probed.json(trace.parent)["capture"]["format"] == "probe", "a folder is looked through for it"
     start = probed.python(
-        "-c", f"from pathlib import Path\nfrom diagnose.load.start_times import start_of\nprint(start_of(Path({str(trace)!r})))"
+        "-c", f"from pathlib import Path\nfrom diagnose.load.readers import start_of\nprint(start_of(Path({str(trace)!r})))"
     )
     assert int(start) == START
     assert "no format" not in probed.run(probed.write("other.txt", "probe\n"), status=3)

@@ -11,8 +11,8 @@ import pytest
 from diagnose.errors import RuleFileError
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.knowledge.taxonomy import MAX_CONTEXTS, HostRules, Taxonomy, load_host_rules, load_taxonomy, own_bucket_files, union
+from diagnose.measure.buckets.classify import families, op_kinds
 from diagnose.measure.buckets.describe import describe
-from diagnose.measure.buckets.names import families, op_kinds
 from diagnose.model.vocabulary import METHOD_BUCKETS
 
 

@@ -15,7 +15,7 @@ from diagnose.knowledge.environment import MAX_VARIABLES, digest, load_environme
 from diagnose.load.conform import conform
 from diagnose.load.readers import load as load_any
 from diagnose.load.torch_json import read
-from diagnose.measure.environment import merged
+from diagnose.measure.capture import merged
 from diagnose.model.environment import EnvironmentItem, EnvironmentKind
 from diagnose.pipeline import diagnose
 from tests.builders import nsys_db as db

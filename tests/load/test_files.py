@@ -16,8 +16,7 @@ import pytest
 
 from diagnose.errors import InputError
 from diagnose.load.files import private_folder
-from diagnose.load.inputs import expand
-from diagnose.load.readers import sniff
+from diagnose.load.readers import expand, sniff
 
 TRACE = json.dumps({"schemaVersion": 1, "traceEvents": []}).encode()
 

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.errors import InputError
-from diagnose.load import kineto_parallel, torch_json
+from diagnose.load import kineto_stream, torch_json
 from diagnose.load.conform import conform
-from diagnose.load.kineto_numbers import exact_ns
+from diagnose.load.kineto_columns import exact_ns
 from diagnose.load.torch_json import read
 from diagnose.model.intervals import union_length
 from diagnose.model.trace import Trace
@@ -456,7 +456,7 @@ def test_two_processes_read_what_one_reads(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "t.json"
     path.write_bytes(document(events(3000), record_shapes=1) + b"\n")
     one = conform(read(path, display_name="t"))
-    assert len(kineto_parallel._splits(path, path.read_bytes().index(b"[{") + 1, 2)) == 3
+    assert len(kineto_stream._splits(path, path.read_bytes().index(b"[{") + 1, 2)) == 3
     two = conform(read(path, display_name="t", processes=2))
     assert as_rows(two) == as_rows(one)
     assert (two.ledger, two.provenance, two.ranks, two.devices) == (one.ledger, one.provenance, one.ranks, one.devices)
@@ -469,13 +469,13 @@ def test_ranges_join_to_the_whole(count: int, pieces: int, tmp_path: Path) -> No
     path = tmp_path / "t.json"
     path.write_bytes(data)
     start = data.index(b'"traceEvents": [') + 16
-    ends = kineto_parallel._splits(path, start, pieces)
+    ends = kineto_stream._splits(path, start, pieces)
     assert ends == sorted(set(ends))
-    parts = [kineto_parallel._decode_range(path, low, high, 500, is_last=high == ends[-1]) for low, high in itertools.pairwise(ends)]
+    parts = [kineto_stream._decode_range(path, low, high, 500, is_last=high == ends[-1]) for low, high in itertools.pairwise(ends)]
     assert sum(part.undecodable for part in parts) == 0
     assert [part.cut for part in parts] == [None] * len(parts)
-    whole = kineto_parallel.joined([part.part for part in parts])
-    single = kineto_parallel.decode_stream(kineto_parallel.EventStream(iter([data[start:]]), b""))
+    whole = kineto_stream.joined([part.part for part in parts])
+    single = kineto_stream.decode_stream(kineto_stream.EventStream(iter([data[start:]]), b""))
     assert (whole.read, whole.refused, whole.pids, whole.thread_names) == (
         single.part.read,
         single.part.refused,

@@ -12,14 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from diagnose.document.device import HostCost, Spread, StepBudget, Unclassified, Window
-from diagnose.document.steps import KernelUse
+from diagnose.document.device import HostCost, KernelUse, Spread, StepBudget, Unclassified, Window
 from diagnose.knowledge.buckets import bucket_type, load_buckets
-from diagnose.measure.device import DeviceMeasure
+from diagnose.measure.device import DeviceMeasure, check_identities, step_median
+from diagnose.measure.kernels import NAME, kernel_table, uses
 from diagnose.measure.records import device_records, kernels, split, steps, timeline, unclassified
 from diagnose.measure.timeline import BARS, GAPS, DrawnStep, drawn
-from diagnose.measure.typical import check_identities, step_median
-from diagnose.measure.usage import NAME, kernel_table, uses
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import OpKind
 from diagnose.reason.conclude import _with_kernels

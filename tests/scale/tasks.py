@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from diagnose.errors import InputError
-from diagnose.scale.tasks import Outcome, Settings, Task, attempt
+from diagnose.scale.engine import Outcome, Settings, Task, attempt
 
 
 def mark_of(path: str | Path) -> Path:

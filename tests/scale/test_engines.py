@@ -16,9 +16,8 @@ from diagnose.errors import InputError, UsageError
 from diagnose.pipeline import diagnose
 from diagnose.scale import dask as dask_engine
 from diagnose.scale.dask import DaskEngine
-from diagnose.scale.engine import Engine
+from diagnose.scale.engine import Attempt, Engine, WorkerFaultError, attempt
 from diagnose.scale.local import THREADS, LocalEngine, few_threads, processors
-from diagnose.scale.tasks import Attempt, WorkerFaultError, attempt
 from tests.scale import tasks
 from tests.scale.conftest import ROOT, Killer, Ranks, gone, start, taken, wait_until
 
@@ -255,7 +254,7 @@ def test_a_cluster_without_workers_and_one_without_diagnose_are_told(ranks: Rank
     pytest.importorskip("distributed", reason="distributed is not installed")
     monkeypatch.setattr(dask_engine, "WORKERS_S", 1)
     file = tmp_path / "scheduler.json"
-    (tmp_path / "without.py").write_text("import sys\nsys.modules['diagnose.scale.tasks'] = None\n")
+    (tmp_path / "without.py").write_text("import sys\nsys.modules['diagnose.scale.engine'] = None\n")
     here = ["--scheduler-file", str(file)]
     log: list[str] = []
     with start(

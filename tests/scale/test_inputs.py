@@ -9,9 +9,7 @@ import pytest
 
 from diagnose.errors import InputError, MissingInputError
 from diagnose.pipeline import diagnose
-from diagnose.scale.engine import Tally
-from diagnose.scale.inputs import find_inputs, name_of
-from diagnose.scale.tasks import fault_of
+from diagnose.scale.engine import Tally, fault_of, find_inputs, name_of
 from tests.scale.conftest import Ranks
 
 

@@ -1,7 +1,7 @@
 """What single kernel names are, with as much of their launch context as somebody can tell.
 
-The decision is the one that traces get: the same families, contexts and groups (`measure/buckets.py`), and for a kernel between
-two others the same rules about neighbours (`measure/neighbours.py`).
+The decision is the one that traces get: the same families, contexts and groups (`classify`), and for a kernel between
+two others the same rules about neighbours (`neighbours`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,20 @@ from dataclasses import dataclass
 import polars as pl
 
 from diagnose.knowledge.taxonomy import Family, Source, Taxonomy
-from diagnose.measure.buckets.classify import CLASS_SCHEMA, NO_GROUP, Verdict, by_neighbours, group_index, settled, verdict_of
+from diagnose.measure.buckets.classify import (
+    CLASS_SCHEMA,
+    NO_GROUP,
+    Verdict,
+    by_neighbours,
+    families,
+    group_index,
+    op_kinds,
+    settled,
+    verdict_of,
+)
 from diagnose.measure.buckets.context import masks_of
-from diagnose.measure.buckets.names import families, op_kinds
-from diagnose.measure.buckets.neighbours.line import chosen
-from diagnose.measure.buckets.neighbours.rules import neighbours
+from diagnose.measure.buckets.line import chosen
+from diagnose.measure.buckets.neighbours import neighbours
 from diagnose.model.vocabulary import PHASES
 
 Context = Mapping[str, object]

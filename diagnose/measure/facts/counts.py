@@ -5,8 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from diagnose.measure.host import HostActivity, host_counts
-from diagnose.measure.waits.causes import long_gaps
-from diagnose.measure.waits.stalls import Stalls
+from diagnose.measure.waits.stalls import Stalls, long_gaps
 from diagnose.model.intervals import merge, overlaps
 from diagnose.model.vocabulary import EXPERT_GEMM, ROUTER
 

@@ -11,9 +11,9 @@ import polars as pl
 
 from diagnose.document.ranks import ExpertImbalance, Late, LateCause, Pattern
 from diagnose.knowledge.buckets import Buckets
-from diagnose.measure.ranks.clocks import Clocks
+from diagnose.measure.ranks.groups import Slowness
+from diagnose.measure.ranks.matching import Clocks
 from diagnose.measure.ranks.members import Member
-from diagnose.measure.ranks.slowness import Slowness
 from diagnose.measure.ranks.transfers import OwnTimes, Transfers
 from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import COMM_KINDS, EXPERT_GEMM, CommKind

@@ -1,19 +1,127 @@
-"""Which exchanges of different ranks are one: groups of ranks, and in each the instances that all captured members took part in."""
+"""Which exchanges of different ranks are one: groups of ranks, the instances that all captured members took part in, and hosts' clocks.
+
+Members of a group run its exchanges in the same order, but captures begin and end at different places. Exchanges end together, whoever came
+late: at the right shift of the two sequences the differences of ends are all alike, at a wrong one they are not. By the same ends the
+clocks of hosts are compared.
+"""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
 
-from diagnose.document.ranks import Grouping
+from diagnose.document.ranks import ClockPair, Grouping
 from diagnose.knowledge.exchanges import Shape
 from diagnose.measure.exchanges import Lane
-from diagnose.measure.ranks.alignment import FIRM_NS, LOOSE_NS, Course, Fit, fit
-from diagnose.measure.ranks.members import Member, Mesh, share_clock
+from diagnose.measure.ranks.members import Member, Mesh, host_label, share_clock
+
+SAMPLES = 96  # differences looked at for one shift
+NEAR = 12  # shifts tried on either side of a likely one
+FARTHEST = 1500  # shifts tried at most where no likely one fits
+FIRM_NS = 150_000  # scatter of the differences (p90 − p10) below which a shift is right beyond doubt; this project's choice
+LOOSE_NS = 2_000_000  # scatter above which no shift is believed; this project's choice
+FEW = 4  # instances that two sequences must have in common, where the shorter has as many
+CLOSE_NS = 10_000  # two shifts whose scatters differ by less are told apart by what is likely
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """One rank's instances in one group, in order.
+
+    Ends by its wall clock (or its own zero), sizes (None where unknown), step indices (None outside steps).
+    """
+
+    ends: Sequence[int]
+    sizes: Sequence[int | None]
+    steps: Sequence[int | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """`other[i]` is the same instance as `reference[i + shift]`.
+
+    `scatter`: p90 − p10 of the differences of ends, `offset` their median; `n` differences were possible.
+    """
+
+    shift: int
+    scatter: int
+    n: int
+    offset: int = 0
+
+
+def fit(reference: Course, other: Course, *, limit: int = LOOSE_NS, thorough: bool = True) -> Fit | None:
+    """The shift at which both sequences end together; None where there is none within `limit` (ns of scatter).
+
+    Not `thorough`: only likely shifts are tried.
+    """
+    if not reference.ends or not other.ends:
+        return None
+    likely = list(dict.fromkeys(_likely(reference, other)))
+    best: Fit | None = None
+    for shift in likely:
+        best = _better(best, _tried(reference, other, shift))
+        if best is not None and best.scatter <= FIRM_NS // 4 and best.n >= 4:
+            return best
+    near = (shift + step for shift in likely for step in range(-NEAR, NEAR + 1))
+    for shift in dict.fromkeys(near):
+        best = _better(best, _tried(reference, other, shift))
+    if thorough and (best is None or best.scatter > FIRM_NS):
+        reach = min(FARTHEST, max(len(reference.ends), len(other.ends)))
+        for shift in range(-reach, reach + 1):
+            best = _better(best, _tried(reference, other, shift))
+    return best if best is not None and best.scatter <= limit else None
+
+
+def _likely(reference: Course, other: Course) -> Iterable[int]:
+    """Shifts worth trying first: the same steps side by side, the same ordinals, the nearest end by the clock."""
+    firsts: dict[int, int] = {}
+    for place, step in enumerate(reference.steps):
+        if step is not None:
+            firsts.setdefault(step, place)
+    seen = False
+    for place, step in enumerate(other.steps):
+        if step is not None and step in firsts and (place == 0 or other.steps[place - 1] != step):
+            yield firsts[step] - place
+            seen = True
+            break
+    yield 0
+    if not seen or len(reference.ends) != len(other.ends):
+        nearest = min(range(len(reference.ends)), key=lambda place: abs(reference.ends[place] - other.ends[0]))
+        yield nearest
+    yield len(reference.ends) - len(other.ends)
+
+
+def _tried(reference: Course, other: Course, shift: int) -> Fit | None:
+    """How well a shift fits; None where too little of the two overlaps, or sizes contradict it."""
+    first, last = max(0, -shift), min(len(other.ends), len(reference.ends) - shift)
+    overlap = last - first
+    shorter = min(len(reference.ends), len(other.ends))
+    if overlap < max(1, shorter // 3, min(shorter, FEW)):
+        return None
+    places = range(first, last) if overlap <= SAMPLES else [first + overlap * number // SAMPLES for number in range(SAMPLES)]
+    differences = []
+    for place in places:
+        mine, theirs = other.sizes[place], reference.sizes[place + shift]
+        if mine is not None and theirs is not None and mine != theirs:
+            return None
+        differences.append(other.ends[place] - reference.ends[place + shift])
+    differences.sort()
+    low, high = differences[len(differences) // 10], differences[len(differences) - 1 - len(differences) // 10]
+    return Fit(shift=shift, scatter=high - low, n=overlap, offset=differences[len(differences) // 2])
+
+
+def _better(best: Fit | None, new: Fit | None) -> Fit | None:
+    """The one that fits better; of two that fit alike the one with more in common, then the one tried first."""
+    if best is None or new is None:
+        return best if new is None else new
+    if abs(new.scatter - best.scatter) <= CLOSE_NS:
+        return new if new.n > best.n + 1 else best
+    return new if new.scatter < best.scatter else best
+
 
 _SYMMETRIC: tuple[Shape, ...] = ("all_reduce", "all_gather", "reduce_scatter")  # every member gives the same number of bytes
 CERTAIN = 8  # instances that outweigh a start time that contradicts them; this project's choice
@@ -323,3 +431,137 @@ def _numbered_instances(part: MemberLane, place: int, shift: int) -> pl.DataFram
         "elements",
         "expert_ns",
     )
+
+
+# Residual (p5, p95) above which nothing is said by the clock; matched ends of real two-node captures agree within it (playbook, section
+# 9.3)
+LIMIT_NS = 100_000
+MIN_ENDS = 8  # fewer matched ends align nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clocks:
+    """`pairs` for the report.
+
+    `known`: by a member's place, the set of clocks that are aligned with its own, and what to take off its times to have those of that
+    set's first.
+    """
+
+    pairs: tuple[ClockPair, ...]
+    known: Mapping[int, tuple[int, int]]
+    notes: tuple[str, ...] = ()
+
+    def together(self, members: Iterable[Member]) -> bool:
+        """Whether the clocks of all these are aligned with each other."""
+        return len({self.known[member.place][0] for member in members}) == 1
+
+
+def clocks(members: Sequence[Member], matched: Sequence[Matched]) -> Clocks:
+    """Compare the clocks of all hosts that meet in an exchange. Devices of one input, and of one host that is known, share a clock."""
+    clock_of = _clocks_of(members, matched)
+    first = {clock: one for one in reversed(members) for clock in [clock_of[one.place]]}
+    pooled = _differences(matched, clock_of)
+    pairs = {
+        pair: _pair(first[pair[0]], first[pair[1]], pl.Series(values)) for pair, values in sorted(pooled.items()) if len(values) >= MIN_ENDS
+    }
+    offsets = _offsets(list(dict.fromkeys(clock_of.values())), pairs)
+    known = {one.place: offsets[clock_of[one.place]] for one in members}
+    apart = {
+        part.member.rank.rank
+        for group in matched
+        for part in group.parts
+        if len({known[other.member.place][0] for other in group.parts}) > 1
+    }
+    return Clocks(pairs=tuple(pairs.values()), known=known, notes=(_unaligned(sorted(apart)),) if apart else ())
+
+
+def _unaligned(ranks: Sequence[int]) -> str:
+    """The note on ranks whose clocks could not be aligned."""
+    shown = ", ".join(str(rank) for rank in ranks[:8]) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
+    return (
+        f"Not all clocks of ranks {shown} could be aligned (fewer than {MIN_ENDS} exchanges matched between two hosts, or ends "
+        f"that scatter by more than {LIMIT_NS // 1000} µs): "
+        "who comes late in the exchanges between them is not said."
+    )
+
+
+def _clocks_of(members: Sequence[Member], matched: Sequence[Matched]) -> dict[int, tuple[int, int]]:
+    """By a member's place, what tells its clock from others: its host, else its input.
+
+    A capture whose ends contradict its host's, by a wrong start time, has a clock of its own.
+    """
+    alone = {one.place: (1, one.part) for one in members}
+    hosts = {
+        one.place: (0, one.host) if one.host is not None and one.rank.start_unix_ns is not None else alone[one.place] for one in members
+    }
+    leaders: dict[tuple[int, int], tuple[int, int]] = {}
+    of_input: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for one in members:
+        leaders.setdefault(hosts[one.place], alone[one.place])
+        of_input[alone[one.place]].append(one.place)
+    found = dict(hosts)
+    for (reference, other), values in _differences(matched, alone).items():
+        here = [place for place in of_input[other] if hosts[place][0] == 0 and leaders[hosts[place]] == reference]
+        if here and len(values) >= MIN_ENDS and abs(int(pl.Series(values).median())) > LIMIT_NS:  # type: ignore[arg-type]
+            found |= dict.fromkeys(here, other)
+    return found
+
+
+def _differences(
+    matched: Sequence[Matched], clock_of: Mapping[int, tuple[int, int]]
+) -> dict[tuple[tuple[int, int], tuple[int, int]], list[int]]:
+    """By pair of clocks: the end of the one less the end of the other, for every matched instance."""
+    found: dict[tuple[tuple[int, int], tuple[int, int]], list[int]] = defaultdict(list)
+    for group in matched:
+        own = [clock_of[part.member.place] for part in group.parts]
+        leaders = {clock: place for place, clock in reversed(list(enumerate(own)))}
+        reference, *others = sorted(leaders)
+        if not others:
+            continue
+        ends = {place: rows["end"] for (place,), rows in group.instances.group_by("place", maintain_order=True)}
+        for other in others:
+            found[reference, other] += (ends[leaders[other]] - ends[leaders[reference]]).to_list()
+    return found
+
+
+def _pair(reference: Member, other: Member, differences: pl.Series) -> ClockPair:
+    """How two clocks compare, by the differences (ns) of the ends of matched exchanges."""
+    middle = int(differences.median())  # type: ignore[arg-type]
+    low, high = (int((differences - middle).quantile(share, "nearest")) for share in (0.05, 0.95))  # type: ignore[arg-type]
+    return ClockPair(
+        reference=reference.rank.rank,
+        rank=other.rank.rank,
+        reference_host=host_label(reference),
+        host=host_label(other),
+        by_start_times=reference.rank.start_unix_ns is not None and other.rank.start_unix_ns is not None,
+        offset_ns=middle,
+        residual_p5_ns=low,
+        residual_p95_ns=high,
+        n=len(differences),
+        limit_ns=LIMIT_NS,
+        aligned=max(abs(low), abs(high)) <= LIMIT_NS,
+    )
+
+
+def _offsets(
+    every: Sequence[tuple[int, int]], pairs: Mapping[tuple[tuple[int, int], tuple[int, int]], ClockPair]
+) -> dict[tuple[int, int], tuple[int, int]]:
+    """Each clock's set (clocks that pairs align, directly or through others) and its offset from the first one of that set."""
+    beside: dict[tuple[int, int], list[tuple[tuple[int, int], int]]] = defaultdict(list)
+    for (a, b), pair in pairs.items():
+        if pair.aligned:
+            beside[a].append((b, pair.offset_ns))
+            beside[b].append((a, -pair.offset_ns))
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for number, root in enumerate(every):
+        if root in found:
+            continue
+        found[root] = (number, 0)
+        waiting = deque([root])
+        while waiting:
+            here = waiting.popleft()
+            for there, offset in beside[here]:
+                if there not in found:
+                    found[there] = (number, found[here][1] + offset)
+                    waiting.append(there)
+    return found

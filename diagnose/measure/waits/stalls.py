@@ -3,7 +3,20 @@
 For each gap that ends with the compute operation k: until the host had issued k it is launch-starved; then, while a producer of k still
 ran, blocking; the rest is dependency-stalled. The three sum to the compute-absent time of every window, exactly.
 
-What bounds count beyond that split, or short of it, is worked out in `ceilings`.
+Who really held compute up is found by following waiting time along the chain of producers: a gap that ends with an expert GEMM is often
+held by a short sorting kernel that itself waited for a long all-to-all. While a producer ran, the time is its own; before it started, the
+time belongs to what that producer waited for, and so on back to the start of the gap. Time in which no producer of the chain ran is not
+blocking: nothing resolved explains it.
+
+The split says why compute was absent; a wall's bound says what could be won, which differs where causes overlap or follow from each other
+(`ceilings`):
+
+- *shadowed*: launch-starved time in which the operation to come could not have started anyway, because what it waits for still ran. A
+  faster host would not win it.
+- *follow*: what blocked compute after transport in the same gap, but would have run beside compute, or beside the host's work, had the
+  transport not been there.
+- *handover*: the short dependency-stalled rest of a gap that something blocked, or for which the host was late. It goes with its cause.
+- *restart*: a host that was held up has nothing queued. What it does until its next launch lies bare, and would not without the hold-up.
 """
 
 from __future__ import annotations
@@ -13,9 +26,59 @@ from dataclasses import dataclass
 import polars as pl
 
 from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, HostActivity
-from diagnose.measure.waits.chains import follow_chains
 from diagnose.measure.waits.dependencies import Dependencies, StreamWaits, latest_producers, prepare
 from diagnose.model.intervals import merge, overlaps
+from diagnose.model.trace import Trace
+
+MAX_CHAIN = 64  # producers that one gap is followed through
+
+
+def follow_chains(pieces: pl.DataFrame, work: pl.DataFrame, known: Dependencies) -> pl.DataFrame:
+    """Split waiting pieces among the producers of their chains.
+
+    `pieces`: start, end, cause, producer (never null), inferred, otherwise (the cause of time that no producer explains), and any other
+    columns; `work`: op, start, stream, correlation, issued of all operations. The result has the pieces' columns without `otherwise`;
+    pieces without producer carry that cause.
+    """
+    columns = [name for name in pieces.columns if name != "otherwise"]
+    unexplained = (
+        pl.col("otherwise").alias("cause"),
+        pl.lit(None, dtype=work.schema["op"]).alias("producer"),
+        pl.lit(value=False).alias("inferred"),
+    )
+    details = work.select(pl.col("start").alias("began"), "stream", "correlation", "issued")
+    done = []
+    waiting = pieces
+    for _ in range(MAX_CHAIN):
+        if waiting.is_empty():
+            break
+        held = waiting.hstack(details.select(pl.all().gather(waiting["producer"])))
+        done.append(held.with_columns(pl.max_horizontal("start", "began").alias("start")).select(columns))
+        earlier = held.filter(pl.col("start") < pl.col("began")).with_columns(pl.min_horizontal("end", "began").alias("end"))
+        consumers = (
+            earlier.select(pl.col("producer").alias("op"), pl.col("began").alias("start"), "stream", "correlation", "issued")
+            .unique("op", keep="first", maintain_order=True)
+            .sort("start")
+        )
+        before = latest_producers(known, consumers).select(
+            pl.col("op").alias("producer"), pl.col("producer").alias("cause_op"), "producer_end", pl.col("inferred").alias("guessed")
+        )
+        linked = earlier.join(before, on="producer", how="left", maintain_order="left").with_columns(
+            pl.col("producer_end").fill_null(pl.col("start")).clip(pl.col("start"), pl.col("end")).alias("handed_over")
+        )
+        done.append(linked.with_columns(pl.col("handed_over").alias("start"), *unexplained).select(columns))
+        waiting = (
+            linked.filter(pl.col("handed_over") > pl.col("start"))
+            .with_columns(
+                pl.col("handed_over").alias("end"),
+                pl.col("cause_op").alias("producer"),
+                (pl.col("inferred") | pl.col("guessed")).alias("inferred"),
+            )
+            .select(pieces.columns)
+        )
+    done.append(waiting.with_columns(*unexplained).select(columns))
+    return pl.concat(done).filter(pl.col("end") > pl.col("start"))
+
 
 HOST_CAUSES = ("allocator", "host_sync", "gc", "launch", "python")
 
@@ -315,3 +378,187 @@ def stall_times(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kin
     )
     table = windows.select("index").join(summed, on="index", how="left", maintain_order="left")
     return table.fill_null(0).join(found.bounds, on="index", how="left", maintain_order="left")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Causes:
+    """Time without compute by cause, one row (or several) per step window.
+
+    `blocking`: index, bucket, role, kind, backend, ns, inferred. `host`: index, name, cause, ns, count (launch-starved time by the call or
+    range that the host was in).
+    """
+
+    blocking: pl.DataFrame
+    host: pl.DataFrame
+
+
+def causes(found: Stalls, work: pl.DataFrame, classes: pl.DataFrame, host: HostActivity, trace: Trace) -> Causes:
+    """Sum up the pieces of one device's gaps; `work` and `classes` tell what blocked, `host` and the trace's names what the host did."""
+    return Causes(blocking=blocking(found, work, classes), host=host_costs(found, host, trace))
+
+
+def blocking(found: Stalls, work: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
+    """index, bucket, role, kind, backend, ns, inferred: what blocked, by the class of the producer."""
+    pieces = found.pieces.filter(pl.col("cause") == "blocking").select(
+        "index", "producer", "inferred", (pl.col("end") - pl.col("start")).alias("ns")
+    )
+    producers = work.select("op", "class_id").filter(pl.col("op").is_in(pieces["producer"].drop_nulls().unique().implode()))
+    return (
+        pieces.join(producers, left_on="producer", right_on="op", how="left")
+        .join(classes.select("class_id", "bucket", "role", "kind", "backend"), on="class_id", how="left")
+        .with_columns(pl.when(pl.col("role") == "transport").then(pl.col("kind").fill_null("other")).alias("kind"))
+        .with_columns(pl.when(pl.col("role") == "transport").then(pl.col("backend").fill_null("other")).alias("backend"))
+        .group_by("index", "bucket", "role", "kind", "backend", "inferred")
+        .agg(pl.col("ns").sum())
+        .sort("index", "bucket", "role", "kind", "backend", "inferred", nulls_last=True)
+    )
+
+
+def host_costs(found: Stalls, host: HostActivity, trace: Trace) -> pl.DataFrame:
+    """index, name, cause, ns, count: launch-starved time by the call or range that the host was in."""
+    causes = {"allocator": "allocator", "host_sync": "sync", "gc": "gc"}
+    pieces = found.pieces.filter(pl.col("cause").is_in([*causes, "launch", "python"])).with_columns(
+        pl.col("cause").replace(causes).alias("cause"), (pl.col("end") - pl.col("start")).alias("ns")
+    )
+    named = (
+        pieces.sort("start")
+        .join_asof(
+            host.named.select(pl.col("start").alias("call_start"), "name_id", "cause"),
+            left_on="start",
+            right_on="call_start",
+            by="cause",
+            strategy="backward",
+            check_sortedness=False,
+        )
+        .join(trace.names.select(pl.col("id").alias("name_id"), "text"), on="name_id", how="left")
+    )
+    plain = pl.col("cause").replace_strict(
+        {"launch": "launching API calls", "python": "no CUDA call on the launching threads"}, default="unknown call"
+    )
+    return (
+        named.with_columns(pl.coalesce("text", plain).alias("name"))
+        .group_by("index", "name", "cause")
+        .agg(pl.col("ns").sum(), pl.len().alias("count"))
+        .sort("index", "name", "cause")
+    )
+
+
+def long_gaps(found: Stalls) -> pl.DataFrame:
+    """index, longest_host_gap_ns (launch-starved), host_gap_excess_ns.
+
+    Host work in gaps that stand out (20 × the median gap and more than 1 ms).
+    """
+    starved = found.pieces.filter(~pl.col("cause").is_in(["blocking", "dependency_stalled"]))
+    worked = pl.col("cause").is_in(["gc", "launch", "python"])
+    length = pl.col("end") - pl.col("start")
+    gaps = starved.group_by("index", "op").agg(length.sum().alias("gap"), length.filter(worked).sum().alias("worked"))
+    usual = gaps["gap"].median()
+    limit = max(1_000_000, 20 * int(usual)) if isinstance(usual, int | float) else 1_000_000
+    return gaps.group_by("index").agg(
+        pl.col("gap").max().alias("longest_host_gap_ns"), pl.col("worked").filter(pl.col("gap") > limit).sum().alias("host_gap_excess_ns")
+    )
+
+
+HANDOVER_NS = 10_000  # this project's choice, the reach of an inferred dependency: of a gap at most so much is a handover
+_HOST = ["host_sync", "gc", "launch", "python"]
+
+
+def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds: pl.Series, times: pl.DataFrame) -> pl.DataFrame:
+    """Per window (index): the figures in ns that `trace_rules/facts.yaml` describes.
+
+    `roles`, `copy_kinds`, `times` (start, issued): of each operation by row number.
+    """
+    producer = found.pieces["producer"]
+    blocks = pl.col("cause") == "blocking"
+    pieces = found.pieces.with_columns(
+        (pl.col("end") - pl.col("start")).alias("ns"),
+        (blocks & (roles.gather(producer) == "transport")).fill_null(value=False).alias("transport"),
+        (blocks & copy_kinds.gather(producer).is_in(["h2d", "d2h"])).fill_null(value=False).alias("host_copy"),
+        pl.col("cause").is_in(_HOST).alias("host"),
+        blocks.alias("blocks"),
+        times["start"].gather(producer).alias("began"),
+        times["issued"].gather(producer).alias("issued"),
+    )
+    through_host = pl.col("through_host")
+    parts = (
+        _handovers(pieces),
+        _followers(pieces),
+        _shadows(found.shadowed),
+        _restarts(pieces, pl.col("transport") & through_host, "transport_restart_ns"),
+        _restarts(pieces, pl.col("host_copy") & through_host, "host_copy_restart_ns"),
+        _restarts(pieces, through_host | (pl.col("cause") == "host_sync"), "sync_restart_ns", capped=False),
+        _restarts(pieces, pl.col("cause") == "allocator", "allocator_restart_ns", before=found.entered),
+    )
+    table = windows.select("index")
+    for part in parts:
+        table = table.join(part, on="index", how="left", maintain_order="left")
+    return table.fill_null(0)
+
+
+def _handovers(pieces: pl.DataFrame) -> pl.DataFrame:
+    """index, and handover in ns behind transport, copies between host and device, and the host."""
+    by_gap = pieces.group_by("index", "op").agg(
+        pl.min_horizontal(pl.col("ns").filter(pl.col("cause") == "dependency_stalled").sum(), HANDOVER_NS).alias("stalled"),
+        pl.col("transport", "host_copy", "host").any(),
+    )
+    return by_gap.group_by("index").agg(
+        pl.col("stalled").filter("transport").sum().alias("transport_handover_ns"),
+        pl.col("stalled").filter("host_copy").sum().alias("host_copy_handover_ns"),
+        pl.col("stalled").filter("host").sum().alias("launch_handover_ns"),
+    )
+
+
+def _followers(pieces: pl.DataFrame) -> pl.DataFrame:
+    """Of each gap: blocking by others after transport, as far as they could have run beside something else without the transport.
+
+    That is as long as the transport had run before the gap began, beside compute, and as long as the host still worked in the gap after it
+    had issued them.
+    """
+    gap = ["index", "op"]
+    moved = pieces.filter("transport").select(gap).unique()
+    pieces = pieces.join(moved, on=gap, how="semi", nulls_equal=True)  # nothing follows transport in any other gap
+    first = pl.when("transport").then("start").min().over(gap)
+    follows = (pl.col("blocks") & ~pl.col("transport") & (pl.col("start") > first)).fill_null(value=False)
+    issued = pl.when("follows").then("issued").min().over(gap)
+    worked = (
+        pl.when(pl.col("cause").is_in([*_HOST, "allocator"]))
+        .then((pl.col("end") - pl.max_horizontal("start", "after")).clip(0, None))
+        .otherwise(0)
+    )
+    by_gap = (
+        pieces.with_columns(follows.alias("follows"))
+        .with_columns(issued.alias("after"))
+        .group_by(gap)
+        .agg(
+            (pl.col("start").min() - pl.col("began").filter("transport").min()).clip(0, None).fill_null(0).alias("ahead"),
+            pl.when(pl.col("after").first().is_not_null()).then(worked.sum()).otherwise(0).alias("beside"),
+            pl.col("ns").filter("follows").sum().alias("behind"),
+        )
+    )
+    followed = pl.min_horizontal(pl.col("ahead") + pl.col("beside"), "behind")
+    return by_gap.group_by("index").agg(followed.sum().alias("transport_follow_ns"))
+
+
+def _shadows(shadowed: pl.DataFrame) -> pl.DataFrame:
+    """index, and shadowed time in ns of the host's work and of the allocator."""
+    work = pl.col("cause").is_in(["gc", "launch", "python"])
+    return shadowed.group_by("index").agg(
+        pl.col("ns").filter(work).sum().alias("launch_shadowed_ns"),
+        pl.col("ns").filter(pl.col("cause") == "allocator").sum().alias("allocator_shadowed_ns"),
+    )
+
+
+def _restarts(pieces: pl.DataFrame, holds: pl.Expr, name: str, *, capped: bool = True, before: pl.DataFrame | None = None) -> pl.DataFrame:
+    """`index` and `name`: host work between the end of a hold-up of the host and the launch that it delayed.
+
+    Of each gap at most as much counts (`capped`) as the hold-up kept the host from working ahead: what it took inside the gap where only
+    what the host waited for would go, or with `before` (index, op, ns) what it had taken before the gap began, where the call itself would
+    go.
+    """
+    held = pieces.filter(holds).group_by("index", "op").agg(pl.col("end").max().alias("freed"), pl.col("ns").sum().alias("held_ns"))
+    if before is not None:
+        earlier = before.group_by("index", "op").agg(pl.col("ns").max().alias("held_ns"))
+        held = held.drop("held_ns").join(earlier, on=["index", "op"], how="inner", nulls_equal=True)
+    after = pieces.filter("host").join(held, on=["index", "op"], how="inner", nulls_equal=True)
+    by_gap = after.filter(pl.col("start") >= pl.col("freed")).group_by("index", "op").agg(pl.col("ns").sum(), pl.col("held_ns").first())
+    return by_gap.group_by("index").agg((pl.min_horizontal("ns", "held_ns") if capped else pl.col("ns")).sum().alias(name))

@@ -11,9 +11,8 @@ from fractions import Fraction
 from typing import TypeVar
 
 from diagnose.document.comparison import Category, OverlapChange, Part, StepDelta
-from diagnose.document.device import Communication
+from diagnose.document.device import WHY, Communication, StepSplit, Why
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.document.steps import WHY, StepSplit, Why
 from diagnose.model.vocabulary import COMM_KINDS, CommKind
 from diagnose.reason.compare.limits import load_limits
 from diagnose.reason.compare.metrics import by_category, cells

@@ -17,8 +17,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 from diagnose.document.comparison import KernelChange, KernelChangeKind
+from diagnose.document.device import DeviceKernels, KernelUse
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.document.steps import DeviceKernels, KernelUse
 from diagnose.reason.compare.limits import load_limits
 
 _ENOUGH = 2.0  # two signs, such as a neighbour and equal launches

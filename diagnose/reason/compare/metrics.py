@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from diagnose.document.device import StepBudget
+from diagnose.document.device import StepBudget, StepSplit
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.document.steps import StepSplit
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge.buckets import Buckets
 from diagnose.model.vocabulary import NO_KERNELS

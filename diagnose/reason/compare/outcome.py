@@ -16,8 +16,8 @@ from diagnose.document.comparison import (
     Result,
     StepDelta,
 )
+from diagnose.document.device import Why
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.document.steps import Why
 from diagnose.knowledge.templates import percent
 from diagnose.knowledge.vocabulary import Vocabulary
 from diagnose.model.vocabulary import CommKind

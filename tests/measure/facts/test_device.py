@@ -9,9 +9,8 @@ import pytest
 
 from diagnose.knowledge.features import matching
 from diagnose.knowledge.rulebook import Rulebook, load_rulebook
-from diagnose.measure.facts.device import device_facts, trace_facts, typed_facts
-from diagnose.measure.facts.features import graph_launch_calls, hierarchical_context_groups
-from diagnose.measure.occupancy import limits, occupancy, residency
+from diagnose.measure.facts.device import device_facts, graph_launch_calls, hierarchical_context_groups, trace_facts, typed_facts
+from diagnose.measure.kernels import limits, occupancy, residency
 from diagnose.measure.ranks.facts import rank_facts
 from diagnose.measure.records import device_records
 from diagnose.model.trace import PAYLOADS, Device, Provenance, Rank

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from diagnose.job import overridden_job
 from diagnose.measure.exchanges import Lane
-from diagnose.measure.ranks.alignment import LOOSE_NS, Course, fit
-from diagnose.measure.ranks.clocks import LIMIT_NS, MIN_ENDS, clocks
-from diagnose.measure.ranks.matching import ALONE, NO_FIT, PAIRWISE, match
+from diagnose.measure.ranks.matching import ALONE, LIMIT_NS, LOOSE_NS, MIN_ENDS, NO_FIT, PAIRWISE, Course, clocks, fit, match
 from diagnose.measure.ranks.members import Mesh, mesh_of
 from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
 

@@ -11,12 +11,9 @@ from hypothesis import strategies as st
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import Ranks
 from diagnose.knowledge.buckets import load_buckets
-from diagnose.measure.ranks.alike import like_groups
-from diagnose.measure.ranks.clocks import clocks
-from diagnose.measure.ranks.experts import experts
+from diagnose.measure.ranks.groups import experts, like_groups, slow_devices
 from diagnose.measure.ranks.lateness import Background, late
-from diagnose.measure.ranks.matching import match
-from diagnose.measure.ranks.slowness import slow_devices
+from diagnose.measure.ranks.matching import clocks, match
 from diagnose.measure.ranks.transfers import NOTICEABLE_NS, NOTICEABLE_SHARE, left_alone, own_times, record, split_exchanges
 from diagnose.pipeline import diagnose
 from fixtures import sample

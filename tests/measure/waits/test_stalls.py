@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from diagnose.document.steps import RAN, StepSplit
+from diagnose.document.device import RAN, StepSplit
 from diagnose.knowledge.buckets import bucket_type, load_buckets
 from diagnose.knowledge.taxonomy import load_host_rules
 from diagnose.measure import budget
 from diagnose.measure.buckets.classify import Classified
+from diagnose.measure.budget import absent_cells, check_split, check_splits, compute_shares
 from diagnose.measure.device import DeviceMeasure, device_work
 from diagnose.measure.host import attribute, host_activity
-from diagnose.measure.split import absent_cells, check_split, check_splits, compute_shares
 from diagnose.measure.waits import stalls
-from diagnose.measure.waits.bounds import ceilings
 from diagnose.measure.waits.dependencies import resolve_waits
+from diagnose.measure.waits.stalls import ceilings
 from tests.builders.scene import Span, await_event, record, run, scene
 from tests.measure.waits.slow_model import Case, ends_idle, explain, explain_beyond, make_case, running, split_cells, to_trace
 

@@ -8,8 +8,8 @@ import pytest
 from msgspec import structs
 
 from diagnose.document.comparison import Comparison
+from diagnose.document.device import KernelUse
 from diagnose.document.diagnosis import Diagnosis, JobRead
-from diagnose.document.steps import KernelUse
 from diagnose.reason.compare import compare
 from diagnose.reason.compare.limits import JOB_ASPECTS, load_limits
 from tests.builders.compared import SETTINGS, capture, document, job, kernel

@@ -8,7 +8,7 @@ from statistics import median
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.document.steps import RAN, WHY, StepSplit
+from diagnose.document.device import RAN, WHY, StepSplit
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.reason.compare.delta import middle, portioned, step_delta
 from diagnose.reason.compare.metrics import by_category

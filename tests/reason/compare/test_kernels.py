@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from diagnose.document.comparison import KernelChange
-from diagnose.document.steps import DeviceKernels, KernelUse
+from diagnose.document.device import DeviceKernels, KernelUse
 from diagnose.reason.compare.kernels import KernelChanges, family, kernels, match
 from tests.builders.compared import document, kernel, sequence
 

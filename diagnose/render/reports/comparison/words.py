@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from diagnose.document.comparison import Basis, FindingState, KernelChangeKind, MismatchState, Result
-from diagnose.document.steps import Why
+from diagnose.document.device import Why
 from diagnose.model.environment import EnvironmentKind
 from diagnose.render import words
 

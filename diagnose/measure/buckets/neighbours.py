@@ -1,0 +1,562 @@
+"""What the operations around an undecided one tell about it.
+
+The weakest evidence, used only where name and context left a default. Each rule says what it can of the operations in their order on a
+stream or on the device; the next one builds on it: the router's runs and its products in backward, the experts' products and the kernels
+that rearrange tokens around them, NCCL kernels of unknown process group, the optimizer's tail and a vision tower, tails of matrix products.
+All of it is vectorised. Where the pattern isn't clear the default stays. The thresholds are this project's own choice.
+
+**Router**
+
+Kernels that belong to the router by where they stand on their stream.
+
+Forward, a gate product and the generic kernels after it, where a selection of experts is among them. Backward, the first two products after
+the backward of a fused selection: the gate's, for its input and for its weight. Where the selection is not fused, its backward is generic
+kernels; it is found between the way back of the tokens' gradient and a gate product, and a gate product by having the same kernel as gates
+that are known, with the result in single precision that gates have.
+
+**Experts**
+
+Matrix products and rearranging kernels that belong to the experts by where they stand.
+
+Three kinds of evidence for a product, each enough by itself:
+
+* *between*: on its stream it stands after a kernel that brings tokens to the experts and before one that takes them back, with nothing
+  between that never runs there (attention, norm, router, loss, optimizer);
+* *spread*: its stream holds nothing but products, and so do others with the same kernels: a library that runs one product per local expert
+  over several streams. Where user buffers split dense products the same way, this is not enough;
+* *majority*: its stream holds nothing but products, and where those are decided or can be placed on the device (just after tokens arrived,
+  or next to an activation between the way out and the way back) they are the experts'.
+
+A product that an operator calls a plain linear layer is an expert's only where several activations stand between the way out and the way
+back, each for one expert, and nothing there is known to be the experts' already.
+
+Unfused permutation is generic kernels. A gather in front of an exchange that experts follow brings tokens out; a scatter or gather behind
+one that experts precede takes them back; sorts that lead to the first, and copies between exchange and experts, are packing too. The
+exchange may be unknown: experts stand behind it, and attention (context parallelism gathers as well) on neither side.
+
+**Collectives**
+
+NCCL kernels of unknown process group, by their stream and by the work around them on the device.
+
+A communicator has a stream of its own, so its exchanges, and its other collectives, go with a clear majority of votes. A kernel of known
+kind votes for it. An unknown one votes by its place:
+
+* an exchange is of experts where a kernel that brings tokens to them ran last before it and none that takes them back, nor anything that
+  never runs between (attention, norm, router, loss), and no such work starts while it runs. At the end of a micro-batch's layers tokens are
+  back already, so a pipeline transfer, which stands there, does not pass for one. Where the capture shows no kernel that brings tokens out,
+  an exchange with the experts' work on either side counts. Where another backend carries the tokens, none does;
+* an exchange next to attention serves context parallelism;
+* an all-gather is of experts (token counts, or a dispatcher that gathers tokens) where their work stands on both sides and nothing starts
+  while it runs: parameters are gathered beside the forward pass, or before it. A reduce-scatter has no vote of its own and goes with the
+  all-gathers of its stream; an all-reduce is never an exchange of tokens;
+* where most of the compute is launched inside forward or backward ranges, a gather or reduce-scatter launched outside all of them moves
+  parameters or gradients.
+
+A kernel that nothing runs beside, in a place where none of the experts' would be, votes against them. Tokens travel over one communicator,
+so a stream with far fewer votes for experts than another has them by chance. Without a majority nothing is said.
+
+**Optimizer and vision tower**
+
+Two parts of a step that stand apart by order: the optimizer's tail, and a vision tower before the decoder.
+
+*Optimizer*: copies right after its kernels (main parameters to model parameters), and generic kernels between two of them.
+
+*Vision tower*: by name a vision tower's kernels are those of any transformer. It is told apart only where the decoder's layers are of
+another make: LayerNorm and GELU by themselves, biased products, convolutions and interpolation in a capture whose experts' layers have
+another norm. The stretch between two kernels of the decoder that holds such kernels of several kinds, LayerNorm or GELU among them, is the
+tower's from the first to the last of them, with a linear layer's two products on either side (the projector's and the patch embedding's
+gradients). Where any range says which kernels are the tower's, this rule is silent.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from diagnose.knowledge.taxonomy import Taxonomy
+from diagnose.measure.buckets.line import (
+    BREAKS,
+    EDGE,
+    EXPERT_SIDE,
+    Line,
+    Sign,
+    after,
+    before,
+    chosen,
+    decisions,
+    facts_of,
+    is_sign,
+    line_of,
+    nothing,
+)
+from diagnose.model.vocabulary import COLLECTIVE, DISPATCH, EXPERT_GEMM, OPTIMIZER, ROUTER, VISION_ENCODER
+
+MAX_ROUTER_RUN = 120  # kernels; an unfused router has 15 to 70
+GATE_PRODUCTS = 2  # in backward: for the input and for the weight
+MIN_GATES = 2  # products with one kernel that are known to be gates
+
+
+def router_runs(line: Line) -> pl.DataFrame:
+    """A gate product and the generic kernels after it, where a selection of experts is among them."""
+    if not line.facts["selects"].any():
+        return nothing()
+    known = line.known(line.rows, "generic", "gate", "likely", "selects", "routes", "part")
+    runs = known.with_columns((pl.col("first") | ~pl.col("generic")).cum_sum().alias("run"))
+    choosing = runs.filter("selects").group_by("run").agg(pl.col("routes").any().alias("certain"))
+    members = runs.join(choosing, on="run", how="inner", maintain_order="left")
+    # A product that only its single-precision result makes look like a gate needs top-k after it; any other undecided one a
+    # kernel that only routers have.
+    headed = (
+        pl.col("gate").first().over("run")
+        & (pl.len().over("run") <= MAX_ROUTER_RUN)
+        & (pl.col("certain") | pl.col("likely").first().over("run"))
+    )
+    return decisions(line, members.filter(headed & pl.col("part")), ROUTER, "between_gate_and_permutation", sign=Sign.ROUTER)
+
+
+def gate_gradients(line: Line, routed: pl.DataFrame) -> pl.DataFrame:
+    """A gate's products in backward. `routed`: what `router_runs` said."""
+    return pl.concat([_after_selection(line), _like_gates(line, routed)])
+
+
+def _after_selection(line: Line) -> pl.DataFrame:
+    """The first products after the backward of a fused selection, generic kernels aside."""
+    if not line.facts["routes_back"].any():
+        return nothing()
+    marked = line.rows.filter(pl.col("sign") != int(Sign.NONE)).select("at", "lane", "case", "sign")
+    marked = line.known(marked, "routes_back")
+    product, lane = is_sign("sign", Sign.PRODUCT), pl.col("lane")
+    follows = pl.lit(value=False)
+    for far in range(1, GATE_PRODUCTS + 1):
+        between = pl.all_horizontal(pl.lit(value=True), *(product.shift(near) for near in range(1, far)))
+        follows |= between & pl.col("routes_back").shift(far) & (lane == lane.shift(far))
+    gates = marked.filter(product & follows.fill_null(value=False))
+    return decisions(line, gates, ROUTER, "products_after_the_selection_s_backward", sign=Sign.ROUTER)
+
+
+def _like_gates(line: Line, routed: pl.DataFrame) -> pl.DataFrame:
+    """Undecided products whose kernel, with a result in single precision, is that of gates already found."""
+    if routed.is_empty() or not line.facts["likely"].any():
+        return nothing()
+    likely = line.those("likely")
+    named = likely.with_columns(line.ops["name_id"].gather(likely["row"]).alias("name"))
+    found = named.join(routed.select("at"), on="at", how="semi").group_by("name").len().filter(pl.col("len") >= MIN_GATES)
+    rest = named.filter(is_sign("sign", Sign.PRODUCT)).join(found, on="name", how="semi", maintain_order="left")
+    return decisions(line, rest, ROUTER, "kernel_of_the_known_gates", sign=Sign.ROUTER)
+
+
+def selection_gradients(line: Line) -> pl.DataFrame:
+    """Generic kernels between the way back of the tokens' gradient and a gate's products in backward."""
+    if not (line.has(Sign.ROUTER) and line.has(Sign.CLOSE) and (line.facts["part"] & line.facts["generic"]).any()):
+        return nothing()
+    known = line.known(line.rows, "part", "generic", "any_product")
+    gate = is_sign("sign", Sign.ROUTER) & pl.col("any_product")
+    edge = pl.when(gate).then(pl.lit(int(Sign.ROUTER))).when(is_sign("sign", Sign.ROUTER)).then(pl.lit(int(Sign.OTHER)))
+    state = edge.when(pl.col("sign") != int(Sign.NONE)).then("sign")
+    around = known.with_columns(before(state, "lane").alias("begun"), after(state, "lane").alias("ending"))
+    found = around.filter(
+        pl.col("part") & pl.col("generic") & is_sign("sign", Sign.NONE) & is_sign("begun", Sign.CLOSE) & is_sign("ending", Sign.ROUTER)
+    )
+    return decisions(line, found, ROUTER, "between_return_and_gate", sign=Sign.ROUTER)
+
+
+ALONE = 0.95  # of a stream's kernels that are products: the stream holds nothing else
+ALIKE = 0.5  # of a stream's products whose kernels run on a second such stream
+PRODUCTS_MAJORITY = 0.7  # of the products that tell whose they are
+PRODUCTS_TURNOUT = 0.1  # products that tell, of the stream's
+MIN_PRODUCTS = 2  # products that tell
+SEVERAL = 2  # activations between the way out and the way back: more than one expert by itself
+
+_TELLING = (
+    Sign.PRODUCT,
+    Sign.LINEAR,
+    Sign.DENSE,
+    Sign.EXPERT,
+    Sign.ROUTER,
+    Sign.OPEN,
+    Sign.CLOSE,
+    Sign.PACKING,
+    Sign.ATTENTION,
+    Sign.NORM,
+    Sign.ACTIVATION,
+    Sign.OPTIMIZER,
+    Sign.OTHER,
+)
+_FORKS = (Sign.OPEN, Sign.CLOSE, Sign.PACKING, Sign.ATTENTION, Sign.NORM)  # on a stream that others branch off from
+_ARRIVED = (Sign.OPEN, Sign.PACKING, Sign.ACTIVATION)
+_LEAVING = (Sign.CLOSE, Sign.PACKING, Sign.ACTIVATION)
+
+
+def between_products(line: Line) -> pl.DataFrame:
+    """Products between a kernel that brings tokens to the experts and one that takes them back, on one stream."""
+    if not (line.has(Sign.OPEN) and line.has(Sign.CLOSE) and line.has(Sign.PRODUCT, Sign.LINEAR)):
+        return nothing()
+    marks = (Sign.OPEN, Sign.CLOSE, *BREAKS)
+    rows = line.signed((*marks, Sign.PRODUCT, Sign.LINEAR, Sign.EXPERT, Sign.ACTIVATION))
+    state = pl.when(is_sign("sign", *marks)).then("sign")
+    placed = rows.with_columns(
+        before(state, "lane").alias("begun"), after(state, "lane").alias("ending"), state.is_not_null().cum_sum().alias("window")
+    )
+    inside = placed.filter(is_sign("begun", Sign.OPEN) & is_sign("ending", Sign.CLOSE) & ~is_sign("sign", *marks))
+    lanes = _with_experts(line, inside)
+    alone = is_sign("sign", Sign.ACTIVATION).sum().over("window") >= SEVERAL
+    known = is_sign("sign", Sign.PRODUCT) | (is_sign("sign", Sign.LINEAR) & alone & ~pl.col("any"))
+    inside = inside.join(lanes, on="lane", how="left", maintain_order="left").filter(known & (pl.col("own") | ~pl.col("any")))
+    return decisions(line, inside, EXPERT_GEMM, "between_permutation_and_return", sign=Sign.EXPERT)
+
+
+def _with_experts(line: Line, rows: pl.DataFrame) -> pl.DataFrame:
+    """For the lanes of `rows`, whether products known to be the experts' run on it (own), and anywhere on its device (any)."""
+    own = line.signed((Sign.EXPERT,)).group_by("lane").len("experts")
+    counted = line.lanes.join(own, on="lane", how="left").with_columns((pl.col("experts") > 0).fill_null(value=False).alias("own"))
+    return (
+        counted.with_columns(pl.col("own").any().over("place").alias("any")).join(rows, on="lane", how="semi").select("lane", "own", "any")
+    )
+
+
+def side_products(line: Line) -> pl.DataFrame:
+    """Undecided products on streams that hold nothing else, where those are the experts' streams."""
+    lanes = _product_lanes(line)
+    if lanes.is_empty():
+        return nothing()
+    known = line.signed((Sign.EXPERT, Sign.LINEAR, Sign.DENSE)).join(lanes, on="lane", how="semi", maintain_order="left")
+    known = known.select("lane", is_sign("sign", Sign.EXPERT).alias("yes"))
+    dense = known.group_by("lane").agg(pl.col("yes").mean()).filter(pl.col("yes") < PRODUCTS_MAJORITY)
+    rows = line.signed((Sign.PRODUCT,)).join(lanes.join(dense, on="lane", how="anti"), on="lane", how="semi", maintain_order="left")
+    spread = _spread_lanes(line, rows, lanes)
+    rest = rows.join(spread, on="lane", how="anti", maintain_order="left")
+    theirs = spread if rest.is_empty() else pl.concat([spread, _majority_lanes(line, rest, known, lanes)])
+    found = rows.join(theirs, on="lane", how="semi", maintain_order="left")
+    return decisions(line, found, EXPERT_GEMM, "on_the_experts_streams", sign=Sign.EXPERT)
+
+
+def _majority_lanes(line: Line, rows: pl.DataFrame, known: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
+    """The lanes of the undecided products `rows` where those that are known or can be placed are the experts' by majority."""
+    known = known.join(rows, on="lane", how="semi")
+    votes = pl.concat([known, _placed_votes(line, rows, lanes)])
+    cast = votes.group_by("lane").agg(pl.col("yes").sum().alias("for"), pl.len().alias("cast"))
+    counts = pl.concat([rows.select("lane"), known.select("lane")]).group_by("lane").agg(pl.len().alias("all"))
+    clear = counts.join(cast, on="lane", how="inner").filter(
+        pl.col("for") >= PRODUCTS_MAJORITY * pl.col("cast"),
+        pl.col("cast") >= PRODUCTS_TURNOUT * pl.col("all"),
+        pl.col("cast") >= MIN_PRODUCTS,
+    )
+    return clear.select("lane")
+
+
+def _product_lanes(line: Line) -> pl.DataFrame:
+    """Streams that hold nothing but matrix products (and copies), some of them undecided: lane, split (by user buffers, maybe)."""
+    mixed = line.rows.group_by("lane", "case").agg(pl.len().alias("n")).sort("lane", "case")
+    mixed = line.known(mixed, "multiplies", "copies", "sign", "userbuffers")
+    split = (
+        mixed.join(line.lanes, on="lane", how="left", maintain_order="left")
+        .group_by("place")
+        .agg(pl.col("userbuffers").any().alias("split"))
+        .join(line.lanes, on="place", how="left")
+        .select("lane", "split")
+    )
+    counted = (
+        mixed.filter(~pl.col("copies"))
+        .group_by("lane")
+        .agg(
+            pl.col("n").sum().alias("all"),
+            pl.col("n").filter("multiplies").sum().alias("products"),
+            pl.col("n").filter(is_sign("sign", Sign.PRODUCT)).sum().alias("open"),
+        )
+    )
+    alone = counted.filter((pl.col("open") > 0) & (pl.col("products") >= ALONE * pl.col("all")))
+    return alone.select("lane").join(split, on="lane", how="left").sort("lane")
+
+
+def _spread_lanes(line: Line, rows: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
+    """Those of `lanes` whose products run on another of them as well; none where user buffers may have split them."""
+    named = (
+        rows.with_columns(line.ops["name_id"].gather(rows["row"]).alias("name"))
+        .group_by("lane", "name")
+        .agg(pl.len().alias("n"))
+        .join(line.lanes, on="lane", how="left")
+        .with_columns((pl.col("lane").n_unique().over("place", "name") > 1).alias("shared"))
+    )
+    shares = named.group_by("lane").agg(pl.col("n").filter("shared").sum().alias("alike"), pl.col("n").sum().alias("of"))
+    alike = shares.filter(pl.col("alike") >= ALIKE * pl.col("of")).join(lanes.filter(~pl.col("split")), on="lane", how="semi")
+    return alike.select("lane")
+
+
+def _placed_votes(line: Line, rows: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
+    """What the work on the main streams says of each product of `lanes`: lane, yes. Only products that it tells something about."""
+    forks = line.signed(_FORKS).select("lane").unique()
+    others = line.signed(_TELLING).join(forks, on="lane", how="semi", maintain_order="left")
+    others = others.join(lanes, on="lane", how="anti", maintain_order="left")
+    both = line.placed(pl.concat([others, rows]))
+    state = pl.when(pl.col("lane").is_in(lanes["lane"].implode()).not_()).then("sign")
+    placed = both.with_columns(before(state, "place").alias("begun"), after(state, "place").alias("ending"))
+    own = placed.join(lanes, on="lane", how="semi", maintain_order="left").filter((pl.col("begun") != EDGE) & (pl.col("ending") != EDGE))
+    return own.select("lane", (is_sign("begun", *_ARRIVED) & is_sign("ending", *_LEAVING)).alias("yes"))
+
+
+def packing(line: Line) -> pl.DataFrame:
+    """Generic kernels that bring tokens into the experts' order and back."""
+    if not line.facts["moves"].any() or not line.has(Sign.EXCHANGE):
+        return nothing()
+    movable = line.facts["moves"].gather(line.rows["case"])
+    rows = line.placed(line.rows.filter(movable | (line.rows["sign"] != int(Sign.NONE))))
+    rows = line.known(rows, "moves", "operation", "adds")
+    rows = rows.with_columns(pl.when(pl.col("moves")).then(pl.lit(int(Sign.NONE))).otherwise("sign").cast(pl.UInt8).alias("sign"))
+    moved = _gathers(_around(rows))
+    again = _around(moved)
+    incoming = is_sign("previous", Sign.EXCHANGE) & is_sign("next", Sign.EXPERT)
+    outgoing = is_sign("previous", Sign.EXPERT) & is_sign("next", Sign.EXCHANGE)
+    copies = (pl.col("operation") == "layout") & (incoming | outgoing) & _QUIET
+    sorts = (pl.col("operation") == "sort") & is_sign("next", Sign.OPEN) & ~is_sign("told_before", Sign.ATTENTION)
+    decided = again.filter(pl.col("moves")).with_columns(
+        pl.when(copies | sorts).then(pl.lit(int(Sign.PACKING))).otherwise("sign").cast(pl.UInt8).alias("sign")
+    )
+    return decisions(
+        line, decided.filter(pl.col("sign") != int(Sign.NONE)), DISPATCH, "between_router_exchange_and_experts", sign=pl.col("sign")
+    )
+
+
+_QUIET = ~is_sign("told_before", Sign.ATTENTION) & ~is_sign("told_after", Sign.ATTENTION)
+_EXCHANGES = (Sign.EXCHANGE, Sign.OPEN, Sign.CLOSE)
+_EXPERTS = (Sign.EXPERT, Sign.PACKING, Sign.PRODUCT, Sign.LINEAR)
+
+
+def _gathers(rows: pl.DataFrame) -> pl.DataFrame:
+    """`rows` with signs for gathers: those that select rows bring tokens out, those that add them up take tokens back."""
+    out = is_sign("next", *_EXCHANGES) & is_sign("told_after", *_EXPERTS)
+    out |= is_sign("previous", Sign.OPEN, Sign.PACKING) & is_sign("next", Sign.EXPERT)
+    back = is_sign("previous", *_EXCHANGES) & is_sign("told_before", *_EXPERTS, Sign.ACTIVATION)
+    back |= is_sign("previous", Sign.EXPERT) & is_sign("next", *_EXCHANGES)
+    here = pl.col("moves") & (pl.col("operation") == "gather") & _QUIET
+    sign = (
+        pl.when(here & ~pl.col("adds") & out)
+        .then(pl.lit(int(Sign.OPEN)))
+        .when(here & pl.col("adds") & back)
+        .then(pl.lit(int(Sign.CLOSE)))
+        .otherwise("sign")
+    )
+    return rows.with_columns(sign.cast(pl.UInt8).alias("sign"))
+
+
+def _around(rows: pl.DataFrame) -> pl.DataFrame:
+    """`rows` with what stands next to each on the device (previous, next), exchanges aside too (told_before, told_after)."""
+    any_sign = pl.when(pl.col("sign") != int(Sign.NONE)).then("sign")
+    telling = pl.when(is_sign("sign", *_TELLING)).then("sign")
+    return rows.with_columns(
+        before(any_sign, "place").alias("previous"),
+        after(any_sign, "place").alias("next"),
+        before(telling, "place").alias("told_before"),
+        after(telling, "place").alias("told_after"),
+    )
+
+
+MIN_VOTES = 2  # collectives of one stream that agree
+MAJORITY = 0.7  # of the votes cast
+TURNOUT = 0.1  # votes cast, of the stream's collectives
+FEWEST = 0.5  # votes for experts, of those on the device's stream that has most: tokens travel over one communicator
+
+_SIDES = (Sign.ATTENTION, Sign.NORM, Sign.OPTIMIZER, Sign.OTHER, *EXPERT_SIDE)
+_AGAINST = "not expert"
+
+
+def transfers(line: Line) -> pl.DataFrame:
+    """What the streams and places of unknown NCCL kernels say of them."""
+    if not line.facts["unknown"].any():
+        return nothing()
+    moving = line.known(line.placed(line.those("moving")), "unknown", "exchange", "gathers", "kind", "unphased_gather")
+    moving = moving.with_columns(line.ends(moving).alias("end"))
+    telling = line.known(line.those("telling"), "phased")["phased"]
+    voted = _beside(moving, line).with_columns(
+        _vote(phased=int(telling.sum()) * 2 > telling.len(), marked=line.has(Sign.OPEN), carried=bool(line.facts["carries"].any())).alias(
+            "vote"
+        )
+    )
+    keys = ["lane", "exchange"]
+    votes = (
+        voted.with_columns(pl.len().over(keys).alias("all"))
+        .filter(pl.col("vote").is_not_null())
+        .group_by(*keys, "vote")
+        .agg(pl.len().alias("votes"), pl.col("all").first(), pl.col("place").first())
+        .with_columns(
+            pl.col("votes").sum().over(keys).alias("cast"),
+            pl.col("votes").filter(pl.col("vote") == _AGAINST).sum().over(keys).alias("against"),
+            pl.col("votes").max().over("place", "exchange", "vote").alias("most"),
+        )
+        .with_columns((pl.col("cast") - pl.when(pl.col("vote") == "expert").then(0).otherwise("against")).alias("cast"))
+    )
+    shares = votes.filter(
+        pl.col("vote") != _AGAINST,
+        pl.col("votes") >= MIN_VOTES,
+        pl.col("votes") >= MAJORITY * pl.col("cast"),
+        (pl.col("vote") != "expert") | (pl.col("votes") >= FEWEST * pl.col("most")),
+        pl.col("cast") >= TURNOUT * pl.col("all"),
+    )
+    able = pl.col("exchange") | pl.col("gathers") | pl.col("unphased_gather") | (pl.col("vote") != "expert")
+    clear = moving.filter("unknown").join(shares.select(*keys, "vote"), on=keys, how="inner", maintain_order="left").filter(able)
+    expert = pl.col("vote") == "expert"
+    bucket = pl.when(expert).then(pl.lit(DISPATCH)).otherwise(pl.lit(COLLECTIVE))
+    sign = pl.when(expert).then(pl.lit(int(Sign.EXCHANGE))).otherwise(pl.lit(int(Sign.NONE)))
+    return decisions(line, clear, bucket, "collective_by_stream_and_neighbours", sign=sign, kind=pl.col("vote"))
+
+
+def _beside(moving: pl.DataFrame, line: Line) -> pl.DataFrame:
+    """`moving` with the signs on either side of its start (before, after), and two columns more.
+
+    `alone`: nothing that tells starts while it runs. `last`: of what brings and takes tokens, and what never runs between, the one
+    that ran last.
+    """
+    rows = line.placed(line.signed(_SIDES))
+    rows = line.known(rows, "transports")
+    marks = rows.filter(~pl.col("transports")).select("place", "start", "sign")
+    states = rows.filter(is_sign("sign", Sign.OPEN, Sign.CLOSE, *BREAKS)).select("place", "start", "sign")
+
+    def joined(left: pl.DataFrame, right: pl.DataFrame, on: str, *, backward: bool) -> pl.DataFrame:
+        strategy = "backward" if backward else "forward"
+        found = left.sort(on).join_asof(
+            right.sort("start"),
+            left_on=on,
+            right_on="start",
+            by="place",
+            strategy=strategy,  # type: ignore[arg-type]
+            coalesce=False,
+            check_sortedness=False,
+        )
+        return found.drop("start_right") if "start_right" in found.columns else found
+
+    found = joined(moving, marks.rename({"sign": "before"}), "start", backward=True)
+    found = joined(found, marks.with_columns(pl.col("start").alias("soonest")).rename({"sign": "after"}), "start", backward=False)
+    found = joined(found, states.rename({"sign": "last"}), "start", backward=True)
+    return found.with_columns((pl.col("soonest") >= pl.col("end")).fill_null(value=True).alias("alone"))
+
+
+def _vote(*, phased: bool, marked: bool, carried: bool) -> pl.Expr:
+    """Which kind each collective speaks for; null where it has nothing to say.
+
+    `phased`: most of the compute is launched inside phases. `marked`: the capture has kernels that bring tokens out. `carried`:
+    kernels of another library carry the tokens.
+    """
+    sides = [is_sign(side, *EXPERT_SIDE) for side in ("before", "after")]
+    context = is_sign("before", Sign.ATTENTION) | is_sign("after", Sign.ATTENTION)
+    in_window = is_sign("last", Sign.OPEN)
+    of_experts = in_window & pl.col("alone") if marked else sides[0] | sides[1]
+    elsewhere = ~in_window & pl.col("alone") if marked else pl.lit(value=True)
+    known = pl.when(pl.col("kind") != "other").then("kind")
+    return (
+        pl.when(~pl.col("unknown"))
+        .then(known)
+        .when(pl.col("exchange") & of_experts & pl.lit(not carried))
+        .then(pl.lit("expert"))
+        .when(pl.col("gathers") & pl.col("alone") & sides[0] & sides[1])
+        .then(pl.lit("expert"))
+        .when(pl.col("exchange") & context)
+        .then(pl.lit("context"))
+        .when(pl.lit(phased) & pl.col("unphased_gather"))
+        .then(pl.lit("data"))
+        .when((pl.col("exchange") & elsewhere) | (pl.col("gathers") & (~pl.col("alone") | ~(sides[0] | sides[1]))))
+        .then(pl.lit(_AGAINST))
+    )
+
+
+MIN_KINDS = 2  # of kernels that speak for a tower, in one stretch
+MIN_KERNELS = 3  # that speak for a tower, in one stretch: a layer has two norms and an activation
+EDGE_PRODUCTS = 2  # a linear layer's, in backward
+
+_MADE = ("layer_norm", "gelu", "patches", "biased")
+_DECODER = (Sign.EXPERT, Sign.ROUTER, Sign.OPEN, Sign.CLOSE, Sign.PACKING, Sign.OPTIMIZER, Sign.OTHER)
+
+
+def optimizer_tail(line: Line) -> pl.DataFrame:
+    """Copies right after the optimizer's kernels, and generic kernels between two of them."""
+    if not line.has(Sign.OPTIMIZER) or not line.facts["casts"].any():
+        return nothing()
+    known = line.known(line.rows, "casts", "part", "generic")
+    plain = pl.when(~pl.col("casts")).then("sign")
+    telling = pl.when(pl.col("sign") != int(Sign.NONE)).then("sign")
+    placed = known.with_columns(
+        before(plain, "lane").alias("previous"), before(telling, "lane").alias("begun"), after(telling, "lane").alias("ending")
+    )
+    within = pl.col("part") & pl.col("generic") & is_sign("begun", Sign.OPTIMIZER) & is_sign("ending", Sign.OPTIMIZER)
+    found = placed.filter(is_sign("sign", Sign.NONE) & ((pl.col("casts") & is_sign("previous", Sign.OPTIMIZER)) | within))
+    return decisions(line, found, OPTIMIZER, "beside_the_optimizer", sign=Sign.OPTIMIZER)
+
+
+def vision_tower(line: Line) -> pl.DataFrame:
+    """What stands between the decoder's kernels and is of another make."""
+    facts = line.facts
+    experts = line.has(Sign.EXPERT, Sign.ROUTER)
+    if not (experts and (facts["layer_norm"] | facts["gelu"]).any() and facts["other_norm"].any()):
+        return nothing()
+    if (facts["bucket"] == VISION_ENCODER).any():
+        return nothing()
+    rows = line.known(line.rows, *_MADE, "other_norm", "by_name", "copies")
+    decoder = is_sign("sign", *_DECODER) | pl.col("other_norm")
+    decoder |= is_sign("sign", Sign.ACTIVATION) & ~pl.col("gelu")
+    cut = rows.with_columns((decoder | pl.col("first")).cum_sum().alias("run"), decoder.alias("decoder"))
+    speaks = pl.any_horizontal(*_MADE)
+    spoken = (
+        cut.filter(speaks & ~pl.col("decoder"))
+        .group_by("run")
+        .agg(
+            pl.len().alias("n"),
+            pl.sum_horizontal(pl.col(kind).any().cast(pl.UInt8) for kind in _MADE).alias("kinds"),
+            (pl.col("layer_norm") | pl.col("gelu")).any().alias("sure"),
+            pl.col("at").min().alias("from"),
+            pl.col("at").max().alias("to"),
+        )
+    )
+    sure = spoken.filter("sure", pl.col("kinds") >= MIN_KINDS, pl.col("n") >= MIN_KERNELS).select("run", "from", "to")
+    near = cut.join(sure, on="run", how="inner", maintain_order="left").filter(~pl.col("decoder") & pl.col("by_name") & ~pl.col("copies"))
+    product = is_sign("sign", Sign.PRODUCT)
+    early, late = product & (pl.col("at") < pl.col("from")), product & (pl.col("at") > pl.col("to"))
+    numbered = near.with_columns(early.cum_sum(reverse=True).over("run").alias("early"), late.cum_sum().over("run").alias("late"))
+    inside = pl.col("at").is_between("from", "to")
+    beside = (early & (pl.col("early") <= EDGE_PRODUCTS)) | (late & (pl.col("late") <= EDGE_PRODUCTS))
+    return decisions(line, numbered.filter(inside | beside), VISION_ENCODER, "unlike_the_decoder", sign=Sign.OTHER)
+
+
+_ASKED = ("part", "tail", "unknown", "casts", "linear")
+
+
+def neighbours(ops: pl.DataFrame, case: pl.Series, verdicts: pl.DataFrame, taxonomy: Taxonomy) -> pl.DataFrame:
+    """What the neighbours of undecided operations say: columns row (of `ops`) and choice; one row each at most.
+
+    `case` indexes `verdicts` for every operation. `line.chosen` tells what a choice stands for.
+    """
+    facts = facts_of(verdicts, taxonomy)
+    if not facts.select(pl.any_horizontal(*_ASKED).any()).item():
+        return pl.DataFrame(schema={"row": pl.UInt32, "choice": pl.UInt16})
+    line = line_of(ops, case, facts, taxonomy.buckets)
+    routed = router_runs(line)
+    line = line.decided(routed)
+    if line.has(*EXPERT_SIDE):
+        line = _of_experts(line, routed)
+    for rule in (transfers, optimizer_tail, vision_tower, _tails):
+        line = line.decided(rule(line))
+    return line.rows.filter(pl.col("choice") > 0).select("row", "choice")
+
+
+def _of_experts(line: Line, routed: pl.DataFrame) -> Line:
+    """The line that knows what belongs to router, experts and the way between them."""
+    line = line.decided(gate_gradients(line, routed))
+    for rule in (side_products, between_products):
+        line = line.decided(rule(line))
+    packed = packing(line)
+    if packed.height:
+        # What was packed shows where experts compute, and where experts compute shows what else was packed.
+        line = line.decided(packed)
+        for rule in (between_products, packing):
+            line = line.decided(rule(line))
+    return line.decided(selection_gradients(line))
+
+
+def _tails(line: Line) -> pl.DataFrame:
+    """Set-up and tail kernels take the bucket of the product before them on the stream."""
+    if not line.facts["tail"].any():
+        return nothing()
+    known = line.known(line.rows, "tail", "any_product")
+    around = line.known(known.filter(pl.col("tail") | pl.col("any_product") | pl.col("first")), "bucket")
+    now = around.with_columns(chosen(line.buckets)["bucket"].gather(around["choice"]).alias("new"))
+    before = pl.when("any_product").then(pl.coalesce("new", "bucket")).when("first").then(pl.lit("")).forward_fill()
+    tails = now.with_columns(before.alias("before")).filter(
+        pl.col("tail") & (pl.col("before") != "") & (pl.col("before") != pl.col("bucket"))
+    )
+    return decisions(line, tails, pl.col("before"), "tail_of_the_product_before", sign=Sign.NONE)

@@ -1,0 +1,316 @@
+"""Ranks beside their likes: which hold the same part of the model, which of them are slow, stages of a pipeline, and expert imbalance."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Literal
+
+import polars as pl
+
+from diagnose.document.ranks import DataTail, ExpertImbalance, Layer, LikeGroup, Pipeline, Stage
+from diagnose.job import Job
+from diagnose.knowledge.buckets import Buckets
+from diagnose.measure.device import step_median
+from diagnose.measure.ranks.members import STAGE_PARTS, Member, Mesh
+from diagnose.measure.ranks.transfers import Transfers
+from diagnose.model.statistics import integer_median
+
+TOLERANCE = 0.1  # counts of kernels that differ by less are alike; this project's choice
+
+
+def like_groups(members: Sequence[Member], mesh: Mesh | None, buckets: Buckets) -> tuple[tuple[LikeGroup, ...], Mapping[int, str]]:
+    """The groups, and by a member's place the group that it is in. By pipeline stage where the job tells, else by what the ranks run."""
+    by: Literal["job", "fingerprint"]
+    staged = mesh is not None and all(member.rank.rank < mesh.world for member in members)
+    by, keys = ("job", _by_stage(members, mesh)) if staged and mesh is not None else ("fingerprint", _by_fingerprint(members, buckets))
+    pools: dict[int, list[Member]] = defaultdict(list)
+    for member, key in zip(members, keys, strict=True):
+        pools[key].append(member)
+    groups: list[LikeGroup] = []
+    of: dict[int, str] = {}
+    for number, (key, own) in enumerate(sorted(pools.items())):
+        name = f"stage {key}" if by == "job" and mesh is not None and mesh.pipeline > 1 else _letter(number)
+        groups.append(
+            LikeGroup(
+                id=name,
+                ranks=tuple(member.rank.rank for member in own),
+                stage=key if by == "job" else None,
+                by=by,
+                holds=_holds(own, buckets),
+            )
+        )
+        of |= {member.place: name for member in own}
+    return tuple(groups), of
+
+
+def _letter(number: int) -> str:
+    """The name of the `number`-th group: A to Z, then A1 to Z1, and so on."""
+    return chr(ord("A") + number % 26) + (str(number // 26) if number >= 26 else "")
+
+
+def _by_stage(members: Sequence[Member], mesh: Mesh) -> list[int]:
+    return [mesh.stage(member.rank.rank) for member in members]
+
+
+def _by_fingerprint(members: Sequence[Member], buckets: Buckets) -> list[int]:
+    """Like ranks run certain buckets or not (embedding, loss, experts), and about as many kernels in a step of certain others (attention).
+
+    The file buckets.yaml says which.
+    """
+    held = [bucket for bucket, spec in buckets.items() if spec.alike == "held"]
+    counted = [bucket for bucket, spec in buckets.items() if spec.alike == "counted"]
+    found: list[tuple[tuple[bool, ...], tuple[int, ...]]] = []
+    keys = []
+    for member in members:
+        counts = member.kernels
+        has = tuple(counts.get(bucket, 0) > 0 for bucket in held)
+        numbers = tuple(counts.get(bucket, 0) for bucket in counted)
+        same = (place for place, (kept, others) in enumerate(found) if kept == has and _near(numbers, others))
+        place = next(same, None)
+        if place is None:
+            place = len(found)
+            found.append((has, numbers))
+        keys.append(place)
+    return keys
+
+
+def _near(numbers: Sequence[int], others: Sequence[int]) -> bool:
+    return all(abs(mine - theirs) <= TOLERANCE * max(mine, theirs) for mine, theirs in zip(numbers, others, strict=True))
+
+
+def _holds(members: Sequence[Member], buckets: Buckets) -> str:
+    """What the group's ranks run, in words."""
+    seen = {bucket for member in members for bucket, count in member.kernels.items() if count}
+    parts = sorted((spec.part.order, spec.part.words) for bucket, spec in buckets.items() if spec.part is not None and bucket in seen)
+    words = [text for _, text in parts]
+    return ", ".join(words) if words else "none of the model's own parts"
+
+
+# All of these are this project's choice.
+SLOWER = 1.03  # kernels of like shape take this much longer on a slow GPU …
+AGREE = 0.8  # … in this share of their work
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slowness:
+    """`ratio`: the median over shapes, weighted by work, of a kernel's duration over that on the group's median device.
+
+    `shapes`: how many were compared.
+    """
+
+    ratio: float
+    shapes: int
+
+
+def slow_devices(members: Sequence[Member], groups: Mapping[int, str], buckets: Buckets) -> Mapping[int, Slowness]:
+    """By a member's place, the devices on which kernels of like shape take longer than on the others of their group."""
+    uneven = [bucket for bucket, spec in buckets.items() if spec.data_dependent]
+    pools: dict[str, list[Member]] = defaultdict(list)
+    for member in members:
+        pools[groups[member.place]].append(member)
+    found = {}
+    for pool in pools.values():
+        if len(pool) < 2:
+            continue
+        shapes = [member.device.exchanges.shapes.filter(~pl.col("bucket").is_in(uneven)) for member in pool]
+        usual = (
+            pl.concat(shapes)
+            .group_by("name", "launch")
+            .agg(pl.col("median_ns").quantile(0.5, "lower").alias("usual"), pl.len().alias("devices"))
+        )
+        usual = usual.filter((pl.col("devices") > 1) & (pl.col("usual") > 0))
+        for member, own in zip(pool, shapes, strict=True):
+            slowness = _slowness(own.join(usual, on=["name", "launch"]))
+            if slowness is not None:
+                found[member.place] = slowness
+    return found
+
+
+def _slowness(shapes: pl.DataFrame) -> Slowness | None:
+    """`shapes`: median_ns, usual, work_ns. None unless most of the work takes longer."""
+    if shapes.is_empty():
+        return None
+    ratios = shapes.select((pl.col("median_ns") / pl.col("usual")).alias("ratio"), "work_ns").sort("ratio", "work_ns")
+    whole = int(ratios["work_ns"].sum())
+    middle = float(ratios.filter(pl.col("work_ns").cum_sum() * 2 >= whole)["ratio"][0])
+    agreeing = int(ratios.filter(pl.col("ratio") >= 1 + (SLOWER - 1) / 2)["work_ns"].sum()) / whole if whole else 0.0
+    return Slowness(ratio=middle, shapes=ratios.height) if middle >= SLOWER and agreeing >= AGREE else None
+
+
+NO_PHASES = "forward and backward could not be told apart, so that all waiting for other stages is called steady"
+
+
+def pipeline(members: Sequence[Member], mesh: Mesh | None, job: Job | None) -> Pipeline | None:
+    """The pipeline as captured; None without a job that has one, or with one stage captured."""
+    if mesh is None or mesh.pipeline < 2:
+        return None
+    by_stage: dict[int, list[Member]] = defaultdict(list)
+    for member in members:
+        by_stage[mesh.stage(member.rank.rank)].append(member)
+    if len(by_stage) < 2:
+        return None
+    stages = tuple(_stage(number, own) for number, own in sorted(by_stage.items()))
+    steps = [member.median.window_ns for member in members]
+    bubble, step = mean(one.bubble_ns for one in stages), mean(steps)
+    compute = [one.compute_busy_ns for one in stages]
+    expected, saves = _expected(mesh, job, int(bubble))
+    return Pipeline(
+        stages=stages,
+        bubble_share=round(bubble / step, 6) if step else 0.0,
+        expected_share=expected,
+        imbalance_ns=max(compute) - int(mean(compute)),
+        virtual_saves_ns=saves,
+        note="" if all(member.device.exchanges.has_phases for member in members) else NO_PHASES,
+    )
+
+
+def _stage(number: int, members: Sequence[Member]) -> Stage:
+    """One stage: the mean over its captured ranks, per step."""
+    waits = {part: [step_median(member.device.exchanges.stage_waits[part]) for member in members] for part in STAGE_PARTS}
+    return Stage(
+        stage=number,
+        ranks=tuple(member.rank.rank for member in members),
+        compute_busy_ns=int(mean(member.median.compute_busy_ns for member in members)),
+        bubble_ns=int(mean(integer_median(member.bubble) for member in members)),
+        warm_up_ns=int(mean(waits["warm_up_ns"])),
+        steady_ns=int(mean(waits["steady_ns"])),
+        cool_down_ns=int(mean(waits["cool_down_ns"])),
+    )
+
+
+def _expected(mesh: Mesh, job: Job | None, bubble: int) -> tuple[float | None, int | None]:
+    """The bubble's share of the step for even stages, and the most that twice the virtual stages could win of the bubble.
+
+    With p stages, m micro-batches and v virtual stages the bubble is (p − 1) / (v · m) of the compute (Narayanan et al. 2021,
+    arXiv:2104.04473, section 2.2).
+    """
+    batches, virtual = (job.get(name) if job is not None else None for name in ("num_microbatches", "virtual_pipeline_model_parallel_size"))
+    v = virtual if isinstance(virtual, int) and virtual > 0 else 1
+    if not isinstance(batches, int) or batches < 1:
+        return None, None
+    idle = (mesh.pipeline - 1) / (v * batches)
+    return round(idle / (1 + idle), 6), bubble // 2
+
+
+def tails(members: Sequence[Member]) -> tuple[DataTail, ...]:
+    """How long each rank's compute waits for data-parallel exchanges after its last backward.
+
+    Nothing for ranks that could not tell, or that have no such exchange.
+    """
+    told = [
+        member
+        for member in members
+        if member.device.exchanges.has_phases and any(lane.kind == "data" for lane in member.device.exchanges.lanes)
+    ]
+    return tuple(DataTail(rank=member.rank.rank, tail_ns=step_median(member.device.exchanges.stage_waits["tail_ns"])) for member in told)
+
+
+SHOWN = 32
+SMALL = (
+    0.02  # of the largest place: places with less work are no expert layers (a count exchange, an overlap's edge); this project's choice
+)
+
+
+def experts(every: Sequence[Transfers], slow: Mapping[int, Slowness]) -> tuple[ExpertImbalance, ...]:
+    """One entry for each group of ranks that exchange tokens, costliest first.
+
+    Work on a device that is slow anyway is brought to the others' speed.
+    """
+    groups: dict[tuple[int, ...], list[Transfers]] = defaultdict(list)
+    for found in every:
+        if found.group.kind == "expert" and found.group.shape == "all_to_all":
+            groups[tuple(part.member.place for part in found.group.parts)].append(found)
+    entries = [entry for own in groups.values() if (entry := _imbalance(own, slow)) is not None]
+    return tuple(sorted(entries, key=lambda entry: (-entry.lost_ns, entry.ranks)))
+
+
+def _imbalance(every: Sequence[Transfers], slow: Mapping[int, Slowness]) -> ExpertImbalance | None:
+    """Compare one group's members place by place; None where no expert work shows."""
+    places = _places(every)
+    if places.is_empty():
+        return None
+    ranks = every[0].group.ranks
+    n = len(ranks)
+    table = (
+        places.pivot(on="member", index=["step", "place"], values="work", aggregate_function="first").sort("step", "place")
+        if places.height
+        else places
+    )
+    columns = [str(number) for number in range(n)]
+    speeds = [slow[part.member.place].ratio if part.member.place in slow else 1.0 for part in every[0].group.parts]
+    table = table.with_columns((pl.col(column) / speed).cast(pl.Int64) for column, speed in zip(columns, speeds, strict=True))
+    table = table.drop_nulls(columns).with_columns(pl.max_horizontal(columns).alias("longest"), pl.mean_horizontal(columns).alias("mean"))
+    largest = table["longest"].max()
+    table = table.filter(pl.col("longest") > SMALL * (largest if isinstance(largest, int) else 0))
+    if table.is_empty():
+        return None
+    steps = table["step"].n_unique()
+    lost = (table["longest"] - table["mean"]).sum()
+    by_place = (
+        table.group_by("place")
+        .agg(pl.col(*columns, "longest", "mean").mean())
+        .with_columns((pl.col("longest") - pl.col("mean")).alias("lost"))
+    )
+    worst = by_place.sort("lost", "place", descending=[True, False]).head(SHOWN).sort("place")
+    tops = Counter(max(range(n), key=lambda number: (row[number], -number)) for row in table.select(columns).iter_rows())
+    busiest, times = max(tops.items(), key=lambda item: (item[1], -item[0]))
+    received = _received(places, worst["place"], n)
+    return ExpertImbalance(
+        ranks=ranks,
+        places=table.height // steps,
+        lost_ns=int(lost) // steps,
+        spread=round(float((table["longest"] / table["mean"]).median() or 1.0), 4),  # type: ignore[arg-type]
+        busiest=ranks[busiest],
+        busiest_share=round(times / table.height, 4),
+        layers=tuple(
+            Layer(place=row["place"], work_ns=tuple(int(row[column]) for column in columns), elements=received.get(row["place"]))
+            for row in worst.iter_rows(named=True)
+        ),
+        elements_spread=_elements(places, table, n),
+    )
+
+
+def _places(every: Sequence[Transfers]) -> pl.DataFrame:
+    """step, place (the exchange's number in the step), member, work (of the experts between this exchange and the next), elements received.
+
+    An exchange belongs to the step that it lies in on the first member; its place counts the group's exchanges of all operations in the
+    order of their ends there.
+    """
+    rows = pl.concat([found.rows.with_columns(pl.lit(number).alias("lane")) for number, found in enumerate(every)])
+    first = rows.filter(pl.col("place") == 0).sort("end", "lane").select("lane", "ordinal", pl.col("index").alias("step"))
+    numbered = first.filter(pl.col("step").is_not_null()).with_columns(pl.int_range(pl.len()).over("step").alias("number"))
+    ordered = (
+        rows.select("lane", "ordinal", "place", "end", "expert_ns", "elements")
+        .join(numbered, on=["lane", "ordinal"])
+        .rename({"place": "member"})
+    )
+    ordered = ordered.sort("member", "step", "number")
+    work = (pl.col("expert_ns") - pl.col("expert_ns").shift(1)).over("member")
+    return ordered.select(
+        "step", pl.col("number").alias("place"), "member", work.clip(0, None).alias("work"), pl.col("elements").shift(1).over("member")
+    )
+
+
+def _received(places: pl.DataFrame, shown: pl.Series, members: int) -> dict[int, tuple[int, ...]]:
+    """By place, the elements that each member received before it worked, the mean over steps.
+
+    Places where a trace does not tell are absent.
+    """
+    told = places.filter(pl.col("place").is_in(shown.implode()) & pl.col("elements").is_not_null())
+    means = told.group_by("place", "member").agg(pl.col("elements").mean().cast(pl.Int64)).sort("place", "member")
+    found = {int(place): tuple(rows["elements"].to_list()) for (place,), rows in means.group_by("place", maintain_order=True)}
+    return {place: elements for place, elements in found.items() if len(elements) == members}
+
+
+def _elements(places: pl.DataFrame, kept: pl.DataFrame, members: int) -> float | None:
+    """Median over places of the largest over the mean number of received elements; None where sizes are not recorded."""
+    sizes = (
+        places.join(kept.select("step", "place"), on=["step", "place"], how="semi")
+        .group_by("step", "place")
+        .agg(pl.col("elements").max().alias("largest"), pl.col("elements").mean().alias("mean"), pl.col("elements").count().alias("n"))
+    )
+    told = sizes.filter((pl.col("n") == members) & (pl.col("mean") > 0))
+    return round(float((told["largest"] / told["mean"]).median() or 1.0), 4) if told.height else None  # type: ignore[arg-type]
