@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import click
 from diagnose.commands.options import (
     PATH,
     BisectionOutput,
+    Group,
     Measuring,
     Share,
     metric_option,
@@ -33,8 +33,7 @@ REPEATS = 10
 _UNANSWERED: tuple[BisectResult, ...] = ("ends_alike", "cannot_tell")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Search:
+class Search(Group):
     """What is searched, and how."""
 
     good: str | None = option("--good", metavar="COMMIT|LABEL", help="The end where it was well.")

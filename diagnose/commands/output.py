@@ -6,7 +6,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +65,7 @@ def write_document(document: Any, output: Output, *, config: Path | None = None,
         write_file(path, write(document, format_of(path, kind_of(document)) or "", options), force=output.force)
     if output.quiet:
         return
-    print_document(document, output.format, replace(options, width=width(), color=coloured(output.color)))
+    print_document(document, output.format, options._replace(width=width(), color=coloured(output.color)))
     if output.format == "text":
         for path in output.output:
             say(f"wrote {path}")
