@@ -26,6 +26,42 @@ NO_NAMES = {"found", "one", "told", "said", "own", "place", "parts", "proofs"}
 NO_CLASSES = {"Asked", "Taken", "Judged", "Told", "Listed", "Said"}
 # Names from before the rule that still stand; the list only shrinks.
 STANDING: set[str] = set()
+LOADERS = {
+    *("load_knowledge", "load_rulebook", "load_taxonomy", "load_job_settings", "load_limits", "load_numbers", "load_specs"),
+    *("load_buckets", "load_vocabulary", "load_features", "load_host_rules", "load_exchange_names", "load_environment_rules"),
+}
+# What loads knowledge although it is no entrance, and what keeps it; both lists only shrink.
+LOADED_ELSEWHERE = {
+    ("bisect.step", "load_limits"),
+    ("bisect.trial", "load_buckets"),
+    ("load.nsys_parquet", "load_environment_rules"),
+    ("load.nsys_sqlite", "load_environment_rules"),
+    ("load.torch_json", "load_environment_rules"),
+    ("load.trainer_log", "load_specs"),
+    ("reason.compare", "load_vocabulary"),
+    ("reason.compare.baselines", "load_limits"),
+    ("reason.compare.comparable", "load_job_settings"),
+    ("reason.compare.comparable", "load_limits"),
+    ("reason.compare.delta", "load_limits"),
+    ("reason.compare.findings", "load_job_settings"),
+    ("reason.compare.findings", "load_limits"),
+    ("reason.compare.kernels", "load_limits"),
+    ("reason.compare.limits", "load_job_settings"),
+    ("reason.compare.metrics", "load_limits"),
+    ("reason.compare.noise", "load_limits"),
+    ("reason.compare.outcome", "load_limits"),
+    ("render.knowledge.entries", "load_rulebook"),
+    ("render.knowledge.entries", "load_taxonomy"),
+    ("render.reports.diagnosis.issues", "load_job_settings"),
+    ("render.reports.diagnosis.story", "load_job_settings"),
+    ("render.words", "load_vocabulary"),
+}
+KEPT_ONCE = {
+    "knowledge.settings.load_job_settings",
+    "reason.compare.kernels.family",
+    "reason.compare.limits.load_limits",
+    "scale.engine._kept_knowledge",
+}
 
 
 def modules() -> dict[str, Path]:
@@ -116,6 +152,27 @@ def test_names_are_nouns_of_the_field() -> None:
                 word = node.name.strip("_")
                 bad += [f"{name}.{node.name}"] if word.lower() in NO_NAMES or word in NO_CLASSES else []
     assert sorted(set(bad) - STANDING) == []
+
+
+def test_knowledge_is_loaded_at_the_entrances_and_handed_down() -> None:
+    entrances = ("diagnose.knowledge.", "diagnose.commands.", "diagnose.pipeline", "diagnose.scale.")
+    calls = set()
+    for name, path in modules().items():
+        for node in () if name.startswith(entrances) else ast.walk(tree_of(path)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in LOADERS:
+                calls.add((name.removeprefix("diagnose."), node.func.id))
+    assert calls == LOADED_ELSEWHERE, "hand it down from the entrance; what no longer loads goes from the list"
+
+
+def test_no_function_that_loads_data_keeps_it() -> None:
+    kept = set()
+    for name, path in modules().items():
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.FunctionDef) and any("cache" in ast.unparse(one).split("(")[0] for one in node.decorator_list):
+                body = " ".join(ast.unparse(one) for one in node.body)
+                loads = re.search(r"\b(load_\w+|packaged|converted|files|read_bytes|read_text)\(", body)
+                kept |= {f"{name.removeprefix('diagnose.')}.{node.name}"} if loads and "cached_property" not in ast.unparse(node) else set()
+    assert kept == KEPT_ONCE, "read it once at the entrance; what no longer keeps goes from the list"
 
 
 def test_the_table_of_changes_names_the_tests_that_prove_it() -> None:

@@ -31,9 +31,10 @@ def check(job: Path, checking: Checking) -> int:
     from diagnose.document.diagnosis import Tool  # noqa: PLC0415
     from diagnose.job import read_job  # noqa: PLC0415
     from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
+    from diagnose.knowledge.settings import load_job_settings  # noqa: PLC0415
     from diagnose.reason.checks import check as checked  # noqa: PLC0415
 
-    settings = read_job(job, checking.overrides)
+    settings = read_job(job, load_job_settings(), checking.overrides)
     book = load_rulebook(tuple(dict.fromkeys((*settings.rules, *checking.rules))))
     report = checked(settings, book, Tool(name="diagnose", version=__version__, rules_sha256=book.sha256), checking.platform)
     print_document(report, checking.format)

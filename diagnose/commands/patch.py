@@ -82,8 +82,9 @@ def _rulebook(config: Path, rules: tuple[Path, ...]) -> Rulebook:
     """All rules: ours, those that the job file names, the user's own. Raises JobFileError, RuleFileError."""
     from diagnose.job import read_job  # noqa: PLC0415
     from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
+    from diagnose.knowledge.settings import load_job_settings  # noqa: PLC0415
 
-    return load_rulebook(tuple(dict.fromkeys((*read_job(config).rules, *rules))))
+    return load_rulebook(tuple(dict.fromkeys((*read_job(config, load_job_settings()).rules, *rules))))
 
 
 def check_rewritten(patched: Patched) -> None:

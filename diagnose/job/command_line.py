@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed, job_error
 from diagnose.job.shell import Run, Token, read_script
-from diagnose.knowledge.settings import KeysAre, flag_name, load_formats, load_settings
+from diagnose.knowledge.settings import JobSettings, flag_name
 
 _SCRIPT = re.compile(r".*\.py")
 _TORCHRUN = re.compile(r"(.*/)?torchrun|torch\.distributed\.(run|launch)")
@@ -40,13 +40,13 @@ def flag_file(text: str, source: str) -> Command:
     return Command(words=words, arguments=words)
 
 
-def training_command(text: str, source: str) -> Command:
+def training_command(text: str, source: str, table: JobSettings) -> Command:
     """A shell line or script: the one training command in it, and the environment that it sees. Raises JobFileError."""
     try:
         runs, notes = read_script(text)
     except ValueError as error:
         raise job_error(source, str(error), "Close it, or give the flags alone, one a line.") from error
-    found = [(run, place) for run in runs if (place := _program(run.tokens)) is not None]
+    found = [(run, place) for run in runs if (place := _program(run.tokens, table)) is not None]
     if not found:
         raise job_error(source, "holds no command that starts a training with known flags", _NOT_A_JOB)
     if len(found) > 1:
@@ -56,7 +56,7 @@ def training_command(text: str, source: str) -> Command:
     return Command(
         words=tuple(run.tokens),
         arguments=tuple(run.tokens[place + 1 :]),
-        around=(*_world(run.tokens[:place]), *_environment(run)),
+        around=(*_world(run.tokens[:place]), *_environment(run, table)),
         notes=tuple(notes),
         conditional=(f"line {run.tokens[0].line}: the command stands under a condition",) if run.conditional else (),
         is_script=True,
@@ -124,10 +124,10 @@ def flag_leaf(flag: Token, values: Sequence[Token]) -> Leaf:
 # --- the command around them ------------------------------------------------------------------------------------------
 
 
-def _program(tokens: Sequence[Token]) -> int | None:
+def _program(tokens: Sequence[Token], table: JobSettings) -> int | None:
     """Place of the training program in a command: its flags come behind it. None where the command is no training."""
-    flags = {flag_name(flag) for flag in _keys("flags")}
-    options = {f"-{name}" for names in _keys("options") for name in names.split("|")}
+    flags = {flag_name(flag) for flag in table.keys_written("flags")}
+    options = {f"-{name}" for names in table.keys_written("options") for name in names.split("|")}
     for place, token in enumerate(tokens):
         module = place > 0 and tokens[place - 1].text == "-m" and not _TORCHRUN.fullmatch(token.text)
         if not (_SCRIPT.fullmatch(token.text) or (module and _is_launcher(tokens[: place - 1]))):
@@ -136,12 +136,6 @@ def _program(tokens: Sequence[Token]) -> int | None:
         if any((text.startswith("--") and flag_name(text) in flags) or text in options for text in rest):
             return place
     return None
-
-
-def _keys(kind: KeysAre) -> Iterator[str]:
-    """The keys of every setting in the formats that write them so."""
-    formats = [name for name, row in load_formats().items() if row.keys_are == kind]
-    return (key for spec in load_settings().values() for name in formats for key in spec.keys_in(name))
 
 
 def _is_launcher(tokens: Sequence[Token]) -> bool:
@@ -168,9 +162,9 @@ def _world(tokens: Sequence[Token]) -> list[Leaf]:
     return [Leaf(key="world_size", shown="torchrun --nnodes × --nproc-per-node", value=value, place=f"line {line}", line=line)]
 
 
-def _environment(run: Run) -> list[Leaf]:
+def _environment(run: Run, table: JobSettings) -> list[Leaf]:
     """What the command sees of the environment variables that settings know; others may hold secrets and decide nothing."""
-    known = {name for spec in load_settings().values() for name in spec.env}
+    known = {name for spec in table.specs.values() for name in spec.env}
     prefix = {}
     for token in run.tokens:  # env NAME=VALUE command
         name, equals, value = token.text.partition("=")

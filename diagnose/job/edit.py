@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from importlib.resources import files
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from diagnose.job import edit_yaml as yaml_edit
 from diagnose.job.edit_yaml import Node, Path, YamlEditError
 from diagnose.job.model import SettingValue
-from diagnose.knowledge import strict_yaml
-from diagnose.knowledge.settings import SettingSpec, flag_name, load_formats, load_settings
+from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name
 
 ENVIRONMENT = "environment"  # what stands for a framework where a change is an environment variable
 Op = Literal["set", "add", "remove", "unset"]
@@ -27,8 +24,14 @@ class Edit:
     key: str
     op: Op
     value: SettingValue | None
+    table: JobSettings = field(compare=False, repr=False)
     setting: str | None = None
     literal: str | None = None  # what is written instead of the value, for values that a file spells as a map
+
+    @property
+    def spec(self) -> SettingSpec | None:
+        """What is known of the setting."""
+        return None if self.setting is None else self.table.specs[self.setting]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,26 +62,18 @@ def write(text: str, edit: Edit) -> str:
         raise YamlEditError("this job file is no map of settings")
     if edit.framework == ENVIRONMENT:
         return _write_environment(text, root, edit)
-    if _is_flag(edit):
+    if edit.table.has_flags(edit.framework):
         return _write_flag(text, root, edit)
     return _write_key(text, root, edit)
 
 
 def keys(text: str, edit: Edit) -> tuple[str, ...]:
     """The keys of a YAML job file that an edit writes, dotted: those that set it now, else the framework's own."""
-    if edit.framework == ENVIRONMENT or _is_flag(edit):
+    if edit.framework == ENVIRONMENT or edit.table.has_flags(edit.framework):
         return (edit.key,)
     root = yaml_edit.compose(text)
     given = [".".join(path) for path in _candidates(root, edit) if not _at(root, path).is_null]
     return tuple(key for key in given if "." in key) or (edit.key,)
-
-
-def _is_flag(edit: Edit) -> bool:
-    return load_formats()[edit.framework].keys_are == "flags"
-
-
-def _spec(edit: Edit) -> SettingSpec | None:
-    return None if edit.setting is None else load_settings()[edit.setting]
 
 
 # --- dotted keys ------------------------------------------------------------------------------------------------------
@@ -97,7 +92,7 @@ def _write_key(text: str, root: Node, edit: Edit) -> str:
 
 def _candidates(root: Node, edit: Edit) -> list[Path]:
     """Every place of the file that sets what the edit sets."""
-    spec = _spec(edit)
+    spec = edit.spec
     known = dict.fromkeys([edit.key, *([edit.setting] if edit.setting else []), *(spec.keys_in(edit.framework) if spec else ())])
     return [path for key in known for path in _places(root, key)]
 
@@ -126,7 +121,7 @@ def _new_key(text: str, root: Node, edit: Edit) -> str:
     if not rest or (node is None and not _is_bridge(root)):
         return _change(text, (edit.setting or edit.key,) if not _is_bridge(root) else (edit.key,), edit, plain=False)
     if (node is None or node[1].is_null) and root.entry("_target_") is not None:
-        text = _new_section(text, section)
+        text = _new_section(text, section, edit.table)
     path = ("model", "transformer") if section == "model" and root.at(("model", "transformer")) is not None else (section,)
     return _change(text, (*path, *rest.split(".")), edit, plain=False)
 
@@ -135,16 +130,9 @@ def _is_bridge(root: Node) -> bool:
     return any(value.kind == "map" and key.value in ("model", "train", "ddp", "optimizer", "dist") for key, value in root.entries)
 
 
-@lru_cache(maxsize=1)
-def _sections() -> Mapping[str, Mapping[str, object]]:
-    """What new sections of a saved configuration hold."""
-    loaded = strict_yaml.load((files("trace_rules") / "job_sections.yaml").read_bytes())
-    return loaded if isinstance(loaded, dict) else {}
-
-
-def _new_section(text: str, section: str) -> str:
+def _new_section(text: str, section: str, table: JobSettings) -> str:
     """A section with its class, as the framework saves it."""
-    fields = _sections().get(section)
+    fields = table.sections.get(section)
     if fields is None:
         raise YamlEditError(f"the section {section} is missing, and which class it needs is not known")
     for key, value in fields.items():
@@ -158,7 +146,7 @@ def _new_section(text: str, section: str) -> str:
 def _write_flag(text: str, root: Node, edit: Edit) -> str:
     base: Path = ("MODEL_ARGS",) if root.entry("MODEL_ARGS") is not None else ()
     inner = root.at(base)
-    spec = _spec(edit)
+    spec = edit.spec
     value = edit.value
     flags = spec.keys_in(edit.framework) if spec else (edit.key.lstrip("-"),)
     forms = {flag_name(flag): flag for flag in flags}
@@ -171,7 +159,9 @@ def _write_flag(text: str, root: Node, edit: Edit) -> str:
             continue
         if _says(form, value):
             shown = True if form.startswith("!") or "=" in form else value
-            text = _change(text, (*base, key), Edit(framework=edit.framework, key=key, op=edit.op, value=shown), plain=True)
+            text = _change(
+                text, (*base, key), Edit(framework=edit.framework, key=key, op=edit.op, value=shown, table=edit.table), plain=True
+            )
             written = True
         else:
             text = yaml_edit.drop(text, (*base, key))
@@ -205,7 +195,7 @@ def _write_environment(text: str, root: Node, edit: Edit) -> str:
     upper = root.entry("ENV_VARS") is not None or root.entry("MODEL_ARGS") is not None
     section = "ENV_VARS" if upper else "env_vars"
     dotted = f"{section}.{edit.key}"
-    spec = _spec(edit)
+    spec = edit.spec
     names = dict.fromkeys([edit.key, *(spec.env if spec else ())])
     present = [path for name in names for path in ((section, name), (f"{section}.{name}",)) if root.at(path) is not None]
     present += [(edit.setting,)] if edit.setting and root.entry(edit.setting) is not None else []
@@ -249,7 +239,7 @@ def _change_members(text: str, path: Path, edit: Edit, members: tuple[str, ...],
     missing = tuple(member for member in members if member not in present)
     if not missing:
         return text
-    if plain or (edit.setting is not None and load_settings()[edit.setting].type == "text"):
+    if plain or (edit.spec is not None and edit.spec.type == "text"):
         return yaml_edit.put(text, path, _shown(missing, plain=True, sign=" " if plain else ","))
     return yaml_edit.add_items(text, path, [yaml_edit.literal(member, flow=True) for member in missing])
 
@@ -303,7 +293,7 @@ def flag_editor(text: str) -> Editor | None:
 
 def write_override(text: str, edit: Edit, value: SettingValue | None) -> str:
     """A file of overrides with one key set; `value` is what the setting is to be in the end."""
-    spec = None if edit.setting is None else load_settings()[edit.setting]
+    spec = edit.spec
     key = f"env_vars.{edit.key}" if edit.framework == ENVIRONMENT else edit.key
     known = [key, *(spec.keys_in(edit.framework) if spec else ()), *([edit.setting] if edit.setting else [])]
     line = re.compile(rf"(?P<start>\s*(\+\+|\+)?(?:{'|'.join(map(re.escape, known))})=)(?P<value>.*?)(?P<end>\s*\\?\s*)")
@@ -312,7 +302,7 @@ def write_override(text: str, edit: Edit, value: SettingValue | None) -> str:
 
 def write_flag(text: str, edit: Edit, value: SettingValue | None) -> str:
     """A file of flags with one flag set, or taken out where it says something else."""
-    spec = None if edit.setting is None else load_settings()[edit.setting]
+    spec = edit.spec
     forms = {flag_name(flag): flag for flag in (spec.keys_in(edit.framework) if spec else (edit.key,))}
     lines, written = [], False
     for line in text.splitlines(keepends=True):

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from diagnose.document.diagnosis import JobRead, JobSetting
 from diagnose.errors import JobFileError
-from diagnose.knowledge.settings import SettingSpec, load_settings, version_number
+from diagnose.knowledge.settings import JobSettings, SettingSpec, version_number
 
 SettingValue = int | float | bool | str | tuple[str, ...]
 Origin = Literal["key", "flag", "env", "option"]
@@ -41,10 +41,11 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """The settings of one training job. `rules` are the rule folders that the file names, `notes` what had to be said while reading it."""
+    """The settings of one training job. `rules` are the rule folders that the file names, `table` what is known of settings, `notes` what had to be said while reading it."""
 
     format: str
     settings: Mapping[str, Setting]
+    table: JobSettings = field(compare=False, repr=False)
     unknown: tuple[str, ...] = ()
     source: str = "job file"
     notes: tuple[str, ...] = ()
@@ -65,8 +66,7 @@ class Job:
 
     def columns(self) -> dict[str, SettingValue]:
         """Values as conditions see them: job_<name>, versions as numbers."""
-        specs = load_settings()
-        return {f"job_{name}": column(specs[name], item.value) for name, item in self.settings.items()}
+        return {f"job_{name}": column(self.table.specs[name], item.value) for name, item in self.settings.items()}
 
     def read(self) -> JobRead:
         """What was read, for the diagnosis document; defaults and computed sizes are not part of it."""

@@ -20,11 +20,11 @@ from diagnose.job.formats.reader import Key
 from diagnose.job.model import EFFECT, UNRESOLVED, Job, Leaf, Origin, Parsed, Setting, SettingValue, column, expected, job_error, wrong_type
 from diagnose.job.text import JobText, decoded, parse_overrides
 from diagnose.knowledge import conditions
-from diagnose.knowledge.settings import SettingSpec, flag_name, job_schema, load_formats, load_settings, version_number
+from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name, version_number
 from diagnose.knowledge.strict_yaml import MAX_BYTES
 
 
-def read_job(path: Path, overrides: Sequence[str] = ()) -> Job:
+def read_job(path: Path, table: JobSettings, overrides: Sequence[str] = ()) -> Job:
     """The job in the file at `path`, with `overrides` (KEY=VALUE) on top. Raises JobFileError."""
     try:
         with path.open("rb") as file:
@@ -35,18 +35,20 @@ def read_job(path: Path, overrides: Sequence[str] = ()) -> Job:
             effect=EFFECT,
             next_step="Give --config a file: a configuration dump, Megatron-LM arguments, the command line, or a plain job.yaml.",
         ) from error
-    return replace(parse_job(data, source=path.name, overrides=overrides, folder=path.parent), file=path.name)
+    return replace(parse_job(data, table, source=path.name, overrides=overrides, folder=path.parent), file=path.name)
 
 
-def parse_job(text: str | bytes, *, source: str = "job file", overrides: Sequence[str] = (), folder: Path | None = None) -> Job:
+def parse_job(
+    text: str | bytes, table: JobSettings, *, source: str = "job file", overrides: Sequence[str] = (), folder: Path | None = None
+) -> Job:
     """The job in `text`; `source` names it in messages, `folder` is where its own paths start. Raises JobFileError."""
-    parsed = _parsed(JobText(text=decoded(text, source), source=source, folder=folder))
-    return settle(replace(parsed, leaves=(*parsed.leaves, *parse_overrides(overrides))), source)
+    parsed = _parsed(JobText(text=decoded(text, source), source=source, folder=folder, table=table))
+    return settle(replace(parsed, leaves=(*parsed.leaves, *parse_overrides(overrides))), table, source)
 
 
-def overridden_job(overrides: Sequence[str]) -> Job:
+def overridden_job(overrides: Sequence[str], table: JobSettings) -> Job:
     """A job of which only overrides are known. Raises JobFileError."""
-    return settle(Parsed(format=OVERRIDES, leaves=parse_overrides(overrides)), "--set")
+    return settle(Parsed(format=OVERRIDES, leaves=parse_overrides(overrides)), table, "--set")
 
 
 def _parsed(text: JobText) -> Parsed:
@@ -87,14 +89,15 @@ class _Alias:
 _Table = Mapping[str, tuple[_Alias, ...]]
 
 
-def settle(parsed: Parsed, source: str) -> Job:
+def settle(parsed: Parsed, table: JobSettings, source: str) -> Job:
     """The job that a file's values make. Raises JobFileError."""
-    leaves, aliases = _applied(parsed.leaves, parsed.format), _aliases(parsed.format)
-    found, unknown, unresolved = _match(leaves, aliases, source)
-    settings = _settled(found, parsed, unresolved, source)
+    leaves, aliases = _applied(parsed.leaves, parsed.format, table), _aliases(parsed.format, table)
+    found, unknown, unresolved = _match(leaves, aliases, table, source)
+    settings = _settled(found, parsed, unresolved, table, source)
     return Job(
         format=parsed.format,
         settings=MappingProxyType(settings),
+        table=table,
         unknown=tuple(unknown),
         source=source,
         notes=parsed.notes,
@@ -109,39 +112,40 @@ def completed(job: Job, *, world_size: int | None) -> Job:
         return job
     told = Setting(name="world_size", value=world_size, key="world_size of the trace", source="trace")
     settings = dict(job.settings) | {"world_size": told}
-    left = frozenset(name for name, spec in load_settings().items() if spec.derive_is_default)
-    settings |= _derived(settings, job.unresolved | left)
-    return replace(job, settings=MappingProxyType({name: settings[name] for name in load_settings() if name in settings}))
+    left = frozenset(name for name, spec in job.table.specs.items() if spec.derive_is_default)
+    settings |= _derived(settings, job.unresolved | left, job.table)
+    return replace(job, settings=MappingProxyType({name: settings[name] for name in job.table.specs if name in settings}))
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 
-def _aliases(format_: str) -> _Table:
+def _aliases(format_: str, settings: JobSettings) -> _Table:
     """Every key that stands for a setting in this format. The setting's own name has order 0."""
     table: dict[str, tuple[_Alias, ...]] = {}
-    for name, spec in load_settings().items():
-        for text, alias in _keys(name, spec, format_).items():
+    for name in settings.specs:
+        for text, alias in _keys(name, format_, settings).items():
             table[text] = (*table.get(text, ()), alias)
     return table
 
 
-def _keys(name: str, spec: SettingSpec, format_: str) -> dict[str, _Alias]:
+def _keys(name: str, format_: str, table: JobSettings) -> dict[str, _Alias]:
     """The keys of one setting: its own name, its environment variables, and what the format calls it."""
-    origin: Origin = "flag" if load_formats()[format_].keys_are == "flags" else "key"
+    spec = table.specs[name]
+    origin: Origin = "flag" if table.has_flags(format_) else "key"
     found = {name: _Alias(name=name, order=0, key=Key(spellings=(name,), origin=origin))}
     variables = (Key(spellings=(f"env_vars.{variable}",), origin="env") for variable in spec.env)
-    for keys in (variables, READERS[format_].keys_for(spec)):
+    for keys in (variables, READERS[format_].keys_for(spec, table)):
         for order, key in enumerate(keys, 1):
             for text in key.spellings:
                 found.setdefault(text, _Alias(name=name, order=order, key=key))
     return found
 
 
-def _applied(leaves: Sequence[Leaf], format_: str) -> list[Leaf]:
+def _applied(leaves: Sequence[Leaf], format_: str, table: JobSettings) -> list[Leaf]:
     """The file's values with what the command line sets in their place."""
     result = [leaf for leaf in leaves if not leaf.forced]
-    own, foreign = _aliases(format_), _aliases(OVERRIDES)
+    own, foreign = _aliases(format_, table), _aliases(OVERRIDES, table)
     for leaf in (leaf for leaf in leaves if leaf.forced):
         key = leaf.key if leaf.key in own else flag_name(leaf.key) if flag_name(leaf.key) in own else leaf.key
         names = {alias.name for alias in own.get(key, foreign.get(key, ()))}
@@ -160,17 +164,19 @@ def _below(key: str, parent: str) -> bool:
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def _match(leaves: Sequence[Leaf], aliases: _Table, source: str) -> tuple[dict[str, list[_Candidate]], list[str], frozenset[str]]:
+def _match(
+    leaves: Sequence[Leaf], aliases: _Table, table: JobSettings, source: str
+) -> tuple[dict[str, list[_Candidate]], list[str], frozenset[str]]:
     """Values by setting, the keys that stand for none, and settings whose value only the process knew. A null says nothing."""
     found: dict[str, list[_Candidate]] = {}
     unresolved: set[str] = set()
     for leaf in leaves:
         if leaf.key not in aliases:
-            _refuse_map(leaf, aliases, source)
+            _refuse_map(leaf, aliases, table, source)
         for alias in aliases.get(leaf.key, ()):
             if _unresolved(leaf.value):
                 unresolved.add(alias.name)
-            elif (value := _coerce(leaf.value, alias, leaf.shown, source)) is not None:
+            elif (value := _coerce(leaf.value, table.specs[alias.name], alias, leaf.shown, source)) is not None:
                 found.setdefault(alias.name, []).append(
                     _Candidate(value=value, key=leaf.shown, order=alias.order, place=leaf.place, line=leaf.line)
                 )
@@ -187,20 +193,19 @@ def _unresolved(value: object) -> bool:
     return isinstance(value, str) and value.startswith(UNRESOLVED)
 
 
-def _refuse_map(leaf: Leaf, aliases: _Table, source: str) -> None:
+def _refuse_map(leaf: Leaf, aliases: _Table, table: JobSettings, source: str) -> None:
     """Raise where an unknown key lies inside a setting that has no inner keys: a map stands where a value should."""
     parts, shown = leaf.key.split("."), leaf.shown.split(".")
     for length in range(1, len(parts)):
         parent = ".".join(parts[:length])
         if parent in aliases and not any(key.startswith(f"{parent}.") for key in aliases):
-            spec = load_settings()[aliases[parent][0].name]
+            spec = table.specs[aliases[parent][0].name]
             inner = ".".join(shown[len(shown) - len(parts) + length :])
             raise wrong_type(source, ".".join(shown[: len(shown) - len(parts) + length]), expected(spec), {inner: leaf.value})
 
 
-def _coerce(raw: object, alias: _Alias, key: str, source: str) -> SettingValue | None:
+def _coerce(raw: object, spec: SettingSpec, alias: _Alias, key: str, source: str) -> SettingValue | None:
     """The value in the setting's type; None where it says nothing."""
-    spec = load_settings()[alias.name]
     if raw is None or (raw == "None" and alias.key.origin == "option" and alias.key.values is None):
         return None
     if alias.key.values is not None:
@@ -237,23 +242,27 @@ def _switched(raw: object, flag: Key, shown: str, source: str) -> SettingValue |
 # --- one value per setting --------------------------------------------------------------------------------------------
 
 
-def _settled(found: Mapping[str, list[_Candidate]], parsed: Parsed, unresolved: frozenset[str], source: str) -> dict[str, Setting]:
+def _settled(
+    found: Mapping[str, list[_Candidate]], parsed: Parsed, unresolved: frozenset[str], table: JobSettings, source: str
+) -> dict[str, Setting]:
     """One value per setting: read, named by a preset, derived, or the framework's default, in this order."""
-    specs = load_settings()
+    specs = table.specs
     settings = {name: _combine(name, specs[name], values, source) for name, values in found.items()}
     covered = set(unresolved)
     for name in [name for name, spec in specs.items() if spec.presets and name in settings]:
         covered |= {inner for preset in specs[name].presets.values() for inner in preset}
         settings |= _preset(settings, settings[name], specs[name], source)
-    defaults = load_formats()[parsed.format].defaults
+    defaults = table.formats[parsed.format].defaults
     whole = not parsed.open_ended and defaults != "none"
     if whole:
-        settings = _with_defaults(settings, covered, parsed.format, derived=defaults == "own")
+        settings = _with_defaults(settings, covered, parsed.format, table, derived=defaults == "own")
     # what is a default in the guise of a derivation needs a whole file
-    settings |= _derived(settings, unresolved if whole else unresolved | {name for name, spec in specs.items() if spec.derive_is_default})
+    settings |= _derived(
+        settings, unresolved if whole else unresolved | {name for name, spec in specs.items() if spec.derive_is_default}, table
+    )
     if whole:
-        settings = _with_defaults(settings, covered, parsed.format, derived=True)
-        settings |= _derived(settings, unresolved)
+        settings = _with_defaults(settings, covered, parsed.format, table, derived=True)
+        settings |= _derived(settings, unresolved, table)
     return {name: settings[name] for name in specs if name in settings}
 
 
@@ -270,33 +279,35 @@ def _preset(settings: Mapping[str, Setting], named: Setting, spec: SettingSpec, 
     }
 
 
-def _with_defaults(settings: Mapping[str, Setting], covered: set[str], format_: str, *, derived: bool) -> dict[str, Setting]:
+def _with_defaults(
+    settings: Mapping[str, Setting], covered: set[str], format_: str, table: JobSettings, *, derived: bool
+) -> dict[str, Setting]:
     """`settings` and the defaults of those that are not set; settings that an unknown preset decides have none."""
     result = dict(settings)
     values: dict[str, object] = {name: setting.value for name, setting in settings.items()}
-    for name, spec in load_settings().items():
+    for name, spec in table.specs.items():
         if name in result or name in covered or (spec.derive and not derived):
             continue
-        value = spec.default_in(format_, values)
+        value = table.default(name, format_, values)
         if value is not None:
             values[name] = value
             result[name] = Setting(name=name, value=value, key="default", source="default")
     return result
 
 
-def _derived(settings: Mapping[str, Setting], unresolved: frozenset[str]) -> dict[str, Setting]:
+def _derived(settings: Mapping[str, Setting], unresolved: frozenset[str], table: JobSettings) -> dict[str, Setting]:
     """Settings that follow from others, where those are known."""
     known: dict[str, Setting] = {}
     for _ in range(_DERIVE_ROUNDS):
-        fresh = _derived_once({**settings, **known}, unresolved)
+        fresh = _derived_once({**settings, **known}, unresolved, table)
         if not fresh:
             break
         known |= fresh
     return known
 
 
-def _derived_once(settings: Mapping[str, Setting], unresolved: frozenset[str]) -> dict[str, Setting]:
-    specs, schema = load_settings(), job_schema()
+def _derived_once(settings: Mapping[str, Setting], unresolved: frozenset[str], table: JobSettings) -> dict[str, Setting]:
+    specs, schema = table.specs, table.schema
     wanted = {
         name: conditions.compile_expression(spec.derive, "number", schema)
         for name, spec in specs.items()

@@ -14,7 +14,6 @@ from diagnose.document.diagnosis import JobProblem, JobSize
 from diagnose.job import flops
 from diagnose.job.model import Job
 from diagnose.job.read import completed
-from diagnose.knowledge.settings import load_formats
 
 Problem = JobProblem
 _Value = int | float | str | None
@@ -157,7 +156,7 @@ def _minimum(one: _View) -> JobSize:
 
 def _flops(one: _View, tokens: int | None) -> Iterator[JobSize]:
     try:
-        shape = flops.shape_of(one.job.get, nulls_are_told=load_formats()[one.job.format].whole)
+        shape = flops.shape_of(one.job.get, nulls_are_told=one.job.table.formats[one.job.format].whole)
         parts = flops.per_token(shape, flops.needed(one.job.get, "seq_length"))
     except flops.NotCountedError as why:
         yield _size("flop_per_token", None, "FLOP", f"not counted: {why}")

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from diagnose.job.command_line import Command, flag_file, training_command
 from diagnose.job.model import Leaf, job_error, type_name, wrong_type
 from diagnose.knowledge import strict_yaml
+from diagnose.knowledge.settings import JobSettings
 from diagnose.knowledge.strict_yaml import MAX_BYTES
 
 KeyPath = tuple[str, ...]
@@ -259,10 +260,11 @@ _SHELL = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class JobText:
-    """A job file as text with lines ended by line feeds. `source` names it in messages; `folder` is where its own paths start."""
+    """A job file as text with lines ended by line feeds. `source` names it in messages, `table` is what is known of settings, `folder` is where its own paths start."""
 
     text: str
     source: str
+    table: JobSettings
     folder: Path | None = None
 
     @cached_property
@@ -299,7 +301,7 @@ class JobText:
         """The flags of a file of them, or the one training command of a script; None for other texts. Raises JobFileError."""
         if self.syntax == "flags":
             return flag_file(self.text, self.source)
-        return training_command(self.text, self.source) if self.syntax == "shell" else None
+        return training_command(self.text, self.source, self.table) if self.syntax == "shell" else None
 
 
 def decoded(text: str | bytes, source: str) -> str:

@@ -26,7 +26,7 @@ from diagnose.knowledge import strict_yaml, templates
 from diagnose.knowledge.buckets import Buckets, load_buckets
 from diagnose.knowledge.conditions import ConditionError, Expression, Kind, check_types, compile_expression
 from diagnose.knowledge.data import OWN_TABLES
-from diagnose.knowledge.settings import SettingSpec, frameworks, job_schema, load_settings
+from diagnose.knowledge.settings import JobSettings, SettingSpec, load_job_settings
 from diagnose.model.vocabulary import CAPTURE, COMM_KINDS, FactValue, Level, Outcome, Status, Topic, Wall
 
 Unit = Literal["ns", "share", "count", "bytes", "text", "bool"]
@@ -317,7 +317,7 @@ class Rulebook:
     """Everything that was loaded. `expressions` holds each checked expression by its text and kind, `schema` the columns."""
 
     facts: Mapping[str, FactSpec]
-    settings: Mapping[str, SettingSpec]
+    job: JobSettings
     rules: Mapping[str, Rule]
     fixes: Mapping[str, FixSpec]
     checks: Mapping[str, CheckSpec]
@@ -327,6 +327,11 @@ class Rulebook:
     schema: Mapping[str, pl.DataType]
     expressions: Mapping[tuple[str, Kind], Expression]
     sha256: str
+
+    @property
+    def settings(self) -> Mapping[str, SettingSpec]:
+        """The settings of job files by name."""
+        return self.job.specs
 
     def expression(self, text: str, kind: Kind = "condition") -> Expression:
         """The checked form of an expression that stands in some rule file."""
@@ -372,7 +377,8 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
     walls = _parse(by_label["walls.yaml"], Walls)
     _check_walls(walls)
     buckets = load_buckets(by_label["buckets.yaml"].data)
-    schema = {name: UNIT_TYPES[spec.unit] for name, spec in facts.items()} | job_schema()
+    job = load_job_settings()
+    schema = {name: UNIT_TYPES[spec.unit] for name, spec in facts.items()} | dict(job.schema)
     rules: dict[str, tuple[str, Rule]] = {}
     fixes: dict[str, tuple[str, FixSpec]] = {}
     checks: dict[str, tuple[str, CheckSpec]] = {}
@@ -387,7 +393,7 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
     )
     book = Rulebook(
         facts=MappingProxyType(facts),
-        settings=load_settings(),
+        job=job,
         rules=MappingProxyType({key: rule for key, (_, rule) in sorted(rules.items())}),
         fixes=MappingProxyType({key: fix for key, (_, fix) in sorted(fixes.items())}),
         checks=MappingProxyType({key: check for key, (_, check) in checks.items()}),
@@ -529,7 +535,7 @@ def _check_check(book: Rulebook, label: str, key: str, check: CheckSpec) -> None
     wrong = (
         [f"when: {name} is not known without a trace" for name in read if name not in units]
         + [f"fixes: unknown fix {name}" for name in check.fixes if name not in book.fixes]
-        + [f"frameworks: unknown framework {name}" for name in check.frameworks if name not in frameworks()]
+        + [f"frameworks: unknown framework {name}" for name in check.frameworks if name not in book.job.frameworks]
         + [f"examples: unknown name {name}" for name in sorted({name for facts in examples for name in facts}) if name not in units]
         + [f"say: {problem}" for problem in templates.problems(check.say, units)]
         + (["examples: a check with a condition needs them"] if check.when is not None and check.examples is None else [])
@@ -634,7 +640,7 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
             + [
                 f"changes[{index}].framework: unknown framework {item.framework}"
                 for index, item in enumerate(fix.changes)
-                if item.framework not in (*frameworks(), *BESIDE_FRAMEWORKS)
+                if item.framework not in (*book.job.frameworks, *BESIDE_FRAMEWORKS)
             ]
             + [f"changes: unknown setting {item.setting}" for item in fix.changes if item.setting and item.setting not in book.settings]
             + [f"say: {problem}" for text in texts for problem in templates.problems(text, said)]

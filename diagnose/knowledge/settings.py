@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Literal
 
@@ -81,9 +82,8 @@ class SettingSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         keys = self.keys.get(format_, ())
         return keys.get(key) if isinstance(keys, dict) else None
 
-    def default_in(self, name: str, settings: Mapping[str, object]) -> Scalar | tuple[str, ...] | None:
+    def default_in(self, name: str, format_: JobFormat, settings: Mapping[str, object]) -> Scalar | tuple[str, ...] | None:
         """The setting in a job of the format `name` that does not set it, beside the values in `settings`; None: not known."""
-        format_ = load_formats()[name]
         if format_.defaults != "shared":
             return self.defaults.get(name)
         if name in self.no_default_in:
@@ -91,46 +91,68 @@ class SettingSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return next((rule.value for rule in self.default_when if settings.get(rule.setting) == rule.equals), self.default)
 
 
+@dataclass(frozen=True, kw_only=True)
+class JobSettings:
+    """What is known of job files: their formats and settings by name, and what new sections of a saved configuration hold."""
+
+    formats: Mapping[str, JobFormat]
+    specs: Mapping[str, SettingSpec]
+    sections: Mapping[str, Mapping[str, object]]
+
+    @cached_property
+    def frameworks(self) -> tuple[str, ...]:
+        """The formats in whose keys fixes are written."""
+        return tuple(dict.fromkeys(row.framework for row in self.formats.values()))
+
+    @cached_property
+    def schema(self) -> Mapping[str, pl.DataType]:
+        """Columns job_<name> with their types, as conditions see them."""
+        return MappingProxyType({f"job_{name}": DTYPES[spec.type] for name, spec in self.specs.items()})
+
+    @cached_property
+    def names(self) -> Mapping[str, str]:
+        """Names of settings by every key that a fix may call them by."""
+        names: dict[str, str] = {}
+        for name, spec in self.specs.items():
+            keys = [flag_name(key) if self.has_flags(one) else key for one in self.frameworks for key in spec.keys_in(one)]
+            for key in (*keys, *spec.env, name):
+                names.setdefault(key, name)
+        return MappingProxyType(names)
+
+    def has_flags(self, format_: str) -> bool:
+        """Whether a format writes its settings as flags."""
+        return self.formats[format_].keys_are == "flags"
+
+    def keys_written(self, kind: KeysAre) -> Iterator[str]:
+        """The keys of every setting in the formats that write them so."""
+        names = [name for name, row in self.formats.items() if row.keys_are == kind]
+        return (key for spec in self.specs.values() for name in names for key in spec.keys_in(name))
+
+    def default(self, name: str, format_: str, settings: Mapping[str, object]) -> Scalar | tuple[str, ...] | None:
+        """A setting in a job of a format that does not set it, beside the values in `settings`; None: not known."""
+        return self.specs[name].default_in(format_, self.formats[format_], settings)
+
+
 @lru_cache(maxsize=1)
-def load_formats() -> Mapping[str, JobFormat]:
-    """The formats of job files by name. Raises RuleFileError."""
+def load_job_settings() -> JobSettings:
+    """The formats and settings as they come with the program. Raises RuleFileError."""
     with checked("job_formats.yaml", effect="No job file can be read.", next_step="Correct the file; its first lines explain its fields."):
         formats = converted(packaged("job_formats.yaml"), dict[str, JobFormat])
         wrong = [f"{name}: unknown framework {one}" for name, row in formats.items() for one in row.frameworks if one not in formats]
         wrong += [f"{name}: a format needs a framework" for name, row in formats.items() if not row.frameworks]
         if wrong:
             raise WrongDataError(wrong[0])
-        return MappingProxyType(formats)
-
-
-def frameworks() -> tuple[str, ...]:
-    """The formats in whose keys fixes are written."""
-    return tuple(dict.fromkeys(row.framework for row in load_formats().values()))
-
-
-@lru_cache(maxsize=1)
-def load_settings() -> Mapping[str, SettingSpec]:
-    """The settings by name. Raises RuleFileError."""
     with checked(
         "job_settings.yaml", effect="No job file can be read.", next_step="Correct the file; trace_rules/README.md explains its fields."
     ):
-        settings = converted(packaged("job_settings.yaml"), dict[str, SettingSpec])
-        unknown = [
-            f"{name}: unknown format {one}" for name, spec in settings.items() for one in _formats(spec) if one not in load_formats()
-        ]
+        specs = converted(packaged("job_settings.yaml"), dict[str, SettingSpec])
+        named = ((name, one) for name, spec in specs.items() for one in (*spec.keys, *spec.defaults, *spec.no_default_in))
+        unknown = [f"{name}: unknown format {one}" for name, one in named if one not in formats]
         if unknown:
             raise WrongDataError(unknown[0])
-        return MappingProxyType(settings)
-
-
-def _formats(spec: SettingSpec) -> Iterator[str]:
-    """Every format that a setting names."""
-    yield from (*spec.keys, *spec.defaults, *spec.no_default_in)
-
-
-def job_schema() -> dict[str, pl.DataType]:
-    """Columns job_<name> with their types, as conditions see them."""
-    return {f"job_{name}": DTYPES[spec.type] for name, spec in load_settings().items()}
+    with checked("job_sections.yaml", effect="No job file can be changed.", next_step="Correct the file."):
+        sections = converted(packaged("job_sections.yaml"), dict[str, dict[str, object]])
+    return JobSettings(formats=MappingProxyType(formats), specs=MappingProxyType(specs), sections=sections)
 
 
 def flag_name(text: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from types import MappingProxyType
 
 from diagnose.document.diagnosis import Change, Finding, Fix, JobRead, JobSetting
@@ -16,7 +15,7 @@ from diagnose.job.formats import megatron_bridge, megatron_lm
 from diagnose.job.formats.overrides import NAME as OVERRIDES
 from diagnose.knowledge import strict_yaml
 from diagnose.knowledge.rulebook import ChangeSpec, FixSpec
-from diagnose.knowledge.settings import SettingSpec, flag_name, frameworks, load_formats, load_settings
+from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name
 from diagnose.reason.context import Context
 
 _NONE: frozenset[type] = frozenset()
@@ -33,9 +32,9 @@ class Plan:
     left: tuple[LeftToYou, ...]
 
 
-def framework_of(format_: str | None) -> str:
+def framework_of(format_: str | None, table: JobSettings) -> str:
     """In whose keys fixes of a job file of this format are written; without a job file, in those that overrides take."""
-    return load_formats()[OVERRIDES if format_ is None else format_].framework
+    return table.formats[OVERRIDES if format_ is None else format_].framework
 
 
 def plan(spec: FixSpec, context: Context, framework: str) -> Plan:
@@ -43,7 +42,7 @@ def plan(spec: FixSpec, context: Context, framework: str) -> Plan:
     edits: list[Edit] = []
     left: list[LeftToYou] = []
     for change in spec.changes:
-        if change.framework in frameworks() and change.framework != framework:
+        if change.framework in context.rulebook.job.frameworks and change.framework != framework:
             continue
         wanted = True if change.only is None else context.holds(change.only)
         if wanted is False:
@@ -73,7 +72,9 @@ def _edit(change: ChangeSpec, context: Context) -> Edit | str:
         return f"{change.to!r} is no value" if change.value is None else "the facts that it is computed from are not known"
     op = "unset" if value is None else change.op
     literal = change.to if value is not None and change.to.startswith("{") else None
-    return Edit(framework=change.framework, key=change.key, op=op, value=value, setting=change.setting, literal=literal)
+    return Edit(
+        framework=change.framework, key=change.key, op=op, value=value, table=context.rulebook.job, setting=change.setting, literal=literal
+    )
 
 
 def _value(change: ChangeSpec, setting: SettingSpec | None, context: Context) -> SettingValue | None:
@@ -183,45 +184,29 @@ class SettingPlace:
     line: int | None = None
 
 
-def place_of(finding: Finding, job: JobRead | None) -> SettingPlace:
+def place_of(finding: Finding, job: JobRead | None, table: JobSettings) -> SettingPlace:
     """The place of the finding's first applicable fix. A setting that the file holds goes before one that it lacks."""
     fix = next((one for one in finding.fixes if one.state == "applicable"), None)
     if fix is None:
         return SettingPlace()
-    changes = _own_changes(fix, job)
+    changes = _own_changes(fix, job, table)
     held = {setting.name: setting for setting in job.settings} if job is not None else {}
-    found = next((setting for setting in (_setting(one, held) for one in changes) if setting is not None), None)
+    found = next((setting for setting in (_setting(one, held, table) for one in changes) if setting is not None), None)
     if found is not None:
         return SettingPlace(fix=fix.title, key=found.key, line=found.line)
     return SettingPlace(fix=fix.title, key=changes[0].key if changes else "")
 
 
-def _own_changes(fix: Fix, job: JobRead | None) -> Sequence[Change]:
+def _own_changes(fix: Fix, job: JobRead | None, table: JobSettings) -> Sequence[Change]:
     """The changes in the keys of the job's own framework, those of settings that differ from what is wanted first."""
-    framework = framework_of(None if job is None else job.format)
+    framework = framework_of(None if job is None else job.format, table)
     mine = [one for one in fix.changes if one.framework in (framework, ENVIRONMENT)] or [
-        one for one in fix.changes if one.framework in (*frameworks(), ENVIRONMENT)
+        one for one in fix.changes if one.framework in (*table.frameworks, ENVIRONMENT)
     ]
     return sorted(mine, key=lambda one: one.from_ == one.to)
 
 
-def _setting(change: Change, held: Mapping[str, JobSetting]) -> JobSetting | None:
+def _setting(change: Change, held: Mapping[str, JobSetting], table: JobSettings) -> JobSetting | None:
     """The setting of the job file that a change is about; None where the file does not hold it."""
-    name = _names().get(_plain(change.key))
+    name = table.names.get(flag_name(change.key) if change.key.startswith("-") else change.key)
     return None if name is None else held.get(name)
-
-
-def _plain(key: str) -> str:
-    return flag_name(key) if key.startswith("-") else key
-
-
-@lru_cache(maxsize=1)
-def _names() -> Mapping[str, str]:
-    """Names of settings by every key that a fix may call them by."""
-    names: dict[str, str] = {}
-    flags = [format_ for format_, row in load_formats().items() if row.keys_are == "flags"]
-    for name, spec in load_settings().items():
-        keys = [flag_name(key) if framework in flags else key for framework in frameworks() for key in spec.keys_in(framework)]
-        for key in (*keys, *spec.env, name):
-            names.setdefault(key, name)
-    return MappingProxyType(names)

@@ -18,7 +18,7 @@ from diagnose.job import Job, Setting
 from diagnose.job.formats import plain
 from diagnose.knowledge import templates
 from diagnose.knowledge.rulebook import PLATFORM_FACTS, CheckSpec, FixSpec, Requirement, Rulebook, platform_of
-from diagnose.knowledge.settings import SettingSpec, load_formats
+from diagnose.knowledge.settings import SettingSpec
 from diagnose.model.vocabulary import GROUP_OF, GROUPS
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.findings import FixReader
@@ -66,14 +66,14 @@ def on_platform(job: Job, book: Rulebook, platform: str | None) -> Job:
 
 def _without_defaults(job: Job) -> Job:
     """The job with what its file states only; all of it where the file is the only source of settings."""
-    if load_formats()[job.format].sure:
+    if job.table.formats[job.format].sure:
         return job
     return replace(job, settings=MappingProxyType({name: item for name, item in job.settings.items() if item.source == "read"}))
 
 
 def _concerns(spec: CheckSpec, job: Job) -> bool:
     """Whether a check speaks of a framework whose keys this job's file holds; a plain one may be meant for either."""
-    return not spec.frameworks or not set(spec.frameworks).isdisjoint(load_formats()[job.format].frameworks)
+    return not spec.frameworks or not set(spec.frameworks).isdisjoint(job.table.formats[job.format].frameworks)
 
 
 def _result(key: str, spec: CheckSpec, context: Context, *, assumes: bool) -> CheckResult:
@@ -122,7 +122,8 @@ def _key_of(name: str, context: Context) -> str:
     if name in PLATFORM_FACTS:
         return "--platform, or platform in the job file"
     spec: SettingSpec = context.rulebook.settings[name]
-    formats, known = load_formats(), load_formats()[plain.NAME].frameworks
+    formats = context.rulebook.job.formats
+    known = formats[plain.NAME].frameworks
     framework = known[0] if context.job is None else formats[context.job.format].framework
     first = framework if framework in known else known[0]
     written = {

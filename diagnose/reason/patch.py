@@ -63,7 +63,7 @@ class Patcher:
 
     def patch(self, text: str, source: str, wanted: Sequence[Wanted]) -> Patched:
         """The text with the wanted fixes applied. Raises PatchRefusedError where a fix that the user named can't be, and JobFileError."""
-        job = parse_job(text, source=source)
+        job = parse_job(text, self.book.job, source=source)
         state = _State(text=text, job=job)
         for one in wanted:
             state = self._apply(state, one)
@@ -95,7 +95,7 @@ class Patcher:
 
     def _forms(self, job: Job, state: _State, framework: str) -> Iterator[str]:
         """The changes as one framework's command line; where it is not the job's own, from the fixes anew."""
-        if framework == framework_of(job.format):
+        if framework == framework_of(job.format, self.book.job):
             edits = list(state.edits)
         else:
             edits = [edit for spec in state.specs for edit in plan(spec, self._context(job), framework).edits]
@@ -127,14 +127,14 @@ class Patcher:
         """The state with one fix applied, or why it is not."""
         context = self._context(state.job)
         fix = FixReader(context=context).fix(spec)
-        asked = plan(spec, context, framework_of(state.job.format))
+        asked = plan(spec, context, framework_of(state.job.format, self.book.job))
         reason = _refusal(fix, asked)
         if reason is not None:
             return reason
         try:
             text, unwritten = _edited(state, asked)
             overrides = (*state.overrides, *(_override(edit, state.job) for edit in unwritten))
-            job = parse_job(text, source=state.job.source, overrides=overrides)
+            job = parse_job(text, self.book.job, source=state.job.source, overrides=overrides)
         except (YamlEditError, JobFileError) as error:
             return _Reason(why=f"It can't be written: {str(error).rstrip('.')}.")
         if text == state.text and asked.left and not unwritten:

@@ -21,6 +21,7 @@ import polars as pl
 from diagnose.errors import DiagnoseError, ForeignInputError, InputError, UsageError
 from diagnose.job import Job, overridden_job, read_job
 from diagnose.knowledge.load import Knowledge, load_knowledge
+from diagnose.knowledge.settings import load_job_settings
 from diagnose.load.readers import STDIN, expand, load
 from diagnose.measure.capture import Measured, measure
 from diagnose.model.ledger import Ledger
@@ -214,7 +215,8 @@ class Prepared:
 
 def prepare(*, config: Path | None, overrides: Sequence[str], rules: Sequence[Path], step_range: str | None, nsys: Path | None) -> Prepared:
     """Read the job file and the rules. Raises JobFileError, RuleFileError, UsageError."""
-    job = read_job(config, overrides) if config else overridden_job(overrides) if overrides else None
+    table = load_job_settings()
+    job = read_job(config, table, overrides) if config else overridden_job(overrides, table) if overrides else None
     own = tuple(dict.fromkeys((*(job.rules if job else ()), *rules)))  # named in both places: read once; one id in two files is refused
     wanted = step_range or (job.step_range if job else None)
     _check_pattern(wanted)

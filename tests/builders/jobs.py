@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from diagnose.job import Job, parse_job
+from diagnose import job as jobs
+from diagnose.job import Job
+from diagnose.knowledge.settings import load_job_settings
 from tests.builders.kept import DATA
 
 JOBS: Mapping[str, dict[str, Any]] = yaml.safe_load((DATA / "jobs.yaml").read_text(encoding="utf-8"))
+TABLE = load_job_settings()
 A1, B1 = JOBS["A1"], JOBS["B1"]
 
 
@@ -18,3 +22,18 @@ def job(base: dict[str, object] | None = None, **changes: object) -> Job:
     """A job from dotted keys; in `changes` two underscores stand for a dot, and None removes a key."""
     merged = {**(A1 if base is None else base), **{key.replace("__", "."): value for key, value in changes.items()}}
     return parse_job(yaml.safe_dump({key: value for key, value in merged.items() if value is not None}), source="job.yaml")
+
+
+def read_job(path: Path, overrides: Sequence[str] = ()) -> Job:
+    """The job in a file, read with the program's own table of settings."""
+    return jobs.read_job(path, TABLE, overrides)
+
+
+def parse_job(text: str | bytes, *, source: str = "job file", overrides: Sequence[str] = (), folder: Path | None = None) -> Job:
+    """The same of a text."""
+    return jobs.parse_job(text, TABLE, source=source, overrides=overrides, folder=folder)
+
+
+def overridden_job(overrides: Sequence[str]) -> Job:
+    """The same of overrides alone."""
+    return jobs.overridden_job(overrides, TABLE)

@@ -10,7 +10,7 @@ import pytest
 from diagnose.document.diagnosis import JobRead
 from diagnose.document.files import json_schema
 from diagnose.job.formats import READERS
-from diagnose.knowledge.settings import load_formats, load_settings
+from diagnose.knowledge.settings import load_job_settings
 from tests.changes.conftest import ROOT, ProgramCopy
 
 FORMATS = Path("diagnose/job/formats")
@@ -100,17 +100,17 @@ def test_a_format_that_the_table_does_not_know_is_an_error(program: ProgramCopy)
 
 
 def test_every_format_has_a_record_and_a_reader() -> None:
-    assert set(READERS) == set(load_formats())
+    assert set(READERS) == set(load_job_settings().formats)
     assert list(READERS)[-1] == "plain", "any map of keys can be a plain job file"
-    for name, row in load_formats().items():
-        assert (row.keys_are is None) == (not any(spec.keys_in(name) for spec in load_settings().values())), name
-    schema = json_schema(JobRead, walls=(), job_formats=tuple(load_formats()))
+    for name, row in load_job_settings().formats.items():
+        assert (row.keys_are is None) == (not any(spec.keys_in(name) for spec in load_job_settings().specs.values())), name
+    schema = json_schema(JobRead, walls=(), job_formats=tuple(load_job_settings().formats))
     assert schema["$defs"]["JobRead"]["properties"]["format"] == {"enum": sorted(READERS)}
 
 
 def test_no_other_file_names_a_format() -> None:
     ordinary = {"plain", "overrides", "recipe"}  # words that mean other things elsewhere
-    names = set(load_formats()) - ordinary
+    names = set(load_job_settings().formats) - ordinary
     assert names
     found = {
         (path.relative_to(ROOT).as_posix(), node.value)

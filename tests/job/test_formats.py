@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.errors import JobFileError
-from diagnose.job import Job, overridden_job, parse_job, parse_overrides, read_job, sizes
+from diagnose.job import Job, parse_overrides, sizes
+from tests.builders.jobs import overridden_job, parse_job, read_job
 
 JOBS = Path(__file__).parents[2] / "fixtures" / "jobs"
 A1 = JOBS / "a1_qwen3_30b_h100.yaml"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from diagnose.errors import JobFileError
-from diagnose.job import Job, parse_job, read_job
+from diagnose.job import Job
+from tests.builders.jobs import parse_job, read_job
 
 BRIDGE = """
 _target_: megatron.bridge.training.config.ConfigContainer

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.job import Job, completed, flops, overridden_job, parse_job, read_job, sizes
+from diagnose.job import Job, completed, flops, sizes
 from diagnose.job.sizes import layers_of, minimum_gpus, stages_of
+from tests.builders.jobs import overridden_job, parse_job, read_job
 
 JOBS = Path(__file__).parents[2] / "fixtures" / "jobs"
 A1, B1, C = (JOBS / name for name in ("a1_qwen3_30b_h100.yaml", "b1_deepseek_v3_gb200.yaml", "c_qwen3_vl_235b_gb200.yaml"))

@@ -9,12 +9,11 @@ import pytest
 from diagnose.document.diagnosis import Tool
 from diagnose.document.job import CheckReport, CheckResult
 from diagnose.errors import UsageError
-from diagnose.job import parse_job
 from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.reason.checks import check
 from fixtures import scenario
 from tests.builders.facts import BOOK
-from tests.builders.jobs import A1, B1, job
+from tests.builders.jobs import A1, B1, job, parse_job
 from tests.builders.suites import kind_of
 
 TOOL = Tool(name="diagnose", version="0", rules_sha256="")

@@ -9,10 +9,11 @@ import pytest
 import yaml
 
 from diagnose.document.diagnosis import Fact, Finding
-from diagnose.job import Job, parse_job
+from diagnose.job import Job
 from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.reason.findings import find
 from fixtures import scenario
+from tests.builders.jobs import parse_job
 from tests.builders.simulated import document
 
 BOOK = load_rulebook()

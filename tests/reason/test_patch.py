@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from diagnose.document.diagnosis import Fact, Tool
 from diagnose.errors import PatchRefusedError
-from diagnose.job import parse_job
 from diagnose.reason.changes import framework_of, plan
 from diagnose.reason.checks import check
 from diagnose.reason.context import make_context
@@ -19,6 +18,7 @@ from diagnose.reason.findings import FixReader
 from diagnose.reason.patch import Patched, Patcher, Wanted, is_step
 from fixtures import scenario
 from tests.builders.facts import BOOK, facts
+from tests.builders.jobs import parse_job
 from tests.job.test_edit_yaml import changed
 
 TOOL = Tool(name="diagnose", version="0", rules_sha256="")
@@ -320,7 +320,7 @@ def test_changes_are_values_or_said_to_be_choices(job: str) -> None:
     words = [
         row
         for spec in BOOK.fixes.values()
-        for row in plan(spec, context, framework_of(parsed.format)).left
+        for row in plan(spec, context, framework_of(parsed.format, BOOK.job)).left
         if row.why.endswith("is no value")
     ]
     assert [(row.fix, row.key, row.to) for row in words] == []

@@ -9,13 +9,13 @@ from typing import Any
 import yaml
 
 from diagnose.document.diagnosis import Fact, Fix
-from diagnose.job import Job, parse_job
+from diagnose.job import Job
 from diagnose.knowledge.rulebook import ChangeSpec
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader
 from tests.builders.facts import BOOK, facts
-from tests.builders.jobs import A1, B1, job
+from tests.builders.jobs import A1, B1, job, parse_job
 
 H100 = facts()
 GB200 = facts(platform="gb200", gpu_compute_major=10, nvlink_domain=72)

@@ -8,12 +8,12 @@ import pytest
 import yaml
 
 from diagnose.document.diagnosis import Fact
-from diagnose.job import Job, parse_job
+from diagnose.job import Job
 from diagnose.knowledge.rulebook import ChangeSpec
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.findings import FixReader
 from tests.builders.facts import BOOK, facts
-from tests.builders.jobs import JOBS
+from tests.builders.jobs import JOBS, parse_job
 
 H100 = facts()
 GB200 = facts(platform="gb200", gpu_compute_major=10, nvlink_domain=72)

@@ -6,8 +6,10 @@ import pytest
 from msgspec import structs
 
 from diagnose.document.diagnosis import Change, Finding, Fix, JobRead, JobSetting
-from diagnose.reason.changes import SettingPlace, place_of
+from diagnose.reason.changes import SettingPlace
+from diagnose.reason.changes import place_of as place_in
 from tests.builders.diagnosis import rich
+from tests.builders.jobs import TABLE
 
 FINDING = rich().findings[0]
 
@@ -27,6 +29,10 @@ def finding(*fixes: Fix) -> Finding:
 def job(format_: str, *settings: tuple[str, str, int | None]) -> JobRead:
     rows = tuple(JobSetting(name=name, value=1, key=key, line=line) for name, key, line in settings)
     return JobRead(format=format_, settings=rows)  # type: ignore[arg-type]
+
+
+def place_of(about: Finding, read: JobRead | None) -> SettingPlace:
+    return place_in(about, read, TABLE)
 
 
 BRIDGE = job("megatron-bridge", ("micro_batch_size", "train.micro_batch_size", 7), ("moe_router_fusion", "model.moe_router_fusion", 12))

@@ -9,7 +9,7 @@ from diagnose.document.bisection import Bisection
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.files import json_schema
-from diagnose.knowledge.settings import load_formats
+from diagnose.knowledge.settings import load_job_settings
 from diagnose.knowledge.vocabulary import load_vocabulary
 from diagnose.render import Options, formats_for, kind_of, write
 from tests.builders import bisection as bisected
@@ -27,7 +27,7 @@ JOB_FILE = "configs/job.yaml"
 
 
 def schema_text(document: type = Diagnosis) -> str:
-    return _text(json_schema(document, walls=tuple(load_vocabulary().walls.walls), job_formats=tuple(load_formats())))
+    return _text(json_schema(document, walls=tuple(load_vocabulary().walls.walls), job_formats=tuple(load_job_settings().formats)))
 
 
 def _text(schema: dict[str, object]) -> str:

@@ -9,10 +9,11 @@ import pytest
 
 from diagnose.document.diagnosis import Diagnosis, JobRead
 from diagnose.errors import RuleFileError
-from diagnose.job import parse_job, read_job, sizes
+from diagnose.job import sizes
 from diagnose.pipeline import diagnose
 from diagnose.render import Options, write
 from tests.builders.diagnosis import minimal
+from tests.builders.jobs import parse_job, read_job
 
 ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "fixtures" / "jobs"

@@ -13,7 +13,7 @@ from diagnose.job.formats.reader import Key, Reader, keys_of
 from diagnose.job.model import Leaf, Parsed, wrong_type
 from diagnose.job.shell import Token
 from diagnose.job.text import JobText, Tree, leaves_of, line_of, plain_value
-from diagnose.knowledge.settings import SettingSpec, flag_name, load_settings
+from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name
 
 NAME = "megatron-lm"
 _SECTIONS = ("MODEL_ARGS", "ENV_VARS")
@@ -22,26 +22,26 @@ _MORE = re.compile(r"\[[@*]\]|\$\{?[@*]")  # an array or all arguments: always m
 
 
 def _read(text: JobText) -> Parsed | None:
-    if text.yaml is not None and _is_arguments(text.yaml.data):
+    if text.yaml is not None and _is_arguments(text.yaml.data, text.table):
         return Parsed(format=NAME, leaves=tuple(_of_tree(text.yaml, text.source)), rules=text.yaml.rules)
     if text.command is None:
         return None
-    leaves, notes, open_ended = _flags(text.command.arguments)
+    leaves, notes, open_ended = _flags(text.command.arguments, text.table)
     return parsed_command(text.command, text.source, format_=NAME, leaves=leaves, notes=notes, open_ended=open_ended)
 
 
 # --- YAML -------------------------------------------------------------------------------------------------------------
 
 
-def _is_arguments(data: Mapping[Any, object]) -> bool:
+def _is_arguments(data: Mapping[Any, object], table: JobSettings) -> bool:
     """Whether a map holds arguments: MODEL_ARGS, keys with dashes, or arguments that are no setting's own name."""
     keys = {str(key) for key in data}
     if "MODEL_ARGS" in keys or any(key.startswith("--") for key in keys):
         return True
     if megatron_bridge.has_sections(data) or any("." in key for key in keys):
         return False
-    names = set(load_settings()) | {"versions", "env_vars"}
-    flags = {flag_name(flag) for spec in load_settings().values() for flag in spec.keys_in(NAME)}
+    names = set(table.specs) | {"versions", "env_vars"}
+    flags = {flag_name(flag) for spec in table.specs.values() for flag in spec.keys_in(NAME)}
     return any(key in flags and key not in names for key in keys)
 
 
@@ -69,7 +69,7 @@ def _of_tree(tree: Tree, source: str) -> Iterator[Leaf]:
 # --- flags ------------------------------------------------------------------------------------------------------------
 
 
-def _flags(tokens: Sequence[Token]) -> tuple[list[Leaf], list[str], bool]:
+def _flags(tokens: Sequence[Token], table: JobSettings) -> tuple[list[Leaf], list[str], bool]:
     """Flags with the words that follow them, what has to be said of them, and whether a word may stand for more flags.
 
     Of a flag given twice the last counts, as argparse has it.
@@ -77,7 +77,7 @@ def _flags(tokens: Sequence[Token]) -> tuple[list[Leaf], list[str], bool]:
     found: dict[str, Leaf] = {}
     notes: list[str] = []
     open_ended = False
-    switches = _switches()
+    switches = _switches(table)
     for flag, values in by_flag(tokens, lambda token: token.text.startswith("--")):
         alone = flag is None or flag_name(flag.text) in switches
         more = [one for place, one in enumerate(values) if one.unresolved and (alone or place or _MORE.search(one.unresolved))]
@@ -92,11 +92,11 @@ def _flags(tokens: Sequence[Token]) -> tuple[list[Leaf], list[str], bool]:
     return list(found.values()), notes, open_ended
 
 
-def _switches() -> frozenset[str]:
+def _switches(table: JobSettings) -> frozenset[str]:
     """Flags that take no value."""
     return frozenset(
         flag_name(flag)
-        for spec in load_settings().values()
+        for spec in table.specs.values()
         for flag in spec.keys_in(NAME)
         if spec.type == "bool" or flag.startswith("!") or "=" in flag
     )
@@ -105,12 +105,12 @@ def _switches() -> frozenset[str]:
 # --- keys and edits ---------------------------------------------------------------------------------------------------
 
 
-def _keys(spec: SettingSpec) -> Iterator[Key]:
+def _keys(spec: SettingSpec, table: JobSettings) -> Iterator[Key]:
     """Versions stand under the same keys as in Megatron-Bridge: no flag tells them."""
-    for key in keys_of(megatron_bridge.NAME, spec):
+    for key in keys_of(megatron_bridge.NAME, spec, table):
         if key.spellings[0].startswith("versions."):
             yield key
-    yield from keys_of(NAME, spec)
+    yield from keys_of(NAME, spec, table)
 
 
 def _editor(text: str) -> Editor | None:

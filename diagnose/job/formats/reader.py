@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from diagnose.job.edit import Editor
 from diagnose.job.model import Origin, Parsed
 from diagnose.job.text import JobText
-from diagnose.knowledge.settings import Scalar, SettingSpec, flag_name, load_formats
+from diagnose.knowledge.settings import JobSettings, Scalar, SettingSpec, flag_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +22,9 @@ class Key:
     values: Mapping[str, Scalar] | None = None
 
 
-def keys_of(format_: str, spec: SettingSpec) -> Iterator[Key]:
+def keys_of(format_: str, spec: SettingSpec, table: JobSettings) -> Iterator[Key]:
     """The keys that job_settings.yaml gives a setting in one format, best first."""
-    keys_are = load_formats()[format_].keys_are
+    keys_are = table.formats[format_].keys_are
     for key in spec.keys_in(format_):
         if keys_are == "flags":
             yield Key(spellings=(flag_name(key),), origin="flag", inverted=key.startswith("!"), constant=key.partition("=")[2] or None)
@@ -48,13 +48,13 @@ class Reader:
 
     name: str
     read: Callable[[JobText], Parsed | None]
-    keys: Callable[[SettingSpec], Iterable[Key]] | None = None
+    keys: Callable[[SettingSpec, JobSettings], Iterable[Key]] | None = None
     editor: Callable[[str], Editor | None] = _no_editor
 
-    def keys_for(self, spec: SettingSpec) -> Iterator[Key]:
+    def keys_for(self, spec: SettingSpec, table: JobSettings) -> Iterator[Key]:
         """Every key that stands for a setting in a file of this format, best first, besides the setting's own name."""
         if self.keys is not None:
-            yield from self.keys(spec)
+            yield from self.keys(spec, table)
             return
-        for format_ in dict.fromkeys((load_formats()[self.name].framework, self.name)):
-            yield from keys_of(format_, spec)
+        for format_ in dict.fromkeys((table.formats[self.name].framework, self.name)):
+            yield from keys_of(format_, spec, table)

@@ -12,7 +12,7 @@ from diagnose.job.formats.reader import Reader
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed
 from diagnose.job.shell import Token
 from diagnose.job.text import OVERRIDE, JobText, override
-from diagnose.knowledge.settings import load_settings
+from diagnose.knowledge.settings import JobSettings
 
 NAME = "recipe"
 _RECIPE_FLAGS = frozenset({"-mr", "--model_recipe_name"})
@@ -30,7 +30,7 @@ def _read(text: JobText) -> Parsed | None:
     command = text.command
     if command is None or not is_recipe(command):
         return None
-    leaves, notes = _options(command.arguments, text.source)
+    leaves, notes = _options(command.arguments, text)
     return parsed_command(command, text.source, format_=NAME, leaves=leaves, notes=notes, more=_of_recipe(leaves), open_ended=True)
 
 
@@ -48,7 +48,7 @@ def _of_recipe(leaves: Sequence[Leaf]) -> list[str]:
     return notes
 
 
-def _options(tokens: Sequence[Token], source: str) -> tuple[list[Leaf], list[str]]:
+def _options(tokens: Sequence[Token], text: JobText) -> tuple[list[Leaf], list[str]]:
     """Options of the performance scripts with the overrides that stand behind them, and what has to be said of them."""
     overrides = [token for token in tokens if _is_override(token)]
     found: dict[str, Leaf] = {}
@@ -65,22 +65,22 @@ def _options(tokens: Sequence[Token], source: str) -> tuple[list[Leaf], list[str
                 key, _, value = pair.partition("=")
                 found[f"env_vars.{key}"] = Leaf(key=f"env_vars.{key}", shown=f"{name} {key}", value=value, place=leaf.place, line=leaf.line)
             continue
-        key = _long_name(name)
+        key = _long_name(name, text.table)
         if key in found:
             notes.append(f"{name} is given twice; line {option.line} counts")
         found[key] = Leaf(key=key, shown=name, value=leaf.value, place=leaf.place, line=leaf.line)
     leaves = list(found.values())
     for token in overrides:
-        leaf = override(token.text, source, line=token.line)
+        leaf = override(token.text, text.source, line=token.line)
         if token.unresolved:
             leaf = replace(leaf, value=f"{UNRESOLVED} = {token.unresolved}", removed=False)
         leaves.append(leaf)
     return leaves, notes
 
 
-def _long_name(option: str) -> str:
+def _long_name(option: str, table: JobSettings) -> str:
     """The long spelling of an option, where the settings know both."""
-    for spec in load_settings().values():
+    for spec in table.specs.values():
         for names in spec.keys_in(NAME):
             spellings = [f"-{name}" for name in names.split("|")]
             if option in spellings:

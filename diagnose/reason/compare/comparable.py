@@ -11,7 +11,7 @@ from diagnose.document.comparison import Comparability, EnvironmentChange, Misma
 from diagnose.document.device import BucketTime
 from diagnose.document.diagnosis import Diagnosis, JobRead, JobSetting
 from diagnose.errors import InputError
-from diagnose.knowledge.settings import load_formats, load_settings
+from diagnose.knowledge.settings import JobSettings, load_job_settings
 from diagnose.model.environment import EnvironmentItem, EnvironmentKind
 from diagnose.model.vocabulary import NO_KERNELS, FactValue
 from diagnose.reason.compare.limits import JOB_ASPECTS, JobAspect, load_limits
@@ -31,10 +31,11 @@ class Job:
     unknown: frozenset[str]
     format: str
     whole: bool
+    table: JobSettings
 
     def value(self, name: str) -> Value:
         """What was read, follows from it, or is the default; None: not known, or a named preset, whose settings say it all."""
-        spec = load_settings().get(name)
+        spec = self.table.specs.get(name)
         if name in self.read:
             value = self.read[name].value
             return None if spec is not None and value in spec.presets else value
@@ -42,7 +43,7 @@ class Job:
             return self.derived[name]
         if spec is None or not self.whole or self._in_preset(name):
             return None
-        return spec.default_in(self.format, {other: setting.value for other, setting in self.read.items()})
+        return self.table.default(name, self.format, {other: setting.value for other, setting in self.read.items()})
 
     def holds(self, name: str) -> bool:
         """Whether the file itself says it."""
@@ -50,13 +51,13 @@ class Job:
 
     def _in_preset(self, name: str) -> bool:
         """Whether a preset that the file names decides it, so that the framework's default does not hold."""
-        presets = (load_settings()[one].presets for one in self.read if one in load_settings())
+        presets = (self.table.specs[one].presets for one in self.read if one in self.table.specs)
         return any(name in inner for preset in presets for inner in preset.values())
 
 
 def job_of(document: Diagnosis) -> Job | None:
     """The job of a document; None where it was made without a job file. Raises InputError for a job of a format that is not known."""
-    read = document.job
+    read, table = document.job, load_job_settings()
     if read is None:
         return None
     return Job(
@@ -64,12 +65,13 @@ def job_of(document: Diagnosis) -> Job | None:
         derived={size.name: size.value for size in read.derived if size.value is not None},
         unknown=frozenset(read.unknown),
         format=read.format,
-        whole=_whole(read),
+        whole=_whole(read, table),
+        table=table,
     )
 
 
-def _whole(read: JobRead) -> bool:
-    format_ = load_formats().get(read.format)
+def _whole(read: JobRead, table: JobSettings) -> bool:
+    format_ = table.formats.get(read.format)
     if format_ is None:
         raise InputError(
             f"The job file of this document has the format {read.format}, which this version of the program does not know.",
@@ -544,14 +546,15 @@ def settings(base: Diagnosis, new: Diagnosis) -> tuple[tuple[SettingChange, ...]
                 "of both runs."
             ),
         )
-    names = [name for name in dict.fromkeys((*load_settings(), *here.read, *there.read)) if name in here.read or name in there.read]
+    names = [name for name in dict.fromkeys((*here.table.specs, *here.read, *there.read)) if name in here.read or name in there.read]
     changes = [_change(name, here, there) for name in names if here.value(name) != there.value(name) or _only_named(name, here, there)]
     return tuple(changes), _unknown_keys(here, there)
 
 
 def _only_named(name: str, here: Job, there: Job) -> bool:
     """Whether a named preset differs: its value is compared by the settings that it stands for, but its name is what the file shows."""
-    return name in load_settings() and bool(load_settings()[name].presets) and _read(name, here) != _read(name, there)
+    spec = here.table.specs.get(name)
+    return spec is not None and bool(spec.presets) and _read(name, here) != _read(name, there)
 
 
 def _read(name: str, job: Job) -> object:

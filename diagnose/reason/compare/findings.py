@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from diagnose.document.comparison import Effect, FindingChange, FindingState, Gate, WallChange
 from diagnose.document.diagnosis import Diagnosis, Finding
+from diagnose.knowledge.settings import load_job_settings
 from diagnose.knowledge.templates import percent
 from diagnose.model.vocabulary import Level
 from diagnose.reason.changes import SettingPlace, place_of
@@ -65,7 +66,7 @@ def _state(first: Finding | None, second: Finding | None, bound: int | None, noi
 
 
 def _change(shown: Finding, state: FindingState, first: Finding | None, bound: int | None, new: Diagnosis | None) -> FindingChange:
-    place = place_of(shown, new.job) if new is not None else SettingPlace()
+    place = place_of(shown, new.job, load_job_settings()) if new is not None else SettingPlace()
     return FindingChange(
         id=shown.id,
         name=shown.name,

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from msgspec import Struct
 
 from diagnose.knowledge.data import WrongDataError, checked, converted, packaged
-from diagnose.knowledge.settings import load_settings
+from diagnose.knowledge.settings import load_job_settings
 
 JobAspect = Literal["model", "layers", "batch", "sequence", "layout", "precision", "world"]
 JOB_ASPECTS: tuple[JobAspect, ...] = get_args(JobAspect)
@@ -107,7 +107,7 @@ def _problems(found: Limits) -> list[str]:
     problems = [f"the aspect {name} is missing" for name in JOB_ASPECTS if name not in found.aspects]
     problems += _unsourced(found)
     named = [name for spec in found.aspects.values() for name in (*spec.refused, *spec.noted)]
-    problems += [f"{name} is no job setting" for name in named if name not in load_settings()]
+    problems += [f"{name} is no job setting" for name in named if name not in load_job_settings().specs]
     problems += [f"{name} stands in two places" for name in sorted(set(named)) if named.count(name) > 1]
     problems += [
         f"{name} proves an aspect that does not hold it"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.rulebook import Platform
-from diagnose.knowledge.settings import SettingSpec, frameworks, load_formats
+from diagnose.knowledge.settings import JobSettings, SettingSpec
 from diagnose.model.ledger import CODES
 from diagnose.render import units, words
 from diagnose.render.knowledge.entries import (
@@ -61,8 +61,9 @@ def fact_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
 def setting(know: Catalogue, key: str) -> Entry:
     """One setting of the job file."""
     spec = know.book.settings[key]
-    keys = [(load_formats()[name].title, name, spec.keys_in(name)) for name in frameworks()]
-    keys += [("environment", "", spec.env)]
+    table = know.book.job
+    keys = [(table.formats[name].title, table.has_flags(name), spec.keys_in(name)) for name in table.frameworks]
+    keys += [("environment", False, spec.env)]
     several = any(len(found) > 1 for _, _, found in keys)
     return Entry(
         kind="setting",
@@ -74,10 +75,10 @@ def setting(know: Catalogue, key: str) -> Entry:
             *rows(
                 "keys",
                 ("where", "keys"),
-                (((title,), _keys(name, found)) for title, name, found in keys if found),
+                (((title,), _keys(found, flags=flags)) for title, flags, found in keys if found),
             ),
             *(paragraph("several keys with different values", _COMBINE[spec.combine]) if several else []),
-            *paragraph("default", *_default(spec)),
+            *paragraph("default", *_default(spec, table)),
             *expression("where it is left out, derived from", spec.derive),
             *paragraph("spellings", _pairs(spec.aliases)),
             *rows(
@@ -94,8 +95,7 @@ def _type(spec: SettingSpec) -> str:
     return "a version (2.6.0 is 2006000 in conditions)" if spec.type == "version" else spec.type
 
 
-def _keys(framework: str, found: tuple[str, ...]) -> Line:
-    flags = framework != "" and load_formats()[framework].keys_are == "flags"
+def _keys(found: tuple[str, ...], *, flags: bool) -> Line:
     line: list[Span] = []
     for one in found:
         if line:
@@ -112,9 +112,9 @@ def _keys(framework: str, found: tuple[str, ...]) -> Line:
     return tuple(line)
 
 
-def _default(spec: SettingSpec) -> Line:
+def _default(spec: SettingSpec, table: JobSettings) -> Line:
     """What is taken where the file leaves the setting out."""
-    silent = ", ".join(load_formats()[name].in_files or load_formats()[name].title for name in spec.no_default_in)
+    silent = ", ".join(table.formats[name].in_files or table.formats[name].title for name in spec.no_default_in)
     if spec.default is None:
         return ("none: left out it is derived" if spec.derive else "none: left out it is unknown",)
     line: list[Span] = [Code(_shown(spec.default))]

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.job import overridden_job
 from diagnose.measure.exchanges import Lane
 from diagnose.measure.ranks.matching import ALONE, LIMIT_NS, LOOSE_NS, MIN_ENDS, NO_FIT, PAIRWISE, Course, clocks, fit, match
 from diagnose.measure.ranks.members import Mesh, mesh_of
+from tests.builders.jobs import overridden_job
 from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
 
 

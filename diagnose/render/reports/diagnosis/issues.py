@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from diagnose.document.diagnosis import Diagnosis, Finding
+from diagnose.knowledge.settings import load_job_settings
 from diagnose.reason.changes import place_of
 from diagnose.render.issues import SEVERITY, Issue, IssueList, State, capitalised
 from diagnose.render import Options
@@ -21,7 +22,7 @@ def issues(document: Diagnosis, options: Options) -> IssueList:
 
 
 def _finding(one: Finding, document: Diagnosis, options: Options) -> Issue:
-    place = place_of(one, document.job)
+    place = place_of(one, document.job, load_job_settings())
     change = f" To change: {place.fix}{f' ({place.key})' if place.key else ''}." if place.fix else ""
     return Issue(
         id=one.id,
