@@ -13,7 +13,7 @@ from typing import get_args
 import pytest
 
 from diagnose.document.ranks import LateCause
-from diagnose.knowledge import taxonomy_types as entries
+from diagnose.knowledge import taxonomy as entries
 from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.knowledge.vocabulary import load_vocabulary
 from diagnose.model import vocabulary

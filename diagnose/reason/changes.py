@@ -13,7 +13,7 @@ from diagnose.job.edit import ENVIRONMENT, Edit
 from diagnose.job.formats import megatron_bridge, megatron_lm
 from diagnose.job.formats.overrides import NAME as OVERRIDES
 from diagnose.knowledge import strict_yaml
-from diagnose.knowledge.rule_types import ChangeSpec, FixSpec
+from diagnose.knowledge.rulebook import ChangeSpec, FixSpec
 from diagnose.knowledge.settings import SettingSpec, frameworks, load_formats
 from diagnose.reason.context import Context
 

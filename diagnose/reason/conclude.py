@@ -13,8 +13,7 @@ from diagnose.document.diagnosis import SCHEMA, Capture, DeviceInfo, Diagnosis, 
 from diagnose.document.ranks import RankProblem, Ranks
 from diagnose.job import Job, completed, sizes
 from diagnose.knowledge.load import Knowledge
-from diagnose.knowledge.rule_types import Platform
-from diagnose.knowledge.rulebook import Rulebook, platform_of
+from diagnose.knowledge.rulebook import Platform, Rulebook, platform_of
 from diagnose.measure.capture import Measured, merged, typical
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.facts.device import device_facts, typed_facts

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from diagnose.document.diagnosis import SEVERAL_RANKS, Evidence, Fact, Finding, NotAssessed, Where
 from diagnose.job import Job
 from diagnose.knowledge import templates
-from diagnose.knowledge.rule_types import Rule
-from diagnose.knowledge.rulebook import Rulebook
+from diagnose.knowledge.rulebook import Rule, Rulebook
 from diagnose.model.vocabulary import FactValue, Level, Status
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.playbook import FixReader

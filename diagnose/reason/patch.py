@@ -12,12 +12,10 @@ from diagnose.document.diagnosis import Diagnosis, Fact, Fix, Tool
 from diagnose.document.job import PATCH_SCHEMA, Applied, CheckResult, LeftToYou, PatchReport, Skipped, Written
 from diagnose.errors import JobFileError, PatchRefusedError
 from diagnose.job import Job, parse_job
-from diagnose.job.edit import Edit, Editor
-from diagnose.job.edit_lines import shown
+from diagnose.job.edit import Edit, Editor, shown
 from diagnose.job.edit_yaml import YamlEditError
 from diagnose.job.formats import READERS, megatron_bridge, megatron_lm
-from diagnose.knowledge.rule_types import FixSpec
-from diagnose.knowledge.rulebook import Rulebook
+from diagnose.knowledge.rulebook import FixSpec, Rulebook
 from diagnose.reason.changes import Plan, bridge_overrides, exports, framework_of, megatron_flags, plan, whole
 from diagnose.reason.checks import check
 from diagnose.reason.context import Context, make_context

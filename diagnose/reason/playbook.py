@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from diagnose.document.diagnosis import Change, Fix
 from diagnose.job import Job
 from diagnose.knowledge import templates
-from diagnose.knowledge.rule_types import ChangeSpec, FixSpec, Requirement
+from diagnose.knowledge.rulebook import ChangeSpec, FixSpec, Requirement
 from diagnose.model.vocabulary import FixState
 from diagnose.reason.context import Context
 

@@ -8,65 +8,10 @@ from diagnose.reason.context import make_context
 from diagnose.reason.findings import find
 from diagnose.reason.playbook import FixReader
 from tests.builders.facts import BOOK, facts
-from tests.builders.jobs import A1, job
+from tests.builders.jobs import A1, JOBS, job
 
-# Layouts of Megatron-Bridge skills/nemo-mbridge-perf-moe-long-context.
-DSV3_128K: dict[str, object] = {
-    "model.tensor_model_parallel_size": 1,
-    "model.context_parallel_size": 32,
-    "model.expert_model_parallel_size": 32,
-    "model.pipeline_model_parallel_size": 8,
-    "model.virtual_pipeline_model_parallel_size": 4,
-    "model.num_moe_experts": 256,
-    "model.multi_latent_attention": True,
-    "model.moe_grouped_gemm": True,
-    "model.seq_length": 131072,
-    "model.sequence_parallel": False,
-    "model.moe_token_dispatcher_type": "flex",
-    "model.moe_flex_dispatcher_backend": "deepep",
-    "model.recompute_granularity": "selective",
-    "model.recompute_modules": ["mla_up_proj", "layernorm", "moe", "mlp"],
-    "optimizer.optimizer_cpu_offload": True,
-    "optimizer.use_distributed_optimizer": True,
-    "world_size": 256,
-}
+DSV3_128K, QWEN3_128K, QWEN3_VL = (JOBS[name] for name in ("DSV3_128K", "QWEN3_128K", "QWEN3_VL"))
 DSV3_256K = {**DSV3_128K, "model.context_parallel_size": 64, "model.seq_length": 262144, "world_size": 512}
-QWEN3_128K: dict[str, object] = {
-    "model.tensor_model_parallel_size": 4,
-    "model.context_parallel_size": 4,
-    "model.expert_model_parallel_size": 32,
-    "model.pipeline_model_parallel_size": 4,
-    "model.num_moe_experts": 128,
-    "model.seq_length": 131072,
-    "model.sequence_parallel": True,
-    "model.recompute_granularity": "selective",
-    "model.recompute_modules": ["moe_act", "layernorm"],
-    "optimizer.optimizer_cpu_offload": True,
-    "world_size": 128,
-}
-# Qwen3-VL-235B on 64 GB200 with mock data (Megatron-Bridge perf_recipes/qwen_vl/gb200/qwen3_vl.py).
-QWEN3_VL: dict[str, object] = {
-    "model._target_": "megatron.bridge.models.qwen_vl.qwen3_vl_provider.Qwen3VLMoEModelProvider",
-    "model.tensor_model_parallel_size": 1,
-    "model.context_parallel_size": 1,
-    "model.pipeline_model_parallel_size": 8,
-    "model.expert_model_parallel_size": 8,
-    "model.expert_tensor_parallel_size": 1,
-    "model.num_moe_experts": 128,
-    "model.seq_length": 4096,
-    "model.moe_router_force_load_balancing": True,
-    "model.cuda_graph_impl": "transformer_engine",
-    "model.cuda_graph_scope": ["moe_router", "moe_preprocess"],
-    "model.freeze_language_model": True,
-    "model.freeze_vision_model": True,
-    "train.global_batch_size": 1024,
-    "train.micro_batch_size": 2,
-    "dataset._target_": "megatron.bridge.data.vlm_datasets.MockVLMConversationProvider",
-    "tokenizer.tokenizer_type": "NullTokenizer",
-    "ddp.overlap_grad_reduce": False,
-    "mixed_precision": "bf16_mixed",
-    "world_size": 64,
-}
 LENGTH = {"memory-context-parallel-small", "communication-context-parallel-large", "capture-sequence-not-divisible"}
 
 

@@ -9,43 +9,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
+import yaml
 
 from diagnose.document.diagnosis import Fix
 from diagnose.reason.context import make_context
 from diagnose.reason.playbook import FixReader
 from tests.builders.facts import BOOK, facts
-from tests.builders.jobs import job
-
-START: dict[str, object] = {
-    "model.tensor_model_parallel_size": 1,
-    "model.pipeline_model_parallel_size": 8,
-    "model.virtual_pipeline_model_parallel_size": 4,
-    "model.context_parallel_size": 1,
-    "model.expert_model_parallel_size": 32,
-    "model.expert_tensor_parallel_size": 1,
-    "model.num_moe_experts": 256,
-    "model.mtp_num_layers": 1,
-    "model.multi_latent_attention": True,
-    "model.moe_token_dispatcher_type": "alltoall",
-    "model.moe_grouped_gemm": True,
-    "model.moe_permute_fusion": False,
-    "model.moe_router_fusion": False,
-    "model.cross_entropy_loss_fusion": False,
-    "model.recompute_granularity": "selective",
-    "model.recompute_modules": ["mla_up_proj"],
-    "model.cuda_graph_impl": "none",
-    "model.moe_shared_expert_overlap": False,
-    "comm_overlap.overlap_moe_expert_parallel_comm": False,
-    "comm_overlap.delay_wgrad_compute": False,
-    "train.global_batch_size": 2048,
-    "train.micro_batch_size": 1,
-    "mixed_precision": "bf16_with_mxfp8_mixed",
-    "env_vars.NCCL_GRAPH_REGISTER": 0,
-    "env_vars.PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
-    "world_size": 256,
-}
+from tests.builders.jobs import JOBS, job
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +26,7 @@ class Rung:
     """One step of the ladder: the fixes that stand for it, the throughput after it, and what it changes in the job file."""
 
     what: str
-    fixes: tuple[str, ...]
+    fixes: list[str]
     tflops: float
     changes: dict[str, object] = field(default_factory=dict)
 
@@ -61,44 +34,12 @@ class Rung:
 # The document ran DeepEP on GB200 under Megatron-LM; Megatron-Bridge's gate refuses that, and the playbook follows the code.
 REFUSED_ON_GB200 = "Megatron-Bridge allows DeepEP on Ampere, Hopper, B200 and B300, not on gb200"
 BASELINE = 494.46
-LADDER = (
-    Rung(what="permute kernel, fused zeros", fixes=("CMP-03", "HOST-07"), tflops=529.55, changes={"model.moe_permute_fusion": True}),
-    Rung(what="router fusion", fixes=("CMP-02", "HOST-07"), tflops=540.00, changes={"model.moe_router_fusion": True}),
-    Rung(
-        what="DeepEP",
-        fixes=("COM-01",),
-        tflops=566.07,
-        changes={"model.moe_token_dispatcher_type": "flex", "model.moe_flex_dispatcher_backend": "deepep"},
-    ),
-    Rung(
-        what="no recompute of the MLA up-projection",
-        fixes=("MEM-03",),
-        tflops=610.71,
-        changes={"model.recompute_granularity": None, "model.recompute_modules": None},
-    ),
-    Rung(
-        what="graphs of attention, router and preprocessing",
-        fixes=("HOST-01",),
-        tflops=663.27,
-        changes={
-            "model.cuda_graph_impl": "transformer_engine",
-            "model.cuda_graph_modules": ["attn", "moe_router", "moe_preprocess"],
-            "model.use_te_rng_tracker": True,
-        },
-    ),
-    Rung(what="DeepEP tuned", fixes=("COM-03",), tflops=691.49, changes={"model.moe_flex_dispatcher_num_sms": 24}),
-    Rung(what="processes bound", fixes=("HOST-04",), tflops=762.12),
-    Rung(what="programmatic launches, fused swizzle", fixes=("HOST-07",), tflops=797.67),
-    Rung(what="shared experts in graphs too", fixes=("HOST-01",), tflops=829.93),
-    Rung(what="HybridEP", fixes=("COM-02",), tflops=943.56, changes={"model.moe_flex_dispatcher_backend": "hybridep"}),
-    Rung(what="host once more", fixes=("HOST-04",), tflops=956.21),
-    Rung(what="norm and quantisation fused", fixes=("CMP-08",), tflops=970.01),
-)
+LADDER = tuple(Rung(**row) for row in yaml.safe_load((Path(__file__).parent / "cases" / "ladder.yaml").read_text(encoding="utf-8")))
 
 
 def before(place: int) -> dict[str, object]:
     """The job file with every change below rung `place`."""
-    settings = dict(START)
+    settings = dict(JOBS["LADDER"])
     for rung in LADDER[:place]:
         settings |= rung.changes
     return settings

@@ -1,11 +1,16 @@
-"""Fixes against jobs: already on, blocked with the sentence that says why, unknown, applicable."""
+"""The playbook: fixes against jobs, the conflict matrix, and the lists that it must cover. The cases stand in cases/playbook.yaml."""
 
 from __future__ import annotations
 
-import pytest
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
 
 from diagnose.document.diagnosis import Fact, Fix
-from diagnose.job import Job
+from diagnose.job import Job, parse_job
+from diagnose.knowledge.rulebook import ChangeSpec
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.context import make_context
 from diagnose.reason.playbook import FixReader
@@ -14,11 +19,34 @@ from tests.builders.jobs import A1, B1, job
 
 H100 = facts()
 GB200 = facts(platform="gb200", gpu_compute_major=10, nvlink_domain=72)
+CASES = yaml.safe_load((Path(__file__).parent / "cases" / "playbook.yaml").read_text(encoding="utf-8"))
+GROUPS = {"MEM": 20, "COM": 21, "HOST": 8, "CMP": 11, "VLM": 12, "LCX": 12, "PCK": 1}
+ALL_IDS = [f"{group}-{number:02d}" for group, count in GROUPS.items() for number in range(1, count + 1)]
+FACT = re.compile(r"\b[a-z]+(?:_[a-z0-9]+)+\b")
 
 
 def fix(key: str, on: Job | None, given: dict[str, Fact] | None = None) -> Fix:
-    reader = FixReader(context=make_context(H100 if given is None else given, on, BOOK))
-    return reader.fix(BOOK.fixes[key])
+    return FixReader(context=make_context(H100 if given is None else given, on, BOOK)).fix(BOOK.fixes[key])
+
+
+# --- one by one -------------------------------------------------------------------------------------------------------
+
+
+def agrees(case: dict[str, Any]) -> bool:
+    """Whether a fix says what its case says; of what is on already nothing is unknown."""
+    found = fix(case["fix"], job(**case.get("job", {})))
+    return (
+        found.state == case["state"]
+        and ("because" not in case or list(found.blocked_by) == case["because"])
+        and ("says" not in case or case["says"] in found.blocked_by)
+        and ("note" not in case or case["note"] in found.unknown)
+        and (found.state != "already_on" or found.unknown == ())
+        and (found.state != "applicable" or found.blocked_by == ())
+    )
+
+
+def test_every_case_of_a_fix_and_its_job() -> None:
+    assert [case for case in CASES["cases"] if not agrees(case)] == []
 
 
 def test_expert_overlap_applies_to_the_all_to_all_baseline() -> None:
@@ -32,194 +60,6 @@ def test_expert_overlap_applies_to_the_all_to_all_baseline() -> None:
     assert found.expected[0].source == "Megatron-Bridge skills/nemo-mbridge-perf-expert-parallel-overlap"
     assert found.unknown[0] == "Needs PyTorch 2.6.0 or newer; the job file does not give the version."
     assert "mtp_num_layers = 0" in found.unknown[-1]
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"model__expert_model_parallel_size": 1}, "Experts are not split between ranks (expert_model_parallel_size is 1)."),
-        ({"model__num_moe_experts": 1}, "The model has no experts to exchange tokens for (num_moe_experts is 1)."),
-        ({"model__moe_token_dispatcher_type": "allgather"}, "The dispatcher is allgather; overlap is asserted to need alltoall or flex."),
-        ({"mixed_precision": None, "model__bf16": False}, "The model is neither BF16 nor FP16."),
-        ({"versions__torch": "2.5.1"}, "PyTorch is older than 2.6.0, where the overlap is refused or hangs."),
-        (
-            {"model__pipeline_model_parallel_size": 4},
-            (
-                "With 4 pipeline stages the schedule must be interleaved, but virtual_pipeline_model_parallel_size is not set. "
-                "First: COM-13, interleave the pipeline and overlap its transfers."
-            ),
-        ),
-        ({"model__recompute_granularity": "full"}, "Full recompute is on, which the overlap refuses. First: MEM-03, recompute less."),
-        ({"model__recompute_method": "uniform"}, "recompute_method is set to uniform; it must be unset. First: MEM-03, recompute less."),
-        ({"model__recompute_num_layers": 1}, "recompute_num_layers is set to 1; it must be unset. First: MEM-03, recompute less."),
-        (
-            {"model__recompute_granularity": "selective", "model__recompute_modules": ["moe"]},
-            (
-                "The whole MoE layer is recomputed (moe in recompute_modules), which the overlap refuses; recompute moe_act instead. "
-                "First: MEM-02, recompute only what is cheap to recompute."
-            ),
-        ),
-        ({"model__moe_shared_expert_overlap": True}, "moe_shared_expert_overlap is on; the two overlaps exclude each other."),
-        ({"model__mtp_num_layers": 2}, "At most one multi-token-prediction layer is allowed, but the job has 2."),
-        (
-            {"model__cuda_graph_impl": "transformer_engine", "model__cuda_graph_modules": ["attn", "mlp"]},
-            (
-                "CUDA graphs capture moe or mlp ([attn, mlp]); with the overlap only attn, moe_router and moe_preprocess may be captured. "
-                "First: HOST-01, replay router and preprocessing from CUDA graphs."
-            ),
-        ),
-        (
-            {
-                "model__moe_token_dispatcher_type": "flex",
-                "model__moe_flex_dispatcher_backend": "ncclep",
-                "model__fine_grained_activation_offloading": True,
-                "model__offload_modules": ["expert_fc1"],
-            },
-            "The ncclep backend refuses the overlap while expert_fc1 is offloaded.",
-        ),
-        (
-            {"model__overlap_dispatch_backward_with_experts_wgrad": True},
-            "overlap_dispatch_backward_with_experts_wgrad is on; the two overlaps exclude each other.",
-        ),
-        ({"dataset__packing_buffer_size": 64}, "On-line packing is on, which switches the overlap off with a warning."),
-    ],
-)
-def test_each_assertion_of_the_expert_overlap_blocks(change: dict[str, object], sentence: str) -> None:
-    found = fix("COM-06", job(**change))
-    assert found.state == "blocked"
-    assert found.blocked_by == (sentence,)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"versions__torch": "2.6.0"},
-        {"model__pipeline_model_parallel_size": 4, "model__virtual_pipeline_model_parallel_size": 2},
-        {"model__recompute_granularity": "selective", "model__recompute_modules": ["moe_act"]},
-        {"model__mtp_num_layers": 1},
-        {"model__cuda_graph_impl": "transformer_engine", "model__cuda_graph_modules": ["attn", "moe_router", "moe_preprocess"]},
-        {"mixed_precision": "bf16_with_mxfp8_mixed"},
-    ],
-)
-def test_what_the_expert_overlap_allows(change: dict[str, object]) -> None:
-    assert fix("COM-06", job(**change)).state == "applicable"
-
-
-def test_connections_are_only_told() -> None:
-    found = fix("COM-06", job(env_vars__CUDA_DEVICE_MAX_CONNECTIONS=1))
-    assert found.state == "applicable"
-    assert "CUDA_DEVICE_MAX_CONNECTIONS is 1, so exchange and compute may not run at the same time (COM-18)." in found.unknown
-
-
-@pytest.mark.parametrize(
-    ("key", "change"),
-    [
-        ("COM-06", {"comm_overlap__overlap_moe_expert_parallel_comm": True}),
-        ("COM-07", {"comm_overlap__delay_wgrad_compute": True}),
-        ("COM-01", {"model__moe_token_dispatcher_type": "flex", "model__moe_flex_dispatcher_backend": "deepep"}),
-        ("COM-02", {"model__moe_token_dispatcher_type": "flex", "model__moe_flex_dispatcher_backend": "hybridep"}),
-        ("COM-09", {"model__tensor_model_parallel_size": 2, "model__sequence_parallel": True, "comm_overlap__tp_comm_overlap": True}),
-        ("COM-10", {"ddp__overlap_grad_reduce": True}),
-        ("COM-11", {"ddp__overlap_param_gather": True}),
-        ("HOST-01", {"model__cuda_graph_impl": "transformer_engine"}),
-        ("HOST-03", {"train__manual_gc": True}),
-        ("MEM-01", {"env_vars__PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:128,expandable_segments:True"}),
-        ("MEM-02", {"model__recompute_granularity": "selective", "model__recompute_modules": ["moe_act"]}),
-        ("MEM-03", {"model__recompute_granularity": "none"}),
-        ("MEM-08", {"model__fine_grained_activation_offloading": True}),
-        ("CMP-01", {"model__moe_grouped_gemm": True}),
-        ("CMP-02", {"model__moe_router_fusion": True}),
-        ("CMP-03", {"model__moe_permute_fusion": True}),
-        ("CMP-05", {"mixed_precision": "bf16_with_fp8_current_scaling_mixed"}),
-    ],
-)
-def test_already_on(key: str, change: dict[str, object]) -> None:
-    found = fix(key, job(**change))
-    assert found.state == "already_on"
-    assert found.unknown == ()
-
-
-@pytest.mark.parametrize(
-    ("key", "change", "sentence"),
-    [
-        (
-            "COM-07",
-            {},
-            "It is asserted to need the expert overlap, which is off. First: COM-06, overlap the expert exchange with compute of another micro-batch.",
-        ),
-        (
-            "COM-07",
-            {
-                "comm_overlap__overlap_moe_expert_parallel_comm": True,
-                "versions__transformer_engine": "2.6.0",
-                "ddp__overlap_grad_reduce": False,
-            },
-            "Together with gradient-accumulation fusion (Megatron-Bridge) or without it (Megatron-LM) it needs Transformer Engine 2.7 or newer.",
-        ),
-        ("COM-05", {}, "Only the HybridEP backend can do this, and the job does not use it. First: COM-02, move tokens with HybridEP."),
-        (
-            "COM-01",
-            {"model__moe_pad_expert_input_to_capacity": True},
-            "moe_pad_expert_input_to_capacity is on, which the flex dispatcher refuses.",
-        ),
-        ("COM-09", {"model__sequence_parallel": True}, "There is no tensor parallelism (size 1); the setting would be without effect."),
-        (
-            "COM-09",
-            {"model__tensor_model_parallel_size": 2},
-            "It needs sequence_parallel; without it Megatron-Bridge turns the overlap off with a warning.",
-        ),
-        ("COM-10", {"model__tensor_model_parallel_size": 16}, "There is only one data-parallel rank, so there is nothing to reduce."),
-        (
-            "COM-11",
-            {"ddp__use_distributed_optimizer": True, "ddp__overlap_grad_reduce": False, "ddp__overlap_param_gather": False},
-            "It needs the overlap of the gradient reduction. First: COM-10, reduce gradients while backward still runs.",
-        ),
-        ("COM-13", {}, "There is no pipeline (pipeline_model_parallel_size is 1)."),
-        ("COM-15", {}, "There is no context parallelism (size 1)."),
-        (
-            "COM-18",
-            {"model__tensor_model_parallel_size": 2, "env_vars__CUDA_DEVICE_MAX_CONNECTIONS": 1},
-            "On Hopper and older, tensor or context parallelism without expert overlap is asserted to need CUDA_DEVICE_MAX_CONNECTIONS=1.",
-        ),
-        (
-            "HOST-01",
-            {"model__recompute_granularity": "full"},
-            "Full recompute is on, which only full-iteration graphs allow. First: MEM-03, recompute less.",
-        ),
-        (
-            "HOST-01",
-            {"env_vars__PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "env_vars__NCCL_GRAPH_REGISTER": 1},
-            "Expandable allocator segments are on, so NCCL_GRAPH_REGISTER must be 0; here it is 1.",
-        ),
-        (
-            "HOST-01",
-            {"dataset__enable_in_batch_packing": True},
-            "Packed sequences change their shape from step to step, which graphs refuse.",
-        ),
-        ("HOST-05", {"dataset__enable_offline_packing": True}, "Offline packing requires micro_batch_size 1."),
-        ("HOST-05", {"train__global_batch_size": 16}, "Each data-parallel rank has only one micro-batch per step already."),
-        (
-            "MEM-01",
-            {"ddp__nccl_ub": True, "env_vars__PYTORCH_CUDA_ALLOC_CONF": "x:1"},
-            "NCCL user buffers (nccl_ub) raise an error together with expandable segments.",
-        ),
-        ("CPY-02", {}, "The optimizer is not offloaded, so these copies come from elsewhere."),
-        (
-            "MEM-08",
-            {"model__cpu_offloading": True},
-            "Activation offload of whole layers (cpu_offloading) is on; the two exclude each other.",
-        ),
-        (
-            "CMP-02",
-            {"model__moe_router_fusion": False, "versions__transformer_engine": "2.6.0"},
-            "It needs Transformer Engine 2.7 or newer.",
-        ),
-    ],
-)
-def test_blocked(key: str, change: dict[str, object], sentence: str) -> None:
-    found = fix(key, job(**change))
-    assert found.state == "blocked"
-    assert sentence in found.blocked_by
 
 
 def test_platform_gates() -> None:
@@ -323,3 +163,152 @@ def test_order_is_applicable_unknown_blocked_already_on() -> None:
 def test_the_example_job_is_complete() -> None:
     assert job(A1).unknown == ()
     assert job(B1).unknown == ()
+
+
+# --- conflicts --------------------------------------------------------------------------------------------------------
+
+
+def test_conflict_matrix() -> None:
+    offenders, ready = [], CASES["ready"]
+    for key, feature, verdict in ((row["fix"], *pair) for row in CASES["matrix"] for pair in row["with"]):
+        found = fix(key, job(**{**ready.get(key, {}), **CASES["features"][feature]}))
+        said = verdict in {"blocked", "ok"} or any(verdict in line for line in found.unknown)
+        if found.state != ("blocked" if verdict == "blocked" else "applicable") or not said:
+            offenders.append((key, feature, verdict, found.state, found.unknown))
+    assert offenders == []
+
+
+def test_a_rejected_pair_is_the_only_thing_that_blocks() -> None:
+    """Without the feature the same job is not blocked: so it is the pair that blocks, not the base."""
+    blocked = {row["fix"] for row in CASES["matrix"] if "blocked" in dict(row["with"]).values()}
+    states = {key: fix(key, job(**CASES["ready"].get(key, {}))).state for key in blocked}
+    assert {key: state for key, state in states.items() if state not in ("applicable", "unknown")} == {}
+
+
+def test_hopper_and_blackwell_ask_for_other_connections() -> None:
+    two = {"model__tensor_model_parallel_size": 2, "model__sequence_parallel": True}
+    hopper = {change.key: change.to for change in fix("COM-09", job(**two)).changes}
+    assert hopper["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
+    assert "CUDA_DEVICE_MAX_CONNECTIONS" not in {change.key for change in fix("COM-09", job(**two), GB200).changes}
+    overlap = {"comm_overlap__overlap_moe_expert_parallel_comm": True}
+    assert [change.to for change in fix("COM-18", job(**overlap)).changes] == ["32"]
+    assert [change.to for change in fix("COM-18", job()).changes] == ["8"]
+    assert [change.to for change in fix("COM-18", job(), GB200).changes] == ["32"]
+
+
+def test_transport_of_context_parallelism_follows_what_is_in_use() -> None:
+    eight = {"model__context_parallel_size": 8, "model__num_query_groups": 8, "world_size": 16}
+    gather = fix("COM-15", job(**eight, model__cp_comm_type="all_gather"))
+    ring = fix("COM-15", job(**eight, model__cp_comm_type="p2p"))
+    assert (gather.state, {change.to for change in gather.changes}) == ("applicable", {"p2p"})
+    assert (ring.state, {change.to for change in ring.changes}) == ("applicable", {"a2a"})
+
+
+def test_recompute_of_attention_alone_is_no_answer() -> None:
+    """Selective recompute without a list repeats core_attn, which frees next to nothing under fused attention."""
+    found = fix("MEM-02", job(model__recompute_granularity="selective", model__transformer_impl="transformer_engine"))
+    assert found.state == "applicable"
+    assert any(line.startswith("core_attn in recompute_modules frees next to nothing") for line in found.unknown)
+
+
+def test_variables_for_offload_follow_the_nccl_version() -> None:
+    def variables(**changes: object) -> set[str]:
+        return {change.key for change in fix("MEM-07", job(**changes)).changes if change.framework == "environment"}
+
+    assert variables(versions__nccl="2.25.1") == {"NCCL_NET_GDR_LEVEL"}
+    assert variables(versions__nccl="2.26.0") == {"NCCL_NET_GDR_C2C"}
+    assert variables() == set()
+
+
+# --- what it covers ---------------------------------------------------------------------------------------------------
+
+
+def test_the_eighty_five_fixes_of_the_index_and_what_the_founding_documents_name_are_entries() -> None:
+    assert [key for key in ALL_IDS if key not in BOOK.fixes] == []
+    assert len(ALL_IDS) == 85
+    answers = CASES["answers"].items()
+    assert {said: absent for said, keys in answers if (absent := [key for key in keys if key not in BOOK.fixes])} == {}
+
+
+def test_phase_and_place() -> None:
+    said = {key: (phase, step) for phase, step, keys in CASES["order"] for key in keys}
+    assert {key: (BOOK.fixes[key].phase, BOOK.fixes[key].step) for key in said} == said
+    assert {key for key in ALL_IDS if key.startswith(("MEM-", "COM-"))} == set(said)
+
+
+def test_what_sources_dispute_is_said() -> None:
+    silent = {
+        (letter, key)
+        for letter, keys in CASES["disputed"].items()
+        for key in keys
+        if not re.search(r"[Tt]his entry", BOOK.fixes[key].disputed)
+    }
+    assert silent == set(), "say which side is taken"
+
+
+def test_expected_effects_have_a_number_and_a_source() -> None:
+    effects = [(key, effect) for key, fix in BOOK.fixes.items() for effect in fix.expected]
+    assert [key for key, effect in effects if not (effect.source and re.search(r"\d", effect.text))] == []
+
+
+def test_verify_names_a_fact() -> None:
+    assert [key for key, fix in BOOK.fixes.items() if not set(FACT.findall(fix.verify)) & set(BOOK.facts)] == []
+
+
+def wrong_literal(change: ChangeSpec) -> str | None:
+    """What is wrong with a value that is to be written as it stands: under its key in its framework it is read back as the setting that
+    the change names, in that setting's type.
+    """
+    value = yaml.safe_load(change.to)
+    if value is None:
+        return "says nothing"
+    if change.setting is None:
+        return None
+    if change.op in ("add", "remove"):
+        if BOOK.settings[change.setting].type != "list" or not isinstance(value, str):
+            return "is not one member of a list"
+        value = [value]
+    if change.framework == "megatron-lm":
+        text: dict[str, object] = {"MODEL_ARGS": {change.key: value}}
+    elif change.framework == "environment":
+        text = {"MODEL_ARGS": {}, "ENV_VARS": {change.key: value}}
+    else:
+        text = {"model": {"num_layers": 4}}
+        node = text
+        *sections, last = change.key.split(".")
+        for section in sections:
+            node = node.setdefault(section, {})  # type: ignore[assignment]
+        node[last] = value
+    read = parse_job(yaml.safe_dump(text)).settings.get(change.setting)
+    if read is None:
+        return f"does not stand for {change.setting}"
+    return None if read.source == "read" else f"{change.setting} is {read.source}"
+
+
+def test_a_literal_can_be_written_into_a_job_file() -> None:
+    literal = [
+        (key, change)
+        for key, fix in BOOK.fixes.items()
+        for change in fix.changes
+        if not change.choose and change.value is None and change.op != "unset"
+    ]
+    assert len(literal) > 100
+    assert [(key, change.key, wrong) for key, change in literal if (wrong := wrong_literal(change))] == []
+
+
+def test_what_is_unset_says_nothing_else() -> None:
+    assert [
+        (key, change.key) for key, fix in BOOK.fixes.items() for change in fix.changes if change.op == "unset" and change.to != "null"
+    ] == []
+
+
+def test_words_are_marked_as_a_choice() -> None:
+    """A change to a launcher or to code is a person's to make; a computed value says what it is where it can't be computed."""
+    ours = [(key, change) for key, fix in BOOK.fixes.items() if key.startswith(("MEM-", "COM-", "CPY-")) for change in fix.changes]
+    assert [(key, change.key) for key, change in ours if change.framework in ("launcher", "code") and not change.choose] == []
+    words = [
+        (key, change)
+        for key, change in ours
+        if " " in change.to and change.framework == "megatron-bridge" and change.value is None and not change.choose
+    ]
+    assert [(key, change.key) for key, change in words if isinstance(yaml.safe_load(change.to), str)] == []

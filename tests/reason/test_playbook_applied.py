@@ -9,52 +9,17 @@ import yaml
 
 from diagnose.document.diagnosis import Fact
 from diagnose.job import Job, parse_job
-from diagnose.knowledge.rule_types import ChangeSpec
+from diagnose.knowledge.rulebook import ChangeSpec
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.playbook import FixReader
 from tests.builders.facts import BOOK, facts
+from tests.builders.jobs import JOBS
 
 H100 = facts()
 GB200 = facts(platform="gb200", gpu_compute_major=10, nvlink_domain=72)
 Nested = dict[str, object]
 
-MODEL: Nested = {
-    "num_layers": 48,
-    "num_moe_experts": 128,
-    "moe_grouped_gemm": True,
-    "expert_model_parallel_size": 8,
-    "moe_token_dispatcher_type": "alltoall",
-    "transformer_impl": "transformer_engine",
-    "gradient_accumulation_fusion": True,
-    "bf16": True,
-}
-BRIDGE: Nested = {
-    "model": MODEL,
-    "train": {"global_batch_size": 256, "micro_batch_size": 4},
-    "ddp": {"use_distributed_optimizer": True, "overlap_grad_reduce": True, "overlap_param_gather": False, "grad_reduce_in_fp32": True},
-    "comm_overlap": {"overlap_grad_reduce": True, "overlap_param_gather": False},
-    "optimizer": {"optimizer_cpu_offload": False},
-    "world_size": 32,
-    "versions": {"torch": "2.9.0", "transformer_engine": "2.14.0"},
-}
-LM: Nested = {
-    "MODEL_ARGS": {
-        "--num-layers": 48,
-        "--num-experts": 128,
-        "--moe-grouped-gemm": True,
-        "--expert-model-parallel-size": 8,
-        "--moe-token-dispatcher-type": "alltoall",
-        "--transformer-impl": "transformer_engine",
-        "--global-batch-size": 256,
-        "--micro-batch-size": 4,
-        "--use-distributed-optimizer": True,
-        "--overlap-grad-reduce": True,
-        "--accumulate-allreduce-grads-in-fp32": True,
-        "--bf16": True,
-        "--world-size": 32,
-    },
-    "ENV_VARS": {"CUDA_DEVICE_MAX_CONNECTIONS": 1},
-}
+BRIDGE, LM = JOBS["BRIDGE"], JOBS["LM"]
 
 # Fixes whose changes leave nothing to choose: what the job holds beside the base, in both frameworks, and the trace's platform.
 FLEX = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"}

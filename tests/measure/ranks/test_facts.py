@@ -9,8 +9,7 @@ from msgspec import structs
 
 from diagnose.document.ranks import DataTail, LateCause, Pipeline, RankProblem, Ranks, Stage, StartSkew
 from diagnose.knowledge.buckets import load_buckets
-from diagnose.knowledge.rule_types import places_of
-from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.rulebook import load_rulebook, places_of
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts, rank_list
 from diagnose.measure.where import rank_where
 from diagnose.model.vocabulary import FactValue
