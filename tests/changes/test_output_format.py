@@ -16,9 +16,8 @@ WRITER = '''"""The names of a report's parts, one a line."""
 
 from __future__ import annotations
 
-from diagnose.render.options import Options
 from diagnose.render.report import Report
-from diagnose.render.writers import Writer
+from diagnose.render.writers import Options, Writer
 
 
 def write(report: Report, options: Options) -> str:
