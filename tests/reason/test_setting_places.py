@@ -6,8 +6,8 @@ import pytest
 from msgspec import structs
 
 from diagnose.document.diagnosis import Change, Finding, Fix, JobRead, JobSetting
-from diagnose.reason.changes import SettingPlace
-from diagnose.reason.changes import place_of as place_in
+from diagnose.reason.patch import SettingPlace
+from diagnose.reason.patch import place_of as place_in
 from tests.builders.diagnosis import rich
 from tests.builders.jobs import TABLE
 

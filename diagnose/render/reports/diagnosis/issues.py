@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diagnose.document.diagnosis import Diagnosis, Finding
 from diagnose.knowledge.settings import load_job_settings
-from diagnose.reason.changes import place_of
+from diagnose.reason.patch import place_of
 from diagnose.render.issues import SEVERITY, Issue, IssueList, State, capitalised
 from diagnose.render import Options
 from diagnose.render.words import SEVERITY_RANK
