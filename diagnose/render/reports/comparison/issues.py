@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from diagnose.document.comparison import Comparison, FindingChange, Gate
 from diagnose.render.reports.comparison import story
-from diagnose.render.reports.comparison import words as own
 from diagnose.render.issues import GATE, SEVERITY, Issue, IssueList, Severity, State, capitalised
 from diagnose.render import Options
 from diagnose.render.words import SEVERITY_RANK
@@ -40,7 +39,7 @@ def _gate(document: Comparison) -> Issue:
     only = changed[0] if len(changed) == len(document.settings) == 1 else None
     return Issue(
         id=GATE if gate is not None else REGRESSION,
-        name=f"{capitalised(own.metric(document.effect.metric))} against the base",
+        name=f"{capitalised(story.metric(document.effect.metric))} against the base",
         group=GATE,
         state=state,
         severity=severity,
@@ -55,7 +54,7 @@ def _gate(document: Comparison) -> Issue:
 def _finding(one: FindingChange, gate: Gate | None) -> Issue:
     bound, setting = story.finding_bound(one), story.finding_setting(one)
     said = [
-        f"{capitalised(own.FINDING[one.state])}: {one.summary}",
+        f"{capitalised(story.FINDING[one.state])}: {one.summary}",
         f"Bound: {bound}." if bound else "",
         f"To change: {setting}." if setting else "",
     ]

@@ -10,7 +10,6 @@ from diagnose.render import words
 from diagnose.render.report import PAGE, Block, Label, Phrase, Section, Text
 from diagnose.render.figures import comparison as figures
 from diagnose.render.reports.comparison import story, tables
-from diagnose.render.reports.comparison import words as own
 from diagnose.render.reports.comparison.issues import issues
 
 __all__ = ["LOOK", "issues", "json", "report"]
@@ -109,7 +108,7 @@ def _outcome(document: Comparison) -> r.Panel:
     phrases = [
         Phrase(text=story.movement(effect)),
         Phrase(text=f"{effect.n_base} against {effect.n_new} samples", wide=True),
-        Phrase(text=own.BASIS[effect.basis], wide=True),
+        Phrase(text=story.BASIS[effect.basis], wide=True),
     ]
     if not comparability.comparable:
         anyway = ", compared anyway" if comparability.anyway else ""
@@ -149,7 +148,7 @@ def _findings(found: list[FindingChange]) -> tuple[r.Finding, ...]:
             meaning="",
             bound=story.finding_bound(one),
             summary=one.summary,
-            state=own.FINDING[one.state],
+            state=story.FINDING[one.state],
             loud=one.state in ("new", "worse"),
             opened=index < MOST_OPENED and one.state in ("new", "worse"),
             notes=(
