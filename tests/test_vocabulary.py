@@ -1,6 +1,9 @@
-"""Words of a closed vocabulary (buckets, walls, families, contexts) stand in the data; code asks rows and marks, and names a word only in `knowledge/` and `model/`.
+"""Words of a closed vocabulary (buckets, walls, families, contexts) stand in the data.
 
-A word may mean something else too: `compute` is a wall and a role. Where a file uses it in that sense it is listed here with the sense; the list only shrinks.
+Code asks rows and marks, and names a word only in `knowledge/` and `model/`.
+
+A word may mean something else too: `compute` is a wall and a role. Where a file uses it in that sense it is listed here with the sense; the
+list only shrinks.
 """
 
 from __future__ import annotations

@@ -28,10 +28,7 @@ class Order:
 
 
 def commits(folder: Path, good: str, bad: str) -> Order:
-    """The commits from `good` to `bad` along first parents: a merge counts as one step, with all that it brings.
-
-    Raises GitError or UsageError.
-    """
+    """The commits from `good` to `bad` along first parents; a merge is one step, with all that it brings. Raises GitError, UsageError."""
     git.check_repository(folder)
     first, last = git.commit_of(folder, good), git.commit_of(folder, bad)
     if first == last:
@@ -91,7 +88,8 @@ def traces(pattern: str, folder: Path) -> Order:
     """
     found = _matching(pattern, folder)
     _check([path.name for path in found], pattern)
-    return _by_commit(found, folder) or _by_time(found) or _by_name(found)
+    by_name = Order(entries=_entries(found, [""] * len(found)), how="By name, because not every trace tells when it was captured.")
+    return _by_commit(found, folder) or _by_time(found) or by_name
 
 
 def _matching(pattern: str, folder: Path) -> list[Path]:
@@ -117,10 +115,6 @@ def _entries(found: Sequence[Path], subjects: Sequence[str]) -> tuple[Entry, ...
         Entry(label=f"{path.parent.name}/{path.name}" if alike else path.name, subject=subject, item=str(path))
         for path, subject in zip(found, subjects, strict=True)
     )
-
-
-def _by_name(found: list[Path]) -> Order:
-    return Order(entries=_entries(found, [""] * len(found)), how="By name, because not every trace tells when it was captured.")
 
 
 def _by_time(found: list[Path]) -> Order | None:

@@ -261,10 +261,7 @@ class CheckoutError(Exception):
 
 @dataclass(frozen=True)
 class Checkout:
-    """The clone at `folder` of the repository that `source` is a folder of.
-
-    `keep`: what commands leave stays between commits, for build caches.
-    """
+    """The clone at `folder` of the repository that `source` lies in. `keep`: what commands leave stays, for build caches."""
 
     folder: Path
     source: Path
@@ -425,10 +422,7 @@ def _available(source: UserRepository, name: str, path: str) -> UserRepository |
 
 
 def _update_submodule(folder: Path, own: Path, name: str, path: str, inner: UserRepository | None, remote: str) -> None:
-    """Check out one submodule.
-
-    From `inner` as far as that holds the commit, else from where `.gitmodules` says (a relative URL goes from `remote`).
-    """
+    """Check out one submodule: from `inner` if that holds it, else by the URL in `.gitmodules` (a relative one goes from `remote`)."""
     from_there = [f"remote.origin.url={remote}"] if remote else []
     git(folder, "submodule", "--quiet", "init", "--", path, settings=from_there, repository=own)
     update = ("submodule", "--quiet", "update", "--init", "--checkout", "--force", "--", path)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from diagnose.commands.options import Group, JobFile, Measuring, color_option, folder_option, format_option, option, takes
-from diagnose.commands.output import coloured, print_document, say, width
+from diagnose.commands.output import coloured, print_document, root_of, say, width
 from diagnose.errors import InputError
 
 
@@ -19,7 +19,6 @@ class Store(Group):
     @property
     def path(self) -> Path:
         """As asked, else in the repository that the current folder is in, else in the current folder."""
-        from diagnose.commands.repository import root_of  # noqa: PLC0415
         from diagnose.reason.compare.baselines import FOLDER  # noqa: PLC0415
 
         return self.folder if self.folder is not None else (root_of(Path.cwd()) or Path.cwd()) / FOLDER

@@ -20,7 +20,7 @@ from diagnose.commands.options import (
     timeout_option,
     trace_option,
 )
-from diagnose.commands.output import check_outputs, say, write_document
+from diagnose.commands.output import check_outputs, root_of, say, write_document
 from diagnose.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -96,7 +96,6 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     from diagnose.bisect import session  # noqa: PLC0415
     from diagnose.bisect.log import SearchFolder  # noqa: PLC0415
     from diagnose.bisect.model import load_numbers  # noqa: PLC0415
-    from diagnose.commands.repository import root_of  # noqa: PLC0415
 
     here = Path.cwd()
     base = root_of(here) or here

@@ -21,7 +21,7 @@ from diagnose.knowledge.rulebook import PLATFORM_FACTS, CheckSpec, FixSpec, Requ
 from diagnose.knowledge.settings import SettingSpec, load_formats
 from diagnose.model.vocabulary import GROUP_OF, GROUPS
 from diagnose.reason.context import Context, make_context
-from diagnose.reason.playbook import FixReader
+from diagnose.reason.findings import FixReader
 
 _NO_FACTS: Mapping[str, Fact] = MappingProxyType({})
 

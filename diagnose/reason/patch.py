@@ -19,7 +19,7 @@ from diagnose.knowledge.rulebook import FixSpec, Rulebook
 from diagnose.reason.changes import Plan, bridge_overrides, exports, framework_of, megatron_flags, plan, whole
 from diagnose.reason.checks import check
 from diagnose.reason.context import Context, make_context
-from diagnose.reason.playbook import FixReader
+from diagnose.reason.findings import FixReader
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""An output format is one writer, a document one builder and its line: both are added to a copy of the program, and everything else knows them."""
+"""An output format is one writer, a document one builder and its line.
+
+Both are added to a copy of the program, and everything else knows them.
+"""
 
 from __future__ import annotations
 

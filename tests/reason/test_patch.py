@@ -15,8 +15,8 @@ from diagnose.job import parse_job
 from diagnose.reason.changes import framework_of, plan
 from diagnose.reason.checks import check
 from diagnose.reason.context import make_context
+from diagnose.reason.findings import FixReader
 from diagnose.reason.patch import Patched, Patcher, Wanted, is_step
-from diagnose.reason.playbook import FixReader
 from fixtures import scenario
 from tests.builders.facts import BOOK, facts
 from tests.job.test_edit_yaml import changed

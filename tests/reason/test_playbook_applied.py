@@ -11,7 +11,7 @@ from diagnose.document.diagnosis import Fact
 from diagnose.job import Job, parse_job
 from diagnose.knowledge.rulebook import ChangeSpec
 from diagnose.reason.context import Context, make_context
-from diagnose.reason.playbook import FixReader
+from diagnose.reason.findings import FixReader
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import JOBS
 
