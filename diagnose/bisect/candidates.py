@@ -81,11 +81,7 @@ def items(path: Path) -> Order:
 
 
 def traces(pattern: str, folder: Path) -> Order:
-    """The traces that a pattern matches; a folder is one capture of several ranks.
-
-    By commit where each name holds one of the repository at `folder`, else by the time of capture, else by name. Raises InputError or
-    UsageError.
-    """
+    """Traces that a pattern matches (a folder: one capture) by commit in the name, time or name. Raises InputError, UsageError."""
     found = _matching(pattern, folder)
     _check([path.name for path in found], pattern)
     by_name = Order(entries=_entries(found, [""] * len(found)), how="By name, because not every trace tells when it was captured.")

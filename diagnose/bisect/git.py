@@ -189,10 +189,7 @@ def common_ancestor(folder: Path, one: str, other: str) -> str:
 
 
 def line_of(folder: Path, good: str, bad: str) -> tuple[tuple[str, str], ...]:
-    """Hash and subject of the commits after `good` up to `bad`, along first parents, oldest first.
-
-    Those that do not descend from `good` are left out: where it lies on a branch that was merged, the merge comes first.
-    """
+    """Hash and subject of the first parents after `good` up to `bad`, oldest first, without those that do not descend from `good`."""
     between = f"{good}..{bad}"
     line = set(git(folder, "rev-list", "--first-parent", between).split())
     behind = git(folder, "rev-list", "--topo-order", "--reverse", "--ancestry-path", between).split()

@@ -269,7 +269,7 @@ class SearchFolder:
 
     @contextmanager
     def locked(self, say: Callable[[str], None]) -> Iterator[int]:
-        """Keep other runs out; the lock's descriptor. Waits for a killed run's command to end. Raises UsageError where another run works."""
+        """Keep other runs out; the lock's descriptor. Waits for a killed run's command to end. Raises UsageError where one works."""
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             _lock(descriptor, self.path, say)

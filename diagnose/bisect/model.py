@@ -1,4 +1,4 @@
-"""The statistics of a search: noise between captures, captures that stand out, and change points of a noisy series, with how sure they are."""
+"""The statistics of a search: noise, captures that stand out, change points of a noisy series."""
 
 from __future__ import annotations
 

@@ -61,10 +61,7 @@ def substituted(command: Sequence[str], values: Mapping[str, str]) -> list[str]:
 
 
 def run_command(command: Sequence[str], workspace: Workspace, timeout: float | None) -> CommandResult:
-    """Run the command to its end, at most `timeout` seconds.
-
-    What it leaves running ends with it, also when this process is interrupted or killed. Raises InputError where its folder is not there.
-    """
+    """Run the command, at most `timeout` seconds; what it leaves running ends with it. Raises InputError where its folder is gone."""
     if not workspace.folder.is_dir():
         raise InputError(
             f"The folder {workspace.folder}, in which the command runs, is not there.", effect="Nothing was run.", next_step="Put it back."

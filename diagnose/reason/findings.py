@@ -279,10 +279,7 @@ def _where(rule: Rule, where: Mapping[str, Where]) -> Where:
 
 
 def _not_assessed(rule: Rule, context: Context) -> NotAssessed:
-    """What the rule lacks, why it is lacking, and what to capture or to give.
-
-    Where one rank was captured, all facts of ranks lack for that reason: it is said once, and in the same words for every rule.
-    """
+    """What the rule lacks, why, and what to capture or give; with one rank captured, that is why facts of ranks lack, said once."""
     missing = context.missing(context.rulebook.expression(rule.when))
     specs = context.rulebook.facts
     alone = context.values.get("ranks_captured") == 1

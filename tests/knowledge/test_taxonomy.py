@@ -76,16 +76,16 @@ WRONG = [
     ("families:\n  - id: a\n    patterns: ['x']\n    operation: gemm\n    bucket: nose\n", "there is no bucket 'nose'", 5),
     ("families:\n  - id: a\n    patterns: ['x']\n    operation: gemm\n", "neither a bucket nor a default", 2),
     ("families:\n  - id: a\n    patterns: []\n    operation: gemm\n    bucket: norm\n", "has no pattern", 3),
-    ("families:\n  - id: a\n    operation: gemm\n    bucket: norm\n", "patterns", 2),
+    ("families:\n  - id: a\n    operation: gemm\n    bucket: norm\n", "missing required field `patterns`", 2),
     ("# note\n\nfamilies:\n  - id: a\n    patterns:\n      - 'fine'\n      - '(?=x)'\n    operation: gemm\n    bucket: norm\n",
      "no regular expression", 7),
     (FAMILY + FAMILY[len("families:\n") :], "stands twice", 6),
     ("contexts:\n  - id: a\n    patterns: ['x']\n    evidence: module\n", "neither bucket, kind nor phase", 2),
     ("contexts:\n  - id: a\n    patterns: ['x']\n    evidence: module\n    bucket: norm\n    requires: [b]\n", "requires 'b'", 6),
-    ("groups:\n  - id: a\n    patterns: ['x']\n    kind: colour\n", "colour", 4),
+    ("groups:\n  - id: a\n    patterns: ['x']\n    kind: colour\n", "Invalid enum value 'colour'", 4),
     ("families: [\n", "line 2", 2),
     ("families: 3\n", "Expected `array`", 1),
-    ("families:\n  - id: a\n    id: b\n", "id", 3),
+    ("families:\n  - id: a\n    id: b\n", "the key 'id' stands already in line 2", 3),
 ]  # fmt: skip
 
 

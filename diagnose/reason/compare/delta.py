@@ -58,10 +58,7 @@ def portioned(parts: Mapping[_Key, int], factor: Fraction) -> dict[_Key, int]:
 def step_delta(
     base: Sequence[StepSplit], new: Sequence[StepSplit], scale: Fraction = Fraction(1), design: Design = PLAIN
 ) -> StepDelta | None:
-    """The delta of the median step by category, largest change first; None where one side's document does not hold the split.
-
-    `scale`: what the new run's times are multiplied by. `design`: how the steps of both correspond.
-    """
+    """The median step's delta by category, largest first; None without split. `scale`: of the new times; `design`: how steps correspond."""
     if not base or not new:
         return None
     first, second = middle(base), middle(new, scale)

@@ -9,9 +9,9 @@ from diagnose.document.comparison import Effect, FindingChange, FindingState, Ga
 from diagnose.document.diagnosis import Diagnosis, Finding
 from diagnose.knowledge.templates import percent
 from diagnose.model.vocabulary import Level
-from diagnose.reason.changes import SettingPlace, place_of
 from diagnose.reason.compare.limits import load_limits
 from diagnose.reason.compare.outcome import listed, signed_share
+from diagnose.reason.patch import SettingPlace, place_of
 
 _LEVELS: Mapping[Level, int] = {"low": 0, "medium": 1, "high": 2}
 _STATES: tuple[FindingState, ...] = ("new", "worse", "better", "gone", "not_assessed", "same")

@@ -119,10 +119,7 @@ def _spread(base: Sequence[float], new: Sequence[float], design: Design) -> floa
 
 
 def differs(base: Sequence[float], new: Sequence[float], bounds: tuple[float, float] | None, least: float, design: Design = PLAIN) -> bool:
-    """Whether a part of the step differs by more than noise.
-
-    As `decide` says, by at least `least`, and by more than two runs of one program differ. `bounds` is its interval, None of a single step.
-    """
+    """Whether a part of the step differs by more than noise and `least`; `bounds`: its interval, None of a single step."""
     limits = load_limits().noise
     delta = median(new) - median(base)
     relative = delta / median(base) if median(base) else None

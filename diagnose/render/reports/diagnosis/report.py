@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from diagnose.document.device import DeviceBudget
 from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBound, encode
-from diagnose.reason.changes import place_of
+from diagnose.reason.patch import place_of
 from diagnose.render import Options, units, words
 from diagnose.render import report as r
 from diagnose.render.figures import step
