@@ -52,7 +52,7 @@ LOADED_ELSEWHERE = {
     ("reason.compare.outcome", "load_limits"),
     ("render.knowledge.entries", "load_rulebook"),
     ("render.knowledge.entries", "load_taxonomy"),
-    ("render.reports.diagnosis.issues", "load_job_settings"),
+    ("render.reports.diagnosis.report", "load_job_settings"),
     ("render.reports.diagnosis.story", "load_job_settings"),
     ("render.words", "load_vocabulary"),
 }

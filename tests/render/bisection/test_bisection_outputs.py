@@ -10,7 +10,7 @@ import pytest
 from diagnose import cli
 from diagnose.document import bisection as b
 from diagnose.render import Options, write
-from diagnose.render.reports.bisection import words
+from diagnose.render.reports.bisection import story
 from tests.builders.bisection import SAMPLES, huge, minimal, range_, rich, several
 from tests.render.reading import plain
 
@@ -30,7 +30,7 @@ def rendered(format_: str, document: b.Bisection, **options: object) -> str:
 def test_the_result_comes_first(format_: str, sample: Sample) -> None:
     document, report = sample(), rendered(format_, sample())
     body = plain(report if format_ != "html" else report[report.index("<body>") :])
-    assert body.upper().index(words.RESULT[document.result].upper()) < body.index(document.sentence)
+    assert body.upper().index(story.RESULT[document.result].upper()) < body.index(document.sentence)
     assert body.index(document.sentence) < body.index("What was measured")
     assert ("does not go one way" in body) == (not document.monotone)
 
