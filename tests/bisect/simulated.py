@@ -19,6 +19,7 @@ from fixtures import scenario
 from fixtures.accuracy import trace_of
 from fixtures.plan import Plan
 from fixtures.truth import step_time
+from tests.bisect.repositories import call as git
 
 PROFILE = (Path(__file__).parent / "profile_step.py").read_text(encoding="utf-8")
 IGNORED = "*.o\n"
@@ -129,13 +130,6 @@ def make_repository(folder: Path, settings: Sequence[Mapping[str, Any]], seed: i
 
 def _data(text: str) -> str:
     return f"data {len(text.encode())}\n{text}\n"
-
-
-def git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-c", "user.name=x", "-c", "user.email=x@example.com", *arguments], cwd=folder, capture_output=True, text=True, check=True
-    )
-    return done.stdout
 
 
 def snapshot(folder: Path) -> dict[str, str]:

@@ -303,17 +303,13 @@ def test_colour(
 # --- how a run ends ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("level", "code"), [("low", 1), ("medium", 1), ("high", 1)])
-def test_fail_on_is_1_when_a_finding_is_that_severe(pipeline: Fake, level: str, code: int) -> None:
-    pipeline.answer = rich()
-    assert main(["x.json", "-q", "--fail-on", level]) == code
-
-
 def test_fail_on_ignores_weaker_findings_and_those_about_the_capture(pipeline: Fake) -> None:
     capture = msgspec.structs.replace(rich().findings[2], severity="high")
     pipeline.answer = msgspec.structs.replace(rich(), findings=(rich().findings[1], capture))
     assert main(["x.json", "-q", "--fail-on", "high"]) == 0
     assert main(["x.json", "-q", "--fail-on", "medium"]) == 1
+    pipeline.answer = rich()
+    assert [main(["x.json", "-q", "--fail-on", level]) for level in ("low", "medium", "high")] == [1, 1, 1]
     pipeline.answer = minimal()
     assert main(["x.json", "-q", "--fail-on", "low"]) == 0
 
@@ -505,22 +501,6 @@ def test_rules_lists_and_gives_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(fix["id"] in text for fix in data["fixes"])
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("host-launch-starved", "fires when: launch_starved_ns"),
-        ("HOST-LAUNCH-STARVED", "fires when: launch_starved_ns"),
-        ("HOST-03", "train.manual_gc"),
-        ("step_ns", "length of a step window"),
-        ("cut_file", "The file ends before its content does"),
-        ("communication", "bound: transport_blocking_ns"),
-    ],
-)
-def test_explain_knows_rules_fixes_facts_codes_and_walls(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", name]) == 0
-    assert said in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("name", ["host-launch-starved", "HOST-03", "step_ns", "negative_duration", "communication"])
 def test_explain_speaks_in_the_numbers_of_a_diagnosis(name: str, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", name, str(saved)]) == 0
@@ -533,8 +513,3 @@ def test_explain_speaks_in_the_numbers_of_a_diagnosis(name: str, saved: Path, ca
         "negative_duration": "3 in CUPTI",
         "communication": "45.273 ms",
     }[name] in out
-
-
-def test_explain_offers_what_is_near(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "host-launch-starvd"]) == 2
-    assert "Did you mean host-launch-starved" in capsys.readouterr().err
