@@ -64,7 +64,6 @@ def written(name: str, arguments: Sequence[str], extensions: Sequence[str]) -> C
 def cases(own: Path, real: Path | None, extensions: Sequence[str]) -> Iterator[Case]:
     """Every run that is compared: the name of its output and its arguments."""
     traces = unpacked(own)
-    pages = [extension for extension in extensions if extension in PAGES]
     for path in traces:
         yield written(f"fixture-{path.name}", ["analyse", str(path), "--config", str(JOB)], extensions)
         yield written(f"bare-{path.name}", ["analyse", str(path)], extensions)
@@ -84,7 +83,7 @@ def cases(own: Path, real: Path | None, extensions: Sequence[str]) -> Iterator[C
     yield written("real-deepseek-with-job", ["analyse", str(deepseek), "--config", str(JOBS / "b1_deepseek_v3_gb200.yaml")], extensions)
     mfu = [str(path) for path in inputs if "mfu_2gpu" in path.name]
     yield written("real-compare-mfu", ["compare", *reversed(mfu)], extensions)
-    yield written("real-bisect-traces", ["bisect", "--traces", *reversed(mfu)], pages)
+    # `bisect --traces` is no case: since it measures every trace and looks for steps in the whole series, it says something else than before.
 
 
 def jobs_and_knowledge() -> Iterator[Case]:

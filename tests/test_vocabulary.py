@@ -1,6 +1,9 @@
-"""Words of a closed vocabulary (buckets, walls, families, contexts) stand in the data; code asks rows and marks, and names a word only in `knowledge/` and `model/`.
+"""Words of a closed vocabulary (buckets, walls, families, contexts) stand in the data.
 
-A word may mean something else too: `compute` is a wall and a role. Where a file uses it in that sense it is listed here with the sense; the list only shrinks.
+Code asks rows and marks, and names a word only in `knowledge/` and `model/`.
+
+A word may mean something else too: `compute` is a wall and a role. Where a file uses it in that sense it is listed here with the sense; the
+list only shrinks.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import get_args
 import pytest
 
 from diagnose.document.ranks import LateCause
-from diagnose.knowledge import taxonomy_types as entries
+from diagnose.knowledge import taxonomy as entries
 from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.knowledge.vocabulary import load_vocabulary
 from diagnose.model import vocabulary

@@ -28,10 +28,7 @@ class Order:
 
 
 def commits(folder: Path, good: str, bad: str) -> Order:
-    """The commits from `good` to `bad` along first parents: a merge counts as one step, with all that it brings.
-
-    Raises GitError or UsageError.
-    """
+    """The commits from `good` to `bad` along first parents; a merge is one step, with all that it brings. Raises GitError, UsageError."""
     git.check_repository(folder)
     first, last = git.commit_of(folder, good), git.commit_of(folder, bad)
     if first == last:
@@ -84,14 +81,11 @@ def items(path: Path) -> Order:
 
 
 def traces(pattern: str, folder: Path) -> Order:
-    """The traces that a pattern matches; a folder is one capture of several ranks.
-
-    By commit where each name holds one of the repository at `folder`, else by the time of capture, else by name. Raises InputError or
-    UsageError.
-    """
+    """Traces that a pattern matches (a folder: one capture) by commit in the name, time or name. Raises InputError, UsageError."""
     found = _matching(pattern, folder)
     _check([path.name for path in found], pattern)
-    return _by_commit(found, folder) or _by_time(found) or _by_name(found)
+    by_name = Order(entries=_entries(found, [""] * len(found)), how="By name, because not every trace tells when it was captured.")
+    return _by_commit(found, folder) or _by_time(found) or by_name
 
 
 def _matching(pattern: str, folder: Path) -> list[Path]:
@@ -117,10 +111,6 @@ def _entries(found: Sequence[Path], subjects: Sequence[str]) -> tuple[Entry, ...
         Entry(label=f"{path.parent.name}/{path.name}" if alike else path.name, subject=subject, item=str(path))
         for path, subject in zip(found, subjects, strict=True)
     )
-
-
-def _by_name(found: list[Path]) -> Order:
-    return Order(entries=_entries(found, [""] * len(found)), how="By name, because not every trace tells when it was captured.")
 
 
 def _by_time(found: list[Path]) -> Order | None:

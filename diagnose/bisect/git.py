@@ -189,10 +189,7 @@ def common_ancestor(folder: Path, one: str, other: str) -> str:
 
 
 def line_of(folder: Path, good: str, bad: str) -> tuple[tuple[str, str], ...]:
-    """Hash and subject of the commits after `good` up to `bad`, along first parents, oldest first.
-
-    Those that do not descend from `good` are left out: where it lies on a branch that was merged, the merge comes first.
-    """
+    """Hash and subject of the first parents after `good` up to `bad`, oldest first, without those that do not descend from `good`."""
     between = f"{good}..{bad}"
     line = set(git(folder, "rev-list", "--first-parent", between).split())
     behind = git(folder, "rev-list", "--topo-order", "--reverse", "--ancestry-path", between).split()
@@ -261,10 +258,7 @@ class CheckoutError(Exception):
 
 @dataclass(frozen=True)
 class Checkout:
-    """The clone at `folder` of the repository that `source` is a folder of.
-
-    `keep`: what commands leave stays between commits, for build caches.
-    """
+    """The clone at `folder` of the repository that `source` lies in. `keep`: what commands leave stays, for build caches."""
 
     folder: Path
     source: Path
@@ -425,10 +419,7 @@ def _available(source: UserRepository, name: str, path: str) -> UserRepository |
 
 
 def _update_submodule(folder: Path, own: Path, name: str, path: str, inner: UserRepository | None, remote: str) -> None:
-    """Check out one submodule.
-
-    From `inner` as far as that holds the commit, else from where `.gitmodules` says (a relative URL goes from `remote`).
-    """
+    """Check out one submodule: from `inner` if that holds it, else by the URL in `.gitmodules` (a relative one goes from `remote`)."""
     from_there = [f"remote.origin.url={remote}"] if remote else []
     git(folder, "submodule", "--quiet", "init", "--", path, settings=from_there, repository=own)
     update = ("submodule", "--quiet", "update", "--init", "--checkout", "--force", "--", path)

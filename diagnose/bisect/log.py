@@ -30,10 +30,7 @@ _PATIENCE_SECONDS = 20.0  # for what a killed run left to end
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One candidate in the order.
-
-    What it is called everywhere, one line about it, and what stands for it in the command (a commit, an item) or is read (a trace).
-    """
+    """One candidate: what it is called, one line about it, and what stands for it in the command (commit, item) or is read (trace)."""
 
     label: str
     subject: str
@@ -102,10 +99,7 @@ class LogContent:
 
 
 def parse(data: bytes, name: str = _NAME) -> LogContent:
-    """The log in `data`. A last line without its line feed was being written when the run ended, and does not count.
-
-    Raises InputError for one that is damaged otherwise.
-    """
+    """The log in `data`; a last line without line feed was cut off and does not count. Raises InputError where it is damaged."""
     whole, _, torn = data.rpartition(b"\n")
     lines = whole.split(b"\n") if whole else []
     try:
@@ -275,10 +269,7 @@ class SearchFolder:
 
     @contextmanager
     def locked(self, say: Callable[[str], None]) -> Iterator[int]:
-        """Keep other runs out of the folder; the lock's descriptor. Waits for the command of a killed run to end.
-
-        Raises UsageError where another run works in it.
-        """
+        """Keep other runs out; the lock's descriptor. Waits for a killed run's command to end. Raises UsageError where one works."""
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             _lock(descriptor, self.path, say)

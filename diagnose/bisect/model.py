@@ -1,4 +1,4 @@
-"""The statistics of a search: noise between captures, captures that stand out, and change points of a noisy series, with how sure they are."""
+"""The statistics of a search: noise, captures that stand out, change points of a noisy series."""
 
 from __future__ import annotations
 
@@ -103,19 +103,8 @@ def transform_of(values: Sequence[float]) -> Transform:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prior:
-    """What is assumed of the noise between captures before it is seen.
-
-    `scale` (a standard deviation) with the weight of `freedom` observations.
-    """
-
-    scale: float
-    freedom: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Noise:
-    """The standard deviation of one capture around its candidate's level, estimated with `freedom` degrees of freedom."""
+    """The standard deviation of one capture around its candidate's level; `freedom`: of the estimate, or the weight of what is assumed."""
 
     scale: float
     freedom: float
@@ -144,7 +133,7 @@ def pooled(several: Sequence[Readings]) -> Readings:
     return Readings(several[0].place, count, mean, math.fsum(one.squares + one.count * (one.mean - mean) ** 2 for one in several))
 
 
-def pooled_noise(candidates: Iterable[Readings], prior: Prior) -> Noise:
+def pooled_noise(candidates: Iterable[Readings], prior: Noise) -> Noise:
     """Pooled over candidates that were captured more than once, with the prior's weight."""
     freedom, squares = prior.freedom, prior.freedom * prior.scale**2
     for one in candidates:
@@ -158,11 +147,8 @@ def pooled_noise(candidates: Iterable[Readings], prior: Prior) -> Noise:
 Values = Mapping[int, Sequence[float]]  # candidate → its values, transformed
 
 
-def robust_noise(values: Values, prior: Prior) -> Noise:
-    """The noise between captures of one candidate as most captures show it, whatever a few of them do.
-
-    From the median absolute deviation.
-    """
+def robust_noise(values: Values, prior: Noise) -> Noise:
+    """The noise between captures of one candidate as most of them show it: from the median absolute deviation."""
     deviations: list[float] = []
     for mine in values.values():
         middle, count = median(mine), len(mine)
@@ -177,7 +163,7 @@ def robust_noise(values: Values, prior: Prior) -> Noise:
     )
 
 
-def flaky(values: Values, prior: Prior, error: float) -> dict[int, tuple[int, ...]]:
+def flaky(values: Values, prior: Noise, error: float) -> dict[int, tuple[int, ...]]:
     """Of candidates with three captures or more, those captures that are too far from their fellows to be noise.
 
     Candidate → places in its list.
@@ -201,11 +187,8 @@ def _distance(mine: Sequence[float], kept: Sequence[int], index: int, usual: Noi
     return abs(mine[index] - math.fsum(fellows) / len(fellows)) / (usual.scale * math.sqrt(1 + 1 / len(fellows)))
 
 
-def discordant(values: Values, prior: Prior, error: float) -> tuple[int, ...]:
-    """Candidates whose captures contradict each other without a clear majority.
-
-    Two that differ, or one left out against no more than two.
-    """
+def discordant(values: Values, prior: Noise, error: float) -> tuple[int, ...]:
+    """Candidates whose captures contradict each other without a clear majority: two that differ, or one left out against two at most."""
     usual, gone = robust_noise(values, prior), flaky(values, prior, error)
     found = [
         place
@@ -226,7 +209,7 @@ class Beliefs:
     differ.
     """
 
-    prior: Prior
+    prior: Noise
     width: float
     none: float
     more: float

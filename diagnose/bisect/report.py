@@ -62,7 +62,8 @@ def report(
         bad=header.experiment.entries[-1].label,
         good_value=good,
         bad_value=bad,
-        noise=_noise(state),
+        # known where anything was captured twice, or shares a level with others
+        noise=rounded(state.noise.scale) if state.raw and state.noise.freedom > state.prior.freedom else None,
         monotone=monotone(state, answer),
         culprits=culprits,
         candidates=tuple(_candidate(header, state, answer, place) for place in range(len(header.experiment.entries))),
@@ -79,15 +80,11 @@ def result_of(state: State, answer: Answer) -> BisectResult:
     """The result in a word. A stretch from end to end that stayed open tells nothing."""
     if answer.ends != "differ":
         return "ends_alike" if answer.ends == "alike" else "cannot_tell"
-    if not answer.found or (len(answer.found) == 1 and _says_nothing(state, answer.found[0])):
-        return "cannot_tell"
     if len(answer.found) > 1:
         return "several"
+    if not answer.found or (answer.found[0].before == 0 and answer.found[0].place == state.last > 1):
+        return "cannot_tell"
     return "found" if answer.found[0].place == answer.found[0].before + 1 else "range"
-
-
-def _says_nothing(state: State, found: ChangePoint) -> bool:
-    return found.before == 0 and found.place == state.last and found.place > 1
 
 
 def monotone(state: State, answer: Answer) -> bool:
@@ -102,11 +99,6 @@ def median_of(state: State, place: int) -> float | None:
     """The median of a candidate's captures, those left out that contradict the others; None where there is none."""
     kept = [value for index, value in enumerate(state.raw.get(place, ())) if index not in state.flaky.get(place, ())]
     return statistics.median(kept) if kept else None
-
-
-def _noise(state: State) -> float | None:
-    """Relative noise of one capture, where anything was captured twice (or shares a level with others)."""
-    return rounded(state.noise.scale) if state.raw and state.noise.freedom > state.prior.freedom else None
 
 
 def rounded(value: float) -> float:
@@ -265,18 +257,12 @@ def _moved(culprit: Culprit, unit: str) -> str:
     return f"{value(culprit.base, unit)} to {value(culprit.new, unit)}{relative}"
 
 
-def _named(culprit: Culprit, kind: Kind) -> str:
-    subject = f" “{culprit.subject}”" if culprit.subject else ""
-    return f"{words.NOUN[kind]} {words.short(culprit.label)}{subject}"
-
-
-def _stretch(culprit: Culprit, kind: Kind) -> str:
-    count = len(culprit.among) + 1
-    return f"{count} {words.NOUNS[kind]} after {words.short(culprit.before)} up to {words.short(culprit.label)}"
-
-
 def _either(culprit: Culprit, kind: Kind) -> str:
-    return f"one of {_stretch(culprit, kind)}" if culprit.among else _named(culprit, kind)
+    """The culprit by its name, or the stretch that holds it."""
+    label, subject = words.short(culprit.label), f" “{culprit.subject}”" if culprit.subject else ""
+    if culprit.among:
+        return f"one of {len(culprit.among) + 1} {words.NOUNS[kind]} after {words.short(culprit.before)} up to {label}"
+    return f"{words.NOUN[kind]} {label}{subject}"
 
 
 # --- notes ------------------------------------------------------------------------------------------------------------
@@ -295,20 +281,13 @@ def _notes(header: Header, state: State, answer: Answer, lines: Sequence[Line], 
         captures = units.plural(len(gone), "capture")
         yield f"{words.short(entries[place].label)}: {captures} left out as flaky ({left_out}; the others {others})."
     for one in answer.small:
-        yield f"A smaller step, {_step(state, one)}, lies {_where(header, one)}; it was not searched (--smallest-step)."
+        size = (one.new - one.base) / abs(one.base) if one.base else state.transform.to(one.new)
+        where = f"after {words.short(entries[one.before].label)}, not later than {words.short(entries[one.place].label)}"
+        yield f"A smaller step, {units.signed_percent(size)}, lies {where}; it was not searched (--smallest-step)."
     for place in answer.lone:
         name = f"{words.short(entries[place].label)} alone differs from its neighbours ({value(state.raw[place][0], unit)})"
         yield f"{name}; one capture can't tell a change from a mishap."
     yield from _inner(lines)
-
-
-def _step(state: State, one: ChangePoint) -> str:
-    return units.signed_percent((one.new - one.base) / abs(one.base)) if one.base else units.signed_percent(state.transform.to(one.new))
-
-
-def _where(header: Header, one: ChangePoint) -> str:
-    entries = header.experiment.entries
-    return f"after {words.short(entries[one.before].label)}, not later than {words.short(entries[one.place].label)}"
 
 
 def _inner(lines: Sequence[Line]) -> Iterator[str]:

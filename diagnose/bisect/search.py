@@ -22,7 +22,6 @@ from diagnose.bisect.model import (
     Noise,
     Numbers,
     Posterior,
-    Prior,
     Readings,
     Transform,
     change_points,
@@ -69,10 +68,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One trial: the value of the metric (None.
-
-    There is none), its relative standard error by the steps inside the capture, and whether it is no use to try again.
-    """
+    """One trial: the metric's value (None: it gave none), its relative standard error by its steps, and whether another try is no use."""
 
     place: int
     value: float | None
@@ -82,10 +78,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Gap:
-    """A gap between two measured candidates.
-
-    The probability of a step in it, the levels on both sides, and candidates inside that are still to be tried.
-    """
+    """A gap between two measured candidates: the chance of a step in it, the levels on both sides, candidates inside still to be tried."""
 
     index: int
     left: int
@@ -136,9 +129,9 @@ class State:
         return usual.value if self.question.noise is None else self.question.noise
 
     @cached_property
-    def prior(self) -> Prior:
+    def prior(self) -> Noise:
         """The noise that is assumed, or what the steps inside the captures show if that is more."""
-        return Prior(scale=max(self.assumed, self.inner_error), freedom=self.numbers.noise_weight.value)
+        return Noise(scale=max(self.assumed, self.inner_error), freedom=self.numbers.noise_weight.value)
 
     @cached_property
     def values(self) -> dict[int, list[float]]:
@@ -197,10 +190,7 @@ class State:
     # --- the ends -----------------------------------------------------------------------------------------------------
 
     def runs(self) -> tuple[list[int], list[int]]:
-        """The candidates that speak for the ends.
-
-        Each itself, or where one reading each is all there is, it and its nearest neighbours, without going over the middle.
-        """
+        """The candidates that speak for each end: itself; where all have one reading, its neighbours up to the middle too."""
         if self.question.again:
             return [0], [self.last]
         usable = list(self.values)
@@ -309,10 +299,7 @@ class Next:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangePoint:
-    """The metric stepped after `before` and not later than `place`. `base`, `new`: levels on both sides, in the metric's own unit.
-
-    `chance`: probability that it is so.
-    """
+    """A step after `before`, not later than `place`; `base` and `new` are levels in the metric's unit, `chance` its probability."""
 
     before: int
     place: int
@@ -426,10 +413,7 @@ def _halve(state: State) -> Next | None:
 
 
 def middle(gap: Gap, failed: frozenset[int]) -> int:
-    """The best candidate to cut a gap with: near its middle, but away from those that failed, which seldom fail alone.
-
-    The farther the more of them failed.
-    """
+    """The best candidate to cut a gap with: near its middle, but the farther from failed ones, which seldom fail alone, the more failed."""
     near = sorted(place for place in failed if gap.left < place < gap.right)
     width = gap.right - gap.left
     reach = max(1.0, min(1.5 * 2 ** len(near), width / 6))
@@ -490,10 +474,7 @@ def _answer(state: State) -> Answer:
 
 
 def _stretches(state: State) -> Iterator[ChangePoint]:
-    """Each step in the narrowest stretch that holds it for sure: one gap, or several where that stayed open.
-
-    A level that one reading alone shows proves nothing.
-    """
+    """Each step in the narrowest stretch of gaps that surely holds it. A level that one reading alone shows proves nothing."""
     taken: set[int] = set()
     for gap in sorted(state.gaps, key=lambda gap: (-gap.chance, gap.index)):
         if gap.index in taken or gap.jump < state.smallest or gap.chance < _LEAST:

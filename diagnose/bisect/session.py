@@ -201,7 +201,7 @@ def measure_series(kept: Log, trials: Trials, say: Say) -> None:
         return
     from diagnose.pipeline import diagnose_each  # noqa: PLC0415 - imports polars
 
-    how, captures = trials.options, trials.captures(left)
+    how, captures = trials.options, [[trials.work / trials.experiment.entries[candidate].item] for candidate in left]
     saved = [is_saved(capture) for capture in captures]
     stream = diagnose_each(
         [capture for capture, known in zip(captures, saved, strict=True) if not known],

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagnose.bisect.log import Experiment, Line, SearchFolder
-from diagnose.bisect.model import Numbers, Prior, pooled_noise, readings, transform_of
+from diagnose.bisect.model import Noise, Numbers, pooled_noise, readings, transform_of
 from diagnose.bisect.report import VERDICTS, Judgement, Verdict, runs, step_sentence
 from diagnose.bisect.trial import TraceOptions, Trials, UnusableError, read_diagnosis, values_of
 from diagnose.document.comparison import Comparison
@@ -41,7 +41,7 @@ def judge(
     """
     transform = transform_of([*good, *new])
     usual = numbers.count_noise.value if counts else numbers.run_noise.value
-    prior = Prior(scale=max(usual, error), freedom=numbers.noise_weight.value)
+    prior = Noise(scale=max(usual, error), freedom=numbers.noise_weight.value)
     base, there = readings(0, [transform.to(one) for one in good]), readings(1, [transform.to(one) for one in new])
     noise = pooled_noise((base, there), prior)
     sign = 1 if larger_is_worse else -1
@@ -65,10 +65,7 @@ def judge(
 
 @dataclass(frozen=True, kw_only=True)
 class _Capture:
-    """One capture of the commit, held against the good ones.
-
-    A value of each, the largest relative error that one shows by itself, and the comparison with the first good one.
-    """
+    """A capture of the commit against the good ones: values, largest relative error by steps, comparison with the first good one."""
 
     value: float
     good: tuple[float, ...]
@@ -97,10 +94,7 @@ class Step:
     log: Path | None = None
 
     def run(self, work: Path) -> int:
-        """Run the command in `work` until the verdict is clear; git's exit code for it.
-
-        Raises AskedToStopError, and MetricError for a metric that there is not.
-        """
+        """Run the command in `work` until the verdict is clear; git's exit code for it. Raises StopRequestedError and MetricError."""
         with tempfile.TemporaryDirectory(prefix="diagnose-step-", ignore_cleanup_errors=True) as name:
             folder = SearchFolder(Path(name))
             folder.make()
@@ -205,10 +199,7 @@ class Step:
 
 
 def _error(values: Sequence[float], *, per_step: bool) -> float:
-    """The relative standard error of a capture's median by its steps.
-
-    A single step can't show any: then it is what one step is assumed to differ by.
-    """
+    """The relative standard error of a capture's median by its steps; of a single step what one is assumed to differ by."""
     if per_step and len(values) == 1:
         return load_limits().noise.single_step.value
     return median_with_error(values)[1]

@@ -55,19 +55,13 @@ class CommandResult:
 
 
 def substituted(command: Sequence[str], values: Mapping[str, str]) -> list[str]:
-    """The command with {commit}, {item} and {trace} filled in, all at once.
-
-    Other braces stay as they are (shells and awk use them, and `${item}` is a variable).
-    """
+    """The command with {commit}, {item} and {trace} filled in at once; other braces stay (shells and awk use them, `${item}` too)."""
     pattern = re.compile(rf"(?<!\$)\{{({'|'.join(map(re.escape, values))})\}}")
     return [pattern.sub(lambda found: values[found.group(1)], word) for word in command]
 
 
 def run_command(command: Sequence[str], workspace: Workspace, timeout: float | None) -> CommandResult:
-    """Run the command to its end, at most `timeout` seconds.
-
-    What it leaves running ends with it, also when this process is interrupted or killed. Raises InputError where its folder is not there.
-    """
+    """Run the command, at most `timeout` seconds; what it leaves running ends with it. Raises InputError where its folder is gone."""
     if not workspace.folder.is_dir():
         raise InputError(
             f"The folder {workspace.folder}, in which the command runs, is not there.", effect="Nothing was run.", next_step="Put it back."
@@ -145,10 +139,7 @@ Stamp = tuple[tuple[str, int, int, int], ...]
 
 
 def matches(workspace: Workspace, pattern: str) -> dict[Path, Stamp]:
-    """What a pattern (relative to the command's folder) matches, each with what changes when it is written.
-
-    Of a folder that does, the traces in it.
-    """
+    """What a pattern (relative to the command's folder) matches, each with what changes when it is written; of folders, their traces."""
     names = glob.glob(pattern, root_dir=workspace.folder, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
     named = sorted({workspace.folder / name for name in names})
     found: list[Path] = []
@@ -162,10 +153,7 @@ def matches(workspace: Workspace, pattern: str) -> dict[Path, Stamp]:
 
 
 def traces_left(workspace: Workspace, pattern: str | None, before: Mapping[Path, Stamp]) -> tuple[Path, ...]:
-    """The traces that a command left: what `pattern` matches and was not so `before` it ran, else what lies in its output folder (several.
-
-    The folder).
-    """
+    """What `pattern` matches and was not so `before`, else what the output folder holds (where that is several files, the folder)."""
     fresh = [] if pattern is None else [path for path, stamp in matches(workspace, pattern).items() if before.get(path) != stamp]
     if fresh:
         doubles = superseded(fresh)
@@ -183,10 +171,7 @@ def nothing_left(pattern: str | None, before: Mapping[Path, Stamp]) -> str:
 
 
 def _stamp(path: Path) -> Stamp:
-    """What changes when a file is written, or any file of an export that is a folder.
-
-    Compared with itself earlier, so that no two clocks have to agree.
-    """
+    """What changes when a file, or a file of a folder's export, is written: compared with itself earlier, so no clocks have to agree."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     found = []
     for file in files:
@@ -217,10 +202,7 @@ class _FailedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class TraceOptions:
-    """How traces are measured: the options of the pipeline.
-
-    `config`, where it is relative, is looked for in the folder that the command works in.
-    """
+    """How traces are measured: the pipeline's options. A relative `config` is looked for in the folder that the command works in."""
 
     config: str | None = None
     overrides: tuple[str, ...] = ()
@@ -233,10 +215,7 @@ class TraceOptions:
 
 
 def document_of(capture: Sequence[Path], options: TraceOptions, folder: Path) -> Diagnosis:
-    """The diagnosis of one capture: made from its traces, or read where it is a saved one.
-
-    Raises UnusableError, and RuleFileError for what is wrong with every capture alike.
-    """
+    """A capture's diagnosis, made or, where saved, read. Raises UnusableError; RuleFileError for what is wrong with every capture."""
     if is_saved(capture):
         return read_capture(capture)
     from diagnose.pipeline import diagnose  # noqa: PLC0415 - imports polars
@@ -284,10 +263,7 @@ def unusable(fault: DiagnoseError, capture: Sequence[Path]) -> UnusableError:
 
 
 def values_of(document: Diagnosis, metric: str, place: tuple[int, int] | None) -> Samples:
-    """The metric's samples: at `place` (rank, device) where that was captured and has it, else on the device that the verdict speaks of.
-
-    Raises UnusableError, and MetricError for a metric that there is not.
-    """
+    """The metric's samples at `place` (rank, device), else on the verdict's device. Raises UnusableError; MetricError: no such metric."""
     verdict = place_of(document)
     for where in dict.fromkeys((place or verdict, verdict)):
         try:
@@ -328,10 +304,6 @@ class Trials:
         except UnusableError as fault:
             line = no_value(candidate, number, "unusable", fault)
         return structs.replace(line, seconds=round(time.monotonic() - started, 3))
-
-    def captures(self, candidates: Sequence[int]) -> list[list[Path]]:
-        """The traces of candidates that are captures themselves."""
-        return [[self.work / self.experiment.entries[candidate].item] for candidate in candidates]
 
     def _capture(self, entry: Entry, number: int) -> Sequence[Path]:
         """The traces that the command left."""

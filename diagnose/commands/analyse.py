@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from diagnose.commands.options import PATH, Gate, JobFile, Measuring, Output, option, set_option, takes
+from diagnose.commands.options import PATH, Gate, Group, JobFile, Measuring, Output, option, set_option, takes
 from diagnose.commands.output import check_outputs, check_target, lost, progress, say, write_diagnosis, write_stdout
 from diagnose.commands.patch import check_rewritten, patched_job
 from diagnose.errors import DataLossError, UsageError
 from diagnose.render import write
 
 
-@dataclass(frozen=True, kw_only=True)
 class AnalysedJob(JobFile):
     """The job file of the traces, in the words of the main verb."""
 
@@ -26,8 +24,7 @@ class AnalysedJob(JobFile):
     overrides: tuple[str, ...] = set_option("the job file, as Hydra writes it")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Analysis:
+class Analysis(Group):
     """What this verb alone takes."""
 
     strict: bool = option("--strict", is_flag=True, help="Exit 4 if data was lost.")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from diagnose.commands.options import JobFile, Measuring, color_option, folder_option, format_option, option, takes
-from diagnose.commands.output import coloured, print_document, say, width
+from diagnose.commands.options import Group, JobFile, Measuring, color_option, folder_option, format_option, option, takes
+from diagnose.commands.output import coloured, print_document, root_of, say, width
 from diagnose.errors import InputError
 
 
-@dataclass(frozen=True, kw_only=True)
-class Store:
+class Store(Group):
     """Where baselines are."""
 
     folder: Path | None = folder_option()
@@ -21,20 +19,17 @@ class Store:
     @property
     def path(self) -> Path:
         """As asked, else in the repository that the current folder is in, else in the current folder."""
-        from diagnose.commands.repository import root_of  # noqa: PLC0415
         from diagnose.reason.compare.baselines import FOLDER  # noqa: PLC0415
 
         return self.folder if self.folder is not None else (root_of(Path.cwd()) or Path.cwd()) / FOLDER
 
 
-@dataclass(frozen=True, kw_only=True)
 class Saving(Store):
     """Where a baseline goes."""
 
     force: bool = option("--force", is_flag=True, help="Replace the baseline of this job and device.")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Listing(Store):
     """Which baselines are listed, and how."""
 
@@ -42,7 +37,6 @@ class Listing(Store):
     color: str = color_option()
 
 
-@dataclass(frozen=True, kw_only=True)
 class Removal(Store):
     """Which baselines of a name are removed."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import click
 from diagnose.commands.options import (
     PATH,
     BisectionOutput,
+    Group,
     Measuring,
     Share,
     metric_option,
@@ -20,7 +20,7 @@ from diagnose.commands.options import (
     timeout_option,
     trace_option,
 )
-from diagnose.commands.output import check_outputs, say, write_document
+from diagnose.commands.output import check_outputs, root_of, say, write_document
 from diagnose.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ REPEATS = 10
 _UNANSWERED: tuple[BisectResult, ...] = ("ends_alike", "cannot_tell")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Search:
+class Search(Group):
     """What is searched, and how."""
 
     good: str | None = option("--good", metavar="COMMIT|LABEL", help="The end where it was well.")
@@ -97,7 +96,6 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     from diagnose.bisect import session  # noqa: PLC0415
     from diagnose.bisect.log import SearchFolder  # noqa: PLC0415
     from diagnose.bisect.model import load_numbers  # noqa: PLC0415
-    from diagnose.commands.repository import root_of  # noqa: PLC0415
 
     here = Path.cwd()
     base = root_of(here) or here

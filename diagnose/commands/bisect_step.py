@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -34,7 +33,6 @@ def aborting(code: int) -> int:
     return code if code >= 128 else ABORTS.get(code, _ANYTHING)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Limit(Store):
     """The good captures, and when a commit is worse than they are."""
 
@@ -62,7 +60,6 @@ class Limit(Store):
     log: Path | None = option("--log", type=PATH, help="Keep in this file what the command printed last. [default: only its end is shown]")
 
 
-@dataclass(frozen=True, kw_only=True)
 class StepJob(JobFile):
     """The job file of the captures, and whether it must be that of the baseline."""
 

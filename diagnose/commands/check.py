@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from diagnose.commands.options import PATH, format_option, option, rules_option, set_option, takes
+from diagnose.commands.options import PATH, Group, format_option, option, rules_option, set_option, takes
 from diagnose.commands.output import EXIT_GATE, print_document
 from diagnose.version import __version__
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checking:
+class Checking(Group):
     """What a job file is checked for."""
 
     platform: str | None = option("--platform", help="Platform to check for, such as h100. [default: the job file's own]")

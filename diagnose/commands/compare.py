@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
-from diagnose.commands import sides
 from diagnose.commands.baseline import Store
-from diagnose.commands.options import LEVELS, PATH, JobFile, Measuring, Output, Share, metric_option, option, set_option, takes
+from diagnose.commands.options import LEVELS, PATH, Group, JobFile, Measuring, Output, Share, metric_option, option, set_option, takes
 from diagnose.commands.output import EXIT_GATE, check_outputs, lost, progress, say, write_document
-from diagnose.commands.sides import Given
 from diagnose.errors import ComparisonRefusedError, DataLossError, UsageError
 
 if TYPE_CHECKING:
+    from diagnose.commands.sides import Given
     from diagnose.document.comparison import Comparison
     from diagnose.document.diagnosis import Diagnosis
     from diagnose.model.vocabulary import Level
 
 
-@dataclass(frozen=True, kw_only=True)
 class Sides(Store):
     """What stands for BASE, and the job files of both."""
 
@@ -37,8 +34,7 @@ class Sides(Store):
     base_overrides: tuple[str, ...] = option("--base-set", multiple=True, metavar="KEY=VALUE", help="The same for BASE. Repeatable.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Question:
+class Question(Group):
     """What is compared, and when the answer fails a gate."""
 
     metric: str = metric_option("What is compared: ")
@@ -82,14 +78,16 @@ def gate(context: click.Context, /, runs: tuple[str, ...], asked: Sides, questio
     if question.max_regression is None:
         from diagnose.reason.compare.limits import load_limits  # noqa: PLC0415
 
-        question = replace(question, max_regression=load_limits().noise.tolerance.value)
+        question = question.replace(max_regression=load_limits().noise.tolerance.value)
     if context.get_parameter_source("format") is ParameterSource.DEFAULT and os.environ.get("GITHUB_ACTIONS") == "true":
-        output = replace(output, format="github")
+        output = output.replace(format="github")
     return _compare(runs, asked, question, measuring, output)
 
 
 def _compare(runs: tuple[str, ...], asked: Sides, question: Question, measuring: Measuring, output: Output) -> int:
     """Check, measure, compare, write, judge."""
+    from diagnose.commands import sides  # noqa: PLC0415 - so that the command line starts quickly
+
     base, new = _sides(runs, asked)
     both = [side for side in (base, new) if side is not None]
     sides.check(both, measuring)
@@ -118,6 +116,8 @@ def _compare(runs: tuple[str, ...], asked: Sides, question: Question, measuring:
 
 def _sides(runs: tuple[str, ...], asked: Sides) -> tuple[Given | None, Given]:
     """Both sides; BASE is None where a baseline stands for it. Raises UsageError."""
+    from diagnose.commands import sides  # noqa: PLC0415 - so that the command line starts quickly
+
     wanted = 1 if asked.baseline is not None else 2
     if len(runs) != wanted:
         sentence = "With --baseline only NEW is given." if asked.baseline is not None else "Two runs are compared: BASE and NEW."
@@ -164,6 +164,8 @@ def _sequence(document: Diagnosis) -> int | None:
 
 def _documents(base: Given | None, new: Given, asked: Sides, measuring: Measuring, output: Output) -> tuple[Diagnosis, Diagnosis]:
     """The diagnoses of both sides. What is given twice is measured once."""
+    from diagnose.commands import sides  # noqa: PLC0415 - so that the command line starts quickly
+
     notice = None if output.quiet else say
     with progress(shown=not output.quiet and output.format == "text") as report:
         if base is None:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from diagnose.commands.options import PATH, format_option, rules_option, takes
+from diagnose.commands.options import PATH, Group, format_option, rules_option, takes
 from diagnose.commands.output import print_document
 
 
-@dataclass(frozen=True, kw_only=True)
-class Explaining:
+class Explaining(Group):
     """The user's own knowledge beside ours, and how the answer looks."""
 
     rules: tuple[Path, ...] = rules_option("rules")
     format: str = format_option("explanation")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Listing(Explaining):
     """What is listed, and how."""
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from diagnose.commands.options import format_option, rules_option, takes
+from diagnose.commands.options import Group, format_option, rules_option, takes
 from diagnose.commands.output import print_document
 from diagnose.errors import InputError
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asking:
+class Asking(Group):
     """By what a name is classified, and how the answer looks."""
 
     rules: tuple[Path, ...] = rules_option("buckets")

@@ -1,4 +1,4 @@
-"""The options of the verbs, each declared once: a group is a frozen dataclass, and every field carries the click option that fills it.
+"""The options of the verbs, each declared once: a `Group` is a frozen record, and every field carries the click option that fills it.
 
 `takes` gives a command the options of its groups and hands it one typed instance of each. An option whose words differ from verb to verb (`--set`, `--metric`) is a function here
 that makes the field; what belongs to one verb alone stands in that verb's module.
@@ -9,9 +9,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, dataclass_transform
 
 import click
 
@@ -48,32 +47,67 @@ class Share(click.ParamType):  # type: ignore[type-arg] # generic in some versio
 
 def option(*names: str, before: str | None = None, **attributes: Any) -> Any:
     """A field that the click option of these names fills. `before`: the field before whose option help lists it, where that is not the order of the groups."""
-    return field(metadata={"names": names, "before": before, "attributes": attributes})
+    return _Option(names, before, attributes)
 
 
-def takes(**groups: type[Any]) -> Callable[[Callable[..., int]], Callable[..., int]]:
+class _Option(NamedTuple):
+    """The click option of a field."""
+
+    names: tuple[str, ...]
+    before: str | None
+    attributes: dict[str, Any]
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Group:
+    """Options of one topic, as a frozen dataclass would hold them; making one of those costs about a millisecond whenever the program starts.
+
+    A field of a subclass comes after its parents' fields, or takes the place of the one of that name.
+    """
+
+    options: ClassVar[dict[str, _Option]] = {}
+
+    def __init_subclass__(cls) -> None:
+        cls.options = {**cls.options, **{name: value for name, value in vars(cls).items() if isinstance(value, _Option)}}
+
+    def __init__(self, **values: Any) -> None:
+        if values.keys() != self.options.keys():
+            raise TypeError(f"{type(self).__name__} is made of {', '.join(self.options)}, not of {', '.join(values)}")
+        vars(self).update(values)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+    def replace(self, **changes: Any) -> Self:
+        """The same but for these fields."""
+        return type(self)(**{**vars(self), **changes})
+
+
+def takes(**groups: type[Group]) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Give a command the options of these groups, in this order; it gets an instance of each group under the group's name here."""
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(command)
         def called(*arguments: Any, **values: Any) -> int:
-            filled = {name: group(**{one.name: values.pop(one.name) for one in fields(group)}) for name, group in groups.items()}
+            filled = {name: group(**{field: values.pop(field) for field in group.options}) for name, group in groups.items()}
             return command(*arguments, **values, **filled)
 
         wrapped: Callable[..., int] = called
-        for entry in reversed(_in_order(list(groups.values()))):
-            wrapped = click.option(*entry.metadata["names"], entry.name, **entry.metadata["attributes"])(wrapped)
+        for field, entry in reversed(_in_order(list(groups.values()))):
+            wrapped = click.option(*entry.names, field, **entry.attributes)(wrapped)
         return wrapped
 
     return decorate
 
 
-def _in_order(groups: Sequence[type[Any]]) -> list[Any]:
+def _in_order(groups: Sequence[type[Group]]) -> list[tuple[str, _Option]]:
     """The fields of all groups, in the order in which help lists their options."""
-    listed: list[Any] = []
-    for entry in (entry for group in groups for entry in fields(group)):
-        before = entry.metadata["before"]
-        listed.insert(len(listed) if before is None else [other.name for other in listed].index(before), entry)
+    listed: list[tuple[str, _Option]] = []
+    for field, entry in (option for group in groups for option in group.options.items()):
+        listed.insert(len(listed) if entry.before is None else [other for other, _ in listed].index(entry.before), (field, entry))
     return listed
 
 
@@ -127,16 +161,14 @@ def color_option() -> Any:
     return option("--color", type=choices, default="auto", help="Colours on standard output. [default: auto]")
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobFile:
+class JobFile(Group):
     """The job file of traces, and what is set on top of it."""
 
     config: Path | None = option("--config", type=PATH, help="Job file of the traces.")
     overrides: tuple[str, ...] = set_option()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reading:
+class Reading(Group):
     """How traces are read and understood."""
 
     rules: tuple[Path, ...] = rules_option()
@@ -175,7 +207,6 @@ class Reading:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Measuring(Reading):
     """How traces are read, and where they are measured."""
 
@@ -198,8 +229,7 @@ class Measuring(Reading):
         return engine_for(self.engine, jobs=self.jobs, scheduler=self.scheduler)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Output:
+class Output(Group):
     """Where a document goes, and in which format."""
 
     format: str = format_option("diagnosis", "Format of standard output. ")
@@ -209,7 +239,6 @@ class Output:
     quiet: bool = option("-q", "--quiet", is_flag=True, help="Print nothing but errors; for use with -o.")
 
 
-@dataclass(frozen=True, kw_only=True)
 class BisectionOutput(Output):
     """The same for a bisection, which CI runners have no format for."""
 
@@ -217,8 +246,7 @@ class BisectionOutput(Output):
     output: tuple[Path, ...] = output_option("bisection")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gate:
+class Gate(Group):
     """Which findings of a diagnosis fail it."""
 
     fail_on: Level | None = option(

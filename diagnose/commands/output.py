@@ -6,8 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -59,7 +58,6 @@ def check_outputs(output: Output, inputs: tuple[Path, ...] = (), *, kind: str = 
 
 def write_document(document: Any, output: Output, *, config: Path | None = None, fail_on: Level | None = None) -> None:
     """Write a document of any kind to its files and to standard output. `config`: the job file, for formats that point at its lines."""
-    from diagnose.commands.repository import path_in_repository  # noqa: PLC0415
     from diagnose.document.files import write_file  # noqa: PLC0415 - imports msgspec
 
     options = Options(job_file="" if config is None else path_in_repository(config), fail_on=fail_on)
@@ -67,7 +65,7 @@ def write_document(document: Any, output: Output, *, config: Path | None = None,
         write_file(path, write(document, format_of(path, kind_of(document)) or "", options), force=output.force)
     if output.quiet:
         return
-    print_document(document, output.format, replace(options, width=width(), color=coloured(output.color)))
+    print_document(document, output.format, options._replace(width=width(), color=coloured(output.color)))
     if output.format == "text":
         for path in output.output:
             say(f"wrote {path}")
@@ -176,3 +174,20 @@ def coloured(choice: str) -> bool:
     if os.environ.get("FORCE_COLOR"):
         return True
     return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+# --- the user's repository: outputs for CI runners name files by their path within it -------------------------------------
+
+
+def root_of(start: Path) -> Path | None:
+    """The nearest folder at or above `start` that holds a repository (`.git`, a folder or a file); None outside of any."""
+    here = Path(os.path.abspath(start))  # noqa: PTH100 - Path.resolve would follow links out of the repository
+    return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), None)
+
+
+def path_in_repository(path: Path) -> str:
+    """A file's path within its repository, with `/`. Outside of any: as given where that is a path below the current folder, else empty."""
+    whole = Path(os.path.abspath(path))  # noqa: PTH100 - as above
+    root = root_of(whole.parent)
+    base = root if root is not None else Path.cwd()
+    return str(PurePosixPath(whole.relative_to(base))) if whole.is_relative_to(base) else ""

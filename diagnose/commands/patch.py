@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from diagnose.commands.options import PATH, JobFile, Reading, format_option, option, rules_option, takes
+from diagnose.commands.options import PATH, Group, JobFile, Reading, format_option, option, rules_option, takes
 from diagnose.commands.output import check_target, print_document, progress, say, write_stdout
 from diagnose.errors import JobFileError, PatchRefusedError, UsageError
 from diagnose.version import __version__
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from diagnose.reason.patch import Patched, Wanted
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
+class Change(Group):
     """The job file, what is changed in it, and where the result goes."""
 
     config: Path = option("--config", type=PATH, required=True, help="The job file to change.")
@@ -31,15 +29,13 @@ class Change:
     force: bool = option("--force", is_flag=True, help="Overwrite the file of -o.")
 
 
-@dataclass(frozen=True, kw_only=True)
 class PatchReading(Reading):
     """How traces are read; rules may be checks as well."""
 
     rules: tuple[Path, ...] = rules_option("rules, fixes and checks")
 
 
-@dataclass(frozen=True, kw_only=True)
-class PatchFormat:
+class PatchFormat(Group):
     """What standard output gets."""
 
     format: str = format_option("patch", "yaml: the changed file. ", besides=("yaml",))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 import click
 
-from diagnose.commands.options import PATH, Gate, Output, option, takes
+from diagnose.commands.options import PATH, Gate, Group, Output, option, takes
 from diagnose.commands.output import check_outputs, write_diagnosis, write_document
 from diagnose.errors import UsageError
 from diagnose.render import format_of, formats_for, kind_of
@@ -16,8 +15,7 @@ from diagnose.render import format_of, formats_for, kind_of
 _NO_GATE = MappingProxyType({"comparison": "whose gate was judged when it was made", "bisection": "which has no findings of its own"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobLines:
+class JobLines(Group):
     """The file that outputs point into."""
 
     config: Path | None = option("--config", type=PATH, help="Job file, for outputs that point at its lines (github, junit, sarif).")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from diagnose.commands.options import JobFile, Measuring, Reading
 from diagnose.commands.output import say
@@ -18,8 +17,7 @@ STDIN = "-"
 _NOTHING = "Nothing was compared."
 
 
-@dataclass(frozen=True, kw_only=True)
-class Given:
+class Given(NamedTuple):
     """One side as the user named it: a saved diagnosis, a trace, or a folder or pattern of several ranks' traces; with its job file."""
 
     text: str
@@ -77,7 +75,7 @@ def check(sides: Sequence[Given], measuring: Measuring) -> None:
     """Refuse what does not go together, before any work. Raises UsageError."""
     if sum(side.text == STDIN for side in sides) > 1:
         raise UsageError("Standard input can be one side only.", effect=_NOTHING, next_step="Name a file for the other.")
-    used = [entry.name for entry in fields(Reading) if getattr(measuring, entry.name)]
+    used = [name for name in Reading.options if getattr(measuring, name)]
     if used and all(side.saved for side in sides):
         raise UsageError(
             f"--{used[0].replace('_', '-')} is about measuring a trace, and both sides are saved diagnoses.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import re
 import time
@@ -139,14 +140,10 @@ def _publish(temporary: Path, path: Path, *, force: bool) -> None:
 
 def _clean(path: Path) -> None:
     """Remove what killed runs left beside `path` long ago."""
-    for stale in path.parent.glob(f".{_literal(path.name)}.*.tmp"):
+    for stale in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         with contextlib.suppress(OSError):
             if time.time() - stale.stat().st_mtime > _STALE_SECONDS:
                 stale.unlink()
-
-
-def _literal(name: str) -> str:
-    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
 
 
 def json_schema(document: type, *, walls: Sequence[str], job_formats: Sequence[str]) -> dict[str, Any]:

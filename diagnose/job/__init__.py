@@ -7,10 +7,9 @@ TOML, and a plain job.yaml. What a setting is called in each of them is data (tr
 from __future__ import annotations
 
 from diagnose.job.model import Job, Setting, SettingValue
-from diagnose.job.overrides import parse_overrides
-from diagnose.job.read import overridden_job, parse_job, read_job
-from diagnose.job.settle import completed
+from diagnose.job.read import completed, overridden_job, parse_job, read_job
 from diagnose.job.sizes import Problem, Sizes, sizes
+from diagnose.job.text import parse_overrides
 
 __all__ = [
     "Job",

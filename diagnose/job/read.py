@@ -1,18 +1,26 @@
-"""From a path or a text to a Job: the first reader that takes the text, and what its values settle to."""
+"""From a path or a text to a Job: the first reader that takes the text, and one value per setting: matched by key, coerced, combined, derived, defaulted.
+
+Wrong types are errors with the key that they stand under; keys that the table does not know are kept and listed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import ast
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from diagnose.errors import JobFileError
 from diagnose.job.formats import READERS
 from diagnose.job.formats.overrides import NAME as OVERRIDES
-from diagnose.job.model import EFFECT, Job, Parsed, job_error
-from diagnose.job.overrides import parse_overrides
-from diagnose.job.settle import settle
-from diagnose.job.text import JobText, decoded
+from diagnose.job.formats.reader import Key
+from diagnose.job.model import EFFECT, UNRESOLVED, Job, Leaf, Origin, Parsed, Setting, SettingValue, column, expected, job_error, wrong_type
+from diagnose.job.text import JobText, decoded, parse_overrides
+from diagnose.knowledge import conditions
+from diagnose.knowledge.settings import SettingSpec, flag_name, job_schema, load_formats, load_settings, version_number
 from diagnose.knowledge.strict_yaml import MAX_BYTES
 
 
@@ -47,3 +55,412 @@ def _parsed(text: JobText) -> Parsed:
         if parsed is not None:
             return parsed
     raise job_error(text.source, "is in no format that is known", "Give a configuration dump, flags, or the command that started the job.")
+
+
+_INTEGER = re.compile(r"-?\d{1,15}")
+_DECIMAL = re.compile(r"-?(\d{1,15}(\.\d{0,15})?|\.\d{1,15})([eE]-?\d{1,2})?")
+_TRUE, _FALSE = frozenset({"1", "t", "true", "y", "yes"}), frozenset({"0", "f", "false", "n", "no"})
+_MAX_ITEMS = 10_000  # no model has more layers; a longer one is a mistake or an attack
+_DERIVE_ROUNDS = 4  # a derived size may need another derived one: expert tensor parallelism, then expert data parallelism
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Candidate:
+    """One value of one setting, with the key that it stood under; `order` is the standing of that key."""
+
+    value: SettingValue
+    key: str
+    order: int
+    place: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Alias:
+    """The setting that a key of the file stands for; `order` is the standing of the key among the setting's."""
+
+    name: str
+    order: int
+    key: Key
+
+
+_Table = Mapping[str, tuple[_Alias, ...]]
+
+
+def settle(parsed: Parsed, source: str) -> Job:
+    """The job that a file's values make. Raises JobFileError."""
+    leaves, aliases = _applied(parsed.leaves, parsed.format), _aliases(parsed.format)
+    found, unknown, unresolved = _match(leaves, aliases, source)
+    settings = _settled(found, parsed, unresolved, source)
+    return Job(
+        format=parsed.format,
+        settings=MappingProxyType(settings),
+        unknown=tuple(unknown),
+        source=source,
+        notes=parsed.notes,
+        rules=parsed.rules,
+        unresolved=unresolved,
+    )
+
+
+def completed(job: Job, *, world_size: int | None) -> Job:
+    """The job with the world size that the trace tells, where the file does not say, and the sizes that follow from it."""
+    if world_size is None or world_size < 1 or "world_size" in job.settings or "world_size" in job.unresolved:
+        return job
+    told = Setting(name="world_size", value=world_size, key="world_size of the trace", source="trace")
+    settings = dict(job.settings) | {"world_size": told}
+    left = frozenset(name for name, spec in load_settings().items() if spec.derive_is_default)
+    settings |= _derived(settings, job.unresolved | left)
+    return replace(job, settings=MappingProxyType({name: settings[name] for name in load_settings() if name in settings}))
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+def _aliases(format_: str) -> _Table:
+    """Every key that stands for a setting in this format. The setting's own name has order 0."""
+    table: dict[str, tuple[_Alias, ...]] = {}
+    for name, spec in load_settings().items():
+        for text, alias in _keys(name, spec, format_).items():
+            table[text] = (*table.get(text, ()), alias)
+    return table
+
+
+def _keys(name: str, spec: SettingSpec, format_: str) -> dict[str, _Alias]:
+    """The keys of one setting: its own name, its environment variables, and what the format calls it."""
+    origin: Origin = "flag" if load_formats()[format_].keys_are == "flags" else "key"
+    found = {name: _Alias(name=name, order=0, key=Key(spellings=(name,), origin=origin))}
+    variables = (Key(spellings=(f"env_vars.{variable}",), origin="env") for variable in spec.env)
+    for keys in (variables, READERS[format_].keys_for(spec)):
+        for order, key in enumerate(keys, 1):
+            for text in key.spellings:
+                found.setdefault(text, _Alias(name=name, order=order, key=key))
+    return found
+
+
+def _applied(leaves: Sequence[Leaf], format_: str) -> list[Leaf]:
+    """The file's values with what the command line sets in their place."""
+    result = [leaf for leaf in leaves if not leaf.forced]
+    own, foreign = _aliases(format_), _aliases(OVERRIDES)
+    for leaf in (leaf for leaf in leaves if leaf.forced):
+        key = leaf.key if leaf.key in own else flag_name(leaf.key) if flag_name(leaf.key) in own else leaf.key
+        names = {alias.name for alias in own.get(key, foreign.get(key, ()))}
+        whole = key not in own or key in names  # a setting's own name, or another framework's key: it replaces every key of the setting
+        result = [one for one in result if not (_below(one.key, key) or (whole and names & {alias.name for alias in own.get(one.key, ())}))]
+        if not leaf.removed:
+            known = key if key in own else next(iter(names), key)
+            result.append(replace(leaf, key=known, forced=False))
+    return result
+
+
+def _below(key: str, parent: str) -> bool:
+    return key == parent or key.startswith(f"{parent}.")
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def _match(leaves: Sequence[Leaf], aliases: _Table, source: str) -> tuple[dict[str, list[_Candidate]], list[str], frozenset[str]]:
+    """Values by setting, the keys that stand for none, and settings whose value only the process knew. A null says nothing."""
+    found: dict[str, list[_Candidate]] = {}
+    unresolved: set[str] = set()
+    for leaf in leaves:
+        if leaf.key not in aliases:
+            _refuse_map(leaf, aliases, source)
+        for alias in aliases.get(leaf.key, ()):
+            if _unresolved(leaf.value):
+                unresolved.add(alias.name)
+            elif (value := _coerce(leaf.value, alias, leaf.shown, source)) is not None:
+                found.setdefault(alias.name, []).append(
+                    _Candidate(value=value, key=leaf.shown, order=alias.order, place=leaf.place, line=leaf.line)
+                )
+    unknown = {_unknown_key(leaf) for leaf in leaves if _unresolved(leaf.value) or (leaf.key not in aliases and not leaf.known)}
+    return found, sorted(unknown), frozenset(unresolved - found.keys())
+
+
+def _unknown_key(leaf: Leaf) -> str:
+    """An unknown key, or a known one with what its value hangs on."""
+    return leaf.shown + str(leaf.value).removeprefix(UNRESOLVED) if _unresolved(leaf.value) else leaf.shown
+
+
+def _unresolved(value: object) -> bool:
+    return isinstance(value, str) and value.startswith(UNRESOLVED)
+
+
+def _refuse_map(leaf: Leaf, aliases: _Table, source: str) -> None:
+    """Raise where an unknown key lies inside a setting that has no inner keys: a map stands where a value should."""
+    parts, shown = leaf.key.split("."), leaf.shown.split(".")
+    for length in range(1, len(parts)):
+        parent = ".".join(parts[:length])
+        if parent in aliases and not any(key.startswith(f"{parent}.") for key in aliases):
+            spec = load_settings()[aliases[parent][0].name]
+            inner = ".".join(shown[len(shown) - len(parts) + length :])
+            raise wrong_type(source, ".".join(shown[: len(shown) - len(parts) + length]), expected(spec), {inner: leaf.value})
+
+
+def _coerce(raw: object, alias: _Alias, key: str, source: str) -> SettingValue | None:
+    """The value in the setting's type; None where it says nothing."""
+    spec = load_settings()[alias.name]
+    if raw is None or (raw == "None" and alias.key.origin == "option" and alias.key.values is None):
+        return None
+    if alias.key.values is not None:
+        given = [_foreign(item) for item in raw] if isinstance(raw, list) else [_foreign(raw)]
+        return next((alias.key.values[item] for item in given if item in alias.key.values), alias.key.values.get("*"))
+    if alias.key.constant is not None or alias.key.inverted:
+        return _switched(raw, alias.key, key, source)
+    value = _typed(raw, spec, alias.key.origin)
+    if value is None:
+        raise wrong_type(source, key, expected(spec), raw)
+    if isinstance(value, str):
+        return spec.aliases.get(value, value)
+    return tuple(spec.aliases.get(item, item) for item in value) if isinstance(value, tuple) else value
+
+
+def _foreign(raw: object) -> str:
+    """A foreign value as the table of values writes it."""
+    if isinstance(raw, bool):
+        return "true" if raw else "false"
+    text = str(raw)
+    return {"1": "true", "t": "true", "yes": "true", "y": "true", "true": "true"}.get(text.lower(), text)
+
+
+def _switched(raw: object, flag: Key, shown: str, source: str) -> SettingValue | None:
+    """What a flag says that turns its setting off, or that stands for one value."""
+    given = _boolean(raw, flag.origin)
+    if given is None:
+        raise wrong_type(source, shown, "bool", raw)
+    if flag.constant is not None:
+        return flag.constant if given else None
+    return not given
+
+
+# --- one value per setting --------------------------------------------------------------------------------------------
+
+
+def _settled(found: Mapping[str, list[_Candidate]], parsed: Parsed, unresolved: frozenset[str], source: str) -> dict[str, Setting]:
+    """One value per setting: read, named by a preset, derived, or the framework's default, in this order."""
+    specs = load_settings()
+    settings = {name: _combine(name, specs[name], values, source) for name, values in found.items()}
+    covered = set(unresolved)
+    for name in [name for name, spec in specs.items() if spec.presets and name in settings]:
+        covered |= {inner for preset in specs[name].presets.values() for inner in preset}
+        settings |= _preset(settings, settings[name], specs[name], source)
+    defaults = load_formats()[parsed.format].defaults
+    whole = not parsed.open_ended and defaults != "none"
+    if whole:
+        settings = _with_defaults(settings, covered, parsed.format, derived=defaults == "own")
+    # what is a default in the guise of a derivation needs a whole file
+    settings |= _derived(settings, unresolved if whole else unresolved | {name for name, spec in specs.items() if spec.derive_is_default})
+    if whole:
+        settings = _with_defaults(settings, covered, parsed.format, derived=True)
+        settings |= _derived(settings, unresolved)
+    return {name: settings[name] for name in specs if name in settings}
+
+
+def _preset(settings: Mapping[str, Setting], named: Setting, spec: SettingSpec, source: str) -> dict[str, Setting]:
+    """Settings that a named value stands for. It overrules framework keys, as in the framework, but not a setting's own name."""
+    values = spec.presets.get(str(named.value), {})
+    for name, value in values.items():
+        other = settings.get(name)
+        if other is not None and other.key == name and other.value != value:
+            raise _conflict(source, name, (named.key, named.value), (other.key, other.value))
+    return {
+        name: Setting(name=name, value=value, key=f"{named.key} ({named.value})", source="read", place=named.place, line=named.line)
+        for name, value in values.items()
+    }
+
+
+def _with_defaults(settings: Mapping[str, Setting], covered: set[str], format_: str, *, derived: bool) -> dict[str, Setting]:
+    """`settings` and the defaults of those that are not set; settings that an unknown preset decides have none."""
+    result = dict(settings)
+    values: dict[str, object] = {name: setting.value for name, setting in settings.items()}
+    for name, spec in load_settings().items():
+        if name in result or name in covered or (spec.derive and not derived):
+            continue
+        value = spec.default_in(format_, values)
+        if value is not None:
+            values[name] = value
+            result[name] = Setting(name=name, value=value, key="default", source="default")
+    return result
+
+
+def _derived(settings: Mapping[str, Setting], unresolved: frozenset[str]) -> dict[str, Setting]:
+    """Settings that follow from others, where those are known."""
+    known: dict[str, Setting] = {}
+    for _ in range(_DERIVE_ROUNDS):
+        fresh = _derived_once({**settings, **known}, unresolved)
+        if not fresh:
+            break
+        known |= fresh
+    return known
+
+
+def _derived_once(settings: Mapping[str, Setting], unresolved: frozenset[str]) -> dict[str, Setting]:
+    specs, schema = load_settings(), job_schema()
+    wanted = {
+        name: conditions.compile_expression(spec.derive, "number", schema)
+        for name, spec in specs.items()
+        if spec.derive and name not in settings and name not in unresolved
+    }
+    wanted = {name: expression for name, expression in wanted.items() if not _overflows(expression.names, settings)}
+    values = {f"job_{name}": column(specs[name], item.value) for name, item in settings.items()}
+    results = conditions.evaluate(list(wanted.values()), conditions.row(values, schema))
+    known: dict[str, Setting] = {}
+    for (name, expression), value in zip(wanted.items(), results, strict=True):
+        if value is None or value != value // 1:
+            continue
+        parents = [settings[one.removeprefix("job_")] for one in expression.names if one.removeprefix("job_") in settings]
+        told = [parent for parent in parents if parent.source != "default"]
+        plain = bool(value) if specs[name].type == "bool" else int(value)
+        known[name] = Setting(
+            name=name,
+            value=plain,
+            key=", ".join(parent.shown for parent in told) or "default",
+            source="read" if told else "default",
+            line=told[0].line if len(told) == 1 else None,
+        )
+    return known
+
+
+def _overflows(names: Sequence[str], settings: Mapping[str, Setting]) -> bool:
+    """Whether the numbers that an expression reads could multiply to more than 64 bits: polars would wrap around in silence."""
+    found = [settings[name.removeprefix("job_")].value for name in names if name.removeprefix("job_") in settings]
+    return math.prod(abs(value) + 1 for value in found if isinstance(value, int)) >= 2**62
+
+
+def _combine(name: str, spec: SettingSpec, values: list[_Candidate], source: str) -> Setting:
+    """One of several values of a setting. A setting's own name, or the same key twice, never loses in silence."""
+    ranked = sorted(values, key=lambda item: item.order)
+    best = ranked[0]
+    for other in ranked[1:]:
+        if other.value != best.value and (spec.combine == "conflict" or best.order in (0, other.order)):
+            raise _conflict(source, name, (best.key, best.value), (other.key, other.value))
+    if spec.combine == "any":
+        best = next((item for item in ranked if item.value is True), best)
+    return Setting(name=name, value=best.value, key=best.key, source="read", place=best.place, line=best.line)
+
+
+def _conflict(source: str, name: str, first: tuple[str, SettingValue], second: tuple[str, SettingValue]) -> JobFileError:
+    what = f"says {first[0]} = {first[1]!r} and {second[0]} = {second[1]!r}, which are the same setting ({name})"
+    return job_error(source, what, "Keep one of the two.")
+
+
+# --- values in the types of their settings ---------------------------------------------------------------------------
+
+
+def _list_expression(raw: object) -> tuple[str, ...] | None:
+    """Numbers as text: a list of them, one number, or a sum of repeated lists such as ([0]*3+[1]*58); None for anything else."""
+    if isinstance(raw, int) and not isinstance(raw, bool):
+        return (str(raw),)
+    if isinstance(raw, list):
+        whole = all(isinstance(item, int) and not isinstance(item, bool) for item in raw)
+        return tuple(str(item) for item in raw) if whole and len(raw) <= _MAX_ITEMS else None
+    if not isinstance(raw, str) or len(raw) > 10 * _MAX_ITEMS:
+        return None
+    try:
+        tree = ast.parse(raw.strip(), mode="eval").body
+        numbers = _evaluated(tree)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return tuple(str(number) for number in numbers)
+
+
+def _evaluated(node: ast.expr) -> list[int]:
+    """Raises ValueError for what is no list of integers."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _short(_evaluated(node.left), _evaluated(node.right))
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        if isinstance(node.left, ast.Constant):
+            return _repeated(_evaluated(node.right), _integer(node.left))
+        return _repeated(_evaluated(node.left), _integer(node.right))
+    if isinstance(node, ast.List | ast.Tuple):
+        return _short([_integer(item) for item in node.elts], [])
+    return [_integer(node)]
+
+
+def _integer(node: ast.expr) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    raise ValueError
+
+
+def _repeated(items: list[int], times: int) -> list[int]:
+    if times < 0 or len(items) * times > _MAX_ITEMS:
+        raise ValueError
+    return items * times
+
+
+def _short(left: list[int], right: list[int]) -> list[int]:
+    if len(left) + len(right) > _MAX_ITEMS:
+        raise ValueError
+    return left + right
+
+
+def _typed(raw: object, spec: SettingSpec, origin: Origin) -> SettingValue | None:
+    """A file's value in the setting's type; None where it has another.
+
+    Flags, options and environment variables are text by nature, so a number or a switch may be written as text there.
+    """
+    match spec.type:
+        case "bool":
+            return _boolean(raw, origin)
+        case "int" | "float":
+            return _number(raw, spec.type, origin)
+        case "list":
+            return _list_expression(raw) if spec.expression else _list(raw, spec, origin)
+        case "version":
+            return raw if isinstance(raw, str) and _is_version(raw) else None
+        case "text":
+            found = _stages(raw, spec) if spec.nested and isinstance(raw, list) else raw
+            return found if isinstance(found, str) else None
+
+
+def _is_version(text: str) -> bool:
+    try:
+        version_number(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _boolean(raw: object, origin: Origin) -> bool | None:
+    """A switch; where values are text, the words that argument parsers and shells take for one."""
+    if isinstance(raw, bool):
+        return raw
+    if origin == "env":
+        return {"0": False, "1": True}.get(str(raw))
+    if origin == "key" or not isinstance(raw, str):
+        return None
+    word = raw.strip().lower()
+    return True if word in _TRUE else False if word in _FALSE else None
+
+
+def _number(raw: object, kind: str, origin: Origin) -> int | float | None:
+    if isinstance(raw, str) and origin != "key":
+        text = raw.strip()
+        if _INTEGER.fullmatch(text):
+            raw = int(text)
+        elif kind == "float" and _DECIMAL.fullmatch(text):
+            raw = float(text)
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not -(2**63) <= raw < 2**63:  # NaN and infinities fail here too
+        return None
+    if kind == "int":
+        return raw if isinstance(raw, int) else None
+    return float(raw) if math.isfinite(raw) else None
+
+
+def _list(raw: object, spec: SettingSpec, origin: Origin) -> tuple[str, ...] | None:
+    if isinstance(raw, str) and (spec.scalar or origin in ("flag", "option")):
+        return tuple(part for part in re.split(r"[\s,\[\]'\"]+", raw) if part)
+    if isinstance(raw, list) and all(isinstance(item, str | int) and not isinstance(item, bool) for item in raw):
+        return tuple(str(item) for item in raw)
+    if spec.scalar and isinstance(raw, int) and not isinstance(raw, bool):
+        return (str(raw),)
+    return None
+
+
+def _stages(raw: list[object], spec: SettingSpec) -> str | None:
+    """A list of stages, each a list of layers, in Megatron's letters: [[embedding, decoder], [decoder, loss]] is Et|tL."""
+    if not all(isinstance(stage, list) and all(isinstance(layer, str) for layer in stage) for stage in raw):
+        return None
+    return "|".join("".join(spec.aliases.get(str(layer), str(layer)) for layer in stage) for stage in raw if isinstance(stage, list))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from diagnose.document.diagnosis import JobProblem, JobSize
 from diagnose.job import flops
 from diagnose.job.model import Job
-from diagnose.job.settle import completed
+from diagnose.job.read import completed
 from diagnose.knowledge.settings import load_formats
 
 Problem = JobProblem

@@ -147,6 +147,8 @@ def conform(raw: RawTrace) -> Trace:
     ledger = ledger.note("opaque_graph", "ops", int((frames["ops"]["kind"] == "graph").sum()))
     for schema in (*_SPANS, *_MOMENTS, "waits"):
         frames[schema] = _relative(frames.pop(schema), schema, first)
+    ledger = ledger.folded()
+    ledger.check()
     return Trace(
         ops=frames["ops"],
         calls=frames["calls"],
@@ -160,13 +162,8 @@ def conform(raw: RawTrace) -> Trace:
         devices=raw.devices,
         ranks=raw.ranks,
         provenance=replace(raw.provenance, origin_ns=first),
-        ledger=_checked(ledger.folded()),
+        ledger=ledger,
     )
-
-
-def _checked(ledger: Ledger) -> Ledger:
-    ledger.check()
-    return ledger
 
 
 def no_gpu_work(provenance: Provenance, ledger: Ledger) -> InputError:

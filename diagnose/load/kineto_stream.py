@@ -601,7 +601,10 @@ def joined(parts: list[Part]) -> Part:
             column: pl.Series([lookup[value] for value in getattr(part, column)], dtype=pl.Int32) for column, lookup in known.items()
         }
         for table, pieces in part.frames.items():
-            whole.frames[table] += [_translated(piece, new_ids) for piece in pieces]
+            whole.frames[table] += [
+                piece.with_columns(new_ids[_IDS[name]].gather(piece[name]).alias(name) for name in piece.columns if name in _IDS)
+                for piece in pieces
+            ]
         whole.read.update(part.read)
         whole.refused.update(part.refused)
         whole.pids.update(part.pids)
@@ -617,8 +620,3 @@ def joined(parts: list[Part]) -> Part:
 def _append(values: list[object], value: object) -> int:
     values.append(value)
     return len(values) - 1
-
-
-def _translated(frame: pl.DataFrame, new_ids: dict[str, pl.Series]) -> pl.DataFrame:
-    columns = [name for name in frame.columns if name in _IDS]
-    return frame.with_columns(new_ids[_IDS[name]].gather(frame[name]).alias(name) for name in columns)

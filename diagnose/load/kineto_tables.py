@@ -304,8 +304,7 @@ def _threads(part: Part, tables: Sequence[RawTable], rank: int) -> pl.DataFrame:
 def _devices(keys: Mapping[str, Any], tables: Sequence[RawTable], rank: int) -> tuple[Device, ...]:
     """The devices that operations ran on, with the properties that the file gives for them.
 
-    ROCm numbers its operations' devices otherwise than its properties; they are then taken from any device where all
-    have the same name.
+    ROCm numbers its operations' devices otherwise than its properties; they are then taken from any device where all have the same name.
     """
     listed = keys.get("deviceProperties")
     properties = [found for found in listed if isinstance(found, dict)] if isinstance(listed, list) else []

@@ -14,7 +14,7 @@ from pathlib import Path
 from diagnose.errors import InputError
 from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load import nsys_parquet, nsys_sqlite
-from diagnose.load.files import REPORT, Opening, is_parquet_folder, may_be_report, opening, private_folder
+from diagnose.load.files import REPORT, is_parquet_folder, may_be_report, opening, private_folder
 from diagnose.load.reader import Reader
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Trace
@@ -211,8 +211,6 @@ def _start(path: Path) -> int | None:
     return nsys_sqlite.start(export) if export.is_file() else None
 
 
-def _recognises(given: Opening) -> bool:
-    return given.head.startswith(REPORT) or may_be_report(given)
-
-
-READER = Reader(name="nsys-report", recognises=_recognises, load=_load, start=_start)
+READER = Reader(
+    name="nsys-report", recognises=lambda given: given.head.startswith(REPORT) or may_be_report(given), load=_load, start=_start
+)

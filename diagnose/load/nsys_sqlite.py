@@ -315,11 +315,6 @@ def _refuse_cut(path: Path, name: str) -> None:
         raise damaged(name, "it ends before its content does" if page >= 512 else "its header is not that of a database")
 
 
-def _sidecars(path: Path) -> list[Path]:
-    beside = [path.with_name(path.name + suffix) for suffix in ("-wal", "-journal", "-shm")]
-    return [item for item in beside if item.is_file()]
-
-
 def _names_other_database(journal: Path) -> bool:
     """True for a journal of a transaction over several databases; playing it back could delete a file that it names."""
     size = journal.stat().st_size
@@ -362,7 +357,7 @@ def read(path: Path, *, rank: int | None = None, display_name: str | None = None
     name = display_name or path.name
     ledger = Ledger()
     header = _header(path)
-    sidecars = _sidecars(path)
+    sidecars = [item for suffix in ("-wal", "-journal", "-shm") if (item := path.with_name(path.name + suffix)).is_file()]
     with ExitStack() as stack:
         place = path
         if sidecars or header[18:20] == b"\x02\x02":  # the latter: write-ahead mode, where even reading creates files

@@ -55,10 +55,9 @@ def read(
 ) -> RawTrace:
     """Read one trace: a path or binary stream of plain, gzip or zip JSON.
 
-    `rank` names the global rank and goes before what the file tells. `rules` say what may be taken out of the environment (by default the program's own).
-    `chunk` is the size in bytes of the pieces decoded
-    at once. With `processes` above 1 a large plain file is decoded by that many processes. Raises InputError for what is
-    not such a trace.
+    `rank` names the global rank and goes before what the file tells. `rules` say what may be taken out of the environment (by default the
+    program's own). `chunk` is the size in bytes of the pieces decoded at once. With `processes` above 1 a large plain file is decoded by
+    that many processes. Raises InputError for what is not such a trace.
     """
     opened = open_blocks(source, display_name, chunk)
     try:

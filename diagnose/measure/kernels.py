@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from diagnose.document.device import KernelOccupancy, Occupancy
-from diagnose.knowledge.rule_types import SmLimits
+from diagnose.knowledge.rulebook import SmLimits
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.budget import Concurrency
 from diagnose.model.trace import Device, OpKind, Trace

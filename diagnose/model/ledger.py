@@ -26,209 +26,133 @@ class Code:
     refuses: bool = False  # True: the counted rows are not part of the analysis
 
 
-def _codes(*codes: Code) -> dict[str, Code]:
-    return {code.name: code for code in codes}
+def _codes(severity: Severity, origin: Origin, *, refuses: bool = False, **meanings: str) -> dict[str, Code]:
+    """Codes of one severity and origin, by name."""
+    return {name: Code(name=name, severity=severity, origin=origin, meaning=text, refuses=refuses) for name, text in meanings.items()}
 
 
-CODES: dict[str, Code] = _codes(
-    Code(
-        name="missing_time",
-        severity="data_loss",
-        origin="analysis",
+CODES: dict[str, Code] = {
+    **_codes(
+        "data_loss",
+        "analysis",
         refuses=True,
-        meaning="Rows without an integer start or end. They are left out of every figure; export the trace again.",
-    ),
-    Code(
-        name="negative_duration",
-        severity="data_loss",
-        origin="analysis",
-        refuses=True,
-        meaning="Rows that end before they start. They are left out of every figure; the profiler's clock jumped or the file was edited.",
-    ),
-    Code(
-        name="wrong_type",
-        severity="data_loss",
-        origin="analysis",
-        refuses=True,
-        meaning=(
+        missing_time="Rows without an integer start or end. They are left out of every figure; export the trace again.",
+        negative_duration=(
+            "Rows that end before they start. They are left out of every figure; the profiler's clock jumped or the file was edited."
+        ),
+        wrong_type=(
             "Rows with a value of the wrong type in a column that the analysis needs. They are left out; the file was edited or damaged."
         ),
+        undecodable_event=(
+            "Events that are not valid JSON objects of the expected shape. They are left out; the file was edited or damaged."
+        ),
     ),
-    Code(
-        name="undecodable_event",
-        severity="data_loss",
-        origin="analysis",
+    **_codes(
+        "info",
+        "analysis",
         refuses=True,
-        meaning="Events that are not valid JSON objects of the expected shape. They are left out; the file was edited or damaged.",
+        not_needed="Events of a kind that no measure uses (flow arrows, span markers, empty names). Nothing is lost.",
+        outside_time_range="Rows outside the time range that was asked for.",
     ),
-    Code(
-        name="not_needed",
-        severity="info",
-        origin="analysis",
-        refuses=True,
-        meaning="Events of a kind that no measure uses (flow arrows, span markers, empty names). Nothing is lost.",
-    ),
-    Code(
-        name="outside_time_range",
-        severity="info",
-        origin="analysis",
-        refuses=True,
-        meaning="Rows outside the time range that was asked for.",
-    ),
-    Code(
-        name="cut_file",
-        severity="data_loss",
-        origin="capture",
-        meaning=(
-            "The file ends before its content does. Everything up to the cut is analysed; what came later is unknown. Write "
-            "the trace again, or copy it again."
+    **_codes(
+        "data_loss",
+        "capture",
+        cut_file=(
+            "The file ends before its content does. Everything up to the cut is analysed; what came later is unknown. Write the trace "
+            "again, or copy it again."
         ),
     ),
-    Code(
-        name="unknown_name",
-        severity="notice",
-        origin="capture",
-        meaning=(
-            "Rows whose name is not in the export's string table. They are kept under a placeholder name and can't be "
-            "classified by name; export without --tables."
+    **_codes(
+        "notice",
+        "capture",
+        unknown_name=(
+            "Rows whose name is not in the export's string table. They are kept under a placeholder name and can't be classified by name;"
+            " export without --tables."
+        ),
+        bad_text="Texts that are not valid UTF-8. The bad bytes are shown as a replacement sign; times are unaffected.",
+    ),
+    **_codes(
+        "info",
+        "capture",
+        open_range="Ranges that never ended inside the capture. They are kept as lasting to the end of the capture.",
+        zero_duration="Device operations that last 0 ns at the trace's resolution. They are counted, and add no time.",
+        no_launch=(
+            "Device operations whose launching API call was not recorded. They have no issue time, so a gap before them can't be called "
+            "launch-starved."
+        ),
+        missing_table="A table that this export does not hold. The facts that need it are null.",
+    ),
+    **_codes(
+        "notice",
+        "capture",
+        opaque_graph=(
+            "CUDA graph executions traced as a whole: the kernels inside are unknown and count as compute in the bucket other. Capture "
+            "with --cuda-graph-trace=node to see inside."
+        ),
+        duplicate_launch="API calls that share process and correlation id with another. The one that ends last counts as the launch.",
+        profiler_warning="Warnings that the profiler itself recorded while capturing. Read them under capture quality.",
+    ),
+    **_codes(
+        "error",
+        "capture",
+        profiler_error=(
+            "Errors that the profiler itself recorded while capturing. Parts of the capture may be missing; read them under capture "
+            "quality."
         ),
     ),
-    Code(
-        name="bad_text",
-        severity="notice",
-        origin="capture",
-        meaning="Texts that are not valid UTF-8. The bad bytes are shown as a replacement sign; times are unaffected.",
-    ),
-    Code(
-        name="open_range",
-        severity="info",
-        origin="capture",
-        meaning="Ranges that never ended inside the capture. They are kept as lasting to the end of the capture.",
-    ),
-    Code(
-        name="zero_duration",
-        severity="info",
-        origin="capture",
-        meaning="Device operations that last 0 ns at the trace's resolution. They are counted, and add no time.",
-    ),
-    Code(
-        name="no_launch",
-        severity="info",
-        origin="capture",
-        meaning=(
-            "Device operations whose launching API call was not recorded. They have no issue time, so a gap before them "
-            "can't be called launch-starved."
+    **_codes(
+        "data_loss",
+        "capture",
+        dropped_by_profiler=(
+            "Records that the profiler says it dropped. Work is missing from the trace: shorten the capture or raise the profiler's "
+            "buffers."
         ),
     ),
-    Code(
-        name="missing_table",
-        severity="info",
-        origin="capture",
-        meaning="A table that this export does not hold. The facts that need it are null.",
+    **_codes(
+        "info",
+        "analysis",
+        copied_sidecar=(
+            "A -wal or -journal file lay beside the database. Both were copied to a private folder and read there; the originals are "
+            "untouched."
+        ),
+        sibling_export="An export newer than the report lay beside it and was read instead of exporting again.",
+        exported="The report was exported with nsys to a private folder and read from there.",
     ),
-    Code(
-        name="opaque_graph",
-        severity="notice",
-        origin="capture",
-        meaning=(
-            "CUDA graph executions traced as a whole: the kernels inside are unknown and count as compute in the bucket "
-            "other. Capture with --cuda-graph-trace=node to see inside."
+    **_codes(
+        "data_loss",
+        "analysis",
+        refused_input=(
+            "Inputs that can't be analysed, among several that can. Nothing of them is in the result; the reason stands beside it."
         ),
     ),
-    Code(
-        name="duplicate_launch",
-        severity="notice",
-        origin="capture",
-        meaning="API calls that share process and correlation id with another. The one that ends last counts as the launch.",
+    **_codes(
+        "info",
+        "analysis",
+        ignored_file="Files of a folder that are no trace, or that another input stands for. Nothing of them is in the result.",
     ),
-    Code(
-        name="profiler_warning",
-        severity="notice",
-        origin="capture",
-        meaning="Warnings that the profiler itself recorded while capturing. Read them under capture quality.",
-    ),
-    Code(
-        name="profiler_error",
-        severity="error",
-        origin="capture",
-        meaning=(
-            "Errors that the profiler itself recorded while capturing. Parts of the capture may be missing; read them under "
-            "capture quality."
+    **_codes(
+        "notice",
+        "analysis",
+        assigned_rank=(
+            "Processes for which the trace does not tell the global rank. They are numbered in order of process id; give --rank to name "
+            "them."
+        ),
+        renumbered_rank=(
+            "Inputs that claim a rank which another input already has. They got a free number; check that no file was given twice."
+        ),
+        implausible_span=(
+            "The capture spans less than 1 µs or more than 24 h. The unit of the times may be wrong; check a known kernel's duration."
         ),
     ),
-    Code(
-        name="dropped_by_profiler",
-        severity="data_loss",
-        origin="capture",
-        meaning=(
-            "Records that the profiler says it dropped. Work is missing from the trace: shorten the capture or raise the "
-            "profiler's buffers."
+    **_codes(
+        "info",
+        "analysis",
+        merged_classes=(
+            "More distinct classes of work ran than the sweep holds apart. The smallest were merged without their backend; times are "
+            "unaffected."
         ),
     ),
-    Code(
-        name="copied_sidecar",
-        severity="info",
-        origin="analysis",
-        meaning=(
-            "A -wal or -journal file lay beside the database. Both were copied to a private folder and read there; the "
-            "originals are untouched."
-        ),
-    ),
-    Code(
-        name="sibling_export",
-        severity="info",
-        origin="analysis",
-        meaning="An export newer than the report lay beside it and was read instead of exporting again.",
-    ),
-    Code(
-        name="exported",
-        severity="info",
-        origin="analysis",
-        meaning="The report was exported with nsys to a private folder and read from there.",
-    ),
-    Code(
-        name="refused_input",
-        severity="data_loss",
-        origin="analysis",
-        meaning="Inputs that can't be analysed, among several that can. Nothing of them is in the result; the reason stands beside it.",
-    ),
-    Code(
-        name="ignored_file",
-        severity="info",
-        origin="analysis",
-        meaning="Files of a folder that are no trace, or that another input stands for. Nothing of them is in the result.",
-    ),
-    Code(
-        name="assigned_rank",
-        severity="notice",
-        origin="analysis",
-        meaning=(
-            "Processes for which the trace does not tell the global rank. They are numbered in order of process id; give "
-            "--rank to name them."
-        ),
-    ),
-    Code(
-        name="renumbered_rank",
-        severity="notice",
-        origin="analysis",
-        meaning="Inputs that claim a rank which another input already has. They got a free number; check that no file was given twice.",
-    ),
-    Code(
-        name="implausible_span",
-        severity="notice",
-        origin="analysis",
-        meaning="The capture spans less than 1 µs or more than 24 h. The unit of the times may be wrong; check a known kernel's duration.",
-    ),
-    Code(
-        name="merged_classes",
-        severity="info",
-        origin="analysis",
-        meaning=(
-            "More distinct classes of work ran than the sweep holds apart. The smallest were merged without their backend; "
-            "times are unaffected."
-        ),
-    ),
-)
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,7 @@
 """The Trace: typed, immutable frames of one profiled capture, whatever tool wrote it.
 
-All times are int64 nanoseconds from the capture's start (`Provenance.origin_ns` in the file's own clock). Null means
-that the profiler did not record it. Every schema is one constant here, and `diagnose.load.conform` is the only
-producer.
+All times are int64 nanoseconds from the capture's start (`Provenance.origin_ns` in the file's own clock). Null means that the profiler did
+not record it. Every schema is one constant here, and `diagnose.load.conform` is the only producer.
 """
 
 from __future__ import annotations

@@ -17,12 +17,11 @@ from diagnose.errors import UsageError
 from diagnose.job import Job, Setting
 from diagnose.job.formats import plain
 from diagnose.knowledge import templates
-from diagnose.knowledge.rule_types import CheckSpec, FixSpec, Requirement
-from diagnose.knowledge.rulebook import PLATFORM_FACTS, Rulebook, platform_of
+from diagnose.knowledge.rulebook import PLATFORM_FACTS, CheckSpec, FixSpec, Requirement, Rulebook, platform_of
 from diagnose.knowledge.settings import SettingSpec, load_formats
 from diagnose.model.vocabulary import GROUP_OF, GROUPS
 from diagnose.reason.context import Context, make_context
-from diagnose.reason.playbook import FixReader
+from diagnose.reason.findings import FixReader
 
 _NO_FACTS: Mapping[str, Fact] = MappingProxyType({})
 

@@ -13,8 +13,7 @@ from diagnose.document.diagnosis import SCHEMA, Capture, DeviceInfo, Diagnosis, 
 from diagnose.document.ranks import RankProblem, Ranks
 from diagnose.job import Job, completed, sizes
 from diagnose.knowledge.load import Knowledge
-from diagnose.knowledge.rule_types import Platform
-from diagnose.knowledge.rulebook import Rulebook, platform_of
+from diagnose.knowledge.rulebook import Platform, Rulebook, platform_of
 from diagnose.measure.capture import Measured, merged, typical
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.facts.device import device_facts, typed_facts
@@ -82,10 +81,7 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
 
 
 def _with_kernels(devices: Sequence[DeviceMeasure], shown: DeviceMeasure) -> Sequence[DeviceMeasure]:
-    """The devices whose kernels the document lists.
-
-    All, or of many the one that the verdict speaks of and the lowest, which other captures are likely to hold too.
-    """
+    """The devices whose kernels are listed: all, or of many the verdict's and the lowest, which other captures are likely to hold too."""
     if len(devices) <= KERNELS_OF:
         return devices
     lowest = min(devices, key=lambda one: (one.rank, one.device))
@@ -102,10 +98,7 @@ def _middle(measured: Sequence[Measured]) -> tuple[int, int]:
 def _compared(
     measured: Sequence[Measured], middle: tuple[int, int], job: Job | None, world: int | None, knowledge: Knowledge
 ) -> Compared | None:
-    """The comparison of ranks; None where fewer than two devices can be compared.
-
-    An input that says to be a rank which another one is too is left out.
-    """
+    """The comparison of ranks; None below two comparable devices. An input that says to be the rank that another is too is left out."""
     claimed: Counter[int] = Counter(rank.claimed for part in measured for rank in part.ranks if rank.claimed is not None)
     kept = []
     for number, part in enumerate(measured):
@@ -135,10 +128,7 @@ def _platform(device: DeviceMeasure, rulebook: Rulebook) -> tuple[str | None, Pl
 
 
 def _link(platform: Platform | None, ranks: Sequence[int]) -> float | None:
-    """GB/s one way of the link between ranks; None beyond one NVLink domain, and where the platform's is not known.
-
-    Nodes are taken to be filled in order of rank.
-    """
+    """GB/s one way between ranks, nodes filled in order of rank; None beyond an NVLink domain, or where the platform's is not known."""
     if platform is None or platform.nvlink_domain is None:
         return None
     return platform.nvlink_gb_per_s if len({rank // platform.nvlink_domain for rank in ranks}) == 1 else None

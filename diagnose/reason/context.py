@@ -16,10 +16,7 @@ from diagnose.knowledge.rulebook import PLATFORM_FACTS, Rulebook, platform_of
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Values by column name, and the same as a frame of one row. Settings are null without a job file.
-
-    `per` is the only value that is no column: what sentences call the window.
-    """
+    """Values by column (settings are null without a job file), and as a frame of one row; `per`, how a window is called, is no column."""
 
     values: Mapping[str, conditions.Value]
     frame: pl.DataFrame

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from diagnose.document.diagnosis import Fact, Verdict, WallBound
 from diagnose.job import Job
 from diagnose.knowledge import conditions, templates
-from diagnose.knowledge.rule_types import VERDICT_COLUMNS, WallSpec
-from diagnose.knowledge.rulebook import Rulebook
+from diagnose.knowledge.rulebook import VERDICT_COLUMNS, Rulebook, WallSpec
 from diagnose.model.vocabulary import Certainty, Status, Wall
 from diagnose.reason.context import Context, make_context
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from diagnose.render.options import Options
 from diagnose.render.reports import KINDS, DocumentKind
-from diagnose.render.writers import Writer, writers
+from diagnose.render.writers import Options, Writer, writers
 
 __all__ = ["Options", "extensions_for", "format_of", "formats_for", "kind_of", "write"]
+
+WRITERS = writers()
 
 
 def kind_of(document: object) -> str:
@@ -59,4 +60,4 @@ def _suiting(kind: str) -> list[Writer]:
     """The writers whose input documents of this kind have."""
     offered = _kind(kind)
     gives = {"report": True, "issues": offered.issues, "json": offered.json}
-    return [writer for writer in writers() if gives[writer.takes]]
+    return [writer for writer in WRITERS if gives[writer.takes]]

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-from diagnose.render import units
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from diagnose.document.diagnosis import Tool
@@ -21,8 +18,7 @@ GATE = "gate"
 LONGEST_TEXT = 4_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Issue:
+class Issue(NamedTuple):
     """One check and how it ended. `cost_ns` is what it costs per step, None where that is not known; `key` and `line` are of the setting to change in the job file."""
 
     id: str
@@ -47,8 +43,7 @@ class Issue:
         return f"{self.id}: {self.name}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class IssueList:
+class IssueList(NamedTuple):
     """All checks of one run. `suite` says what was run, `sentence` how it came out."""
 
     tool: Tool
@@ -67,6 +62,8 @@ def costliest_first(issues: Sequence[Issue]) -> list[Issue]:
 
 def shown(text: str) -> str:
     """A text from anywhere on one line, without control signs, and no longer than a runner shows."""
+    from diagnose.render import units  # noqa: PLC0415 - so that the command line starts quickly
+
     cut = text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
     return units.visible(cut)
 

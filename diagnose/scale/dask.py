@@ -46,7 +46,7 @@ class DaskEngine:
             suspects: deque[Task] = deque()
             attempts: Counter[int] = Counter()
             try:
-                yield from work.outcomes([_absolute(task) for task in run.tasks], suspects, run)
+                yield from work.outcomes([replace(task, path=Path(task.path).absolute()) for task in run.tasks], suspects, run)
                 while suspects:
                     task = suspects.popleft()
                     attempts[task.place] += 1
@@ -166,10 +166,6 @@ def _everywhere(settings: Settings) -> Settings:
     return replace(
         settings, rules=tuple(path.absolute() for path in settings.rules), nsys=settings.nsys.absolute() if settings.nsys else None
     )
-
-
-def _absolute(task: Task) -> Task:
-    return replace(task, path=Path(task.path).absolute())
 
 
 class _Call:

@@ -10,7 +10,7 @@ import pytest
 
 from diagnose.bisect.model import (
     Beliefs,
-    Prior,
+    Noise,
     Readings,
     change_points,
     discordant,
@@ -26,10 +26,10 @@ from diagnose.bisect.model import (
 def test_noise_is_pooled_and_outweighs_what_was_assumed() -> None:
     chance = random.Random(1)
     found = [readings(place, [chance.gauss(place, 0.03) for _ in range(6)]) for place in range(20)]
-    seen = pooled_noise(found, Prior(scale=0.01, freedom=2))
+    seen = pooled_noise(found, Noise(scale=0.01, freedom=2))
     assert seen.freedom == 2 + 100
     assert seen.scale == pytest.approx(0.03, rel=0.15)
-    assert pooled_noise([], Prior(scale=0.01, freedom=2)).scale == pytest.approx(0.01)
+    assert pooled_noise([], Noise(scale=0.01, freedom=2)).scale == pytest.approx(0.01)
 
 
 def test_pooling_keeps_every_deviation() -> None:
@@ -43,11 +43,11 @@ def test_pooling_keeps_every_deviation() -> None:
 def test_a_few_strange_captures_do_not_raise_the_usual_noise() -> None:
     chance = random.Random(3)
     values = {place: [chance.gauss(0, 0.01) for _ in range(5)] for place in range(8)}
-    steady = robust_noise(values, Prior(scale=0.01, freedom=2)).scale
+    steady = robust_noise(values, Noise(scale=0.01, freedom=2)).scale
     values[3][0] += 0.5
     values[5][1] += 0.5
-    assert robust_noise(values, Prior(scale=0.01, freedom=2)).scale < 1.5 * steady
-    assert flaky(values, Prior(scale=0.01, freedom=2), 0.0005) == {3: (0,), 5: (1,)}
+    assert robust_noise(values, Noise(scale=0.01, freedom=2)).scale < 1.5 * steady
+    assert flaky(values, Noise(scale=0.01, freedom=2), 0.0005) == {3: (0,), 5: (1,)}
 
 
 def test_noise_alone_seldom_looks_flaky() -> None:
@@ -55,13 +55,13 @@ def test_noise_alone_seldom_looks_flaky() -> None:
     left_out = 0
     for _ in range(300):
         values = {place: [chance.gauss(0, 0.02) for _ in range(4)] for place in range(6)}
-        left_out += sum(map(len, flaky(values, Prior(scale=0.01, freedom=2), 0.0005).values()))
+        left_out += sum(map(len, flaky(values, Noise(scale=0.01, freedom=2), 0.0005).values()))
     assert left_out <= 300 * 24 * 0.002
 
 
 def test_two_captures_that_contradict_each_other_are_doubtful() -> None:
     values = {0: [0.0, 0.01, -0.01], 1: [0.0, 0.4], 2: [0.2, 0.21]}
-    assert discordant(values, Prior(scale=0.01, freedom=2), 0.0005) == (1,)
+    assert discordant(values, Noise(scale=0.01, freedom=2), 0.0005) == (1,)
 
 
 # --- change points ----------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_chances_are_sums_over_all_sets_of_steps() -> None:
         size = chance.randint(2, 7)
         places = sorted(chance.sample(range(40), size))
         found = [readings(place, [chance.gauss(chance.choice([0, 0, 1]), 0.3) for _ in range(chance.randint(1, 4))]) for place in places]
-        beliefs = Beliefs(prior=Prior(scale=0.1, freedom=2), width=4.0, none=0.05, more=0.03, drift=0.01)
+        beliefs = Beliefs(prior=Noise(scale=0.1, freedom=2), width=4.0, none=0.05, more=0.03, drift=0.01)
         weights = {
             chosen: slow_weight(found, 40, beliefs, chosen) for length in range(size) for chosen in combinations(range(size - 1), length)
         }
@@ -103,7 +103,7 @@ def test_chances_are_sums_over_all_sets_of_steps() -> None:
 
 def test_levels_and_noise_are_those_of_the_likeliest_steps() -> None:
     found = [readings(place, [value, value + 0.02]) for place, value in ((0, 1.0), (4, 1.0), (5, 2.0), (9, 2.0))]
-    given = change_points(found, 10, Beliefs(prior=Prior(scale=0.01, freedom=2), width=4, none=0.05, more=0.03, drift=0.0))
+    given = change_points(found, 10, Beliefs(prior=Noise(scale=0.01, freedom=2), width=4, none=0.05, more=0.03, drift=0.0))
     assert given.best == (1,)
     assert given.levels == pytest.approx((1.01, 2.01))
     assert [given.level_of(index) for index in range(4)] == pytest.approx([1.01, 1.01, 2.01, 2.01])

@@ -1,4 +1,7 @@
-"""Invented bisections: one that holds everything a renderer can meet, one for each result, one that holds almost nothing, and a huge one."""
+"""Invented bisections.
+
+One that holds everything a renderer can meet, one for each result, one that holds almost nothing, and a huge one.
+"""
 
 from __future__ import annotations
 

@@ -71,7 +71,10 @@ def _rank(base: RankSurvey, rank: int, stage: int, steps: int) -> RankSurvey:
 
 
 def many_ranks(count: int, *, stages: int = 8, steps: int = 10) -> Ranks:
-    """`count` ranks in `stages` pipeline stages, expert groups of eight with a late rank each, and ten steps: as large as a document gets."""
+    """`count` ranks in `stages` pipeline stages, expert groups of eight with a late rank each, and ten steps.
+
+    As large as a document gets.
+    """
     few, each = rich_ranks(), count // stages
     assert few.pipeline is not None
     members = {stage: tuple(range(stage * each, (stage + 1) * each)) for stage in range(stages)}

@@ -1,4 +1,7 @@
-"""Documents that are kept as JSON in data/: a rich one of each kind, as its writer writes it, and what others have instead of its fields."""
+"""Documents that are kept as JSON in data/.
+
+A rich one of each kind, as its writer writes it, and what others have instead of its fields.
+"""
 
 from __future__ import annotations
 

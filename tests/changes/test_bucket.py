@@ -1,4 +1,7 @@
-"""A new bucket is its row in buckets.yaml and its families; a new family is one entry. Nothing else changes, and every output knows them."""
+"""A new bucket is its row in buckets.yaml and its families; a new family is one entry.
+
+Nothing else changes, and every output knows them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""An output format is one writer, a document one builder and its line: both are added to a copy of the program, and everything else knows them."""
+"""An output format is one writer, a document one builder and its line.
+
+Both are added to a copy of the program, and everything else knows them.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,8 @@ WRITER = '''"""The names of a report's parts, one a line."""
 
 from __future__ import annotations
 
-from diagnose.render.options import Options
 from diagnose.render.report import Report
-from diagnose.render.writers import Writer
+from diagnose.render.writers import Options, Writer
 
 
 def write(report: Report, options: Options) -> str:

@@ -14,8 +14,7 @@ from msgspec import structs
 
 import diagnose.pipeline
 from diagnose.cli import main
-from diagnose.commands.output import say
-from diagnose.commands.repository import path_in_repository
+from diagnose.commands.output import path_in_repository, say
 from diagnose.document import comparison as c
 from diagnose.document.diagnosis import Diagnosis, LedgerEntry, encode
 from diagnose.document.files import schema_of

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from diagnose.job import overridden_job, parse_job, read_job
 from diagnose.job.edit_yaml import Path as Keys
 from diagnose.job.edit_yaml import YamlEditError, add_items, compose, drop, literal, put, remove_items
-from diagnose.job.trees import toml_lines
+from diagnose.job.text import toml_lines
 from diagnose.knowledge import strict_yaml
 
 TEXT = """\

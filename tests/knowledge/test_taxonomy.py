@@ -70,23 +70,29 @@ def test_union_of_nothing_matches_nothing_and_words_are_ascii():
 FAMILY = "families:\n  - id: mine\n    patterns: ['my_kernel']\n    operation: gemm\n    bucket: expert_gemm\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("families:\n  - id: a\n    patterns: ['x']\n    operation: gemm\n    buckett: norm\n", "unknown field `buckett`"),
-        ("families:\n  - id: a\n    patterns: ['x']\n    operation: gemm\n    bucket: nose\n", "there is no bucket 'nose'"),
-        ("families:\n  - id: a\n    patterns: ['x']\n    operation: gemm\n", "neither a bucket nor a default"),
-        ("families:\n  - id: a\n    patterns: []\n    operation: gemm\n    bucket: norm\n", "has no pattern"),
-        ("families:\n  - id: a\n    patterns: ['(?=x)']\n    operation: gemm\n    bucket: norm\n", "no regular expression"),
-        (FAMILY + FAMILY[len("families:\n") :], "stands twice"),
-        ("contexts:\n  - id: a\n    patterns: ['x']\n    evidence: module\n", "neither bucket, kind nor phase"),
-        ("contexts:\n  - id: a\n    patterns: ['x']\n    evidence: module\n    bucket: norm\n    requires: [b]\n", "requires 'b'"),
-        ("families: [\n", "line 2"),
-        ("families: 3\n", "Expected `array`"),
-    ],
-)
-def test_a_wrong_file_is_refused_with_file_place_and_reason(tmp_path: Path, text: str, reason: str):
-    (tmp_path / "50-mine.yaml").write_text(text)
+# A file, why it is refused, and the line that is named where it is a file of the user's own.
+WRONG = [
+    ("families:\n  - id: a\n    patterns: ['x']\n    operation: gemm\n    buckett: norm\n", "unknown field `buckett`", 5),
+    ("families:\n  - id: a\n    patterns: ['x']\n    operation: gemm\n    bucket: nose\n", "there is no bucket 'nose'", 5),
+    ("families:\n  - id: a\n    patterns: ['x']\n    operation: gemm\n", "neither a bucket nor a default", 2),
+    ("families:\n  - id: a\n    patterns: []\n    operation: gemm\n    bucket: norm\n", "has no pattern", 3),
+    ("families:\n  - id: a\n    operation: gemm\n    bucket: norm\n", "missing required field `patterns`", 2),
+    ("# note\n\nfamilies:\n  - id: a\n    patterns:\n      - 'fine'\n      - '(?=x)'\n    operation: gemm\n    bucket: norm\n",
+     "no regular expression", 7),
+    (FAMILY + FAMILY[len("families:\n") :], "stands twice", 6),
+    ("contexts:\n  - id: a\n    patterns: ['x']\n    evidence: module\n", "neither bucket, kind nor phase", 2),
+    ("contexts:\n  - id: a\n    patterns: ['x']\n    evidence: module\n    bucket: norm\n    requires: [b]\n", "requires 'b'", 6),
+    ("groups:\n  - id: a\n    patterns: ['x']\n    kind: colour\n", "Invalid enum value 'colour'", 4),
+    ("families: [\n", "line 2", 2),
+    ("families: 3\n", "Expected `array`", 1),
+    ("families:\n  - id: a\n    id: b\n", "the key 'id' stands already in line 2", 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "reason", "line"), WRONG)
+def test_a_wrong_file_is_refused_with_file_place_and_reason(tmp_path: Path, text: str, reason: str, line: int):
+    path = tmp_path / "50-mine.yaml"
+    path.write_text(text)
     with pytest.raises(RuleFileError) as caught:
         load_taxonomy(tmp_path)
     assert reason in caught.value.what
@@ -94,6 +100,8 @@ def test_a_wrong_file_is_refused_with_file_place_and_reason(tmp_path: Path, text
     assert caught.value.next_step
     if "stands twice" not in reason and "requires" not in reason:
         assert caught.value.what.startswith("50-mine.yaml: ")
+    with pytest.raises(RuleFileError, match=rf"^50-mine\.yaml: .*line {line}\b"):
+        load_taxonomy(extra=[path])
 
 
 def test_too_many_contexts_are_refused(tmp_path: Path):
@@ -202,28 +210,6 @@ def test_a_wrong_host_file_is_refused(tmp_path: Path):
     path.write_text("calls: []\nranges: []\n")
     with pytest.raises(RuleFileError, match="missing required field `steps`"):
         load_host_rules(path)
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("families:\n  - id: a\n    patterns: ['x']\n    operation: gemm\n    buckett: norm\n", 5),
-        ("families:\n  - id: a\n    patterns: ['x']\n    operation: gemm\n    bucket: nose\n", 5),
-        ("# note\n\nfamilies:\n  - id: a\n    patterns:\n      - 'fine'\n      - '(?=x)'\n    operation: gemm\n    bucket: norm\n", 7),
-        ("families:\n  - id: a\n    patterns: []\n    operation: gemm\n    bucket: norm\n", 3),
-        ("families:\n  - id: a\n    operation: gemm\n    bucket: norm\n", 2),
-        (FAMILY + FAMILY[len("families:\n") :], 6),
-        ("contexts:\n  - id: a\n    patterns: ['x']\n    evidence: module\n    bucket: norm\n    requires: [gone]\n", 6),
-        ("groups:\n  - id: a\n    patterns: ['x']\n    kind: colour\n", 4),
-        ("families: [\n", 2),
-        ("families:\n  - id: a\n    id: b\n", 3),
-    ],
-)
-def test_a_wrong_file_of_the_user_s_is_refused_with_its_line(tmp_path: Path, text: str, line: int):
-    path = tmp_path / "mine.yaml"
-    path.write_text(text)
-    with pytest.raises(RuleFileError, match=rf"^mine\.yaml: .*line {line}\b"):
-        load_taxonomy(extra=[path])
 
 
 OVER = """

@@ -16,110 +16,107 @@ def gap(*between: Item, spans: tuple[Span, ...] = ()) -> Scene:
     return scene([run("gemm", 0, 10, 0), *between, run("gemm", 110, 120, 99)], spans)
 
 
-# ---------------------------------------------------------------------------------------------------- allocator
+def synchronised(start: int = 3, end: int = 80, **more: object) -> Item:
+    """The host waits for stream 20 (or another that `more` names)."""
+    return call("cudaStreamSynchronize", start, end, **{"wait": "stream_sync", "stream": 20} | more)
+
+
+def copied(start: int, end: int, at: int, until: int, name: str = "cudaMemcpyAsync", **more: object) -> Item:
+    return run("memcpy", start, end, at, until=until, name=name, **more)
+
+
+ALLOCATOR_CALLS = (
+    "cudaMalloc cudaFree cudaMallocAsync cudaMallocAsync_ptsz cudaHostAlloc cudaFreeHost hipFree hipMalloc cuMemMap cuMemUnmap "
+    "cuMemSetAccess cudaMemPoolTrimTo"
+)
+OTHER_CALLS = "cudaMallocManagedLike cudaMemGetInfo cudaEventQuery cudaStreamIsCapturing cudaEventRecord"
+EXCHANGE = run("nccl", 5, 60, 1, stream=20)
+OTHER = run("memset", 61, 65, 2, stream=30)
+BACKWARD = [run("memset", 75, 76, 72, thread=2, stream=9), run("gemm", 130, 131, 125, thread=2, stream=9)]
+DEVICE_SYNC = call("cudaDeviceSynchronize", 3, 80, wait="device_sync", stream=None)
+HELD_ELSEWHERE = [copied(11, 90, 2, 3, thread=2, stream=9), synchronised(3, 95, thread=2, stream=9)]
+
+# What stands between the two GEMMs, and why compute was absent 10 … 110, without the 10 ns that the last launch takes to arrive.
+GAPS: dict[str, tuple[list[Item], dict[str, int]]] = {
+    **{f"allocator: {name}": ([call(name, 30, 70)], {"allocator": 40, "launch": 1, "python": 49}) for name in ALLOCATOR_CALLS.split()},
+    **{f"a launching call: {name}": ([call(name, 30, 70)], {"launch": 41, "python": 49}) for name in OTHER_CALLS.split()},
+    # A data-loader thread that pins memory, a watchdog that asks for events.
+    "calls of a thread that launches nothing do not count": (
+        [call("cudaHostAlloc", 20, 90, thread=5), call("cudaEventSynchronize", 20, 95, thread=6)], {"launch": 1, "python": 89}),
+    "calls of another rank do not count": (
+        [call("cudaMalloc", 20, 90, rank=1), run("gemm", 0, 10, 0, rank=1)], {"launch": 1, "python": 89}),
+    "the autograd thread's calls count": (
+        [call("cudaMalloc", 30, 70, thread=2), *BACKWARD], {"allocator": 40, "launch": 2, "python": 48}),
+    "a stream synchronisation is split where the stream's work ended": (
+        [EXCHANGE, OTHER, synchronised()], {"blocking": 50, "host_sync": 20, "launch": 1, "python": 19}),
+    # 60 … 61 nothing ran.
+    "of an unknown stream it waits for the last end of any": (
+        [EXCHANGE, OTHER, call("cudaStreamSynchronize", 3, 80)], {"blocking": 54, "host_sync": 16, "launch": 1, "python": 19}),
+    "of a stream that was done it waits for nothing": (
+        [EXCHANGE, synchronised(65)], {"host_sync": 15, "launch": 1, "python": 74}),
+    "a device synchronisation waits for every stream": (
+        [EXCHANGE, OTHER, DEVICE_SYNC], {"blocking": 54, "host_sync": 16, "launch": 1, "python": 19}),
+    "an allocator call inside a synchronisation goes first": (
+        [EXCHANGE, synchronised(), call("cudaFree", 50, 70)], {"allocator": 20, "blocking": 40, "host_sync": 10, "launch": 1, "python": 19}),
+    "a pageable copy holds the host while it runs": (
+        [copied(30, 60, 25, 70, pinned=False, copy_kind="d2h")], {"blocking": 30, "host_sync": 15, "launch": 1, "python": 44}),
+    "a pinned asynchronous copy does not": ([copied(30, 60, 25, 28, pinned=True, copy_kind="h2d")], {"launch": 4, "python": 86}),
+    "another thread's waiting does not explain why this one was late": (HELD_ELSEWHERE, {"launch": 1, "python": 89}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("between", "why"), GAPS.values(), ids=GAPS)
+def test_why_compute_was_absent(between: list[Item], why: dict[str, int]) -> None:
+    assert causes(gap(*between).stalls(0, 120)) == {"dependency_stalled": 10, **why}
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["cudaMalloc", "cudaFree", "cudaMallocAsync", "cudaMallocAsync_ptsz", "cudaHostAlloc", "cudaFreeHost", "hipFree", "hipMalloc", "cuMemMap", "cuMemUnmap", "cuMemSetAccess", "cudaMemPoolTrimTo"],
-)  # fmt: skip
-def test_time_under_an_allocator_call_is_the_allocators(name: str) -> None:
-    one = gap(call(name, 30, 70))
-    assert causes(one.stalls(0, 120)) == {"allocator": 40, "dependency_stalled": 10, "launch": 1, "python": 49}
-    assert one.host().state.rows() == [(30, 70, ALLOCATOR)]
+    ("between", "state"),
+    [
+        ([call("cudaMalloc", 30, 70)], [(30, 70, ALLOCATOR)]),
+        ([EXCHANGE, OTHER, synchronised()], [(3, 60, WAITING), (60, 80, SYNC)]),
+        ([copied(30, 60, 25, 70, "cudaMemcpy", pinned=True, copy_kind="d2h")], [(25, 60, WAITING), (60, 70, SYNC)]),
+    ],
+)
+def test_the_state_of_the_host(between: list[Item], state: list[tuple[int, int, str]]) -> None:
+    assert gap(*between).host().state.rows() == state
 
 
-@pytest.mark.parametrize("name", ["cudaMallocManagedLike", "cudaMemGetInfo", "cudaEventQuery", "cudaStreamIsCapturing", "cudaEventRecord"])
-def test_other_calls_are_launching_calls(name: str) -> None:
-    assert causes(gap(call(name, 30, 70)).stalls(0, 120)) == {"dependency_stalled": 10, "launch": 41, "python": 49}
+@pytest.mark.parametrize(
+    ("between", "blocked"),
+    [
+        ([EXCHANGE, synchronised(65)], [(65, 80, None, 65, False)]),  # the stream was done
+        ([EXCHANGE, DEVICE_SYNC], [(3, 80, 1, 60, False)]),  # waiting for the device is not guessed
+        ([copied(30, 60, 25, 70, pinned=False, copy_kind="d2h")], [(25, 70, 1, 60, False)]),
+        # A copy that outlasts its call holds the host until that returned: to the device the driver may return once the data is staged.
+        ([copied(30, 90, 25, 40, pinned=False, copy_kind="h2d")], [(25, 40, 1, 40, False)]),
+        ([copied(30, 60, 25, 28, pinned=True, copy_kind="h2d")], []),
+        # A copy quicker than its asynchronous call.
+        ([copied(36, 38, 30, 50, copy_kind="d2d")], []),
+        ([copied(36, 38, 30, 50, copy_kind="h2d", pinned=True)], []),
+    ],
+)
+def test_what_held_the_host(between: list[Item], blocked: list[tuple[int, int, int | None, int, bool]]) -> None:
+    assert gap(*between).host().blocked.select("start", "end", "awaited", "awaited_end", "guessed").rows() == blocked
 
 
-def test_calls_of_a_thread_that_launches_nothing_do_not_count() -> None:
-    """A data-loader thread that pins memory, a watchdog that asks for events."""
-    between = (call("cudaHostAlloc", 20, 90, thread=5), call("cudaEventSynchronize", 20, 95, thread=6))
-    assert causes(gap(*between).stalls(0, 120)) == {"dependency_stalled": 10, "launch": 1, "python": 89}
-
-
-def test_calls_of_another_rank_do_not_count() -> None:
-    items = [run("gemm", 0, 10, 0), call("cudaMalloc", 20, 90, rank=1), run("gemm", 110, 120, 99), run("gemm", 0, 10, 0, rank=1)]
-    assert causes(scene(items).stalls(0, 120)) == {"dependency_stalled": 10, "launch": 1, "python": 89}
-
-
-def test_the_autograd_threads_calls_count() -> None:
-    backward = run("gemm", 130, 131, 125, thread=2, stream=9)
-    items = (call("cudaMalloc", 30, 70, thread=2), run("memset", 75, 76, 72, thread=2, stream=9), backward)
-    assert causes(gap(*items).stalls(0, 120)) == {"allocator": 40, "dependency_stalled": 10, "launch": 2, "python": 48}
-
-
-# ---------------------------------------------------------------------------------------------------- synchronising calls
-
-EXCHANGE = run("nccl", 5, 60, 1, stream=20)
-OTHER = run("memset", 61, 65, 2, stream=30)
-
-
-def test_a_stream_synchronisation_is_split_where_the_streams_work_ended() -> None:
-    one = gap(EXCHANGE, OTHER, call("cudaStreamSynchronize", 3, 80, wait="stream_sync", stream=20))
+@pytest.mark.parametrize(("wait", "inferred"), [(synchronised(), False), (call("cudaStreamSynchronize", 3, 80), True)])
+def test_blocking_behind_an_unknown_stream_is_inferred(wait: Item, inferred: bool) -> None:
+    one = gap(EXCHANGE, OTHER, wait)
     found = one.stalls(0, 120)
-    assert causes(found) == {"blocking": 50, "dependency_stalled": 10, "host_sync": 20, "launch": 1, "python": 19}
-    assert blocked_by(found, one) == {"nccl": 50}
-    assert one.host().state.rows() == [(3, 60, WAITING), (60, 80, SYNC)]
-    assert found.pieces.filter(found.pieces["cause"] == "blocking")["inferred"].to_list() == [False]
+    assert found.pieces.filter(found.pieces["cause"] == "blocking")["inferred"].unique().to_list() == [inferred]
+    assert blocked_by(found, one)["nccl"] == 50
 
 
-def test_a_synchronisation_whose_stream_is_unknown_waits_for_the_last_end_of_any() -> None:
-    one = gap(EXCHANGE, OTHER, call("cudaStreamSynchronize", 3, 80))
-    found = one.stalls(0, 120)
-    assert causes(found) == {"blocking": 54, "dependency_stalled": 10, "host_sync": 16, "launch": 1, "python": 19}  # 60 … 61: nothing ran
-    assert found.pieces.filter(found.pieces["cause"] == "blocking")["inferred"].unique().to_list() == [True]
+def test_the_awaited_operation_is_that_of_the_call_that_still_waits() -> None:
+    one = gap(EXCHANGE, run("memset", 0, 1, 1, thread=2, stream=9), synchronised(), synchronised(20, 25, thread=2, stream=9))
+    assert blocked_by(one.stalls(0, 120), one) == {"nccl": 50}
 
 
-def test_a_synchronisation_of_a_stream_that_was_done_waits_for_nothing() -> None:
-    one = gap(EXCHANGE, call("cudaStreamSynchronize", 65, 80, wait="stream_sync", stream=20))
-    assert causes(one.stalls(0, 120)) == {"dependency_stalled": 10, "host_sync": 15, "launch": 1, "python": 74}
-    assert one.host().blocked["awaited"].to_list() == [None]
-
-
-def test_a_device_synchronisation_waits_for_every_stream() -> None:
-    found = gap(EXCHANGE, OTHER, call("cudaDeviceSynchronize", 3, 80, wait="device_sync", stream=None)).stalls(0, 120)
-    assert causes(found) == {"blocking": 54, "dependency_stalled": 10, "host_sync": 16, "launch": 1, "python": 19}
-
-
-def test_an_allocator_call_inside_a_synchronisation_goes_first() -> None:
-    one = gap(EXCHANGE, call("cudaStreamSynchronize", 3, 80, wait="stream_sync", stream=20), call("cudaFree", 50, 70))
-    assert causes(one.stalls(0, 120)) == {
-        "allocator": 20,
-        "blocking": 40,
-        "dependency_stalled": 10,
-        "host_sync": 10,
-        "launch": 1,
-        "python": 19,
-    }
-
-
-# ---------------------------------------------------------------------------------------------------- blocking copies
-
-
-def test_a_pageable_copy_holds_the_host_while_it_runs() -> None:
-    one = gap(run("memcpy", 30, 60, 25, until=70, name="cudaMemcpyAsync", pinned=False, copy_kind="d2h"))
-    assert causes(one.stalls(0, 120)) == {"blocking": 30, "dependency_stalled": 10, "host_sync": 15, "launch": 1, "python": 44}
-    assert one.host().blocked.select("start", "end", "awaited_end", "guessed").rows() == [(25, 70, 60, False)]
-
-
-def test_a_pageable_copy_that_outlasts_its_call_holds_the_host_until_the_call_returned() -> None:
-    """To the device the driver may return once the data is staged."""
-    one = gap(run("memcpy", 30, 90, 25, until=40, name="cudaMemcpyAsync", pinned=False, copy_kind="h2d"))
-    assert one.host().blocked.select("start", "end", "awaited_end").rows() == [(25, 40, 40)]
-
-
-def test_a_pinned_asynchronous_copy_does_not_hold_the_host() -> None:
-    one = gap(run("memcpy", 30, 60, 25, until=28, name="cudaMemcpyAsync", pinned=True, copy_kind="h2d"))
-    assert one.host().blocked.is_empty()
-    assert causes(one.stalls(0, 120)) == {"dependency_stalled": 10, "launch": 4, "python": 86}
-
-
-def test_a_synchronous_copy_holds_the_host() -> None:
-    one = gap(run("memcpy", 30, 60, 25, until=70, name="cudaMemcpy", pinned=True, copy_kind="d2h"))
-    assert one.host().state.rows() == [(25, 60, WAITING), (60, 70, SYNC)]
+def test_without_calls_nothing_is_known_of_the_host() -> None:
+    one = scene([run("gemm", 0, 10), run("gemm", 50, 60)])
+    assert not one.host().has_calls
+    assert causes(one.stalls(0, 60)) == {"dependency_stalled": 40}
 
 
 # ---------------------------------------------------------------------------------------------------- polled kernels
@@ -162,9 +159,7 @@ def test_kernels_whose_end_the_host_polls_for(name: str) -> None:
     ],
 )
 def test_kernels_that_nobody_polls_for(name: str) -> None:
-    one = polled(name=name)
-    assert one.host().blocked.is_empty()
-    assert causes(one.stalls(0, 63_000))["python"] == 58_999
+    assert causes(polled(name=name).stalls(0, 63_000))["python"] == 58_999  # nothing held the host
 
 
 @pytest.mark.parametrize(("until", "held"), [(50_000, True), (80_000, True), (80_001, False), (150_000, False)])
@@ -225,12 +220,6 @@ def test_a_synchronisation_inside_a_collection_is_a_synchronisation() -> None:
     assert causes(one.stalls(0, 120)) == {"dependency_stalled": 10, "gc": 30, "host_sync": 10, "launch": 1, "python": 49}
 
 
-def test_without_calls_nothing_is_known_of_the_host() -> None:
-    one = scene([run("gemm", 0, 10), run("gemm", 50, 60)])
-    assert not one.host().has_calls
-    assert causes(one.stalls(0, 60)) == {"dependency_stalled": 40}
-
-
 # ---------------------------------------------------------------------------------------------------- families of calls
 
 
@@ -259,33 +248,3 @@ def test_the_family_of_a_call(name: str, role: str | None) -> None:
     trace = scene([run("gemm", 0, 10, 0), call(name, 20, 30)]).trace
     found = {trace.names["text"][row[0]]: row[1] for row in call_roles(trace.names, trace.calls, KNOWLEDGE.hosts).iter_rows()}
     assert found.get(name) == role
-
-
-# ---------------------------------------------------------------------------------------------------- known to be wrong
-
-
-def test_waiting_for_the_device_is_not_guessed() -> None:
-    one = gap(EXCHANGE, call("cudaDeviceSynchronize", 3, 80, wait="device_sync", stream=None))
-    assert one.host().blocked["guessed"].to_list() == [False]
-
-
-@pytest.mark.parametrize("copy", [{"copy_kind": "d2d"}, {"copy_kind": "h2d", "pinned": True}])
-def test_a_copy_quicker_than_its_asynchronous_call_does_not_hold_the_host(copy: dict[str, object]) -> None:
-    one = gap(run("memcpy", 36, 38, 30, until=50, name="cudaMemcpyAsync", **copy))
-    assert one.host().blocked.is_empty()
-
-
-def test_another_threads_waiting_does_not_explain_why_this_thread_was_late() -> None:
-    helper = (run("memcpy", 11, 90, 2, thread=2, stream=9), call("cudaStreamSynchronize", 3, 95, thread=2, wait="stream_sync", stream=9))
-    assert causes(gap(*helper).stalls(0, 120)) == {"dependency_stalled": 10, "launch": 1, "python": 89}
-
-
-def test_the_awaited_operation_is_that_of_the_call_that_still_waits() -> None:
-    program = (
-        EXCHANGE,
-        run("memset", 0, 1, 1, thread=2, stream=9),
-        call("cudaStreamSynchronize", 3, 80, wait="stream_sync", stream=20),
-        call("cudaStreamSynchronize", 20, 25, thread=2, wait="stream_sync", stream=9),
-    )
-    one = gap(*program)
-    assert blocked_by(one.stalls(0, 120), one) == {"nccl": 50}

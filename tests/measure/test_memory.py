@@ -31,21 +31,37 @@ def outcome(found: Recompute) -> tuple[list[int] | None, str | None, int | None,
     return (None if found.per_window is None else found.per_window["ns"].to_list(), found.status, found.forward, found.backward)
 
 
-def test_checkpoint_ranges_measure_it() -> None:
-    found = recompute(
-        ("attention", "forward", 4, 10),
-        ("gemm", "recompute", 3, 20),
-        ("attention", "recompute", 4, 10),
-        ("attention_bwd", "backward", 4, 25),
-    )
-    assert outcome(found) == ([107], "measured", 8, 4), "seven kernels and the seven gaps before them"
-    assert found.ratio == 2.0
+Run = tuple[str, str | None, int, int]
+FORWARD, BACKWARD = ("attention", "forward", 4, 10), ("attention_bwd", "backward", 4, 25)
+# Kernels in a row, and what is found: repeated ns in the only window, its status, forward and backward attention kernels.
+FOUND: dict[str, tuple[list[Run], tuple[list[int] | None, str | None, int | None, int | None]]] = {
+    # Seven kernels and the seven gaps before them.
+    "checkpoint ranges measure it": (
+        [FORWARD, ("gemm", "recompute", 3, 20), ("attention", "recompute", 4, 10), BACKWARD], ([107], "measured", 8, 4)),
+    # The 50 ns exchange and the two gaps beside it: without the repetition none of them would be there.
+    "what a repetition exchanges goes with it": (
+        [("gemm", "forward", 1, 10), ("nccl", "recompute", 1, 50), ("gemm", "recompute", 1, 7), ("gemm", "backward", 1, 10)],
+        ([59], "measured", None, None)),
+    # From one and a half forward kernels per backward one, the kernels beyond one per backward kernel are repeated work.
+    **{f"{forward} forward and 4 backward kernels": ([("attention", "forward", forward, 10), BACKWARD], ([extra], "inferred", forward, 4))
+       for forward, extra in [(4, 0), (5, 0), (6, 20), (8, 40)]},
+    "helper kernels of attention are left out": ([FORWARD, ("vision_attention", "forward", 8, 1), BACKWARD], ([0], "inferred", 4, 4)),
+    "forward work alone repeats nothing": ([FORWARD, ("gemm", "forward", 4, 10)], ([0], "inferred", None, None)),
+    "without attention and ranges": ([("gemm", "forward", 4, 10), ("gemm", "backward", 4, 25)], (None, None, None, None)),
+    "without attention, ranges and phases": ([("gemm", None, 4, 10), ("gemm", None, 4, 25)], (None, None, None, None)),
+    "a vision tower beside the language model is no recompute": (
+        [("vision_attention", "forward", 12, 10), ("attention", "forward", 6, 12), ("attention_bwd", "backward", 6, 40),
+         ("vision_attention", "backward", 12, 5)],
+        ([0], "inferred", 18, 18)),
+}  # fmt: skip
 
 
-def test_what_a_repetition_exchanges_goes_with_it() -> None:
-    """The 50 ns exchange and the two gaps beside it: without the repetition none of them would be there."""
-    found = recompute(("gemm", "forward", 1, 10), ("nccl", "recompute", 1, 50), ("gemm", "recompute", 1, 7), ("gemm", "backward", 1, 10))
-    assert outcome(found) == ([59], "measured", None, None)
+@pytest.mark.parametrize(("runs", "expected"), FOUND.values(), ids=FOUND)
+def test_recompute(runs: list[Run], expected: tuple[list[int] | None, str | None, int | None, int | None]) -> None:
+    found = recompute(*runs)
+    assert outcome(found) == expected
+    *_, forward, backward = expected
+    assert found.ratio == (forward / backward if forward and backward else None)
 
 
 def test_repeated_kernels_on_two_streams_count_once() -> None:
@@ -56,30 +72,6 @@ def test_repeated_kernels_on_two_streams_count_once() -> None:
     ]
     (one,) = scene(items).measure()
     assert outcome(one.memory.recompute)[:2] == ([40], "measured"), "30 ns of two kernels, 10 ns until the first"
-
-
-@pytest.mark.parametrize(("forward", "extra"), [(4, 0), (5, 0), (6, 20), (8, 40)])
-def test_without_ranges_the_count_of_attention_kernels_tells(forward: int, extra: int) -> None:
-    """From one and a half forward kernels per backward one, the kernels beyond one per backward kernel are repeated work."""
-    found = recompute(("attention", "forward", forward, 10), ("attention_bwd", "backward", 4, 25))
-    assert outcome(found) == ([extra], "inferred", forward, 4)
-    assert found.ratio == forward / 4
-
-
-def test_helper_kernels_of_attention_are_left_out() -> None:
-    found = recompute(("attention", "forward", 4, 10), ("vision_attention", "forward", 8, 1), ("attention_bwd", "backward", 4, 25))
-    assert outcome(found) == ([0], "inferred", 4, 4)
-
-
-def test_forward_work_alone_repeats_nothing() -> None:
-    assert outcome(recompute(("attention", "forward", 4, 10), ("gemm", "forward", 4, 10))) == ([0], "inferred", None, None)
-
-
-@pytest.mark.parametrize("phase", ["backward", None])
-def test_without_attention_and_ranges_it_cannot_be_told(phase: str | None) -> None:
-    found = recompute(("gemm", "forward" if phase else None, 4, 10), ("gemm", phase, 4, 25))
-    assert outcome(found) == (None, None, None, None)
-    assert found.ratio is None
 
 
 def test_each_window_is_counted_by_itself() -> None:
@@ -122,16 +114,3 @@ def test_peaks_are_those_of_the_device() -> None:
     assert peaks(recorded, 0, 0) == (15, 25)
     assert peaks(recorded, 0, 1) == (90, 90)
     assert peaks(recorded, 2, 0) == (None, None)
-
-
-# ---------------------------------------------------------------------------------------------------- known to be wrong
-
-
-def test_a_vision_tower_beside_the_language_model_is_no_recompute() -> None:
-    found = recompute(
-        ("vision_attention", "forward", 12, 10),
-        ("attention", "forward", 6, 12),
-        ("attention_bwd", "backward", 6, 40),
-        ("vision_attention", "backward", 12, 5),
-    )
-    assert outcome(found)[:2] == ([0], "inferred")

@@ -58,21 +58,24 @@ def test_an_unnumbered_range_counts_from_zero(spelling: str) -> None:
     assert windows(found) == [(index - 1, start, end) for index, start, end in WINDOWS]
 
 
-def test_profiler_steps_go_before_other_ranges() -> None:
-    halves = [Span(text=f"iteration {n}", start=n * 500, end=n * 500 + 499) for n in range(8)]
-    assert scene(LOOP.items, [*halves, *LOOP.spans]).steps().anchor == "range ProfilerStep#N"
-    assert windows(scene(LOOP.items, [*halves, *LOOP.spans])) == WINDOWS
+HALVES = [Span(text=f"iteration {n}", start=n * 500, end=n * 500 + 499) for n in range(8)]
+SAME: dict[str, tuple[list[Item], list[Span], int]] = {
+    "profiler steps go before other ranges": (LOOP.items, [*HALVES, *LOOP.spans], 0),
+    "a range inside a range of its kind is no step": (
+        LOOP.items,
+        [*texts("iteration 1{}"), *(Span(text=f"iteration {n}", start=n * 1000 + 100, end=n * 1000 + 300) for n in range(4))],
+        10),
+    # Backward kernels are launched by the autograd thread, while the range stands on the main thread.
+    "launches of every thread count": ([replace(item, thread=2 if item.phase == "backward" else 1) for item in LOOP.items], LOOP.spans, 0),
+    "ranges that overlap by a nanosecond": (LOOP.items, [replace(span, end=span.end + 2) for span in LOOP.spans], 0),
+    "a second thread with the same ranges a little later": (
+        LOOP.items, [*LOOP.spans, *(replace(span, thread=2, start=span.start + 50, end=span.end + 50) for span in LOOP.spans)], 0),
+}  # fmt: skip
 
 
-def test_a_range_inside_a_range_of_its_kind_is_no_step() -> None:
-    inner = [Span(text=f"iteration {n}", start=n * 1000 + 100, end=n * 1000 + 300) for n in range(4)]
-    assert windows(scene(LOOP.items, [*texts("iteration 1{}"), *inner])) == [(index + 10, start, end) for index, start, end in WINDOWS]
-
-
-def test_launches_of_every_thread_count() -> None:
-    """Backward kernels are launched by the autograd thread, while the range stands on the main thread."""
-    items = [replace(item, thread=2 if item.phase == "backward" else 1) for item in LOOP.items]
-    assert windows(scene(items, LOOP.spans)) == WINDOWS
+@pytest.mark.parametrize(("items", "spans", "added"), SAME.values(), ids=SAME)
+def test_the_windows_stay_the_same(items: list[Item], spans: list[Span], added: int) -> None:
+    assert windows(scene(items, spans)) == [(index + added, start, end) for index, start, end in WINDOWS]
 
 
 def test_a_step_begins_at_its_first_operation_even_when_the_host_is_far_ahead() -> None:
@@ -92,19 +95,6 @@ def test_windows_reach_over_a_hole_between_ranges() -> None:
 def test_equal_numbers_are_counted_anew() -> None:
     spans = [replace(span, text="iteration 7") for span in LOOP.spans]
     assert [index for index, _, _ in windows(scene(LOOP.items, spans))] == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("kind", ["mark", "gpu_annotation", "python", "comms"])
-def test_only_host_ranges_anchor(kind: str) -> None:
-    assert scene(LOOP.items, [replace(span, kind=kind) for span in LOOP.spans]).steps().anchor == "capture"
-
-
-def test_ranges_of_another_rank_do_not_anchor() -> None:
-    assert scene(LOOP.items, [replace(span, rank=1) for span in LOOP.spans]).steps().anchor == "capture"
-
-
-def test_operations_without_launch_leave_ranges_unused() -> None:
-    assert scene([replace(item, at=None) for item in LOOP.items], LOOP.spans).steps().anchor == "capture"
 
 
 # ---------------------------------------------------------------------------------------------------- the user's own range
@@ -153,20 +143,6 @@ def test_gradient_accumulation_makes_one_step_of_many_micro_batches() -> None:
     assert len(windows(scene(training(4, forward=24)))) == 3
 
 
-@pytest.mark.parametrize("steps", [1, 2])
-def test_fewer_than_three_bursts_are_no_anchor(steps: int) -> None:
-    assert scene(training(steps)).steps().anchor == "capture"
-
-
-def test_unequal_bursts_are_no_anchor() -> None:
-    items = [item for number, item in enumerate(training(5)) if number not in (7, 8)]  # the first burst is cut to a third
-    assert scene(items).steps().anchor == "capture"
-
-
-def test_optimizer_kernels_without_other_work_are_no_anchor() -> None:
-    assert scene([run("adam", 20 * n + 10, 20 * n + 20, 20 * n) for n in range(9)]).steps().anchor == "capture"
-
-
 # ---------------------------------------------------------------------------------------------------- recurrence
 
 
@@ -186,19 +162,6 @@ def test_a_recurring_kernel_sequence_with_a_backward_pass_is_a_step() -> None:
     assert windows(found) == [(0, 10, 2410), (1, 2410, 4810), (2, 4810, 7210)]
 
 
-@pytest.mark.parametrize("phases", [("forward", "forward"), (None, None), ("backward", "backward")])
-def test_a_sequence_without_both_passes_is_no_step(phases: tuple[str | None, str | None]) -> None:
-    assert scene(recurring(4, phases)).steps().anchor == "capture"
-
-
-def test_a_sequence_that_comes_twice_is_no_step() -> None:
-    assert scene(recurring(2, ("forward", "backward"))).steps().anchor == "capture"
-
-
-def test_a_short_sequence_is_a_loop_inside_a_step() -> None:
-    assert scene(recurring(12, ("forward", "backward"), kernels=8)).steps().anchor == "capture"
-
-
 def test_recurring_collectives_go_before_recurring_kernels() -> None:
     items = recurring(4, ("forward", "backward"), collectives=5)
     different = [replace(item, op="allreduce") if item.op == "nccl" and place % 24 == 2 else item for place, item in enumerate(items)]
@@ -208,6 +171,28 @@ def test_recurring_collectives_go_before_recurring_kernels() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- none, dropped, cross-check
+
+BOTH = ("forward", "backward")
+NO_ANCHOR: dict[str, tuple[list[Item], list[Span]]] = {
+    **{f"ranges of kind {kind}": (LOOP.items, [replace(span, kind=kind) for span in LOOP.spans])
+       for kind in ("mark", "gpu_annotation", "python", "comms")},
+    "ranges of another rank": (LOOP.items, [replace(span, rank=1) for span in LOOP.spans]),
+    "operations without launch": ([replace(item, at=None) for item in LOOP.items], LOOP.spans),
+    "one optimizer burst": (training(1), []),
+    "two optimizer bursts": (training(2), []),
+    "the first of five bursts cut to a third": ([item for number, item in enumerate(training(5)) if number not in (7, 8)], []),
+    "optimizer kernels without other work": ([run("adam", 20 * n + 10, 20 * n + 20, 20 * n) for n in range(9)], []),
+    "a recurring sequence of forward passes": (recurring(4, ("forward", "forward")), []),
+    "a recurring sequence without phases": (recurring(4, (None, None)), []),
+    "a recurring sequence of backward passes": (recurring(4, ("backward", "backward")), []),
+    "a sequence that comes twice": (recurring(2, BOTH), []),
+    "a short sequence, a loop inside a step": (recurring(12, BOTH, kernels=8), []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("items", "spans"), NO_ANCHOR.values(), ids=NO_ANCHOR)
+def test_what_is_no_anchor(items: list[Item], spans: list[Span]) -> None:
+    assert scene(items, spans).steps().anchor == "capture"
 
 
 def test_without_an_anchor_the_capture_is_one_window() -> None:
@@ -265,15 +250,6 @@ def test_each_device_of_a_process_has_its_own_windows() -> None:
     one = scene([*LOOP.items, *second], LOOP.spans)
     assert [tuple(row) for row in one.steps(place=0).frame.iter_rows()] == WINDOWS
     assert [tuple(row) for row in one.steps(place=1).frame.iter_rows()] == [(n, start + 5, end + 5) for n, start, end in WINDOWS]
-
-
-def test_ranges_that_overlap_by_a_nanosecond_are_still_steps() -> None:
-    assert windows(scene(LOOP.items, [replace(span, end=span.end + 2) for span in LOOP.spans])) == WINDOWS
-
-
-def test_a_second_thread_with_the_same_ranges_a_little_later_changes_nothing() -> None:
-    second = [replace(span, thread=2, start=span.start + 50, end=span.end + 50) for span in LOOP.spans]
-    assert windows(scene(LOOP.items, [*LOOP.spans, *second])) == WINDOWS
 
 
 def test_a_huge_number_is_no_fault() -> None:

@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from diagnose.reason.context import make_context
-from diagnose.reason.findings import find
-from diagnose.reason.playbook import FixReader
+from diagnose.reason.findings import FixReader, find
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import A1, JOBS, job
 

@@ -16,7 +16,7 @@ import yaml
 
 from diagnose.document.diagnosis import Fix
 from diagnose.reason.context import make_context
-from diagnose.reason.playbook import FixReader
+from diagnose.reason.findings import FixReader
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import JOBS, job
 

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from diagnose.document.diagnosis import Fact, Tool
 from diagnose.errors import PatchRefusedError
 from diagnose.job import parse_job
-from diagnose.reason.changes import framework_of, plan
 from diagnose.reason.checks import check
 from diagnose.reason.context import make_context
-from diagnose.reason.patch import Patched, Patcher, Wanted, is_step
-from diagnose.reason.playbook import FixReader
+from diagnose.reason.findings import FixReader
+from diagnose.reason.patch import Patched, Patcher, Wanted, framework_of, is_step, plan
 from fixtures import scenario
 from tests.builders.facts import BOOK, facts
 from tests.job.test_edit_yaml import changed

@@ -10,10 +10,10 @@ import yaml
 
 from diagnose.document.diagnosis import Fact, Fix
 from diagnose.job import Job, parse_job
-from diagnose.knowledge.rule_types import ChangeSpec
+from diagnose.knowledge.rulebook import ChangeSpec
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.context import make_context
-from diagnose.reason.playbook import FixReader
+from diagnose.reason.findings import FixReader
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import A1, B1, job
 

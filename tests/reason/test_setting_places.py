@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from diagnose.document.diagnosis import Change, Finding, Fix, JobRead, JobSetting
-from diagnose.reason.setting_places import SettingPlace, place_of
+from diagnose.reason.patch import SettingPlace, place_of
 from tests.builders.diagnosis import rich
 
 FINDING = rich().findings[0]

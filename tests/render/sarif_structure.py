@@ -1,6 +1,7 @@
 """The part of SARIF 2.1.0 that this program writes, as rules: which members an object may have, which it must, and of what kind they are.
 
-Written after the specification (OASIS, "Static Analysis Results Interchange Format (SARIF) Version 2.1.0", sections 3.13 to 3.58); anything else is refused.
+Written after the specification (OASIS, "Static Analysis Results Interchange Format (SARIF) Version 2.1.0", sections 3.13 to 3.58); anything
+else is refused.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ from typing import Any
 from diagnose.job.edit import map_editor
 from diagnose.job.formats.reader import Reader
 from diagnose.job.model import Parsed
-from diagnose.job.text import JobText
-from diagnose.job.trees import leaves_of
+from diagnose.job.text import JobText, leaves_of
 
 NAME = "megatron-bridge"
 _SECTIONS = frozenset({"model", "train", "ddp", "optimizer", "comm_overlap", "dist", "scheduler", "checkpoint", "rng", "tokenizer"})

@@ -7,14 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from diagnose.job.command_line import by_flag, flag_leaf, parsed_command
-from diagnose.job.edit import Editor, map_editor
-from diagnose.job.edit_lines import flag_editor
+from diagnose.job.edit import Editor, flag_editor, map_editor
 from diagnose.job.formats import megatron_bridge
 from diagnose.job.formats.reader import Key, Reader, keys_of
 from diagnose.job.model import Leaf, Parsed, wrong_type
 from diagnose.job.shell import Token
-from diagnose.job.text import JobText
-from diagnose.job.trees import Tree, leaves_of, line_of, plain_value
+from diagnose.job.text import JobText, Tree, leaves_of, line_of, plain_value
 from diagnose.knowledge.settings import SettingSpec, flag_name, load_settings
 
 NAME = "megatron-lm"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from diagnose.job.edit_lines import override_editor
+from diagnose.job.edit import override_editor
 from diagnose.job.formats.reader import Reader
 from diagnose.job.model import Parsed
-from diagnose.job.overrides import override_lines
-from diagnose.job.text import JobText
+from diagnose.job.text import JobText, override_lines
 
 NAME = "overrides"
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from diagnose.job.edit import map_editor
 from diagnose.job.formats.reader import Reader
 from diagnose.job.model import Parsed
-from diagnose.job.text import JobText
-from diagnose.job.trees import leaves_of
+from diagnose.job.text import JobText, leaves_of
 
 NAME = "plain"
 

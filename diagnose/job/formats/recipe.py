@@ -10,9 +10,8 @@ from diagnose.job.command_line import Command, by_flag, flag_leaf, parsed_comman
 from diagnose.job.edit import map_editor
 from diagnose.job.formats.reader import Reader
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed
-from diagnose.job.overrides import OVERRIDE, override
 from diagnose.job.shell import Token
-from diagnose.job.text import JobText
+from diagnose.job.text import OVERRIDE, JobText, override
 from diagnose.knowledge.settings import load_settings
 
 NAME = "recipe"

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from diagnose.job.formats.reader import Reader
 from diagnose.job.model import Leaf, Parsed, job_error
-from diagnose.job.text import JobText
-from diagnose.job.trees import leaves_of
+from diagnose.job.text import JobText, leaves_of
 
 NAME = "torchtitan"
 

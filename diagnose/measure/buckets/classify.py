@@ -21,7 +21,7 @@ from diagnose.measure.buckets.line import chosen
 from diagnose.measure.buckets.neighbours import neighbours
 from diagnose.measure.host import Launches
 from diagnose.model.trace import Trace
-from diagnose.model.vocabulary import COLLECTIVE, DENSE_GEMM, DISPATCH, ELEMENTWISE, EXPERT_GEMM, OPTIMIZER, OTHER_BUCKET, ROUTER, Role
+from diagnose.model.vocabulary import COLLECTIVE, DENSE_GEMM, DISPATCH, ELEMENTWISE, EXPERT_GEMM, OPTIMIZER, OTHER_BUCKET, ROUTER
 
 # A literal template argument, a floating type, a substitution, a length-prefixed identifier: the parts of a mangled name with digits.
 _MANGLED = re.compile(r"L(?:[a-z]|N\d\w*?E)n?\d+E|DF\d+[b_x]?|[ST]\d*_|(\d+)|[^\d]")
@@ -229,7 +229,8 @@ def decide(
             return replace(
                 base,
                 bucket=context.bucket,
-                role=_role(family.role, context.bucket, buckets),
+                # generic kernels that rearrange tokens are packing
+                role="copy" if family.role == "copy" else buckets[context.bucket].role,
                 decided_by=evidence,
                 rule=context.id,
                 weak=False,
@@ -237,20 +238,11 @@ def decide(
     return base
 
 
-def _role(named: Role, bucket: str, buckets: Buckets) -> Role:
-    """Role of a kernel whose bucket came from its context, `named` being its family's: generic kernels that rearrange tokens are packing."""
-    return "copy" if named == "copy" else buckets[bucket].role
-
-
-def _contexts_of(mask: int, taxonomy: Taxonomy) -> tuple[Context, ...]:
-    return tuple(context for bit, context in enumerate(taxonomy.contexts) if mask >> bit & 1)
-
-
 def verdict_of(family: int, mask: int, group: int, taxonomy: Taxonomy) -> Verdict:
     """The decision for a family, a mask of contexts and a group, all by their numbers in `taxonomy`."""
     return decide(
         taxonomy.families[family],
-        _contexts_of(mask, taxonomy),
+        tuple(context for bit, context in enumerate(taxonomy.contexts) if mask >> bit & 1),
         None if group == NO_GROUP else taxonomy.groups[group],
         own=taxonomy.own,
         buckets=taxonomy.buckets,

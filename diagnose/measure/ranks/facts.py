@@ -110,6 +110,7 @@ _FROM_LATENESS = ("straggler_rank", "straggler_cause", "straggler_bucket", "stra
 
 def rank_facts(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
     """All facts of scope ranks; shares are of `step_ns`, the step that the verdict speaks of."""
+    tail = _mean([one.tail_ns for one in ranks.tail]) if ranks else None  # waiting for data-parallel exchanges at the end of a step
     return {
         **_matched(ranks, step_ns),
         **_straggler(ranks, step_ns),
@@ -117,7 +118,8 @@ def rank_facts(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
         **_start_skew(ranks),
         **_experts(ranks, step_ns),
         **_pipeline(ranks, step_ns),
-        **_tail(ranks, step_ns),
+        "data_tail_ns": tail,
+        "data_tail_share": _share(tail, step_ns),
         **_problems(ranks),
         **_clocks(ranks),
         **_link(ranks),
@@ -289,12 +291,6 @@ def _pipeline(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
         "stage_slowest": str(slowest.stage) if slowest else None,
         "pipeline_virtual_saves_ns": pipeline.virtual_saves_ns if pipeline else None,
     }
-
-
-def _tail(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
-    """How long compute waits for data-parallel exchanges at the end of a step, the mean over ranks."""
-    tail = _mean([one.tail_ns for one in ranks.tail]) if ranks else None
-    return {"data_tail_ns": tail, "data_tail_share": _share(tail, step_ns)}
 
 
 # --- the capture ------------------------------------------------------------------------------------------------------

@@ -24,8 +24,10 @@ TOLERANCE = 0.1  # counts of kernels that differ by less are alike; this project
 def like_groups(members: Sequence[Member], mesh: Mesh | None, buckets: Buckets) -> tuple[tuple[LikeGroup, ...], Mapping[int, str]]:
     """The groups, and by a member's place the group that it is in. By pipeline stage where the job tells, else by what the ranks run."""
     by: Literal["job", "fingerprint"]
-    staged = mesh is not None and all(member.rank.rank < mesh.world for member in members)
-    by, keys = ("job", _by_stage(members, mesh)) if staged and mesh is not None else ("fingerprint", _by_fingerprint(members, buckets))
+    if mesh is not None and all(member.rank.rank < mesh.world for member in members):
+        by, keys = "job", [mesh.stage(member.rank.rank) for member in members]
+    else:
+        by, keys = "fingerprint", _by_fingerprint(members, buckets)
     pools: dict[int, list[Member]] = defaultdict(list)
     for member, key in zip(members, keys, strict=True):
         pools[key].append(member)
@@ -49,10 +51,6 @@ def like_groups(members: Sequence[Member], mesh: Mesh | None, buckets: Buckets) 
 def _letter(number: int) -> str:
     """The name of the `number`-th group: A to Z, then A1 to Z1, and so on."""
     return chr(ord("A") + number % 26) + (str(number // 26) if number >= 26 else "")
-
-
-def _by_stage(members: Sequence[Member], mesh: Mesh) -> list[int]:
-    return [mesh.stage(member.rank.rank) for member in members]
 
 
 def _by_fingerprint(members: Sequence[Member], buckets: Buckets) -> list[int]:

@@ -60,16 +60,13 @@ class Background:
 
 def late(every: Sequence[Transfers], known: Background) -> tuple[Late, ...]:
     """One entry for each rank that others wait for, costliest first; rotating lateness only where no rank stands out."""
-    entries = [entry for blame in _blames([one for one in every if _together(one, known)]) if (entry := _late(blame, known)) is not None]
+    # only where the group's exchanges are known to end together does the shorter duration mean that a rank came later
+    firm = [one for one in every if known.clocks.together(part.member for part in one.group.parts)]
+    entries = [entry for blame in _blames(firm) if (entry := _late(blame, known)) is not None]
     best: dict[int | None, Late] = {}
     for entry in sorted(entries, key=lambda entry: (-entry.wait_ns, entry.ranks)):
         best.setdefault(entry.rank, entry)
     return tuple(best.values())
-
-
-def _together(found: Transfers, known: Background) -> bool:
-    """Whether it is known that the group's exchanges end together: only then does the shorter duration mean that a rank came later."""
-    return known.clocks.together(part.member for part in found.group.parts)
 
 
 def _blames(every: Sequence[Transfers]) -> Iterator[_Blame]:

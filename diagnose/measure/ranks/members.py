@@ -146,14 +146,8 @@ def members_of(inputs: Sequence[Input]) -> tuple[Member, ...]:
         for device in one.devices
     ]
     ordered = sorted(found, key=lambda one: (one.rank.rank, one.device.device, one.part))
-    hosts = _hosts(ordered)
+    hosts = {name: number for number, name in enumerate(dict.fromkeys(one.rank.host for one in ordered if one.rank.host))}
     return tuple(replace(one, place=place, host=hosts.get(one.rank.host or "")) for place, one in enumerate(ordered))
-
-
-def _hosts(members: Sequence[Member]) -> Mapping[str, int]:
-    """A number for each host's name."""
-    names = dict.fromkeys(one.rank.host for one in members if one.rank.host)
-    return {name: number for number, name in enumerate(names)}
 
 
 def share_clock(one: Member, other: Member) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from fractions import Fraction
 from statistics import median
 
@@ -11,9 +12,8 @@ from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.knowledge.vocabulary import load_vocabulary
 from diagnose.model.vocabulary import Level
 from diagnose.reason.compare.baselines import fingerprint
-from diagnose.reason.compare.comparable import Judgement, device, judge
+from diagnose.reason.compare.comparable import Judgement, device, environment, judge, settings
 from diagnose.reason.compare.delta import overlap, step_delta
-from diagnose.reason.compare.environment import environment, settings
 from diagnose.reason.compare.findings import findings, gate, walls
 from diagnose.reason.compare.kernels import KernelChanges, kernels
 from diagnose.reason.compare.metrics import STEP_TIME, Samples, samples, split_of, step_times, steps_of
@@ -145,24 +145,9 @@ def _refused(here: Samples, there: Samples) -> Effect:
 def _effect(here: Samples, there: Samples, judged: Judgement, tolerance: float | None) -> Effect:
     """The samples, per token or for the same work where that is needed, and what they say."""
     unit, first, second = _weighed(here, there, judged.comparability, judged.scale)
-    said = decide(first, second, larger_is_worse=here.larger_is_worse, tolerance=tolerance, design=_corresponding(here, there))
-    return Effect(
-        metric=here.metric,
-        unit=unit,
-        base=said.base,
-        new=said.new,
-        delta=said.delta,
-        relative=said.relative,
-        worse=said.worse,
-        low=said.low,
-        high=said.high,
-        p_value=said.p_value,
-        n_base=len(first),
-        n_new=len(second),
-        smallest=said.smallest,
-        basis=said.basis,
-        result=said.result,
-    )
+    decision = asdict(decide(first, second, larger_is_worse=here.larger_is_worse, tolerance=tolerance, design=_corresponding(here, there)))
+    del decision["spread"]
+    return Effect(metric=here.metric, unit=unit, n_base=len(first), n_new=len(second), **decision)
 
 
 def _weighed(here: Samples, there: Samples, comparability: Comparability, scale: Fraction) -> tuple[str, list[float], list[float]]:

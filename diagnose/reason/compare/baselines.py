@@ -17,8 +17,7 @@ from diagnose.document.baselines import StoredBaseline
 from diagnose.document.diagnosis import SCHEMA, Diagnosis, decode, encode
 from diagnose.document.files import write_file
 from diagnose.errors import InputError, OutputError, UsageError
-from diagnose.reason.compare.comparable import device
-from diagnose.reason.compare.job import Job, job_of, shown, world_size
+from diagnose.reason.compare.comparable import Job, device, job_of, shown, world_size
 from diagnose.reason.compare.limits import JOB_ASPECTS, JobAspect, load_limits
 
 FOLDER = Path(".diagnose") / "baselines"
@@ -84,10 +83,7 @@ def _kept(document: Diagnosis) -> Diagnosis:
 
 
 def find(folder: Path, name: str, new: Diagnosis) -> Diagnosis:
-    """The baseline of this name that was made from the same job on the same kind of device as `new`.
-
-    Raises BaselineError, which says what is different in those that there are.
-    """
+    """The baseline of this name for the job and kind of device of `new`. Raises BaselineError, which says how those there differ."""
     place, wanted = _folder_of(folder, name), fingerprint(new)
     path = place / f"{wanted}.json"
     if path.is_file():
@@ -169,10 +165,7 @@ def _listed(name: str, path: Path) -> StoredBaseline:
 
 
 def remove(folder: Path, name: str, chosen: Callable[[str], bool] = lambda _: True) -> tuple[str, ...]:
-    """Delete the documents of this name whose fingerprint is `chosen`; their fingerprints.
-
-    Raises BaselineError where there is none, OutputError.
-    """
+    """Delete the name's documents whose fingerprint is `chosen`; their fingerprints. Raises BaselineError (none), OutputError."""
     place = _folder_of(folder, name)
     found = [path for path in _files(place) if chosen(path.stem)]
     if not found:

@@ -1,18 +1,108 @@
-"""May two runs be compared? The same work, by their job files or by their kernels; the same ranks, device and way of capturing."""
+"""May two runs be compared, and what differs around the code: the work, by job files or by kernels; ranks, device, capture, environment."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 
-from diagnose.document.comparison import Comparability, Mismatch, MismatchState, Normalised
+from diagnose.document.comparison import Comparability, EnvironmentChange, Mismatch, MismatchState, Normalised, SettingChange
 from diagnose.document.device import BucketTime
-from diagnose.document.diagnosis import Diagnosis
-from diagnose.model.vocabulary import NO_KERNELS
-from diagnose.reason.compare.job import Job, job_of, shown, tokens_per_step, world_size
+from diagnose.document.diagnosis import Diagnosis, JobRead, JobSetting
+from diagnose.errors import InputError
+from diagnose.knowledge.settings import load_formats, load_settings
+from diagnose.model.environment import EnvironmentItem, EnvironmentKind
+from diagnose.model.vocabulary import NO_KERNELS, FactValue
 from diagnose.reason.compare.limits import JOB_ASPECTS, JobAspect, load_limits
 from diagnose.reason.compare.metrics import NO_STEPS, place_of
+
+Value = FactValue | tuple[str, ...]
+TOKENS = "tokens_per_step"
+_OPEN = "may hold more flags"  # the note of a launch script whose command line was not told whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One side's settings by name. `whole`: what the file leaves out is the framework's default."""
+
+    read: Mapping[str, JobSetting]
+    derived: Mapping[str, int | float | str]
+    unknown: frozenset[str]
+    format: str
+    whole: bool
+
+    def value(self, name: str) -> Value:
+        """What was read, follows from it, or is the default; None: not known, or a named preset, whose settings say it all."""
+        spec = load_settings().get(name)
+        if name in self.read:
+            value = self.read[name].value
+            return None if spec is not None and value in spec.presets else value
+        if name in self.derived:
+            return self.derived[name]
+        if spec is None or not self.whole or self._in_preset(name):
+            return None
+        return spec.default_in(self.format, {other: setting.value for other, setting in self.read.items()})
+
+    def holds(self, name: str) -> bool:
+        """Whether the file itself says it."""
+        return name in self.read
+
+    def _in_preset(self, name: str) -> bool:
+        """Whether a preset that the file names decides it, so that the framework's default does not hold."""
+        presets = (load_settings()[one].presets for one in self.read if one in load_settings())
+        return any(name in inner for preset in presets for inner in preset.values())
+
+
+def job_of(document: Diagnosis) -> Job | None:
+    """The job of a document; None where it was made without a job file. Raises InputError for a job of a format that is not known."""
+    read = document.job
+    if read is None:
+        return None
+    return Job(
+        read={setting.name: setting for setting in read.settings},
+        derived={size.name: size.value for size in read.derived if size.value is not None},
+        unknown=frozenset(read.unknown),
+        format=read.format,
+        whole=_whole(read),
+    )
+
+
+def _whole(read: JobRead) -> bool:
+    format_ = load_formats().get(read.format)
+    if format_ is None:
+        raise InputError(
+            f"The job file of this document has the format {read.format}, which this version of the program does not know.",
+            effect="Nothing was compared.",
+            next_step="Compare with the version that wrote the document.",
+        )
+    return format_.defaults != "none" and not any(_OPEN in note for note in read.notes)
+
+
+def world_size(document: Diagnosis) -> int | None:
+    """The number of ranks: the job file's, else what the trace tells."""
+    job = job_of(document)
+    told = job.value("world_size") if job is not None else None
+    fact = document.facts.get("world_size")
+    value = told if told is not None else fact.value if fact is not None else None
+    return value if isinstance(value, int) else None
+
+
+def tokens_per_step(document: Diagnosis) -> float | None:
+    """The tokens of one step that the job file tells (global batch times sequence length); None where it does not."""
+    job = job_of(document)
+    value = job.derived.get(TOKENS) if job is not None else None
+    return float(value) if isinstance(value, int | float) else None
+
+
+def shown(value: Value) -> str:
+    """A setting's value in words."""
+    if value is None:
+        return "not told"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ", ".join(value) if isinstance(value, tuple) else f"{value:g}" if isinstance(value, float) else str(value)
+
 
 Place = tuple[int, int]
 JOB_TOKENS = "both job files (global batch × sequence length)"
@@ -256,10 +346,7 @@ def device(document: Diagnosis, place: tuple[int, int] | None = None) -> str | N
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """How two captures without steps compare.
-
-    `alike`: the same kind of work; `scale` brings the new run's times to the base's amount of it.
-    """
+    """How two captures without steps compare: `alike` in kind; `scale` brings the new run's times to the base's amount of work."""
 
     alike: bool
     scale: Fraction
@@ -398,3 +485,99 @@ def kernel_mismatches(base: Diagnosis, new: Diagnosis, places: tuple[Place, Plac
             "Without both job files that says that the work is not the same: give them (--config)."
         )
         yield Mismatch(aspect="kernels", name="kernels per step", base=f"{counts[0]:,}", new=f"{counts[1]:,}", state="refused", text=text)
+
+
+# --- what changed around the code, and in the job file ----------------------------------------------------------------
+
+_ORDER: tuple[EnvironmentKind, ...] = ("version", "variable", "clock", "hardware")
+_PLURAL: Mapping[EnvironmentKind, str] = MappingProxyType(
+    {"version": "versions", "variable": "variables", "clock": "clocks", "hardware": "hardware"}
+)
+_Items = Mapping[tuple[EnvironmentKind, str], EnvironmentItem]
+
+
+def environment(base: Diagnosis, new: Diagnosis) -> tuple[tuple[EnvironmentChange, ...], int, tuple[str, ...]]:
+    """What differs (versions, variables, clocks, hardware), how many things both tell alike, and what could not be compared."""
+    if not base.environment or not new.environment:
+        return (), 0, _untold(base, new)
+    here, there = _environment_of(base), _environment_of(new)
+    both = {kind for kind, _ in here} & {kind for kind, _ in there}
+    keys = sorted((key for key in {*here, *there} if key[0] in both), key=lambda key: (_ORDER.index(key[0]), key[1]))
+    changes = [
+        EnvironmentChange(name=key[1], kind=key[0], base=_value(here, key), new=_value(there, key))
+        for key in keys
+        if _value(here, key) != _value(there, key)
+    ]
+    return tuple(changes), len(keys) - len(changes), tuple(_of_one_side(here, there))
+
+
+def _untold(base: Diagnosis, new: Diagnosis) -> tuple[str, ...]:
+    sides = [side for side, one in (("base", base), ("new", new)) if not one.environment]
+    which = "Neither capture tells" if len(sides) == 2 else f"The capture of {sides[0]} does not tell"
+    return (f"{which} its environment (versions, variables, clocks), so what changed around the code is not known.",)
+
+
+def _of_one_side(here: _Items, there: _Items) -> Iterator[str]:
+    """Kinds of which one capture tells nothing at all: it did not record them, which is not the same as not having them."""
+    for kind in _ORDER:
+        sides = [side for side, items in (("base", here), ("new", there)) if not any(one == kind for one, _ in items)]
+        if len(sides) == 1:
+            yield f"The capture of {sides[0]} tells no {_PLURAL[kind]}, so those were not compared."
+
+
+def _environment_of(document: Diagnosis) -> _Items:
+    return {(item.kind, item.name): item for item in document.environment}
+
+
+def _value(items: _Items, key: tuple[EnvironmentKind, str]) -> str | None:
+    return items[key].value if key in items else None
+
+
+def settings(base: Diagnosis, new: Diagnosis) -> tuple[tuple[SettingChange, ...], tuple[str, ...]]:
+    """Job settings that differ, and what could not be compared. A setting that one file leaves out to the same default is none."""
+    here, there = job_of(base), job_of(new)
+    if here is None or there is None:
+        lacking = "Neither run has" if here is None and there is None else f"The {'base' if here is None else 'new'} run has no"
+        return (), (
+            (
+                f"{lacking} {'a ' if lacking.startswith('Neither') else ''}job file, so settings were not compared. Give the job file "
+                "of both runs."
+            ),
+        )
+    names = [name for name in dict.fromkeys((*load_settings(), *here.read, *there.read)) if name in here.read or name in there.read]
+    changes = [_change(name, here, there) for name in names if here.value(name) != there.value(name) or _only_named(name, here, there)]
+    return tuple(changes), _unknown_keys(here, there)
+
+
+def _only_named(name: str, here: Job, there: Job) -> bool:
+    """Whether a named preset differs: its value is compared by the settings that it stands for, but its name is what the file shows."""
+    return name in load_settings() and bool(load_settings()[name].presets) and _read(name, here) != _read(name, there)
+
+
+def _read(name: str, job: Job) -> object:
+    return job.read[name].value if name in job.read else None
+
+
+def _change(name: str, here: Job, there: Job) -> SettingChange:
+    first, second = here.read.get(name), there.read.get(name)
+    told = second or first
+    return SettingChange(
+        name=name,
+        key=told.key if told is not None else name,
+        base=_shown(first),
+        new=_shown(second),
+        line=second.line if second is not None else None,
+    )
+
+
+def _shown(setting: JobSetting | None) -> str | None:
+    return None if setting is None else shown(setting.value)
+
+
+def _unknown_keys(here: Job, there: Job) -> tuple[str, ...]:
+    """Keys that the program does not know and that only one of the files holds."""
+    odd = sorted(here.unknown ^ there.unknown)
+    if not odd:
+        return ()
+    more = f" and {len(odd) - 5} more" if len(odd) > 5 else ""
+    return (f"The job files differ in keys that the program does not know: {', '.join(odd[:5])}{more}.",)

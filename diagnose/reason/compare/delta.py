@@ -32,10 +32,7 @@ class Middle:
 
 
 def middle(steps: Sequence[StepSplit], scale: Fraction = Fraction(1)) -> Middle:
-    """The step in the middle by length, or the mean of the two in the middle, times `scale`.
-
-    Cells are rounded so that their sum stays that of the whole (largest remainder).
-    """
+    """The step in the middle by length (or the mean of two) times `scale`; cells are rounded so that they add up to the whole."""
     ordered = sorted(steps, key=lambda step: (step.window_ns, step.index))
     half = len(ordered) // 2
     chosen = ordered[half : half + 1] if len(ordered) % 2 else ordered[half - 1 : half + 1]
@@ -48,10 +45,7 @@ def middle(steps: Sequence[StepSplit], scale: Fraction = Fraction(1)) -> Middle:
 
 
 def portioned(parts: Mapping[_Key, int], factor: Fraction) -> dict[_Key, int]:
-    """Each part times `factor`, in whole numbers that add up to their sum times `factor`, rounded down.
-
-    What rounding leaves goes to the largest remainders, the first of equals.
-    """
+    """Each part times `factor` in whole numbers that add up to the sum times `factor`, rounded down, by largest remainder."""
     exact = {key: value * factor for key, value in parts.items()}
     found = {key: value.numerator // value.denominator for key, value in exact.items()}
     total = sum(parts.values()) * factor
@@ -64,10 +58,7 @@ def portioned(parts: Mapping[_Key, int], factor: Fraction) -> dict[_Key, int]:
 def step_delta(
     base: Sequence[StepSplit], new: Sequence[StepSplit], scale: Fraction = Fraction(1), design: Design = PLAIN
 ) -> StepDelta | None:
-    """The delta of the median step by category, largest change first; None where one side's document does not hold the split.
-
-    `scale`: what the new run's times are multiplied by. `design`: how the steps of both correspond.
-    """
+    """The median step's delta by category, largest first; None without split. `scale`: of the new times; `design`: how steps correspond."""
     if not base or not new:
         return None
     first, second = middle(base), middle(new, scale)
@@ -144,10 +135,7 @@ def _reasons(name: str, first: Middle, second: Middle) -> list[Part]:
 def overlap(
     base: Diagnosis, new: Diagnosis, places: tuple[tuple[int, int], tuple[int, int]], scale: Fraction = Fraction(1)
 ) -> tuple[OverlapChange, ...]:
-    """The exchanges whose time or overlap changed, most exposed change first.
-
-    One that a side does not run has nought there: the document lists all that ran.
-    """
+    """The exchanges whose time or overlap changed, most exposed change first; nought on a side that does not run it."""
     here, there = _exchanges(base, places[0]), _exchanges(new, places[1])
     keys = sorted({*here, *there}, key=lambda key: (COMM_KINDS.index(key[0]), key[1]))
     found = [_overlap_change(key, here.get(key), there.get(key), scale) for key in keys]

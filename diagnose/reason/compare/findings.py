@@ -10,8 +10,8 @@ from diagnose.document.diagnosis import Diagnosis, Finding
 from diagnose.knowledge.templates import percent
 from diagnose.model.vocabulary import Level
 from diagnose.reason.compare.limits import load_limits
-from diagnose.reason.compare.words import listed, signed_share
-from diagnose.reason.setting_places import SettingPlace, place_of
+from diagnose.reason.compare.outcome import listed, signed_share
+from diagnose.reason.patch import SettingPlace, place_of
 
 _LEVELS: Mapping[Level, int] = {"low": 0, "medium": 1, "high": 2}
 _STATES: tuple[FindingState, ...] = ("new", "worse", "better", "gone", "not_assessed", "same")
@@ -32,10 +32,7 @@ def _difference(base: int | None, new: int | None) -> int | None:
 
 
 def findings(base: Diagnosis, new: Diagnosis, step_ns: float, scale: Fraction = Fraction(1)) -> tuple[FindingChange, ...]:
-    """Every finding of either run: new ones first, then those that got worse.
-
-    A bound has to move by more of the step than two runs differ by.
-    """
+    """Every finding of either run, new ones first, then worse ones: a bound has to move by more of the step than two runs differ by."""
     here = {finding.id: finding for finding in base.findings}
     there = {finding.id: finding for finding in new.findings}
     unasked = {rule.id for rule in new.not_assessed}

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
+from msgspec import structs
+
 from diagnose.document.comparison import KernelChange, KernelChangeKind
 from diagnose.document.device import DeviceKernels, KernelUse
 from diagnose.document.diagnosis import Diagnosis
@@ -41,10 +43,7 @@ def kernels_of(document: Diagnosis, place: tuple[int, int]) -> DeviceKernels | N
 def kernels(
     base: Diagnosis, new: Diagnosis, places: tuple[tuple[int, int], tuple[int, int]], scale: Fraction = Fraction(1)
 ) -> KernelChanges:
-    """All changes, most time first.
-
-    `scale`: what the new run's launches and work are multiplied by (captures without steps, of different length).
-    """
+    """All changes, most time first. `scale`: what the new run's launches and work are multiplied by (captures without steps)."""
     here, there = kernels_of(base, places[0]), kernels_of(new, places[1])
     if here is None or there is None:
         return KernelChanges(notes=_untold(here, there, places))
@@ -81,19 +80,7 @@ def _omitted(side: str, one: DeviceKernels) -> str:
 
 
 def _scaled(row: KernelUse, scale: Fraction) -> KernelUse:
-    if scale == 1:
-        return row
-    return KernelUse(
-        name=row.name,
-        bucket=row.bucket,
-        role=row.role,
-        stream=row.stream,
-        launches=round(row.launches * scale),
-        work_ns=round(row.work_ns * scale),
-        launch_ns=row.launch_ns,
-        previous=row.previous,
-        next=row.next,
-    )
+    return structs.replace(row, launches=round(row.launches * scale), work_ns=round(row.work_ns * scale))
 
 
 def _pair(pair: Pair, base: Sequence[KernelUse], new: Sequence[KernelUse], slack: float) -> KernelChange | None:
@@ -115,21 +102,35 @@ def _pair(pair: Pair, base: Sequence[KernelUse], new: Sequence[KernelUse], slack
         kind = "moved"
     if kind is None:
         return None
+    why = pair.why or (_two_ways(here, there, pace) if kind in ("slower", "faster") else "")
+    return _change(kind, there, here, there, (here.stream, there.stream), why)
+
+
+def _change(
+    kind: KernelChangeKind,
+    shown: KernelUse,
+    here: KernelUse | None,
+    there: KernelUse | None,
+    streams: tuple[int | None, int | None],
+    why: str,
+) -> KernelChange:
+    """The change of a kernel called as `shown`, on these streams of base and new; None on a side that does not run it."""
+    base_ns, new_ns = here.work_ns if here else 0, there.work_ns if there else 0
     return KernelChange(
         kind=kind,
-        name=there.name,
-        bucket=there.bucket,
-        was=here.name if pair.renamed else None,
-        stream=there.stream,
-        was_stream=here.stream,
-        base_launches=here.launches,
-        new_launches=there.launches,
-        base_launch_ns=here.launch_ns,
-        new_launch_ns=there.launch_ns,
-        base_work_ns=here.work_ns,
-        new_work_ns=there.work_ns,
-        delta_ns=there.work_ns - here.work_ns,
-        why=pair.why or (_two_ways(here, there, pace) if kind in ("slower", "faster") else ""),
+        name=shown.name,
+        bucket=shown.bucket,
+        was=here.name if here and kind == "renamed" else None,
+        stream=streams[1],
+        was_stream=streams[0],
+        base_launches=here.launches if here else 0,
+        new_launches=there.launches if there else 0,
+        base_launch_ns=here.launch_ns if here else None,
+        new_launch_ns=there.launch_ns if there else None,
+        base_work_ns=base_ns,
+        new_work_ns=new_ns,
+        delta_ns=new_ns - base_ns,
+        why=why,
     )
 
 
@@ -152,22 +153,7 @@ def _gone(row: KernelUse, new: Sequence[KernelUse], matched: Matched) -> KernelC
     for one in new:
         if one.name == row.name:
             why = _still("It still runs", one, row, back.get(row.stream))
-    return KernelChange(
-        kind="gone",
-        name=row.name,
-        bucket=row.bucket,
-        was=None,
-        stream=back.get(row.stream),
-        was_stream=row.stream,
-        base_launches=row.launches,
-        new_launches=0,
-        base_launch_ns=row.launch_ns,
-        new_launch_ns=None,
-        base_work_ns=row.work_ns,
-        new_work_ns=0,
-        delta_ns=-row.work_ns,
-        why=why,
-    )
+    return _change("gone", row, row, None, (row.stream, back.get(row.stream)), why)
 
 
 def _still(words: str, other: KernelUse, row: KernelUse, stream: int | None) -> str:
@@ -181,22 +167,7 @@ def _still(words: str, other: KernelUse, row: KernelUse, stream: int | None) -> 
 
 def _added(row: KernelUse, base: Sequence[KernelUse], streams: Mapping[int | None, int | None]) -> KernelChange:
     why = next((_still("In base it runs", one, row, streams.get(row.stream)) for one in base if one.name == row.name), "")
-    return KernelChange(
-        kind="new",
-        name=row.name,
-        bucket=row.bucket,
-        was=None,
-        stream=row.stream,
-        was_stream=None,
-        base_launches=0,
-        new_launches=row.launches,
-        base_launch_ns=None,
-        new_launch_ns=row.launch_ns,
-        base_work_ns=0,
-        new_work_ns=row.work_ns,
-        delta_ns=row.work_ns,
-        why=why,
-    )
+    return _change("new", row, None, row, (None, row.stream), why)
 
 
 # --- which kernel is which --------------------------------------------------------------------------------------------
@@ -237,10 +208,7 @@ def match(base: Sequence[KernelUse], new: Sequence[KernelUse]) -> Matched:
 
 
 def _streams(base: Sequence[KernelUse], new: Sequence[KernelUse]) -> dict[int | None, int | None]:
-    """The base's stream of each stream of the new run.
-
-    Most work under the same names first, then most work for the same buckets and roles.
-    """
+    """The base's stream of each of the new run's: by most work under the same names, then for the same buckets and roles."""
     found: dict[int | None, int | None] = {}
     for by_name in (True, False):
         here, there = _profile(base, by_name), _profile(new, by_name)
@@ -272,10 +240,7 @@ def _order(stream: int | None) -> int:
 
 
 def _by_name(base: Sequence[KernelUse], new: Sequence[KernelUse], streams: Mapping[int | None, int | None]) -> list[Pair]:
-    """The same name for the same part of the model on corresponding streams, then for any part, then on other streams.
-
-    Of several the costliest goes with the costliest.
-    """
+    """The same name for the same part on corresponding streams, then any part, then other streams; the costliest with the costliest."""
     pairs: list[Pair] = []
     for by_bucket, by_stream in ((True, True), (False, True), (True, False), (False, False)):
         taken_base, taken_new = {pair.base for pair in pairs}, {pair.new for pair in pairs}

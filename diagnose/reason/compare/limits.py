@@ -55,10 +55,7 @@ class CaptureLimits(_Strict, frozen=True, kw_only=True):
 
 
 class KernelLimits(_Strict, frozen=True, kw_only=True):
-    """When a kernel has changed, and when the kernels show another job.
-
-    `variants`: regular expressions of what in a name only tells variants of one function apart.
-    """
+    """When a kernel has changed, and the job by its kernels; `variants`: regular expressions of what only tells variants apart."""
 
     pace: Number
     pace_least_ns: Number
@@ -96,10 +93,7 @@ def load_limits() -> Limits:
 
 
 def parse_limits(data: bytes) -> Limits:
-    """The limits in a file's bytes.
-
-    Raises RuleFileError, also where an aspect is missing, a source is empty, or a setting is not known or named twice.
-    """
+    """The limits in a file's bytes. Raises RuleFileError, also for a missing aspect or source, and a setting unknown or named twice."""
     with checked(_FILE, effect="No two runs can be compared.", next_step="Correct the file; its comments explain the fields."):
         found = converted(data, Limits)
         problems = _problems(found)

@@ -115,10 +115,7 @@ def split_of(document: Diagnosis, place: tuple[int, int]) -> tuple[StepSplit, ..
 
 
 def cells(step: StepSplit) -> dict[tuple[str, str], int]:
-    """One step as ns by category and cause (why compute was absent; "" of compute).
-
-    They add up to the window, because every cell of the split goes to exactly one of them.
-    """
+    """One step as ns by (category, why compute was absent; "" of compute): each cell of the split once, so they add up to the window."""
     found: dict[tuple[str, str], int] = {(f"{COMPUTE}{bucket}", ""): ns for bucket, ns in step.compute.items()}
     for part in step.absent:
         category = part.ran if part.ran != "nothing" else _OF_CAUSE.get(part.why, _IDLE)
@@ -136,10 +133,7 @@ def by_category(step: StepSplit) -> dict[str, int]:
 
 
 def last_is_short(document: Diagnosis) -> bool:
-    """Whether the last step ends otherwise than the others.
-
-    Not where steps recur (all end with the next one's beginning), nor where a later one was dropped.
-    """
+    """Whether the last step ends otherwise than the others: not where steps recur, nor where a later one was dropped."""
     kept = [window.index for window in document.steps.windows]
     later = any(one.index > max(kept, default=-1) for one in document.steps.dropped)
     return document.steps.anchor.startswith(_ENDS_WITH_LAST) and not later

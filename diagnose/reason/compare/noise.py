@@ -119,10 +119,7 @@ def _spread(base: Sequence[float], new: Sequence[float], design: Design) -> floa
 
 
 def differs(base: Sequence[float], new: Sequence[float], bounds: tuple[float, float] | None, least: float, design: Design = PLAIN) -> bool:
-    """Whether a part of the step differs by more than noise.
-
-    As `decide` says, by at least `least`, and by more than two runs of one program differ. `bounds` is its interval, None of a single step.
-    """
+    """Whether a part of the step differs by more than noise and `least`; `bounds`: its interval, None of a single step."""
     limits = load_limits().noise
     delta = median(new) - median(base)
     relative = delta / median(base) if median(base) else None
@@ -188,10 +185,7 @@ def _result(
 
 
 def intervals(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], design: Design = PLAIN) -> list[tuple[float, float]]:
-    """The bootstrap intervals of the differences of medians, of several figures of the same steps.
-
-    All rows of one side are of one length.
-    """
+    """The bootstrap intervals of differences of medians, of several figures of the same steps (rows of one length on each side)."""
     if not base:
         return []
     own, limits = design.heeded(len(base[0]), len(new[0])), load_limits().noise
@@ -221,19 +215,13 @@ def smallest_effect(n_base: int, n_new: int, spread: float) -> float:
 
 
 def apart_by(n_base: int, n_new: int) -> float:
-    """How many spreads samples that are too few for the rank test must lie apart.
-
-    More where a side has two steps only, whose spread is hardly known.
-    """
+    """How many spreads samples too few for the rank test must lie apart; more with two steps on a side, whose spread is hardly known."""
     limits = load_limits().noise
     return limits.separation_of_two.value if min(n_base, n_new) == 2 else limits.separation.value
 
 
 def _shown_in_spreads(n_base: int, n_new: int) -> float:
-    """What the interval (by the usual formula for medians) and the rank test ask for, in standard deviations.
-
-    The latter only of few steps, where it is coarse.
-    """
+    """What the interval (usual formula for medians) and, of few steps, the rank test ask for, in standard deviations."""
     level, power = load_limits().noise.p_value.value, load_limits().noise.power.value
     formula = (normal_quantile(1 - level / 2) + normal_quantile(power)) * MEDIAN_ERROR * math.sqrt(1 / n_base + 1 / n_new)
     return formula if n_base + n_new > _FEW else max(formula, shift_shown(n_base, n_new, level, power))

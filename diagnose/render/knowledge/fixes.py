@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.knowledge.rule_types import ChangeSpec, FixSpec, Requirement
+from diagnose.knowledge.rulebook import ChangeSpec, FixSpec, Requirement
 from diagnose.render import words
 from diagnose.render.knowledge.entries import (
     Catalogue,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.knowledge.rule_types import Platform
+from diagnose.knowledge.rulebook import Platform
 from diagnose.knowledge.settings import SettingSpec, frameworks, load_formats
 from diagnose.model.ledger import CODES
 from diagnose.render import units, words

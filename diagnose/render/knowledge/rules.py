@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.knowledge.rule_types import Rule, Severity
-from diagnose.knowledge.rulebook import Rulebook
+from diagnose.knowledge.rulebook import Rule, Rulebook, Severity
 from diagnose.model.vocabulary import CAPTURE
 from diagnose.render import units, words
 from diagnose.render.knowledge.entries import (

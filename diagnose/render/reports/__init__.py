@@ -6,13 +6,12 @@ A builder is a module with `report(document)`; where the document has JSON of it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, kw_only=True)
-class DocumentKind:
+class DocumentKind(NamedTuple):
     """A kind of document: the name of its class, its builder, and what that gives beside a report."""
 
     name: str

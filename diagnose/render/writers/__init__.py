@@ -7,18 +7,32 @@ cheap to import: what is heavy is imported when something is written, so that th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
-from pkgutil import iter_modules
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from diagnose.render.options import Options
+if TYPE_CHECKING:
+    from diagnose.model.vocabulary import Level
 
 Takes = Literal["report", "issues", "json"]
+NARROWEST, WIDEST = 60, 140  # beyond these a terminal's width no longer helps reading
 
 
-@dataclass(frozen=True, kw_only=True)
-class Writer:
+class Options(NamedTuple):
+    """What a caller may choose about an output's looks; no choice changes a number.
+
+    `width` in characters and `color` are for the terminal; the other outputs ignore them.
+
+    `job_file` (its path within the repository) and `fail_on` (the severity from which a finding fails) are for outputs that a CI runner reads.
+    """
+
+    width: int = 100
+    color: bool = False
+    job_file: str = ""
+    fail_on: Level | None = None
+
+
+class Writer(NamedTuple):
     """A format: its name on the command line, the file extensions that stand for it, what it takes of a document, and how it writes that.
 
     `place` orders lists of formats that people read.
@@ -33,5 +47,6 @@ class Writer:
 
 def writers() -> tuple[Writer, ...]:
     """All writers, in the order in which people read them."""
-    modules = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__) if not module.name.startswith("_")]
+    names = {path.stem for path in Path(__file__).parent.iterdir() if path.suffix in ("", ".py") and not path.name.startswith(("_", "."))}
+    modules = [import_module(f"{__name__}.{name}") for name in names]
     return tuple(sorted((module.WRITER for module in modules), key=lambda writer: (writer.place, writer.name)))

@@ -6,10 +6,8 @@ Source: docs.github.com, "Workflow commands for GitHub Actions"; the limit as zi
 
 from __future__ import annotations
 
-from diagnose.render import units
 from diagnose.render.issues import Issue, IssueList, Severity, costliest_first, shown
-from diagnose.render.options import Options
-from diagnose.render.writers import Writer
+from diagnose.render.writers import Options, Writer
 
 MOST = 10
 _COMMAND: dict[Severity, str] = {"error": "error", "warning": "warning", "note": "notice"}
@@ -41,6 +39,8 @@ def _level(one: Issue) -> Severity:
 
 def _rest(left: list[Issue], results: IssueList) -> str:
     """The last annotation: how many more there are. It is as severe as the severest of them."""
+    from diagnose.render import units  # noqa: PLC0415 - so that the command line starts quickly
+
     worst = next((level for level in ("error", "warning") if any(_level(one) == level for one in left)), "notice")
     names = ", ".join(one.id for one in left[:20]) + (f" and {len(left) - 20} more" if len(left) > 20 else "")
     return _command(worst, results.suite, f"{units.plural(len(left), 'more result')} without an annotation: {names}.", "", None)

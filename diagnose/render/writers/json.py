@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.render.options import Options
-from diagnose.render.writers import Writer
+from diagnose.render.writers import Options, Writer
 
 
 def write(text: str, _options: Options) -> str:

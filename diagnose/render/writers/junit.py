@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from diagnose.render.issues import GATE, Issue, IssueList, shown
-from diagnose.render.options import Options
-from diagnose.render.writers import Writer
+from diagnose.render.writers import Options, Writer
 
 
 def write(results: IssueList, options: Options) -> str:

@@ -10,15 +10,12 @@ import re
 from typing import Any
 from urllib.parse import quote
 
-from diagnose.render import units
 from diagnose.render.issues import GATE, Issue, IssueList, costliest_first, shown
-from diagnose.render.options import Options
-from diagnose.render.writers import Writer
+from diagnose.render.writers import Options, Writer
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 ROOT = "%SRCROOT%"
 NO_JOB_FILE = "No job file of the repository was given, so that results have no location; give one that lies in it with --config."
-_LINK = re.compile(r"\[(?=[^\]]*\]\()")
 
 
 def write(results: IssueList, options: Options) -> str:
@@ -42,8 +39,8 @@ def write(results: IssueList, options: Options) -> str:
 def _driver(results: IssueList, found: list[Issue], ids: list[str]) -> dict[str, Any]:
     first = {one.id: one for one in reversed(found)}
     driver: dict[str, Any] = {
-        "name": units.visible(results.tool.name),
-        "version": units.visible(results.tool.version),
+        "name": shown(results.tool.name),
+        "version": shown(results.tool.version),
         "rules": [_rule(first[key]) for key in ids],
     }
     if results.tool.rules_sha256:
@@ -99,7 +96,7 @@ def _fingerprints(one: Issue) -> dict[str, str]:
 
 def _message(text: str) -> str:
     """Plain text in SARIF's sense: braces doubled, so that nothing is a placeholder, and no link."""
-    return _LINK.sub(r"\\[", shown(text).replace("{", "{{").replace("}", "}}"))
+    return re.sub(r"\[(?=[^\]]*\]\()", r"\\[", shown(text).replace("{", "{{").replace("}", "}}"))
 
 
 WRITER = Writer(name="sarif", extensions=(".sarif",), takes="issues", place=7, write=write)

@@ -39,11 +39,6 @@ def rows(trace: Trace, taxonomy: Taxonomy, *columns: str) -> list[Any]:
     return joined[columns[0]].to_list() if len(columns) == 1 else joined.select(columns).rows()
 
 
-def said(name: str, taxonomy: Taxonomy, **context: object) -> tuple[str, str, str | None, str]:
-    verdict = describe(name, taxonomy, context)
-    return verdict.bucket, verdict.role, verdict.phase, verdict.evidence
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -90,88 +85,66 @@ def test_demangling_keeps_identifiers_with_digits_and_skips_literals():
     assert demangled("_Z99999999short") == "short:: _Z99999999short"
 
 
-def test_a_plain_product_goes_to_whoever_launched_it(taxonomy: Taxonomy):
+def test_a_plain_product_may_belong_to_several(taxonomy: Taxonomy):
     alone = describe(GEMM, taxonomy)
     assert (alone.bucket, alone.weak, alone.evidence) == ("dense_gemm", True, "name")
     assert set(alone.alternatives) == {"expert_gemm", "router", "vision_encoder"}
-    assert said(GEMM, taxonomy, nvtx=["TEColumnParallelGroupedLinear forward", "nvte_multi_tensor_gemm"])[0] == "expert_gemm"
-    assert said(GEMM, taxonomy, ops=["_GroupedLinearBackward"]) == ("expert_gemm", "compute", "backward", "operator")
-    assert said(GEMM, taxonomy, ops=["_LayerNormLinear"]) == ("dense_gemm", "compute", "forward", "operator")
-    assert said(GEMM, taxonomy, modules=["nn.Module: TopKRouter_7"])[0::3] == ("router", "module")
-    assert said(GEMM, taxonomy, modules=["nn.Module: MoELayer_4", "nn.Module: SharedExpertMLP_4"])[0::3] == ("dense_gemm", "module")
-    assert said(GEMM, taxonomy, nvtx=["megatron.bridge.training.train.train_step.optimizer_step"])[:3] == (
-        "optimizer",
-        "compute",
-        "optimizer",
-    )
-    assert said(GEMM, taxonomy, nvtx=["delayed_expert_wgrad"])[0] == "expert_gemm"
 
 
-def test_vision_wins_over_names_but_not_over_collectives_and_copies(taxonomy: Taxonomy):
-    tower = ["Qwen3VLVisionModel_0", "Qwen3VLVisionTransformerBlock_0", "nn.Module: SelfAttention_3"]
-    assert [said(name, taxonomy, modules=tower)[0] for name in (FLASH, GEMM, NORM_FWD, ADD)] == ["vision_encoder"] * 4
-    assert said("Memset (Device)", taxonomy, modules=tower)[:2] == ("memset", "copy")
-    assert said("ncclDevKernel_AllGather_RING_LL()", taxonomy, modules=tower)[:2] == ("collective", "transport")
+TOWER = ["Qwen3VLVisionModel_0", "Qwen3VLVisionTransformerBlock_0", "nn.Module: SelfAttention_3"]
+GATHERED = "void at::native::vectorized_gather_kernel<16, long>(char*)"
+VL = "Qwen3VLModel.forward."
+
+# Kernel, its launch context, and what it is: bucket, and role, phase and evidence where they are told.
+CONTEXTS = [
+    (GEMM, {"nvtx": ["TEColumnParallelGroupedLinear forward", "nvte_multi_tensor_gemm"]}, {"bucket": "expert_gemm"}),
+    (GEMM, {"ops": ["_GroupedLinearBackward"]}, {"bucket": "expert_gemm", "role": "compute", "phase": "backward", "evidence": "operator"}),
+    (GEMM, {"ops": ["_LayerNormLinear"]}, {"bucket": "dense_gemm", "role": "compute", "phase": "forward", "evidence": "operator"}),
+    (GEMM, {"modules": ["nn.Module: TopKRouter_7"]}, {"bucket": "router", "evidence": "module"}),
+    (GEMM, {"modules": ["nn.Module: MoELayer_4", "nn.Module: SharedExpertMLP_4"]}, {"bucket": "dense_gemm", "evidence": "module"}),
+    (GEMM, {"nvtx": ["megatron.bridge.training.train.train_step.optimizer_step"]},
+     {"bucket": "optimizer", "role": "compute", "phase": "optimizer"}),
+    # Vision wins over names but not over collectives and copies.
+    *[(name, {"modules": TOWER}, {"bucket": "vision_encoder"}) for name in (FLASH, GEMM, NORM_FWD, ADD)],
+    ("Memset (Device)", {"modules": TOWER}, {"bucket": "memset", "role": "copy"}),
+    ("ncclDevKernel_AllGather_RING_LL()", {"modules": TOWER}, {"bucket": "collective", "role": "transport"}),
+    # Language attention of a vision model is attention.
+    (FLASH, {"nvtx": [VL + "language_model", "megatron.bridge.models.qwen_vl.modelling_qwen3_vl.attention.forward.core_attention"]},
+     {"bucket": "attention"}),
+    (FLASH, {"nvtx": [VL + "pre_process", "megatron.core.transformer.attention.forward.core_attention"]}, {"bucket": "vision_encoder"}),
+    (GATHERED, {"nvtx": [VL + "pre_process", "megatron.core.models.common.embeddings.language_model_embedding.forward"]},
+     {"bucket": "embedding"}),
+    (GEMM, {"modules": ["nn.Module: Qwen2VLForVision2Seq_0"]}, {"bucket": "dense_gemm"}),
+    # Generic kernels that rearrange tokens are packing.
+    (GATHERED, {"modules": ["nn.Module: MoELayer_1", "nn.Module: MoEAlltoAllTokenDispatcher_1"]},
+     {"bucket": "dispatch", "role": "packing"}),
+    (ADD, {"modules": ["nn.Module: TopKRouter_1"]}, {"bucket": "router", "role": "compute"}),
+    # Without a group the caller says what an exchange is for.
+    (SENDRECV, {"ops": ["megatron.core.pipeline_parallel.p2p_communication.send_forward"]}, {"kind": "pipeline"}),
+    (SENDRECV, {"ops": ["transformer_engine.AttnFuncWithCPAndKVP2P.forward"]}, {"kind": "context"}),
+    (SENDRECV, {"ops": ["FusedDispatch"]}, {"kind": "expert"}),
+    (SENDRECV, {"ops": ["_AllToAll", "nccl:all_to_all"]}, {"kind": "other"}),
+    (SENDRECV, {"ops": ["_AllToAll"], "pg_desc": "EXPERT_MODEL_PARALLEL_GROUP", "modules": ["AttnFuncWithCP"]}, {"kind": "expert"}),
+    # Pieces of the overlapped schedule.
+    (GEMM.replace("TNN", "NTT"), {"nvtx": ["mlp wgrad", "nvte_multi_tensor_gemm"]}, {"bucket": "expert_gemm"}),
+    (GEMM.replace("TNN", "NTT"), {"nvtx": ["mlp wgrad", "nvte_cublas_gemm_v2"]}, {"bucket": "dense_gemm"}),
+    (GEMM.replace("TNN", "NTT"), {"nvtx": ["mlp wgrad"]}, {"bucket": "expert_gemm"}),
+    (GEMM.replace("TNN", "NTT"), {"nvtx": ["nvte_cublas_gemm_v2"]}, {"bucket": "dense_gemm"}),
+    (ADD, {"nvtx": ["moe_combine forward"]}, {"bucket": "elementwise"}),
+    ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<int>(int)", {"nvtx": ["moe_combine forward"]}, {"bucket": "dispatch"}),
+    # A forward kernel in backward is recomputed.
+    (NORM_FWD, {"ops": ["LinearBackward0"]}, {"phase": "recompute"}),
+    (NORM_FWD, {}, {"phase": "forward"}),
+    (NORM_FWD.replace("fwd", "bwd"), {"ops": ["CheckpointFunctionBackward"]}, {"phase": "backward"}),
+]  # fmt: skip
 
 
-def test_language_attention_of_a_vision_model_is_attention(taxonomy: Taxonomy):
-    language = ["Qwen3VLModel.forward.language_model", "megatron.bridge.models.qwen_vl.modelling_qwen3_vl.attention.forward.core_attention"]
-    assert said(FLASH, taxonomy, nvtx=language)[0] == "attention"
-    tower = ["Qwen3VLModel.forward.pre_process", "megatron.core.transformer.attention.forward.core_attention"]
-    assert said(FLASH, taxonomy, nvtx=tower)[0] == "vision_encoder"
-    gather = "void at::native::vectorized_gather_kernel<16, long>(char*)"
-    lookup = ["Qwen3VLModel.forward.pre_process", "megatron.core.models.common.embeddings.language_model_embedding.forward"]
-    assert said(gather, taxonomy, nvtx=lookup)[0] == "embedding"
-    assert said(GEMM, taxonomy, modules=["nn.Module: Qwen2VLForVision2Seq_0"])[0] == "dense_gemm"
-
-
-@pytest.mark.parametrize(
-    ("group", "bucket", "kind"),
-    [
-        ("EXPERT_MODEL_PARALLEL_GROUP", "dispatch", "expert"),
-        ("EXPERT_TENSOR_AND_MODEL_PARALLEL_GROUP", "dispatch", "expert"),
-        ("EXPERT_DATA_PARALLEL_GROUP", "collective", "data"),
-        ("INTRA_PARTIAL_EXPERT_DATA_PARALLEL_GROUP", "collective", "data"),
-        ("DATA_PARALLEL_GROUP_WITH_CP", "collective", "data"),
-        ("DATA_PARALLEL_GROUP_WITH_CP_AG", "collective", "data"),
-        ("INTRA_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP", "collective", "data"),
-        ("TENSOR_MODEL_PARALLEL_GROUP", "collective", "tensor"),
-        ("TENSOR_AND_DATA_PARALLEL_GROUP_WITH_CP", "collective", "other"),
-        ("MODEL_PARALLEL_GROUP", "collective", "other"),
-        ("PIPELINE_MODEL_PARALLEL_GROUP", "collective", "pipeline"),
-        ("EMBEDDING_GROUP", "collective", "pipeline"),
-        ("POSITION_EMBEDDING_GROUP", "collective", "pipeline"),
-        ("CONTEXT_PARALLEL_GROUP", "collective", "context"),
-        ("HIERARCHICAL_CONTEXT_PARALLEL_GROUP_L0", "collective", "context"),
-        ("mesh_ep", "dispatch", "expert"),
-        ("mesh_dp_shard", "collective", "data"),
-        ("mesh_dp_shard_mod_ep", "collective", "data"),
-        ("mesh_dp_shard_in_ep", "collective", "data"),
-        ("mesh_tp", "collective", "tensor"),
-        ("mesh_cp", "collective", "context"),
-        ("mesh_pp", "collective", "pipeline"),
-        ("default_pg", "collective", "other"),
-        ("undefined", "collective", "other"),
-    ],
-)
-def test_the_process_group_says_what_an_exchange_is_for(taxonomy: Taxonomy, group: str, bucket: str, kind: str):
-    verdict = describe(SENDRECV, taxonomy, {"pg_desc": group})
-    assert (verdict.bucket, verdict.kind, verdict.role) == (bucket, kind, "transport")
-    assert verdict.weak is (group in ("default_pg", "undefined"))
-
-
-def test_without_a_group_the_caller_says_what_an_exchange_is_for(taxonomy: Taxonomy):
-    def kind(*ops: str) -> str | None:
-        return describe(SENDRECV, taxonomy, {"ops": list(ops)}).kind
-
-    assert kind("megatron.core.pipeline_parallel.p2p_communication.send_forward") == "pipeline"
-    assert kind("transformer_engine.AttnFuncWithCPAndKVP2P.forward") == "context"
-    assert kind("FusedDispatch") == "expert"
-    assert kind("_AllToAll", "nccl:all_to_all") == "other"
-    assert (
-        describe(SENDRECV, taxonomy, {"ops": ["_AllToAll"], "pg_desc": "EXPERT_MODEL_PARALLEL_GROUP", "modules": ["AttnFuncWithCP"]}).kind
-        == "expert"
-    )
+@pytest.mark.parametrize(("name", "context", "expected"), CONTEXTS)
+def test_the_launch_context_tells_what_a_kernel_is(
+    taxonomy: Taxonomy, name: str, context: dict[str, object], expected: dict[str, str | None]
+):
+    verdict = describe(name, taxonomy, context)
+    assert {field: getattr(verdict, field) for field in expected} == expected
 
 
 def test_backends_and_roles_of_what_moves_tokens(taxonomy: Taxonomy):
@@ -192,13 +165,6 @@ def test_backends_and_roles_of_what_moves_tokens(taxonomy: Taxonomy):
     assert {name: (one.role, one.kind, one.backend) for name, one in zip(cases, found, strict=True)} == cases
 
 
-def test_generic_kernels_that_rearrange_tokens_are_packing(taxonomy: Taxonomy):
-    gather = "void at::native::vectorized_gather_kernel<16, long>(char*)"
-    modules = ["nn.Module: MoELayer_1", "nn.Module: MoEAlltoAllTokenDispatcher_1"]
-    assert said(gather, taxonomy, modules=modules)[:2] == ("dispatch", "packing")
-    assert said(ADD, taxonomy, modules=["nn.Module: TopKRouter_1"])[:2] == ("router", "compute")
-
-
 @pytest.mark.parametrize(
     ("ops", "phase"),
     [
@@ -216,12 +182,6 @@ def test_generic_kernels_that_rearrange_tokens_are_packing(taxonomy: Taxonomy):
 )
 def test_phase_of_a_generic_kernel(taxonomy: Taxonomy, ops: list[str], phase: str | None):
     assert describe(ADD, taxonomy, {"ops": ops}).phase == phase
-
-
-def test_a_forward_kernel_in_backward_is_recomputed(taxonomy: Taxonomy):
-    assert describe(NORM_FWD, taxonomy, {"ops": ["LinearBackward0"]}).phase == "recompute"
-    assert describe(NORM_FWD, taxonomy).phase == "forward"
-    assert describe(NORM_FWD.replace("fwd", "bwd"), taxonomy, {"ops": ["CheckpointFunctionBackward"]}).phase == "backward"
 
 
 def test_every_operation_gets_a_class_in_order(taxonomy: Taxonomy):
@@ -329,21 +289,6 @@ def test_requirements_and_decisive_names():
     assert decide(fixed, [], group, own=frozenset(), buckets=load_buckets()).kind == "data"
 
 
-@pytest.mark.parametrize(
-    ("name", "nvtx", "bucket"),
-    [
-        ("nvjet_tst_256x128_64x4_2x1_v_bz_coopA_NTT", ["mlp wgrad", "nvte_multi_tensor_gemm"], "expert_gemm"),
-        ("nvjet_tst_256x128_64x4_2x1_v_bz_coopA_NTT", ["mlp wgrad", "nvte_cublas_gemm_v2"], "dense_gemm"),
-        ("nvjet_tst_256x128_64x4_2x1_v_bz_coopA_NTT", ["mlp wgrad"], "expert_gemm"),
-        ("nvjet_tst_256x128_64x4_2x1_v_bz_coopA_NTT", ["nvte_cublas_gemm_v2"], "dense_gemm"),
-        ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16> >(int)", ["moe_combine forward"], "elementwise"),
-        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<int>(int)", ["moe_combine forward"], "dispatch"),
-    ],
-)  # fmt: skip
-def test_pieces_of_the_overlapped_schedule(taxonomy: Taxonomy, name: str, nvtx: list[str], bucket: str):
-    assert describe(name, taxonomy, {"nvtx": nvtx}).bucket == bucket
-
-
 # -------------------- what the context of a launch tells about a kernel that is known by name alone
 
 GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -395,6 +340,7 @@ GROUPS = {
     "data": [
         "DATA_PARALLEL_GROUP", "DATA_PARALLEL_GROUP_AG", "DATA_PARALLEL_GROUP_WITH_CP", "DATA_PARALLEL_GROUP_WITH_CP_AG",
         "INTRA_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP", "EXPERT_DATA_PARALLEL_GROUP", "EXPERT_DATA_PARALLEL_GROUP_AG",
+        "INTRA_PARTIAL_EXPERT_DATA_PARALLEL_GROUP", "mesh_dp_shard_in_ep",
         "GTP_WEIGHT_REMAT_GROUP", "EXPERT_GTP_WEIGHT_REMAT_GROUP", "DATA_PARALLEL_GROUP_WITH_GTP_REMAT", "mesh_dp_shard",
         "mesh_dp_shard_cp", "mesh_dp_replicate", "mesh_dp_shard_mod_ep", "mesh_efsdp",
     ],
@@ -410,11 +356,15 @@ GROUPS = {
 }  # fmt: skip
 
 
-def test_every_group_that_megatron_describes_has_its_kind(taxonomy: Taxonomy):
+@pytest.mark.parametrize("name", [SENDRECV, GATHER])
+def test_every_group_that_megatron_describes_has_its_kind(taxonomy: Taxonomy, name: str):
     cases = [(kind, text) for kind, texts in GROUPS.items() for text in texts]
-    found = describe_all([(GATHER, {"pg_desc": text}) for _, text in cases], taxonomy)
-    assert {text: verdict.kind for (_, text), verdict in zip(cases, found, strict=True)} == {text: kind for kind, text in cases}
-    assert all((verdict.bucket == "dispatch") == (kind == "expert") for (kind, _), verdict in zip(cases, found, strict=True))
+    found = describe_all([(name, {"pg_desc": text}) for _, text in cases], taxonomy)
+    told = {text: (one.kind, one.bucket, one.role) for (_, text), one in zip(cases, found, strict=True)}
+    assert told == {text: (kind, "dispatch" if kind == "expert" else "collective", "transport") for kind, text in cases}
+    assert {text for (_, text), one in zip(cases, found, strict=True) if one.weak} == (
+        {"default_pg", "undefined"} if name == SENDRECV else set()
+    )
 
 
 @pytest.mark.parametrize(

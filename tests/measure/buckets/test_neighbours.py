@@ -65,68 +65,111 @@ def run(taxonomy: Taxonomy, *steps: str | tuple[str, int]) -> list[tuple[str, st
     return joined.select("bucket", "decided_by").rows()
 
 
-def test_products_between_permutation_and_return_are_the_experts(taxonomy: Taxonomy):
-    found = run(taxonomy, GEMM, PERMUTE, GEMM, SWIGLU, GEMM, TAIL, UNPERMUTE, GEMM)
-    experts = ("expert_gemm", "neighbours")
-    assert found[0] == found[7] == ("dense_gemm", "name")
-    assert [found[2], found[4], found[5]] == [experts] * 3
+GROUPED = "setup_grouped_gemm_kernel"
+NEAR, NAME = "neighbours", "name"
+UNPERMUTE_BACK = "_unpermute_bwd_with_merging_probs_kernel"
+OUT, BACK = "void hybrid_ep::dispatch_kernel<7168, 4>(int)", "void hybrid_ep::combine_kernel<7168, 4>(int)"
+EXCHANGED = [FUSED, PERMUTE, (SENDRECV, 20), GROUPED, (SENDRECV, 20), UNPERMUTE, FLASH]
+COUNTED = [FLASH, FUSED, (GATHER, 24), PERMUTE, UNPERMUTE]
+SIDES = [NORM, FUSED, PERMUTE, (GEMM, 20), (GEMM, 21), (GEMM, 20), (GEMM, 21), SWIGLU, (GEMM, 20), (GEMM, 21), UNPERMUTE, NORM, FLASH]
+ONE_STREAM = [NORM, FUSED, PERMUTE, (GEMM, 9), SWIGLU, (GEMM, 9), UNPERMUTE, FLASH]
+ONE_ELSEWHERE = [NORM, (GEMM, 9), FLASH, FUSED, PERMUTE, GROUPED, UNPERMUTE]
+SPLIT = [NORM, ("kuserbuffers_pushsend(int*, int*, int4*, int4*, int)", 30), (GEMM, 20), (GEMM, 21), FLASH]
+BESIDE = [NORM, FUSED, PERMUTE, (GEMM, 33), (SWIGLU, 33), (GEMM, 33), (GEMM, 20), (GEMM, 21), SWIGLU, (GEMM, 20), (GEMM, 21), UNPERMUTE]
+ON_MAIN = [NORM, FUSED, PERMUTE, (GEMM, 20), (GEMM, 21), SWIGLU, (GEMM, 20), (GEMM, 21), GEMM, SWIGLU, GEMM, UNPERMUTE]
+GATED = [NORM, GATE, ADD, TOPK, ADD]
+GATED_LAYER = [*GATED, PERMUTE, UNPERMUTE, FLASH]
+UNFUSED = [
+    *[NORM, FUSED, SORT, SORT, SELECT, (SENDRECV, 20), CAT, GROUPED],
+    *[CAT, (SENDRECV, 20), SCATTER, ADD, NORM, FLASH],
+]
+Steps = list[str | tuple[str, int]]
+
+# Kernels one after the other; the bucket, and by what evidence, of those at these places.
+RUNS: dict[str, tuple[Steps, dict[tuple[int, ...], tuple[str, str]]]] = {
+    "products between permutation and return are the experts'": (
+        [GEMM, PERMUTE, GEMM, SWIGLU, GEMM, TAIL, UNPERMUTE, GEMM], {(0, 7): ("dense_gemm", NAME), (2, 4, 5): ("expert_gemm", NEAR)}),
+    "the backward window opens with the unpermutation's backward": (
+        [UNPERMUTE_BACK, GEMM, UNPERMUTE, GEMM],
+        {(0, 2): ("dispatch", NAME), (1,): ("expert_gemm", NEAR), (3,): ("dense_gemm", NAME)}),
+    "no window across attention": ([PERMUTE, FLASH, GEMM, UNPERMUTE], {(2,): ("dense_gemm", NAME)}),
+    "no window across streams": ([PERMUTE, (GEMM, 9), UNPERMUTE], {(1,): ("dense_gemm", NAME)}),
+    "no window with an open end": ([PERMUTE, GEMM], {(1,): ("dense_gemm", NAME)}),
+    "no window with an open beginning": ([GEMM, UNPERMUTE], {(0,): ("dense_gemm", NAME)}),
+    "no window from permutation to permutation": ([PERMUTE, GEMM, PERMUTE], {(1,): ("dense_gemm", NAME)}),
+    "a gate with top-k after it is a router": (
+        [NORM, GATE, TAIL, ADD, TOPK, ADD, PERMUTE, ADD], {(1, 2, 3, 5): ("router", NEAR), (7,): ("elementwise", NAME)}),
+    "a plain product before a kernel that only routers have": (
+        [NORM, GEMM, FUSED, PERMUTE], {(0,): ("norm", NAME), (1,): ("router", NEAR), (2,): ("router", NAME), (3,): ("dispatch", NAME)}),
+    "a plain product before top-k is no gate": ([NORM, GEMM, ADD, TOPK, PERMUTE], {(1,): ("dense_gemm", NAME)}),
+    "a gate before a norm is none": (
+        [NORM, GATE, ADD, NORM, TOPK, PERMUTE], {(1,): ("dense_gemm", NAME), (2,): ("elementwise", NAME)}),
+    "a run too long for a router is none": ([GATE, *[ADD] * 200, TOPK], {(0,): ("dense_gemm", NAME)}),
+    "exchanges next to experts belong to them": (EXCHANGED * 2, {(2, 4, 9, 11): ("dispatch", NEAR)}),
+    "exchanges next to attention are context-parallel": (
+        [NORM, (SENDRECV, 20), FLASH, (SENDRECV, 20), NORM], {(1, 3): ("collective", NEAR)}),
+    "exchanges without a clear majority": (
+        [PERMUTE, (SENDRECV, 20), UNPERMUTE, NORM, (SENDRECV, 20), FLASH], {(1, 4): ("collective", NAME)}),
+    "one exchange alone": ([PERMUTE, (SENDRECV, 20), UNPERMUTE], {(1,): ("collective", NAME)}),
+    "exchanges far from either": ([NORM, (SENDRECV, 20), NORM, (SENDRECV, 20), NORM], {(1, 3): ("collective", NAME)}),
+    "the exchange of counts between router and permutation": (COUNTED * 2, {(2, 7): ("dispatch", NEAR)}),
+    "an exchange with a router on one side only": ([FUSED, (GATHER, 24), NORM, FLASH] * 2, {(1,): ("collective", NAME)}),
+    "phases known by name alone prove no range": ([NORM, FLASH, NORM, FLASH, (GATHER, 28), (GATHER, 28)], {(4,): ("collective", NAME)}),
+    "no phases prove no range": ([ADD, ADD, ADD, (GATHER, 28), (GATHER, 28)], {(3,): ("collective", NAME)}),
+    # The experts' streams.
+    "products alike on several streams that hold nothing else": (
+        [*SIDES, GEMM], {(3, 4, 5, 6, 8, 9): ("expert_gemm", NEAR), (13,): ("dense_gemm", NAME)}),
+    "late weight gradients on the experts' streams": ([*SIDES, NORM, (GEMM, 21), (GEMM, 20), NORM], {(-3, -2): ("expert_gemm", NEAR)}),
+    "one stream of products in its place": (ONE_STREAM * 2, {(3, 5, 11, 13): ("expert_gemm", NEAR)}),
+    "one stream of products elsewhere": (ONE_ELSEWHERE * 2, {(1,): ("dense_gemm", NAME)}),
+    "products that user buffers split": ([*SPLIT, FUSED, PERMUTE, UNPERMUTE, *SPLIT], {(2, 3): ("dense_gemm", NAME)}),
+    "experts beside products that user buffers split": ([*SPLIT, *SIDES, *SIDES], {(8, 9, 10, 11): ("expert_gemm", NEAR)}),
+    "without experts several streams prove nothing": (
+        [NORM, (GEMM, 20), (GEMM, 21), FLASH, (GEMM, 20), (GEMM, 21)], {(1, 2, 4, 5): ("dense_gemm", NAME)}),
+    "a shared expert beside the exchange stays dense": (
+        BESIDE * 2, {(3, 5, 15, 17): ("dense_gemm", NAME), (6, 7, 9, 10): ("expert_gemm", NEAR)}),
+    "a shared expert on the main stream stays dense where the experts have their own": (
+        ON_MAIN * 2, {(8, 10): ("dense_gemm", NAME), (3,): ("expert_gemm", NEAR)}),
+    "HybridEP's exchanges open and close the experts' window": (
+        [FUSED, OUT, GEMM, SWIGLU, GEMM, BACK, GEMM],
+        {(2, 4): ("expert_gemm", NEAR), (3,): ("activation", NAME), (5,): ("dispatch", NAME), (6,): ("dense_gemm", NAME)}),
+    # The router in backward.
+    "two products after the fused selection's backward are the gate's": (
+        [GEMM, FUSED_BACK, ADD, GEMM, GEMM, GEMM, NORM],
+        {(0, 5): ("dense_gemm", NAME), (1,): ("router", NAME), (2,): ("elementwise", NAME), (3, 4): ("router", NEAR),
+         (6,): ("norm", NAME)}),
+    "no gate after a norm": ([FUSED_BACK, NORM, GEMM], {(2,): ("dense_gemm", NAME)}),
+    "no gate on another stream": ([FUSED_BACK, (GEMM, 9)], {(1,): ("dense_gemm", NAME)}),
+    "a gate's kernel is a gate wherever it runs": ([*GATED * 2, NORM, ADD, GATE, NORM], {(-2,): ("router", NEAR)}),
+    "one gate is no proof": ([*GATED, NORM, ADD, GATE, NORM], {(-2,): ("dense_gemm", NAME)}),
+    "generic kernels between return and gate are the selection's gradient": (
+        [*GATED_LAYER * 2, UNPERMUTE_BACK, UNPERMUTE, SOFTMAX_BACK, ADD, GATE, NORM], {(-4, -3, -2): ("router", NEAR)}),
+    "generic kernels before a norm are not": ([*GATED_LAYER * 2, UNPERMUTE, ADD, NORM, ADD, GATE], {(-4,): ("elementwise", NAME)}),
+    # Unfused permutation.
+    "sorts, gathers and copies around the exchange are packing": (
+        UNFUSED * 2, {(2, 3, 4, 5, 6, 8, 9, 10): ("dispatch", NEAR), (11,): ("elementwise", NAME)}),
+    # The optimizer's tail.
+    "casts right after the optimizer are its own": (
+        [CAST, ADAM, CAST, CAST, ADD, CAST],
+        {(0, 4, 5): ("elementwise", NAME), (1,): ("optimizer", NAME), (2, 3): ("optimizer", NEAR)}),
+    "a cast after a copy from the host": ([ADAM, "Memcpy HtoD (Pinned -> Device)", CAST], {(2,): ("elementwise", NAME)}),
+    "a copy is no cast": ([CAST, ADAM, COPY], {(2,): ("elementwise", NAME)}),
+    "generic kernels between the optimizer's are its own": (
+        [ADAM, ADD, ADAM, CAST, ADD, GEMM, ADD, ADAM],
+        {(0, 2, 7): ("optimizer", NAME), (1, 3): ("optimizer", NEAR), (4, 6): ("elementwise", NAME), (5,): ("dense_gemm", NAME)}),
+}  # fmt: skip
 
 
-def test_the_backward_window_opens_with_the_unpermutation_s_backward(taxonomy: Taxonomy):
-    found = run(taxonomy, "_unpermute_bwd_with_merging_probs_kernel", GEMM, UNPERMUTE, GEMM)
-    assert [bucket for bucket, _ in found] == ["dispatch", "expert_gemm", "dispatch", "dense_gemm"]
+@pytest.mark.parametrize(("steps", "expected"), RUNS.values(), ids=RUNS)
+def test_what_kernels_learn_from_those_around_them(
+    taxonomy: Taxonomy, steps: Steps, expected: dict[tuple[int, ...], tuple[str, str]]
+) -> None:
+    found = run(taxonomy, *steps)
+    assert {places: {found[at] for at in places} for places in expected} == {places: {told} for places, told in expected.items()}
 
 
-def test_no_window_across_attention_streams_or_an_open_end(taxonomy: Taxonomy):
-    assert run(taxonomy, PERMUTE, FLASH, GEMM, UNPERMUTE)[2] == ("dense_gemm", "name")
-    assert run(taxonomy, PERMUTE, (GEMM, 9), UNPERMUTE)[1] == ("dense_gemm", "name")
-    assert run(taxonomy, PERMUTE, GEMM)[1] == ("dense_gemm", "name")
-    assert run(taxonomy, GEMM, UNPERMUTE)[0] == ("dense_gemm", "name")
-    assert run(taxonomy, PERMUTE, GEMM, PERMUTE)[1] == ("dense_gemm", "name")
-
-
-def test_a_gate_with_top_k_after_it_is_a_router(taxonomy: Taxonomy):
-    found = run(taxonomy, NORM, GATE, TAIL, ADD, TOPK, ADD, PERMUTE, ADD)
-    assert found[1] == found[2] == found[3] == found[5] == ("router", "neighbours")
-    assert found[7] == ("elementwise", "name")
-
-
-def test_a_plain_product_is_a_gate_only_before_a_kernel_that_only_routers_have(taxonomy: Taxonomy):
-    assert [bucket for bucket, _ in run(taxonomy, NORM, GEMM, FUSED, PERMUTE)] == ["norm", "router", "router", "dispatch"]
-    assert run(taxonomy, NORM, GEMM, ADD, TOPK, PERMUTE)[1] == ("dense_gemm", "name")
-    assert run(taxonomy, NORM, GATE, ADD, NORM, TOPK, PERMUTE)[1:3] == [("dense_gemm", "name"), ("elementwise", "name")]
-
-
-def test_a_run_too_long_for_a_router_is_none(taxonomy: Taxonomy):
-    assert run(taxonomy, GATE, *[ADD] * 200, TOPK)[0][0] == "dense_gemm"
-
-
-def test_exchanges_next_to_experts_belong_to_them(taxonomy: Taxonomy):
-    layer = [FUSED, PERMUTE, (SENDRECV, 20), "setup_grouped_gemm_kernel", (SENDRECV, 20), UNPERMUTE, FLASH]
-    found = run(taxonomy, *layer, *layer)
-    assert [found[at] for at in (2, 4, 9, 11)] == [("dispatch", "neighbours")] * 4
-
-
-def test_exchanges_next_to_attention_are_context_parallel(taxonomy: Taxonomy):
-    found = run(taxonomy, NORM, (SENDRECV, 20), FLASH, (SENDRECV, 20), NORM)
-    assert found[1] == found[3] == ("collective", "neighbours")
-
-
-def test_exchanges_without_a_clear_majority_stay_unknown(taxonomy: Taxonomy):
-    mixed = run(taxonomy, PERMUTE, (SENDRECV, 20), UNPERMUTE, NORM, (SENDRECV, 20), FLASH)
-    assert mixed[1] == mixed[4] == ("collective", "name")
-    alone = run(taxonomy, PERMUTE, (SENDRECV, 20), UNPERMUTE)
-    assert alone[1] == ("collective", "name")
-    far = run(taxonomy, NORM, (SENDRECV, 20), NORM, (SENDRECV, 20), NORM)
-    assert far[1] == far[3] == ("collective", "name")
-
-
-def test_the_exchange_of_counts_is_found_between_router_and_permutation(taxonomy: Taxonomy):
-    layer = [FLASH, FUSED, (GATHER, 24), PERMUTE, UNPERMUTE]
-    found = run(taxonomy, *layer, *layer)
-    assert found[2] == found[7] == ("dispatch", "neighbours")
-    one_side = [FUSED, (GATHER, 24), NORM, FLASH]
-    assert run(taxonomy, *one_side, *one_side)[1] == ("collective", "name")
+def buckets(taxonomy: Taxonomy, *steps: str | tuple[str, int]) -> list[str]:
+    return [bucket for bucket, _ in run(taxonomy, *steps)]
 
 
 def test_a_gather_outside_forward_and_backward_moves_data_parallel_state(taxonomy: Taxonomy):
@@ -137,60 +180,6 @@ def test_a_gather_outside_forward_and_backward_moves_data_parallel_state(taxonom
     found = classify(trace, attribute(trace), taxonomy)
     joined = pl.DataFrame({"class_id": found.class_id}).join(found.classes, on="class_id", how="left", maintain_order="left")
     assert joined.select("bucket", "kind", "decided_by").rows()[3:] == [("collective", "data", "neighbours")] * 2
-
-
-def test_phases_known_by_name_alone_prove_no_range(taxonomy: Taxonomy):
-    assert run(taxonomy, NORM, FLASH, NORM, FLASH, (GATHER, 28), (GATHER, 28))[4] == ("collective", "name")
-    assert run(taxonomy, ADD, ADD, ADD, (GATHER, 28), (GATHER, 28))[3] == ("collective", "name")
-
-
-# ---------------------------------------------------------------------------------------------- the experts' streams
-
-LAYER_SIDES = [NORM, FUSED, PERMUTE, (GEMM, 20), (GEMM, 21), (GEMM, 20), (GEMM, 21), SWIGLU, (GEMM, 20), (GEMM, 21), UNPERMUTE, NORM, FLASH]
-
-
-def buckets(taxonomy: Taxonomy, *steps: str | tuple[str, int]) -> list[str]:
-    return [bucket for bucket, _ in run(taxonomy, *steps)]
-
-
-def test_products_alike_on_several_streams_that_hold_nothing_else_are_the_experts(taxonomy: Taxonomy):
-    found = run(taxonomy, *LAYER_SIDES, GEMM)
-    assert [found[at] for at in (3, 4, 5, 6, 8, 9)] == [("expert_gemm", "neighbours")] * 6
-    assert found[13] == ("dense_gemm", "name")
-
-
-def test_late_weight_gradients_on_the_experts_streams_are_the_experts(taxonomy: Taxonomy):
-    assert buckets(taxonomy, *LAYER_SIDES, NORM, (GEMM, 21), (GEMM, 20), NORM)[-3:-1] == ["expert_gemm"] * 2
-
-
-def test_one_stream_of_products_needs_its_place_to_tell(taxonomy: Taxonomy):
-    layer = [NORM, FUSED, PERMUTE, (GEMM, 9), SWIGLU, (GEMM, 9), UNPERMUTE, FLASH]
-    assert [buckets(taxonomy, *layer, *layer)[at] for at in (3, 5, 11, 13)] == ["expert_gemm"] * 4
-    elsewhere = [NORM, (GEMM, 9), FLASH, FUSED, PERMUTE, "setup_grouped_gemm_kernel", UNPERMUTE]
-    assert buckets(taxonomy, *elsewhere, *elsewhere)[1] == "dense_gemm"
-
-
-def test_products_that_user_buffers_split_are_not_the_experts(taxonomy: Taxonomy):
-    split = [NORM, ("kuserbuffers_pushsend(int*, int*, int4*, int4*, int)", 30), (GEMM, 20), (GEMM, 21), FLASH]
-    assert buckets(taxonomy, *split, FUSED, PERMUTE, UNPERMUTE, *split)[2:4] == ["dense_gemm"] * 2
-    assert buckets(taxonomy, *split, *LAYER_SIDES, *LAYER_SIDES)[8:12] == ["expert_gemm"] * 4
-
-
-def test_without_experts_several_streams_prove_nothing(taxonomy: Taxonomy):
-    assert set(buckets(taxonomy, NORM, (GEMM, 20), (GEMM, 21), FLASH, (GEMM, 20), (GEMM, 21))) == {"norm", "dense_gemm", "attention"}
-
-
-def test_a_shared_expert_beside_the_exchange_stays_dense(taxonomy: Taxonomy):
-    layer = [NORM, FUSED, PERMUTE, (GEMM, 33), (SWIGLU, 33), (GEMM, 33), (GEMM, 20), (GEMM, 21), SWIGLU, (GEMM, 20), (GEMM, 21), UNPERMUTE]
-    found = buckets(taxonomy, *layer, *layer)
-    assert [found[at] for at in (3, 5, 15, 17)] == ["dense_gemm"] * 4
-    assert [found[at] for at in (6, 7, 9, 10)] == ["expert_gemm"] * 4
-
-
-def test_a_shared_expert_on_the_main_stream_stays_dense_where_the_experts_have_their_own(taxonomy: Taxonomy):
-    layer = [NORM, FUSED, PERMUTE, (GEMM, 20), (GEMM, 21), SWIGLU, (GEMM, 20), (GEMM, 21), GEMM, SWIGLU, GEMM, UNPERMUTE]
-    found = buckets(taxonomy, *layer, *layer)
-    assert (found[8], found[10], found[3]) == ("dense_gemm", "dense_gemm", "expert_gemm")
 
 
 def in_linear(taxonomy: Taxonomy, names: list[str]) -> list[str]:
@@ -215,55 +204,6 @@ def test_a_single_linear_block_there_may_be_a_shared_expert(taxonomy: Taxonomy):
     assert in_linear(taxonomy, [NORM, FUSED, PERMUTE, GEMM, SWIGLU, GEMM, UNPERMUTE])[3] == "dense_gemm"
 
 
-def test_hybridep_s_exchanges_open_and_close_the_experts_window(taxonomy: Taxonomy):
-    out, back = "void hybrid_ep::dispatch_kernel<7168, 4>(int)", "void hybrid_ep::combine_kernel<7168, 4>(int)"
-    assert buckets(taxonomy, FUSED, out, GEMM, SWIGLU, GEMM, back, GEMM)[2:] == [
-        "expert_gemm",
-        "activation",
-        "expert_gemm",
-        "dispatch",
-        "dense_gemm",
-    ]
-
-
-# ---------------------------------------------------------------------------------------------- the router in backward
-
-
-def test_two_products_after_the_fused_selection_s_backward_are_the_gate_s(taxonomy: Taxonomy):
-    found = buckets(taxonomy, GEMM, FUSED_BACK, ADD, GEMM, GEMM, GEMM, NORM)
-    assert found == ["dense_gemm", "router", "elementwise", "router", "router", "dense_gemm", "norm"]
-    assert buckets(taxonomy, FUSED_BACK, NORM, GEMM)[2] == "dense_gemm"
-    assert buckets(taxonomy, FUSED_BACK, (GEMM, 9))[1] == "dense_gemm"
-
-
-def test_a_gate_s_kernel_is_a_gate_wherever_it_runs(taxonomy: Taxonomy):
-    gate = [NORM, GATE, ADD, TOPK, ADD]
-    assert buckets(taxonomy, *gate, *gate, NORM, ADD, GATE, NORM)[-2] == "router"
-    assert buckets(taxonomy, *gate, NORM, ADD, GATE, NORM)[-2] == "dense_gemm"  # one gate is no proof
-
-
-def test_generic_kernels_between_return_and_gate_are_the_selection_s_gradient(taxonomy: Taxonomy):
-    gate = [NORM, GATE, ADD, TOPK, ADD, PERMUTE, UNPERMUTE, FLASH]
-    back = ["_unpermute_bwd_with_merging_probs_kernel", UNPERMUTE, SOFTMAX_BACK, ADD, GATE, NORM]
-    found = buckets(taxonomy, *gate, *gate, *back)
-    assert found[-4:-1] == ["router"] * 3
-    assert buckets(taxonomy, *gate, *gate, UNPERMUTE, ADD, NORM, ADD, GATE)[-4] == "elementwise"
-
-
-# ---------------------------------------------------------------------------------------------- unfused permutation
-
-UNFUSED = [
-    *[NORM, FUSED, SORT, SORT, SELECT, (SENDRECV, 20), CAT, "setup_grouped_gemm_kernel"],
-    *[CAT, (SENDRECV, 20), SCATTER, ADD, NORM, FLASH],
-]
-
-
-def test_sorts_gathers_and_copies_around_the_exchange_are_packing(taxonomy: Taxonomy):
-    found = run(taxonomy, *UNFUSED, *UNFUSED)
-    assert [found[at] for at in (2, 3, 4, 5, 6, 8, 9, 10)] == [("dispatch", "neighbours")] * 8
-    assert found[11] == ("elementwise", "name")
-
-
 def test_packing_has_its_role(taxonomy: Taxonomy):
     trace = trace_of([Launch(name=name, start=100 * at, stream=20 if name == SENDRECV else 7) for at, name in enumerate(bare(UNFUSED) * 2)])
     found = classify(trace, attribute(trace), taxonomy)
@@ -284,16 +224,16 @@ def test_gathers_elsewhere_are_no_packing(taxonomy: Taxonomy):
 
 
 def test_without_any_exchange_gathers_stay_what_they_are(taxonomy: Taxonomy):
-    assert "neighbours" not in {by for _, by in run(taxonomy, NORM, FUSED, SELECT, "setup_grouped_gemm_kernel", SCATTER, NORM)}
+    assert "neighbours" not in {by for _, by in run(taxonomy, NORM, FUSED, SELECT, GROUPED, SCATTER, NORM)}
 
 
 # ---------------------------------------------------------------------------------------------- collectives
 
-EXPERTS = [NORM, FUSED, PERMUTE, (SENDRECV, 20), "setup_grouped_gemm_kernel", (SENDRECV, 20), UNPERMUTE]
+EXPERTS = [NORM, FUSED, PERMUTE, (SENDRECV, 20), GROUPED, (SENDRECV, 20), UNPERMUTE]
 
 
 def test_a_transfer_after_the_return_of_tokens_is_no_exchange_of_experts(taxonomy: Taxonomy):
-    back = ["_unpermute_bwd_with_merging_probs_kernel", (SENDRECV, 20), "setup_grouped_gemm_kernel", (SENDRECV, 20), UNPERMUTE]
+    back = ["_unpermute_bwd_with_merging_probs_kernel", (SENDRECV, 20), GROUPED, (SENDRECV, 20), UNPERMUTE]
     stage = [FLASH, *EXPERTS, (SENDRECV, 52), (SENDRECV, 56), *back, NORM, FLASH, NORM, (SENDRECV, 52)]
     found = run(taxonomy, *stage, *stage)
     assert [found[at] for at in (8, 9, 18)] == [("collective", "name")] * 3
@@ -316,7 +256,7 @@ def overlapped(taxonomy: Taxonomy, moving: list[tuple[str, int, int, int]], step
 
 
 def test_parameters_gathered_under_the_experts_are_no_exchange_of_tokens(taxonomy: Taxonomy):
-    layer = [FLASH, NORM, FUSED, PERMUTE, "setup_grouped_gemm_kernel", UNPERMUTE]
+    layer = [FLASH, NORM, FUSED, PERMUTE, GROUPED, UNPERMUTE]
     under = [(GATHER, 28, 340, 200), (GATHER, 28, 940, 200)]
     assert overlapped(taxonomy, under, layer * 2) == [("collective", "other")] * 2
     between = [(GATHER, 24, 295, 3), (GATHER, 24, 895, 3)]
@@ -324,59 +264,41 @@ def test_parameters_gathered_under_the_experts_are_no_exchange_of_tokens(taxonom
 
 
 def test_a_reduce_scatter_and_an_all_reduce_never_carry_tokens_by_themselves(taxonomy: Taxonomy):
-    layer = [FLASH, NORM, FUSED, PERMUTE, "setup_grouped_gemm_kernel", UNPERMUTE]
+    layer = [FLASH, NORM, FUSED, PERMUTE, GROUPED, UNPERMUTE]
     for name in (SCATTERED, REDUCED):
         assert overlapped(taxonomy, [(name, 24, 295, 3), (name, 24, 895, 3)], layer * 2) == [("collective", "other")] * 2
 
 
 def test_a_dispatcher_that_gathers_tokens_reduces_them_on_the_same_stream(taxonomy: Taxonomy):
-    layer = [FLASH, NORM, FUSED, PERMUTE, "setup_grouped_gemm_kernel", UNPERMUTE]
+    layer = [FLASH, NORM, FUSED, PERMUTE, GROUPED, UNPERMUTE]
     moving = [(GATHER, 24, 295, 3), (SCATTERED, 24, 595, 3), (GATHER, 24, 895, 3), (SCATTERED, 24, 1195, 3)]
     assert overlapped(taxonomy, moving, layer * 2) == [("dispatch", "expert")] * 4
 
 
 def test_an_exchange_under_other_work_has_no_vote(taxonomy: Taxonomy):
-    layer = [FLASH, NORM, FUSED, PERMUTE, "setup_grouped_gemm_kernel", "setup_grouped_gemm_kernel", UNPERMUTE]
+    layer = [FLASH, NORM, FUSED, PERMUTE, GROUPED, GROUPED, UNPERMUTE]
     early = [(SENDRECV, 56, 395, 200), (SENDRECV, 56, 1095, 200)]
     assert overlapped(taxonomy, early, layer * 2) == [("collective", "other")] * 2
 
 
 def test_where_another_library_carries_tokens_nccl_does_not(taxonomy: Taxonomy):
     out, back = "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*)", "void deep_ep::intranode::combine<int>(int4*)"
-    layer = [FLASH, NORM, FUSED, (out, 30), PERMUTE, (SENDRECV, 56), "setup_grouped_gemm_kernel", UNPERMUTE, (back, 30)]
+    layer = [FLASH, NORM, FUSED, (out, 30), PERMUTE, (SENDRECV, 56), GROUPED, UNPERMUTE, (back, 30)]
     assert run(taxonomy, *layer, *layer)[5] == ("collective", "name")
 
 
 def test_far_fewer_votes_than_another_stream_are_chance(taxonomy: Taxonomy):
-    by_chance = [NORM, FUSED, PERMUTE, (SENDRECV, 56), "setup_grouped_gemm_kernel", UNPERMUTE]
+    by_chance = [NORM, FUSED, PERMUTE, (SENDRECV, 56), GROUPED, UNPERMUTE]
     found = run(taxonomy, *[*EXPERTS, FLASH] * 3, *by_chance * 2)
     assert found[-3] == ("collective", "name")
     assert found[3] == ("dispatch", "neighbours")
-
-
-# ---------------------------------------------------------------------------------------------- the optimizer's tail
-
-
-def test_casts_right_after_the_optimizer_are_its_own(taxonomy: Taxonomy):
-    found = run(taxonomy, CAST, ADAM, CAST, CAST, ADD, CAST)
-    assert [bucket for bucket, _ in found] == ["elementwise", "optimizer", "optimizer", "optimizer", "elementwise", "elementwise"]
-    assert found[2][1] == "neighbours"
-    assert buckets(taxonomy, ADAM, "Memcpy HtoD (Pinned -> Device)", CAST)[2] == "elementwise"
-    assert buckets(taxonomy, CAST, ADAM, COPY)[2] == "elementwise"
-
-
-def test_generic_kernels_between_the_optimizer_s_are_its_own(taxonomy: Taxonomy):
-    assert buckets(taxonomy, ADAM, ADD, ADAM, CAST, ADD, GEMM, ADD, ADAM) == [
-        *["optimizer"] * 4,
-        *["elementwise", "dense_gemm", "elementwise", "optimizer"],
-    ]
 
 
 # ---------------------------------------------------------------------------------------------- a vision tower
 
 TOWER = [BIASED, LAYER_NORM, BIASED, FLASH, BIASED, LAYER_NORM, BIASED, GELU, BIASED]
 TOWER_BACK = [GEMM, GEMM, GELU_BACK, GEMM, GEMM, LAYER_NORM_BACK, FLASH_BACK, GEMM, GEMM, LAYER_NORM_BACK, GEMM, GEMM]
-DECODER = [SELECT, NORM, GEMM, FLASH, GEMM, ADD, NORM, GATE, FUSED, PERMUTE, "setup_grouped_gemm_kernel", SWIGLU, UNPERMUTE]
+DECODER = [SELECT, NORM, GEMM, FLASH, GEMM, ADD, NORM, GATE, FUSED, PERMUTE, GROUPED, SWIGLU, UNPERMUTE]
 
 
 def test_a_tower_of_another_make_before_the_decoder_is_vision(taxonomy: Taxonomy):
@@ -399,7 +321,7 @@ def test_its_backward_takes_the_outer_layers_products_along(taxonomy: Taxonomy):
 def test_layer_norm_and_gelu_prove_nothing_alone(taxonomy: Taxonomy):
     plain = [LAYER_NORM, BIASED, FLASH, BIASED, LAYER_NORM, BIASED, GELU, BIASED]
     assert "vision_encoder" not in set(buckets(taxonomy, *plain, *plain))
-    with_experts = [LAYER_NORM, FUSED, PERMUTE, "setup_grouped_gemm_kernel", UNPERMUTE]
+    with_experts = [LAYER_NORM, FUSED, PERMUTE, GROUPED, UNPERMUTE]
     assert "vision_encoder" not in set(buckets(taxonomy, *plain, *with_experts))  # a decoder of the same make
     one_kind = [LAYER_NORM, FLASH, LAYER_NORM, LAYER_NORM, LAYER_NORM]
     assert "vision_encoder" not in set(buckets(taxonomy, *one_kind, *DECODER))

@@ -7,10 +7,9 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from diagnose.document.ranks import DataTail, LateCause, Pipeline, RankProblem, Ranks, Stage, StartSkew
+from diagnose.document.ranks import DataTail, LateCause, Pipeline, RankProblem, Ranks, RankSurvey, Stage, StartSkew
 from diagnose.knowledge.buckets import load_buckets
-from diagnose.knowledge.rule_types import places_of
-from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.rulebook import load_rulebook, places_of
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts, rank_list
 from diagnose.measure.where import rank_where
 from diagnose.model.vocabulary import FactValue
@@ -287,79 +286,61 @@ def groups(*changed: object, hosts: tuple[str, ...] = ("host 0", "host 1", "host
     return ranks(survey=found, exchanges=changed)
 
 
-def test_a_group_is_held_against_the_median_of_its_likes() -> None:
-    slow = groups(exchange((0, 1)), exchange((2, 3), transfer=15_000_000), exchange((4, 5), transfer=10_000_000))
-    assert given(slow, *LINK) == {"slow_link_ns": 5_000_000, "slow_link_share": 0.5, "slow_link_ranks": "2, 3"}
+def surveyed(**each: list[object]) -> tuple[RankSurvey, ...]:
+    """Six ranks; `each`: what differs, per rank."""
+    return tuple(survey(rank, **{name: values[rank] for name, values in each.items()}) for rank in range(6))
 
 
-def test_fewer_matched_exchanges_are_no_faster_link() -> None:
-    """Half the exchanges matched in half the time: the same pace."""
-    even = groups(exchange((0, 1)), exchange((2, 3), transfer=5_000_000, matched=200, unmatched=200), exchange((4, 5)))
-    assert given(even, *LINK) == {"slow_link_ns": 0, "slow_link_share": 0.0, "slow_link_ranks": None}
+SAME = exchange((0, 1)), exchange((4, 5))
+SLOW = exchange((2, 3), transfer=20_000_000)
+PACED = exchange((0, 1), pace=50.0), exchange((4, 5), pace=50.0)
+SIZES = [exchange(members, transfer=transfer) for members in ((0, 1), (2, 3)) for transfer in (1_000_000, 19_000_000)]
+NO_LINK: tuple[int | None, float | None, str | None] = (None, None, None)  # nothing to hold a group against
+EVEN = (0, 0.0, None)
+TWICE = (10_000_000, 1.0, "2, 3")
+HOST_PAIRS = [f"host {rank // 2}" for rank in range(6)]
+LINKS: dict[str, tuple[Ranks, tuple[int | None, float | None, str | None]]] = {
+    "held against the median of its likes": (
+        groups(exchange((0, 1)), exchange((2, 3), transfer=15_000_000), exchange((4, 5), transfer=10_000_000)), (5_000_000, 0.5, "2, 3")),
+    # Half the exchanges matched in half the time: the same pace.
+    "fewer matched exchanges are no faster link": (
+        groups(*SAME, exchange((2, 3), transfer=5_000_000, matched=200, unmatched=200)), EVEN),
+    # The transfer is per step, the count of the whole capture: eight steps instead of four hold twice the exchanges.
+    "more captured steps are no slower link": (
+        ranks(survey=surveyed(host=HOST_PAIRS, steps=[8, 8, 4, 4, 4, 4]),
+              exchanges=(exchange((0, 1), matched=800), exchange((2, 3)), exchange((4, 5)))), EVEN),
+    # Known sizes go before durations: a group that moves twice as much in twice the time has the same link; one at half the pace has not.
+    "twice as much in twice the time": (groups(*PACED, exchange((2, 3), transfer=20_000_000, pace=50.0)), EVEN),
+    "half the pace": (groups(*PACED, exchange((2, 3), transfer=20_000_000, pace=25.0)), TWICE),
+    "one size that is not known leaves durations": (
+        groups(exchange((0, 1)), exchange((2, 3), transfer=20_000_000, pace=50.0), exchange((4, 5), pace=50.0)), TWICE),
+    "each group inside a host": (groups(*SAME, SLOW, hosts=("host 0", "host 1", "host 0")), TWICE),
+    "a group inside a host is not held against one across hosts": (
+        ranks(survey=surveyed(host=["host 0"] * 3 + ["host 1"] + ["host 0"] * 2), exchanges=(*SAME, SLOW)), EVEN),
+    "other parts of the model are no likes": (
+        ranks(survey=surveyed(group=[f"stage {rank // 2}" for rank in range(6)]),
+              exchanges=(exchange((0, 1)), SLOW, exchange((4, 5), transfer=40_000_000))), NO_LINK),
+    "other kinds are no likes": (groups(exchange((0, 1)), exchange((2, 3), kind="data", transfer=20_000_000)), NO_LINK),
+    "unmatched groups are no likes": (groups(exchange((0, 1)), exchange((2, 3), matched=0, transfer=0)), NO_LINK),
+    # Its shortest participant may still have waited for one that was not captured.
+    "a group that was not captured as a whole": (groups(*SAME, exchange((2, 3), transfer=20_000_000, size=4)), EVEN),
+    # Large and small exchanges of the same ranks are no likes of each other.
+    "several communicators of the same ranks are taken together": (groups(*SIZES), EVEN),
+    "several communicators of the same ranks alone": (groups(*SIZES[:2]), NO_LINK),
+    "several communicators, one slow": (groups(*SIZES[:3], exchange((2, 3), transfer=29_000_000)), (10_000_000, 0.5, "2, 3")),
+    "groups that share a rank are no likes": (groups(exchange((0, 1)), exchange((1, 2), transfer=20_000_000)), NO_LINK),
+}  # fmt: skip
 
 
-def test_more_captured_steps_are_no_slower_link() -> None:
-    """The transfer is per step, the count of the whole capture: eight steps instead of four hold twice the exchanges at the same transfer
-    per step.
-    """
-    found = tuple(survey(rank, host=f"host {rank // 2}", steps=8 if rank < 2 else 4) for rank in range(6))
-    even = ranks(survey=found, exchanges=(exchange((0, 1), matched=800), exchange((2, 3)), exchange((4, 5))))
-    assert rank_facts(even, STEP)["slow_link_share"] == 0.0
-
-
-def test_known_sizes_go_before_durations() -> None:
-    """A group that moves twice as much in twice the time has the same link; one at half the pace has not."""
-    more = groups(exchange((0, 1), pace=50.0), exchange((2, 3), transfer=20_000_000, pace=50.0), exchange((4, 5), pace=50.0))
-    assert rank_facts(more, STEP)["slow_link_share"] == 0.0
-    slow = groups(exchange((0, 1), pace=50.0), exchange((2, 3), transfer=20_000_000, pace=25.0), exchange((4, 5), pace=50.0))
-    assert given(slow, *LINK) == {"slow_link_ns": 10_000_000, "slow_link_share": 1.0, "slow_link_ranks": "2, 3"}
-
-
-def test_one_size_that_is_not_known_leaves_durations() -> None:
-    mixed = groups(exchange((0, 1)), exchange((2, 3), transfer=20_000_000, pace=50.0), exchange((4, 5), pace=50.0))
-    assert rank_facts(mixed, STEP)["slow_link_share"] == 1.0
-
-
-def test_a_group_inside_a_host_is_not_held_against_one_across_hosts() -> None:
-    apart = groups(exchange((0, 1)), exchange((2, 3), transfer=20_000_000), exchange((4, 5)), hosts=("host 0", "host 1", "host 0"))
-    assert rank_facts(apart, STEP)["slow_link_share"] == 1.0, "each lies inside one host"
-    crossing = tuple(survey(rank, host="host 1" if rank == 3 else "host 0") for rank in range(6))
-    found = ranks(survey=crossing, exchanges=(exchange((0, 1)), exchange((2, 3), transfer=20_000_000), exchange((4, 5))))
-    assert given(found, *LINK) == {"slow_link_ns": 0, "slow_link_share": 0.0, "slow_link_ranks": None}
-
-
-def test_other_parts_of_the_model_and_other_kinds_are_no_likes() -> None:
-    found = tuple(survey(rank, group=f"stage {rank // 2}") for rank in range(6))
-    one_each = (exchange((0, 1)), exchange((2, 3), transfer=20_000_000), exchange((4, 5), transfer=40_000_000))
-    assert given(ranks(survey=found, exchanges=one_each), *LINK) == dict.fromkeys(LINK)
-    kinds = (exchange((0, 1)), exchange((2, 3), kind="data", transfer=20_000_000))
-    assert given(groups(*kinds), *LINK) == dict.fromkeys(LINK)
-    assert given(groups(exchange((0, 1)), exchange((2, 3), matched=0, transfer=0)), *LINK) == dict.fromkeys(LINK)
-
-
-def test_a_group_that_was_not_captured_as_a_whole_is_left_out() -> None:
-    """Its shortest participant may still have waited for one that was not captured."""
-    partly = groups(exchange((0, 1)), exchange((2, 3), transfer=20_000_000, size=4), exchange((4, 5)))
-    assert given(partly, *LINK) == {"slow_link_ns": 0, "slow_link_share": 0.0, "slow_link_ranks": None}
+@pytest.mark.parametrize(("found", "expected"), LINKS.values(), ids=LINKS)
+def test_a_slow_link(found: Ranks, expected: tuple[int | None, float | None, str | None]) -> None:
+    assert tuple(given(found, *LINK).values()) == expected
 
 
 @pytest.mark.parametrize(("world", "share"), [(6, 1.0), (8, None), (None, None)])
 def test_groups_of_unknown_size_are_whole_where_the_whole_job_was_captured(world: int | None, share: float | None) -> None:
     unsized = groups(exchange((0, 1), size=None), exchange((2, 3), transfer=20_000_000, size=None), exchange((4, 5), size=None))
     assert rank_facts(structs.replace(unsized, world_size=world, captured=6), STEP)["slow_link_share"] == share
-
-
-def test_several_communicators_of_the_same_ranks_are_taken_together() -> None:
-    """Large and small exchanges of the same ranks are no likes of each other."""
-    sizes = [exchange(members, transfer=transfer) for members in ((0, 1), (2, 3)) for transfer in (1_000_000, 19_000_000)]
-    assert given(groups(*sizes), *LINK) == {"slow_link_ns": 0, "slow_link_share": 0.0, "slow_link_ranks": None}
-    assert given(groups(*sizes[:2]), *LINK) == dict.fromkeys(LINK)
-    slow = [*sizes[:3], exchange((2, 3), transfer=29_000_000)]
-    assert given(groups(*slow), *LINK) == {"slow_link_ns": 10_000_000, "slow_link_share": 0.5, "slow_link_ranks": "2, 3"}
-
-
-def test_groups_that_share_a_rank_are_no_likes() -> None:
-    assert given(groups(exchange((0, 1)), exchange((1, 2), transfer=20_000_000)), *LINK) == dict.fromkeys(LINK)
 
 
 # --- texts and places -------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
@@ -41,50 +43,46 @@ EXCHANGE = run("nccl", 12, 60, 1, stream=20)
 # ---------------------------------------------------------------------------------------------------- handovers
 
 
-@pytest.mark.parametrize(
-    ("producer", "expected"),
-    [
-        (EXCHANGE, {"transport_handover": 7}),
-        (run("memcpy", 12, 60, 1, stream=20, pinned=True, copy_kind="h2d"), {"host_copy_handover": 7}),
-        (run("memcpy", 12, 60, 1, stream=20, pinned=True, copy_kind="d2h"), {"host_copy_handover": 7}),
-        (run("memcpy", 12, 60, 1, stream=20, copy_kind="d2d"), {}),
-        (run("memset", 12, 60, 1, stream=20), {}),
-        (run("permute", 12, 60, 1, stream=20), {}),
-    ],
-)
-def test_what_passes_before_and_after_the_producer_is_handed_over_with_it(producer: Item, expected: dict[str, int]) -> None:
-    """10 … 12 and 60 … 65."""
-    one = waited_for(producer, consumer=run("gemm", 65, 80, 4))
-    assert causes(one.stalls(0, 80)) == {"blocking": 48, "dependency_stalled": 7}
-    assert beyond(one, 0, 80) == [expected]
-
-
-def test_the_latency_of_a_late_launch_is_handed_over_with_the_host() -> None:
-    """100 … 110."""
-    assert beyond(host_gap(), 0, 120) == [{"launch_handover": 10}]
-
-
-def test_a_gap_for_which_nothing_was_late_hands_nothing_over() -> None:
-    one = scene([run("gemm", 0, 10, 0), run("gemm", 50, 60, 1)])
-    assert causes(one.stalls(0, 60)) == {"dependency_stalled": 40}
-    assert beyond(one, 0, 60) == [{}]
-
-
-def test_allocation_alone_makes_no_late_host() -> None:
-    one = scene([run("gemm", 0, 10, 0), call("cudaMalloc", 5, 100), run("gemm", 110, 120, 60, until=100)])
-    assert causes(one.stalls(0, 120)) == {"allocator": 90, "dependency_stalled": 10}
-    assert beyond(one, 0, 120) == [{}]
-
-
-def test_each_gap_hands_over_its_own_rest() -> None:
-    """The second gap, 80 … 100, neither the exchange nor the host explains."""
-    one = scene([*waited_items(), run("gemm", 100, 110, 5)])
-    assert causes(one.stalls(0, 110)) == {"blocking": 48, "dependency_stalled": 27}
-    assert beyond(one, 0, 110) == [{"transport_handover": 7}]
-
-
 def waited_items() -> list[Item]:
     return [run("gemm", 0, 10, 0), EXCHANGE, record(2, 20, sync=1), await_event(3, 7, sync=1), run("gemm", 65, 80, 4)]
+
+
+COPY = run("memcpy", 12, 60, 1, stream=20, pinned=True)
+WAITED = {"blocking": 48, "dependency_stalled": 7}  # 10 … 12 and 60 … 65 pass before and after the producer
+# A program, the end of its window, why compute was absent, and what bounds count beyond that.
+HANDOVERS: dict[str, tuple[Scene, int, dict[str, int], dict[str, int]]] = {
+    "with the exchange": (waited_for(EXCHANGE, consumer=run("gemm", 65, 80, 4)), 80, WAITED, {"transport_handover": 7}),
+    **{
+        f"with a copy {kind}": (
+            waited_for(replace(COPY, copy_kind=kind), consumer=run("gemm", 65, 80, 4)), 80, WAITED,
+            {"host_copy_handover": 7} if kind != "d2d" else {})
+        for kind in ("h2d", "d2h", "d2d")
+    },
+    **{
+        f"not with a {op}": (waited_for(run(op, 12, 60, 1, stream=20), consumer=run("gemm", 65, 80, 4)), 80, WAITED, {})
+        for op in ("memset", "permute")
+    },
+    # 100 … 110: the latency of a late launch is handed over with the host.
+    "with the host": (host_gap(), 120, {"dependency_stalled": 10, "launch": 1, "python": 89}, {"launch_handover": 10}),
+    "nothing was late": (scene([run("gemm", 0, 10, 0), run("gemm", 50, 60, 1)]), 60, {"dependency_stalled": 40}, {}),
+    "allocation alone makes no late host": (
+        scene([run("gemm", 0, 10, 0), call("cudaMalloc", 5, 100), run("gemm", 110, 120, 60, until=100)]), 120,
+        {"allocator": 90, "dependency_stalled": 10}, {}),
+    # The second gap, 80 … 100, neither the exchange nor the host explains.
+    "each gap its own rest": (
+        scene([*waited_items(), run("gemm", 100, 110, 5)]), 110, {"blocking": 48, "dependency_stalled": 27}, {"transport_handover": 7}),
+    # The exchange until 60, but the host is later still: the gap counts for either wall.
+    "two causes of one gap both get its rest": (
+        waited_for(EXCHANGE, consumer=run("gemm", 65, 80, 39)), 80,
+        {"blocking": 20, "dependency_stalled": 5, "launch": 1, "python": 29},
+        {"transport_handover": 5, "launch_handover": 5, "launch_shadowed": 28}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "end", "why", "expected"), HANDOVERS.values(), ids=HANDOVERS)
+def test_what_is_handed_over(one: Scene, end: int, why: dict[str, int], expected: dict[str, int]) -> None:
+    assert causes(one.stalls(0, end)) == why
+    assert beyond(one, 0, end) == [expected]
 
 
 def test_a_rest_longer_than_ten_microseconds_is_no_latency() -> None:
@@ -92,13 +90,6 @@ def test_a_rest_longer_than_ten_microseconds_is_no_latency() -> None:
     assert beyond(waited_for(EXCHANGE, consumer=run("gemm", 10_058, 10_100, 4)), 0, 10_100) == [{"transport_handover": 10_000}]
     assert beyond(waited_for(EXCHANGE, consumer=run("gemm", 10_057, 10_100, 4)), 0, 10_100) == [{"transport_handover": 9_999}]
     assert beyond(waited_for(EXCHANGE, consumer=run("gemm", 90_000, 90_100, 4)), 0, 90_100) == [{"transport_handover": 10_000}]
-
-
-def test_two_causes_of_one_gap_both_get_its_rest() -> None:
-    """The exchange until 60, but the host is later still: it counts for either wall."""
-    one = waited_for(EXCHANGE, consumer=run("gemm", 65, 80, 39))
-    assert causes(one.stalls(0, 80)) == {"blocking": 20, "dependency_stalled": 5, "launch": 1, "python": 29}
-    assert beyond(one, 0, 80) == [{"transport_handover": 5, "launch_handover": 5, "launch_shadowed": 28}]
 
 
 def test_a_gap_across_two_windows_hands_each_its_part() -> None:
@@ -121,51 +112,42 @@ def shadows(one: Scene, end: int = 80) -> dict[str, int]:
     return {name: ns for name, ns in row.items() if name.endswith("_shadowed")}
 
 
-@pytest.mark.parametrize(
-    ("producer", "shadowed"),
-    [((12, 60), 28), ((2, 60), 30), ((12, 20), 8), ((39, 41), 1), ((40, 60), 0), ((2, 10), 0), ((2, 8), 0)],
-)
-def test_a_late_host_costs_nothing_while_what_is_waited_for_runs(producer: tuple[int, int], shadowed: int) -> None:
-    assert shadows(late(producer=producer)) == ({"launch_shadowed": shadowed} if shadowed else {})
+SHADOWS: dict[str, tuple[Scene, dict[str, int]]] = {
+    **{
+        f"of an exchange {start} … {end}": (late(producer=(start, end)), {"launch_shadowed": ns} if ns else {})
+        for start, end, ns in [(12, 60, 28), (2, 60, 30), (12, 20, 8), (39, 41, 1), (40, 60, 0), (2, 10, 0), (2, 8, 0)]
+    },
+    "an allocator call has its own": (late(call("cudaMalloc", 20, 30)), {"launch_shadowed": 18, "allocator_shadowed": 10}),
+    "an allocator call partly in the open": (
+        late(call("cudaMalloc", 20, 30), producer=(12, 25)), {"launch_shadowed": 8, "allocator_shadowed": 5}),
+    "an allocator call in the open": (late(call("cudaMalloc", 20, 30), producer=(12, 20)), {"launch_shadowed": 8}),
+    "garbage collection": (late(spans=(Span(text="gc.collect", start=20, end=30),)), {"launch_shadowed": 28}),
+    # 20 … 30, for a stream that was done.
+    "a synchronisation is no host work": (
+        late(call("cudaStreamSynchronize", 20, 30, wait="stream_sync", stream=9)), {"launch_shadowed": 18}),
+    # The exchange 12 … 30, the permute that waited for it 32 … 38; in between nothing ran, and from 38 to 50 the host alone was late.
+    "of the whole chain of producers": (
+        waited_for(run("nccl", 12, 30, 1, stream=20), between=(run("permute", 32, 38, 4),), consumer=run("gemm", 55, 80, 49)),
+        {"launch_shadowed": 18 + 6}),
+}  # fmt: skip
 
 
-def test_the_shadow_of_an_allocator_call_is_its_own() -> None:
-    one = late(call("cudaMalloc", 20, 30))
-    assert shadows(one) == {"launch_shadowed": 18, "allocator_shadowed": 10}
-    found = one.stalls(0, 80).shadowed
+@pytest.mark.parametrize(("one", "expected"), SHADOWS.values(), ids=SHADOWS)
+def test_a_late_host_costs_nothing_while_what_is_waited_for_runs(one: Scene, expected: dict[str, int]) -> None:
+    assert shadows(one) == expected
+
+
+def test_shadows_by_cause() -> None:
+    found = late(call("cudaMalloc", 20, 30)).stalls(0, 80).shadowed
     assert found.group_by("index", "cause").sum().sort("cause").rows() == [(0, "allocator", 10), (0, "launch", 1), (0, "python", 17)]
-
-
-def test_an_allocator_call_after_the_producer_is_in_the_open() -> None:
-    assert shadows(late(call("cudaMalloc", 20, 30), producer=(12, 25))) == {"launch_shadowed": 8, "allocator_shadowed": 5}
-    assert shadows(late(call("cudaMalloc", 20, 30), producer=(12, 20))) == {"launch_shadowed": 8}
-
-
-def test_garbage_collection_can_be_shadowed() -> None:
-    one = late(spans=(Span(text="gc.collect", start=20, end=30),))
-    assert causes(one.stalls(0, 80))["gc"] == 10
-    assert shadows(one) == {"launch_shadowed": 28}
-
-
-def test_a_synchronisation_is_no_host_work_to_be_shadowed() -> None:
-    """20 … 30, for a stream that was done."""
-    one = late(call("cudaStreamSynchronize", 20, 30, wait="stream_sync", stream=9))
-    assert causes(one.stalls(0, 80))["host_sync"] == 10
-    assert shadows(one) == {"launch_shadowed": 18}
+    collecting = late(spans=(Span(text="gc.collect", start=20, end=30),))
+    assert causes(collecting.stalls(0, 80))["gc"] == 10
 
 
 def test_what_the_operation_does_not_wait_for_casts_no_shadow() -> None:
     elsewhere = [run("memset", 1, 2, 1, stream=90), record(2, 90, sync=900), await_event(3, 91, sync=900)]
     one = scene([run("gemm", 0, 10, 0), *elsewhere, run("nccl", 12, 60, 4, stream=20), run("gemm", 65, 80, 39)])
     assert beyond(one, 0, 80) == [{"launch_handover": 25}]
-
-
-def test_the_whole_chain_of_producers_casts_the_shadow() -> None:
-    """The exchange 12 … 30, the permute that waited for it 32 … 38; in between nothing ran, and from 38 to 50 the host alone was late."""
-    permute = run("permute", 32, 38, 4)
-    one = waited_for(run("nccl", 12, 30, 1, stream=20), between=(permute,), consumer=run("gemm", 55, 80, 49))
-    assert causes(one.stalls(0, 80)) == {"dependency_stalled": 5, "launch": 1, "python": 39}
-    assert shadows(one) == {"launch_shadowed": 18 + 6}
 
 
 def test_shadows_are_counted_in_their_window() -> None:
@@ -196,7 +178,7 @@ def test_what_runs_before_the_exchange_does_not_follow_it() -> None:
 # ---------------------------------------------------------------------------------------------------- restarts
 
 
-def restarts(one: Scene, end: int = 120) -> dict[str, int]:
+def restarts(one: Scene, end: int) -> dict[str, int]:
     (row,) = beyond(one, 0, end)
     return {name: ns for name, ns in row.items() if name.endswith("_restart")}
 
@@ -206,20 +188,58 @@ def synchronised(done: int, returns: int) -> Scene:
     return host_gap(run("nccl", 5, done, 1, stream=20), call("cudaStreamSynchronize", 3, returns, wait="stream_sync", stream=20))
 
 
-@pytest.mark.parametrize(
-    ("done", "returns", "transport", "sync"),
-    [
-        (60, 80, 40, 20),  # held 10 … 60; 60 … 100 until the launch, the last 20 of it after the call
-        (60, 60, 40, 40),
-        (30, 40, 20, 60),  # held for 20 only: at most as much
-        (100, 100, 0, 0),  # the call returns when the launch does
-        (11, 20, 1, 80),
-        (10, 20, 0, 80),  # ended before the gap: what the host does then follows the call, not the exchange
-    ],
-)
-def test_a_host_held_by_transport_starts_anew(done: int, returns: int, transport: int, sync: int) -> None:
-    expected = {"transport_restart": transport, "sync_restart": sync}
-    assert restarts(synchronised(done, returns)) == {name: ns for name, ns in expected.items() if ns}
+def waiting(start: int, end: int) -> Item:
+    return call("cudaStreamSynchronize", start, end, wait="stream_sync", stream=20)
+
+
+def copied(until: int, name: str = "cudaMemcpy", **more: object) -> Scene:
+    """A copy that runs 30 … 60 in a call from 25 on: at most the 30 ns of the copy, of 40 until the launch."""
+    return host_gap(run("memcpy", 30, 60, 25, until=until, name=name, **more))
+
+
+RESTARTS: dict[str, tuple[Scene, int, dict[str, int]]] = {
+    "held 10 … 60, 60 … 100 until the launch, the last 20 of it after the call": (
+        synchronised(60, 80), 120, {"transport_restart": 40, "sync_restart": 20}),
+    "the call returns at once": (synchronised(60, 60), 120, {"transport_restart": 40, "sync_restart": 40}),
+    "held for 20 only: at most as much": (synchronised(30, 40), 120, {"transport_restart": 20, "sync_restart": 60}),
+    "the call returns when the launch does": (synchronised(100, 100), 120, {}),
+    "held for 1": (synchronised(11, 20), 120, {"transport_restart": 1, "sync_restart": 80}),
+    "ended before the gap: what the host does then follows the call": (synchronised(10, 20), 120, {"sync_restart": 80}),
+    "transport that held the device alone": (scene(waited_items()), 80, {}),
+    # 10 … 40 Python; held 40 … 60; 60 … 70 in the call; 70 … 100 to the launch.
+    "host work before the synchronisation is none": (
+        host_gap(run("nccl", 5, 60, 1, stream=20), waiting(40, 70)), 120, {"transport_restart": 20, "sync_restart": 30}),
+    "after two synchronisations it follows the last": (
+        host_gap(run("nccl", 5, 25, 1, stream=20), waiting(3, 30), waiting(50, 80)), 120, {"transport_restart": 15, "sync_restart": 20}),
+    "a synchronisation that waited for nothing restarts the host all the same": (
+        host_gap(run("nccl", 5, 8, 1, stream=20), waiting(65, 80)), 120, {"sync_restart": 20}),
+    "a copy from the host": (copied(70, pinned=False, copy_kind="h2d"), 120, {"host_copy_restart": 30, "sync_restart": 30}),
+    "a copy to the host": (copied(70, pinned=False, copy_kind="d2h"), 120, {"host_copy_restart": 30, "sync_restart": 30}),
+    "a copy on the device": (copied(70, pinned=False, copy_kind="d2d"), 120, {"sync_restart": 30}),
+    "an asynchronous copy holds nobody": (copied(28, "cudaMemcpyAsync", pinned=True, copy_kind="h2d"), 120, {}),
+    **{
+        f"the allocator {called} … {returned}": (
+            host_gap(call("cudaMalloc", called, returned)), 120, {"allocator_restart": ns} if ns else {})
+        for called, returned, ns in [
+            (4, 30, 6),  # six ns of it while the GEMM ran: so much less was queued
+            (4, 97, 3),  # no more than there is until the launch
+            (4, 100, 0),
+            (10, 30, 0),  # began with the gap: without the call nothing more would have been queued
+            (30, 70, 0),
+            (2, 8, 0),  # returned before the gap
+        ]
+    },
+    # The second gap, 120 … 220, follows no hold-up.
+    "each gap its own": (
+        scene([run("gemm", 0, 10, 0), run("nccl", 5, 30, 1, stream=20), waiting(3, 40), run("gemm", 110, 120, 99),
+               run("gemm", 220, 230, 210)]),
+        230, {"transport_restart": 20, "sync_restart": 60}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "end", "expected"), RESTARTS.values(), ids=RESTARTS)
+def test_a_host_that_was_held_starts_anew(one: Scene, end: int, expected: dict[str, int]) -> None:
+    assert restarts(one, end) == expected
 
 
 def test_pieces_tell_what_held_the_host() -> None:
@@ -228,61 +248,6 @@ def test_pieces_tell_what_held_the_host() -> None:
     direct = scene(waited_items()).stalls(0, 80).pieces
     assert (direct["cause"] == "blocking").any()
     assert not direct["through_host"].any()
-
-
-def test_transport_that_held_the_device_alone_restarts_nothing() -> None:
-    assert restarts(scene(waited_items()), 80) == {}
-
-
-def test_host_work_before_the_synchronisation_is_no_restart() -> None:
-    """10 … 40 Python; held 40 … 60; 60 … 70 in the call; 70 … 100 to the launch."""
-    one = host_gap(run("nccl", 5, 60, 1, stream=20), call("cudaStreamSynchronize", 40, 70, wait="stream_sync", stream=20))
-    assert restarts(one) == {"transport_restart": 20, "sync_restart": 30}
-
-
-def test_after_two_synchronisations_the_restart_follows_the_last() -> None:
-    calls = [call("cudaStreamSynchronize", a, b, wait="stream_sync", stream=20) for a, b in ((3, 30), (50, 80))]
-    one = host_gap(run("nccl", 5, 25, 1, stream=20), *calls)
-    assert causes(one.stalls(0, 120)) == {"blocking": 15, "dependency_stalled": 10, "host_sync": 35, "launch": 1, "python": 39}
-    assert restarts(one) == {"transport_restart": 15, "sync_restart": 20}
-
-
-def test_a_synchronisation_that_waited_for_nothing_restarts_the_host_all_the_same() -> None:
-    one = host_gap(run("nccl", 5, 8, 1, stream=20), call("cudaStreamSynchronize", 65, 80, wait="stream_sync", stream=20))
-    assert restarts(one) == {"sync_restart": 20}
-
-
-@pytest.mark.parametrize(("kind", "named"), [("h2d", True), ("d2h", True), ("d2d", False)])
-def test_a_host_held_by_its_own_copy_starts_anew(kind: str, named: bool) -> None:
-    """The copy runs 30 … 60 in a call 25 … 70: at most the 30 ns of the copy, of 40 until the launch."""
-    one = host_gap(run("memcpy", 30, 60, 25, until=70, name="cudaMemcpy", pinned=False, copy_kind=kind))
-    assert restarts(one) == {**({"host_copy_restart": 30} if named else {}), "sync_restart": 30}
-
-
-def test_an_asynchronous_copy_holds_nobody() -> None:
-    assert restarts(host_gap(run("memcpy", 30, 60, 25, until=28, name="cudaMemcpyAsync", pinned=True, copy_kind="h2d"))) == {}
-
-
-@pytest.mark.parametrize(
-    ("called", "returned", "restart"),
-    [
-        (4, 30, 6),  # six ns of it while the GEMM ran: so much less was queued
-        (4, 97, 3),  # no more than there is until the launch
-        (4, 100, 0),
-        (10, 30, 0),  # began with the gap: without the call nothing more would have been queued
-        (30, 70, 0),
-        (2, 8, 0),  # returned before the gap
-    ],
-)
-def test_a_host_held_by_the_allocator_while_the_device_computed_starts_anew(called: int, returned: int, restart: int) -> None:
-    assert restarts(host_gap(call("cudaMalloc", called, returned))) == ({"allocator_restart": restart} if restart else {})
-
-
-def test_each_gap_has_its_own_restart() -> None:
-    """The second gap, 120 … 220, follows no hold-up."""
-    program = [run("nccl", 5, 30, 1, stream=20), call("cudaStreamSynchronize", 3, 40, wait="stream_sync", stream=20)]
-    one = scene([run("gemm", 0, 10, 0), *program, run("gemm", 110, 120, 99), run("gemm", 220, 230, 210)])
-    assert restarts(one, 230) == {"transport_restart": 20, "sync_restart": 60}
 
 
 # ---------------------------------------------------------------------------------------------------- facts

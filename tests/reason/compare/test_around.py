@@ -16,7 +16,7 @@ from diagnose.model.environment import EnvironmentItem, EnvironmentKind
 from diagnose.model.vocabulary import FixState, Level, Wall
 from diagnose.reason.compare import compare
 from diagnose.reason.compare.baselines import NOT_TOLD, describe, differing, fingerprint
-from diagnose.reason.compare.environment import environment, settings
+from diagnose.reason.compare.comparable import environment, settings
 from diagnose.reason.compare.limits import load_limits, parse_limits
 from tests.builders.compared import SETTINGS, capture, document, job, kernel
 

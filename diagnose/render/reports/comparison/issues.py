@@ -6,7 +6,7 @@ from diagnose.document.comparison import Comparison, FindingChange, Gate
 from diagnose.render.reports.comparison import story
 from diagnose.render.reports.comparison import words as own
 from diagnose.render.issues import GATE, SEVERITY, Issue, IssueList, Severity, State, capitalised
-from diagnose.render.options import Options
+from diagnose.render import Options
 from diagnose.render.words import SEVERITY_RANK
 
 REGRESSION = "regression"

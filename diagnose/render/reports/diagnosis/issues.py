@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from diagnose.document.diagnosis import Diagnosis, Finding
-from diagnose.reason.setting_places import place_of
+from diagnose.reason.patch import place_of
 from diagnose.render.issues import SEVERITY, Issue, IssueList, State, capitalised
-from diagnose.render.options import Options
+from diagnose.render import Options
 from diagnose.render.words import SEVERITY_RANK
 
 

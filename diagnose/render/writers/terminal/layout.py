@@ -18,7 +18,6 @@ from rich.table import Table as Grid
 from rich.text import Text as Words
 
 from diagnose.render import units, words
-from diagnose.render.options import NARROWEST, WIDEST, Options
 from diagnose.render.report import (
     TERMINAL,
     Block,
@@ -42,6 +41,7 @@ from diagnose.render.report import (
     Text,
     without,
 )
+from diagnose.render.writers import NARROWEST, WIDEST, Options
 
 MOST_ROWS = 12  # rows of a list that grows with the trace; the other outputs hold all
 MOST_ROWS_LONG = 40  # of lists that are as long as the vocabulary
