@@ -44,9 +44,8 @@ collective: what the frameworks call an exchange | load/kineto_columns load/nsys
     measure/exchanges
 communication: a table of the report | render/figures/step
 compute: the role of operations that compute, or that part of a step | measure/buckets/classify measure/buckets/line measure/budget
-    measure/device measure/exchanges measure/facts/counts measure/host measure/kernels measure/memory measure/steps
-    measure/waits/dependencies measure/waits/stalls measure/where reason/compare/comparable render/knowledge/kernels
-    render/reports/ranks/tables render/words
+    measure/device measure/exchanges measure/host measure/kernels measure/memory measure/steps measure/waits/dependencies
+    measure/waits/stalls measure/where reason/compare/comparable render/knowledge/kernels render/reports/ranks/tables render/words
 elementwise: the operation | measure/buckets/line
 embedding: what a pipeline stage holds | job/sizes
 experts: those of a layer or a job | job/sizes measure/buckets/neighbours measure/where
@@ -58,8 +57,8 @@ memset: the kind of operation | load/kineto_columns load/kineto_tables load/nsys
 norm: the operation | measure/buckets/line
 optimizer: the phase, or a section of a job file | job/edit job/formats/megatron_bridge measure/buckets/classify render/words
 other: none of the kinds, backends or copies that have a name | load/kineto_tables load/nsys_tables measure/buckets/classify
-    measure/buckets/line measure/buckets/neighbours measure/budget measure/exchanges measure/facts/device measure/ranks/transfers
-    measure/steps measure/waits/stalls reason/compare/outcome render/figures/comparison render/words
+    measure/buckets/line measure/buckets/neighbours measure/budget measure/exchanges measure/facts measure/ranks/transfers measure/steps
+    measure/waits/stalls reason/compare/outcome render/figures/comparison render/words
 router: the operation | measure/buckets/line
 """
 

@@ -24,7 +24,7 @@ from diagnose.errors import DiagnoseError, InputError
 from diagnose.model.statistics import median_with_error, t_quantile
 from diagnose.reason.compare import compare
 from diagnose.render import units
-from diagnose.render.reports.bisection import words
+from diagnose.render.reports.bisection import story
 from diagnose.render.reports.comparison.story import value
 
 _WORST = 0.02  # a capture whose steps alone are that uncertain says so
@@ -199,11 +199,11 @@ def _sentence(
     header: Header, state: State, answer: Answer, result: BisectResult, culprits: Sequence[Culprit], unit: str, trials: Sequence[Trial]
 ) -> str:
     """The result in one sentence, with its figures."""
-    metric = words.metric(header.experiment.metric)
+    metric = story.metric(header.experiment.metric)
     if answer.missing is not None:
         end = "good" if answer.missing == 0 else "bad"
         why = next((trial.text for trial in reversed(trials) if trial.candidate == answer.missing), "")
-        label = words.short(header.experiment.entries[answer.missing].label)
+        label = story.short(header.experiment.entries[answer.missing].label)
         return f"The {end} end, {label}, gives no value, so nothing was searched. {why}".rstrip()
     nothing = "Nothing between them was run." if header.experiment.command else "No step between them was looked for."
     if answer.ends == "alike":
@@ -224,7 +224,7 @@ def _steps(culprits: Sequence[Culprit], result: BisectResult, kind: Kind, unit: 
 
 def _why_not(header: Header, answer: Answer, state: State) -> str:
     if answer.lone:
-        names = ", ".join(words.short(header.experiment.entries[place].label) for place in answer.lone[:5])
+        names = ", ".join(story.short(header.experiment.entries[place].label) for place in answer.lone[:5])
         return f"only single captures stand apart ({names}), and one capture can't tell a change from a mishap"
     if answer.small:
         least = math.expm1(state.smallest) if state.transform.logarithmic else state.smallest
@@ -259,10 +259,10 @@ def _moved(culprit: Culprit, unit: str) -> str:
 
 def _either(culprit: Culprit, kind: Kind) -> str:
     """The culprit by its name, or the stretch that holds it."""
-    label, subject = words.short(culprit.label), f" “{culprit.subject}”" if culprit.subject else ""
+    label, subject = story.short(culprit.label), f" “{culprit.subject}”" if culprit.subject else ""
     if culprit.among:
-        return f"one of {len(culprit.among) + 1} {words.NOUNS[kind]} after {words.short(culprit.before)} up to {label}"
-    return f"{words.NOUN[kind]} {label}{subject}"
+        return f"one of {len(culprit.among) + 1} {story.NOUNS[kind]} after {story.short(culprit.before)} up to {label}"
+    return f"{story.NOUN[kind]} {label}{subject}"
 
 
 # --- notes ------------------------------------------------------------------------------------------------------------
@@ -279,13 +279,13 @@ def _notes(header: Header, state: State, answer: Answer, lines: Sequence[Line], 
         left_out = ", ".join(value(state.raw[place][index], unit) for index in gone)
         others = f"{value(min(kept), unit)} to {value(max(kept), unit)}"
         captures = units.plural(len(gone), "capture")
-        yield f"{words.short(entries[place].label)}: {captures} left out as flaky ({left_out}; the others {others})."
+        yield f"{story.short(entries[place].label)}: {captures} left out as flaky ({left_out}; the others {others})."
     for one in answer.small:
         size = (one.new - one.base) / abs(one.base) if one.base else state.transform.to(one.new)
-        where = f"after {words.short(entries[one.before].label)}, not later than {words.short(entries[one.place].label)}"
+        where = f"after {story.short(entries[one.before].label)}, not later than {story.short(entries[one.place].label)}"
         yield f"A smaller step, {units.signed_percent(size)}, lies {where}; it was not searched (--smallest-step)."
     for place in answer.lone:
-        name = f"{words.short(entries[place].label)} alone differs from its neighbours ({value(state.raw[place][0], unit)})"
+        name = f"{story.short(entries[place].label)} alone differs from its neighbours ({value(state.raw[place][0], unit)})"
         yield f"{name}; one capture can't tell a change from a mishap."
     yield from _inner(lines)
 
@@ -322,7 +322,7 @@ def plan(log: Log, advice: Next, number: int) -> str:
     """What is run next, why, and how much is left."""
     entry = log.header.experiment.entries[advice.place]
     subject = f" ({entry.subject[:60]})" if entry.subject else ""
-    return f"run {number}: {words.short(entry.label)}{subject}, {_WHY[advice.why]}; {_left(log, advice)}"
+    return f"run {number}: {story.short(entry.label)}{subject}, {_WHY[advice.why]}; {_left(log, advice)}"
 
 
 def _left(log: Log, advice: Next) -> str:
@@ -348,7 +348,7 @@ def outcome(line: Line) -> str:
 
 def series_outcome(log: Log, line: Line) -> str:
     """How the trial of a capture that was there already ended."""
-    return f"{words.short(log.header.experiment.entries[line.trial.candidate].label)}: {outcome(line)}"
+    return f"{story.short(log.header.experiment.entries[line.trial.candidate].label)}: {outcome(line)}"
 
 
 def interrupted(log: Log, more: str = "") -> tuple[str, str]:
@@ -382,7 +382,7 @@ class Judgement:
 def step_sentence(judgement: Judgement, metric: str, new: Sequence[float], unit: str, limit: float) -> str:
     """What the captures of one commit say."""
     return (
-        f"{VERDICTS[judgement.verdict]}: {words.metric(metric)} {value(statistics.median(new), unit)}, worse than the baseline by "
+        f"{VERDICTS[judgement.verdict]}: {story.metric(metric)} {value(statistics.median(new), unit)}, worse than the baseline by "
         f"{units.signed_percent(judgement.change)} ({units.signed_percent(judgement.low)} to {units.signed_percent(judgement.high)}); "
         f"{units.percent(limit)} is allowed, noise {units.percent(judgement.noise)}, {runs(len(new))}"
     )

@@ -1,4 +1,7 @@
-"""The first bytes of an input, by which readers recognise theirs, and what an input is that no reader takes. Nothing is parsed here."""
+"""What a reader of one profiler format is, the first bytes by which it recognises its inputs, and what an input is that no reader takes.
+
+Nothing is parsed here.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagnose.errors import InputError, MissingInputError
+from diagnose.knowledge.environment import EnvironmentRules
+from diagnose.model.trace import Trace
 
 _HEAD = 64 * 1024
 SQLITE = b"SQLite format 3\0"
@@ -258,3 +263,18 @@ def private_folder() -> Iterator[Path]:
     """A temporary folder that only this user can enter (mode 0700); removed with its content at the end."""
     with tempfile.TemporaryDirectory(prefix="diagnose-") as name:
         yield Path(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """One format of traces. `name` is what a trace's provenance calls it.
+
+    `load(path, rank, nsys, rules)` reads one: `rank` names the global rank where the trace does not tell it, `nsys` is the program that exports
+    a report, `rules` say what of the environment may be taken out (None: the program's own). It raises InputError. `start` tells when the capture began, in ns since 1970, from a few bytes of it; None where it does not.
+    It may raise what a damaged file makes of it (OSError, ValueError and the like).
+    """
+
+    name: str
+    recognises: Callable[[Opening], bool]
+    load: Callable[[Path, int | None, Path | None, EnvironmentRules | None], Trace]
+    start: Callable[[Path], int | None]

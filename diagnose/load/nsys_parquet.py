@@ -15,10 +15,9 @@ import polars as pl
 from diagnose.errors import InputError
 from diagnose.knowledge.environment import EnvironmentRules, load_environment_rules
 from diagnose.load.conform import RawTrace, conform
-from diagnose.load.files import Opening, is_parquet_folder, unreadable_folder
+from diagnose.load.files import Opening, Reader, is_parquet_folder, unreadable_folder
 from diagnose.load.nsys_tables import EVENT_TABLES, META_TABLES, STRINGS, Rows, T, Wanted, damaged, shaped
 from diagnose.load.nsys_trace import build
-from diagnose.load.reader import Reader
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Trace
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from diagnose.errors import InputError
 from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load import nsys_parquet, nsys_sqlite
-from diagnose.load.files import REPORT, is_parquet_folder, may_be_report, opening, private_folder
-from diagnose.load.reader import Reader
+from diagnose.load.files import REPORT, Reader, is_parquet_folder, may_be_report, opening, private_folder
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Trace
 

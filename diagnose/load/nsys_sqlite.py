@@ -23,10 +23,9 @@ import polars as pl
 from diagnose.errors import InputError
 from diagnose.knowledge.environment import EnvironmentRules, load_environment_rules
 from diagnose.load.conform import RawTrace, conform
-from diagnose.load.files import SQLITE, private_folder
+from diagnose.load.files import SQLITE, Reader, private_folder
 from diagnose.load.nsys_tables import EVENT_TABLES, META_TABLES, STRINGS, Rows, T, Wanted, damaged, decoded, shaped
 from diagnose.load.nsys_trace import build
-from diagnose.load.reader import Reader
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Trace
 

@@ -15,8 +15,7 @@ from diagnose.errors import InputError
 from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load import nsys_parquet, nsys_report, nsys_sqlite, torch_json
 from diagnose.load.conform import conform
-from diagnose.load.files import NOTHING, REPORT_SUFFIXES, TORCH, is_parquet_folder, opening, refusal, unreadable_folder
-from diagnose.load.reader import Reader
+from diagnose.load.files import NOTHING, REPORT_SUFFIXES, TORCH, Reader, is_parquet_folder, opening, refusal, unreadable_folder
 from diagnose.model.trace import Trace
 
 STDIN = "-"

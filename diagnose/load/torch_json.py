@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from diagnose.errors import InputError
 from diagnose.knowledge.environment import EnvironmentRules, load_environment_rules
 from diagnose.load.conform import RawTrace, conform
+from diagnose.load.files import Reader
 from diagnose.load.kineto_stream import (
     CHUNK,
     PAYS_FROM,
@@ -25,7 +26,6 @@ from diagnose.load.kineto_stream import (
     open_blocks,
 )
 from diagnose.load.kineto_tables import raw_trace
-from diagnose.load.reader import Reader
 from diagnose.model.trace import Trace
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')

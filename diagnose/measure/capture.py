@@ -13,7 +13,7 @@ from diagnose.knowledge.load import Knowledge
 from diagnose.measure.buckets.classify import classify
 from diagnose.measure.budget import check_splits
 from diagnose.measure.device import DeviceMeasure, check_identities, device_work, measure_device
-from diagnose.measure.facts.device import trace_facts
+from diagnose.measure.facts import trace_facts
 from diagnose.measure.host import attribute, kept_ranges
 from diagnose.measure.steps import STEP_RANGE, find_steps, model_work
 from diagnose.model.environment import EnvironmentItem

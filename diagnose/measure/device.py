@@ -17,9 +17,8 @@ from diagnose.knowledge.load import Knowledge
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.budget import Budget, CommunicationTimes, budget, communication, concurrency, split
 from diagnose.measure.exchanges import Exchanges, exchanges
-from diagnose.measure.facts.counts import step_counts
 from diagnose.measure.host import Launches, graph_launches, host_activity
-from diagnose.measure.kernels import SmOccupancy, Usage, sm_occupancy, usage
+from diagnose.measure.kernels import SmOccupancy, Usage, sm_occupancy, step_counts, usage
 from diagnose.measure.memory import MemoryUse, memory_use
 from diagnose.measure.steps import StepWindows, inside_windows
 from diagnose.measure.timeline import DrawnStep, timeline

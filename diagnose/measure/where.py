@@ -9,7 +9,7 @@ import polars as pl
 from diagnose.document.diagnosis import Where
 from diagnose.document.ranks import Ranks
 from diagnose.measure.device import DeviceMeasure
-from diagnose.measure.facts.counts import TINY_NS
+from diagnose.measure.kernels import TINY_NS
 from diagnose.measure.ranks.facts import slow_link, slowest_stage, the_straggler, worst_experts
 from diagnose.measure.records import DeviceRecords
 from diagnose.model.vocabulary import COMM_KINDS

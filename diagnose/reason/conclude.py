@@ -16,7 +16,7 @@ from diagnose.knowledge.load import Knowledge
 from diagnose.knowledge.rulebook import Platform, Rulebook, platform_of
 from diagnose.measure.capture import Measured, merged, typical
 from diagnose.measure.device import DeviceMeasure
-from diagnose.measure.facts.device import device_facts, typed_facts
+from diagnose.measure.facts import device_facts, typed_facts
 from diagnose.measure.ranks.compare import Compared, compare
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts
 from diagnose.measure.ranks.members import Input

@@ -34,7 +34,7 @@ examples:
     - {probe_kernels: 0, step_ns: 100000000}
 """
 # Where facts of the two kinds are made: a figure of every step, which the median is taken of, or one of the whole device.
-STEP, DEVICE = "diagnose/measure/facts/counts.py", "diagnose/measure/facts/device.py"
+STEP, DEVICE = "diagnose/measure/kernels.py", "diagnose/measure/facts.py"
 
 
 def per_step(program: ProgramCopy) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 import polars as pl
 
 from diagnose.load.conform import RawTable, RawTrace, conform
-from diagnose.load.reader import Reader
+from diagnose.load.files import Reader
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Device, Provenance, Rank, Trace, empty
 

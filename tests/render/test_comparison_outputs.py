@@ -12,9 +12,8 @@ from diagnose import cli
 from diagnose.document import bisection as b
 from diagnose.document import comparison as c
 from diagnose.render import Options, units, write
-from diagnose.render.reports.bisection import words as bisection_words
+from diagnose.render.reports.bisection import story as bisection_story
 from diagnose.render.reports.comparison import story, tables
-from diagnose.render.reports.comparison import words as own
 from diagnose.render.reports.comparison.report import LOOK
 from diagnose.render.writers.markdown.page import MOST_BYTES
 from tests.builders import bisection
@@ -38,7 +37,7 @@ def test_the_outcome_and_its_reasons_come_first(format_: str, sample: Sample) ->
     document, report = sample(), plain(rendered(format_, sample()))
     body = report if format_ != "html" else report[report.index("<body>") :]
     assert document.outcome.sentence in plain(body)
-    heading = body.upper().index(own.RESULT[document.outcome.result].upper())
+    heading = body.upper().index(story.RESULT[document.outcome.result].upper())
     assert heading < body.index(document.outcome.sentence)
     assert body.index(document.outcome.sentence) < body.index("May they be compared?")
     assert body.index("May they be compared?") < body.index("What changed around the code") < body.index("What changed in the job file")
@@ -68,10 +67,10 @@ def test_every_figure_of_the_reconciled_delta_stands_in_the_report(format_: str)
         for ns in (row.base_ns, row.new_ns):
             assert units.ms(ns) in report
         assert units.signed_ms(row.delta_ns) in report
-        assert own.look(row.category).label in report
+        assert story.look(row.category).label in report
     for row in document.delta.categories[:1]:
         for one in row.parts:
-            assert own.WHY[one.why] in report
+            assert story.WHY[one.why] in report
             assert units.signed_ms(one.delta_ns) in report
 
 
@@ -183,20 +182,20 @@ def test_a_relative_change_is_never_shown_as_none(share: float | None, said: str
     ],
 )
 def test_every_metric_has_a_name(name: str, said: str) -> None:
-    assert own.metric(name) == said
+    assert story.metric(name) == said
 
 
 def test_every_word_of_the_vocabulary_is_spoken() -> None:
     def members(of: object) -> set[str]:
         return set(of.__args__)  # type: ignore[attr-defined]
 
-    assert set(own.RESULT) == set(LOOK) == members(c.Result)
-    assert set(own.BASIS) == members(c.Basis)
-    assert set(own.KERNEL) == members(c.KernelChangeKind)
-    assert set(own.FINDING) == set(own.FINDING_ORDER) == members(c.FindingState)
-    assert set(own.MISMATCH) == members(c.MismatchState)
-    assert set(own.WHY) == members(c.Why)
-    assert set(own.ENVIRONMENT) == members(c.EnvironmentKind)
+    assert set(story.RESULT) == set(LOOK) == members(c.Result)
+    assert set(story.BASIS) == members(c.Basis)
+    assert set(story.KERNEL) == members(c.KernelChangeKind)
+    assert set(story.FINDING) == set(story.FINDING_ORDER) == members(c.FindingState)
+    assert set(story.MISMATCH) == members(c.MismatchState)
+    assert set(story.WHY) == members(c.Why)
+    assert set(story.ENVIRONMENT) == members(c.EnvironmentKind)
 
 
 # --- hostile texts and sizes ------------------------------------------------------------------------------------------
@@ -232,7 +231,7 @@ def test_html_of_a_huge_comparison_is_cut_with_what_is_left_out() -> None:
 def test_the_result_comes_first(format_: str, sample: Callable[[], b.Bisection]) -> None:
     document, report = sample(), rendered(format_, sample())
     body = plain(report if format_ != "html" else report[report.index("<body>") :])
-    assert body.upper().index(bisection_words.RESULT[document.result].upper()) < body.index(document.sentence)
+    assert body.upper().index(bisection_story.RESULT[document.result].upper()) < body.index(document.sentence)
     assert body.index(document.sentence) < body.index("What was measured")
     assert ("does not go one way" in body) == (not document.monotone)
 

@@ -15,8 +15,8 @@ from diagnose.document import comparison as c
 from diagnose.document import diagnosis as d
 from diagnose.render import Options, write
 from diagnose.render.issues import Issue, costliest_first
-from diagnose.render.reports.comparison import issues as of_comparison
-from diagnose.render.reports.diagnosis import issues as of_diagnosis
+from diagnose.render.reports.comparison import report as of_comparison
+from diagnose.render.reports.diagnosis import report as of_diagnosis
 from diagnose.render.writers.github import MOST
 from tests.builders.comparison import SAMPLES as COMPARED
 from tests.builders.comparison import huge, identical, improvement, minimal, refused, rich

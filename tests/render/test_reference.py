@@ -9,9 +9,9 @@ import pytest
 from markdown_it import MarkdownIt  # comes with rich
 
 from diagnose.render.knowledge import reference
-from diagnose.render.knowledge.as_markdown import code, links, page
 from diagnose.render.knowledge.entries import Code, Entry, Kind, Ref, expression, items, load_catalogue, paragraph, rows, verbatim
 from diagnose.render.knowledge.kinds import KINDS
+from diagnose.render.knowledge.reference import code, links, page
 
 ROOT = Path(__file__).parents[2]
 KNOW = load_catalogue()

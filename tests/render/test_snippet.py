@@ -16,7 +16,7 @@ from diagnose.knowledge.buckets import load_buckets
 from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.measure.buckets.describe import describe
 from diagnose.render import Options, write
-from diagnose.render.reports.diagnosis.snippet import MOST_ENTRIES, function_name, snippet
+from diagnose.render.reports.diagnosis.tables import MOST_ENTRIES, function_name, snippet
 from tests.builders.diagnosis import HOSTILE, rich
 
 UNKNOWN = (

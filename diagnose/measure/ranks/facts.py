@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean, median, median_low
 
 from diagnose.document.ranks import ExpertImbalance, Late, MatchedExchange, Ranks, RankSurvey, Stage
-from diagnose.measure.facts.device import GROUP_OF_KIND
+from diagnose.measure.facts import GROUP_OF_KIND
 from diagnose.model.vocabulary import FactValue
 
 

@@ -9,7 +9,7 @@ from diagnose.document.comparison import Category, Comparison, StepDelta
 from diagnose.render import units
 from diagnose.render.figures.figure import Axis, Bar, Bars, Figure, Layer, Look, Note, label, ms, stacked
 from diagnose.render.reports.comparison import story, tables
-from diagnose.render.reports.comparison.words import look
+from diagnose.render.reports.comparison.story import look
 
 MOST_STEPS = 14  # categories that have a bar of their own on the way
 SIDE = Look(label="the whole", colour="#6b7683")

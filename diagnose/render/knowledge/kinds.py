@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from diagnose.model.ledger import CODES
-from diagnose.render.knowledge import checks, fixes, kernels, numbers, rules
+from diagnose.render.knowledge import kernels, numbers, rules
 from diagnose.render.knowledge.entries import Kind
 
 # In the order in which an id is looked up; the order inside a page is the same.
@@ -27,9 +27,9 @@ KINDS: tuple[Kind, ...] = (
         page="fixes.md",
         brief="phase, step",
         intro="One remedy each, in the order in which to try them: **fit** the job into memory, **scale** it over the GPUs, **profile**, then **retune** what the profile shows, one change at a time. Published effects come from other jobs; they are no forecast for yours. *measured*: published measurements show the effect; *candidate*: recommended, but measurements are missing, disagree, or hold for some jobs only; *required*: no optimisation, without it something fails or is silently off. A need that fails, or a conflict that holds, blocks the fix; while it is unknown the fix is unknown too, unless it says otherwise.",
-        ids=fixes.order,
-        entry=fixes.fix,
-        run=fixes.fix_in_run,
+        ids=rules.order,
+        entry=rules.fix,
+        run=rules.fix_in_run,
     ),
     Kind(
         name="check",
@@ -38,7 +38,7 @@ KINDS: tuple[Kind, ...] = (
         brief="outcome",
         intro="One way each in which a job fails, hangs, or silently does something else. `diagnose check job.yaml` asks those with a condition of a job file alone; the others are symptoms that only a log or a run can show. A check that lacks a setting is *not assessed*; what follows only from a framework's default that the file does not state is *doubtful*. In sentences `‹name›` stands for a value of the job.",
         ids=lambda know: tuple(know.book.checks),
-        entry=checks.check,
+        entry=rules.check,
     ),
     Kind(
         name="wall",

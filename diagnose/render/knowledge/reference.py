@@ -5,13 +5,181 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from diagnose.render.knowledge.as_markdown import links, page
-from diagnose.render.knowledge.entries import Catalogue, load_catalogue
+from diagnose.render.knowledge.entries import (
+    Catalogue,
+    Code,
+    Entry,
+    Expression,
+    Items,
+    Kind,
+    Line,
+    Paragraph,
+    Part,
+    Ref,
+    Rows,
+    Verbatim,
+    load_catalogue,
+)
 from diagnose.render.knowledge.kinds import KINDS, PAGES
+
+_MADE = "<!-- Made from the data by `make docs`; do not edit. -->"
+# An address, a paper, or a word that may be an identifier, a key or a path.
+_TOKEN = re.compile(
+    r"(?P<url>https?://[^\s)\]>]+)|(?P<code>`[^`]+`)|arXiv:(?P<paper>\d{4}\.\d{5})|(?P<word>[A-Za-z0-9_]+(?:[./-][A-Za-z0-9_]+)*)"
+)
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|~$])")
+_PIPE = re.compile(r"(?<!\\)\|")
+_PLAIN = re.compile(r"[a-z][a-z'-]*[,:]?(?:\s|$)")
+_NUMBERED = re.compile(r"^(\d+)([.)])(?=\s)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Links:
+    """Where each entry stands: `targets` by kind and id, `words` by what may stand for it in a sentence."""
+
+    targets: Mapping[tuple[str, str], str]
+    words: Mapping[str, str]
+
+
+def links(know: Catalogue, kinds: Sequence[Kind]) -> Links:
+    """Links to every entry of `kinds`; of two with one name the first kind's is taken where only the name is known."""
+    targets = {(kind.name, key): f"{kind.page}#{kind.anchor(key)}" for kind in kinds for key in kind.ids(know)}
+    words: dict[str, str] = {}
+    for (kind, key), target in targets.items():
+        if kind in ("family", "context", "group"):
+            continue  # their ids are everyday words
+        words.setdefault(f"job_{key}" if kind == "setting" else key, target)
+        if kind == "setting":
+            words.setdefault(key, target)
+    # Only what can't be a word of a sentence.
+    return Links(targets=targets, words={word: target for word, target in words.items() if "_" in word or "-" in word})
+
+
+def page(know: Catalogue, title: str, kinds: Sequence[Kind], where: Links) -> str:
+    """One page with all entries of `kinds`."""
+    blocks = [_MADE, f"# {title}"]
+    if len(kinds) > 1:
+        blocks.append(" · ".join(f"[{kind.plural}](#{kind.plural})" for kind in kinds))
+    for kind in kinds:
+        entries = [kind.entry(know, key) for key in kind.ids(know)]
+        if len(kinds) > 1:
+            blocks += [f"## {kind.plural.capitalize()}"]
+        writer = _Writer(page=kind.page, where=where)
+        blocks += [kind.intro, writer.contents(kind, entries)]
+        for entry in entries:
+            blocks += writer.entry(kind, entry, level=3 if len(kinds) > 1 else 2)
+    return "\n\n".join(blocks) + "\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Writer:
+    """Renders parts for one page."""
+
+    page: str
+    where: Links
+
+    def contents(self, kind: Kind, entries: Sequence[Entry]) -> str:
+        """A table of all entries."""
+        lines = [f"| {kind.name} | {kind.brief} | what |", "|---|---|---|"]
+        lines += [
+            f"| [`{one.id}`](#{kind.anchor(one.id)}) | {_cell(self.prose(one.brief))} | {_cell(self.prose(one.title))} |" for one in entries
+        ]
+        return "\n".join(lines)
+
+    def entry(self, kind: Kind, one: Entry, level: int) -> list[str]:
+        """Anchor, heading and parts."""
+        here = f"{kind.page}#{kind.anchor(one.id)}"
+        heading = f'<a id="{kind.anchor(one.id)}"></a>\n\n{"#" * level} `{one.id}`'
+        blocks = [heading, f"**{self.prose(_first_up(one.title), here)}**", f"*{self.prose(one.about, here)}*"]
+        return blocks + [self._part(part, here) for part in one.parts]
+
+    def _part(self, part: Part, here: str) -> str:
+        label = f"**{_escaped(_first_up(part.label))}**"
+        match part:
+            case Paragraph(_, line):
+                return f"{label}: {self.line(line, here)}"
+            case Expression(_, expression):
+                return f"{label}:\n\n{_block([expression], 'sql')}"
+            case Items(_, lines):
+                return f"{label}:\n\n" + "\n".join(f"- {self.line(line, here)}" for line in lines)
+            case Verbatim(_, texts):
+                return f"{label}:\n\n{_block(texts, 'text')}"
+            case Rows(_, head, rows):
+                table = [f"| {head[0]} | {head[1]} |", "|---|---|"]
+                table += [f"| {_cell(self.line(left, here))} | {_cell(self.line(right, here))} |" for left, right in rows]
+                return f"{label}:\n\n" + "\n".join(table)
+
+    def line(self, line: Line, here: str = "") -> str:
+        """A line with its links."""
+        return "".join(self._span(span, here) for span in line)
+
+    def _span(self, span: str | Ref | Code, here: str) -> str:
+        if isinstance(span, str):
+            return self.prose(span, here)
+        if isinstance(span, Code):
+            return code(span.text)
+        target = self.where.targets.get((span.kind, span.id))
+        shown = code(span.label or span.id)
+        return shown if target is None or target == here else f"[{shown}]({self._relative(target)})"
+
+    def prose(self, text: str, here: str = "") -> str:
+        """A sentence in which known names are links, identifiers are code, and nothing else is markup."""
+        out: list[str] = []
+        position = 0
+        flat = " ".join(text.split()) if "\n" in text else text
+        for found in _TOKEN.finditer(flat):
+            out += [_escaped(flat[position : found.start()]), self._token(found, here)]
+            position = found.end()
+        return _NUMBERED.sub(r"\1\\\2", "".join([*out, _escaped(flat[position:])]))
+
+    def _token(self, found: re.Match[str], here: str) -> str:
+        if found["url"]:
+            return f"<{found['url']}>"
+        if found["code"]:
+            return code(found["code"].strip("`"))
+        if found["paper"]:
+            return f"[arXiv:{found['paper']}](https://arxiv.org/abs/{found['paper']})"
+        word = found["word"]
+        target = self.where.words.get(word)
+        if target is not None and target != here:
+            return f"[{code(word)}]({self._relative(target)})"
+        return code(word) if "_" in word else _escaped(word)
+
+    def _relative(self, target: str) -> str:
+        return target.removeprefix(self.page)
+
+
+def code(text: str) -> str:
+    """A code span."""
+    shown = text.strip() or " "
+    fence = "``" if "`" in shown else "`"
+    return f"{fence} {shown} {fence}" if fence == "``" else f"`{shown}`"
+
+
+def _cell(text: str) -> str:
+    """What stands in a table, where a pipe has to be escaped even inside code."""
+    return _PIPE.sub(r"\\|", text)
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", text.replace("&", "&amp;"))
+
+
+def _block(texts: Sequence[str], language: str) -> str:
+    fence = "````" if any("```" in text for text in texts) else "```"
+    return "\n".join([f"{fence}{language}", *texts, fence])
+
+
+def _first_up(text: str) -> str:
+    """With a capital first letter, unless it begins with a name that is not a plain word."""
+    return text[:1].upper() + text[1:] if _PLAIN.match(text) else text
+
 
 INDEX = "README.md"
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from diagnose.measure.facts.device import device_facts
+from diagnose.measure.facts import device_facts
 from diagnose.measure.records import device_records
 from diagnose.measure.waits import stalls
 from diagnose.measure.waits.dependencies import resolve_waits

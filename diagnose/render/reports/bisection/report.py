@@ -8,7 +8,7 @@ from diagnose.document.bisection import BisectResult, Bisection, Culprit, encode
 from diagnose.render import report as r
 from diagnose.render.report import PAGE, Block, Phrase, Section, Text
 from diagnose.render.figures import bisection as figures
-from diagnose.render.reports.bisection import story, tables, words
+from diagnose.render.reports.bisection import story, tables
 
 __all__ = ["json", "report"]
 
@@ -28,10 +28,10 @@ def json(document: Bisection) -> str:
 
 def report(document: Bisection) -> r.Report:
     """The whole report."""
-    good, bad = words.short(document.good), words.short(document.bad)
+    good, bad = story.short(document.good), story.short(document.bad)
     return r.Report(
         title=f"{story.headline(document)}: {good} to {bad}",
-        heading=f"where {words.metric(document.metric)} changed",
+        heading=f"where {story.metric(document.metric)} changed",
         about=f"good {good} · bad {bad}",
         blocks=tuple(_blocks(document)),
         sections=_sections(document),
@@ -42,8 +42,8 @@ def report(document: Bisection) -> r.Report:
 
 
 def _sections(document: Bisection) -> tuple[Section, ...]:
-    over = f"over the {words.NOUNS[document.kind]}"
-    metric = words.metric(document.metric)
+    over = f"over the {story.NOUNS[document.kind]}"
+    metric = story.metric(document.metric)
     return (
         Section(id="over", title=f"{metric.capitalize()} {over}", nav=over.capitalize()),
         *(
@@ -107,7 +107,7 @@ def _culprit(document: Bisection, culprit: Culprit, number: int) -> Iterator[Blo
     if compared is not None:
         if compared.outcome.moved:
             yield block(Text(text=compared.outcome.moved))
-        nearest = f"The capture nearest to the median of {words.short(culprit.before)} against that of {words.short(culprit.label)}."
+        nearest = f"The capture nearest to the median of {story.short(culprit.before)} against that of {story.short(culprit.label)}."
         yield block(Text(text=nearest, hint=True), PAGE)
     for table in tables.moved(culprit, number):
         yield Block(content=table, section=f"step-{number}", worth=99, aside=True)

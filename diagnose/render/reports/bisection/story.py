@@ -1,23 +1,63 @@
-"""Sentences about a bisection that every output says alike."""
+"""The words, colours and sentences of a bisection that every output says alike."""
 
 from __future__ import annotations
 
-from diagnose.document.bisection import Bisection, Culprit
+import re
+
+from diagnose.document.bisection import Bisection, BisectResult, CandidateState, Culprit, Kind, TrialState
 from diagnose.render import units
-from diagnose.render.reports.bisection import words
+from diagnose.render.reports.comparison.story import metric as metric
 from diagnose.render.reports.comparison.story import value
+
+RESULT: dict[BisectResult, str] = {
+    "found": "Found",
+    "several": "Several steps",
+    "range": "Narrowed down",
+    "ends_alike": "The ends are alike",
+    "cannot_tell": "Can't tell",
+}
+STATE: dict[CandidateState, str] = {
+    "good": "as the good end",
+    "bad": "as the bad end",
+    "between": "between the ends",
+    "outside": "beyond both ends",
+    "cannot_tell": "can't tell",
+    "skipped": "skipped",
+    "untested": "not needed",
+}
+COLOUR: dict[CandidateState, str] = {
+    "good": "#0072b2",
+    "bad": "#d55e00",
+    "between": "#8a2f7d",
+    "outside": "#00704d",
+    "cannot_tell": "#6b7683",
+    "skipped": "#6b7683",
+    "untested": "#6b7683",
+}
+TRIAL: dict[TrialState, str] = {"measured": "measured", "failed": "failed", "unusable": "unusable"}
+NOUN: dict[Kind, str] = {"commits": "commit", "items": "item", "traces": "trace"}
+NOUNS: dict[Kind, str] = {"commits": "commits", "items": "items", "traces": "traces"}
+_HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_LONGEST = 60
+
+
+def short(label: str) -> str:
+    """A label in a sentence: of a full commit hash its beginning, of a long name its end."""
+    if _HASH.fullmatch(label):
+        return label[:12]
+    return label if len(label) <= _LONGEST else f"…{label[1 - _LONGEST :]}"
 
 
 def headline(document: Bisection) -> str:
     """The result in a word or two."""
-    return words.RESULT[document.result]
+    return RESULT[document.result]
 
 
 def effort(document: Bisection) -> str:
     """How much was run."""
     tried = sum(one.state != "untested" for one in document.candidates)
     runs = units.plural(len(document.trials), "run")
-    return f"{runs} of {units.plural(tried, words.NOUN[document.kind], words.NOUNS[document.kind])} out of {len(document.candidates):,}"
+    return f"{runs} of {units.plural(tried, NOUN[document.kind], NOUNS[document.kind])} out of {len(document.candidates):,}"
 
 
 def noise(document: Bisection) -> str:
@@ -28,8 +68,8 @@ def noise(document: Bisection) -> str:
 def ends(document: Bisection) -> str:
     """Both ends with their values."""
     return (
-        f"good end {words.short(document.good)} {value(document.good_value, document.unit)}, "
-        f"bad end {words.short(document.bad)} {value(document.bad_value, document.unit)}"
+        f"good end {short(document.good)} {value(document.good_value, document.unit)}, "
+        f"bad end {short(document.bad)} {value(document.bad_value, document.unit)}"
     )
 
 
@@ -37,23 +77,23 @@ def title_of(document: Bisection, culprit: Culprit) -> str:
     """What a step is called: its candidate, or the stretch that holds it."""
     if culprit.among:
         count = len(culprit.among) + 1
-        return f"One of {count} {words.NOUNS[document.kind]} up to {words.short(culprit.label)}"
-    return f"{words.NOUN[document.kind].capitalize()} {words.short(culprit.label)}"
+        return f"One of {count} {NOUNS[document.kind]} up to {short(culprit.label)}"
+    return f"{NOUN[document.kind].capitalize()} {short(culprit.label)}"
 
 
 def change_of(document: Bisection, culprit: Culprit) -> str:
     """How the metric moved with a step."""
     relative = "" if culprit.relative is None else f" ({units.signed_percent(culprit.relative)})"
-    return f"{words.metric(document.metric)} {value(culprit.base, document.unit)} → {value(culprit.new, document.unit)}{relative}"
+    return f"{metric(document.metric)} {value(culprit.base, document.unit)} → {value(culprit.new, document.unit)}{relative}"
 
 
 def among(document: Bisection, culprit: Culprit, most: int = 30) -> str:
     """The candidates that could be it; empty where it is one."""
     if not culprit.among:
         return ""
-    names = [words.short(label) for label in (*culprit.among, culprit.label)]
+    names = [short(label) for label in (*culprit.among, culprit.label)]
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"It is one of {', '.join(names[:most])}{more}. The {words.NOUNS[document.kind]} among them could not be measured, or their captures did not decide."
+    return f"It is one of {', '.join(names[:most])}{more}. The {NOUNS[document.kind]} among them could not be measured, or their captures did not decide."
 
 
 def shape(document: Bisection) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from diagnose.document.bisection import Bisection, Candidate, Culprit
 from diagnose.render import units
-from diagnose.render.reports.bisection import words
+from diagnose.render.reports.bisection import story
 from diagnose.render.reports.comparison import tables as compared
 from diagnose.render.reports.comparison.story import value
 from diagnose.render.report import Column, Row, Table, columns
@@ -32,17 +32,17 @@ def candidates(document: Bisection) -> Table:
     for one in found:
         here = one.label in culprits
         cells = [
-            words.short(one.label),
+            story.short(one.label),
             value(one.value, document.unit) if one.value is not None else units.MISSING,
             strip(one, low, high),
-            f"{words.STATE[one.state]}{' ◄' if here else ''}",
+            f"{story.STATE[one.state]}{' ◄' if here else ''}",
             str(one.trials) if one.trials else units.MISSING,
             _interval(one, document.unit),
             one.subject[:LONGEST_TEXT],
         ]
         rows.append(Row(cells=tuple(cells), strong=here))
     strips = Column(label="value and 95 % interval", kind="name", only="plain")
-    heads = columns(words.NOUN[document.kind], f"#{words.metric(document.metric)}", "level", "#captures?", "#95 % interval?", "subject?")
+    heads = columns(story.NOUN[document.kind], f"#{story.metric(document.metric)}", "level", "#captures?", "#95 % interval?", "subject?")
     left = len(document.candidates) - len(found)
     note = f"{units.plural(left, 'other candidate')} did not have to be measured." if left else ""
     note = f"{note} ◄: the step is there.".strip() if culprits else note
@@ -94,8 +94,8 @@ def trials(document: Bisection) -> Table:
             Row(
                 cells=(
                     str(one.number),
-                    words.short(label),
-                    words.TRIAL[one.state],
+                    story.short(label),
+                    story.TRIAL[one.state],
                     middle,
                     str(len(one.values)) if one.values else units.MISSING,
                     spread or units.MISSING,
@@ -106,7 +106,7 @@ def trials(document: Bisection) -> Table:
     return Table(
         key="trials",
         title="All runs",
-        columns=columns("run", words.NOUN[document.kind], "outcome", "#median", "#values?", "#from … to?", "why?"),
+        columns=columns("run", story.NOUN[document.kind], "outcome", "#median", "#values?", "#from … to?", "why?"),
         rows=tuple(rows),
         whole=len(rows) <= MOST_ROWS,
     )
@@ -119,8 +119,8 @@ def skipped(document: Bisection) -> Table:
     return Table(
         key="skipped",
         title="Skipped",
-        columns=columns(words.NOUN[document.kind], "why"),
-        rows=tuple(Row(cells=(words.short(one.label), text[:LONGEST_TEXT] or "not told")) for one, text in found),
+        columns=columns(story.NOUN[document.kind], "why"),
+        rows=tuple(Row(cells=(story.short(one.label), text[:LONGEST_TEXT] or "not told")) for one, text in found),
         empty="none",
         whole=len(found) <= MOST_ROWS,
     )

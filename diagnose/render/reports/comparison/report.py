@@ -1,19 +1,17 @@
-"""The report of a comparison: the outcome, whether the two may be compared, what changed around the code, then where the time went."""
+"""The report of a comparison: the outcome, whether the two may be compared, what changed around the code, then where the time went. Beside it the checks for CI: the gate (or, without one, the step time), and one per finding."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnose.document.comparison import Comparison, FindingChange, Result, encode
+from diagnose.document.comparison import Comparison, FindingChange, Gate, Result, encode
+from diagnose.render import Options, words
 from diagnose.render import report as r
-from diagnose.render import words
-from diagnose.render.report import PAGE, Block, Label, Phrase, Section, Text
 from diagnose.render.figures import comparison as figures
+from diagnose.render.issues import GATE, SEVERITY, Issue, IssueList, Severity, State, capitalised
+from diagnose.render.report import PAGE, Block, Label, Phrase, Section, Text
 from diagnose.render.reports.comparison import story, tables
-from diagnose.render.reports.comparison import words as own
-from diagnose.render.reports.comparison.issues import issues
-
-__all__ = ["LOOK", "issues", "json", "report"]
+from diagnose.render.words import SEVERITY_RANK
 
 MOST_OPEN = 8  # rows of a table that is not folded where length is limited
 MOST_OPENED = 3  # findings that stand open on a page
@@ -109,7 +107,7 @@ def _outcome(document: Comparison) -> r.Panel:
     phrases = [
         Phrase(text=story.movement(effect)),
         Phrase(text=f"{effect.n_base} against {effect.n_new} samples", wide=True),
-        Phrase(text=own.BASIS[effect.basis], wide=True),
+        Phrase(text=story.BASIS[effect.basis], wide=True),
     ]
     if not comparability.comparable:
         anyway = ", compared anyway" if comparability.anyway else ""
@@ -149,7 +147,7 @@ def _findings(found: list[FindingChange]) -> tuple[r.Finding, ...]:
             meaning="",
             bound=story.finding_bound(one),
             summary=one.summary,
-            state=own.FINDING[one.state],
+            state=story.FINDING[one.state],
             loud=one.state in ("new", "worse"),
             opened=index < MOST_OPENED and one.state in ("new", "worse"),
             notes=(
@@ -159,3 +157,79 @@ def _findings(found: list[FindingChange]) -> tuple[r.Finding, ...]:
         )
         for index, one in enumerate(found)
     )
+
+
+REGRESSION = "regression"
+_STATES: dict[str, State] = {
+    "regression": "failed",
+    "improvement": "passed",
+    "no_change": "passed",
+    "cannot_tell": "skipped",
+    "refused": "unjudged",
+}
+
+
+def issues(document: Comparison, _options: Options) -> IssueList:
+    """All checks, the gate first."""
+    found = (_gate(document), *(_finding(one, document.gate) for one in document.findings))
+    return IssueList(tool=document.tool, suite="diagnose compare", sentence=document.outcome.sentence, issues=found)
+
+
+def _gate(document: Comparison) -> Issue:
+    """The gate that was asked for; without one what became of the metric."""
+    outcome, gate = document.outcome, document.gate
+    state: State = _STATES[outcome.result]
+    severity: Severity = "warning"
+    if gate is not None:
+        state = "unjudged" if gate.met is None else "passed" if gate.met else "failed"
+        severity = "error"
+    pair = f"{document.base.label} → {document.new.label}:"
+    said = [gate.sentence if gate is not None else "", pair, outcome.sentence, outcome.moved]
+    said += [one.text for one in document.comparability.mismatches if one.state == "refused"]
+    changed = [one for one in document.settings if one.line is not None]
+    only = changed[0] if len(changed) == len(document.settings) == 1 else None
+    return Issue(
+        id=GATE if gate is not None else REGRESSION,
+        name=f"{capitalised(story.metric(document.effect.metric))} against the base",
+        group=GATE,
+        state=state,
+        severity=severity,
+        text=" ".join(text for text in said if text),
+        cost_ns=None,
+        help="Compares the steps of two runs; a verdict needs a difference beyond the noise of both.",
+        key="" if only is None else only.key,
+        line=None if only is None else only.line,
+    )
+
+
+def _finding(one: FindingChange, gate: Gate | None) -> Issue:
+    bound, setting = story.finding_bound(one), story.finding_setting(one)
+    said = [
+        f"{capitalised(story.FINDING[one.state])}: {one.summary}",
+        f"Bound: {bound}." if bound else "",
+        f"To change: {setting}." if setting else "",
+    ]
+    return Issue(
+        id=one.id,
+        name=capitalised(one.name),
+        group=one.wall or "finding",
+        state=_state(one, gate),
+        severity=SEVERITY[one.severity],
+        text=" ".join(text for text in said if text),
+        cost_ns=story.finding_cost(one),
+        help=one.why,
+        key=one.key,
+        line=one.line,
+    )
+
+
+def _state(one: FindingChange, gate: Gate | None) -> State:
+    """A finding fails where it came or got worse and the gate asks about it; without any gate every such finding does."""
+    if one.state == "not_assessed":
+        return "skipped"
+    if one.state not in ("new", "worse"):
+        return "passed"
+    if gate is not None and gate.fail_on is None:
+        return "told"
+    asked = gate is None or gate.fail_on is None or SEVERITY_RANK[one.severity] <= SEVERITY_RANK[gate.fail_on]
+    return "failed" if asked and one.wall != "capture" else "told"

@@ -1,10 +1,119 @@
-"""Sentences about a comparison that every output says alike."""
+"""The words, colours and sentences of a comparison that every output says alike."""
 
 from __future__ import annotations
 
-from diagnose.document.comparison import Comparison, Effect, FindingChange, Normalised, Side
+from dataclasses import dataclass
+
+from diagnose.document.comparison import (
+    Basis,
+    Comparison,
+    Effect,
+    FindingChange,
+    FindingState,
+    KernelChangeKind,
+    MismatchState,
+    Normalised,
+    Result,
+    Side,
+)
+from diagnose.document.device import Why
+from diagnose.model.environment import EnvironmentKind
 from diagnose.render import units, words
-from diagnose.render.reports.comparison import words as own
+
+RESULT: dict[Result, str] = {
+    "regression": "Regression",
+    "improvement": "Improvement",
+    "no_change": "No change",
+    "cannot_tell": "Can't tell",
+    "refused": "Refused",
+}
+BASIS: dict[Basis, str] = {
+    "interval and rank test": "interval and rank test",
+    "separation": "the samples are too few for a rank test, and far apart",
+    "single step": "a single step on a side: the noise is assumed, not measured",
+    "identical": "both sides hold the same samples",
+    "none": "no verdict",
+}
+MISMATCH: dict[MismatchState, str] = {
+    "refused": "no verdict because of it",
+    "normalised": "taken out of the figures",
+    "noted": "noted",
+}
+ENVIRONMENT: dict[EnvironmentKind, str] = {"version": "version", "variable": "variable", "clock": "clock", "hardware": "hardware"}
+KERNEL: dict[KernelChangeKind, str] = {
+    "new": "new",
+    "gone": "gone",
+    "renamed": "renamed",
+    "slower": "slower",
+    "faster": "faster",
+    "more": "more often",
+    "fewer": "less often",
+    "moved": "moved",
+}
+FINDING: dict[FindingState, str] = {
+    "new": "new",
+    "worse": "worse",
+    "gone": "gone",
+    "better": "better",
+    "not_assessed": "not assessed again",
+    "same": "as before",
+}
+FINDING_ORDER: tuple[FindingState, ...] = ("new", "worse", "gone", "better", "not_assessed", "same")
+WHY: dict[Why, str] = {
+    "transport": "waited for transport",
+    "packing": "waited for packing",
+    "copy": "waited for a copy",
+    "allocator": "host in the allocator",
+    "host_sync": "host in a waiting call",
+    "host_work": "host had not launched",
+    "dependency_stalled": "wait unexplained",
+    "step_end": "no compute follows",
+}
+METRIC = {"step_time": "step time", "kernels": "launches"}
+
+COMPUTE = "compute:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """How a category is named and drawn; `order` is its place in a bar."""
+
+    order: int
+    label: str
+    colour: str
+    pattern: str = ""
+
+
+# Greys where the device idles, warm colours where something else than compute ran.
+_LOOKS = {
+    "transport": Look(order=100, label="exposed transport", colour="#d55e00", pattern="/"),
+    "packing": Look(order=101, label="exposed packing", colour="#e69f00", pattern="x"),
+    "copy": Look(order=102, label="exposed copies", colour="#cc79a7", pattern="\\"),
+    "launch_starved": Look(order=103, label="launch-starved", colour="#4d4d4d"),
+    "host_sync": Look(order=104, label="host-sync", colour="#7a7a7a", pattern="-"),
+    "dependency_stalled": Look(order=105, label="dependency-stalled", colour="#a3a3a3", pattern="."),
+    "idle": Look(order=106, label="idle", colour="#c8c8c8"),
+}
+
+
+def look(category: str) -> Look:
+    """How a category looks; one that is not known keeps its own name."""
+    if category.startswith(COMPUTE):
+        bucket = category.removeprefix(COMPUTE)
+        order = list(words.BUCKET_COLOUR).index(bucket) if bucket in words.BUCKET_COLOUR else 99
+        return Look(order=order, label=f"compute: {words.bucket(bucket)}", colour=words.bucket_colour(bucket))
+    return _LOOKS.get(category) or Look(order=107, label=words.words(category), colour="#8c6d5a", pattern=".")
+
+
+def metric(name: str) -> str:
+    """What a metric is called."""
+    if name in METRIC:
+        return METRIC[name]
+    if name in _LOOKS or name.startswith(COMPUTE):
+        return look(name).label
+    if name.startswith("bucket:"):
+        return f"bucket {words.bucket(name.removeprefix('bucket:'))}"
+    return words.words(name)
 
 
 def value(amount: float | None, unit: str) -> str:
@@ -36,19 +145,19 @@ def signed(amount: float | None, unit: str) -> str:
 
 def headline(document: Comparison) -> str:
     """The result in a word or two."""
-    return own.RESULT[document.outcome.result]
+    return RESULT[document.outcome.result]
 
 
 def movement(effect: Effect) -> str:
     """How the metric moved, as one phrase without a verdict."""
     relative = f" ({units.signed_percent(effect.relative)})" if effect.relative is not None else ""
-    return f"{own.metric(effect.metric)} {value(effect.base, effect.unit)} → {value(effect.new, effect.unit)}{relative}"
+    return f"{metric(effect.metric)} {value(effect.base, effect.unit)} → {value(effect.new, effect.unit)}{relative}"
 
 
 def effect_lines(document: Comparison) -> list[tuple[str, str]]:
     """The effect with its interval and noise: label and text, one line each."""
     effect, lines = document.effect, []
-    lines.append((own.metric(effect.metric), f"{value(effect.base, effect.unit)} → {value(effect.new, effect.unit)}"))
+    lines.append((metric(effect.metric), f"{value(effect.base, effect.unit)} → {value(effect.new, effect.unit)}"))
     lines.append(("difference of medians", f"{signed(effect.delta, effect.unit)}{_in_percent(effect.relative)}"))
     interval = units.NOT_MEASURED
     if effect.low is not None and effect.high is not None:
@@ -58,7 +167,7 @@ def effect_lines(document: Comparison) -> list[tuple[str, str]]:
     lines.append(("rank test", "not possible" if effect.p_value is None else f"p = {_p(effect.p_value)}"))
     smallest = "can't be told" if effect.smallest is None else f"a change of {units.percent(effect.smallest)}"
     lines.append(("smallest that could have shown", smallest))
-    lines.append(("the verdict rests on", own.BASIS[effect.basis]))
+    lines.append(("the verdict rests on", BASIS[effect.basis]))
     found = document.comparability.normalised
     if found is not None:
         lines.append(_normalised(found))
@@ -174,7 +283,7 @@ def ordered_findings(document: Comparison) -> list[FindingChange]:
     """New ones first, then worse, gone and better; severest and costliest first within. Those that are as before are left out."""
     return sorted(
         (one for one in document.findings if one.state != "same"),
-        key=lambda one: (own.FINDING_ORDER.index(one.state), words.SEVERITY_RANK[one.severity], -finding_cost(one), one.id),
+        key=lambda one: (FINDING_ORDER.index(one.state), words.SEVERITY_RANK[one.severity], -finding_cost(one), one.id),
     )
 
 

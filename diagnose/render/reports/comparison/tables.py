@@ -7,7 +7,6 @@ from collections.abc import Callable
 from diagnose.document.comparison import Category, Comparison, KernelChange, Part, Side
 from diagnose.render import units, words
 from diagnose.render.reports.comparison import story
-from diagnose.render.reports.comparison import words as own
 from diagnose.render.report import Row, Table, columns, rows_of
 
 LONGEST_VALUE = 160  # of a setting or variable; the JSON output holds all
@@ -51,7 +50,7 @@ def mismatches(document: Comparison) -> Table:
         columns=columns("what", "base", "new", "so", "why?"),
         rows=tuple(
             Row(
-                cells=(_value(one.name), _value(one.base), _value(one.new), own.MISMATCH[one.state], one.text),
+                cells=(_value(one.name), _value(one.base), _value(one.new), story.MISMATCH[one.state], one.text),
                 strong=one.state == "refused",
             )
             for one in document.comparability.mismatches
@@ -66,7 +65,7 @@ def environment(document: Comparison) -> Table:
         key="environment",
         title="What changed around the code",
         columns=columns("what", "kind?", "base", "new"),
-        rows=rows_of([[_value(one.name), own.ENVIRONMENT[one.kind], _value(one.base), _value(one.new)] for one in document.environment]),
+        rows=rows_of([[_value(one.name), story.ENVIRONMENT[one.kind], _value(one.base), _value(one.new)] for one in document.environment]),
         note=story.same_environment(document),
         empty=f"nothing: {story.same_environment(document).rstrip('.')}"
         if document.environment_same
@@ -113,7 +112,7 @@ def effect(document: Comparison) -> Table:
 def ordered_categories(document: Comparison) -> list[Category]:
     """Those that moved most first; those without any time on either side are left out."""
     found = () if document.delta is None else document.delta.categories
-    return sorted((row for row in found if row.base_ns or row.new_ns), key=lambda row: (-abs(row.delta_ns), own.look(row.category).order))
+    return sorted((row for row in found if row.base_ns or row.new_ns), key=lambda row: (-abs(row.delta_ns), story.look(row.category).order))
 
 
 _UNKNOWN_DELTA = "not known: a document on one side does not hold the split of its steps; make it again from the trace"
@@ -158,11 +157,11 @@ def _figures(label: str, base_ns: int, new_ns: int, whole_ns: int) -> tuple[str,
 def _category(row: Category, whole_ns: int, longest: int) -> Row:
     noise = "moved" if row.moved else "within noise" if row.delta_ns else "same"
     return Row(
-        cells=(*_figures(own.look(row.category).label, row.base_ns, row.new_ns, whole_ns), noise, _interval(row)),
+        cells=(*_figures(story.look(row.category).label, row.base_ns, row.new_ns, whole_ns), noise, _interval(row)),
         indent=1,
         strong=row.moved,
         bar=abs(row.delta_ns) / longest if longest else None,
-        colour=own.look(row.category).colour,
+        colour=story.look(row.category).colour,
     )
 
 
@@ -179,7 +178,7 @@ def _shown_parts(row: Category) -> list[Part]:
 
 
 def _part(one: Part, whole_ns: int) -> Row:
-    return Row(cells=(*_figures(own.WHY[one.why], one.base_ns, one.new_ns, whole_ns), "", ""), indent=2)
+    return Row(cells=(*_figures(story.WHY[one.why], one.base_ns, one.new_ns, whole_ns), "", ""), indent=2)
 
 
 # --- kernels, overlap, walls, findings --------------------------------------------------------------------------------
@@ -201,7 +200,7 @@ def kernels(document: Comparison) -> Table:
 
 def _kernel(one: KernelChange) -> list[str]:
     return [
-        own.KERNEL[one.kind],
+        story.KERNEL[one.kind],
         one.name,
         units.signed_ms(one.delta_ns),
         _pair(units.count(one.base_launches), units.count(one.new_launches)),
@@ -230,7 +229,7 @@ def renamed(document: Comparison) -> Table:
         key="renamed",
         title="More on single kernels: how renamed and moved ones were recognised",
         columns=columns("change?", "$kernel", "$in base", "why?"),
-        rows=rows_of([[own.KERNEL[one.kind], one.name, _before(one), one.why] for one in document.kernels if one.why]),
+        rows=rows_of([[story.KERNEL[one.kind], one.name, _before(one), one.why] for one in document.kernels if one.why]),
         empty="none",
     )
 
@@ -289,7 +288,7 @@ def findings(document: Comparison) -> Table:
         rows=tuple(
             Row(
                 cells=(
-                    own.FINDING[one.state],
+                    story.FINDING[one.state],
                     one.severity,
                     f"{one.name[:1].upper()}{one.name[1:]}",
                     story.finding_bound(one) or units.MISSING,

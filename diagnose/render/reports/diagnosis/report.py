@@ -1,4 +1,4 @@
-"""The report of a diagnosis: verdict first, then the walls, the budget, the findings, and how far to trust it all."""
+"""The report of a diagnosis: verdict first, then the walls, the budget, the findings, and how far to trust it all. Beside it the checks for CI."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 from diagnose.document.device import DeviceBudget
 from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBound, encode
+from diagnose.reason.patch import place_of
+from diagnose.render import Options, units, words
 from diagnose.render import report as r
-from diagnose.render import units, words
-from diagnose.render.report import LIMITED, PAGE, Block, Label, Section, Text
 from diagnose.render.figures import step
+from diagnose.render.issues import SEVERITY, Issue, IssueList, State, capitalised
+from diagnose.render.report import LIMITED, PAGE, Block, Label, Section, Text
 from diagnose.render.reports.diagnosis import appendix, story, tables
-from diagnose.render.reports.diagnosis.issues import issues
 from diagnose.render.reports.ranks import report as ranks
+from diagnose.render.words import SEVERITY_RANK
 
 __all__ = ["issues", "json", "report"]
 
@@ -252,3 +254,37 @@ def _setting(change: Change, *, done: bool) -> r.Setting:
         stays=story.stays(change),
         line=story.change(change),
     )
+
+
+def issues(document: Diagnosis, options: Options) -> IssueList:
+    """All checks. Without a gate (`options.fail_on`) every finding about the run fails; with one, those that it asks about."""
+    found = [_issue(one, document, options) for one in document.findings]
+    found += [
+        Issue(id=one.id, name="not assessed", group="not assessed", state="skipped", severity="note", text=one.how)
+        for one in document.not_assessed
+    ]
+    found += [Issue(id=name, name="nothing found", group="passed", state="passed", severity="note", text="") for name in document.passed]
+    return IssueList(tool=document.tool, suite="diagnose", sentence=document.verdict.sentence, issues=tuple(found))
+
+
+def _issue(one: Finding, document: Diagnosis, options: Options) -> Issue:
+    place = place_of(one, document.job)
+    change = f" To change: {place.fix}{f' ({place.key})' if place.key else ''}." if place.fix else ""
+    return Issue(
+        id=one.id,
+        name=capitalised(one.name),
+        group=one.wall,
+        state=_state(one, options),
+        severity=SEVERITY[one.severity],
+        text=f"{one.summary}{change}",
+        cost_ns=one.bound_ns,
+        help=one.why,
+        key=place.key,
+        line=place.line,
+    )
+
+
+def _state(one: Finding, options: Options) -> State:
+    """A finding about the capture says nothing against the run."""
+    asked = options.fail_on is None or SEVERITY_RANK[one.severity] <= SEVERITY_RANK[options.fail_on]
+    return "failed" if asked and one.wall != "capture" else "told"

@@ -9,7 +9,7 @@ import pytest
 
 from diagnose.knowledge.features import matching
 from diagnose.knowledge.rulebook import Rulebook, load_rulebook
-from diagnose.measure.facts.device import device_facts, graph_launch_calls, hierarchical_context_groups, trace_facts, typed_facts
+from diagnose.measure.facts import device_facts, graph_launch_calls, hierarchical_context_groups, trace_facts, typed_facts
 from diagnose.measure.kernels import limits, occupancy, residency
 from diagnose.measure.ranks.facts import rank_facts
 from diagnose.measure.records import device_records

@@ -1,1 +1,0 @@
-"""Facts: the numbers that rules read, with what each is taken from."""
