@@ -16,9 +16,10 @@ from diagnose.bisect.log import Experiment
 from diagnose.document.diagnosis import encode
 from diagnose.pipeline import diagnose
 from fixtures import scenario
-from fixtures.accuracy import trace_of
+from fixtures.accuracy import trace_of, traces
 from fixtures.plan import Plan
 from fixtures.truth import step_time
+from tests.bisect.repositories import call as git
 
 PROFILE = (Path(__file__).parent / "profile_step.py").read_text(encoding="utf-8")
 IGNORED = "*.o\n"
@@ -131,13 +132,6 @@ def _data(text: str) -> str:
     return f"data {len(text.encode())}\n{text}\n"
 
 
-def git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-c", "user.name=x", "-c", "user.email=x@example.com", *arguments], cwd=folder, capture_output=True, text=True, check=True
-    )
-    return done.stdout
-
-
 def snapshot(folder: Path) -> dict[str, str]:
     """Everything of the user's repository that a search must leave alone."""
     questions = {
@@ -164,3 +158,35 @@ def experiment_of(history: History, **more: Any) -> tuple[Experiment, candidates
     """The search from the first commit to the last, and its candidates."""
     order = candidates.commits(history.folder, history.commits[0], history.commits[-1])
     return Experiment(**{"mode": "commits", "entries": order.entries, "metric": "step_time", "command": COMMAND, **more}), order
+
+
+# --- for `bisect-step`: captures of one job as it was, and with Python between the layers -----------------------------
+
+
+SLOW_NS = 2_500_000  # in each of two layers: the step becomes half as long again
+
+
+def step_captures(folder: Path) -> dict[str, Path]:
+    """good (two seeds), slow, and one of another model; all with five steps of two layers, about one megabyte each; and the job file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = {
+        "good": _step_capture(folder / "good", 0, 1),
+        "again": _step_capture(folder / "again", 0, 2),
+        "slow": _step_capture(folder / "slow", SLOW_NS, 4),
+        "other": _step_capture(folder / "other", 0, 5, layers=6),
+    }
+    return {**made, "job": folder / "good" / "job.yaml"}
+
+
+def _step_capture(folder: Path, python_ns: int, seed: int, layers: int = 2) -> Path:
+    base = scenario.load("host-python-in-layers")
+    plan = base.plan
+    plan = dataclasses.replace(
+        plan,
+        job={**plan.job, "model": {**plan.job["model"], "num_layers": layers}},
+        faults=dataclasses.replace(plan.faults, idle_python_ns=python_ns),
+    )
+    one = dataclasses.replace(base, plan=plan, steps=5, seed=seed)
+    folder.mkdir()
+    (folder / "job.yaml").write_text(one.job_text(), encoding="utf-8")
+    return traces("nsys", one, one.record(), folder)[0]

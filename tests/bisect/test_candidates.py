@@ -13,60 +13,7 @@ from diagnose.errors import InputError, UsageError
 from diagnose.load.readers import start_of
 from fixtures.__main__ import NSYS, TORCH, unpack
 from fixtures.capture import START_UNIX_NS
-from tests.bisect.simulated import git, make_repository
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> tuple[Path, tuple[str, ...]]:
-    return tmp_path / "repository", make_repository(tmp_path / "repository", [{"step": "base", "version": number} for number in range(8)])
-
-
-# --- commits ----------------------------------------------------------------------------------------------------------
-
-
-def test_commits_go_from_good_to_bad(repository: tuple[Path, tuple[str, ...]]) -> None:
-    folder, commits = repository
-    order = candidates.commits(folder, commits[2][:9], "main~1")
-    assert [entry.label for entry in order.entries] == list(commits[2:7])
-    assert order.entries[0].subject == "Change 2: a faster way"
-    assert order.notes == ()
-
-
-def test_a_merge_is_one_candidate(repository: tuple[Path, tuple[str, ...]]) -> None:
-    folder, commits = repository
-    git(folder, "stash", "--quiet")
-    git(folder, "checkout", "--quiet", "-b", "side", commits[3])
-    for number in range(3):
-        (folder / f"side{number}").touch()
-        git(folder, "add", "--all")
-        git(folder, "commit", "--quiet", "--message", f"side {number}")
-    git(folder, "checkout", "--quiet", "main")
-    git(folder, "merge", "--quiet", "--no-ff", "--message", "Merge side", "side")
-    order = candidates.commits(folder, commits[1], "main")
-    assert [entry.subject for entry in order.entries][-2:] == ["Change 7: a faster way", "Merge side"]
-    assert len(order.entries) == 8
-    beside = candidates.commits(folder, "side~1", "main")
-    assert "not on the line of first parents" in beside.notes[0]
-
-
-def test_ends_that_do_not_belong_together_are_refused(repository: tuple[Path, tuple[str, ...]]) -> None:
-    folder, commits = repository
-    with pytest.raises(UsageError, match="Swap"):
-        candidates.commits(folder, commits[5], commits[2])
-    with pytest.raises(UsageError, match="same commit"):
-        candidates.commits(folder, "main", commits[-1])
-    with pytest.raises(UsageError, match="no commit"):
-        candidates.commits(folder, "nowhere", "main")
-    with pytest.raises(UsageError, match="no commit"):
-        candidates.commits(folder, "--all", "main")
-    git(folder, "stash", "--quiet")
-    git(folder, "checkout", "--quiet", "--orphan", "other")
-    git(folder, "commit", "--quiet", "--allow-empty", "--message", "other")
-    with pytest.raises(UsageError, match="does not descend"):
-        candidates.commits(folder, commits[2], "other")
-    with pytest.raises(UsageError, match="git repository"):
-        candidates.commits(folder.parent, "main", "other")
-
+from tests.bisect.repositories import line, new
 
 # --- items ------------------------------------------------------------------------------------------------------------
 
@@ -153,8 +100,9 @@ def test_traces_without_a_time_are_ordered_by_name(traces: Path, tmp_path: Path)
     assert "name" in order.how
 
 
-def test_traces_that_name_commits_are_ordered_by_them(traces: Path, repository: tuple[Path, tuple[str, ...]]) -> None:
-    folder, commits = repository
+def test_traces_that_name_commits_are_ordered_by_them(traces: Path, tmp_path: Path) -> None:
+    folder = new(tmp_path / "repository")
+    commits = line(folder, 8)
     (folder / "nightly").mkdir()
     for number, hours in ((4, 0), (1, 3), (6, 1)):
         at(traces / "demo.sqlite", folder / "nightly" / f"20260101-{commits[number][:10]}.sqlite", hours)

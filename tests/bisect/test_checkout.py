@@ -105,7 +105,7 @@ def test_good_on_a_merged_branch_is_followed_by_the_merge(repository: Path) -> N
     made = merged(repository)
     found = candidates.commits(repository, made["x"], made["c"])
     assert [entry.subject for entry in found.entries] == ["x", "M", "c"]
-    assert f"it came in by the merge {made['M'][:12]}" in found.notes[0]
+    assert f"is not on the line of first parents that leads to {made['c']}: it came in by the merge {made['M'][:12]}" in found.notes[0]
 
 
 def test_ends_that_do_not_fit(repository: Path) -> None:
@@ -113,8 +113,8 @@ def test_ends_that_do_not_fit(repository: Path) -> None:
     said = {
         (made["a"], made["a"]): "same commit",
         ("HEAD", "main"): "same commit",
-        (made["c"], made["a"]): "comes after the bad one",
-        (made["b"], made["y"]): f"Both go back to {made['a'][:12]}",
+        (made["c"], made["a"]): "comes after the bad one.*Swap them",
+        (made["b"], made["y"]): f"does not descend from the good one.*Both go back to {made['a'][:12]}",
         ("nothing", made["c"]): "'nothing' is no commit",
         (made["a"], "--all"): "'--all' is no commit",
         (made["a"], "HEAD:a"): "is no commit",

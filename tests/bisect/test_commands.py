@@ -14,7 +14,8 @@ from diagnose.cli import main
 from diagnose.document.bisection import Bisection, decode
 from diagnose.document.diagnosis import Diagnosis
 from tests.bisect.profile_step import stretched
-from tests.bisect.simulated import COMMAND, History, git, make_repository, set_world, snapshot
+from tests.bisect.repositories import call as git
+from tests.bisect.simulated import COMMAND, History, make_repository, set_world, snapshot
 
 
 @pytest.fixture
@@ -317,12 +318,3 @@ def test_what_does_not_go_together_is_refused(
     assert main(["bisect", *arguments]) in {2, 3}
     assert words in capsys.readouterr().err
     assert snapshot(history.folder) == before
-
-
-def test_a_saved_bisection_is_shown_in_other_formats(history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bisect", *ends(history), "-o", str(tmp_path / "r.json"), "-o", str(tmp_path / "r.md"), "--quiet", "--", *COMMAND]) == 0
-    assert main(["render", str(tmp_path / "r.json"), "--format", "markdown"]) == 0
-    assert capsys.readouterr().out == (tmp_path / "r.md").read_text()
-    assert main(["render", str(tmp_path / "r.json"), "--format", "sarif"]) == 2
-    assert main(["render", str(tmp_path / "r.json"), "--fail-on", "low"]) == 2
-    assert main(["compare", str(tmp_path / "r.json"), str(tmp_path / "r.json")]) == 3

@@ -1,32 +1,23 @@
-"""Searches over real git repositories whose commits change a simulated step.
+"""Searches over real git repositories whose commits change a simulated step, at three levels of noise (test_search.py has each history at all
+of them, without repositories). Every capture comes from the simulator, once for each setting, and is scaled by the noise of its run.
 
-Every history is searched with three levels of noise. Every capture comes from the simulator, once for each setting, and is scaled by the
-noise of its run.
-
-Real in one of the three searches: the clone and every checkout, the command (a process of its own for every capture), the log, the
-documents, the comparison of both sides. There the command leaves its capture as a saved diagnosis, which the driver takes as it takes a
-trace, because diagnosing takes most of the time; in `test_with_traces` it leaves traces. In the other two searches what the command does is
-done in this process: settings are read from the commit, no checkout is made.
+Real are the clone and every checkout, the command (a process of its own for every capture), the log, the documents, the comparison of both
+sides. The command leaves its capture as a saved diagnosis, which the driver takes as it takes a trace, because diagnosing takes most of the
+time; in `test_with_traces` it leaves traces.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
 import pytest
 
-from diagnose.bisect import log as logs
 from diagnose.bisect import session
-from diagnose.bisect.log import Criteria, Line
+from diagnose.bisect.log import Criteria
 from diagnose.bisect.model import load_numbers
-from diagnose.bisect.trial import read_diagnosis
-from diagnose.document.bisection import Bisection, Trial, decode, encode
-from diagnose.knowledge.buckets import load_buckets
-from diagnose.reason.compare.metrics import samples
-from tests.bisect.profile_step import capture_of
-from tests.bisect.simulated import History, experiment_of, git, random_history, set_world, snapshot
+from diagnose.document.bisection import Bisection, decode, encode
+from tests.bisect.simulated import History, experiment_of, random_history, set_world, snapshot
 from tests.builders.suites import deep_unless
 
 REPEATS = 10  # as the command line has it by default
@@ -40,30 +31,6 @@ def searched(history: History, state: Path) -> Bisection:
     criteria = Criteria(repeats=REPEATS)
     folder = session.begin(state, experiment, criteria, order, history.folder)
     return session.run(folder, experiment, lambda _: criteria, session.Options(), load_numbers(), lambda _: None)
-
-
-def searched_here(history: History, state: Path, store: Path) -> Bisection:
-    """With the log and the report, but without checkouts and processes."""
-    experiment, order = experiment_of(history)
-    criteria = Criteria(repeats=REPEATS)
-    folder = session.begin(state, experiment, criteria, order, history.folder)
-    log, _ = logs.resume(folder.log)
-    answer = session.search(
-        log, criteria, lambda place, number: captured_here(history, store, place, number), load_numbers(), lambda _: None
-    )
-    return session.document(folder, log, criteria, answer, load_numbers())
-
-
-def captured_here(history: History, store: Path, place: int, number: int) -> Line:
-    """What one run of profile.py leaves, as the driver logs it."""
-    capture = capture_of(json.loads(git(history.folder, "show", f"{history.commits[place]}:job.json")), history.commits[place], store)
-    if capture is None:
-        return Line(trial=Trial(candidate=place, number=number, state="failed", text="broken"), seconds=0.0)
-    source, factor, cut = capture
-    if cut:
-        return Line(trial=Trial(candidate=place, number=number, state="unusable", text="cut off"), seconds=0.0)
-    values = tuple(value * factor for value in samples(read_diagnosis(source), "step_time", buckets=load_buckets()).values)
-    return Line(trial=Trial(candidate=place, number=number, state="measured", values=values), seconds=0.0, unit="ns")
 
 
 def is_right(history: History, found: Bisection) -> bool:
@@ -87,17 +54,16 @@ def test_the_right_commit_is_found_or_none(seed: int, tmp_path: Path, store: Pat
     history = random_history(tmp_path / "repository", seed)
     before = snapshot(history.folder)
     effect = truth[history.step] / truth["base"] - 1
-    for place, noise in enumerate(NOISES):
-        set_world(store, seed=seed, noise=noise, flaky=FLAKY)
-        state = tmp_path / f"state-{noise}"
-        found = searched(history, state) if place == seed % 3 else searched_here(history, state, store)
-        assert not is_wrong(history, found), found.sentence
-        if effect >= 3 * noise:
-            assert is_right(history, found), (effect, noise, found.sentence)
-        else:
-            assert is_right(history, found) or found.result in {"range", "cannot_tell", "ends_alike"}, found.sentence
-        check_effort(history, found)
-        assert decode(encode(found)) == found
+    noise = NOISES[seed % 3]
+    set_world(store, seed=seed, noise=noise, flaky=FLAKY)
+    found = searched(history, tmp_path / "state")
+    assert not is_wrong(history, found), found.sentence
+    if effect >= 3 * noise:
+        assert is_right(history, found), (effect, noise, found.sentence)
+    else:
+        assert is_right(history, found) or found.result in {"range", "cannot_tell", "ends_alike"}, found.sentence
+    check_effort(history, found)
+    assert decode(encode(found)) == found
     assert snapshot(history.folder) == before
 
 

@@ -25,7 +25,7 @@ from diagnose.knowledge.buckets import load_buckets
 from diagnose.reason.compare.metrics import samples
 from tests.bisect import repositories
 from tests.bisect.repositories import call, commit, new
-from tests.bisect.step_captures import captures
+from tests.bisect.simulated import step_captures
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 0.03
@@ -113,7 +113,7 @@ def test_exit_codes_that_stop_git_can_not_be_confused() -> None:
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    made = captures(tmp_path_factory.mktemp("simulated") / "traces")
+    made = step_captures(tmp_path_factory.mktemp("simulated") / "traces")
     good = made["good"].with_name("good.json")
     assert cli.main([str(made["good"]), "--config", str(made["job"]), "-o", str(good), "-q"]) == 0
     return {**made, "baseline": good}

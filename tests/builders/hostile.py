@@ -31,33 +31,14 @@ PAYLOADS = (
     "%{customdata[0]}{0}{rows.__class__}",
 )
 # Fields of closed words, which no trace can choose.
-_IN_COMPARISONS = {
-    "schema",
-    "state",
-    "kind",
-    "wall",
-    "why",
-    "severity",
-    "result",
-    "basis",
-    "dominant_wall",
-    "metric",
-    "unit",
-    "fail_on",
-    "anchor",
-}
-_IN_DIAGNOSES = {
-    "wall",
-    "dominant_wall",
+_CLOSED = {"schema", "state", "kind", "wall", "severity", "dominant_wall"}
+_IN_COMPARISONS = _CLOSED | {"why", "result", "basis", "metric", "unit", "fail_on", "anchor"}
+_IN_DIAGNOSES = _CLOSED | {
     "runner_up",
     "certainty",
     "status",
-    "severity",
-    "state",
     "role",
-    "kind",
     "cuda_graphs",
-    "schema",
     "format",
     "recompute_status",
     "by",

@@ -1,4 +1,4 @@
-"""The command line: what it passes on, where results go, and how every run ends."""
+"""The command line: what it passes on, where results go, how every run ends; `diagnose kernel -`: many names, one answer per line."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ import pytest
 
 import diagnose.pipeline
 from diagnose.cli import main
+from diagnose.commands.kernel_lines import answers
 from diagnose.commands.output import say
 from diagnose.document.diagnosis import Diagnosis, decode, encode
 from diagnose.errors import InputError
+from diagnose.knowledge.taxonomy import Taxonomy, load_taxonomy
+from diagnose.render import write
 from diagnose.scale.dask import DaskEngine
 from diagnose.scale.local import LocalEngine
 from tests.builders.diagnosis import HOSTILE, minimal, rich
@@ -303,17 +306,13 @@ def test_colour(
 # --- how a run ends ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("level", "code"), [("low", 1), ("medium", 1), ("high", 1)])
-def test_fail_on_is_1_when_a_finding_is_that_severe(pipeline: Fake, level: str, code: int) -> None:
-    pipeline.answer = rich()
-    assert main(["x.json", "-q", "--fail-on", level]) == code
-
-
 def test_fail_on_ignores_weaker_findings_and_those_about_the_capture(pipeline: Fake) -> None:
     capture = msgspec.structs.replace(rich().findings[2], severity="high")
     pipeline.answer = msgspec.structs.replace(rich(), findings=(rich().findings[1], capture))
     assert main(["x.json", "-q", "--fail-on", "high"]) == 0
     assert main(["x.json", "-q", "--fail-on", "medium"]) == 1
+    pipeline.answer = rich()
+    assert [main(["x.json", "-q", "--fail-on", level]) for level in ("low", "medium", "high")] == [1, 1, 1]
     pipeline.answer = minimal()
     assert main(["x.json", "-q", "--fail-on", "low"]) == 0
 
@@ -505,22 +504,6 @@ def test_rules_lists_and_gives_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(fix["id"] in text for fix in data["fixes"])
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("host-launch-starved", "fires when: launch_starved_ns"),
-        ("HOST-LAUNCH-STARVED", "fires when: launch_starved_ns"),
-        ("HOST-03", "train.manual_gc"),
-        ("step_ns", "length of a step window"),
-        ("cut_file", "The file ends before its content does"),
-        ("communication", "bound: transport_blocking_ns"),
-    ],
-)
-def test_explain_knows_rules_fixes_facts_codes_and_walls(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", name]) == 0
-    assert said in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("name", ["host-launch-starved", "HOST-03", "step_ns", "negative_duration", "communication"])
 def test_explain_speaks_in_the_numbers_of_a_diagnosis(name: str, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", name, str(saved)]) == 0
@@ -535,6 +518,81 @@ def test_explain_speaks_in_the_numbers_of_a_diagnosis(name: str, saved: Path, ca
     }[name] in out
 
 
-def test_explain_offers_what_is_near(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "host-launch-starvd"]) == 2
-    assert "Did you mean host-launch-starved" in capsys.readouterr().err
+# --- `diagnose kernel -` ----------------------------------------------------------------------------------------------
+
+
+GEMM = "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN"
+
+
+@pytest.fixture(scope="module")
+def taxonomy() -> Taxonomy:
+    return load_taxonomy()
+
+
+def asked(lines: list[str], taxonomy: Taxonomy) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in write(answers(lines, taxonomy), "json").splitlines()]
+
+
+def test_one_line_of_json_for_each_in_order(taxonomy: Taxonomy):
+    lines = [
+        json.dumps({"name": GEMM}),
+        "",
+        json.dumps({"name": GEMM, "context": {"ops": ["_GroupedLinear"], "phase": "backward", "colour": "red"}}),
+        "  Memset (Device)  ",
+        "[CUDA memcpy Host-to-Device]",
+    ]
+    first, second, third, fourth = asked(lines, taxonomy)
+    assert first == {
+        "name": GEMM,
+        "bucket": "dense_gemm",
+        "phase": None,
+        "role": "compute",
+        "kind": None,
+        "backend": None,
+        "operation": "gemm",
+        "evidence": "name",
+        "rule": "gemm",
+        "ambiguous": True,
+        "alternatives": ["expert_gemm", "router", "vision_encoder"],
+    }
+    assert (second["bucket"], second["rule"], second["evidence"], second["ambiguous"]) == (
+        "expert_gemm",
+        "expert_operator",
+        "operator",
+        False,
+    )
+    assert second["not_understood"] == ["colour"]
+    assert (third["bucket"], fourth["bucket"]) == ("memset", "memcpy")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{bad", "the line is no JSON object"),
+        ('{"name": "a"} trailing', "the line is no JSON object"),
+        ('{"nane": "a"}', "`name` is missing"),
+        ('{"name": 3}', "`name` is missing"),
+        ('{"name": " "}', "`name` is missing"),
+        ('{"name": "a", "context": ["x"]}', "`context` is no object"),
+        ("{" * 5000, "the line is no JSON object"),
+    ],
+)
+def test_a_broken_line_is_answered_in_its_place_and_the_rest_goes_on(taxonomy: Taxonomy, line: str, reason: str):
+    rows = asked([GEMM, line, "flash_fwd_kernel"], taxonomy)
+    assert [row.get("bucket") for row in rows] == ["dense_gemm", None, "attention"]
+    assert rows[1]["line"] == 2
+    assert reason in rows[1]["error"]
+    assert "error" in write(answers([line], taxonomy), "text")
+
+
+def test_no_line_no_answer(taxonomy: Taxonomy):
+    assert answers(["", "  "], taxonomy).answers == answers([], taxonomy).answers == ()
+
+
+def test_the_command_ends_with_3_where_a_line_could_not_be_read(capsys: pytest.CaptureFixture[str]):
+    assert main(["kernel", GEMM, '{"name": "flash_fwd_kernel"}', "--format", "json"]) == 0
+    assert [json.loads(line)["bucket"] for line in capsys.readouterr().out.splitlines()] == ["dense_gemm", "attention"]
+    assert main(["kernel", "{oops", GEMM]) == InputError.exit_code == 3
+    out = capsys.readouterr().out
+    assert "line 1\n  error  the line is no JSON object" in out
+    assert "bucket     dense" in out

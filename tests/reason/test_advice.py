@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader, find
@@ -43,33 +46,16 @@ def test_both_tables_are_told() -> None:
         assert "parallelism guide" in BOOK.rules[rule].summary
 
 
-def test_one_data_parallel_rank_is_told() -> None:
-    assert "compute-data-parallel-floor" in ids(DSV3_128K)
-    assert "compute-data-parallel-floor" not in ids({**DSV3_128K, "world_size": 512})
-    assert "compute-data-parallel-floor" not in ids(QWEN3_128K)
-
-
-def test_a_sequence_that_cannot_be_cut_is_told() -> None:
-    assert "capture-sequence-not-divisible" in ids({**DSV3_128K, "model.seq_length": 131072 + 32})
-    assert "capture-sequence-not-divisible" not in ids({**DSV3_128K, "model.seq_length": 131072 + 64})
-    assert "capture-sequence-not-divisible" not in ids({**A1, "model.seq_length": 4097})
-
-
-def test_recompute_of_attention_and_optimizer_on_the_device_at_long_context() -> None:
-    found = ids({**DSV3_128K, "model.recompute_modules": ["core_attn"], "optimizer.optimizer_cpu_offload": False})
-    assert {"memory-attention-recompute-long-context", "memory-very-long-context"} <= found
-    assert "memory-full-recompute-long-context" in ids({**DSV3_128K, "model.recompute_granularity": "full"})
-
-
-def test_the_mock_vision_job_is_labelled() -> None:
-    found = ids(QWEN3_VL, vision_encoder_share=0.1)
-    assert {"capture-mock-vision-data", "capture-benchmark-only"} <= found
-    assert not found & {
-        "capture-image-free-data",
-        "compute-vision-not-frozen",
-        "host-graph-scope-vision",
-        "compute-small-micro-batch-vision",
-    }
+def test_every_case_of_a_job_and_its_advice() -> None:
+    offenders = []
+    for case in yaml.safe_load((Path(__file__).parent / "cases" / "advice.yaml").read_text(encoding="utf-8")):
+        on = job({**JOBS[case["job"]], **case.get("with", {})})
+        findings, unknown = find(facts(**case.get("facts", {})), job=on, rulebook=BOOK)
+        found = {one.id for one in findings}
+        right = set(case.get("found", ())) <= found and not found & set(case.get("silent", ()))
+        if not right or not set(case.get("not_assessed", ())) <= {one.id for one in unknown}:
+            offenders.append((case, found))
+    assert offenders == []
 
 
 def test_image_free_data_is_severe() -> None:
@@ -79,49 +65,9 @@ def test_image_free_data_is_severe() -> None:
     assert [fix.id for fix in found["capture-image-free-data"].fixes] == ["VLM-02", "VLM-08"]
 
 
-def test_a_pipeline_stage_without_the_encoder_is_no_image_free_job() -> None:
-    assert "capture-image-free-data" not in ids(QWEN3_VL, vision_encoder_share=0.0, pipeline_parallel_busy_ns=1000)
-
-
-def test_vision_advice() -> None:
-    careless = {
-        **QWEN3_VL,
-        "model.freeze_language_model": False,
-        "model.freeze_vision_model": False,
-        "model.expert_tensor_parallel_size": 8,
-        "model.cuda_graph_scope": ["attn", "moe_router"],
-        "train.micro_batch_size": 1,
-        "mixed_precision": "bf16_with_mxfp8_mixed",
-        "model.recompute_granularity": "full",
-    }
-    assert {
-        "compute-vision-not-frozen",
-        "compute-expert-tensor-parallelism",
-        "host-graph-scope-vision",
-        "compute-small-micro-batch-vision",
-        "capture-vision-untested-path",
-        "memory-full-recompute-vision",
-        "communication-data-parallel-vision",
-    } <= ids(careless, vision_encoder_share=0.1, data_parallel_blocking_share=0.05)
-
-
 def test_a_text_job_gets_no_vision_advice() -> None:
     found = ids({**A1, "tokenizer.tokenizer_type": "NullTokenizer"}, vision_encoder_share=0.0)
     assert not {name for name in found if "vision" in name or "image" in name}
-
-
-def test_packing_rules() -> None:
-    packed = {**A1, "dataset.enable_offline_packing": True, "model.cuda_graph_impl": "transformer_engine"}
-    assert "host-graphs-with-packing" in ids({**packed, "dataset.dataset_kwargs.pad_to_max_length": False})
-    assert "host-graphs-with-packing" not in ids({**packed, "dataset.dataset_kwargs.pad_to_max_length": True})
-    assert "host-graphs-with-packing" in {entry.id for entry in find(facts(), job=job(packed), rulebook=BOOK)[1]}, (
-        "not told, so not assessed"
-    )
-    assert "capture-packing-batch-size" in ids({**packed, "train.micro_batch_size": 2})
-    assert "capture-packing-batch-size" in ids({**A1, "dataset.enable_in_batch_packing": True})
-    assert "communication-expert-overlap-off-by-packing" in ids(
-        {**A1, "comm_overlap.overlap_moe_expert_parallel_comm": True, "dataset.packing_buffer_size": 64}
-    )
 
 
 def test_expert_parallelism_takes_over_what_split_the_experts_inside() -> None:

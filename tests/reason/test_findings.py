@@ -1,15 +1,22 @@
-"""Findings: their order, their bounds, their status, and what could not be assessed."""
+"""Findings: their order, their bounds, their status, what could not be assessed; and those about many ranks, from their records to who is named."""
 
 from __future__ import annotations
 
-import pytest
+from typing import get_args
 
-from diagnose.document.diagnosis import Fact, Finding, NotAssessed, Where
+import pytest
+from msgspec import structs
+
+from diagnose.document.diagnosis import SEVERAL_RANKS, Fact, Finding, NotAssessed, Where
+from diagnose.document.ranks import LateCause, Pipeline, Ranks, Stage, StartSkew
 from diagnose.job import Job
-from diagnose.model.vocabulary import FactValue
+from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts
+from diagnose.measure.where import rank_where
+from diagnose.model.vocabulary import FactValue, Status
 from diagnose.reason.findings import find
 from tests.builders.facts import BOOK, CLEAN, facts
 from tests.builders.jobs import A1, job
+from tests.builders.ranks import STEP, clock, exchange, experts, late, ranks, survey
 
 # The published case of 41.25 s per step: the expert exchange blocks about a quarter of it.
 COMMUNICATION_BOUND = facts(
@@ -153,3 +160,206 @@ def test_without_an_anchor_summaries_do_not_say_per_step() -> None:
 def test_a_bound_of_the_whole_step_gives_no_ceiling() -> None:
     found = found_with(facts(launch_starved_ns=100_000_000))["host-launch-starved"]
     assert (found.bound_ns, found.speedup_ceiling) == (100_000_000, None)
+
+
+# --- findings about ranks ---------------------------------------------------------------------------------------------
+
+
+OF_RANKS = {name for name, spec in BOOK.facts.items() if spec.scope == "ranks"}
+RULES_OF_RANKS = {key for key, rule in BOOK.rules.items() if set(BOOK.expression(rule.when).names) & OF_RANKS}
+BY_CAUSE: dict[LateCause, str] = {
+    "slow_gpu": "compute-straggler-slow-gpu",
+    "slow_host": "host-straggler-slow-host",
+    "expert_work": "compute-straggler-expert-work",
+    "vision_work": "compute-straggler-vision-work",
+    "more_work": "compute-straggler-more-work",
+    "slow_link": "communication-straggler-slow-link",
+    "unknown": "communication-straggler-unexplained",
+}
+
+
+def facts_of(found: Ranks | None) -> dict[str, Fact]:
+    captured = found.captured if found else 1
+    return facts(
+        {**CLEAN, "expert_exchange_count": 96, "ranks_captured": captured, **rank_facts(found, STEP)},
+        inferred=tuple(inferred_rank_facts(found)),
+    )
+
+
+def of_ranks(found: Ranks | None, on: Job | None = None) -> tuple[dict[str, Finding], dict[str, NotAssessed]]:
+    """Findings and what was not assessed, of rules about ranks."""
+    findings, unknown = find(facts_of(found), job=on, rulebook=BOOK, where=rank_where(found))
+    return {one.id: one for one in findings}, {one.id: one for one in unknown if one.id in RULES_OF_RANKS}
+
+
+def test_even_ranks_have_no_finding() -> None:
+    found, unknown = of_ranks(ranks())
+    assert found == {}
+    assert set(unknown) == {
+        "compute-expert-imbalance",  # no such group in these records
+        "communication-pipeline-bubble",
+        "communication-stages-uneven",
+        "communication-few-virtual-stages",
+        "communication-data-parallel-tail",
+    }
+
+
+@pytest.mark.parametrize(("cause", "rule"), BY_CAUSE.items())
+def test_each_cause_has_its_own_finding_and_no_other(cause: LateCause, rule: str) -> None:
+    found, _ = of_ranks(ranks(late=(late(3, 20_000_000, cause=cause),)))
+    assert set(found) == {rule}
+    finding = found[rule]
+    assert (finding.bound_ns, finding.severity, finding.status) == (20_000_000, "high", "measured")
+    assert finding.where.ranks == (3,)
+    assert finding.summary.startswith(
+        "The other ranks of its group wait 20.00 ms per step (20.0 %) for rank 3 (last in 97.0 % of their exchanges with noticeable waiting)"
+    )
+    assert "not known" not in finding.summary
+
+
+def test_the_rules_know_every_cause() -> None:
+    """A start that is only skewed is no straggler: the rule about the capture speaks of it."""
+    assert set(get_args(LateCause)) - {"start_skew"} == set(BY_CAUSE)
+
+
+@pytest.mark.parametrize(("status", "said"), [("measured", "measured"), ("inferred", "inferred")])
+def test_an_inferred_cause_weakens_the_claim(status: Status, said: str) -> None:
+    found, _ = of_ranks(ranks(late=(late(3, 20_000_000, status=status),)))
+    assert found["compute-straggler-slow-gpu"].status == said
+
+
+def test_start_skew_is_no_straggler() -> None:
+    """Two hosts, sixteen expert-parallel ranks, two of them captured; one window is 102 ms longer and ends with the other (a published
+    case).
+    """
+    both = (survey(0, host="host 0", wait=100_000), survey(8, host="host 1", wait=100_000))
+    skewed = ranks(
+        world_size=16,
+        captured=2,
+        survey=both,
+        clocks=(clock(aligned=True, residual=(-50_000, 50_000)),),
+        exchanges=(exchange((0, 8), wait=100_000, matched=5261),),
+        late=(late(0, 51_000_000, cause="start_skew"),),
+        skew=(StartSkew(rank=8, begins_ns=-102_000_000, ends_ns=40_000, text=""),),
+        problems=(),
+    )
+    found, _ = of_ranks(skewed)
+    assert set(found) == {"capture-start-skew"}
+    assert found["capture-start-skew"].summary == (
+        "1 of 2 captured ranks begin up to 102.0 ms off the middle of their group and end together with it: "
+        "a longer first window there is start skew, not a straggler."
+    )
+    assert (found["capture-start-skew"].severity, found["capture-start-skew"].bound_ns) == ("low", None)
+    assert found["capture-start-skew"].where.ranks == (8,)
+
+
+def test_without_aligned_clocks_starts_are_not_compared() -> None:
+    blind = tuple(survey(rank, host=f"host {rank // 4}", skew=None) for rank in range(8))
+    found, unknown = of_ranks(ranks(survey=blind, clocks=(clock(aligned=False, residual=(-9_000_000, 9_000_000)),)))
+    assert set(found) == {"capture-clocks-not-aligned"}
+    assert "who comes late between these hosts, is not said" in found["capture-clocks-not-aligned"].summary
+    how = unknown["capture-start-skew"].how
+    assert how.startswith("start_skew_ranks: clocks could not be compared.")
+    assert SEVERAL_RANKS not in how
+
+
+def test_waiting_that_is_hidden_is_no_finding() -> None:
+    hidden = tuple(survey(rank, wait=25_000_000, held=1_000_000) for rank in range(4))
+    assert of_ranks(ranks(survey=hidden, exchanges=(exchange((0, 1, 2, 3), wait=25_000_000),), clocks=()))[0] == {}
+
+
+def test_waiting_above_transfer_is_a_balance_problem() -> None:
+    slow = tuple(survey(rank, wait=25_000_000) for rank in range(4))
+    found, _ = of_ranks(ranks(survey=slow, exchanges=(exchange((0, 1, 2, 3), wait=25_000_000),), clocks=()))
+    assert set(found) == {"communication-wait-above-transfer"}
+    finding = found["communication-wait-above-transfer"]
+    assert finding.summary.endswith("a balance problem, not a network problem.")
+    assert (finding.bound_ns, finding.where.ranks) == (25_000_000, (0, 1, 2, 3))
+
+
+def test_waiting_for_other_stages_is_left_to_the_rules_of_pipelines() -> None:
+    slow = tuple(survey(rank, wait=25_000_000) for rank in range(4))
+    found, _ = of_ranks(ranks(survey=slow, exchanges=(exchange((0, 1, 2, 3), kind="pipeline", wait=25_000_000),), clocks=()))
+    assert found == {}
+
+
+def test_the_pipeline() -> None:
+    stages = tuple(
+        Stage(stage=number, ranks=(number,), compute_busy_ns=busy, bubble_ns=90_000_000 - busy, warm_up_ns=0, steady_ns=0, cool_down_ns=0)
+        for number, busy in enumerate((60_000_000, 60_000_000, 60_000_000, 80_000_000))
+    )
+    uneven = Pipeline(stages=stages, bubble_share=0.25, expected_share=0.158, imbalance_ns=15_000_000, virtual_saves_ns=7_000_000)
+    four = job(model__pipeline_model_parallel_size=4)
+    found, _ = of_ranks(ranks(pipeline=uneven), four)
+    assert {key: one.bound_ns for key, one in found.items() if key in RULES_OF_RANKS} == {
+        "communication-stages-uneven": 15_000_000,
+        "communication-pipeline-bubble": 9_200_000,
+        "communication-few-virtual-stages": 7_000_000,
+    }
+    assert found["communication-stages-uneven"].where.ranks == (3,)
+    assert found["communication-stages-uneven"].summary.startswith("Stage 3 computes 15.00 ms per step longer")
+    even = structs.replace(uneven, bubble_share=0.16, imbalance_ns=0, virtual_saves_ns=0)
+    assert not RULES_OF_RANKS & set(of_ranks(ranks(pipeline=even), four)[0])
+
+
+def test_a_bound_is_never_more_than_the_step() -> None:
+    """Waiting on two streams at once adds up to more than the step has."""
+    found, _ = of_ranks(ranks(late=(late(3, 130_000_000),)))
+    assert (found["compute-straggler-slow-gpu"].bound_ns, found["compute-straggler-slow-gpu"].speedup_ceiling) == (STEP, None)
+
+
+def test_one_captured_rank_is_told_once_and_in_the_same_words() -> None:
+    found, unknown = of_ranks(None)
+    assert found == {}
+    assert set(unknown) == RULES_OF_RANKS
+    ask = "Give the job file (--config), which says pipeline_model_parallel_size."
+    assert {one.how for one in unknown.values()} == {SEVERAL_RANKS, f"{SEVERAL_RANKS} {ask}"}
+    with_job = of_ranks(None, job(model__pipeline_model_parallel_size=4))[1]
+    assert {one.how for one in with_job.values()} == {SEVERAL_RANKS}
+
+
+def test_without_a_pipeline_its_rules_are_silent_and_without_experts_theirs() -> None:
+    _, unknown = of_ranks(ranks(), job(model__pipeline_model_parallel_size=1))
+    assert set(unknown) == {"compute-expert-imbalance", "communication-data-parallel-tail"}
+    dense = {**CLEAN, "ranks_captured": 8, "expert_exchange_count": 0, **rank_facts(ranks(), STEP)}
+    assert "compute-expert-imbalance" not in {one.id for one in find(facts(dense), job=None, rulebook=BOOK)[1]}
+
+
+def test_several_ranks_that_share_nothing_are_told_why_one_by_one() -> None:
+    apart = ranks(survey=tuple(survey(rank, wait=None, skew=None) for rank in range(2)), captured=2, exchanges=(), clocks=())
+    _, unknown = of_ranks(apart)
+    assert SEVERAL_RANKS not in {one.how for one in unknown.values()}
+    assert "none of its exchanges was found in another's trace" in unknown["communication-wait-above-transfer"].how
+
+
+def test_comparing_ranks_is_proposed_only_where_it_was_not_done() -> None:
+    waiting = {"transport_blocking_share": 0.2, "expert_exchange_blocking_share": 0.2, "expert_exchange_blocking_ns": 20_000_000}
+
+    def state(found: Ranks | None) -> str:
+        given = facts({**CLEAN, **waiting, **rank_facts(found, STEP)})
+        first = next(one for one in find(given, job=job(), rulebook=BOOK)[0] if one.id == "communication-blocking-expert-exchange")
+        return next(fix.state for fix in first.fixes if fix.id == "COM-20")
+
+    assert state(None) == "applicable"
+    assert state(ranks()) == "blocked"
+
+
+def test_even_experts_are_said_where_balance_is_proposed() -> None:
+    uneven, even = (
+        ranks(experts=(experts((0, 1, 2, 3), lost),), late=(late(3, 20_000_000, cause="unknown"),)) for lost in (5_000_000, 400_000)
+    )
+    said = "The captured expert-parallel ranks are even: perfect balance would win at most 0.400 ms per step."
+
+    def notes(found: Ranks) -> tuple[str, ...]:
+        return next(fix.unknown for fix in of_ranks(found, job())[0]["communication-straggler-unexplained"].fixes if fix.id == "CMP-10")
+
+    assert said in notes(even)
+    assert not [line for line in notes(uneven) if "are even" in line]
+
+
+def test_facts_of_ranks_are_not_asked_for_by_fixes_of_one_rank() -> None:
+    waiting = {"expert_exchange_blocking_share": 0.2, "expert_exchange_blocking_ns": 20_000_000}
+    found = find(facts({**CLEAN, **waiting}), job=None, rulebook=BOOK)[0]
+    lines = [line for one in found for fix in one.fixes for line in fix.unknown]
+    assert lines
+    assert [line for line in lines for name in OF_RANKS if f"{name} " in line] == []

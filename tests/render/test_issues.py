@@ -336,13 +336,6 @@ def test_the_one_changed_setting_is_the_place_of_a_regression() -> None:
 # --- both -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("format_", ["github", "junit", "sarif"])
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_same_document_gives_same_bytes(name: str, format_: str) -> None:
-    document = DOCUMENTS[name]()
-    assert of(format_, document, job_file=JOB) == of(format_, document, job_file=JOB)
-
-
 def test_what_passed_or_was_skipped_is_not_told() -> None:
     issues = of_diagnosis.issues(with_lines(), Options()).issues
     assert {one.state for one in issues} == {"failed", "told", "passed", "skipped"}

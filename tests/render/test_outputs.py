@@ -1,22 +1,23 @@
-"""Every output on a full and on an almost empty diagnosis."""
+"""Every output of a diagnosis, on a full and on an almost empty one: numbers, findings, changes of settings, what was not assessed."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from diagnose.document import device as r
 from diagnose.document import diagnosis as d
+from diagnose.document.diagnosis import SEVERAL_RANKS, Change, NotAssessed
 from diagnose.render import Options, units, words, write
-from diagnose.render.reports.diagnosis import story, tables
+from diagnose.render.reports.diagnosis import appendix, story, tables
 from diagnose.render.writers.markdown.page import MOST_BYTES
-from tests.builders.diagnosis import LONG_KERNEL, minimal, rich
+from tests.builders.diagnosis import minimal, rich
 from tests.render.regenerate import SCHEMA, schema_text
-
-SAMPLES = {"rich": rich, "minimal": minimal}
 
 
 def rendered(format_: str, document: d.Diagnosis, **options: object) -> str:
@@ -112,7 +113,7 @@ def test_a_capture_without_steps_is_never_called_a_step() -> None:
     assert "per step" not in re.sub(r"<script>.*?</script>", "", rendered("html", minimal()), flags=re.DOTALL)
 
 
-# --- hostile texts ----------------------------------------------------------------------------------------------------
+# --- sizes ------------------------------------------------------------------------------------------------------------
 
 
 def test_markdown_stays_below_sixty_kilobytes() -> None:
@@ -130,14 +131,109 @@ def test_markdown_stays_below_sixty_kilobytes() -> None:
     assert "## Communication wall" in report
 
 
-def test_long_names_are_cut_in_tables_but_whole_in_json() -> None:
-    assert LONG_KERNEL not in rendered("text", rich())
-    assert json.loads(rendered("json", rich()))["unclassified"][0]["name"] == LONG_KERNEL
-    assert len(LONG_KERNEL) > 4_500
+# --- changes of settings ----------------------------------------------------------------------------------------------
 
 
-def test_figure_data_cannot_end_their_block_early() -> None:
-    block = re.search(r'<script type="application/json" id="figures">(.*?)</script>', rendered("html", rich()), flags=re.DOTALL)
-    assert block is not None
-    assert "<" not in block.group(1)
-    assert sorted(json.loads(block.group(1))) == ["buckets", "budget", "communication", "rank-heat", "rank-strips", "timeline"]
+KEY = "model.recompute_modules"
+
+
+def change(op: str, to: str, now: str | None, *, choose: bool = False, framework: str = "megatron-bridge") -> Change:
+    return msgspec.convert(
+        {"framework": framework, "key": KEY, "from": now, "to": to, "op": op, "choose": choose}, Change
+    )  # as it is read from a document
+
+
+@pytest.mark.parametrize(
+    ("one", "said", "stays"),
+    [
+        (change("set", "flex", None), f"{KEY}: flex", False),
+        (change("set", "flex", "alltoall"), f"{KEY}: alltoall → flex", False),
+        (change("set", "flex", "flex"), f"{KEY}: flex, as it is", True),
+        (change("set", "16 to 32", "24", choose=True), f"{KEY}: 24 → choose 16 to 32", False),
+        (change("set", "out of the step", None, choose=True, framework="code"), f"{KEY}: out of the step", False),
+        (change("add", "moe_act", None), f"add moe_act to {KEY}", False),
+        (change("add", "[moe_act, mlp]", "[moe_act]"), f"add moe_act, mlp to {KEY} (now [moe_act])", False),
+        (change("add", "moe_act", "[core_attn, moe_act]"), f"add moe_act to {KEY} (now [core_attn, moe_act]), as it is", True),
+        (change("remove", "moe", "[moe, mlp]"), f"remove moe from {KEY} (now [moe, mlp])", False),
+        (change("remove", "moe", "[moe_act]"), f"remove moe from {KEY} (now [moe_act]), as it is", True),
+        (change("remove", "moe", None), f"remove moe from {KEY}", False),
+        (change("unset", "", "uniform"), f"unset {KEY} (now uniform)", False),
+        (change("unset", "null", None), f"unset {KEY}", False),
+        (change("unset", "", "none"), f"unset {KEY} (now none)", True),
+    ],
+)
+def test_a_change_reads_as_what_is_done(one: Change, said: str, stays: bool) -> None:
+    assert story.change(one) == said
+    assert story.stays(one) is stays
+
+
+@pytest.mark.parametrize("format_", ["text", "markdown", "html"])
+def test_reports_show_what_is_done_and_what_is_disputed(format_: str) -> None:
+    document = rich()
+    finding = document.findings[0]
+    fix = msgspec.structs.replace(
+        finding.fixes[0],
+        state="applicable",
+        disputed="two guides name different defaults",
+        changes=(change("add", "moe_act", "[mlp]"), change("unset", "null", "uniform")),
+    )
+    document = msgspec.structs.replace(document, findings=(msgspec.structs.replace(finding, fixes=(fix,)),))
+    report = " ".join(write(document, format_, Options(width=200)).split())
+    assert "two guides name different defaults" in report
+    assert {"html": "add <code>moe_act</code>"}.get(format_, f"add moe_act to {KEY} (now [mlp])") in report
+    assert {"html": "<td>unset</td>"}.get(format_, f"unset {KEY} (now uniform)") in report
+
+
+# --- what was not assessed --------------------------------------------------------------------------------------------
+
+
+def not_assessed(rules: Iterable[NotAssessed]) -> list[tuple[str, ...]]:
+    found = appendix.not_assessed(structs.replace(minimal(), not_assessed=tuple(rules)))
+    return [row.cells for row in found.rows]
+
+
+def of_ranks(key: str) -> NotAssessed:
+    return NotAssessed(id=key, missing=(f"{key}_ns", "ranks_wait_ns"), how=SEVERAL_RANKS)
+
+
+OTHER = NotAssessed(id="host-garbage-collection", missing=("gc_ns",), how="gc_ns: no range.")
+SETTING = NotAssessed(id="capture-benchmark-only", missing=("job_a",), how="Give the job file (--config), which says a.")
+
+
+def test_rules_that_only_lack_other_ranks_share_one_row() -> None:
+    rows = not_assessed([of_ranks("late"), OTHER, of_ranks("uneven")])
+    assert rows == [
+        ("host-garbage-collection", "gc_ns", "gc_ns: no range."),
+        ("2 rules", "several ranks", f"{SEVERAL_RANKS} Rules: late, uneven."),
+    ]
+
+
+def test_one_such_rule_keeps_its_own_row() -> None:
+    assert not_assessed([of_ranks("late"), SETTING]) == [
+        ("late", "late_ns, ranks_wait_ns", SEVERAL_RANKS),
+        ("capture-benchmark-only", "job_a", "Give the job file (--config), which says a."),
+    ]
+
+
+def test_rules_that_lack_settings_stay_apart_from_them() -> None:
+    also = structs.replace(SETTING, id="other", missing=("job_b",))
+    rows = not_assessed([SETTING, of_ranks("late"), also, of_ranks("uneven")])
+    assert [row[:2] for row in rows] == [("2 rules", "several ranks"), ("2 rules", "only job settings")]
+
+
+def test_rules_that_lack_the_same_facts_for_the_same_reason_share_one_row() -> None:
+    twin = structs.replace(OTHER, id="host-manual-gc-not-active")
+    other = structs.replace(OTHER, id="host-other", how="gc_ns: no range. Capture it.")
+    assert not_assessed([OTHER, other, twin]) == [
+        ("2 rules", "gc_ns", "gc_ns: no range. Rules: host-garbage-collection, host-manual-gc-not-active."),
+        ("host-other", "gc_ns", "gc_ns: no range. Capture it."),
+    ]
+
+
+def test_what_else_rules_of_several_ranks_need_is_told_in_their_row() -> None:
+    also = NotAssessed(
+        id="stages", missing=("job_pipeline", "stage_ns"), how=f"{SEVERAL_RANKS} Give the job file (--config), which says pipeline."
+    )
+    assert not_assessed([of_ranks("late"), also]) == [
+        ("2 rules", "several ranks", f"{SEVERAL_RANKS} Some also need the job file (--config), which says pipeline. Rules: late, stages."),
+    ]

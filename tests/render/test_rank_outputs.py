@@ -368,13 +368,6 @@ def test_ranks_that_no_group_names_are_not_called_alike() -> None:
     assert [one["group"] for one in found.data["ranks"]] == [None, None]
 
 
-def test_the_data_of_the_comparison_cannot_end_their_block() -> None:
-    block = re.search(r'<script type="application/json" id="rank-data">(.*?)</script>', rendered("html", rich()), flags=re.DOTALL)
-    assert block is not None
-    assert "<" not in block.group(1)
-    assert len(json.loads(block.group(1))["ranks"]) == 8
-
-
 # --- hundreds of ranks ------------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,8 @@ from diagnose.render.writers import writers
 from diagnose.render.writers.markdown.page import MOST_BYTES
 from tests.builders.bisection import huge as huge_bisection
 from tests.builders.comparison import huge as huge_comparison
-from tests.builders.documents import DOCUMENTS, HOSTILE, Sample, check, kernels
+from tests.builders.diagnosis import LONG_KERNEL
+from tests.builders.documents import DOCUMENTS, HOSTILE, Sample, check, figures_of, kernels
 from tests.builders.hostile import PAYLOADS
 from tests.builders.same_text import check_same
 from tests.render.reading import check_columns, check_powerless, orders, plain
@@ -145,6 +146,13 @@ def test_colour_comes_only_when_asked_for_and_only_from_us() -> None:
     assert offenders(EVERY, ours) == []
 
 
+@pytest.mark.parametrize(("name", "names"), [("diagnosis", "unclassified"), ("rich comparison", "kernels")])
+def test_long_names_are_cut_in_tables_but_whole_in_json(name: str, names: str) -> None:
+    assert len(LONG_KERNEL) > 4_500
+    assert LONG_KERNEL not in written(name, "text")
+    assert LONG_KERNEL in [one["name"] for one in json.loads(written(name, "json"))[names]]
+
+
 # --- Markdown ---------------------------------------------------------------------------------------------------------
 
 
@@ -232,9 +240,9 @@ def test_the_policy_names_exactly_the_scripts_of_the_page() -> None:
 
 def test_data_cannot_end_their_block_early() -> None:
     def closed(name: str) -> bool:
-        blocks = re.findall(r'<script type="application/json" id="[a-z-]+">(.*?)</script>', written(name, "html"), flags=re.DOTALL)
-        assert blocks
-        return all("<" not in block and isinstance(json.loads(block), dict) for block in blocks)
+        blocks = dict(re.findall(r'<script type="application/json" id="([a-z-]+)">(.*?)</script>', written(name, "html"), flags=re.DOTALL))
+        assert set(json.loads(blocks["figures"])) == set(figures_of(EVERY[name]()))
+        return all("<" not in block and isinstance(json.loads(block), dict) for block in blocks.values())
 
     assert offenders(EVERY, closed) == []
 

@@ -1,27 +1,30 @@
-"""Every output of a comparison, on one that holds everything, one that holds almost nothing, and one for each result."""
+"""Every output of a comparison and of a bisection, on ones that hold everything, ones that hold almost nothing, and one for each result."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from diagnose import cli
+from diagnose.document import bisection as b
 from diagnose.document import comparison as c
 from diagnose.render import Options, units, write
+from diagnose.render.reports.bisection import story as bisection_story
 from diagnose.render.reports.comparison import story, tables
 from diagnose.render.reports.comparison.report import LOOK
 from diagnose.render.writers.markdown.page import MOST_BYTES
+from tests.builders import bisection
 from tests.builders.comparison import SAMPLES, anyway, huge, improvement, minimal, refused, rich
-from tests.builders.diagnosis import LONG_KERNEL
 from tests.render.reading import plain
 
 PEOPLE = ["text", "markdown", "html"]
 Sample = Callable[[], c.Comparison]
 
 
-def rendered(format_: str, document: c.Comparison, **options: object) -> str:
+def rendered(format_: str, document: c.Comparison | b.Bisection, **options: object) -> str:
     return write(document, format_, Options(**options))  # type: ignore[arg-type]
 
 
@@ -220,6 +223,92 @@ def test_html_of_a_huge_comparison_is_cut_with_what_is_left_out() -> None:
     assert len(report) < 12_000_000
 
 
-def test_long_names_are_cut_in_tables_but_whole_in_json() -> None:
-    assert LONG_KERNEL not in rendered("text", rich())
-    assert LONG_KERNEL in [one["name"] for one in json.loads(rendered("json", rich()))["kernels"]]
+# --- a bisection ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format_", PEOPLE)
+@pytest.mark.parametrize("sample", bisection.SAMPLES.values(), ids=bisection.SAMPLES)
+def test_the_result_comes_first(format_: str, sample: Callable[[], b.Bisection]) -> None:
+    document, report = sample(), rendered(format_, sample())
+    body = plain(report if format_ != "html" else report[report.index("<body>") :])
+    assert body.upper().index(bisection_story.RESULT[document.result].upper()) < body.index(document.sentence)
+    assert body.index(document.sentence) < body.index("What was measured")
+    assert ("does not go one way" in body) == (not document.monotone)
+
+
+@pytest.mark.parametrize("format_", PEOPLE)
+def test_the_commit_its_message_and_what_moved(format_: str) -> None:
+    report = plain(rendered(format_, bisection.rich(), width=120))
+    for said in (
+        "Commit 000900090009",
+        "120.100 ms → 157.900 ms (+31.5 %)",
+        "Use the new grouped GEMM",
+        "Refs: #4711",
+        "Transport with nothing beside it took 29.565 ms more",
+        "Where the difference comes from",
+        "Kernels that changed",
+        "NCCL_P2P_NET_CHUNKSIZE",
+        "Overlap of transport",
+        "8 other candidates did not have to be measured",
+        "it holds no GPU work",
+        "exit code 2",
+        "Two captures of one commit contradict each other",
+        "First parents from good to bad.",
+        "All runs",
+    ):
+        assert said in report, said
+
+
+@pytest.mark.parametrize("format_", PEOPLE)
+def test_several_steps_and_stretches(format_: str) -> None:
+    report = plain(rendered(format_, bisection.several()))
+    titles = [
+        f"Item {bisection.several().culprits[0].label}",
+        f"One of 3 items up to {bisection.several().culprits[1].label}",
+        f"Item {bisection.several().culprits[2].label}",
+    ]
+    places = [report.index(title) for title in titles]
+    assert places == sorted(places)
+    assert f"It is one of {', '.join((*bisection.several().culprits[1].among, bisection.several().culprits[1].label))}." in report
+    assert "It is one of 000700070007, 000800080008, 000900090009." in plain(rendered(format_, bisection.range_()))
+
+
+@pytest.mark.parametrize("format_", PEOPLE)
+def test_what_is_not_known_of_a_bisection_is_never_nought(format_: str) -> None:
+    report = plain(rendered(format_, bisection.minimal()))
+    assert "not measured" in report
+    assert "not told" in report
+    assert "0 ms" not in report
+    assert "noise between captures not known" in report
+
+
+def test_a_huge_one_is_still_a_page() -> None:
+    page = rendered("html", bisection.huge())
+    assert page.count("<g><title>") == 3000
+    assert "more rows in the JSON output" in page
+
+
+# --- `diagnose render` ------------------------------------------------------------------------------------------------
+
+
+def test_a_saved_one_is_shown_in_every_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "found.json"
+    saved.write_text(rendered("json", bisection.rich()))
+    outputs = [tmp_path / f"x.{ending}" for ending in ("html", "md", "txt", "json")]
+    assert cli.main(["render", str(saved), "--format", "markdown", *(part for path in outputs for part in ("-o", str(path)))]) == 0
+    assert capsys.readouterr().out == rendered("markdown", bisection.rich(), width=100)
+    assert outputs[3].read_bytes() == saved.read_bytes()
+    assert outputs[0].read_text() == rendered("html", bisection.rich())
+
+
+def test_formats_that_it_does_not_have_are_refused_before_anything_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "found.json"
+    saved.write_text(rendered("json", bisection.rich()))
+    for arguments in (["--format", "sarif"], ["-o", str(tmp_path / "x.xml"), "-o", str(tmp_path / "y.md")], ["--fail-on", "high"]):
+        assert cli.main(["render", str(saved), *arguments]) == 2
+        assert "is a bisection, which has no" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["found.json"]
+    newer = tmp_path / "newer.json"
+    newer.write_text(saved.read_text().replace("bisect/1", "bisect/2"))
+    assert cli.main(["render", str(newer)]) == 3
+    assert "a newer version of this program wrote" in capsys.readouterr().err
