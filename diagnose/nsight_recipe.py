@@ -37,15 +37,14 @@ class Diagnose(recipe.Recipe):  # type: ignore[misc] # nsys' library has no type
     def get_argument_parser(cls) -> Any:
         """Options for input and output as all recipes have them, and ours."""
         parser = super().get_argument_parser()
-        for option in (Option.INPUT, Option.OUTPUT, Option.FORCE_OVERWRITE):
-            parser.add_recipe_argument(option)
+        for standard in (Option.INPUT, Option.OUTPUT, Option.FORCE_OVERWRITE):
+            parser.add_recipe_argument(standard)
         group = parser.recipe_group
-        for entry in (*fields(JobFile), *fields(Reading)):
-            if entry.name in _TAKEN:
-                given = entry.metadata["attributes"]
-                several = {"action": "append", "default": []} if given.get("multiple") else {}
-                help_ = given["help"].removesuffix(".")
-                group.add_argument(*entry.metadata["names"], dest=entry.name, metavar=given.get("metavar"), help=help_, **several)
+        for name, option in {**JobFile.options, **Reading.options}.items():
+            if name in _TAKEN:
+                several = {"action": "append", "default": []} if option.attributes.get("multiple") else {}
+                metavar, said = option.attributes.get("metavar"), option.attributes["help"].removesuffix(".")
+                group.add_argument(*option.names, dest=name, metavar=metavar, help=said, **several)
         return parser
 
     def run(self, context: Any) -> None:

@@ -184,6 +184,7 @@ def test_what_it_printed_is_quoted_without_escapes_folders_and_in_part(tmp_path:
     assert len(printed(tmp_path)) > 500_000
 
 
+@pytest.mark.deep
 def test_time_runs_out(tmp_path: Path) -> None:
     began = time.monotonic()
     found = ran(tmp_path, "echo began; sleep 3600 & echo $! > pid; wait", timeout=3)

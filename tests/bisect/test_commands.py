@@ -212,6 +212,7 @@ def test_the_culprit_is_found_among_traces_that_are_there_already(nightly: Path,
     assert sum(row.delta_ns for row in moved.delta.categories) == moved.delta.delta_ns
 
 
+@pytest.mark.deep
 def test_a_list_of_traces_needs_no_command(nightly: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("list.txt").write_text("".join(f"nightly/night-{number}.sqlite\n" for number in range(20)))
     assert main(["bisect", "--items", "list.txt", "--good", "nightly/night-5.sqlite", "--format", "json"]) == 0
@@ -220,6 +221,7 @@ def test_a_list_of_traces_needs_no_command(nightly: Path, capsys: pytest.Capture
     assert len(found.candidates) == 15
 
 
+@pytest.mark.deep
 def test_a_trace_that_can_not_be_read_is_skipped(nightly: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in (9, 10):
         (nightly / f"night-{number}.sqlite").write_bytes((nightly / f"night-{number}.sqlite").read_bytes()[:9000])
@@ -231,6 +233,7 @@ def test_a_trace_that_can_not_be_read_is_skipped(nightly: Path, capsys: pytest.C
     assert all(str(nightly) not in trial.text for trial in found.trials)
 
 
+@pytest.mark.deep
 def test_a_trace_that_was_measured_is_not_measured_again(nightly: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     arguments = ["bisect", "--traces", "nightly/*.sqlite", "--format", "json", "--state", str(tmp_path / "state"), "--jobs", "1"]
     assert main(arguments) == 0
@@ -248,6 +251,7 @@ def test_a_trace_that_was_measured_is_not_measured_again(nightly: Path, capsys: 
     assert "night-16.sqlite" not in said.err
 
 
+@pytest.mark.deep
 def test_an_interrupted_series_keeps_what_was_measured(
     nightly: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +273,7 @@ def test_an_interrupted_series_keeps_what_was_measured(
     assert len(result(capsys).trials) == 20
 
 
+@pytest.mark.deep
 def test_several_processes_give_the_document_of_one(nightly: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     documents = []
     for jobs in ("1", "2"):
@@ -277,6 +282,7 @@ def test_several_processes_give_the_document_of_one(nightly: Path, capsys: pytes
     assert documents[0] == documents[1]
 
 
+@pytest.mark.deep
 def test_saved_diagnoses_and_traces_stand_side_by_side(nightly: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in (3, 15):
         assert main(["analyse", f"nightly/night-{number}.sqlite", "-o", f"nightly/night-{number}.json", "--quiet"]) == 0

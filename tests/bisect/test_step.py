@@ -169,6 +169,7 @@ def never_starved(step: StepSplit) -> StepSplit:
     )
 
 
+@pytest.mark.deep
 def test_a_baseline_of_nought_is_judged_by_the_comparison(
     simulated: dict[str, Path], here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -188,6 +189,7 @@ def test_several_baselines(simulated: dict[str, Path], here: Path, capsys: pytes
     capsys.readouterr()
 
 
+@pytest.mark.deep
 def test_noise_about_the_limit_repeats_and_then_skips(simulated: dict[str, Path], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = f"echo run >> runs; {leaving('SLOW')}"
     assert stepped(simulated, script, "--max-regression", "56.3%", "--repeats", "3") == 125  # it is 56.4 % slower
@@ -283,6 +285,7 @@ def test_wrong_questions_stop_git_before_anything_is_run(
     assert cli.main(["bisect-step", "--baseline", good, "--", "/bin/sh", "-c", "cp x y", "--log", "z"]) == 125
 
 
+@pytest.mark.deep
 def test_a_stored_baseline(simulated: dict[str, Path], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["baseline", "save", "main", str(simulated["baseline"])]) == 0
     assert stepped(simulated, leaving("SLOW"), baseline="main") == 1
@@ -302,6 +305,7 @@ def test_a_fault_of_ours_stops_git(
     assert "internal fault" in capsys.readouterr().err
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_interrupts(simulated: dict[str, Path], tmp_path: Path, number: signal.Signals, code: int) -> None:
     script = "sleep 600 & echo $$ $! > pids.new; mv pids.new pids; wait"

@@ -41,6 +41,7 @@ def kernels(raw: RawTrace | None) -> int:
     return sum(table.frame.height for table in raw.tables if table.table == "kernel") if raw else 0
 
 
+@pytest.mark.deep
 def test_a_cut_anywhere_is_said_and_loses_only_what_came_after() -> None:
     ends = [index + 1 for index in range(len(WHOLE)) if WHOLE.startswith(b"}}", index)]
     for size in [*range(500), *range(500, len(WHOLE) - 600, 29), *range(len(WHOLE) - 600, len(WHOLE))]:

@@ -105,6 +105,7 @@ def test_a_report_of_a_newer_nsys_is_recognised(tmp_path: Path, work: Path) -> N
         nsys_report.resolve(report(tmp_path), nsys=program(tmp_path, f'echo "{words}"; exit 1\n'), workdir=work)
 
 
+@pytest.mark.deep
 def test_an_export_that_never_ends_is_stopped_with_all_its_processes(tmp_path: Path, work: Path) -> None:
     child = tmp_path / "child"
     nsys = program(tmp_path, f"sleep 3600 &\necho $! > {child}\nwait\n")

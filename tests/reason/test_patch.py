@@ -304,7 +304,14 @@ def test_an_applicable_fix_is_on_afterwards(text: str, fix: str) -> None:
     _hold(text, fix)
 
 
-@pytest.mark.parametrize("text", [DEMO, BRIDGE, MEGATRON], ids=["demo", "bridge", "megatron-lm"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(DEMO, id="demo", marks=pytest.mark.deep),
+        pytest.param(BRIDGE, id="bridge"),
+        pytest.param(MEGATRON, id="megatron-lm", marks=pytest.mark.deep),
+    ],
+)
 def test_every_fix_on_the_jobs_of_this_file(text: str) -> None:
     for fix in sorted(BOOK.fixes):
         print(fix)  # noqa: T201 - shown where one fails

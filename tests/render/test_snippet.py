@@ -75,6 +75,7 @@ def test_every_report_ends_its_list_with_it(kind: str) -> None:
     assert all(line.replace("'", "&#39;") in shown or line in shown for line in wanted)
 
 
+@pytest.mark.deep
 def test_from_a_report_to_a_run_with_the_chosen_buckets(tmp_path: Path) -> None:
     packed = Path(__file__).parents[2] / "fixtures" / "traces" / "demo.pt.trace.json.gz"
     trace = tmp_path / "strange.pt.trace.json"
