@@ -25,7 +25,7 @@ JOB = JOBS / "qwen3_30b_a3b_alltoall_h100.yaml"
 REAL = ROOT.parent / "shared" / "traces"
 PAGES = ("json", "md", "txt", "html")
 CHECKS = ("xml", "sarif")
-DIGEST = re.compile(rb'("rules_sha256": ?"|rules )[0-9a-f]{7,64}')
+DIGEST = re.compile(rb"()[0-9a-f]{64}|(rules\W{1,10}(?:code>)?)[0-9a-f]{12}")
 VERSION = re.compile(rb"((?:moe-diagnose|diagnose)[\"/ ,a-z:]{1,16}|\"version\": ?\")[0-9]+\.[0-9]+\.[0-9]+")
 CHILD = """
 import contextlib, io, json, pathlib, sys
@@ -119,13 +119,13 @@ def run(checkout: Path, folder: Path, runs: Sequence[Case]) -> None:
 
 def neutral(text: bytes) -> bytes:
     """The bytes without what may differ: the program's version and the digest of its rules."""
-    return VERSION.sub(rb"\g<1>0.0.0", DIGEST.sub(rb"\g<1>0", text))
+    return VERSION.sub(rb"\g<1>0.0.0", DIGEST.sub(rb"\g<2>0", text))
 
 
-def differing(before: Path, after: Path) -> list[str]:
-    """Names of outputs that are not the same, with their first lines of difference."""
+def differing(before: Path, after: Path, names: Sequence[str]) -> list[str]:
+    """Those of the named outputs that are not the same, with their first lines of difference."""
     found = []
-    for name in sorted({path.name for folder in (before, after) for path in folder.iterdir()}):
+    for name in names:
         sides = [neutral(path.read_bytes()) if path.exists() else b"" for path in (before / name, after / name)]
         if sides[0] != sides[1]:
             lines = [side.decode(errors="replace").splitlines() for side in sides]
@@ -158,8 +158,10 @@ def main() -> None:
                 continue
             side.mkdir(exist_ok=True)
             run(checkout.resolve(), side, runs)
-        found = differing(*sides)
-        print(f"{len(runs)} runs, {len(list(sides[0].iterdir()))} outputs compared, {len(found)} differ")
+        names = sorted({path.name for folder in sides for path in folder.iterdir()})
+        compared = [name for name in names if not asked.only or name.endswith(tuple(f".{extension}" for extension in asked.only))]
+        found = differing(sides[0], sides[1], compared)
+        print(f"{len(runs)} runs, {len(compared)} outputs compared, {len(found)} differ")
         for name in found:
             print("  " + name)
     sys.exit(bool(found))
