@@ -22,8 +22,8 @@ endef
 
 help:
 	@echo "make demo       diagnose a synthetic trace and write an HTML report"
-	@echo "make test       lint, format, types, import floors, quick tests: about five minutes on two cores"
-	@echo "make test-deep  all other tests, and every property with more examples: up to 40 minutes on two cores"
+	@echo "make test       lint, format, types, import floors, quick tests"
+	@echo "make test-deep  all other tests, and every property with more examples"
 	@echo "make bench      speed and memory against the goals (SIZE=full for the large inputs)"
 	@echo "make gallery    diagnose the scenarios of the gallery into build/gallery"
 	@echo "make accuracy   hold the diagnoses of all scenarios against their truth"

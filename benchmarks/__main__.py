@@ -19,6 +19,7 @@ from benchmarks.ranks import Measurement
 
 HERE = Path(__file__).parent
 PAYS_FROM = 300 << 20  # bytes; as diagnose.load.kineto_stream has it
+TESTS = "\n## Tests\n"  # of results.md: from `python -m benchmarks.tests`
 PROGRAM = (sys.executable, "-m", "diagnose")
 
 
@@ -230,7 +231,8 @@ def write(file: Path | None, text: str) -> None:
     """Show a result, and keep it in `file`."""
     sys.stdout.write(text)
     if file:
-        file.write_text(text, encoding="utf-8")
+        kept = file.read_text(encoding="utf-8").partition(TESTS)[2] if file.is_file() else ""  # what the suites cost is written by hand
+        file.write_text(text + (TESTS + kept if kept else ""), encoding="utf-8")
 
 
 def main() -> int:
