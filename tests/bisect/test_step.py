@@ -314,6 +314,7 @@ def test_interrupts(simulated: dict[str, Path], tmp_path: Path, number: signal.S
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
         stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # whoever runs the tests may ignore it, as nohup does  # noqa: PLW1509
     )
     until = time.monotonic() + 300
     while not (tmp_path / "pids").exists() and time.monotonic() < until:
