@@ -8,7 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import click
 
@@ -92,13 +93,44 @@ for verb in (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; never raises."""
+    _occupy_closed_streams()
     try:
-        status = cli.main(None if arguments is None else list(arguments), prog_name="diagnose", standalone_mode=False)
+        with _terminable():
+            status = cli.main(None if arguments is None else list(arguments), prog_name="diagnose", standalone_mode=False)
     except BaseException as fault:  # noqa: BLE001 - the boundary: polars panics derive from BaseException, and no traceback may reach a user
         verb = next(iter(sys.argv[1:] if arguments is None else arguments), "")
         code = _ended(fault)
         return bisect_step.aborting(code) if verb == bisect_step.VERB else code
     return status if isinstance(status, int) else 0
+
+
+def _occupy_closed_streams() -> None:
+    """Let no file get the number of a standard stream that is closed (`2>&-`, daemons): what libraries write there would go into it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM and SIGHUP end this process like Ctrl-C, so that what it started and wrote is cleared away."""
+    import signal  # noqa: PLC0415
+    import threading  # noqa: PLC0415
+
+    def stop(number: int, _: object) -> None:
+        raise TerminatedError(number)
+
+    ours = [signal.SIGTERM, signal.SIGHUP] if threading.current_thread() is threading.main_thread() else []
+    before = {number: handler for number in ours if (handler := signal.getsignal(number)) is signal.SIG_DFL}
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _ended(fault: BaseException) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -13,10 +12,10 @@ import click
 from diagnose.commands.baseline import Store
 from diagnose.commands.options import PATH, JobFile, Measuring, Share, metric_option, option, takes, timeout_option, trace_option
 from diagnose.commands.output import say
-from diagnose.errors import InputError, TerminatedError
+from diagnose.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from diagnose.bisect.trial import TraceOptions
     from diagnose.document.diagnosis import Diagnosis
@@ -85,11 +84,6 @@ def bisect_step(command: tuple[str, ...], limit: Limit, job: StepJob, measuring:
     terminated; 194 usage, job file or metric wrong; 195 the baseline can't be used; 196 data lost; 198 internal fault; 202 something could
     not be written.
     """  # noqa: D301 - \\b is click's sign for "do not rewrap"
-    with _terminable():
-        return _stepped(command, limit, job, measuring)
-
-
-def _stepped(command: tuple[str, ...], limit: Limit, job: StepJob, measuring: Measuring) -> int:
     measuring.check()
     from diagnose.bisect import git  # noqa: PLC0415
     from diagnose.bisect.log import Entry, Experiment  # noqa: PLC0415
@@ -169,23 +163,3 @@ def _baseline(limit: Limit, options: TraceOptions, rules: ComparisonRules) -> Ca
 
 def _is_run(text: str) -> bool:
     return any(sign in text for sign in "*?[/") or text.endswith(".json") or Path(text).exists()
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM and SIGHUP end this process like Ctrl-C, so that what it started and wrote is cleared away."""
-    import signal  # noqa: PLC0415
-    import threading  # noqa: PLC0415
-
-    def stop(number: int, _: object) -> None:
-        raise TerminatedError(number)
-
-    ours = [signal.SIGTERM, signal.SIGHUP] if threading.current_thread() is threading.main_thread() else []
-    before = {number: handler for number in ours if (handler := signal.getsignal(number)) is signal.SIG_DFL}
-    for number in before:
-        signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -134,7 +134,7 @@ def say(text: str) -> None:
 @contextlib.contextmanager
 def progress(*, shown: bool, after: float = 0.5) -> Iterator[Callable[[str], None] | None]:
     """A callback for progress messages: a spinner on standard error that appears when work takes longer than `after` seconds; None where it is not `shown` or nobody watches."""
-    if not shown or not sys.stderr.isatty():
+    if not shown or sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
     from threading import Timer  # noqa: PLC0415 - both only where a person watches

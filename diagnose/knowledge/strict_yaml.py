@@ -16,12 +16,29 @@ class YamlError(ValueError):
     """The text is not acceptable YAML; the message names line and column where known."""
 
 
+_MERGE = "tag:yaml.org,2002:merge"  # the key `<<`, which brings the entries of other maps
+
+
 class _StrictLoader(yaml.CSafeLoader):
-    """Safe loader that refuses duplicate keys, which PyYAML accepts in silence."""
+    """Safe loader that refuses duplicate keys, which PyYAML accepts in silence, and values that do not fit their tag."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)
+        except (KeyError, AttributeError, TypeError, ValueError) as error:
+            if isinstance(error, YamlError):
+                raise
+            raise YamlError(f"line {node.start_mark.line + 1}: the value does not fit its tag {node.tag}") from None
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        if _merged_size(node, {}) > MAX_NODES:
+            raise YamlError(f"line {node.start_mark.line + 1}: merges more than {MAX_NODES} entries")
+        super().flatten_mapping(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: dict[object, int] = {}
-        for key_node, _ in node.value:
+        own = node.value if isinstance(node, yaml.MappingNode) else ()
+        for key_node in (key for key, _ in own if key.tag != _MERGE):
             key = self.construct_object(key_node, deep=True)
             line = key_node.start_mark.line + 1
             try:
@@ -91,11 +108,32 @@ def lines(text: str | bytes) -> dict[tuple[str, ...], int]:
 
 
 def _note_lines(node: yaml.MappingNode, path: tuple[str, ...], found: dict[tuple[str, ...], int]) -> None:
+    """What a map merges in first, the last of several first, so that the entries that hold stand last."""
+    merged = [one for key, value in node.value if key.tag == _MERGE for one in _maps(value)]
+    for one in reversed(merged):
+        _note_lines(one, path, found)
     for key, value in node.value:
-        if isinstance(key, yaml.ScalarNode):
+        if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
             found[*path, key.value] = key.start_mark.line + 1
             if isinstance(value, yaml.MappingNode):
                 _note_lines(value, (*path, key.value), found)
+
+
+def _merged_size(node: yaml.MappingNode, known: dict[int, int]) -> int:
+    """Number of entries of a map with those that it merges in. `known` holds 0 for maps in progress."""
+    size = known.get(id(node))
+    if size == 0:
+        raise YamlError(f"line {node.start_mark.line + 1}: a map merges itself")
+    if size is None:
+        known[id(node)] = 0
+        merged = [one for key, value in node.value if key.tag == _MERGE for one in _maps(value)]
+        known[id(node)] = size = 1 + len(node.value) + sum(_merged_size(one, known) for one in merged)
+    return size
+
+
+def _maps(value: yaml.Node) -> list[yaml.MappingNode]:
+    """The maps that a merge key names: one, or a list of them."""
+    return [one for one in (value.value if isinstance(value, yaml.SequenceNode) else [value]) if isinstance(one, yaml.MappingNode)]
 
 
 def _entry(node: yaml.Node, step: str | int) -> tuple[int, yaml.Node] | None:

@@ -66,8 +66,8 @@ def typed(frame: pl.DataFrame, schema: str) -> pl.DataFrame:
     return frame.select(columns)
 
 
-def _refuse_bad_spans(raw: RawTable, ledger: Ledger) -> tuple[pl.DataFrame, Ledger]:
-    """Rows with usable times; the others are counted. Open ranges keep their null end for now."""
+def _refuse_bad_spans(raw: RawTable, ledger: Ledger, *, devices_known: bool) -> tuple[pl.DataFrame, Ledger]:
+    """Rows with usable times and, of device operations where others tell theirs, a device; the rest is counted. Open ranges keep their null end for now."""
     frame = typed(raw.frame, raw.schema)
     missing = frame["start"].is_null()
     if raw.schema != "ranges":
@@ -76,7 +76,10 @@ def _refuse_bad_spans(raw: RawTable, ledger: Ledger) -> tuple[pl.DataFrame, Ledg
     n_missing, n_negative = int(missing.sum()), int((negative & ~missing).sum())
     if n_missing or n_negative:
         frame = frame.filter(~(missing | negative))
-    return frame, ledger.note("missing_time", raw.table, n_missing).note("negative_duration", raw.table, n_negative)
+    ledger = ledger.note("missing_time", raw.table, n_missing).note("negative_duration", raw.table, n_negative)
+    if raw.schema != "ops" or not devices_known or not (nowhere := frame["device"].null_count()):
+        return frame, ledger
+    return frame.filter(pl.col("device").is_not_null()), ledger.note("no_device", raw.table, nowhere)
 
 
 def _refuse_bad_moments(raw: RawTable, ledger: Ledger) -> tuple[pl.DataFrame, Ledger]:
@@ -87,9 +90,9 @@ def _refuse_bad_moments(raw: RawTable, ledger: Ledger) -> tuple[pl.DataFrame, Le
     return frame, ledger.note("missing_time", raw.table, missing)
 
 
-def _check(raw: RawTable, ledger: Ledger) -> tuple[pl.DataFrame, Ledger]:
+def _check(raw: RawTable, ledger: Ledger, *, devices_known: bool) -> tuple[pl.DataFrame, Ledger]:
     if raw.schema in _SPANS:
-        frame, ledger = _refuse_bad_spans(raw, ledger)
+        frame, ledger = _refuse_bad_spans(raw, ledger, devices_known=devices_known)
     elif raw.schema in _MOMENTS:
         frame, ledger = _refuse_bad_moments(raw, ledger)
     else:
@@ -122,10 +125,13 @@ def conform(raw: RawTrace) -> Trace:
     """
     ledger = raw.ledger
     parts: dict[str, list[pl.DataFrame]] = {schema: [] for schema in SCHEMAS}
+    operations = [table.frame for table in raw.tables if table.schema == "ops" and "device" in table.frame.columns]
+    devices_known = any(frame["device"].cast(pl.Int32, strict=False).null_count() < frame.height for frame in operations)
+    del operations
     raw.tables.reverse()
     while raw.tables:
         table = raw.tables.pop()
-        frame, ledger = _check(table, ledger)
+        frame, ledger = _check(table, ledger, devices_known=devices_known)
         parts[table.schema].append(frame)
         del table
     frames = {}

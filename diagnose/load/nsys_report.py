@@ -19,7 +19,9 @@ from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Trace
 
 _TIMEOUT_S = 3600.0
-_NEWER = re.compile(r"newer than your current version|created (?:in|with|by) .*newer|unsupported report version", re.IGNORECASE)
+_NEWER = re.compile(
+    r"newer than your current version|created (?:in|with|by) .*newer|unsupported report version|version number is invalid", re.IGNORECASE
+)
 _VERSION = re.compile(r"\b\d{4}\.\d+(?:\.\d+)*\b")
 _MAX_OUTPUT = 1 << 20
 _NOTHING = "Nothing was analysed."

@@ -43,6 +43,10 @@ CODES: dict[str, Code] = {
         wrong_type=(
             "Rows with a value of the wrong type in a column that the analysis needs. They are left out; the file was edited or damaged."
         ),
+        no_device=(
+            "Device operations that do not tell their device, beside others that do. Whose time they take is not known, so they are left "
+            "out of every figure; the file was edited or damaged."
+        ),
         undecodable_event=(
             "Events that are not valid JSON objects of the expected shape. They are left out; the file was edited or damaged."
         ),
