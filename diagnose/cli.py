@@ -15,11 +15,14 @@ import click
 
 from diagnose.commands import analyse, baseline, bisect, bisect_step, check, compare, explain, kernel, patch, recipe_path, render
 from diagnose.commands.output import EXIT_GATE, ClosedPipeError, say, silence
-from diagnose.errors import DiagnoseError, TerminatedError
+from diagnose.errors import DiagnoseError, InputError, TerminatedError
 from diagnose.version import __version__
 
 __all__ = ["EXIT_GATE", "cli", "main"]
 
+_NO_MEMORY = (
+    "Memory ran out. There is no result. Give fewer traces at once (--jobs 1), raise the limit of this process, or use a larger machine."
+)
 EXIT_USAGE, EXIT_FAULT, EXIT_OUTPUT, EXIT_INTERRUPTED = 2, 70, 74, 130
 
 
@@ -154,6 +157,8 @@ def _ended(fault: BaseException) -> int:
         case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EROFS):
             silence()
             code, said = EXIT_OUTPUT, f"error: Something could not be written: {fault.strerror}. There is no result. Make room."
+        case MemoryError():
+            code, said = InputError.exit_code, f"error: {_NO_MEMORY}"
         case _:
             said = _internal(fault)
     say(said)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, dataclass_transform
 
 import click
 
+from diagnose.errors import InputError
 from diagnose.render import extensions_for, formats_for
 from diagnose.scale.choose import ENGINES, check_engine
 
@@ -161,6 +163,28 @@ def color_option() -> Any:
     return option("--color", type=choices, default="auto", help="Colours on standard output. [default: auto]")
 
 
+LEAST_MEMORY, LEAST_FILES = (
+    1 << 30,
+    32,
+)  # bytes of address space, open files: with less the libraries end the process without a word of ours
+
+
+def _check_limits() -> None:
+    """Raise InputError where a limit of the process (ulimit, a batch system) leaves too little to read any trace."""
+    with suppress(ImportError):  # there is none on Windows
+        import resource  # noqa: PLC0415
+
+        memory, files = resource.getrlimit(resource.RLIMIT_AS)[0], resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        said = f"may use {memory >> 20} MiB of memory (ulimit -v)" if 0 <= memory < LEAST_MEMORY else ""
+        said = said or (f"may open {files} files (ulimit -n)" if 0 <= files < LEAST_FILES else "")
+        if said:
+            raise InputError(
+                f"This process {said}, and reading a trace takes at least {LEAST_MEMORY >> 20} MiB and {LEAST_FILES} files.",
+                effect="Nothing was analysed.",
+                next_step="Raise the limit.",
+            )
+
+
 class JobFile(Group):
     """The job file of traces, and what is set on top of it."""
 
@@ -190,6 +214,7 @@ class Reading(Group):
         notice: Callable[[str], None] | None = None,
     ) -> Diagnosis:
         """Diagnose the traces of one run. Raises the errors of `diagnose.errors`."""
+        _check_limits()
         from diagnose.pipeline import diagnose  # noqa: PLC0415 - imports polars
 
         return diagnose(

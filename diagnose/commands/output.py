@@ -46,7 +46,9 @@ def check_target(path: Path, *, force: bool, inputs: tuple[Path, ...] = ()) -> N
 
 def check_outputs(output: Output, inputs: tuple[Path, ...] = (), *, kind: str = "diagnosis", effect: str = "Nothing was analysed.") -> None:
     """Refuse outputs that can't be written before any work is done. `kind`: of the document that will be written."""
-    for path in output.output:
+    for place, path in enumerate(output.output):
+        if path in output.output[:place]:
+            raise UsageError(f"-o {path} is given twice.", effect=effect, next_step="Name each file once.")
         if format_of(path, kind) is None:
             raise UsageError(
                 f"-o {path}: the extension does not name a format{' of a bisection' if kind == 'bisection' else ''}.",

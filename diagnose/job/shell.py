@@ -286,6 +286,7 @@ class _State:
     """Variables while a script is read from top to bottom. An array is a tuple of tokens."""
 
     variables: dict[str, tuple[Token, ...]] = field(default_factory=dict)
+    letters: dict[str, int] = field(default_factory=dict)  # how many the value of a variable holds
     arrays: set[str] = field(default_factory=set)
     exported: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
@@ -372,20 +373,21 @@ def _assign(words: tuple[Word, ...], state: _State, *, conditional: bool) -> _Re
 def _store(state: _State, word: Word, match: re.Match[str], value: tuple[Token, ...], *, conditional: bool) -> None:
     name = match["name"]
     before = state.variables.get(name, ())
+    letters = sum(len(one.text) for one in value) + (state.letters.get(name, 0) if match["plus"] else 0)
     if conditional and value != before:
         state.notes.append(f"line {word.line}: {name} is set under a condition, so what it holds is not known")
         unknown = Token(text=f"${name}", line=word.line, unresolved=f"${name}")
         value = (*before, unknown) if match["plus"] and word.array is not None else (unknown,)
     elif match["plus"]:
         joined = (*before, *value)
-        if len(joined) > _MAX_WORDS or sum(len(one.text) for one in joined) > _MAX_TEXT:
+        if len(joined) > _MAX_WORDS or letters > _MAX_TEXT:
             raise ValueError(f"unfolds to more than {_MAX_WORDS} words")
         value = joined if word.array is not None or name in state.arrays else (_joined(joined, word.line),)
     if word.array is not None:
         state.arrays.add(name)
     elif not match["plus"]:
         state.arrays.discard(name)
-    state.variables[name] = value
+    state.variables[name], state.letters[name] = value, letters
 
 
 def _value(word: Word, skip: int, state: _State) -> tuple[Token, ...]:

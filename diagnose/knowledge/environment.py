@@ -40,6 +40,11 @@ _PRIVATE = re.compile(
 )
 
 
+_KEY = re.compile(
+    r"(?<![A-Za-z0-9])(?=[A-Za-z+=-]*\d)(?=[0-9+=-]*[A-Za-z])[A-Za-z0-9+=-]{16,}"
+)  # letters and digits mixed, too long for a version
+
+
 class Item(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One thing to look for; the fields are explained at the top of the YAML file."""
 
@@ -166,7 +171,17 @@ def shown_value(value: str, private: frozenset[str] = frozenset()) -> str:
 
 def _is_public(text: str, private: frozenset[str]) -> bool:
     lowered = text.lower()
-    return len(text) <= MAX_LENGTH and _PRIVATE.search(text) is None and not any(word in lowered for word in private)
+    return len(text) <= MAX_LENGTH and not (_PRIVATE.search(text) or _KEY.search(text)) and not any(word in lowered for word in private)
+
+
+def without_private(message: str, names: Iterable[str]) -> str:
+    """A message in one line, in which whatever may be private (a path, an address, a name of `names`, what looks like a key) reads "…"."""
+    private = frozenset(name.lower() for name in names if len(name) >= MIN_PRIVATE)
+    words = (
+        "…" if _PRIVATE.search(word) or _KEY.search(word) or any(name in word.lower() for name in private) else word
+        for word in message.split()
+    )
+    return re.sub(r"…(?: …)+", "…", " ".join(words))
 
 
 def _formed(raw: object, form: Form, private: frozenset[str]) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import polars as pl
 
 from diagnose.errors import ForeignInputError
-from diagnose.knowledge.environment import EnvironmentRules, RawEnvironment, environment
+from diagnose.knowledge.environment import EnvironmentRules, RawEnvironment, environment, without_private
 from diagnose.load.conform import RawTable, RawTrace, intern
 from diagnose.load.kineto_columns import CATEGORIES, PAYLOAD_COLUMNS, Part, integer
 from diagnose.model.environment import EnvironmentItem
@@ -17,6 +17,11 @@ from diagnose.model.ledger import Ledger
 from diagnose.model.trace import PAYLOADS, CopyKind, Device, OpKind, Provenance, RangeKind, Rank, WaitKind
 
 _NAMING_KEYS = ("username", "user", "tw_user", "host_name", "hostname")
+
+
+def _names(keys: Mapping[str, Any]) -> list[str]:
+    """Names of the user and the host, as far as the file tells them."""
+    return [word for key in _NAMING_KEYS if isinstance(name := keys.get(key), str) for word in {name, name.partition(".")[0]}]
 
 
 def environment_of(keys: Mapping[str, Any], used: Iterable[int], rules: EnvironmentRules) -> tuple[EnvironmentItem, ...]:
@@ -33,7 +38,7 @@ def environment_of(keys: Mapping[str, Any], used: Iterable[int], rules: Environm
             "listed": {"devices": (len(devices),)},
         },
         sources={"torch": "{}", "device": "deviceProperties, {}", "listed": "deviceProperties"},
-        private=[word for key in _NAMING_KEYS if isinstance(name := keys.get(key), str) for word in {name, name.partition(".")[0]}],
+        private=_names(keys),
     )
     return environment(told, rules)
 
@@ -364,7 +369,7 @@ def _provenance(
         has_python_stacks=any(CATEGORIES.get(table) == "python" for table in part.read),
         overhead_ns=sum(part.overhead.values()) if part.overhead else None,
         graph_trace=_graph_trace(tables, names),
-        diagnostics=tuple(text[:_MAX_LENGTH] for text in diagnostics),
+        diagnostics=tuple(without_private(text, _names(keys))[:_MAX_LENGTH] for text in diagnostics),
         environment=environment_of(keys, _used(tables), rules),
         notes=(*_rank_notes(keys, rank), *_pid_notes(part)),
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.knowledge.environment import EnvironmentRules, Place, RawEnvironment, environment
+from diagnose.knowledge.environment import EnvironmentRules, Place, RawEnvironment, environment, without_private
 from diagnose.load.nsys_nvtx import Communicator
 from diagnose.load.nsys_tables import OVERHEAD, PROFILER_OVERHEAD, Source, text, whole
 from diagnose.model.environment import EnvironmentItem
@@ -267,9 +267,9 @@ def thread_names(source: Source) -> pl.DataFrame:
     return frame.drop_nulls().unique("thread", keep="last", maintain_order=True)
 
 
-def plain(message: str) -> str:
-    """A message of the profiler in one line, without paths and addresses."""
-    line = _PATH.sub("…", " ".join(message.split()))
+def plain(message: str, names: Iterable[str] = ()) -> str:
+    """A message of the profiler in one line, without paths, addresses, keys, and the `names` of users and hosts."""
+    line = without_private(_PATH.sub("…", message), names)
     return line if len(line) <= _MAX_TEXT else line[: _MAX_TEXT - 1] + "…"
 
 
@@ -277,6 +277,7 @@ def diagnostics(source: Source, ledger: Ledger) -> tuple[tuple[str, ...], Ledger
     """Warnings and errors that nsys recorded, without repetition, and their entries in the ledger."""
     counts: dict[str, int] = {}
     shown: dict[str, None] = {}
+    names = _names(source, _variables_by_name(source))
     for row in source.small("DIAGNOSTIC_EVENT"):
         severity, message = whole(row.get("severity")), text(row.get("text"))
         if message is None or severity not in (_WARNING, _ERROR):
@@ -290,7 +291,7 @@ def diagnostics(source: Source, ledger: Ledger) -> tuple[tuple[str, ...], Ledger
             else "profiler_warning"
         )
         counts[code] = counts.get(code, 0) + 1
-        shown.setdefault(plain(message))
+        shown.setdefault(plain(message, names))
     for code, count in counts.items():
         ledger = ledger.note(code, "DIAGNOSTIC_EVENT", count)
     return tuple(shown)[:_MAX_DIAGNOSTICS], ledger
@@ -333,9 +334,7 @@ def environment_of(
     The variables are those of the command that nsys started: often a launcher, which hands them on and may set others.
     """
     rows = [row for row, _ in gpu_rows(source, used)]
-    given: dict[str, list[object]] = {}
-    for _, name, value in variables(source):
-        given.setdefault(name, []).append(value)
+    given = _variables_by_name(source)
     values: dict[Place, Mapping[str, tuple[object, ...]]] = {
         "system": _columns([{text(row.get("name")) or "": row.get("value")} for row in source.small("TARGET_INFO_SYSTEM_ENV")]),
         "export": {name: (value,) for name, value in settings.items()},
@@ -352,6 +351,13 @@ def environment_of(
         "variable": f"META_DATA_CAPTURE, environment of {command} that nsys started",
     }
     return environment(RawEnvironment(values=values, sources=sources, private=_names(source, given)), rules)
+
+
+def _variables_by_name(source: Source) -> dict[str, list[object]]:
+    given: dict[str, list[object]] = {}
+    for _, name, value in variables(source):
+        given.setdefault(name, []).append(value)
+    return given
 
 
 def _columns(rows: Iterable[Mapping[str, object]]) -> dict[str, tuple[object, ...]]:

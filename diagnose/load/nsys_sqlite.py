@@ -42,6 +42,12 @@ _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 _VALUE_MESSAGE = re.compile(r"(?:NULL|TEXT|NUMERIC|BLOB|REAL|INT|INTEGER|non-\w+) value in ")
 
 _FAILURES = (adbc_driver_manager.Error, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+_DAMAGE = (sqlite3.DatabaseError, OverflowError, UnicodeDecodeError)  # the last: SQLite's message quotes bytes of the schema
+_SCARCE = {
+    "out of memory": "memory ran out",
+    "failed to allocate memory": "memory ran out",
+    "unable to open database file": "too many files are open, or the file may not be opened",
+}
 
 # A stored real that is a whole number below 2^53 is exact; tables that passed through pandas hold such.
 _GUARD = (
@@ -219,15 +225,24 @@ class SqliteSource:
         try:
             return _query(connection, sql, batch)
         except _FAILURES as error:
-            raise damaged(self.name, _reason(error)) from None
+            raise _refused(self.name, error) from None
 
 
-def _reason(error: BaseException) -> str:
-    """The database's own words, without quotes of its content."""
-    known = ("malformed", "not a database", "encrypted", "disk I/O error", "out of memory", "no such", "too big", "interrupted")
-    return next(
-        (word if word != "malformed" else "its pages are malformed" for word in known if word in str(error)), "a table cannot be read"
+def _refused(name: str, error: BaseException) -> InputError:
+    """That the export is damaged, in the database's own words without quotes of its content; or what the machine lacks to read it."""
+    said = str(error)
+    scarce = next(
+        (reason for words, reason in _SCARCE.items() if words in said), "memory ran out" if isinstance(error, MemoryError) else ""
     )
+    if scarce:
+        return InputError(
+            f"{name} could not be read: {scarce}.",
+            effect="Nothing was analysed; nothing is known to be wrong with the file.",
+            next_step="Raise the limits of this process (ulimit -v, ulimit -n), or use a machine with more memory.",
+        )
+    known = ("malformed", "not a database", "encrypted", "disk I/O error", "no such", "too big", "interrupted")
+    reasons = (word if word != "malformed" else "its pages are malformed" for word in known if word in said)
+    return damaged(name, next(reasons, "a table cannot be read"))
 
 
 @contextmanager
@@ -237,8 +252,8 @@ def _metadata(connection: sqlite3.Connection, name: str) -> Iterator[None]:
     connection.set_progress_handler(lambda: int(time.monotonic() > deadline), 100_000)
     try:
         yield
-    except (sqlite3.DatabaseError, OverflowError) as error:
-        raise damaged(name, _reason(error)) from None
+    except (*_DAMAGE, MemoryError) as error:
+        raise _refused(name, error) from None
     finally:
         connection.set_progress_handler(None, 0)
 
@@ -262,7 +277,7 @@ def _check_pages(uri: str, name: str) -> None:
         with _arrow(uri) as connection:
             messages = _query(connection, "PRAGMA quick_check").to_series().to_list()
     except _FAILURES as error:
-        raise damaged(name, _reason(error)) from None
+        raise _refused(name, error) from None
     faults = [message for message in messages if not isinstance(message, str) or (message != "ok" and not _VALUE_MESSAGE.match(message))]
     if faults:
         raise damaged(name, f"SQLite's own check finds {len(faults)} fault{'s' if len(faults) > 1 else ''} in it")
@@ -342,8 +357,8 @@ def _private_copy(path: Path, sidecars: Sequence[Path], folder: Path) -> Path:
             effect="Nothing was analysed.",
             next_step="Free space in the temporary folder, or close the program that writes the file.",
         ) from None
-    except sqlite3.DatabaseError as error:
-        raise damaged(path.name, _reason(error)) from None
+    except _DAMAGE as error:
+        raise _refused(path.name, error) from None
     return copy
 
 
@@ -370,8 +385,8 @@ def read(path: Path, *, rank: int | None = None, display_name: str | None = None
             for pragma in ("trusted_schema = 0", "cell_size_check = 1", "query_only = 1"):
                 meta.execute(f"PRAGMA {pragma}")
             arrow = stack.enter_context(_arrow(uri))
-        except (sqlite3.DatabaseError, *_FAILURES) as error:
-            raise damaged(name, _reason(error)) from None
+        except (*_DAMAGE, MemoryError, *_FAILURES) as error:
+            raise _refused(name, error) from None
         source = SqliteSource(name, uri, meta, arrow, place.stat().st_size, _discover(meta, name))
         with ThreadPoolExecutor(max_workers=1) as pool:
             check = pool.submit(_check_pages, uri, name)

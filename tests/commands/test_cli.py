@@ -27,6 +27,7 @@ from diagnose.render import write
 from diagnose.scale.dask import DaskEngine
 from diagnose.scale.local import LocalEngine
 from tests.builders.diagnosis import HOSTILE, minimal, rich
+from tests.builders.kineto import document, kernel
 
 ROOT = Path(__file__).parents[2]
 Call = Callable[..., Diagnosis]
@@ -247,6 +248,11 @@ def test_an_input_is_never_overwritten(pipeline: Fake, tmp_path: Path, capsys: p
     assert trace.read_text() == "[]"
 
 
+def test_an_output_that_is_named_twice_is_2(pipeline: Fake, tmp_path: Path) -> None:
+    assert main(["run.sqlite", "-o", str(tmp_path / "r.json"), "-o", str(tmp_path / "r.json")]) == 2
+    assert (pipeline.inputs, list(tmp_path.iterdir())) == ((), [])
+
+
 @pytest.mark.parametrize(("name", "code"), [("r.pdf", 2), ("r", 2), ("missing/r.json", 74)])
 def test_outputs_that_cannot_be_are_refused_before_any_work(pipeline: Fake, tmp_path: Path, name: str, code: int) -> None:
     assert main(["x.json", "-o", str(tmp_path / name)]) == code
@@ -339,7 +345,7 @@ class PanicError(BaseException):
         (KeyboardInterrupt(), 130, "interrupted"),
         (PanicError("index out of bounds"), 70, "error: internal fault, PanicError: index out of bounds"),
         (RuntimeError("first\nsecond"), 70, "error: internal fault, RuntimeError: first. There is no result."),
-        (MemoryError(), 70, "error: internal fault, MemoryError"),
+        (MemoryError(), 3, "error: Memory ran out. There is no result."),
         (OSError(5, "Input/output error"), 70, "error: internal fault, OSError"),
         (OSError(28, "No space left on device"), 74, "error: Something could not be written: No space left on device."),
     ],
@@ -420,6 +426,49 @@ def test_a_closed_standard_output_is_74(saved: Path) -> None:
         ["sh", "-c", f"exec {sys.executable} -m diagnose render {saved} >&-"], cwd=ROOT, stderr=subprocess.PIPE, timeout=600, check=False
     )
     assert done.returncode == 74
+
+
+def test_a_closed_standard_error_changes_nothing(tmp_path: Path) -> None:
+    trace = tmp_path / "t.json"
+    trace.write_bytes(document([kernel(20, 5)]))
+    for arguments, code in (([trace], 0), ([tmp_path / "no.json"], 3)):
+        ended = subprocess.run(
+            ["/bin/sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-m", "diagnose", *arguments],
+            cwd=ROOT,
+            capture_output=True,
+            check=False,
+        )
+        assert (ended.returncode, bool(ended.stdout)) == (code, code == 0)
+
+
+@pytest.mark.parametrize(("limit", "said"), [("-v 600000", "may use 585 MiB of memory"), ("-n 20", "may open 20 files")])
+def test_a_limit_that_is_too_low_is_said_before_it_is_hit(tmp_path: Path, limit: str, said: str) -> None:
+    command = ["/bin/sh", "-c", f'ulimit {limit}; exec "$@"', "sh", sys.executable, "-m", "diagnose", tmp_path / "run.sqlite"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ended.returncode, said in ended.stderr) == (3, True)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_to_end_clears_away_what_an_export_left(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    started, private = tmp_path / "started", tmp_path / "private"
+    private.mkdir()
+    nsys = tmp_path / "nsys"
+    nsys.write_text(
+        f"#!/bin/sh\ncase $1 in --version) echo 2024.2.3.38; exit;; esac\necho $$ > {started}.new\nmv {started}.new {started}\nsleep 3600\n"
+    )
+    nsys.chmod(0o755)
+    (tmp_path / "run.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report" + bytes(600))
+    command = [sys.executable, "-m", "diagnose", tmp_path / "run.nsys-rep", "--nsys", nsys]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(private)}) as running:
+        while not started.exists():
+            assert running.poll() is None
+            time.sleep(0.02)
+        running.send_signal(number)
+        _, said = running.communicate()
+    assert (running.returncode, said.decode().strip()) == (code, "terminated")
+    assert list(private.iterdir()) == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(started.read_text()), 0)
 
 
 def test_ctrl_c_is_130() -> None:

@@ -318,6 +318,16 @@ def test_older_names_of_modules() -> None:
         ("- 1\n- 2\n", "holds list"),
         ("just words", "holds text"),
         ("a: !!python/object:os.system x", "could not determine a constructor"),
+        ("a: 1\nz: !!bool abc", "line 2: the value does not fit its tag"),
+        ("z: !!timestamp abc", "line 1: the value does not fit its tag"),
+        ("z: !!set [1]", "expected a mapping"),
+        ("z: !!map [1]", "expected a mapping"),
+        ("a: &a {<<: *a}", "a map merges itself"),
+        ("a: {<<: 3}", "expected a mapping or list of mappings for merging"),
+        (
+            "a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 12)),
+            "merges more than",
+        ),
     ],
 )
 def test_files_that_are_no_job(text: str, said: str) -> None:
@@ -325,6 +335,14 @@ def test_files_that_are_no_job(text: str, said: str) -> None:
         parse_job(text, source="job.yaml")
     assert said in caught.value.what
     assert caught.value.what.startswith("job.yaml ")
+
+
+def test_merge_keys_bring_the_entries_of_other_maps_with_their_lines() -> None:
+    job = parse_job("base: &base\n  num_layers: 4\n  hidden_size: 64\nmodel:\n  <<: *base\n  hidden_size: 128\n")
+    assert (job.get("num_layers"), job.get("hidden_size")) == (4, 128)
+    assert (job.settings["num_layers"].line, job.settings["hidden_size"].line) == (2, 6)
+    several = parse_job("a: &a {num_layers: 4}\nb: &b {num_layers: 8, seq_length: 2}\nmodel: {<<: [*a, *b]}\n")
+    assert (several.get("num_layers"), several.get("seq_length")) == (4, 2), "the first map of the list holds"
 
 
 def test_bytes_that_are_no_text() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from diagnose.document.diagnosis import encode
 from diagnose.errors import InputError
-from diagnose.knowledge.environment import MAX_VARIABLES, digest, load_environment_rules, shown_value
+from diagnose.knowledge.environment import MAX_VARIABLES, digest, load_environment_rules, shown_value, without_private
 from diagnose.load.conform import conform
 from diagnose.load.readers import load as load_any
 from diagnose.load.torch_json import read
@@ -161,6 +161,13 @@ PRIVATE = {
 LEAKS = re.compile(
     r"alice|gpu-0042|example[.]|10\.20\.30|rack7unit3|debuglog|topology[.]xml|GPU-6f3a|aaaaaaaa|fe80|deadbeef|hunter2|sk-live|t0ken|aws-secret|wandb|private-word|secret-project"
 )
+
+
+def test_a_message_of_the_profiler_tells_no_names_addresses_or_keys() -> None:
+    said = (
+        "cannot log alice in at gpu-0042.example.com (10.20.30.40) with AKIAIOSFODNN7EXAMPLE, see /home/alice/log: not all CUDA 12.9 events"
+    )
+    assert without_private(said, ["alice", "gpu-0042"]) == "cannot log … in at … with … see … not all CUDA 12.9 events"
 
 
 def test_private_values_are_digests_and_what_is_not_listed_is_not_there(tmp_path: Path) -> None:

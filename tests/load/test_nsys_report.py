@@ -100,9 +100,11 @@ def test_a_failed_export_is_told_in_nsys_own_words_without_paths(tmp_path: Path,
 
 
 def test_a_report_of_a_newer_nsys_is_recognised(tmp_path: Path, work: Path) -> None:
-    words = "Report was created in Nsight Systems version (2026.1.1.0), newer than your current version (2024.2.3.38)"
-    with pytest.raises(InputError, match="captured by a newer Nsight Systems"):
-        nsys_report.resolve(report(tmp_path), nsys=program(tmp_path, f'echo "{words}"; exit 1\n'), workdir=work)
+    of_2024 = "Report was created in Nsight Systems version (2026.1.1.0), newer than your current version (2024.2.3.38)"
+    of_2022 = "Importer error status: An unknown error occurred. Version number is invalid"
+    for words in (of_2024, of_2022):
+        with pytest.raises(InputError, match="captured by a newer Nsight Systems"):
+            nsys_report.resolve(report(tmp_path), nsys=program(tmp_path, f'echo "{words}"; exit 1\n'), workdir=work)
 
 
 @pytest.mark.deep

@@ -700,3 +700,21 @@ def test_the_display_name_is_shown_and_never_a_path(tmp_path: Path) -> None:
     assert load(tmp_path / "a.sqlite").provenance.file == "a.sqlite"
     (tmp_path / "odd #%? name.sqlite").write_bytes((tmp_path / "a.sqlite").read_bytes())
     assert load(tmp_path / "odd #%? name.sqlite").ops.height == 3
+
+
+def test_a_schema_with_foreign_bytes_is_refused_as_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "bad.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE StringIds(id INT, value TEXT)")
+        connection.execute("PRAGMA writable_schema = 1")
+        connection.execute("UPDATE sqlite_master SET sql = CAST(x'43524541544520ff54fe41' AS TEXT)")
+        connection.commit()
+    with pytest.raises(InputError, match=r"bad\.sqlite is damaged"):
+        load(path)
+
+
+def test_what_the_machine_lacks_is_not_called_damage() -> None:
+    for said in ("out of memory", "IO: failed to open: failed to allocate memory", "unable to open database file"):
+        error = nsys_sqlite._refused("run.sqlite", sqlite3.OperationalError(said))
+        assert (error.what.startswith("run.sqlite could not be read"), "damaged" in str(error)) == (True, False), said
+    assert "memory ran out" in nsys_sqlite._refused("run.sqlite", MemoryError()).what

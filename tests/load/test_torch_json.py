@@ -75,6 +75,15 @@ def test_every_column_of_a_kernel_and_its_launch() -> None:
     assert "secret" not in repr((trace.provenance, trace.ranks, trace.devices, trace.ledger))
 
 
+def test_an_operation_without_a_device_is_counted_beside_others_that_have_one() -> None:
+    lost = kernel(30, 5, correlation=2)
+    lost["pid"], lost["args"]["device"] = "no number", "x"
+    trace = load(document([kernel(20, 5), lost]))
+    assert (trace.ops.height, codes(trace)["no_device"]) == (1, 1)
+    alone = load(document([lost]))
+    assert (alone.ops.height, "no_device" in codes(alone)) == (1, False), "where none tells its device there is one"
+
+
 def test_copies_and_sets() -> None:
     copies = [
         ("Memcpy HtoD (Pinned -> Device)", "h2d", True),
