@@ -34,9 +34,6 @@ LOADERS = {
 LOADED_ELSEWHERE = {
     ("bisect.step", "load_limits"),
     ("bisect.trial", "load_buckets"),
-    ("load.nsys_parquet", "load_environment_rules"),
-    ("load.nsys_sqlite", "load_environment_rules"),
-    ("load.torch_json", "load_environment_rules"),
     ("load.trainer_log", "load_specs"),
     ("reason.compare", "load_vocabulary"),
     ("reason.compare.baselines", "load_limits"),

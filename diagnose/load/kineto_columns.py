@@ -21,34 +21,6 @@ Number = int | float | str | None
 _NULL = msgspec.Raw(b"null")
 
 
-_ARG_KEYS = {
-    "registers": "registers per thread",
-    "shared_memory": "shared memory",
-    "graph_node": "graph node id",
-    "collective": "Collective name",
-    "group": "Process Group Description",
-    "group_name": "Process Group Name",
-    "group_size": "Group size",
-    "members": "Process Group Ranks",
-    "communicator": "Comms Id",
-    "elements_in": "In msg nelems",
-    "elements_out": "Out msg nelems",
-    "source_rank": "Src Rank",
-    "target_rank": "Dst Rank",
-    "sequence": "Sequence number",
-    "forward_thread": "Fwd thread id",
-    "sync_kind": "cuda_sync_kind",
-    "record": "wait_on_cuda_event_record_corr_id",
-    "event": "wait_on_cuda_event_id",
-    "recorded_on": "wait_on_stream",
-    "allocated": "Bytes",
-    "total_allocated": "Total Allocated",
-    "total_reserved": "Total Reserved",
-    "device_type": "Device Type",
-    "device_id": "Device Id",
-}
-
-
 class Triple(msgspec.Struct, gc=False, array_like=True, frozen=True):
     """A grid or block: up to three extents."""
 
@@ -57,7 +29,7 @@ class Triple(msgspec.Struct, gc=False, array_like=True, frozen=True):
     z: int = 1
 
 
-class Args(msgspec.Struct, gc=False, frozen=True, rename=_ARG_KEYS):
+class Args(msgspec.Struct, gc=False, frozen=True):
     """The arguments that any measure uses, of all categories together; all others are skipped while decoding."""
 
     device: Number = None
@@ -65,32 +37,32 @@ class Args(msgspec.Struct, gc=False, frozen=True, rename=_ARG_KEYS):
     correlation: Number = None
     grid: Triple | None = None
     block: Triple | None = None
-    registers: Number = None
-    shared_memory: Number = None
-    graph_node: Number = None
+    registers: Number = msgspec.field(default=None, name="registers per thread")
+    shared_memory: Number = msgspec.field(default=None, name="shared memory")
+    graph_node: Number = msgspec.field(default=None, name="graph node id")
     bytes: Number = None
-    collective: str | None = None
-    group: str | None = None
-    group_name: str | None = None
-    group_size: Number = None
-    members: str | None = None
-    communicator: Number = None
+    collective: str | None = msgspec.field(default=None, name="Collective name")
+    group: str | None = msgspec.field(default=None, name="Process Group Description")
+    group_name: str | None = msgspec.field(default=None, name="Process Group Name")
+    group_size: Number = msgspec.field(default=None, name="Group size")
+    members: str | None = msgspec.field(default=None, name="Process Group Ranks")
+    communicator: Number = msgspec.field(default=None, name="Comms Id")
     dtype: str | None = None
-    elements_in: Number = None
-    elements_out: Number = None
-    source_rank: Number = None
-    target_rank: Number = None
-    sequence: Number = None
-    forward_thread: Number = None
-    sync_kind: str | None = None
-    record: Number = None
-    event: Number = None
-    recorded_on: Number = None
-    allocated: Number = None
-    total_allocated: Number = None
-    total_reserved: Number = None
-    device_type: Number = None
-    device_id: Number = None
+    elements_in: Number = msgspec.field(default=None, name="In msg nelems")
+    elements_out: Number = msgspec.field(default=None, name="Out msg nelems")
+    source_rank: Number = msgspec.field(default=None, name="Src Rank")
+    target_rank: Number = msgspec.field(default=None, name="Dst Rank")
+    sequence: Number = msgspec.field(default=None, name="Sequence number")
+    forward_thread: Number = msgspec.field(default=None, name="Fwd thread id")
+    sync_kind: str | None = msgspec.field(default=None, name="cuda_sync_kind")
+    record: Number = msgspec.field(default=None, name="wait_on_cuda_event_record_corr_id")
+    event: Number = msgspec.field(default=None, name="wait_on_cuda_event_id")
+    recorded_on: Number = msgspec.field(default=None, name="wait_on_stream")
+    allocated: Number = msgspec.field(default=None, name="Bytes")
+    total_allocated: Number = msgspec.field(default=None, name="Total Allocated")
+    total_reserved: Number = msgspec.field(default=None, name="Total Reserved")
+    device_type: Number = msgspec.field(default=None, name="Device Type")
+    device_id: Number = msgspec.field(default=None, name="Device Id")
     name: Any = None
 
 
@@ -252,19 +224,14 @@ def present(name: str, values: Sequence[object]) -> pl.Series:
 
 def times(group: Sequence[Event | ExactEvent]) -> tuple[pl.Series, pl.Series]:
     """Columns start and end in nanoseconds, exact: both numbers are rounded to the nearest one (half to even) on their own."""
-    if isinstance(group[0], ExactEvent):
-        start = exact_ns([event.ts for event in group])
-        length = exact_ns([event.dur for event in group])
-    else:
-        start, length = (whole_ns(values) for values in ([event.ts for event in group], [event.dur for event in group]))
+    in_ns = exact_ns if isinstance(group[0], ExactEvent) else whole_ns
+    start, length = in_ns([event.ts for event in group]), in_ns([event.dur for event in group])
     return start.alias("start"), (start + length).alias("end")
 
 
 def instants(group: Sequence[Event | ExactEvent]) -> pl.Series:
     """The time of each event in nanoseconds."""
-    if isinstance(group[0], ExactEvent):
-        return exact_ns([event.ts for event in group])
-    return whole_ns([event.ts for event in group])
+    return (exact_ns if isinstance(group[0], ExactEvent) else whole_ns)([event.ts for event in group])
 
 
 def whole_ns(microseconds: Sequence[object]) -> pl.Series:

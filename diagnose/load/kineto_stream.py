@@ -34,6 +34,7 @@ from typing import IO, Any, BinaryIO, cast
 import polars as pl
 
 from diagnose.errors import InputError
+from diagnose.load.files import refused
 from diagnose.load.kineto_columns import EXACT_EVENTS, UNDECODABLE, WHOLE_EVENTS, Columns, Events, ExactEvent, Lookup, Part, one_event
 
 
@@ -83,11 +84,7 @@ def open_blocks(source: Path | BinaryIO, display_name: str, chunk: int = CHUNK) 
         opened = Opened(_nothing())
         first = _head(file, chunk)
     except OSError as error:
-        raise InputError(
-            f"{display_name} cannot be read: {error.strerror or error}.",
-            effect="Nothing was analysed.",
-            next_step="Check the path and its permissions.",
-        ) from error
+        raise refused(f"{display_name} cannot be read: {error.strerror or error}.", "Check the path and its permissions.") from error
     is_regular = isinstance(source, Path) and stat.S_ISREG(source.stat().st_mode)
     opened.is_plain = is_regular and not first.startswith((b"\x1f\x8b", b"PK"))
     opened.blocks = _unpacked(file, first, opened, display_name, owned=isinstance(source, Path), chunk=chunk)
@@ -136,31 +133,28 @@ def _refuse_other_packing(first: bytes, name: str) -> None:
     packings = {b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"7z\xbc\xaf": "7-Zip", b"\x04\x22\x4d\x18": "lz4"}
     for magic, packing in packings.items():
         if first.startswith(magic):
-            raise InputError(
-                f"{name} is packed with {packing}.", effect="Nothing was analysed.", next_step="Unpack it, or pack it with gzip."
-            )
+            raise refused(f"{name} is packed with {packing}.", "Unpack it, or pack it with gzip.")
     if first.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InputError(
-            f"{name} is text in UTF-16.", effect="Nothing was analysed.", next_step="Convert it to UTF-8; the profiler itself writes UTF-8."
-        )
-
-
-def _bomb(name: str, unpacked: int) -> InputError:
-    return InputError(
-        f"{name} unpacks to an implausible size "
-        f"(stopped at {unpacked >> 20} MiB, more than {_MAX_RATIO} times its own size or above 64 GiB).",
-        effect="It was not analysed, since such a file may be made to exhaust memory.",
-        next_step="If you trust the file, unpack it yourself and give the plain .json.",
-    )
+        raise refused(f"{name} is text in UTF-16.", "Convert it to UTF-8; the profiler itself writes UTF-8.")
 
 
 def _gunzipped(packed: Iterator[bytes], name: str) -> Blocks:
     """Unpack a gzip stream; memory stays at one chunk whatever the ratio."""
+    yield from _bounded(_members(packed), name)
+
+
+def _bounded(blocks: Iterator[tuple[int, bytes]], name: str) -> Blocks:
+    """The unpacked blocks that come with the packed bytes so far, while their sum is plausible."""
     written = 0
-    for seen, out in _members(packed):
+    for seen, out in blocks:
         written += len(out)
         if written > _MAX_UNPACKED or (written > _RATIO_FROM and written > _MAX_RATIO * seen):
-            raise _bomb(name, written)
+            raise InputError(
+                f"{name} unpacks to an implausible size "
+                f"(stopped at {written >> 20} MiB, more than {_MAX_RATIO} times its own size or above 64 GiB).",
+                effect="It was not analysed, since such a file may be made to exhaust memory.",
+                next_step="If you trust the file, unpack it yourself and give the plain .json.",
+            )
         if out:
             yield out
 
@@ -220,22 +214,14 @@ def _unzipped(file: BinaryIO, first: bytes, opened: Opened, name: str) -> Blocks
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error, EOFError, OSError) as error:
             if isinstance(error, RuntimeError) and "encrypted" not in str(error) and not isinstance(error, NotImplementedError):
                 raise
-            raise InputError(
-                f"{name} is a zip file that cannot be unpacked: {error}.",
-                effect="Nothing was analysed.",
-                next_step="Unpack it and give the trace inside.",
-            ) from error
+            raise refused(f"{name} is a zip file that cannot be unpacked: {error}.", "Unpack it and give the trace inside.") from error
 
 
 def _only_trace(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
     found = [info for info in archive.infolist() if info.filename.lower().endswith((".json", ".json.gz")) and not info.is_dir()]
     if len(found) != 1:
         held = "no .json file" if not found else f"{len(found)} .json files"
-        raise InputError(
-            f"{name} is a zip file that holds {held}.",
-            effect="Nothing was analysed.",
-            next_step="Unpack it and give the trace, or the folder of traces.",
-        )
+        raise refused(f"{name} is a zip file that holds {held}.", "Unpack it and give the trace, or the folder of traces.")
     return found[0]
 
 
@@ -244,12 +230,7 @@ def _member_blocks(member: IO[bytes], info: zipfile.ZipInfo, name: str) -> Block
     if first.startswith(b"\x1f\x8b"):
         yield from _gunzipped(_chain(first, member), name)
         return
-    written = 0
-    for block in _chain(first, member):
-        written += len(block)
-        if written > _MAX_UNPACKED or (written > _RATIO_FROM and written > _MAX_RATIO * max(info.compress_size, 1)):
-            raise _bomb(name, written)
-        yield block
+    yield from _bounded(((max(info.compress_size, 1), block) for block in _chain(first, member)), name)
 
 
 def _chain(first: bytes, member: IO[bytes]) -> Blocks:

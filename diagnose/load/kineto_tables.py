@@ -86,7 +86,7 @@ def raw_trace(
     file: str,
     size: int,
     rank: int | None,
-    rules: EnvironmentRules,
+    rules: EnvironmentRules | None,
 ) -> RawTrace:
     """Join the columns of a file and what its top-level keys tell.
 
@@ -345,7 +345,7 @@ def _provenance(
     file: str,
     size: int,
     rank: int,
-    rules: EnvironmentRules,
+    rules: EnvironmentRules | None,
 ) -> Provenance:
     versions = [f"{label} {keys[key]}" for key, label in _VERSIONS.items() if isinstance(keys.get(key), int | float | str)]
     diagnostics = [*_messages(keys, "ERROR"), *_messages(keys, "WARNING")][:_MAX_MESSAGES]
@@ -365,7 +365,7 @@ def _provenance(
         overhead_ns=sum(part.overhead.values()) if part.overhead else None,
         graph_trace=_graph_trace(tables, names),
         diagnostics=tuple(text[:_MAX_LENGTH] for text in diagnostics),
-        environment=environment_of(keys, _used(tables), rules),
+        environment=() if rules is None else environment_of(keys, _used(tables), rules),
         notes=(*_rank_notes(keys, rank), *_pid_notes(part)),
     )
 

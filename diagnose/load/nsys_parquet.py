@@ -12,10 +12,9 @@ from pathlib import Path
 
 import polars as pl
 
-from diagnose.errors import InputError
-from diagnose.knowledge.environment import EnvironmentRules, load_environment_rules
+from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load.conform import RawTrace, conform
-from diagnose.load.files import Opening, Reader, is_parquet_folder, unreadable_folder
+from diagnose.load.files import Opening, Reader, is_parquet_folder, refused, unreadable_folder
 from diagnose.load.nsys_tables import EVENT_TABLES, META_TABLES, STRINGS, Rows, T, Wanted, damaged, shaped
 from diagnose.load.nsys_trace import build
 from diagnose.model.ledger import Ledger
@@ -156,16 +155,10 @@ def read(path: Path, *, rank: int | None = None, display_name: str | None = None
         source = _open(path, name)
         size = sum(file.stat().st_size for file in source.files.values())
     except OSError as error:
-        raise InputError(
-            f"The folder {path.name} cannot be read: {error.strerror}.", effect="Nothing was analysed.", next_step="Check its permissions."
-        ) from None
+        raise refused(f"The folder {path.name} cannot be read: {error.strerror}.", "Check its permissions.") from None
     if not source.tables() & set(EVENT_TABLES):
-        raise InputError(
-            f"{name} holds no tables of events of Nsight Systems.",
-            effect="Nothing was analysed.",
-            next_step="Give the folder that nsys export --type parquetdir wrote.",
-        )
-    return build(source, file=name, size=size, format_="nsys-parquet", rank=rank, ledger=Ledger(), rules=rules or load_environment_rules())
+        raise refused(f"{name} holds no tables of events of Nsight Systems.", "Give the folder that nsys export --type parquetdir wrote.")
+    return build(source, file=name, size=size, format_="nsys-parquet", rank=rank, ledger=Ledger(), rules=rules)
 
 
 def _load(path: Path, rank: int | None, _nsys: Path | None, rules: EnvironmentRules | None) -> Trace:

@@ -9,10 +9,10 @@ from typing import Literal
 
 import polars as pl
 
-from diagnose.errors import InputError
 from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load import nsys_meta, nsys_nvtx, nsys_tables
 from diagnose.load.conform import RawTable, RawTrace, typed
+from diagnose.load.files import refused
 from diagnose.load.nsys_meta import environment_of
 from diagnose.load.nsys_tables import (
     COPY_NAMES,
@@ -215,12 +215,11 @@ def _extent(tables: Sequence[Events]) -> tuple[int, int]:
 
 
 def _refuse_wrong_types(file: str, operations: Sequence[Events], ledger: Ledger) -> None:
-    refused = sum(entry.count for entry in ledger.entries if entry.code == "wrong_type")
-    if refused and all(events.frame.is_empty() for events in operations):
-        raise InputError(
-            f"{file} holds device operations only with values of the wrong type ({refused} rows), as a table rebuilt from text has them.",
-            effect="Nothing was analysed.",
-            next_step="Export it again from the report: nsys export --type sqlite REPORT.nsys-rep",
+    wrong = sum(entry.count for entry in ledger.entries if entry.code == "wrong_type")
+    if wrong and all(events.frame.is_empty() for events in operations):
+        raise refused(
+            f"{file} holds device operations only with values of the wrong type ({wrong} rows), as a table rebuilt from text has them.",
+            "Export it again from the report: nsys export --type sqlite REPORT.nsys-rep",
         )
 
 
@@ -232,7 +231,7 @@ def build(
     format_: str,
     rank: int | None,
     ledger: Ledger,
-    rules: EnvironmentRules,
+    rules: EnvironmentRules | None,
 ) -> RawTrace:
     """One export as raw tables; `rank` is the user's number for the first process with GPU work."""
     version, schema, settings = nsys_meta.versions(source)
@@ -257,7 +256,7 @@ def build(
         overhead_ns=overhead_ns,
         graph_trace=_graph_trace(resolved.tables),
         diagnostics=diagnostics,
-        environment=environment_of(source, settings, resolved.used, rules),
+        environment=() if rules is None else environment_of(source, settings, resolved.used, rules),
         notes=(*resolved.notes, *overhead_notes),
     )
     return RawTrace(
