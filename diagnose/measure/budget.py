@@ -8,13 +8,14 @@ that table and lays the pieces of `stalls.Stalls` over the segments in which som
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import polars as pl
 
 from diagnose.document.device import RAN, WHY, Absent, StepBudget, StepSplit, Why
+from diagnose.measure.steps import per_window
 from diagnose.measure.waits.stalls import Stalls, ceilings, stall_times
 from diagnose.model.intervals import MAX_CLASSES, overlaps, sweep
 from diagnose.model.vocabulary import COMM_KINDS, CommKind
@@ -72,10 +73,7 @@ class Concurrency:
         chosen = self.frame.filter(condition)
         if windows is None:
             return pl.Series("ns", [int(chosen["ns"].sum())], dtype=pl.Int64)
-        summed = chosen.group_by("window").agg(pl.col("ns").sum())
-        return (
-            windows.select("index").join(summed, left_on="index", right_on="window", how="left", maintain_order="left")["ns"].fill_null(0)
-        )
+        return per_window(windows, chosen.group_by(pl.col("window").alias("index")).agg(pl.col("ns").sum()))["ns"].fill_null(0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,10 +92,12 @@ class Budget:
 def budget(ran: Concurrency, found: Stalls, work: pl.DataFrame, windows: pl.DataFrame, origin_ns: int) -> Budget:
     """Put together what ran and why compute was absent. `work`: all operations of the device, by row number."""
     of_ops = work["role"], work["copy_kind"]
-    per_step = step_times(ran, windows)
-    for part in (stall_times(found, windows, *of_ops), ceilings(found, windows, *of_ops, work.select("start", "issued"))):
-        per_step = per_step.join(part, on="index", how="left", maintain_order="left")
-    return Budget(per_step=per_step, totals=totals(work, ran, origin_ns), merged_classes=ran.merged_classes)
+    parts = (
+        step_times(ran, windows),
+        stall_times(found, windows, *of_ops),
+        ceilings(found, windows, *of_ops, work.select("start", "issued")),
+    )
+    return Budget(per_step=per_window(windows, *parts), totals=totals(work, ran, origin_ns), merged_classes=ran.merged_classes)
 
 
 def sweep_classes(classes: pl.DataFrame) -> tuple[pl.DataFrame, tuple[SweepClass, ...], int]:
@@ -333,12 +333,6 @@ def _meanings() -> pl.DataFrame:
     return pl.DataFrame({"why": [*causes, "step_end", *roles]}, schema={"why": Cause}).with_row_index("code").cast({"code": pl.UInt8})
 
 
-def check_splits(splits: Sequence[StepSplit], per_step: Sequence[StepBudget]) -> None:
-    """Raise AssertionError unless the split of every step agrees with the device's budget."""
-    for one, step in zip(splits, per_step, strict=True):
-        check_split(one, step)
-
-
 def check_split(split: StepSplit, budget: StepBudget) -> None:
     """Raise AssertionError unless the split of a step agrees with its budget to the nanosecond.
 
@@ -382,15 +376,8 @@ class CommunicationTimes:
     beside: pl.DataFrame
 
 
-def communication(
-    ran: Concurrency, inside: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame, blocking: pl.DataFrame
-) -> CommunicationTimes:
-    """`inside`: the operations in the steps, with index and class_id; `blocking`: the frame of `Causes`."""
-    return CommunicationTimes(by_kind=by_kind(ran, inside, windows, classes, blocking), beside=beside_compute(ran, windows))
-
-
 def by_kind(ran: Concurrency, inside: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame, blocking: pl.DataFrame) -> pl.DataFrame:
-    """index, kind, backend, count, work_ns, busy_ns, exposed_ns, blocking_ns."""
+    """The frame of `CommunicationTimes`. `inside`: the operations in the steps, with index and class_id; `blocking`: the frame of `Causes`."""
     keys = ["index", "kind", "backend"]
     transport = classes.filter(pl.col("role") == "transport").select(
         "class_id", pl.col("kind").fill_null("other"), pl.col("backend").fill_null("other")

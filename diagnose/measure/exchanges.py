@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from diagnose.knowledge.exchanges import ExchangeNames, Shape, operation_of
+from diagnose.measure.steps import per_window
 from diagnose.measure.waits.stalls import Stalls
 from diagnose.model.trace import Trace
 from diagnose.model.vocabulary import EXPERT_GEMM
@@ -250,5 +251,4 @@ def _stage_waits(found: Stalls, work: pl.DataFrame, windows: pl.DataFrame, class
         length.filter(pipeline & cool).sum().alias("cool_down_ns"),
         length.filter(tail).sum().alias("tail_ns"),
     )
-    columns = ("warm_up_ns", "steady_ns", "cool_down_ns", "tail_ns")
-    return windows.select("index").join(summed, on="index", how="left", maintain_order="left").with_columns(pl.col(columns).fill_null(0))
+    return per_window(windows, summed).fill_null(0)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -21,6 +21,7 @@ from diagnose.knowledge.rulebook import SmLimits
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.budget import Concurrency
 from diagnose.measure.host import HostActivity, host_counts
+from diagnose.measure.steps import per_window
 from diagnose.measure.waits.stalls import Stalls, long_gaps
 from diagnose.model.intervals import merge, overlaps
 from diagnose.model.trace import Device, OpKind, Trace
@@ -312,48 +313,29 @@ def residency(shapes: pl.DataFrame, limit: Limits) -> pl.DataFrame:
 
 @dataclass(frozen=True, kw_only=True)
 class SmOccupancy:
-    """`record` for the document, and `fills`: fill by bucket, "" for all compute kernels.
+    """`record` for the document, and `fills`: fill by bucket, "" for all compute kernels; nothing where device limits or shapes are unknown."""
 
-    None and {} where device limits or shapes were not recorded.
-    """
-
-    record: Occupancy | None
-    fills: Mapping[str, float | None]
+    record: Occupancy | None = None
+    fills: Mapping[str, float | None] = field(default_factory=dict)
 
 
-def sm_occupancy(inside: pl.DataFrame, trace: Trace, device: Device | None, sm_limits: Mapping[str, SmLimits]) -> SmOccupancy:
-    """Occupancy of the compute kernels among the operations in the steps.
-
-    `sm_limits` by compute capability, for what the trace does not tell of the device.
-    """
-    kernels = inside.filter((pl.col("kind") == "kernel") & (pl.col("role") == "compute"))
-    record, fills = occupancy(
-        kernels.select("name_id", "bucket", "start", "end", *_SHAPE), trace.name_texts(), device, limits(device, sm_limits)
-    )
-    return SmOccupancy(record=record, fills=fills)
-
-
-def occupancy(
-    kernels: pl.DataFrame, names: pl.Series, device: Device | None, limit: Limits | None
-) -> tuple[Occupancy | None, dict[str, float | None]]:
-    """Occupancy of the costliest kernels and fill by bucket, weighted by work.
-
-    `kernels`: compute kernels inside the steps with name_id, bucket, start, end and the launch shape. Returns the document's part and the
-    fill by bucket ("" for all compute kernels); None and {} where device limits or shapes were not recorded.
-    """
-    if limit is None or kernels.is_empty():
-        return None, {}
-    grouped = kernels.group_by("name_id", "bucket", *_SHAPE).agg(
-        pl.len().alias("kernels"), (pl.col("end") - pl.col("start")).sum().alias("work")
+def occupancy(inside: pl.DataFrame, names: pl.Series, device: Device | None, limit: Limits | None) -> SmOccupancy:
+    """Occupancy of the costliest compute kernels and fill by bucket, weighted by work. `inside`: the operations in the steps."""
+    if limit is None:
+        return SmOccupancy()
+    grouped = (
+        inside.filter((pl.col("kind") == "kernel") & (pl.col("role") == "compute"))
+        .group_by("name_id", "bucket", *_SHAPE)
+        .agg(pl.len().alias("kernels"), (pl.col("end") - pl.col("start")).sum().alias("work"))
     )
     known = residency(grouped, limit)
     if known["fill"].null_count() == known.height:
-        return None, {}
+        return SmOccupancy()
     fills: dict[str, float | None] = {str(bucket): _mean(part, "fill") for (bucket,), part in sorted(known.group_by("bucket"), key=_key)}
     by_name = sorted(known.group_by("name_id", "bucket"), key=lambda pair: (-int(pair[1]["work"].sum()), pair[0]))
     rows = tuple(_kernel(names[int(key[0])], str(key[1]), part) for key, part in by_name[:SHOWN_KERNELS])
     part = Occupancy(device=device.name if device else None, sm_count=limit.sm_count, buckets=fills, kernels=rows)
-    return part, {**fills, "": _mean(known, "fill")}
+    return SmOccupancy(record=part, fills={**fills, "": _mean(known, "fill")})
 
 
 def _key(pair: tuple[tuple[object, ...], pl.DataFrame]) -> str:
@@ -413,13 +395,7 @@ def step_counts(inside: pl.DataFrame, windows: pl.DataFrame, found: Stalls, host
         (pl.col("copy_kind") == "p2p").sum().alias("peer_copies_per_step"),
         pl.col("bytes").filter(pl.col("copy_kind") == "d2h").sum().alias("copy_d2h_bytes"),
     )
-    table = (
-        windows.select("index")
-        .join(by_ops, on="index", how="left", maintain_order="left")
-        .join(_busy(inside, windows), on="index", how="left", maintain_order="left")
-        .join(host_counts(host, windows), on="index", how="left", maintain_order="left")
-        .join(long_gaps(found), on="index", how="left", maintain_order="left")
-    )
+    table = per_window(windows, by_ops, _busy(inside, windows), host_counts(host, windows), long_gaps(found))
     return table.with_columns(pl.exclude("index", *_MAY_LACK).fill_null(0))
 
 
@@ -431,11 +407,9 @@ def _busy(inside: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         "quantize_busy_ns": pl.col("operation") == "quantize",
         "pageable_copy_ns": ~pl.col("pinned"),
     }
-    table = windows.select("index")
+    parts = []
     for name, condition in subsets.items():
         common = overlaps(merge(inside.filter(condition)), windows)
-        summed = (
-            pl.DataFrame({"index": windows["index"].gather(common["right"]), name: common["end"] - common["start"]}).group_by("index").sum()
-        )
-        table = table.join(summed, on="index", how="left", maintain_order="left").with_columns(pl.col(name).fill_null(0))
-    return table
+        timed = pl.DataFrame({"index": windows["index"].gather(common["right"]), name: common["end"] - common["start"]})
+        parts.append(timed.group_by("index").sum())
+    return per_window(windows, *parts).fill_null(0)

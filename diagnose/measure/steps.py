@@ -107,6 +107,14 @@ def inside_windows(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     return placed.filter(pl.col("start") < pl.col("_close")).drop("_begin", "_close")
 
 
+def per_window(windows: pl.DataFrame, *parts: pl.DataFrame) -> pl.DataFrame:
+    """One row per window: index, and the columns of `parts` by their index; null where a part has no row for a window."""
+    table = windows.select("index")
+    for part in parts:
+        table = table.join(part, on="index", how="left", maintain_order="left")
+    return table
+
+
 def _typed(windows: pl.DataFrame) -> pl.DataFrame:
     """Windows in the types of `StepWindows`."""
     return windows.select(pl.col("index").cast(pl.Int64), pl.col("start").cast(pl.Int64), pl.col("end").cast(pl.Int64))
@@ -282,10 +290,7 @@ def _by_recurrence(kernels: pl.DataFrame, work: pl.DataFrame, anchor: str, min_p
 
 def _all_go_backward(phased: pl.DataFrame, windows: pl.DataFrame) -> bool:
     """Whether every window holds both forward and backward kernels."""
-    placed = phased.join_asof(windows.select("index", pl.col("start").alias("begin"), "end"), left_on="start", right_on="begin").filter(
-        pl.col("start") < pl.col("end")
-    )
-    return placed.select("index", "phase").unique().height == 2 * windows.height
+    return inside_windows(phased, windows).select("index", "phase").unique().height == 2 * windows.height
 
 
 def _regular_period(names: pl.Series, name_id: int, count: int) -> int | None:
