@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -181,13 +181,14 @@ OVERRIDE = re.compile(r"(?P<sign>~|\+\+|\+)?(?P<key>-{0,2}[A-Za-z_][\w.@/-]*)(?:
 
 
 def parse_overrides(texts: Sequence[str], *, source: str = "--set") -> tuple[Leaf, ...]:
-    """Overrides as values that go before a file's. Raises JobFileError.
+    """Overrides as values that go before a file's. Raises JobFileError."""
+    return _last_of_each(override(text, source) for text in texts)
 
-    Of two for one key the later counts, as in Hydra.
-    """
+
+def _last_of_each(leaves: Iterable[Leaf]) -> tuple[Leaf, ...]:
+    """Of two for one key the later counts, as in Hydra."""
     found: dict[str, Leaf] = {}
-    for text in texts:
-        leaf = override(text, source)
+    for leaf in leaves:
         found.pop(leaf.key, None)
         found[leaf.key] = leaf
     return tuple(found.values())
@@ -195,17 +196,15 @@ def parse_overrides(texts: Sequence[str], *, source: str = "--set") -> tuple[Lea
 
 def override_lines(text: str, source: str) -> tuple[Leaf, ...]:
     """A file of overrides, one a line; several stand in one line where each is an override by itself. Raises JobFileError."""
-    leaves: dict[str, Leaf] = {}
+    leaves: list[Leaf] = []
     for number, line in enumerate(text.split("\n"), start=1):
         bare = line.strip().removesuffix("\\").strip()
         if not bare or bare.startswith("#"):
             continue
         words = bare.split()
-        for word in words if len(words) > 1 and all(is_override_line(word) for word in words) else [bare]:
-            leaf = override(word, source, line=number)
-            leaves.pop(leaf.key, None)
-            leaves[leaf.key] = leaf
-    return tuple(leaves.values())
+        several = len(words) > 1 and all(is_override_line(word) for word in words)
+        leaves += [override(word, source, line=number) for word in (words if several else [bare])]
+    return _last_of_each(leaves)
 
 
 def override(text: str, source: str, *, line: int | None = None) -> Leaf:

@@ -199,13 +199,6 @@ class _BucketFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     groups: tuple[Group, ...] = ()
 
 
-class _HostFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    calls: tuple[HostCall, ...]
-    ranges: tuple[HostRange, ...]
-    polled: tuple[PolledKernel, ...] = ()
-    steps: tuple[StepAnchor, ...]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Taxonomy:
     """All entries in order of precedence; those of the user's own files stand first and are named in `own`. `buckets`: the rows that entries may name."""
@@ -232,8 +225,7 @@ class Taxonomy:
         raise KeyError(context_id)
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostRules:
+class HostRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Families of host calls and ranges, kernels that the host polls for, and the spellings of step ranges in order of preference."""
 
     calls: tuple[HostCall, ...]
@@ -333,30 +325,31 @@ def _merged(own: Sequence[Sequence[_EntryT]], shipped: Sequence[Sequence[_EntryT
 
 def _replaced(entry: _EntryT, own: _EntryT) -> _EntryT:
     """The user's entry in the place of a built-in one: the marks that the program goes by stay unless it has its own."""
-    if isinstance(own, Family) and isinstance(entry, Family) and not own.marks:
-        return structs.replace(own, marks=entry.marks)
-    if isinstance(own, Context) and isinstance(entry, Context) and not own.marks:
-        return structs.replace(own, marks=entry.marks)
-    return own
+    if isinstance(own, Group) or isinstance(entry, Group) or own.marks:
+        return own
+    return structs.replace(own, marks=entry.marks)
 
 
 def load_host_rules(file: Traversable | Path | None = None) -> HostRules:
     """The rules for host calls and ranges. Raises RuleFileError."""
     path = file if file is not None else importlib.resources.files("trace_rules") / "hosts.yaml"
-    decoded, _ = _decode(path, _HostFile)
-    for place, entries in (("calls", decoded.calls), ("ranges", decoded.ranges), ("polled", decoded.polled)):
-        for entry in entries:
-            _check_patterns(path.name, f"{place}, {entry.id}", entry.patterns)
-    for anchor in decoded.steps:
-        _check_patterns(path.name, f"steps, {anchor.id}", (anchor.pattern,))
-    ids = [entry.id for entries in (decoded.calls, decoded.ranges, decoded.polled, decoded.steps) for entry in entries]
+    rules, _ = _decode(path, HostRules)
+    entries = [
+        (f"{place}, {entry.id}", entry.id, entry.patterns) for place in ("calls", "ranges", "polled") for entry in getattr(rules, place)
+    ]
+    entries += [(f"steps, {anchor.id}", anchor.id, (anchor.pattern,)) for anchor in rules.steps]
+    for place, _, patterns in entries:
+        wrong = _first_wrong(patterns)
+        if wrong is not None:
+            raise _wrong(path.name, place, f"the pattern {wrong[0]!r} is no regular expression ({wrong[1]})")
+    ids = [name for _, name, _ in entries]
     twice = next((name for name in ids if ids.count(name) > 1), None)
     if twice is not None:
         raise _wrong(path.name, f"entry {twice}", "the id stands twice")
-    return HostRules(calls=decoded.calls, ranges=decoded.ranges, steps=decoded.steps, polled=decoded.polled)
+    return rules
 
 
-_FileT = TypeVar("_FileT", _BucketFile, _HostFile)
+_FileT = TypeVar("_FileT", _BucketFile, HostRules)
 _Path = tuple[str | int, ...]  # keys and places in lists, from the document's root
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
@@ -463,13 +456,6 @@ def _check_unique(entries: Sequence[tuple[_Read, _Path, str]]) -> None:
         if name in seen:
             raise file.wrong(place, name, "the id stands twice" + ("" if seen[name] == file.name else f", also in {seen[name]}"))
         seen[name] = file.name
-
-
-def _check_patterns(file: str, place: str, patterns: Sequence[str]) -> None:
-    """Raise RuleFileError for the first pattern that does not compile."""
-    wrong = _first_wrong(patterns)
-    if wrong is not None:
-        raise _wrong(file, place, f"the pattern {wrong[0]!r} is no regular expression ({wrong[1]})")
 
 
 def _first_wrong(patterns: Sequence[str]) -> tuple[str, str] | None:

@@ -399,8 +399,7 @@ class Columns:
     def _complete(self, table: str, group: list[Any], handler: Callable[[str, list[Any]], None]) -> None:
         complete = [event for event in group if event.ph == "X"]
         self.part.read[table] += len(group)
-        if len(complete) < len(group):
-            self.part.refused["wrong_type", table] += len(group) - len(complete)
+        self.part.refused["wrong_type", table] += len(group) - len(complete)
         if complete:
             handler(table, complete)
 
@@ -439,8 +438,7 @@ class Columns:
         """Allocator events of the GPU (device type 1 of PyTorch, CUDA and ROCm alike); those of the host are not needed."""
         on_gpu = [event for event in group if event.args is not None and integer(event.args.device_type) == 1]
         self.part.read[MEMORY] += len(group)
-        if len(on_gpu) < len(group):
-            self.part.refused["not_needed", MEMORY] += len(group) - len(on_gpu)
+        self.part.refused["not_needed", MEMORY] += len(group) - len(on_gpu)
         if on_gpu:
             args = [event.args for event in on_gpu]
             columns = [
@@ -518,16 +516,14 @@ class Columns:
     def _python(self, table: str, group: list[Any]) -> None:
         lookup = self._frame_names
         kept = [event for event in group if lookup[event.name] is not None]
-        if len(kept) < len(group):
-            self.part.refused["not_needed", table] += len(group) - len(kept)
+        self.part.refused["not_needed", table] += len(group) - len(kept)
         if kept:
             self.part.frames[table].append(pl.DataFrame([self._thread_column(kept), *times(kept), self._ids("text_id", lookup, kept)]))
 
     def _waits(self, table: str, group: list[Any]) -> None:
         kinds = [self._sync_kinds[(event.args and event.args.sync_kind) or event.name] for event in group]
         known = [event for event, kind in zip(group, kinds, strict=True) if kind is not None]
-        if len(known) < len(group):
-            self.part.refused["not_needed", table] += len(group) - len(known)
+        self.part.refused["not_needed", table] += len(group) - len(known)
         if not known:
             return
         args = arguments(known)

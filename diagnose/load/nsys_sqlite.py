@@ -26,7 +26,6 @@ from diagnose.load.files import SQLITE, Reader, private_folder, refused
 from diagnose.load.nsys_tables import EVENT_TABLES, META_TABLES, STRINGS, Rows, T, Wanted, damaged, decoded, shaped
 from diagnose.load.nsys_trace import build
 from diagnose.model.ledger import Ledger
-from diagnose.model.trace import Trace
 
 _SLICE = 1 << 18  # rows per slice: 20 columns take 40 MB, and there are two slices at a time
 _BATCH = 1 << 14  # rows per Arrow batch
@@ -78,10 +77,6 @@ class SqliteSource:
     arrow: adbc.Connection
     size: int  # bytes of the database
     tables_found: dict[str, frozenset[str]] = field(default_factory=dict)
-
-    def tables(self) -> frozenset[str]:
-        """Names of all real tables."""
-        return frozenset(self.tables_found)
 
     def columns(self, table: str) -> frozenset[str]:
         """Stored columns of a table; empty when it is absent."""
@@ -269,7 +264,7 @@ def _check_pages(uri: str, name: str) -> None:
 
 def _check_tables(source: SqliteSource) -> None:
     """Refuse a database that is no export of Nsight Systems."""
-    tables = source.tables()
+    tables = source.tables_found.keys()
     if not tables & {*EVENT_TABLES, *META_TABLES}:
         raise refused(
             f"{source.name} is a SQLite database, but not an export of Nsight Systems.",
@@ -383,10 +378,6 @@ def read(path: Path, *, rank: int | None = None, display_name: str | None = None
                 check.result()  # nothing leaves here before the check has passed; its error goes before any that the damage caused
 
 
-def _load(path: Path, rank: int | None, _nsys: Path | None, rules: EnvironmentRules | None) -> Trace:
-    return conform(read(path, rank=rank, rules=rules))
-
-
 def start(path: Path) -> int | None:
     """Start of the capture in ns since 1970, as the export tells it; None where it does not."""
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
@@ -394,4 +385,9 @@ def start(path: Path) -> int | None:
     return row[0] if row and isinstance(row[0], int) and row[0] > 0 else None
 
 
-READER = Reader(name="nsys-sqlite", recognises=lambda given: given.head.startswith(SQLITE), load=_load, start=start)
+READER = Reader(
+    name="nsys-sqlite",
+    recognises=lambda given: given.head.startswith(SQLITE),
+    load=lambda path, rank, _nsys, rules: conform(read(path, rank=rank, rules=rules)),
+    start=start,
+)

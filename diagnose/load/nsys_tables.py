@@ -69,10 +69,6 @@ class Rows(Generic[T]):
 class Source(Protocol):
     """One opened export."""
 
-    def tables(self) -> frozenset[str]:
-        """Names of all tables, empty ones included."""
-        ...
-
     def columns(self, table: str) -> frozenset[str]:
         """Column names of a table; empty when it is absent."""
         ...

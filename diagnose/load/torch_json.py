@@ -26,7 +26,6 @@ from diagnose.load.kineto_stream import (
     open_blocks,
 )
 from diagnose.load.kineto_tables import raw_trace
-from diagnose.model.trace import Trace
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*[^\s\[]')
@@ -147,10 +146,6 @@ _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*([0-9]{1,20})')
 _TS = re.compile(rb'"ts"\s*:\s*"?([0-9]{1,20})(?:\.[0-9]*)?')
 
 
-def _load(path: Path, rank: int | None, _nsys: Path | None, rules: EnvironmentRules | None) -> Trace:
-    return conform(read(path, display_name=path.name, rank=rank, rules=rules))
-
-
 def _start(path: Path) -> int | None:
     """Start of the capture in ns since 1970: the first event's time, and the base that it counts from."""
     with path.open("rb") as file:
@@ -178,4 +173,9 @@ def _first_time(head: bytes, tail: bytes) -> int | None:
     return None if base is None else int(base.group(1)) + start
 
 
-READER = Reader(name="torch-json", recognises=lambda given: given.is_json, load=_load, start=_start)
+READER = Reader(
+    name="torch-json",
+    recognises=lambda given: given.is_json,
+    load=lambda path, rank, _nsys, rules: conform(read(path, display_name=path.name, rank=rank, rules=rules)),
+    start=_start,
+)

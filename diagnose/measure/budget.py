@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import polars as pl
 
@@ -63,6 +62,13 @@ class Concurrency:
     def alone(self, mask: int, windows: pl.DataFrame | None = None) -> pl.Series:
         """Time with a class of `mask` running and nothing else."""
         return self._sum((pl.col("mask") != 0) & ((pl.col("mask") & ~mask) == 0), windows)
+
+    def times(self, mask: int, windows: pl.DataFrame, alone: str, **labels: str) -> pl.DataFrame:
+        """One row per window: index, the labels, busy_ns, and by the name `alone` the time with nothing else."""
+        told = [pl.lit(text).alias(name) for name, text in labels.items()]
+        return windows.select("index", *told).with_columns(
+            self.busy(mask, windows).alias("busy_ns"), self.alone(mask, windows).alias(alone)
+        )
 
     def together(self, first: int, second: int, windows: pl.DataFrame | None = None) -> pl.Series:
         """Time with a class of `first` and a class of `second` running at once."""
@@ -197,17 +203,15 @@ def totals(work: pl.DataFrame, ran: Concurrency, origin_ns: int) -> dict[str, in
 
 Ran, Cause = pl.Enum(RAN), pl.Enum(WHY)
 # The host's causes as `StepBudget` sums them up; blocking goes by the role of what blocked.
-OF_CAUSE: Mapping[str, Why] = MappingProxyType(
-    {
-        "allocator": "allocator",
-        "host_sync": "host_sync",
-        "gc": "host_work",
-        "launch": "host_work",
-        "python": "host_work",
-        "dependency_stalled": "dependency_stalled",
-    }
-)
-OF_ROLE: Mapping[str, Why] = MappingProxyType({"transport": "transport", "packing": "packing", "copy": "copy"})
+OF_CAUSE: Mapping[str, Why] = {
+    "allocator": "allocator",
+    "host_sync": "host_sync",
+    "gc": "host_work",
+    "launch": "host_work",
+    "python": "host_work",
+    "dependency_stalled": "dependency_stalled",
+}
+OF_ROLE: Mapping[str, Why] = {"transport": "transport", "packing": "packing", "copy": "copy"}
 CAUSES, ROLES = (*OF_CAUSE, "blocking"), ("compute", "transport", "packing", "copy")  # roles in the order of `device_work`
 STALLED = pl.lit("dependency_stalled", dtype=Cause)
 
@@ -407,25 +411,14 @@ def is_transport(kind: CommKind | None = None, backend: str | None = None) -> Ca
 def transport_times(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame:
     """Busy and exposed time per window, kind and backend of transport: index, kind, backend, busy_ns, exposed_ns."""
     pairs = sorted({(one.kind or "other", one.backend or "other") for one in ran.classes if one.role == "transport"})
-    parts = [_transport(ran, windows, kind, backend) for kind in COMM_KINDS for other, backend in pairs if other == kind]
+    ordered = [(kind, backend) for kind in COMM_KINDS for other, backend in pairs if other == kind]
+    parts = [ran.times(ran.mask(is_transport(*pair)), windows, "exposed_ns", kind=pair[0], backend=pair[1]) for pair in ordered]
     empty = pl.DataFrame(schema={"index": pl.Int64, "kind": pl.String, "backend": pl.String, "busy_ns": pl.Int64, "exposed_ns": pl.Int64})
     return pl.concat([empty, *parts])
-
-
-def _transport(ran: Concurrency, windows: pl.DataFrame, kind: CommKind, backend: str) -> pl.DataFrame:
-    """The rows of one kind and backend."""
-    mask = ran.mask(is_transport(kind, backend))
-    return pl.DataFrame({"index": windows["index"], "busy_ns": ran.busy(mask, windows), "exposed_ns": ran.alone(mask, windows)}).select(
-        "index", pl.lit(kind).alias("kind"), pl.lit(backend).alias("backend"), "busy_ns", "exposed_ns"
-    )
 
 
 def beside_compute(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame:
     """Time per window and kind of transport in which compute ran too, or a graph whose content is unknown: index, kind, ns."""
     compute = ran.mask(lambda one: one.role == "compute" or one.opaque)
-    return pl.concat(
-        pl.DataFrame({"index": windows["index"], "ns": ran.together(ran.mask(is_transport(kind)), compute, windows)}).select(
-            "index", pl.lit(kind).alias("kind"), "ns"
-        )
-        for kind in COMM_KINDS
-    )
+    beside = {kind: ran.together(ran.mask(is_transport(kind)), compute, windows).alias("ns") for kind in COMM_KINDS}
+    return pl.concat(windows.select("index", pl.lit(kind).alias("kind")).with_columns(ns) for kind, ns in beside.items())

@@ -96,15 +96,10 @@ def by_bucket(ran: Concurrency, per_step: pl.DataFrame, windows: pl.DataFrame, b
 
 def bucket_times(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame:
     """Busy and exclusive time per window and bucket: index, bucket, busy_ns, exclusive_ns."""
-    parts = []
-    for bucket in sorted({one.bucket for one in ran.classes}):
-        mask = sum(one.mask for one in ran.classes if one.bucket == bucket)
-        parts.append(
-            pl.DataFrame({"index": windows["index"], "busy_ns": ran.busy(mask, windows), "exclusive_ns": ran.alone(mask, windows)}).select(
-                "index", pl.lit(bucket).alias("bucket"), "busy_ns", "exclusive_ns"
-            )
-        )
-    return pl.concat(parts)
+    masks: dict[str, int] = {}
+    for one in sorted(ran.classes, key=lambda one: one.bucket):
+        masks[one.bucket] = masks.get(one.bucket, 0) | one.mask
+    return pl.concat(ran.times(mask, windows, "exclusive_ns", bucket=bucket) for bucket, mask in masks.items())
 
 
 def by_evidence(inside: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:

@@ -39,11 +39,6 @@ class StepWindows:
     dropped: tuple[Dropped, ...] = ()
     cross_check: tuple[CrossCheck, ...] = ()
 
-    @property
-    def median_ns(self) -> float:
-        """Median window length."""
-        return float((self.frame["end"] - self.frame["start"]).median() or 0)  # type: ignore[arg-type]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Anchored:
