@@ -33,7 +33,7 @@ def converted(data: bytes, kind: type[T]) -> T:
 
 
 # A folder of the user's may hold these in place of the program's.
-OWN_TABLES = ("environment.yaml", "exchanges.yaml", "features.yaml", "hosts.yaml")
+OWN_TABLES = ("comparison.yaml", "environment.yaml", "exchanges.yaml", "features.yaml", "hosts.yaml")
 
 
 def table(file: str, rules: Sequence[Path]) -> Traversable | Path:
