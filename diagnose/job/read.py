@@ -147,15 +147,15 @@ def _applied(leaves: Sequence[Leaf], format_: str, table: JobSettings) -> list[L
         key = leaf.key if leaf.key in own else flag_name(leaf.key) if flag_name(leaf.key) in own else leaf.key
         names = {alias.name for alias in own.get(key, foreign.get(key, ()))}
         whole = key not in own or key in names  # a setting's own name, or another framework's key: it replaces every key of the setting
-        result = [one for one in result if not (_below(one.key, key) or (whole and names & {alias.name for alias in own.get(one.key, ())}))]
+        result = [
+            one
+            for one in result
+            if not (f"{one.key}.".startswith(f"{key}.") or (whole and names & {alias.name for alias in own.get(one.key, ())}))
+        ]
         if not leaf.removed:
             known = key if key in own else next(iter(names), key)
             result.append(replace(leaf, key=known, forced=False))
     return result
-
-
-def _below(key: str, parent: str) -> bool:
-    return key == parent or key.startswith(f"{parent}.")
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

@@ -215,7 +215,7 @@ def override(text: str, source: str, *, line: int | None = None) -> Leaf:
     key = match["key"].replace("/", ".")
     removed = match["sign"] == "~"
     return Leaf(
-        key=_lookup(key),
+        key=re.sub(r"^model\.transformer\.", "model.", key),  # some dumps have that level between model and its settings
         shown=key,
         value=None if removed else _value(match["value"] or "", source, key),
         place=source if line is None else f"line {line}",
@@ -240,11 +240,6 @@ def _value(text: str, source: str, key: str) -> object:
     except (strict_yaml.YamlError, ValueError) as error:
         raise job_error(source, f"has {key}={text[:60]!r}, which can't be read: {error}", "Quote the value.") from error
     return plain_value(value)
-
-
-def _lookup(key: str) -> str:
-    """The key without the level that some dumps put between model and its settings."""
-    return "model." + key.removeprefix("model.transformer.") if key.startswith("model.transformer.") else key
 
 
 Syntax = Literal["toml", "yaml", "overrides", "flags", "shell"]

@@ -7,7 +7,6 @@ relative to the capture's start and frames are put in order of time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -154,9 +153,3 @@ def no_gpu_work(provenance: Provenance, ledger: Ledger) -> InputError:
         next_step="Capture again with CUDA tracing on (nsys profile --trace=cuda,nvtx, or activities=[CPU, CUDA] in torch.profiler) "
         "while the GPU is working.",
     )
-
-
-def intern(texts: Iterable[str]) -> pl.DataFrame:
-    """A `names` frame with dense ids for distinct `texts`, in the order given."""
-    listed = list(texts)
-    return pl.DataFrame({"id": range(len(listed)), "text": listed}, schema={"id": pl.Int32, "text": pl.String})

@@ -61,10 +61,6 @@ def _starts(*magic: bytes) -> Callable[[bytes, str], bool]:
     return lambda head, _name: head.startswith(magic)
 
 
-def _named(*suffixes: str) -> Callable[[bytes, str], bool]:
-    return lambda _head, name: name.endswith(suffixes)
-
-
 def _is_perfetto(head: bytes, name: str) -> bool:
     """A serialised perfetto.protos.Trace is a run of TracePackets: field 1, length-delimited, each a few kB."""
     return name.endswith((".pftrace", ".perfetto-trace")) or (

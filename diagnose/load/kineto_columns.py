@@ -361,10 +361,10 @@ class Columns:
 
     def __init__(self) -> None:
         self.part = part = Part()
-        self._names = names = Lookup(lambda text: _append(part.names, text or ""))
+        self._names = names = Lookup(lambda text: append(part.names, text or ""))
         self._calls = Lookup(lambda text: names[_VERSION.sub("", text or "")])
         self._frame_names = Lookup(lambda text: names[_FOLDER.sub("", text)] if text and _FRAME.search(text) else None)
-        self._payloads = Lookup(lambda payload: _append(part.payloads, payload))
+        self._payloads = Lookup(lambda payload: append(part.payloads, payload))
         self._threads = Lookup(thread_number)
         self._sync_kinds = Lookup(sync_kind)
         self._handlers: dict[str, Callable[[str, list[Any]], None]] = {
@@ -561,7 +561,8 @@ class _NoExtent:
 _NO_EXTENT = cast("Triple", _NoExtent())
 
 
-def _append(values: list[Any], value: object) -> int:
+def append(values: list[Any], value: object) -> int:
+    """The place of a value that is added to a list."""
     values.append(value)
     return len(values) - 1
 

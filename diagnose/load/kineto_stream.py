@@ -23,7 +23,7 @@ from collections.abc import Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -35,7 +35,18 @@ import polars as pl
 
 from diagnose.errors import InputError
 from diagnose.load.files import refused
-from diagnose.load.kineto_columns import EXACT_EVENTS, UNDECODABLE, WHOLE_EVENTS, Columns, Events, ExactEvent, Lookup, Part, one_event
+from diagnose.load.kineto_columns import (
+    EXACT_EVENTS,
+    UNDECODABLE,
+    WHOLE_EVENTS,
+    Columns,
+    Events,
+    ExactEvent,
+    Lookup,
+    Part,
+    append,
+    one_event,
+)
 
 
 def _unpackers() -> tuple[Any, type[Exception]]:
@@ -68,7 +79,7 @@ class CutError(Exception):
 class Opened:
     """A byte stream being read: `blocks` yields it unpacked; `size` counts the packed bytes seen so far."""
 
-    blocks: Blocks
+    blocks: Blocks = field(init=False)
     size: int = 0
     is_plain: bool = False  # a regular file that is not packed
 
@@ -81,7 +92,7 @@ def open_blocks(source: Path | BinaryIO, display_name: str, chunk: int = CHUNK) 
     """
     try:
         file = source.open("rb") if isinstance(source, Path) else source
-        opened = Opened(_nothing())
+        opened = Opened()
         first = _head(file, chunk)
     except OSError as error:
         raise refused(f"{display_name} cannot be read: {error.strerror or error}.", "Check the path and its permissions.") from error
@@ -97,10 +108,6 @@ def _head(file: BinaryIO, chunk: int) -> bytes:
     while len(head) < 8 and (more := file.read(max(chunk, 8))):
         head += more
     return head
-
-
-def _nothing() -> Blocks:
-    yield from ()
 
 
 def _unpacked(file: BinaryIO, first: bytes, opened: Opened, name: str, *, owned: bool, chunk: int) -> Blocks:
@@ -574,7 +581,7 @@ def _blocks(path: Path, low: int, high: int, chunk: int) -> Iterator[bytes]:
 def joined(parts: list[Part]) -> Part:
     """One Part of several, in order, with the ids of the first; the later ones' are translated."""
     whole, *others = parts
-    known = {column: Lookup(partial(_append, getattr(whole, column))) for column in ("names", "payloads")}
+    known = {column: Lookup(partial(append, getattr(whole, column))) for column in ("names", "payloads")}
     for column, lookup in known.items():
         lookup.update({value: index for index, value in enumerate(getattr(whole, column))})
     for part in others:
@@ -596,8 +603,3 @@ def joined(parts: list[Part]) -> Part:
         whole.events += part.events
         whole.bad_text += part.bad_text
     return whole
-
-
-def _append(values: list[object], value: object) -> int:
-    values.append(value)
-    return len(values) - 1

@@ -10,7 +10,7 @@ import polars as pl
 
 from diagnose.errors import ForeignInputError
 from diagnose.knowledge.environment import EnvironmentRules, RawEnvironment, environment
-from diagnose.load.conform import RawTable, RawTrace, intern
+from diagnose.load.conform import RawTable, RawTrace
 from diagnose.load.kineto_columns import CATEGORIES, PAYLOAD_COLUMNS, Part, integer
 from diagnose.model.environment import EnvironmentItem
 from diagnose.model.ledger import Ledger
@@ -93,7 +93,7 @@ def raw_trace(
     Raises InputError when no event has a category that the PyTorch profiler writes.
     """
     described = _rank(keys, part, rank)
-    names = intern(part.names)
+    names = pl.DataFrame({"id": range(len(part.names)), "text": part.names}, schema={"id": pl.Int32, "text": pl.String})
     frames = {table: pl.concat(part.frames.pop(table)) for table in list(part.frames)}
     if not frames:
         raise _foreign(part, undecodable, file)

@@ -275,21 +275,14 @@ def plain(message: str) -> str:
 
 def diagnostics(source: Source, ledger: Ledger) -> tuple[tuple[str, ...], Ledger]:
     """Warnings and errors that nsys recorded, without repetition, and their entries in the ledger."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     shown: dict[str, None] = {}
     for row in source.small("DIAGNOSTIC_EVENT"):
         severity, message = whole(row.get("severity")), text(row.get("text"))
         if message is None or severity not in (_WARNING, _ERROR):
             continue
-        dropped = _DROPPED.search(message)
-        code = (
-            "dropped_by_profiler"
-            if dropped
-            else "profiler_error"
-            if severity == _ERROR and not _UNNEEDED.search(message)
-            else "profiler_warning"
-        )
-        counts[code] = counts.get(code, 0) + 1
+        code = "profiler_error" if severity == _ERROR and not _UNNEEDED.search(message) else "profiler_warning"
+        counts["dropped_by_profiler" if _DROPPED.search(message) else code] += 1
         shown.setdefault(plain(message))
     for code, count in counts.items():
         ledger = ledger.note(code, "DIAGNOSTIC_EVENT", count)
@@ -375,8 +368,7 @@ def _machine(source: Source) -> dict[str, tuple[object, ...]]:
 def _names(source: Source, given: Mapping[str, Sequence[object]]) -> list[str]:
     """Names of the user and the host, and of the host without its domain."""
     words = [str(value) for name in _NAMING_VARIABLES for value in given.get(name, ())]
-    words += [text(row.get("value")) or "" for row in source.small("TARGET_INFO_SYSTEM_ENV") if row.get("name") == "Hostname"]
-    words += [
-        text(row.get("value")) or "" for row in source.small("META_DATA_CAPTURE") if _NAMING_ROWS.fullmatch(text(row.get("name")) or "")
-    ]
+    rows = [row for row in source.small("TARGET_INFO_SYSTEM_ENV") if row.get("name") == "Hostname"]
+    rows += [row for row in source.small("META_DATA_CAPTURE") if _NAMING_ROWS.fullmatch(text(row.get("name")) or "")]
+    words += [text(row.get("value")) or "" for row in rows]
     return [part for word in words for part in {word, word.partition(".")[0]}]

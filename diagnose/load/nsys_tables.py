@@ -422,21 +422,19 @@ def read_operations(source: Source, ledger: Ledger) -> tuple[list[Events], Ledge
     )
 
 
-def read_calls(source: Source, ledger: Ledger) -> tuple[list[Events], Ledger]:
-    """CUDA runtime and driver API calls."""
-    return _read_all(source, ledger, *(("calls", table, _CALL, _calls, "api") for table in (RUNTIME, DRIVER)))
-
-
-def read_waits(source: Source, ledger: Ledger) -> tuple[list[Events], Ledger]:
-    """Synchronisations, stream waits and event records."""
-    return _read_all(source, ledger, ("waits", SYNC, _WAIT, _waits, ""), ("waits", EVENT, _RECORD, _records, ""))
-
-
-def read_memory(source: Source, ledger: Ledger) -> tuple[list[Events], Ledger]:
-    """Allocations and releases of GPU memory (nsys profile --cuda-memory-usage=true)."""
+def read_others(source: Source, ledger: Ledger) -> tuple[list[Events], Ledger]:
+    """API calls, synchronisations, stream waits and event records, and memory usage (nsys profile --cuda-memory-usage=true)."""
     kinds = source.small("ENUM_CUDA_DEV_MEM_EVENT_OPER")
     released = [row["id"] for row in kinds if "DEALLOC" in str(row.get("name", "")).upper() and isinstance(row.get("id"), int)]
-    return _read_all(source, ledger, ("memory", MEMORY_USAGE, _USAGE, _usage(int(str((released or [1])[0]))), ""))
+    return _read_all(
+        source,
+        ledger,
+        ("calls", RUNTIME, _CALL, _calls, "api"),
+        ("calls", DRIVER, _CALL, _calls, "api"),
+        ("waits", SYNC, _WAIT, _waits, ""),
+        ("waits", EVENT, _RECORD, _records, ""),
+        ("memory", MEMORY_USAGE, _USAGE, _usage(int(str((released or [1])[0]))), ""),
+    )
 
 
 def read_metrics(source: Source, ledger: Ledger) -> tuple[Events | None, Ledger]:

@@ -298,17 +298,16 @@ class _Resolved:
 def _read(source: Source, file: str, ledger: Ledger) -> tuple[_Read, Ledger]:
     operations, ledger = nsys_tables.read_operations(source, ledger)
     _refuse_wrong_types(file, operations, ledger)
-    calls, ledger = nsys_tables.read_calls(source, ledger)
-    waits, ledger = nsys_tables.read_waits(source, ledger)
-    memory, ledger = nsys_tables.read_memory(source, ledger)
+    others, ledger = nsys_tables.read_others(source, ledger)
     events, ranges, ledger = nsys_nvtx.read_ranges(source, ledger)
     nvtx = [events] if events is not None else []
     places = pl.concat([events.places for events in operations]).unique() if operations else pl.DataFrame(schema=PLACES)
-    processes = _processes(places, [*calls, *nvtx])
+    processes = _processes(places, [*(events for events in others if events.schema == "calls"), *nvtx])
     used = places.select("process", "device").unique().drop_nulls().sort("process", "device").rows()
     counters, ledger = _counters(source, [(processes.index(process), process, device) for process, device in used], ledger)
-    tables = [*operations, *calls, *waits, *memory, *nvtx]
-    return _Read(tables=tables, ranges=ranges, counters=counters, processes=processes, used=used, places=places), ledger
+    return _Read(
+        tables=[*operations, *others, *nvtx], ranges=ranges, counters=counters, processes=processes, used=used, places=places
+    ), ledger
 
 
 def _resolved(source: Source, read: _Read, option: int | None, ledger: Ledger) -> tuple[_Resolved, Ledger]:

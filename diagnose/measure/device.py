@@ -17,7 +17,7 @@ from diagnose.knowledge.load import Knowledge
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.budget import Budget, CommunicationTimes, beside_compute, budget, by_kind, concurrency, split
 from diagnose.measure.exchanges import Exchanges, exchanges
-from diagnose.measure.host import Launches, graph_launches, host_activity
+from diagnose.measure.host import Launches, calls_named, graph_launches, host_activity
 from diagnose.measure.kernels import SmOccupancy, Usage, limits, occupancy, step_counts, usage
 from diagnose.measure.memory import MemoryUse, memory_use
 from diagnose.measure.steps import StepWindows, inside_windows
@@ -233,7 +233,9 @@ def measure_device(
     inside = inside_windows(work, windows)
     ran = concurrency(work, classes, windows)
     host = host_activity(trace, work, rank, knowledge.hosts, device)
-    waits = resolve_waits(_waits_of(trace, rank, device), _stream_wait_calls(trace, rank))
+    here = (pl.col("device") == device) | pl.col("device").is_null()  # a wait that names no device may concern any
+    told = trace.waits.filter((pl.col("rank") == rank) & here)
+    waits = resolve_waits(told, calls_named(trace, "StreamWaitEvent").filter(pl.col("rank") == rank)["correlation"])
     found = stalls(work, windows, waits, host)
     times = budget(ran, found, work, windows, trace.provenance.origin_ns)
     why = Causes(blocking=blocking(found, work, classes), host=host_costs(found, host, trace))
@@ -265,14 +267,3 @@ def measure_device(
         timeline=timeline(inside, found, windows, trace, work["role"]),
         typical=typical_step(times, used, transport, why),
     )
-
-
-def _waits_of(trace: Trace, rank: int, device: int) -> pl.DataFrame:
-    """The waits of one device; what names no device may concern any."""
-    return trace.waits.filter((pl.col("rank") == rank) & ((pl.col("device") == device) | pl.col("device").is_null()))
-
-
-def _stream_wait_calls(trace: Trace, rank: int) -> pl.Series:
-    """Correlation ids of the stream-wait API calls of a rank."""
-    ids = trace.names.filter(pl.col("text").str.contains("StreamWaitEvent"))["id"]
-    return trace.calls.filter((pl.col("rank") == rank) & pl.col("name_id").is_in(ids.implode()))["correlation"]

@@ -86,10 +86,15 @@ def _with_bit(frame: pl.DataFrame, bit: int) -> pl.DataFrame:
     return frame.select("start", "end", pl.lit(bit, dtype=pl.UInt8).alias("bit"))
 
 
+def calls_named(trace: Trace, pattern: str) -> pl.DataFrame:
+    """The API calls whose name matches a pattern."""
+    ids = trace.names.filter(pl.col("text").str.contains(pattern))["id"]
+    return trace.calls.filter(pl.col("name_id").is_in(ids.implode()))
+
+
 def graph_launches(trace: Trace, rank: int, rules: HostRules) -> pl.Series:
     """Correlation ids of a rank's API calls that launched a CUDA graph: not every format tells a kernel's graph."""
-    ids = trace.names.filter(pl.col("text").str.contains(rules.call_pattern("graph_launch")))["id"]
-    return trace.calls.filter((pl.col("rank") == rank) & pl.col("name_id").is_in(ids.implode()))["correlation"].drop_nulls()
+    return calls_named(trace, rules.call_pattern("graph_launch")).filter(pl.col("rank") == rank)["correlation"].drop_nulls()
 
 
 def call_roles(names: pl.DataFrame, calls: pl.DataFrame, rules: HostRules) -> pl.DataFrame:

@@ -326,15 +326,13 @@ def occupancy(inside: pl.DataFrame, names: pl.Series, device: Device | None, lim
     known = residency(grouped, limit)
     if known["fill"].null_count() == known.height:
         return SmOccupancy()
-    fills: dict[str, float | None] = {str(bucket): _mean(part, "fill") for (bucket,), part in sorted(known.group_by("bucket"), key=_key)}
+    fills: dict[str, float | None] = {
+        str(bucket): _mean(part, "fill") for (bucket,), part in sorted(known.group_by("bucket"), key=lambda pair: str(pair[0][0]))
+    }
     by_name = sorted(known.group_by("name_id", "bucket"), key=lambda pair: (-int(pair[1]["work"].sum()), pair[0]))
     rows = tuple(_kernel(names[int(key[0])], str(key[1]), part) for key, part in by_name[:SHOWN_KERNELS])
     part = Occupancy(device=device.name if device else None, sm_count=limit.sm_count, buckets=fills, kernels=rows)
     return SmOccupancy(record=part, fills={**fills, "": _mean(known, "fill")})
-
-
-def _key(pair: tuple[tuple[object, ...], pl.DataFrame]) -> str:
-    return str(pair[0][0])
 
 
 def _kernel(name: str, bucket: str, shapes: pl.DataFrame) -> KernelOccupancy:

@@ -115,9 +115,5 @@ def _extra_forward(forward: pl.DataFrame, backward: pl.DataFrame, windows: pl.Da
 def peaks(events: pl.DataFrame, rank: int, device: int) -> tuple[int | None, int | None]:
     """Highest allocated and reserved bytes of a device; None without allocator events."""
     events = events.filter((pl.col("rank") == rank) & ((pl.col("device") == device) | pl.col("device").is_null()))
-    return _largest(events["total_allocated"]), _largest(events["total_reserved"])
-
-
-def _largest(values: pl.Series) -> int | None:
-    largest = values.max()
-    return largest if isinstance(largest, int) else None
+    allocated, reserved = events.select(pl.col("total_allocated", "total_reserved").max()).row(0)
+    return allocated, reserved

@@ -278,14 +278,9 @@ def _by_recurrence(kernels: pl.DataFrame, work: pl.DataFrame, anchor: str, min_p
         places = (names == name_id).arg_true()
         starts = kernels["start"].gather(places)
         windows = pl.DataFrame({"index": range(count - 1), "start": starts[:-1], "end": starts[1:]}).filter(pl.col("end") > pl.col("start"))
-        if _all_go_backward(phased, windows):
+        if inside_windows(phased, windows).select("index", "phase").unique().height == 2 * windows.height:  # each window holds both
             return Anchored(anchor=anchor, windows=windows)
     return None
-
-
-def _all_go_backward(phased: pl.DataFrame, windows: pl.DataFrame) -> bool:
-    """Whether every window holds both forward and backward kernels."""
-    return inside_windows(phased, windows).select("index", "phase").unique().height == 2 * windows.height
 
 
 def _regular_period(names: pl.Series, name_id: int, count: int) -> int | None:
