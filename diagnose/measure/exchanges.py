@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -148,31 +149,12 @@ def _lanes(rows: pl.DataFrame, trace: Trace, names: ExchangeNames) -> tuple[tupl
     return tuple(numbers), keyed.join(table, on=_TELLING, how="left", nulls_equal=True, maintain_order="left")["lane"]
 
 
-def _lane(row: Mapping[str, object], trace: Trace, names: ExchangeNames) -> Lane:
+def _lane(row: Mapping[str, Any], trace: Trace, names: ExchangeNames) -> Lane:
     """The lane of one row of what tells lanes apart."""
-
-    def text(name: str) -> str | None:
-        value = row[name]
-        return value if isinstance(value, str) and value else None
-
-    def number(name: str) -> int | None:
-        value = row[name]
-        return value if isinstance(value, int) else None
-
-    kernel = trace.names["text"][number("name_id") or 0]
-    operation = operation_of(names, str(row["kind"]), text("collective"), str(kernel))
-    return Lane(
-        kind=str(row["kind"]),
-        backend=str(row["backend"]),
-        operation=operation.id,
-        shape=operation.shape,
-        group=text("group"),
-        group_name=text("group_name"),
-        size=number("group_size"),
-        communicator=number("communicator"),
-        members=text("members"),
-        stream=number("stream"),
-    )
+    operation = operation_of(names, row["kind"], row["collective"], str(trace.names["text"][row["name_id"] or 0]))
+    told: dict[str, Any] = {name: row[name] for name in ("kind", "backend", "communicator", "stream")}
+    told |= {name: row[name] or None for name in ("group", "group_name", "members")}
+    return Lane(operation=operation.id, shape=operation.shape, size=row["group_size"], **told)
 
 
 def _expert_work(work: pl.DataFrame, until: pl.Series) -> pl.Series:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import polars as pl
+from msgspec import structs
 
 from diagnose.document.device import KernelOccupancy, Occupancy
 from diagnose.knowledge.rulebook import SmLimits
@@ -231,17 +232,11 @@ _SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "regist
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one SM holds at most, and how many SMs the device has."""
+    """What one SM holds at most, how many SMs the device has, and the threads of a warp."""
 
+    sm: SmLimits
     sm_count: int
-    threads: int
-    blocks: int
-    registers: int
-    shared_memory: int
     warp_size: int
-    register_unit: int
-    shared_unit: int
-    reserved_shared: int
 
 
 def limits(device: Device | None, by_capability: Mapping[str, SmLimits]) -> Limits | None:
@@ -252,17 +247,18 @@ def limits(device: Device | None, by_capability: Mapping[str, SmLimits]) -> Limi
     if known is None:
         return None
     warp = device.warp_size or 32
-    return Limits(
-        sm_count=device.sm_count,
-        threads=device.max_threads_per_sm or known.warps * warp,
+    own = structs.replace(
+        known,
+        warps=device.max_threads_per_sm // warp if device.max_threads_per_sm else known.warps,
         blocks=device.max_blocks_per_sm or known.blocks,
         registers=device.registers_per_sm or known.registers,
-        shared_memory=device.shared_memory_per_sm or known.shared_bytes,
-        warp_size=warp,
-        register_unit=known.register_unit,
-        shared_unit=known.shared_unit,
-        reserved_shared=known.reserved_shared_bytes,
+        shared_bytes=device.shared_memory_per_sm or known.shared_bytes,
     )
+    return Limits(sm=own, sm_count=device.sm_count, warp_size=warp)
+
+
+def _in_units(amount: pl.Expr, unit: int) -> pl.Expr:
+    return (amount + unit - 1) // unit * unit
 
 
 def residency(shapes: pl.DataFrame, limit: Limits) -> pl.DataFrame:
@@ -273,20 +269,16 @@ def residency(shapes: pl.DataFrame, limit: Limits) -> pl.DataFrame:
     """
     threads = pl.col("block_x").cast(pl.Int64) * pl.col("block_y") * pl.col("block_z")
     grid = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
+    sm = limit.sm
     warps = (threads + limit.warp_size - 1) // limit.warp_size
-    max_warps = limit.threads // limit.warp_size
-    registers_per_warp = (
-        (pl.col("registers").cast(pl.Int64) * limit.warp_size + limit.register_unit - 1) // limit.register_unit
-    ) * limit.register_unit
-    warps_by_registers = (limit.registers // SCHEDULERS) // registers_per_warp.clip(lower_bound=1) * SCHEDULERS
-    shared = (
-        (pl.col("shared_memory").cast(pl.Int64) + limit.reserved_shared + limit.shared_unit - 1) // limit.shared_unit
-    ) * limit.shared_unit
+    registers_per_warp = _in_units(pl.col("registers").cast(pl.Int64) * limit.warp_size, sm.register_unit)
+    warps_by_registers = (sm.registers // SCHEDULERS) // registers_per_warp.clip(lower_bound=1) * SCHEDULERS
+    shared = _in_units(pl.col("shared_memory").cast(pl.Int64) + sm.reserved_shared_bytes, sm.shared_unit)
     caps = {
-        "warps": max_warps // warps.clip(lower_bound=1),
-        "blocks": pl.lit(limit.blocks, dtype=pl.Int64),
+        "warps": sm.warps // warps.clip(lower_bound=1),
+        "blocks": pl.lit(sm.blocks, dtype=pl.Int64),
         "registers": warps_by_registers // warps.clip(lower_bound=1),
-        "shared memory": limit.shared_memory // shared.clip(lower_bound=1),
+        "shared memory": sm.shared_bytes // shared.clip(lower_bound=1),
     }
     named = shapes.with_columns(threads.alias("_threads"), grid.alias("_grid"), *(cap.alias(f"_{name}") for name, cap in caps.items()))
     resident = pl.min_horizontal(*(f"_{name}" for name in caps))
@@ -299,7 +291,7 @@ def residency(shapes: pl.DataFrame, limit: Limits) -> pl.DataFrame:
     last = pl.min_horizontal(rest / limit.sm_count, pl.lit(1.0))
     fill = (pl.col("_grid") // at_once + last) / (pl.col("_grid") // at_once + (rest > 0).cast(pl.Int64))
     return named.with_columns(
-        pl.when(fits).then((resident * warps / max_warps).clip(upper_bound=1.0)).alias("occupancy"),
+        pl.when(fits).then((resident * warps / sm.warps).clip(upper_bound=1.0)).alias("occupancy"),
         pl.when(fits).then(waves).alias("waves"),
         pl.when(fits).then(fill).alias("fill"),
         pl.when(fits).then(limited).alias("limited_by"),

@@ -51,23 +51,14 @@ def drawn(work: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int, int]
     index, begin, close = window
     bars, hidden = _bars(work.with_columns(pl.col("start").clip(begin, close), pl.col("end").clip(begin, close)), close - begin)
     gaps, left_out = _thin_gaps(pieces.select("start", "end", "cause"), close - begin)
+    times = (pl.col("start").alias("start_ns"), pl.col("end").alias("end_ns"))
+    named = bars.select("stream", *times, "bucket", "role", names.gather(bars["name_id"]).str.slice(0, 300).alias("name"), "kernels")
     return DrawnStep(
         step=index,
         start_ns=begin,
         end_ns=close,
-        ops=tuple(
-            TimelineOp(
-                stream=row["stream"],
-                start_ns=row["start"],
-                end_ns=row["end"],
-                bucket=row["bucket"],
-                role=row["role"],
-                name=names[row["name_id"]][:300],
-                kernels=row["kernels"],
-            )
-            for row in bars.iter_rows(named=True)
-        ),
-        gaps=tuple(TimelineGap(start_ns=start, end_ns=end, cause=cause) for start, end, cause in gaps.iter_rows()),
+        ops=tuple(TimelineOp(**row) for row in named.iter_rows(named=True)),
+        gaps=tuple(TimelineGap(**row) for row in gaps.select(*times, "cause").iter_rows(named=True)),
         omitted=hidden + left_out,
     )
 
