@@ -12,6 +12,7 @@ from diagnose.document.device import KernelUse
 from diagnose.document.diagnosis import Diagnosis, JobRead
 from diagnose.reason.compare import compare
 from diagnose.reason.compare.limits import JOB_ASPECTS, load_limits
+from tests.builders.cases import for_each
 from tests.builders.compared import SETTINGS, capture, document, job, kernel
 
 STEPS = ({"attention": 1_000_000},) * 4
@@ -45,7 +46,7 @@ CHANGES: list[tuple[str, str, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("aspect", "setting", "value"), CHANGES)
+@for_each(("aspect", "setting", "value"), CHANGES)
 def test_other_work_is_refused_with_its_reason(aspect: str, setting: str, value: object) -> None:
     base, new = document(STEPS, job=job()), document(STEPS, job=job(**{setting: value}))
     found = run(base, new)
