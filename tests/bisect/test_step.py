@@ -21,12 +21,11 @@ from diagnose.bisect.step import judge
 from diagnose.commands.bisect_step import ABORTS, aborting
 from diagnose.document.device import StepSplit
 from diagnose.document.diagnosis import decode, encode
-from diagnose.knowledge.buckets import load_buckets
-from diagnose.reason.compare.metrics import samples
 from tests.bisect import repositories
 from tests.bisect.repositories import call, commit, new
 from tests.bisect.simulated import step_captures
 from tests.builders.cases import for_each
+from tests.builders.comparing import samples
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 0.03
@@ -178,7 +177,7 @@ def test_a_baseline_of_nought_is_judged_by_the_comparison(
     document = decode(simulated["baseline"].read_bytes())
     fed = [structs.replace(one, steps=tuple(never_starved(step) for step in one.steps)) for one in document.split]
     nought.write_bytes(encode(structs.replace(document, split=tuple(fed))))
-    assert samples(decode(nought.read_bytes()), "launch_starved", buckets=load_buckets()).values == (0.0,) * 5
+    assert samples(decode(nought.read_bytes()), "launch_starved").values == (0.0,) * 5
     assert stepped(simulated, leaving("GOOD"), "--metric", "idle") == 0  # both are nought
     assert "good: " in capsys.readouterr().err
     assert stepped(simulated, leaving("SLOW"), "--metric", "launch_starved", baseline=str(nought)) == 1

@@ -12,9 +12,10 @@ from msgspec import structs
 from diagnose.document.diagnosis import Diagnosis, decode
 from diagnose.errors import OutputError, UsageError
 from diagnose.reason.compare import baselines
-from diagnose.reason.compare.baselines import BaselineError, check_name, find, fingerprint, listed, remove, save
+from diagnose.reason.compare.baselines import BaselineError, check_name, remove
 from tests.builders.cases import for_each
 from tests.builders.compared import document, job
+from tests.builders.comparing import find, fingerprint, listed, save
 from tests.builders.diagnosis import rich
 
 STEPS = [{"attention": 1_000_000 + step} for step in range(4)]
