@@ -19,6 +19,7 @@ from diagnose.model.environment import EnvironmentItem, EnvironmentKind
 from diagnose.model.trace import Trace
 from diagnose.pipeline import diagnose
 from tests.builders import nsys_db as db
+from tests.builders.cases import for_each
 from tests.builders.nsys_db import basic
 from tests.load.test_nsys_sqlite import GPU, add, gpu
 
@@ -204,7 +205,7 @@ def test_a_difference_of_hidden_values_still_shows(tmp_path: Path) -> None:
     assert one["CUDA_HOME"] != other["CUDA_HOME"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [
         "1",
@@ -233,7 +234,7 @@ def test_plain_values_are_shown(value: str) -> None:
     assert shown_value(value, frozenset({"alice"})) == value
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [
         "/opt/x",
@@ -339,7 +340,7 @@ def test_only_listed_keys_of_a_pytorch_trace_are_taken() -> None:
     }
 
 
-@pytest.mark.parametrize("value", [None, True, [], {}, "", "none", -1, 1e300, "12 ; rm", [1, 2]])
+@for_each("value", [None, True, [], {}, "", "none", -1, 1e300, "12 ; rm", [1, 2]])
 def test_odd_values_of_keys_are_no_fault(value: object) -> None:
     found = kineto(cuda_driver_version=value, distributedInfo=value, deviceProperties=value, cupti_version=value)
     assert set(found) <= {"CUPTI"}

@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, call_roles, host_activity
+from tests.builders.cases import for_each
 from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, blocked_by, call, causes, run, scene
 
 
@@ -66,7 +67,7 @@ GAPS: dict[str, tuple[list[Item], dict[str, int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("between", "why"), GAPS.values(), ids=GAPS)
+@for_each(("between", "why"), GAPS.values())
 def test_why_compute_was_absent(between: list[Item], why: dict[str, int]) -> None:
     assert causes(gap(*between).stalls(0, 120)) == {"dependency_stalled": 10, **why}
 
@@ -224,7 +225,7 @@ def test_a_synchronisation_inside_a_collection_is_a_synchronisation() -> None:
 # ---------------------------------------------------------------------------------------------------- families of calls
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "role"),
     [
         ("cudaLaunchKernel", "launch"),

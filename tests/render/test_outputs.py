@@ -16,6 +16,7 @@ from diagnose.document.diagnosis import SEVERAL_RANKS, Change, NotAssessed
 from diagnose.render import Options, units, words, write
 from diagnose.render.reports.diagnosis import appendix, story, tables
 from diagnose.render.writers.markdown.page import MOST_BYTES
+from tests.builders.cases import for_each
 from tests.builders.diagnosis import minimal, rich
 from tests.render.regenerate import SCHEMA, schema_text
 
@@ -143,7 +144,7 @@ def change(op: str, to: str, now: str | None, *, choose: bool = False, framework
     )  # as it is read from a document
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("one", "said", "stays"),
     [
         (change("set", "flex", None), f"{KEY}: flex", False),
