@@ -342,8 +342,6 @@ def _set(text: str, pattern: re.Pattern[str], line: str, replaced: Callable[[re.
 
 def shown(value: SettingValue | None) -> str:
     """A value as an override writes it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"[{','.join(value)}]" if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return f"[{','.join(value)}]"
+    return value if isinstance(value, str) else yaml_edit.literal(value)

@@ -365,7 +365,10 @@ def load_rulebook(extra: Sequence[Path] = ()) -> Rulebook:
 
     What has the id of a built-in rule or fix replaces it. Raises RuleFileError.
     """
-    own = tuple(source for path in extra for source in _extra_sources(path))
+    return _load(tuple(source for path in extra for source in _extra_sources(path)))
+
+
+def _load(extra: tuple[_Source, ...]) -> Rulebook:
     built_in = tuple(sorted(_tree(files("trace_rules"), ""), key=lambda source: source.label))
     by_label = {source.label: source for source in built_in}
     facts = _parse(by_label["facts.yaml"], dict[str, FactSpec])
@@ -377,11 +380,11 @@ def load_rulebook(extra: Sequence[Path] = ()) -> Rulebook:
     rules: dict[str, tuple[str, Rule]] = {}
     fixes: dict[str, tuple[str, FixSpec]] = {}
     checks: dict[str, tuple[str, CheckSpec]] = {}
-    for group in (built_in, own):
+    for group in (built_in, extra):
         rules |= _collect(group, "rules/", Rule)
         fixes |= _collect(group, "playbook/", FixSpec)
         checks |= _collect(group, "checks/", CheckSpec)
-    texts = {source.label: source.data for source in (*built_in, *own)}
+    texts = {source.label: source.data for source in (*built_in, *extra)}
     wanted = [*_rule_expressions(rules), *_fix_expressions(fixes), *_check_expressions(checks)]
     expressions = _compile(wanted, schema, texts) | _compile(list(_wall_expressions(walls)), {**schema, **VERDICT_COLUMNS}, texts)
     book = Rulebook(
@@ -395,7 +398,7 @@ def load_rulebook(extra: Sequence[Path] = ()) -> Rulebook:
         platforms=_parse(by_label["platforms.yaml"], Platforms),
         schema=schema,
         expressions=expressions,
-        sha256=_digest(built_in + own),
+        sha256=_digest(built_in + extra),
     )
     _check_names(book, {key: label for key, (label, _) in [*rules.items(), *fixes.items()]}, texts)
     for key, (label, check) in checks.items():

@@ -14,6 +14,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 import polars as pl
 
 from diagnose.errors import InputError
+from diagnose.load.conform import RawTable
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import CopyKind, OpKind, WaitKind
 
@@ -71,26 +72,21 @@ class Source(Protocol):
 
     def columns(self, table: str) -> frozenset[str]:
         """Column names of a table; empty when it is absent."""
-        ...
 
     def rows(self, table: str, wanted: Wanted, mapper: Callable[[pl.DataFrame], T]) -> Rows[T]:
         """`mapper` applied to slices of a table, each with exactly the columns `wanted` (absent ones null).
 
         Rows with a value of another type are left out and counted. Slices may be mapped in several threads.
         """
-        ...
 
     def small(self, table: str) -> list[dict[str, object]]:
         """All rows of a small table; an absent one has none. Values of unexpected types are passed on."""
-        ...
 
     def strings(self, ids: Sequence[int]) -> tuple[pl.DataFrame, int]:
         """The texts of StringIds for distinct `ids`: columns id (Int64), text; and how many held invalid UTF-8."""
-        ...
 
     def holding(self, table: str, columns: Sequence[str]) -> str | None:
         """The first of `columns` in which any row has a value."""
-        ...
 
 
 def shaped(frame: pl.DataFrame, wanted: Wanted) -> pl.DataFrame:
@@ -189,17 +185,13 @@ PLACES: Mapping[str, type[pl.DataType]] = {"process": pl.Int64, "device": pl.Int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Events:
+class Events(RawTable):
     """Mapped rows of one table: `frame` has columns of `schema`, process, and key where names are wanted.
 
     `keys` holds the distinct keys, each with the first short key seen, and `places` the distinct process, device and stream of
     device operations: both are gathered slice by slice, since looking for them in a whole table takes much memory.
     """
 
-    schema: str
-    table: str
-    frame: pl.DataFrame
-    read: int
     names: str = ""  # the name space of `key`
     keys: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=KEYS))
     places: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PLACES))

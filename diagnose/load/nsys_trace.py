@@ -11,7 +11,7 @@ import polars as pl
 
 from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load import nsys_meta, nsys_nvtx, nsys_tables
-from diagnose.load.conform import RawTable, RawTrace, typed
+from diagnose.load.conform import RawTrace, typed
 from diagnose.load.files import refused
 from diagnose.load.nsys_meta import environment_of
 from diagnose.load.nsys_tables import (
@@ -260,7 +260,7 @@ def build(
         notes=(*resolved.notes, *overhead_notes),
     )
     return RawTrace(
-        tables=[RawTable(schema=events.schema, table=events.table, frame=events.frame, read=events.read) for events in resolved.tables],
+        tables=list(resolved.tables),
         names=resolved.names,
         payloads=resolved.payloads,
         threads=_threads(source, read.processes, ranks),

@@ -211,8 +211,7 @@ OF_CAUSE: Mapping[str, Why] = {
     "python": "host_work",
     "dependency_stalled": "dependency_stalled",
 }
-OF_ROLE: Mapping[str, Why] = {"transport": "transport", "packing": "packing", "copy": "copy"}
-CAUSES, ROLES = (*OF_CAUSE, "blocking"), ("compute", "transport", "packing", "copy")  # roles in the order of `device_work`
+CAUSES = (*OF_CAUSE, "blocking")
 STALLED = pl.lit("dependency_stalled", dtype=Cause)
 
 
@@ -333,7 +332,7 @@ def _meanings() -> pl.DataFrame:
     Compute cannot hold up compute while nothing computes; should a piece ever say so, it is not known what compute waited for.
     """
     causes: list[Why] = [OF_CAUSE.get(cause, "dependency_stalled") for cause in CAUSES]
-    roles: list[Why] = [OF_ROLE.get(role, "dependency_stalled") for role in ROLES]
+    roles: list[Why] = ["dependency_stalled", "transport", "packing", "copy"]  # in the order of the roles in `device_work`
     return pl.DataFrame({"why": [*causes, "step_end", *roles]}, schema={"why": Cause}).with_row_index("code").cast({"code": pl.UInt8})
 
 

@@ -59,31 +59,23 @@ def host_activity(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules,
     in_call = merge(calls)
     syncs = pl.concat([_synchronising(waits, work, calls, synchronising), _polling(work, in_call, trace.names, rules)]).sort("start")
     gc = _garbage_collection(trace, rank, rules)
-    parts = [
-        _with_bit(allocator, 0),
-        _with_bit(syncs.select("start", pl.col("awaited_end").alias("end")), 1),
-        _with_bit(syncs.select(pl.col("awaited_end").alias("start"), "end"), 2),
-        _with_bit(gc, 3),
-    ]
+    waiting = syncs.select("start", pl.col("awaited_end").alias("end"))
+    after = syncs.select(pl.col("awaited_end").alias("start"), "end")
+    states = pl.concat(
+        frame.select("start", "end", pl.lit(bit, dtype=pl.UInt8).alias("bit")) for bit, frame in enumerate((allocator, waiting, after, gc))
+    )
     named = pl.concat(
-        [
-            allocator.select("start", "end", "name_id", pl.lit("allocator").alias("cause")),
-            syncs.select("start", "end", "name_id", pl.lit("sync").alias("cause")),
-            gc.select("start", "end", "name_id", pl.lit("gc").alias("cause")),
-        ]
+        frame.select("start", "end", "name_id", pl.lit(cause).alias("cause"))
+        for cause, frame in (("allocator", allocator), ("sync", syncs), ("gc", gc))
     ).sort("start")
     return HostActivity(
-        state=sweep(pl.concat(parts), cuts=pl.concat([syncs["start"], syncs["awaited_end"]])).filter(pl.col("mask") != 0),
+        state=sweep(states, cuts=pl.concat([syncs["start"], syncs["awaited_end"]])).filter(pl.col("mask") != 0),
         in_call=in_call,
         blocked=syncs,
         named=named,
         has_calls=not calls.is_empty(),
         has_gc_ranges=not gc.is_empty(),
     )
-
-
-def _with_bit(frame: pl.DataFrame, bit: int) -> pl.DataFrame:
-    return frame.select("start", "end", pl.lit(bit, dtype=pl.UInt8).alias("bit"))
 
 
 def calls_named(trace: Trace, pattern: str) -> pl.DataFrame:

@@ -63,36 +63,24 @@ def drawn(work: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int, int]
     )
 
 
+def _runs(frame: pl.DataFrame, begins: pl.Expr, *told: pl.Expr) -> pl.DataFrame:
+    """Rows joined up to the next one that begins a run: start, end, and what is told of each run; longest first."""
+    numbered = frame.with_columns(begins.fill_null(value=True).cum_sum().alias("run"))
+    joined = numbered.group_by("run").agg(pl.col("start").min(), pl.col("end").max(), *told)
+    return joined.sort(pl.col("end") - pl.col("start"), "start", descending=[True, False])
+
+
 def _bars(work: pl.DataFrame, length: int) -> tuple[pl.DataFrame, int]:
     """Runs of one bucket on one stream, joined across distances that are too short to see and shorter than what ran before.
 
     The BARS longest of them.
     """
     sight = max(1, length // 2000)
-    runs = (
-        work.sort("stream", "start", "end")
-        .with_columns(
-            (
-                (pl.col("bucket") != pl.col("bucket").shift(1))
-                | (pl.col("stream") != pl.col("stream").shift(1))
-                | (pl.col("start") - pl.col("end").shift(1) > pl.min_horizontal(pl.lit(sight), (pl.col("end") - pl.col("start")).shift(1)))
-            )
-            .fill_null(value=True)
-            .cum_sum()
-            .alias("run")
-        )
-        .group_by("run")
-        .agg(
-            pl.col("stream").first(),
-            pl.col("start").min(),
-            pl.col("end").max(),
-            pl.col("bucket").first(),
-            pl.col("role").first(),
-            pl.col("name_id").sort_by(pl.col("end") - pl.col("start")).last(),
-            pl.len().alias("kernels"),
-        )
-        .sort(pl.col("end") - pl.col("start"), "start", descending=[True, False])
-    )
+    lasting = pl.col("end") - pl.col("start")
+    begins = (pl.col("bucket") != pl.col("bucket").shift(1)) | (pl.col("stream") != pl.col("stream").shift(1))
+    begins |= pl.col("start") - pl.col("end").shift(1) > pl.min_horizontal(pl.lit(sight), lasting.shift(1))
+    name = pl.col("name_id").sort_by(lasting).last()
+    runs = _runs(work.sort("stream", "start", "end"), begins, pl.col("stream", "bucket", "role").first(), name, pl.len().alias("kernels"))
     drawn = runs.head(BARS).sort("stream", "start", "end")
     return drawn, int(runs.slice(BARS)["kernels"].sum())
 
@@ -100,16 +88,7 @@ def _bars(work: pl.DataFrame, length: int) -> tuple[pl.DataFrame, int]:
 def _thin_gaps(pieces: pl.DataFrame, length: int) -> tuple[pl.DataFrame, int]:
     """Touching pieces of one cause joined; the GAPS longest of them, and how many are left out. Nothing is drawn where compute ran."""
     seen = pieces.filter(pl.col("end") - pl.col("start") >= length // UNSEEN).sort("start")
-    runs = (
-        seen.with_columns(
-            ((pl.col("cause") != pl.col("cause").shift(1)) | (pl.col("start") > pl.col("end").shift(1)))
-            .fill_null(value=True)
-            .cum_sum()
-            .alias("run")
-        )
-        .group_by("run")
-        .agg(pl.col("start").min(), pl.col("end").max(), pl.col("cause").first())
-        .sort(pl.col("end") - pl.col("start"), "start", descending=[True, False])
-    )
+    begins = (pl.col("cause") != pl.col("cause").shift(1)) | (pl.col("start") > pl.col("end").shift(1))
+    runs = _runs(seen, begins, pl.col("cause").first())
     left_out = pieces.height - seen.height + max(0, runs.height - GAPS)
     return runs.head(GAPS).sort("start").select("start", "end", "cause"), left_out
