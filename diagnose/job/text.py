@@ -29,31 +29,6 @@ class Tree:
     rules: tuple[Path, ...] = ()
 
 
-def yaml_tree(text: str, source: str, folder: Path | None) -> Tree:
-    """A YAML job file; its rule folders are relative to `folder`. Raises JobFileError."""
-    try:
-        data = strict_yaml.load(text)
-    except (strict_yaml.YamlError, ValueError) as error:  # a scalar that YAML takes for a date or a number and Python does not
-        raise job_error(source, f"is not valid YAML: {error}", "Correct the YAML.") from error
-    if not isinstance(data, dict) or not data:
-        raise job_error(
-            source,
-            f"must hold a map of settings, but holds {type_name(data)}",
-            "Give the job's configuration as keys and values, as flags, or as the command that started it.",
-        )
-    rules, data = _rules(data, source, folder)
-    return Tree(data=data, lines=strict_yaml.lines(text), rules=rules)
-
-
-def toml_tree(text: str, source: str) -> Tree:
-    """A TOML job file. Raises JobFileError."""
-    try:
-        data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
-        raise job_error(source, f"is not valid TOML: {str(error)[:200]}", "Correct the TOML.") from error
-    return Tree(data=data, lines=toml_lines(text))
-
-
 def _rules(data: Mapping[object, object], source: str, folder: Path | None) -> tuple[tuple[Path, ...], dict[object, object]]:
     """The rule folders that the file names, relative to it, and the rest of the file."""
     rest = {key: value for key, value in data.items() if key != "rules"}
@@ -283,12 +258,29 @@ class JobText:
     @cached_property
     def yaml(self) -> Tree | None:
         """The keys and values of a YAML file; None for other texts. Raises JobFileError."""
-        return yaml_tree(self.text, self.source, self.folder) if self.syntax == "yaml" else None
+        if self.syntax != "yaml":
+            return None
+        try:
+            data = strict_yaml.load(self.text)
+        except (strict_yaml.YamlError, ValueError) as error:  # a scalar that YAML takes for a date or a number and Python does not
+            raise job_error(self.source, f"is not valid YAML: {error}", "Correct the YAML.") from error
+        if not isinstance(data, dict) or not data:
+            what = f"must hold a map of settings, but holds {type_name(data)}"
+            raise job_error(
+                self.source, what, "Give the job's configuration as keys and values, as flags, or as the command that started it."
+            )
+        rules, data = _rules(data, self.source, self.folder)
+        return Tree(data=data, lines=strict_yaml.lines(self.text), rules=rules)
 
     @cached_property
     def toml(self) -> Tree | None:
         """The keys and values of a TOML file; None for other texts. Raises JobFileError."""
-        return toml_tree(self.text, self.source) if self.syntax == "toml" else None
+        if self.syntax != "toml":
+            return None
+        try:
+            return Tree(data=tomllib.loads(self.text), lines=toml_lines(self.text))
+        except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
+            raise job_error(self.source, f"is not valid TOML: {str(error)[:200]}", "Correct the TOML.") from error
 
     @cached_property
     def command(self) -> Command | None:

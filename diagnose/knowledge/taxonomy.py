@@ -217,13 +217,6 @@ class Taxonomy:
         """Ids of the contexts that carry the mark."""
         return [context.id for context in self.contexts if mark in context.marks]
 
-    def bit(self, context_id: str) -> int:
-        """The bit of a context in a mask. Raises KeyError."""
-        for bit, context in enumerate(self.contexts):
-            if context.id == context_id:
-                return bit
-        raise KeyError(context_id)
-
 
 class HostRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Families of host calls and ranges, kernels that the host polls for, and the spellings of step ranges in order of preference."""

@@ -11,7 +11,7 @@ import polars as pl
 
 from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load import nsys_meta, nsys_nvtx, nsys_tables
-from diagnose.load.conform import RawTrace, typed
+from diagnose.load.conform import RawTable, RawTrace, typed
 from diagnose.load.files import refused
 from diagnose.load.nsys_meta import environment_of
 from diagnose.load.nsys_tables import (
@@ -83,6 +83,11 @@ def _text_column(space: str, keys: pl.DataFrame, strings: pl.DataFrame, metrics:
     return pl.DataFrame(rows, schema={"key": pl.Int64, "text": pl.String, "short": pl.String, "known": pl.Boolean}, orient="row")
 
 
+def _texts(source: Source, ids: pl.Series) -> tuple[pl.DataFrame, int]:
+    """What `Source.strings` tells of `ids`; nothing is read for none."""
+    return source.strings(ids.unique().sort().to_list()) if len(ids) else (pl.DataFrame(schema={"id": pl.Int64, "text": pl.String}), 0)
+
+
 def _named(source: Source, tables: Sequence[Events], inline: pl.Series) -> _Names:
     """One list of distinct names for all tables; NVTX texts that stand in their rows come as `inline`."""
     spaces: dict[str, list[pl.DataFrame]] = {}
@@ -100,8 +105,7 @@ def _named(source: Source, tables: Sequence[Events], inline: pl.Series) -> _Name
         ]
         + [threads]
     )
-    ids = wanted.filter(wanted != NO_KEY).unique().sort().to_list()
-    strings, bad = source.strings(ids) if ids else (pl.DataFrame(schema={"id": pl.Int64, "text": pl.String}), 0)
+    strings, bad = _texts(source, wanted.filter(wanted != NO_KEY))
     metrics = nsys_meta.metric_names(source) if "metric" in keys else {}
     texts = {space: _text_column(space, frame, strings, metrics) for space, frame in keys.items()}
     texts["inline"] = pl.DataFrame(
@@ -194,7 +198,7 @@ def _counters(source: Source, used: Sequence[tuple[int, int, int]], ledger: Ledg
     return replace(events, frame=frame), ledger.note("not_needed", events.table, events.frame.height - frame.height)
 
 
-def _first_time(tables: Sequence[Events]) -> int | None:
+def _first_time(tables: Sequence[RawTable]) -> int | None:
     """The earliest usable start, which becomes the capture's start."""
     firsts = []
     for events in tables:
@@ -204,7 +208,7 @@ def _first_time(tables: Sequence[Events]) -> int | None:
     return min((first for first in firsts if first is not None), default=None)
 
 
-def _extent(tables: Sequence[Events]) -> tuple[int, int]:
+def _extent(tables: Sequence[RawTable]) -> tuple[int, int]:
     """Start of the first and end of the last device operation."""
     frames = [events.frame for events in tables if events.schema == "ops" and not events.frame.is_empty()]
     starts, ends = (
@@ -237,38 +241,26 @@ def build(
     version, schema, settings = nsys_meta.versions(source)
     for table in sorted(_IMPORTANT):
         ledger = ledger.note("missing_table", table, int(not source.columns(table)))
-    read, ledger = _read(source, file, ledger)
-    resolved, ledger = _resolved(source, read, rank, ledger)
-    diagnostics, ledger = nsys_meta.diagnostics(source, ledger)
-    overhead_ns, overhead_notes = nsys_meta.overhead(source, *_extent(resolved.tables))
-    clock = nsys_meta.clock(source, settings)
-    first = _first_time(resolved.tables)
-    start = clock.base + first if clock.base is not None and first is not None else None
-    ranks = tuple(replace(own, start_unix_ns=start) for own in resolved.ranks)
     provenance = Provenance(
-        file=file,
-        size=size,
-        format=format_,
-        profiler="Nsight Systems",
-        profiler_version=version,
-        schema_version=schema,
+        file=file, size=size, format=format_, profiler="Nsight Systems", profiler_version=version, schema_version=schema
+    )
+    read, ledger = _read(source, file, ledger)
+    raw, used = _resolved(source, read, rank, provenance, ledger)
+    diagnostics, ledger = nsys_meta.diagnostics(source, raw.ledger)
+    overhead_ns, overhead_notes = nsys_meta.overhead(source, *_extent(raw.tables))
+    clock = nsys_meta.clock(source, settings)
+    first = _first_time(raw.tables)
+    start = clock.base + first if clock.base is not None and first is not None else None
+    provenance = replace(
+        raw.provenance,
         duration_ns=clock.duration,
         overhead_ns=overhead_ns,
-        graph_trace=_graph_trace(resolved.tables),
+        graph_trace=_graph_trace(raw.tables),
         diagnostics=diagnostics,
-        environment=() if rules is None else environment_of(source, settings, resolved.used, rules),
-        notes=(*resolved.notes, *overhead_notes),
+        environment=() if rules is None else environment_of(source, settings, used, rules),
+        notes=(*raw.provenance.notes, *overhead_notes),
     )
-    return RawTrace(
-        tables=list(resolved.tables),
-        names=resolved.names,
-        payloads=resolved.payloads,
-        threads=_threads(source, read.processes, ranks),
-        devices=nsys_meta.devices(source, resolved.used),
-        ranks=ranks,
-        provenance=provenance,
-        ledger=ledger,
-    )
+    return replace(raw, ranks=tuple(replace(own, start_unix_ns=start) for own in raw.ranks), provenance=provenance, ledger=ledger)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,18 +273,6 @@ class _Read:
     processes: list[int]
     used: list[tuple[int, int]]
     places: pl.DataFrame
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Resolved:
-    """All tables with ranks and name ids; `used` are the (rank, process, device) with device work."""
-
-    tables: tuple[Events, ...]
-    names: pl.DataFrame
-    payloads: pl.DataFrame
-    ranks: tuple[Rank, ...]
-    notes: tuple[str, ...]
-    used: tuple[tuple[int, int, int], ...]
 
 
 def _read(source: Source, file: str, ledger: Ledger) -> tuple[_Read, Ledger]:
@@ -310,8 +290,13 @@ def _read(source: Source, file: str, ledger: Ledger) -> tuple[_Read, Ledger]:
     ), ledger
 
 
-def _resolved(source: Source, read: _Read, option: int | None, ledger: Ledger) -> tuple[_Resolved, Ledger]:
-    """Name ids and ranks for all tables. `read.tables` is emptied on the way: each frame is let go as soon as it is done."""
+def _resolved(
+    source: Source, read: _Read, option: int | None, provenance: Provenance, ledger: Ledger
+) -> tuple[RawTrace, Sequence[tuple[int, int, int]]]:
+    """All tables with ranks and name ids, and the (rank, process, device) with device work.
+
+    `read.tables` is emptied on the way: each frame is let go as soon as it is done.
+    """
     counters = [] if read.counters is None else [read.counters]
     found = _named(source, [*read.tables, *counters], read.ranges.texts if read.ranges is not None else pl.Series([], dtype=pl.String))
     ledger = ledger.note("bad_text", STRINGS, found.bad_text)
@@ -337,19 +322,21 @@ def _resolved(source: Source, read: _Read, option: int | None, ledger: Ledger) -
         tables.append(replace(done, frame=done.frame.with_columns(in_order.gather(done.frame["rank"]).alias("rank"))))
     by_process = dict(zip(read.processes, numbers, strict=True))
     places = read.places.with_columns(pl.col("process").replace_strict(by_process, default=None, return_dtype=pl.Int32).alias("rank"))
-    tables = [_placed_waits(events, places) if events.schema == "waits" else events for events in tables]
-    resolved = _Resolved(
-        tables=tuple(tables),
+    used = [(by_process[process], process, device) for process, device in read.used]
+    raw = RawTrace(
+        tables=[_placed_waits(events, places) if events.schema == "waits" else events for events in tables],
         names=found.names,
         payloads=payloads,
+        threads=_threads(source, read.processes, ranks),
+        devices=nsys_meta.devices(source, used),
         ranks=ranks,
-        notes=notes,
-        used=tuple((numbers[read.processes.index(process)], process, device) for process, device in read.used),
+        provenance=replace(provenance, notes=notes),
+        ledger=ledger,
     )
-    return resolved, ledger
+    return raw, used
 
 
-def _graph_trace(tables: Sequence[Events]) -> Literal["none", "nodes", "opaque"]:
+def _graph_trace(tables: Sequence[RawTable]) -> Literal["none", "nodes", "opaque"]:
     operations = [events.frame for events in tables if events.schema == "ops"]
     if any("graph_node" not in frame.columns and (frame["kind"] == "graph").any() for frame in operations):
         return "opaque"
@@ -359,11 +346,7 @@ def _graph_trace(tables: Sequence[Events]) -> Literal["none", "nodes", "opaque"]
 def _threads(source: Source, processes: Sequence[int], ranks: Sequence[Rank]) -> pl.DataFrame:
     """Names of the threads of the ranks' processes."""
     frame = nsys_meta.thread_names(source)
-    strings, _ = (
-        source.strings(frame["key"].unique().sort().to_list())
-        if len(frame)
-        else (pl.DataFrame(schema={"id": pl.Int64, "text": pl.String}), 0)
-    )
+    strings, _ = _texts(source, frame["key"])
     known = pl.DataFrame({"process": processes, "rank": [own.rank for own in ranks]}, schema={"process": pl.Int64, "rank": pl.Int32})
     named = frame.with_columns(nsys_tables.process_of("thread")).join(
         strings, left_on="key", right_on="id", how="inner", maintain_order="left"

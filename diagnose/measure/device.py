@@ -262,7 +262,7 @@ def measure_device(
         usage=used,
         counts=step_counts(inside, windows, found, host, graph_launches(trace, rank, knowledge.hosts)),
         memory=memory_use(inside, windows, found.pieces, trace.memory, rank, device),
-        occupancy=occupancy(inside, trace.name_texts(), info, limits(info, knowledge.rulebook.platforms.sm_limits)),
+        occupancy=occupancy(inside, trace.names["text"], info, limits(info, knowledge.rulebook.platforms.sm_limits)),
         exchanges=exchanges(work, inside, windows, classes, found, trace, knowledge.exchanges),
         timeline=timeline(inside, found, windows, trace, work["role"]),
         typical=typical_step(times, used, transport, why),

@@ -322,11 +322,4 @@ def _capturing(trace: Trace, work: pl.DataFrame, windows: pl.DataFrame, rank: in
     if calls.is_empty() or launched.is_empty():
         return []
     following = calls.join_asof(launched, left_on="start", right_on="call_start", strategy="forward").filter(pl.col("began").is_not_null())
-    return (
-        following.sort("began")
-        .join_asof(windows.select("index", pl.col("start").alias("begin"), pl.col("end").alias("close")), left_on="began", right_on="begin")
-        .filter(pl.col("began") < pl.col("close"))["index"]
-        .unique()
-        .sort()
-        .to_list()
-    )
+    return inside_windows(following.select(pl.col("began").alias("start")).sort("start"), windows)["index"].unique().sort().to_list()

@@ -39,7 +39,7 @@ def timeline(inside: pl.DataFrame, found: Stalls, windows: pl.DataFrame, trace: 
     role = roles.gather(pieces["producer"]).cast(pl.String)
     by_role = pl.when(pl.col("cause") == "blocking").then(pl.concat_str(pl.lit("blocking_"), role)).otherwise(None)
     named = pieces.select("start", "end", pl.coalesce(by_role, "cause").alias("cause"))
-    return drawn(own, named, (index, start, end), trace.name_texts())
+    return drawn(own, named, (index, start, end), trace.names["text"])
 
 
 def drawn(work: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int, int], names: pl.Series) -> DrawnStep:

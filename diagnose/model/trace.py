@@ -103,7 +103,7 @@ MEMORY: Schema = {
     "total_reserved": pl.Int64,
 }
 
-# One interned string. `short` is the bare function name where the export holds it.
+# One interned string; ids are dense from 0. `short` is the bare function name where the export holds it.
 NAMES: Schema = {"id": pl.Int32, "text": pl.String, "short": pl.String}
 
 # One distinct description of a collective call.
@@ -215,7 +215,3 @@ class Trace:
     ranks: tuple[Rank, ...] = ()
     provenance: Provenance
     ledger: Ledger = field(default_factory=Ledger)
-
-    def name_texts(self) -> pl.Series:
-        """All texts, indexed by name id: ids are dense from 0."""
-        return self.names["text"]

@@ -358,7 +358,7 @@ def transfers(line: Line) -> pl.DataFrame:
     if not line.facts["unknown"].any():
         return nothing()
     moving = line.known(line.placed(line.those("moving")), "unknown", "exchange", "gathers", "kind", "unphased_gather")
-    moving = moving.with_columns(line.ends(moving).alias("end"))
+    moving = moving.with_columns(line.ops["end"].gather(moving["row"]).alias("end"))
     telling = line.known(line.those("telling"), "phased")["phased"]
     voted = _beside(moving, line).with_columns(
         _vote(phased=int(telling.sum()) * 2 > telling.len(), marked=line.has(Sign.OPEN), carried=bool(line.facts["carries"].any())).alias(
