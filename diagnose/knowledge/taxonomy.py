@@ -295,12 +295,7 @@ def own_bucket_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _holds_buckets(path: Path) -> bool:
-    try:
-        data = strict_yaml.load(path.read_bytes())
-    except OSError as error:
-        raise _wrong(path.name, "the file", f"can't be read ({error.strerror or 'unknown reason'})") from error
-    except (strict_yaml.YamlError, UnicodeDecodeError) as error:
-        raise _wrong(path.name, "the text", str(error)) from error
+    data, _ = _loaded(path)
     return isinstance(data, dict) and bool(data.keys() & BUCKET_KEYS)
 
 
@@ -365,16 +360,22 @@ class _Read:
         return _wrong(self.name, _in_line(self.text, place, word) + f"entry {entry}", reason)
 
 
-def _decode(path: Traversable | Path, kind: type[_FileT]) -> tuple[_FileT, bytes]:
-    """One rule file as `kind`, and its text. Raises RuleFileError."""
+def _loaded(path: Traversable | Path) -> tuple[object, bytes]:
+    """The document in a file, and its text. Raises RuleFileError."""
     try:
         text = path.read_bytes()
+        return strict_yaml.load(text), text
     except OSError as error:
         raise _wrong(path.name, "the file", f"can't be read ({error.strerror or 'unknown reason'})") from error
-    try:
-        return msgspec.convert(strict_yaml.load(text), type=kind, strict=True), text
     except (strict_yaml.YamlError, UnicodeDecodeError) as error:
         raise _wrong(path.name, "the text", str(error)) from error
+
+
+def _decode(path: Traversable | Path, kind: type[_FileT]) -> tuple[_FileT, bytes]:
+    """One rule file as `kind`, and its text. Raises RuleFileError."""
+    data, text = _loaded(path)
+    try:
+        return msgspec.convert(data, type=kind, strict=True), text
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at ")
         steps = tuple(int(index) if index else key for key, index in _STEP.findall(place.strip("`")))

@@ -150,7 +150,7 @@ def read(path: Path, *, rank: int | None = None, display_name: str | None = None
         source = _open(path, name)
         size = sum(file.stat().st_size for file in source.files.values())
     except OSError as error:
-        raise refused(f"The folder {path.name} cannot be read: {error.strerror}.", "Check its permissions.") from None
+        raise unreadable_folder(path, error) from None
     if not source.schemas.keys() & set(EVENT_TABLES):
         raise refused(f"{name} holds no tables of events of Nsight Systems.", "Give the folder that nsys export --type parquetdir wrote.")
     return build(source, file=name, size=size, format_="nsys-parquet", rank=rank, ledger=Ledger(), rules=rules)

@@ -248,12 +248,12 @@ def build(
     raw, used = _resolved(source, read, rank, provenance, ledger)
     diagnostics, ledger = nsys_meta.diagnostics(source, raw.ledger)
     overhead_ns, overhead_notes = nsys_meta.overhead(source, *_extent(raw.tables))
-    clock = nsys_meta.clock(source, settings)
+    zero, duration = nsys_meta.clock(source, settings)
     first = _first_time(raw.tables)
-    start = clock.base + first if clock.base is not None and first is not None else None
+    start = zero + first if zero is not None and first is not None else None
     provenance = replace(
         raw.provenance,
-        duration_ns=clock.duration,
+        duration_ns=duration,
         overhead_ns=overhead_ns,
         graph_trace=_graph_trace(raw.tables),
         diagnostics=diagnostics,

@@ -159,10 +159,8 @@ def _lane(row: Mapping[str, Any], trace: Trace, names: ExchangeNames) -> Lane:
 
 def _expert_work(work: pl.DataFrame, until: pl.Series) -> pl.Series:
     """Work of expert GEMMs that began before each moment, from the capture's start."""
-    ran = work.filter((pl.col("bucket") == EXPERT_GEMM) & (pl.col("kind") == "kernel")).select(
-        "start", (pl.col("end") - pl.col("start")).alias("ns")
-    )
-    ran = ran.sort("start")
+    gemms = work.filter((pl.col("bucket") == EXPERT_GEMM) & (pl.col("kind") == "kernel"))
+    ran = gemms.select("start", (pl.col("end") - pl.col("start")).alias("ns")).sort("start")
     summed = pl.concat([pl.Series("ns", [0], dtype=pl.Int64), ran["ns"].cum_sum()])
     return summed.gather(ran["start"].search_sorted(until, side="left")).alias("expert_ns")
 

@@ -222,9 +222,8 @@ def _with_producers(cut: pl.DataFrame, work: pl.DataFrame, known: Dependencies) 
     consumers = (
         found.filter(~pl.col("ends_step"))
         .select("op", pl.col("op_start").alias("start"), "stream", "correlation", "issued")
-        .filter(
-            (pl.col("op") != pl.col("op").shift(1)).fill_null(value=True)
-        )  # a gap that a window cuts stands in two rows, one after the other
+        # a gap that a window cuts stands in two rows, one after the other
+        .filter((pl.col("op") != pl.col("op").shift(1)).fill_null(value=True))
     )
     found = found.join(latest_producers(known, consumers), on="op", how="left", maintain_order="left")
     at_end, launched = pl.col("ends_step"), pl.col("issued").is_not_null()
