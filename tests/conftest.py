@@ -37,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     knowledge.read_once()
     if not hasattr(config, "workerinput"):
         shared = os.environ[simulated.SHARED] = tempfile.mkdtemp(prefix="simulated-runs-")
+        os.environ.setdefault("POLARS_MAX_THREADS", "1")  # of the workers, which keep every processor busy already
         if sys.dont_write_bytecode:
             os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
             os.environ["PYTHONPYCACHEPREFIX"] = f"{shared}/bytecode"
