@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diagnose.knowledge.rulebook import Rulebook
 from diagnose.render import report as r
-from diagnose.render.report import Block, Section, Table, columns, rows_of
+from diagnose.render.report import Block, Section, Table, rows_of
 from diagnose.render.reports import encoded
 
 MORE = "`diagnose explain ID` tells more."
@@ -34,4 +34,5 @@ def report(book: Rulebook) -> r.Report:
 
 def listing(plural: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
     """All of one kind as a table."""
-    return Table(key=plural, title=f"{plural} ({len(rows)})", columns=columns(*head), rows=rows_of(rows), note=MORE, empty="none", whole=True)
+    texts = (dict(zip(head, row, strict=True)) for row in rows)
+    return Table(plural, f"{plural} ({len(rows)})", rows_of(texts), note=MORE, empty="none", whole=True)

@@ -17,7 +17,6 @@ from diagnose.document.comparison import (
     Side,
 )
 from diagnose.document.device import Why
-from diagnose.model.environment import EnvironmentKind
 from diagnose.render import units, words
 
 RESULT: dict[Result, str] = {
@@ -39,7 +38,6 @@ MISMATCH: dict[MismatchState, str] = {
     "normalised": "taken out of the figures",
     "noted": "noted",
 }
-ENVIRONMENT: dict[EnvironmentKind, str] = {"version": "version", "variable": "variable", "clock": "clock", "hardware": "hardware"}
 KERNEL: dict[KernelChangeKind, str] = {
     "new": "new",
     "gone": "gone",
