@@ -6,7 +6,7 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.taxonomy import Context, Family, Group
 from diagnose.model.vocabulary import COLLECTIVE, DISPATCH, OTHER_BUCKET
 from diagnose.render import units, words
-from diagnose.render.knowledge.entries import Catalogue, Entry, Line, Part, Ref, Span, items, paragraph, refs, rows, sources, verbatim
+from diagnose.render.knowledge.entries import Catalogue, Entry, Part, Ref, Span, items, paragraph, refs, rows, verbatim
 from diagnose.render.reports.diagnosis import tables
 
 _SOURCE = {"nvtx": "NVTX ranges", "annotation": "annotations", "operator": "operators", "module": "modules"}
@@ -22,33 +22,32 @@ def bucket(know: Catalogue, key: str) -> Entry:
     possible = [one for one in families if key in one.alternatives]
     examples = [one.examples[0] for one in (*decided, *default) if one.examples]
     return Entry(
-        kind="bucket",
-        id=key,
+        name=key,
         title=meaning.holds,
         about="bucket: which part of the model a device operation serves",
         brief=_roles(decided + default),
         parts=(
             *paragraph("belongs elsewhere", meaning.elsewhere),
             *paragraph("told by", meaning.told_by),
-            *items("traps", ((text,) for text in meaning.traps)),
+            *items("traps", meaning.traps),
             *verbatim("names, for example", examples[:_EXAMPLES]),
-            *rows("by its name", ("family", "what"), (((Ref("family", one.id),), (_family_about(one),)) for one in decided)),
+            *rows("by its name", ("family", "what"), ((Ref("family", one.id), _family_about(one)) for one in decided)),
             *rows(
                 "by its name, unless something around it knows better",
                 ("family", "what"),
-                (((Ref("family", one.id),), (_family_about(one),)) for one in default),
+                ((Ref("family", one.id), _family_about(one)) for one in default),
             ),
             *paragraph("may come here by what is around them", *refs("family", (one.id for one in possible))),
             *rows(
                 "by what encloses the launch",
                 ("context", "applies to"),
-                (((Ref("context", one.id),), (_operations(one),)) for one in contexts if key == one.bucket),
+                ((Ref("context", one.id), _operations(one)) for one in contexts if key == one.bucket),
             ),
             *paragraph(
                 "rules that show its costliest names",
                 *refs("rule", (rule.id for rule in know.book.rules.values() if f"bucket:{key}" in rule.where)),
             ),
-            *sources("sources", meaning.sources),
+            *items("sources", meaning.sources),
         ),
     )
 
@@ -89,8 +88,7 @@ def family(know: Catalogue, key: str) -> Entry:
     """One family of device operations, recognised by name."""
     one = next(one for one in know.taxonomy.families if one.id == key)
     return Entry(
-        kind="family",
-        id=key,
+        name=key,
         title=f"{words.words(one.operation)}, recognised by name",
         about="family of names; the first family in order whose pattern matches decides",
         brief=one.bucket or one.default or "",
@@ -107,7 +105,7 @@ def family(know: Catalogue, key: str) -> Entry:
     )
 
 
-def _target(one: Family) -> Line:
+def _target(one: Family) -> tuple[Span, ...]:
     if one.bucket is None:
         return (Ref("bucket", one.default or OTHER_BUCKET), " by default: what encloses the launch, or a neighbour, may know better")
     held = "; only a context that overrides may change it" if one.decisive else "; a context may change it"
@@ -125,8 +123,7 @@ def context(know: Catalogue, key: str) -> Entry:
     if one.phase is not None:
         gives += [", " if gives else "", f"phase {one.phase} to every launch inside"]
     return Entry(
-        kind="context",
-        id=key,
+        name=key,
         title=f"{one.evidence} around the launch",
         about="context: a range, operator or module that encloses a launch; the first in order decides",
         brief=one.bucket or one.phase or "",
@@ -147,8 +144,7 @@ def group(know: Catalogue, key: str) -> Entry:
     """What a process group's description tells about its collectives."""
     one = next(one for one in know.taxonomy.groups if one.id == key)
     return Entry(
-        kind="group",
-        id=key,
+        name=key,
         title=f"{words.COMM_KIND[one.kind]} communication",
         about="process group: the first in order whose pattern is found in the group's description decides"
         if one.payload is None
