@@ -295,11 +295,6 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     passed: tuple[str, ...] = ()  # ids of the rules that were asked and found nothing
 
 
-def encode(diagnosis: Diagnosis) -> bytes:
-    """The document as JSON bytes, ending in a line feed."""
-    return msgspec.json.format(msgspec.json.encode(diagnosis), indent=1) + b"\n"
-
-
 def decode(data: bytes) -> Diagnosis:
     """A Diagnosis from JSON bytes. Raises msgspec.ValidationError naming the path of what is wrong."""
     return msgspec.json.decode(data, type=Diagnosis)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from diagnose.document.encoding import encode
 from diagnose.document.baselines import SCHEMA, Baselines, StoredBaseline
 from diagnose.render import report as r
 from diagnose.render import units, words
 from diagnose.render.report import Block, Entry, Label, Section, Table, rows_of
-from diagnose.render.reports import encoded
 
 
 def json(document: Baselines) -> str:
     """An object with one entry for each."""
-    return encoded.json({"schema": SCHEMA, "baselines": [asdict(one) for one in document.entries]})
+    return encode({"schema": SCHEMA, "baselines": [asdict(one) for one in document.entries]}).decode()
 
 
 def report(document: Baselines) -> r.Report:

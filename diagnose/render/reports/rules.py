@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from diagnose.document.encoding import encode
 from diagnose.knowledge.rulebook import Rulebook
 from diagnose.render import report as r
 from diagnose.render.report import Block, Section, Table, rows_of
-from diagnose.render.reports import encoded
 
 MORE = "`diagnose explain ID` tells more."
 
 
 def json(book: Rulebook) -> str:
     """Rules and fixes as the rule files hold them."""
-    return encoded.json({"rules": list(book.rules.values()), "fixes": list(book.fixes.values()), "rules_sha256": book.sha256})
+    return encode({"rules": list(book.rules.values()), "fixes": list(book.fixes.values()), "rules_sha256": book.sha256}).decode()
 
 
 def report(book: Rulebook) -> r.Report:

@@ -81,16 +81,16 @@ def trials(document: Bisection) -> Table:
 
 
 def _trial(document: Bisection, one: Trial) -> dict[str, str]:
-    def said(number: float) -> str:
+    def amount(number: float) -> str:
         return value(number, document.unit)
 
     return {
         "run": str(one.number),
         story.NOUN[document.kind]: story.short(document.candidates[one.candidate].label),
         "outcome": one.state,
-        "#median": said(statistics.median(one.values)) if one.values else units.MISSING,
+        "#median": amount(statistics.median(one.values)) if one.values else units.MISSING,
         "#values?": str(len(one.values)) if one.values else units.MISSING,
-        "#from … to?": f"{said(min(one.values))} to {said(max(one.values))}" if len(one.values) > 1 else units.MISSING,
+        "#from … to?": f"{amount(min(one.values))} to {amount(max(one.values))}" if len(one.values) > 1 else units.MISSING,
         "why?": one.text[:LONGEST_TEXT],
     }
 

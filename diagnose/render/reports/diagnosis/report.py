@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from diagnose.document.device import DeviceBudget
-from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBound, encode
+from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBound
 from diagnose.knowledge.settings import load_job_settings
 from diagnose.reason.patch import place_of
 from diagnose.render import Options, units, words
@@ -17,15 +17,8 @@ from diagnose.render.reports.diagnosis import appendix, story, tables
 from diagnose.render.reports.ranks import report as ranks
 from diagnose.render.words import SEVERITY_RANK
 
-__all__ = ["issues", "json", "report"]
-
 MOST_DEVICES = 8  # of which a page shows the tables
 _MOST_TOP = 5
-
-
-def json(document: Diagnosis) -> str:
-    """The document as `diagnose.document.diagnosis.encode` writes it; `decode` reads it back."""
-    return encode(document).decode("utf-8")
 
 
 def report(document: Diagnosis) -> r.Report:

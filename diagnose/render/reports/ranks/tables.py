@@ -312,7 +312,7 @@ def _places(document: Diagnosis, group: ExpertImbalance, index: int) -> Table:
     return Table(
         f"rank-places-{index}",
         f"Places that lose most · {story.these(group.ranks)} · {per(document)}",
-        rows_of(_place(group, layer, received) for layer in sorted(group.layers, key=lambda one: (-_lost(one), one.place))),
+        rows_of(_place_row(group, layer, received) for layer in sorted(group.layers, key=lambda one: (-_lost(one), one.place))),
         note="Place: counted through the step, in order of its expert exchanges.",
     )
 
@@ -325,7 +325,7 @@ def _mean(values: tuple[int, ...]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _place(group: ExpertImbalance, layer: Layer, received: bool) -> dict[str, str]:
+def _place_row(group: ExpertImbalance, layer: Layer, received: bool) -> dict[str, str]:
     longest, mean, elements = max(layer.work_ns, default=0), _mean(layer.work_ns), layer.elements
     on = next((rank for rank, work in zip(group.ranks, layer.work_ns, strict=False) if work == longest), None)
     most = units.factor(max(elements) / _mean(elements) if elements and any(elements) else None)
