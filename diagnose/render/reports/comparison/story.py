@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from diagnose.document.comparison import (
     Basis,
     Comparison,
@@ -18,6 +16,7 @@ from diagnose.document.comparison import (
 )
 from diagnose.document.device import Why
 from diagnose.render import units, words
+from diagnose.render.figures.figure import Look
 
 RESULT: dict[Result, str] = {
     "regression": "Regression",
@@ -72,35 +71,25 @@ METRIC = {"step_time": "step time", "kernels": "launches"}
 COMPUTE = "compute:"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Look:
-    """How a category is named and drawn; `order` is its place in a bar."""
-
-    order: int
-    label: str
-    colour: str
-    pattern: str = ""
-
-
 # Greys where the device idles, warm colours where something else than compute ran.
 _LOOKS = {
-    "transport": Look(order=100, label="exposed transport", colour="#d55e00", pattern="/"),
-    "packing": Look(order=101, label="exposed packing", colour="#e69f00", pattern="x"),
-    "copy": Look(order=102, label="exposed copies", colour="#cc79a7", pattern="\\"),
-    "launch_starved": Look(order=103, label="launch-starved", colour="#4d4d4d"),
-    "host_sync": Look(order=104, label="host-sync", colour="#7a7a7a", pattern="-"),
-    "dependency_stalled": Look(order=105, label="dependency-stalled", colour="#a3a3a3", pattern="."),
-    "idle": Look(order=106, label="idle", colour="#c8c8c8"),
+    "transport": Look("exposed transport", "#d55e00", "/", order=100),
+    "packing": Look("exposed packing", "#e69f00", "x", order=101),
+    "copy": Look("exposed copies", "#cc79a7", "\\", order=102),
+    "launch_starved": Look("launch-starved", "#4d4d4d", order=103),
+    "host_sync": Look("host-sync", "#7a7a7a", "-", order=104),
+    "dependency_stalled": Look("dependency-stalled", "#a3a3a3", ".", order=105),
+    "idle": Look("idle", "#c8c8c8", order=106),
 }
 
 
 def look(category: str) -> Look:
-    """How a category looks; one that is not known keeps its own name."""
+    """How a category looks, `order` being its place in a bar; one that is not known keeps its own name."""
     if category.startswith(COMPUTE):
         bucket = category.removeprefix(COMPUTE)
         order = list(words.BUCKET_COLOUR).index(bucket) if bucket in words.BUCKET_COLOUR else 99
-        return Look(order=order, label=f"compute: {words.bucket(bucket)}", colour=words.bucket_colour(bucket))
-    return _LOOKS.get(category) or Look(order=107, label=words.words(category), colour="#8c6d5a", pattern=".")
+        return Look(f"compute: {words.bucket(bucket)}", words.bucket_colour(bucket), order=order)
+    return _LOOKS.get(category) or Look(words.words(category), "#8c6d5a", ".", order=107)
 
 
 def metric(name: str) -> str:

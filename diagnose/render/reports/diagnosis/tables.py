@@ -186,7 +186,7 @@ def budget_steps(device: DeviceBudget) -> Table:
             {
                 "#step": str(step.index),
                 "#window": units.ms(step.window_ns),
-                **{f"#{part.label}": units.ms(part.of(step)) for part in segments},
+                **{f"#{part.look.label}": units.ms(part.of(step)) for part in segments},
             }
             for step in device.per_step
         ),
