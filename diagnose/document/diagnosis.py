@@ -22,6 +22,7 @@ from diagnose.document.device import (
     HostCost,
     Memory,
     Occupancy,
+    OnDevice,
     Steps,
     Timeline,
     Totals,
@@ -105,11 +106,9 @@ class JobRead(Struct, frozen=True, kw_only=True):
     file: str | None = None  # bare name of the job file
 
 
-class DeviceInfo(Struct, frozen=True, kw_only=True):
+class DeviceInfo(OnDevice, frozen=True, kw_only=True):
     """One GPU as a rank saw it."""
 
-    rank: int
-    device: int
     name: str | None
     sm_count: int | None
     compute_capability: str | None

@@ -57,7 +57,7 @@ Busy = tuple[Fields, int, int]  # of one row: its fields, the name first; how lo
 
 def buckets(document: Diagnosis, device: DeviceBudget) -> Figure:
     """Busy against exclusive time of each bucket."""
-    rows = tables.bucket_order([row for row in document.buckets if (row.rank, row.device) == (device.rank, device.device)])
+    rows = tables.bucket_order(tables.on(document.buckets, device.rank, device.device))
     names = [label(words.bucket(row.bucket)) for row in rows]
     return _busy(
         _half(document, device, "buckets", "Buckets: busy and exclusive time", "Buckets overlap in time."),
@@ -72,7 +72,7 @@ def buckets(document: Diagnosis, device: DeviceBudget) -> Figure:
 
 def communication(document: Diagnosis, device: DeviceBudget) -> Figure:
     """Hidden against exposed time of each kind and backend, with the part that blocked compute."""
-    rows = tables.communication_order([row for row in document.communication if (row.rank, row.device) == (device.rank, device.device)])
+    rows = tables.communication_order(tables.on(document.communication, device.rank, device.device))
     remark = "Exposed is an upper bound; only blocking time makes a bottleneck."
     told = [(units.ms(row.busy_ns), units.ms(row.exposed_ns), units.ms_unit(row.blocking_ns), units.percent(row.overlap)) for row in rows]
     return _busy(

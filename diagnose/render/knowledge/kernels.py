@@ -68,20 +68,9 @@ def _operations(one: Context) -> str:
 def bucket_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
     """The bucket's time on the device that the verdict speaks of."""
     device = tables.focus(document)
-    found = [
-        one
-        for one in document.buckets
-        if one.bucket == key and device is not None and (one.rank, one.device) == (device.rank, device.device)
-    ]
-    if not found:
-        return paragraph("in this run", "no work in it")
-    return [
-        part
-        for one in found
-        for part in paragraph(
-            "in this run", f"busy {units.ms_unit(one.busy_ns)} {tables.per(document)}, alone {units.ms_unit(one.exclusive_ns)}"
-        )
-    ]
+    found = [] if device is None else [one for one in tables.on(document.buckets, device.rank, device.device) if one.bucket == key]
+    times = (f"busy {units.ms_unit(one.busy_ns)} {tables.per(document)}, alone {units.ms_unit(one.exclusive_ns)}" for one in found)
+    return [part for text in times for part in paragraph("in this run", text)] or paragraph("in this run", "no work in it")
 
 
 def family(know: Catalogue, key: str) -> Entry:

@@ -149,7 +149,7 @@ def capture(document: Diagnosis) -> Table:
         ["format", f"{found.format}{'' if found.schema_version is None else f', schema {found.schema_version}'}"],
         ["profiler", f"{found.profiler} {found.profiler_version or '(version not recorded)'}"],
         ["devices", "; ".join(devices) or units.MISSING],
-        ["ranks captured", f"{len(ranks)} of {units.count(worlds[-1]) if worlds else 'an unknown number'}: {_listed(ranks)}"],
+        ["ranks captured", f"{len(ranks)} of {units.count(worlds[-1]) if worlds else 'an unknown number'}: {story.listed(ranks, 16)}"],
         *(
             [f"rank {one.rank}", f"{file_label(one.file)} (rank from: {one.source}){'' if one.host is None else f', host {one.host}'}"]
             for one in found.ranks[:16]
@@ -187,11 +187,6 @@ def _device(name: str | None, sms: int | None, memory_bytes: int | None) -> str:
 
 def _rate(value: float | None, of: str) -> str:
     return units.NOT_MEASURED if value is None else f"{units.percent(value)} {of}"
-
-
-def _listed(numbers: list[int]) -> str:
-    shown = ", ".join(str(number) for number in numbers[:16])
-    return shown + (f" and {len(numbers) - 16} more" if len(numbers) > 16 else "")
 
 
 def ledger(document: Diagnosis) -> Table:

@@ -187,7 +187,7 @@ def _device(document: Diagnosis, device: DeviceBudget, *, others: int, fold: str
 def _finding(finding: Finding, document: Diagnosis, *, opened: bool) -> r.Finding:
     return r.Finding(
         id=finding.id,
-        title=story.title(finding.name),
+        title=capitalised(finding.name),
         severity=finding.severity,
         look=finding.wall,
         kind=(words.wall(finding.wall).lower(), finding.status),
@@ -212,7 +212,7 @@ def _remedy(fix: Fix, document: Diagnosis) -> r.Remedy:
     reason = story.fix_reason(fix)
     return r.Remedy(
         id=fix.id,
-        title=story.title(fix.title),
+        title=capitalised(fix.title),
         state=fix.state,
         sign=words.STATE_SIGN[fix.state],
         word=words.STATE[fix.state],

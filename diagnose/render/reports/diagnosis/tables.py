@@ -10,11 +10,14 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from pathlib import PurePosixPath, PureWindowsPath
+from typing import TypeVar
 
-from diagnose.document.device import BucketTime, Communication, DeviceBudget, StepBudget
+from diagnose.document.device import BucketTime, Communication, DeviceBudget, OnDevice, StepBudget
 from diagnose.document.diagnosis import Diagnosis, WallBound
 from diagnose.render import units, words
 from diagnose.render.report import Row, Table, rows_of
+
+T = TypeVar("T", bound=OnDevice)
 
 # --- what the figures are per -----------------------------------------------------------------------------------------
 
@@ -43,6 +46,11 @@ def focus(document: Diagnosis) -> DeviceBudget | None:
     """The device that walls, facts and findings speak of."""
     spoken_of = (document.verdict.rank, document.verdict.device)
     return next((one for one in document.budget if (one.rank, one.device) == spoken_of), document.budget[0] if document.budget else None)
+
+
+def on(rows: Iterable[T], rank: int, device: int) -> list[T]:
+    """The rows of one device."""
+    return [row for row in rows if (row.rank, row.device) == (rank, device)]
 
 
 def typical(budget: DeviceBudget) -> StepBudget | None:
@@ -224,7 +232,7 @@ def bucket_order(rows: Sequence[BucketTime]) -> list[BucketTime]:
 
 def buckets(document: Diagnosis, rank: int, device: int) -> Table:
     """Which part of the model the device served."""
-    mine = bucket_order([row for row in document.buckets if (row.rank, row.device) == (rank, device)])
+    mine = bucket_order(on(document.buckets, rank, device))
     longest = max((row.busy_ns for row in mine), default=0)
     return Table(
         f"buckets-{rank}-{device}",
@@ -283,7 +291,7 @@ def _across(row: Communication) -> dict[str, str]:
 
 def communication(document: Diagnosis, rank: int, device: int) -> Table:
     """Transport by kind and backend."""
-    mine = [row for row in document.communication if (row.rank, row.device) == (rank, device)]
+    mine = on(document.communication, rank, device)
     across = any(row.transfer_ns is not None or row.wait_ns is not None for row in mine)
     return Table(
         f"communication-{rank}-{device}",
@@ -309,7 +317,7 @@ def communication(document: Diagnosis, rank: int, device: int) -> Table:
 
 def blocking(document: Diagnosis, rank: int, device: int) -> Table:
     """What compute waited for."""
-    mine = [row for row in document.blocking if (row.rank, row.device) == (rank, device)]
+    mine = on(document.blocking, rank, device)
     return Table(
         f"blocking-{rank}-{device}",
         f"What compute waited for · {device_label(rank, device)}",
@@ -329,7 +337,7 @@ def blocking(document: Diagnosis, rank: int, device: int) -> Table:
 
 def host(document: Diagnosis, rank: int, device: int) -> Table:
     """What the host did while the device starved."""
-    mine = [row for row in document.host if (row.rank, row.device) == (rank, device)]
+    mine = on(document.host, rank, device)
     return Table(
         f"host-{rank}-{device}",
         f"The host while the GPU starved · {device_label(rank, device)}",
