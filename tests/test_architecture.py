@@ -27,41 +27,20 @@ NO_CLASSES = {"Asked", "Taken", "Judged", "Told", "Listed", "Said"}
 # Names from before the rule that still stand; the list only shrinks.
 STANDING: set[str] = set()
 LOADERS = {
-    *("load_knowledge", "load_rulebook", "load_taxonomy", "load_job_settings", "load_limits", "load_numbers", "load_specs"),
+    *("load_knowledge", "load_rulebook", "load_taxonomy", "load_job_settings", "load_comparison_rules", "load_numbers", "load_specs"),
     *("load_buckets", "load_vocabulary", "load_features", "load_host_rules", "load_exchange_names", "load_environment_rules"),
 }
 # What loads knowledge although it is no entrance, and what keeps it; both lists only shrink.
 LOADED_ELSEWHERE = {
-    ("bisect.step", "load_limits"),
-    ("bisect.trial", "load_buckets"),
     ("load.nsys_parquet", "load_environment_rules"),
     ("load.nsys_sqlite", "load_environment_rules"),
     ("load.torch_json", "load_environment_rules"),
-    ("load.trainer_log", "load_specs"),
-    ("reason.compare", "load_vocabulary"),
-    ("reason.compare.baselines", "load_limits"),
-    ("reason.compare.comparable", "load_job_settings"),
-    ("reason.compare.comparable", "load_limits"),
-    ("reason.compare.delta", "load_limits"),
-    ("reason.compare.findings", "load_job_settings"),
-    ("reason.compare.findings", "load_limits"),
-    ("reason.compare.kernels", "load_limits"),
-    ("reason.compare.limits", "load_job_settings"),
-    ("reason.compare.metrics", "load_limits"),
-    ("reason.compare.noise", "load_limits"),
-    ("reason.compare.outcome", "load_limits"),
     ("render.knowledge.entries", "load_rulebook"),
     ("render.knowledge.entries", "load_taxonomy"),
-    ("render.reports.diagnosis.report", "load_job_settings"),
-    ("render.reports.diagnosis.story", "load_job_settings"),
+    ("render.words", "load_job_settings"),  # how a saved document of whatever rules is shown
     ("render.words", "load_vocabulary"),
 }
-KEPT_ONCE = {
-    "knowledge.settings.load_job_settings",
-    "reason.compare.kernels.family",
-    "reason.compare.limits.load_limits",
-    "scale.engine._kept_knowledge",
-}
+KEPT_ONCE = {"scale.engine._kept_knowledge"}  # a worker's entrance; the digest of the rules is part of its key
 
 
 def modules() -> dict[str, Path]:
@@ -155,7 +134,13 @@ def test_names_are_nouns_of_the_field() -> None:
 
 
 def test_knowledge_is_loaded_at_the_entrances_and_handed_down() -> None:
-    entrances = ("diagnose.knowledge.", "diagnose.commands.", "diagnose.pipeline", "diagnose.scale.")
+    entrances = (
+        "diagnose.knowledge.",
+        "diagnose.commands.",
+        "diagnose.pipeline",
+        "diagnose.scale.",
+        "diagnose.bisect.session",
+    )  # a search has the rules of its log
     calls = set()
     for name, path in modules().items():
         for node in () if name.startswith(entrances) else ast.walk(tree_of(path)):

@@ -21,6 +21,7 @@ from diagnose.document.bisection import SCHEMA, Bisection, BisectResult, Candida
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.errors import DiagnoseError, InputError
+from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.model.statistics import median_with_error, t_quantile
 from diagnose.reason.compare import compare
 from diagnose.render import units
@@ -44,9 +45,10 @@ def report(
     documents: Path,
     message: Message,
     tool: Tool,
+    rules: ComparisonRules,
 ) -> Bisection:
     """The document. `documents`: the folder of saved diagnoses; `message` tells what a commit says."""
-    builder = _Builder(header, lines, state, documents, message)
+    builder = _Builder(header, lines, state, documents, message, rules)
     result = result_of(state, answer)
     culprits = tuple(builder.culprit(one) for one in answer.found) if result != "cannot_tell" else ()
     good, bad = (median_of(state, place) for place in (0, state.last))
@@ -146,8 +148,10 @@ def _standing(state: State, answer: Answer, place: int) -> CandidateState:
 class _Builder:
     """Makes culprits, and collects what has to be said about them."""
 
-    def __init__(self, header: Header, lines: Sequence[Line], state: State, documents: Path, message: Message) -> None:
-        self.header, self.lines, self.state, self.documents, self.message = header, lines, state, documents, message
+    def __init__(
+        self, header: Header, lines: Sequence[Line], state: State, documents: Path, message: Message, rules: ComparisonRules
+    ) -> None:
+        self.header, self.lines, self.state, self.documents, self.message, self.rules = header, lines, state, documents, message, rules
         self.notes: list[str] = []
 
     def culprit(self, found: ChangePoint) -> Culprit:
@@ -175,7 +179,8 @@ class _Builder:
         names = (self.header.experiment.entries[found.before].label, self.header.experiment.entries[found.place].label)
         try:
             base, new = self._typical(found.before), self._typical(found.place)
-            return compare(base, new, base_label=names[0], new_label=names[1], metric=self.header.experiment.metric, anyway=True)
+            metric = self.header.experiment.metric
+            return compare(base, new, rules=self.rules, base_label=names[0], new_label=names[1], metric=metric, anyway=True)
         except DiagnoseError as fault:
             self.notes.append(f"What moved between {names[0]} and {names[1]} can't be told: {fault.what}")
             return None

@@ -37,6 +37,7 @@ from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.document.encoding import encode
 from diagnose.document.files import write_file
 from diagnose.errors import DiagnoseError, InputError, UsageError
+from diagnose.knowledge.comparison import ComparisonRules, load_comparison_rules
 from diagnose.model.statistics import median_with_error
 from diagnose.reason.compare.metrics import place_of
 
@@ -125,16 +126,17 @@ def run(
             log.check_same(experiment, kept.header.experiment)
         judged_by = criteria(kept.header.criteria)
         skip(kept, [_candidate_named(kept.header.experiment, name) for name in options.skip])
-        trials = _trials(folder, kept, options, lock)
+        rules = load_comparison_rules(tuple(map(Path, kept.header.experiment.rules)))  # a search that is gone on with keeps its rules
+        trials = _trials(folder, kept, options, lock, rules)
         if not kept.header.experiment.command:
             measure_series(kept, trials, say)
         answer = search(kept, judged_by, trials.run, numbers, say)
-        result = document(folder, kept, judged_by, answer, numbers)
+        result = document(folder, kept, judged_by, answer, numbers, rules)
         write_file(folder.path / _REPORT, encode(result).decode(), force=True)
         return result
 
 
-def _trials(folder: SearchFolder, kept: Log, options: Options, lock: int) -> Trials:
+def _trials(folder: SearchFolder, kept: Log, options: Options, lock: int, rules: ComparisonRules) -> Trials:
     experiment, work = kept.header.experiment, Path(kept.header.work)
     checkout = None
     if experiment.mode == "commits":
@@ -155,6 +157,7 @@ def _trials(folder: SearchFolder, kept: Log, options: Options, lock: int) -> Tri
         experiment=experiment,
         folder=folder,
         options=how,
+        rules=rules,
         lock=lock,
         work=work if checkout is None else checkout.folder,
         checkout=checkout,
@@ -285,7 +288,7 @@ def _measurement(trial: Trial) -> Measurement:
 # --- the document -----------------------------------------------------------------------------------------------------
 
 
-def document(folder: SearchFolder, kept: Log, criteria: Criteria, answer: Answer, numbers: Numbers) -> Bisection:
+def document(folder: SearchFolder, kept: Log, criteria: Criteria, answer: Answer, numbers: Numbers, rules: ComparisonRules) -> Bisection:
     """The document of a finished search."""
     state = state_of(kept.header, criteria, kept.lines, numbers)
     first = _first_document(folder, kept)
@@ -295,7 +298,9 @@ def document(folder: SearchFolder, kept: Log, criteria: Criteria, answer: Answer
     def message(entry: Entry) -> tuple[str, str]:
         return _commit(work, entry) if kept.header.experiment.mode == "commits" else ("", "")
 
-    return report.report(kept.header, criteria, kept.lines, state, answer, documents=folder.documents, message=message, tool=tool)
+    return report.report(
+        kept.header, criteria, kept.lines, state, answer, documents=folder.documents, message=message, tool=tool, rules=rules
+    )
 
 
 def _commit(work: Path, entry: Entry) -> tuple[str, str]:

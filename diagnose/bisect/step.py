@@ -16,9 +16,9 @@ from diagnose.bisect.trial import TraceOptions, Trials, UnusableError, read_diag
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import InputError, OutputError
+from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.model.statistics import median_with_error, t_quantile
 from diagnose.reason.compare import compare
-from diagnose.reason.compare.limits import load_limits
 from diagnose.reason.compare.metrics import Samples
 
 GOOD, BAD, SKIP = 0, 1, 125
@@ -88,6 +88,7 @@ class Step:
     limit: float
     repeats: int
     numbers: Numbers
+    rules: ComparisonRules
     say: Say
     timeout: float | None = None
     anyway: bool = False
@@ -99,7 +100,15 @@ class Step:
             folder = SearchFolder(Path(name))
             folder.make()
             with folder.locked(self.say) as lock:
-                trials = Trials(experiment=self.experiment, folder=folder, options=self.options, lock=lock, work=work, timeout=self.timeout)
+                trials = Trials(
+                    experiment=self.experiment,
+                    folder=folder,
+                    options=self.options,
+                    rules=self.rules,
+                    lock=lock,
+                    work=work,
+                    timeout=self.timeout,
+                )
                 return self._repeated(trials, folder)
 
     def _repeated(self, trials: Trials, folder: SearchFolder) -> int:
@@ -149,6 +158,7 @@ class Step:
         held = compare(
             goods[0][1],
             new,
+            rules=self.rules,
             base_label=Path(goods[0][0]).name,
             new_label="this commit",
             metric=self.experiment.metric,
@@ -161,14 +171,18 @@ class Step:
         return _Capture(
             value=median_with_error(trial.values)[0],
             good=tuple(median_with_error(one.values)[0] for one in base),
-            error=max(_error(one, per_step=base[0].per_step) for one in (trial.values, *(good.values for good in base))),
+            error=max(self._error(one, per_step=base[0].per_step) for one in (trial.values, *(good.values for good in base))),
             line=line,
             held=held,
         )
 
+    def _error(self, values: Sequence[float], *, per_step: bool) -> float:
+        """The relative standard error of a capture's median by its steps; of a single step what one is assumed to differ by."""
+        return self.rules.limits.noise.single_step.value if per_step and len(values) == 1 else median_with_error(values)[1]
+
     def _samples(self, label: str, good: Diagnosis, trials: Trials) -> Samples:
         try:
-            return values_of(good, self.experiment.metric, trials.place)
+            return values_of(good, self.experiment.metric, trials.place, self.rules)
         except UnusableError as fault:
             raise InputError(f"The baseline {label} can't be used: {fault}", effect="Git stops bisecting.") from fault
 
@@ -196,10 +210,3 @@ class Step:
     def _skip(self, reason: str) -> int:
         self.say(f"skip: {reason}")
         return SKIP
-
-
-def _error(values: Sequence[float], *, per_step: bool) -> float:
-    """The relative standard error of a capture's median by its steps; of a single step what one is assumed to differ by."""
-    if per_step and len(values) == 1:
-        return load_limits().noise.single_step.value
-    return median_with_error(values)[1]

@@ -25,7 +25,7 @@ from diagnose.document.bisection import Trial, TrialState
 from diagnose.document.diagnosis import SCHEMA, Diagnosis
 from diagnose.document.encoding import encode
 from diagnose.errors import DiagnoseError, InputError, JobFileError, UsageError
-from diagnose.knowledge.buckets import load_buckets
+from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.load.files import is_parquet_folder
 from diagnose.load.readers import expand, superseded
 from diagnose.reason.compare.metrics import NO_STEPS, STEP_TIME, Samples, UnmeasuredError, place_of, samples
@@ -263,12 +263,12 @@ def unusable(fault: DiagnoseError, capture: Sequence[Path]) -> UnusableError:
     return UnusableError(reason)
 
 
-def values_of(document: Diagnosis, metric: str, place: tuple[int, int] | None) -> Samples:
+def values_of(document: Diagnosis, metric: str, place: tuple[int, int] | None, rules: ComparisonRules) -> Samples:
     """The metric's samples at `place` (rank, device), else on the verdict's device. Raises UnusableError; MetricError: no such metric."""
     verdict = place_of(document)
     for where in dict.fromkeys((place or verdict, verdict)):
         try:
-            return samples(document, metric, where, buckets=load_buckets())
+            return samples(document, metric, where, rules=rules)
         except UnmeasuredError as fault:
             reason = f"{fault.what} {fault.next_step}".strip()
     raise UnusableError(reason)
@@ -288,6 +288,7 @@ class Trials:
     experiment: Experiment
     folder: SearchFolder
     options: TraceOptions
+    rules: ComparisonRules
     lock: int
     work: Path
     checkout: Checkout | None = None
@@ -329,7 +330,7 @@ class Trials:
         """The trial of a capture that was diagnosed; its document is kept. Raises UnusableError, and OutputError where it can't be kept."""
         name = f"{file_name(number, self.experiment.entries[candidate].label)}.json"
         files.write_file(self.folder.documents / name, encode(document).decode(), force=True)
-        values = values_of(document, self.experiment.metric, self.place)
+        values = values_of(document, self.experiment.metric, self.place, self.rules)
         self.place = self.place or place_of(document)
         whole = self.experiment.metric == STEP_TIME and document.steps.anchor == NO_STEPS
         note = "The capture could not be cut into steps; the value is of all of it." if whole else ""

@@ -60,12 +60,13 @@ def baseline() -> None:
 def save(name: str, inputs: tuple[str, ...], job: JobFile, measuring: Measuring, saving: Saving) -> int:
     """Store a run: traces of it, or its saved diagnosis (.json). Host names are not kept."""
     from diagnose.commands import sides  # noqa: PLC0415
+    from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415
     from diagnose.reason.compare import baselines  # noqa: PLC0415
 
     baselines.check_name(name)
     measuring.check()
     document = sides.run_document(inputs, job, measuring)
-    path = baselines.save(saving.path, name, document, force=saving.force)
+    path = baselines.save(saving.path, name, document, load_comparison_rules(measuring.rules), force=saving.force)
     say(f"saved {name} as {path}")
     if document.job is None:
         say("note: without a job file a baseline is told from others by the device and the number of ranks alone; give it with --config")
@@ -77,10 +78,11 @@ def save(name: str, inputs: tuple[str, ...], job: JobFile, measuring: Measuring,
 def list_baselines(listing: Listing) -> int:
     """List the stored baselines; exit 3 if one of them can't be read."""
     from diagnose.document.baselines import Baselines  # noqa: PLC0415
+    from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415
     from diagnose.reason.compare import baselines  # noqa: PLC0415
     from diagnose.render import Options  # noqa: PLC0415
 
-    stored = Baselines(entries=tuple(baselines.listed(listing.path)))
+    stored = Baselines(entries=tuple(baselines.listed(listing.path, load_comparison_rules())))
     print_document(stored, listing.format, Options(width=width(), color=coloured(listing.color)))
     return InputError.exit_code if any(entry.problem for entry in stored.entries) else 0
 

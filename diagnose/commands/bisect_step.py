@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from diagnose.bisect.trial import TraceOptions
     from diagnose.document.diagnosis import Diagnosis
+    from diagnose.knowledge.comparison import ComparisonRules
 
 VERB = "bisect-step"
 # Exit codes of our own errors under `git bisect run`: below 128 they would be taken for a verdict, and from 129 to 192 they stand for signals.
@@ -95,10 +96,12 @@ def _stepped(command: tuple[str, ...], limit: Limit, job: StepJob, measuring: Me
     from diagnose.bisect.model import load_numbers  # noqa: PLC0415
     from diagnose.bisect.step import Step  # noqa: PLC0415
     from diagnose.bisect.trial import StopRequestedError, TraceOptions  # noqa: PLC0415
+    from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415
     from diagnose.scale.engine import prepare  # noqa: PLC0415
 
     # a wrong job file, rule or pattern shows before anything is run
     prepare(config=job.config, overrides=job.overrides, rules=measuring.rules, step_range=measuring.step_range, nsys=measuring.nsys)
+    rules = load_comparison_rules(measuring.rules)
     options = TraceOptions(
         config=None if job.config is None else str(job.config),
         overrides=job.overrides,
@@ -117,10 +120,11 @@ def _stepped(command: tuple[str, ...], limit: Limit, job: StepJob, measuring: Me
     step = Step(
         experiment=Experiment(mode="items", entries=(entry,), metric=limit.metric, command=command, trace=limit.trace),
         options=options,
-        baseline=_baseline(limit, options),
+        baseline=_baseline(limit, options, rules),
         limit=limit.max_regression,
         repeats=limit.repeats,
         numbers=load_numbers(),
+        rules=rules,
         say=say,
         timeout=limit.timeout,
         anyway=job.anyway,
@@ -133,7 +137,7 @@ def _stepped(command: tuple[str, ...], limit: Limit, job: StepJob, measuring: Me
         return fault.code
 
 
-def _baseline(limit: Limit, options: TraceOptions) -> Callable[[Diagnosis], list[tuple[str, Diagnosis]]]:
+def _baseline(limit: Limit, options: TraceOptions, rules: ComparisonRules) -> Callable[[Diagnosis], list[tuple[str, Diagnosis]]]:
     """The good captures. Files are read at once, so that a wrong one is found before anything runs; which one of a stored name fits, only a first diagnosis tells. Raises InputError."""
     from diagnose.bisect.trial import UnusableError, document_of, values_of  # noqa: PLC0415
     from diagnose.reason.compare import baselines  # noqa: PLC0415
@@ -144,12 +148,12 @@ def _baseline(limit: Limit, options: TraceOptions) -> Callable[[Diagnosis], list
         if _is_run(name):
             try:
                 files[name] = document_of([Path(name)], options, Path.cwd())
-                values_of(files[name], limit.metric, None)
+                values_of(files[name], limit.metric, None, rules)
             except UnusableError as fault:
                 raise InputError(f"--baseline {name} can't be used: {fault}", effect=_NOTHING) from fault
             continue
         baselines.check_name(name)
-        if not any(entry.name == name and not entry.problem for entry in baselines.listed(limit.path)):
+        if not any(entry.name == name and not entry.problem for entry in baselines.listed(limit.path, rules)):
             raise InputError(
                 f"--baseline {name} is neither a file nor a baseline in {limit.path}.",
                 effect=_NOTHING,
@@ -158,7 +162,7 @@ def _baseline(limit: Limit, options: TraceOptions) -> Callable[[Diagnosis], list
         names.append(name)
 
     def good_captures(new: Diagnosis) -> list[tuple[str, Diagnosis]]:
-        return [*files.items(), *((name, baselines.find(limit.path, name, new)) for name in names)]
+        return [*files.items(), *((name, baselines.find(limit.path, name, new, rules)) for name in names)]
 
     return good_captures
 

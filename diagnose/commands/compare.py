@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from diagnose.commands.sides import Given
     from diagnose.document.comparison import Comparison
     from diagnose.document.diagnosis import Diagnosis
+    from diagnose.knowledge.comparison import ComparisonRules
     from diagnose.model.vocabulary import Level
 
 
@@ -76,9 +77,9 @@ def gate(context: click.Context, /, runs: tuple[str, ...], asked: Sides, questio
     As `compare`, with --max-regression 5% unless another is given, and --format github within GitHub Actions.
     """
     if question.max_regression is None:
-        from diagnose.reason.compare.limits import load_limits  # noqa: PLC0415
+        from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415
 
-        question = question.replace(max_regression=load_limits().noise.tolerance.value)
+        question = question.replace(max_regression=load_comparison_rules(measuring.rules).limits.noise.tolerance.value)
     if context.get_parameter_source("format") is ParameterSource.DEFAULT and os.environ.get("GITHUB_ACTIONS") == "true":
         output = output.replace(format="github")
     return _compare(runs, asked, question, measuring, output)
@@ -94,13 +95,17 @@ def _compare(runs: tuple[str, ...], asked: Sides, question: Question, measuring:
     _check_tokens(question)
     check_outputs(output, inputs=tuple(path for side in both for path in (side.path, side.job.config) if path is not None))
     measuring.check()
-    documents = _documents(base, new, asked, measuring, output)
+    from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415
+
+    rules = load_comparison_rules(measuring.rules)
+    documents = _documents(base, new, asked, measuring, output, rules)
     first, second = (f"baseline {asked.baseline}", new.name) if base is None else sides.labels(base, new)
     from diagnose.reason.compare import compare as compared  # noqa: PLC0415
 
     tokens, source = _tokens(question, documents)
     result = compared(
         *documents,
+        rules=rules,
         base_label=first,
         new_label=second,
         tokens=tokens,
@@ -150,9 +155,10 @@ def _tokens(question: Question, documents: tuple[Diagnosis, Diagnosis]) -> tuple
     """Useful tokens per step of both, where the user or the logs tell them, and who does. Raises InputError."""
     if question.tokens is not None or question.logs is None:
         return question.tokens, "--tokens" if question.tokens is not None else ""
-    from diagnose.load.trainer_log import tokens_per_step  # noqa: PLC0415
+    from diagnose.load.trainer_log import load_specs, tokens_per_step  # noqa: PLC0415
 
-    base, new = (tokens_per_step(path, _sequence(document)) for path, document in zip(question.logs, documents, strict=True))
+    specs = load_specs()
+    base, new = (tokens_per_step(path, _sequence(document), specs) for path, document in zip(question.logs, documents, strict=True))
     return (base.tokens, new.tokens), base.source if base.source == new.source else f"{base.source}; {new.source}"
 
 
@@ -162,7 +168,9 @@ def _sequence(document: Diagnosis) -> int | None:
     return next((setting.value for setting in settings if setting.name == "seq_length" and isinstance(setting.value, int)), None)
 
 
-def _documents(base: Given | None, new: Given, asked: Sides, measuring: Measuring, output: Output) -> tuple[Diagnosis, Diagnosis]:
+def _documents(
+    base: Given | None, new: Given, asked: Sides, measuring: Measuring, output: Output, rules: ComparisonRules
+) -> tuple[Diagnosis, Diagnosis]:
     """The diagnoses of both sides. What is given twice is measured once."""
     from diagnose.commands import sides  # noqa: PLC0415 - so that the command line starts quickly
 
@@ -174,7 +182,7 @@ def _documents(base: Given | None, new: Given, asked: Sides, measuring: Measurin
             name = asked.baseline or ""
             baselines.check_name(name)
             second = sides.side_document(new, measuring, progress=report, notice=notice)
-            return baselines.find(asked.path, name, second), second
+            return baselines.find(asked.path, name, second, rules), second
         first = sides.side_document(base, measuring, progress=report, notice=notice)
         same = base.same_as == new.same_as
         return first, first if same else sides.side_document(new, measuring, progress=report, notice=notice)

@@ -33,6 +33,7 @@ def converted(data: bytes, kind: type[T]) -> T:
 
 
 OWN_TABLES = (
+    "comparison.yaml",
     "environment.yaml",
     "exchanges.yaml",
     "features.yaml",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from types import MappingProxyType
 from typing import Literal
 
@@ -133,7 +133,6 @@ class JobSettings:
         return self.specs[name].default_in(format_, self.formats[format_], settings)
 
 
-@lru_cache(maxsize=1)
 def load_job_settings() -> JobSettings:
     """The formats and settings as they come with the program. Raises RuleFileError."""
     with checked("job_formats.yaml", effect="No job file can be read.", next_step="Correct the file; its first lines explain its fields."):

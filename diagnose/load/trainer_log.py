@@ -53,9 +53,8 @@ def load_specs() -> LogSpecs:
         return found
 
 
-def tokens_per_step(path: Path, sequence: int | None) -> LogTokens:
+def tokens_per_step(path: Path, sequence: int | None, specs: LogSpecs) -> LogTokens:
     """Tokens per step that a log tells; of samples only, these times `sequence` (tokens, padding included). Raises InputError."""
-    specs = load_specs()
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
             tokens, samples = _counted(lines, specs)

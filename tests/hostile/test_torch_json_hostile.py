@@ -16,6 +16,7 @@ from diagnose.errors import InputError
 from diagnose.load.conform import RawTrace, conform
 from diagnose.load.torch_json import read
 from diagnose.model.trace import Trace
+from tests.builders.cases import for_each
 from tests.builders.kineto import document, kernel, small
 
 ENDLESS = 100  # s of processor time, a hundred times of what it takes: a reader that goes back and forth would take hours
@@ -107,7 +108,7 @@ BAD_EVENTS = {
 }
 
 
-@pytest.mark.parametrize("bad", BAD_EVENTS)
+@for_each("bad", BAD_EVENTS)
 def test_one_bad_event_is_counted_and_costs_nothing_else(bad: str) -> None:
     events = [json.dumps(event).encode() for event in small(40)]
     events.insert(100, BAD_EVENTS[bad])
@@ -133,7 +134,7 @@ STRANGE = {
 }
 
 
-@pytest.mark.parametrize("strange", STRANGE)
+@for_each("strange", STRANGE)
 def test_strange_values_do_not_cost_the_event(strange: str) -> None:
     addition = STRANGE[strange]
     events = [json.dumps(event).encode() for event in small(3)]

@@ -14,6 +14,7 @@ from diagnose.knowledge.taxonomy import MAX_CONTEXTS, HostRules, Taxonomy, load_
 from diagnose.measure.buckets.classify import families, op_kinds
 from diagnose.measure.buckets.describe import describe
 from diagnose.model.vocabulary import METHOD_BUCKETS
+from tests.builders.cases import for_each
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,7 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "reason", "line"), WRONG)
+@for_each(("text", "reason", "line"), WRONG)
 def test_a_wrong_file_is_refused_with_file_place_and_reason(tmp_path: Path, text: str, reason: str, line: int):
     path = tmp_path / "50-mine.yaml"
     path.write_text(text)
@@ -179,7 +180,7 @@ def test_host_ranges(hosts: HostRules, text: str, meaning: str | None):
     assert found == ([meaning] if meaning else [])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "anchor", "number"),
     [
         ("ProfilerStep#12", "profiler_step", "12"),

@@ -19,6 +19,7 @@ from diagnose.measure.capture import merged
 from diagnose.model.environment import EnvironmentItem, EnvironmentKind
 from diagnose.pipeline import diagnose
 from tests.builders import nsys_db as db
+from tests.builders.cases import for_each
 from tests.builders.nsys_db import basic
 from tests.load.test_nsys_sqlite import GPU, add, gpu, load
 
@@ -199,7 +200,7 @@ def test_a_difference_of_hidden_values_still_shows(tmp_path: Path) -> None:
     assert one["CUDA_HOME"] != other["CUDA_HOME"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [
         "1",
@@ -228,7 +229,7 @@ def test_plain_values_are_shown(value: str) -> None:
     assert shown_value(value, frozenset({"alice"})) == value
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [
         "/opt/x",
@@ -334,7 +335,7 @@ def test_only_listed_keys_of_a_pytorch_trace_are_taken() -> None:
     }
 
 
-@pytest.mark.parametrize("value", [None, True, [], {}, "", "none", -1, 1e300, "12 ; rm", [1, 2]])
+@for_each("value", [None, True, [], {}, "", "none", -1, 1e300, "12 ; rm", [1, 2]])
 def test_odd_values_of_keys_are_no_fault(value: object) -> None:
     found = kineto(cuda_driver_version=value, distributedInfo=value, deviceProperties=value, cupti_version=value)
     assert set(found) <= {"CUPTI"}

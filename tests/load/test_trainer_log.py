@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from diagnose.errors import InputError
-from diagnose.load.trainer_log import load_specs, tokens_per_step
+from diagnose.load import trainer_log
+from diagnose.load.trainer_log import load_specs
 
 BRIDGE = " [2026-11-01 10:00:{second:02d}] iteration {iteration:8d}/{whole:8d} | consumed samples: {samples:12d} | elapsed time per iteration (ms): 1234.5 | global batch size: {batch:5d} |\n"
 DEEPSPEED = " iteration {iteration:8d}/{whole:8d} | consumed samples: {samples:12d} | consumed tokens: {tokens:12d} | elapsed time per iteration (ms): 1234.5 |\n"
+
+tokens_per_step = partial(trainer_log.tokens_per_step, specs=load_specs())
 
 
 def written(folder: Path, lines: list[str]) -> Path:

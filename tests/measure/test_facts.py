@@ -15,6 +15,7 @@ from diagnose.measure.ranks.facts import rank_facts
 from diagnose.measure.records import device_records
 from diagnose.model.trace import PAYLOADS, Device, Provenance, Rank
 from diagnose.model.vocabulary import FactValue
+from tests.builders.cases import for_each
 from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, await_event, call, record, run, scene
 
 FROM_THE_PLATFORM = {"platform", "nvlink_domain"}  # added where the platform table is known
@@ -125,7 +126,7 @@ def test_the_values_of_a_small_step() -> None:
     assert {name: found[name] for name in expected} == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     "names",
     [
         ("launch_starved_ns", "launch_starved_share", "host_work_ns", "longest_host_gap_ns", "host_gap_excess_ns"),  # no launch

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, call_roles, host_activity
+from tests.builders.cases import for_each
 from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, blocked_by, call, causes, run, scene
 
 
@@ -65,7 +66,7 @@ GAPS: dict[str, tuple[list[Item], dict[str, int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("between", "why"), GAPS.values(), ids=GAPS)
+@for_each(("between", "why"), GAPS.values())
 def test_why_compute_was_absent(between: list[Item], why: dict[str, int]) -> None:
     assert causes(gap(*between).stalls(0, 120)) == {"dependency_stalled": 10, **why}
 
@@ -223,7 +224,7 @@ def test_a_synchronisation_inside_a_collection_is_a_synchronisation() -> None:
 # ---------------------------------------------------------------------------------------------------- families of calls
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "role"),
     [
         ("cudaLaunchKernel", "launch"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
 import yaml
 
 from diagnose.document.diagnosis import Fact, Finding
@@ -13,6 +12,7 @@ from diagnose.job import Job
 from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.reason.findings import find
 from fixtures import scenario
+from tests.builders.cases import for_each
 from tests.builders.jobs import parse_job
 from tests.builders.simulated import document
 
@@ -74,7 +74,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("active", "plain", "rule"), PAIRS)
+@for_each(("active", "plain", "rule"), PAIRS)
 def test_the_job_of_the_feature_on_the_plain_run_is_a_finding(active: str, plain: str, rule: str) -> None:
     found = fired(facts_of(plain), job_of(active))
     assert rule in found
@@ -82,7 +82,7 @@ def test_the_job_of_the_feature_on_the_plain_run_is_a_finding(active: str, plain
     assert found[rule].fixes
 
 
-@pytest.mark.parametrize("name", sorted({pair[0] for pair in PAIRS} | {"healthy-expert-overlap", "healthy-graphs", "healthy-one-node"}))
+@for_each("name", sorted({pair[0] for pair in PAIRS} | {"healthy-expert-overlap", "healthy-graphs", "healthy-one-node"}))
 def test_a_feature_at_work_is_no_finding(name: str) -> None:
     assert fired(facts_of(name), job_of(name)) == {}
 

@@ -17,6 +17,7 @@ from diagnose.render import Options, units, words, write
 from diagnose.render.issues import capitalised
 from diagnose.render.reports.diagnosis import appendix, story, tables
 from diagnose.render.writers.markdown.page import MOST_BYTES
+from tests.builders.cases import for_each
 from tests.builders.diagnosis import minimal, rich
 from tests.render.regenerate import SCHEMA, schema_text
 
@@ -144,7 +145,7 @@ def change(op: str, to: str, now: str | None, *, choose: bool = False, framework
     )  # as it is read from a document
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("one", "said", "stays"),
     [
         (change("set", "flex", None), f"{KEY}: flex", False),

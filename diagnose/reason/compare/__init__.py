@@ -9,7 +9,7 @@ from statistics import median
 from diagnose.document.comparison import SCHEMA, Comparability, Comparison, Effect, Normalised, Side
 from diagnose.document.device import Spread
 from diagnose.document.diagnosis import Diagnosis, Tool
-from diagnose.knowledge.vocabulary import load_vocabulary
+from diagnose.knowledge.comparison import ComparisonRules, NoiseLimits
 from diagnose.model.vocabulary import Level
 from diagnose.reason.compare.baselines import fingerprint
 from diagnose.reason.compare.comparable import Judgement, device, environment, judge, settings
@@ -32,6 +32,7 @@ def compare(
     base: Diagnosis,
     new: Diagnosis,
     *,
+    rules: ComparisonRules,
     base_label: str,
     new_label: str,
     metric: str = STEP_TIME,
@@ -47,13 +48,11 @@ def compare(
     share) and `fail_on` make a gate. `tokens`: useful tokens per step of both runs, as `tokens_source` tells them. Raises MetricError where
     a document does not hold the metric.
     """
-    judged = judge(base, new, anyway=anyway, tokens=tokens, tokens_source=tokens_source)
-    words = load_vocabulary()
-    here, there = (
-        samples(document, metric, place, buckets=words.buckets) for document, place in zip((base, new), judged.places, strict=True)
-    )
+    judged = judge(base, new, rules=rules, anyway=anyway, tokens=tokens, tokens_source=tokens_source)
+    limits = rules.limits.noise
+    here, there = (samples(document, metric, place, rules=rules) for document, place in zip((base, new), judged.places, strict=True))
     refused = not judged.comparability.comparable and not anyway
-    effect = _refused(here, there) if refused else _effect(here, there, judged, max_regression)
+    effect = _refused(here, there) if refused else _effect(here, there, judged, max_regression, limits)
     delta = (
         None
         if refused
@@ -62,19 +61,20 @@ def compare(
             split_of(new, judged.places[1]),
             judged.scale,
             _design(base, new, judged),
+            limits=limits,
         )
     )
-    changes = KernelChanges() if refused else kernels(base, new, judged.places, judged.scale)
+    changes = KernelChanges() if refused else kernels(base, new, judged.places, judged.scale, limits=rules.limits)
     overlaps = () if refused else overlap(base, new, judged.places, judged.scale)
     around, alike, around_notes = environment(base, new)
-    changed, setting_notes = settings(base, new)
-    found = () if refused else findings(base, new, _step_ns(base, judged.places[0]), judged.scale)
+    changed, setting_notes = settings(base, new, rules.job)
+    found = () if refused else findings(base, new, _step_ns(base, judged.places[0]), judged.scale, rules=rules)
     return Comparison(
         schema=SCHEMA,
         tool=Tool(name="diagnose", version=__version__, rules_sha256=new.tool.rules_sha256),
-        outcome=outcome(effect, judged, base, new, delta, changes.changes, overlaps, words, max_regression),
-        base=_side(base, base_label, judged.places[0]),
-        new=_side(new, new_label, judged.places[1]),
+        outcome=outcome(effect, judged, base, new, delta, changes.changes, overlaps, rules, max_regression),
+        base=_side(base, base_label, judged.places[0], rules),
+        new=_side(new, new_label, judged.places[1], rules),
         comparability=judged.comparability,
         environment=around,
         settings=changed,
@@ -100,7 +100,7 @@ def _design(base: Diagnosis, new: Diagnosis, judged: Judgement) -> Design:
     return _corresponding(*(step_times(document, place) for document, place in zip((base, new), judged.places, strict=True)))
 
 
-def _side(document: Diagnosis, label: str, place: tuple[int, int]) -> Side:
+def _side(document: Diagnosis, label: str, place: tuple[int, int], rules: ComparisonRules) -> Side:
     lengths = sorted(step.window_ns for step in steps_of(document, place))
     return Side(
         label=label,
@@ -112,7 +112,7 @@ def _side(document: Diagnosis, label: str, place: tuple[int, int]) -> Side:
         dominant_wall=document.verdict.dominant_wall,
         certainty=document.verdict.certainty,
         sentence=document.verdict.sentence,
-        fingerprint=fingerprint(document),
+        fingerprint=fingerprint(document, rules),
     )
 
 
@@ -142,10 +142,11 @@ def _refused(here: Samples, there: Samples) -> Effect:
     )
 
 
-def _effect(here: Samples, there: Samples, judged: Judgement, tolerance: float | None) -> Effect:
+def _effect(here: Samples, there: Samples, judged: Judgement, tolerance: float | None, limits: NoiseLimits) -> Effect:
     """The samples, per token or for the same work where that is needed, and what they say."""
     unit, first, second = _weighed(here, there, judged.comparability, judged.scale)
-    decision = asdict(decide(first, second, larger_is_worse=here.larger_is_worse, tolerance=tolerance, design=_corresponding(here, there)))
+    design = _corresponding(here, there)
+    decision = asdict(decide(first, second, limits=limits, larger_is_worse=here.larger_is_worse, tolerance=tolerance, design=design))
     del decision["spread"]
     return Effect(metric=here.metric, unit=unit, n_base=len(first), n_new=len(second), **decision)
 

@@ -18,8 +18,8 @@ from diagnose.document.diagnosis import SCHEMA, Diagnosis, decode
 from diagnose.document.encoding import encode
 from diagnose.document.files import write_file
 from diagnose.errors import InputError, OutputError, UsageError
+from diagnose.knowledge.comparison import JOB_ASPECTS, ComparisonRules, JobAspect
 from diagnose.reason.compare.comparable import Job, device, job_of, shown, world_size
-from diagnose.reason.compare.limits import JOB_ASPECTS, JobAspect, load_limits
 
 FOLDER = Path(".diagnose") / "baselines"
 LONGEST_NAME = 100
@@ -45,10 +45,10 @@ def check_name(name: str) -> str:
     return name
 
 
-def save(folder: Path, name: str, document: Diagnosis, *, force: bool) -> Path:
+def save(folder: Path, name: str, document: Diagnosis, rules: ComparisonRules, *, force: bool) -> Path:
     """Store the document; its path. Raises UsageError where there is one already and not `force`, OutputError where it can't be written."""
     place = _folder_of(folder, name)
-    path = place / f"{fingerprint(document)}.json"
+    path = place / f"{fingerprint(document, rules)}.json"
     if path.exists() and not force:
         raise UsageError(
             f"The baseline {name} exists for this job and device.",
@@ -83,12 +83,12 @@ def _kept(document: Diagnosis) -> Diagnosis:
     return structs.replace(document, capture=structs.replace(document.capture, ranks=ranks), timeline=None)
 
 
-def find(folder: Path, name: str, new: Diagnosis) -> Diagnosis:
+def find(folder: Path, name: str, new: Diagnosis, rules: ComparisonRules) -> Diagnosis:
     """The baseline of this name for the job and kind of device of `new`. Raises BaselineError, which says how those there differ."""
-    place, wanted = _folder_of(folder, name), fingerprint(new)
+    place, wanted = _folder_of(folder, name), fingerprint(new, rules)
     path = place / f"{wanted}.json"
     if path.is_file():
-        document, problem = _read(path)
+        document, problem = _read(path, rules)
         if document is None:
             raise BaselineError(
                 f"The baseline {name} can't be used: {problem}.",
@@ -103,7 +103,7 @@ def find(folder: Path, name: str, new: Diagnosis) -> Diagnosis:
             effect="Nothing was compared.",
             next_step=f"Save one: diagnose baseline save {name} TRACE; `diagnose baseline list` shows what there is.",
         )
-    said = " ".join(_difference(one, new) for one in stored)
+    said = " ".join(_difference(one, new, rules) for one in stored)
     raise BaselineError(
         f"The baseline {name} was made from another job or device. {said}",
         effect="Nothing was compared, because a difference between them would say nothing about the change.",
@@ -111,16 +111,16 @@ def find(folder: Path, name: str, new: Diagnosis) -> Diagnosis:
     )
 
 
-def _difference(path: Path, new: Diagnosis) -> str:
+def _difference(path: Path, new: Diagnosis, rules: ComparisonRules) -> str:
     """In what a stored document is another job than the new one."""
-    document, problem = _read(path)
+    document, problem = _read(path, rules)
     if document is None:
         return f"{path.stem}: {problem}."
-    differ = [f"{name} {here!r} there, {there!r} here" for name, here, there in differing(document, new)]
+    differ = [f"{name} {here!r} there, {there!r} here" for name, here, there in differing(document, new, rules)]
     return f"{path.stem}: {'; '.join(differ) or 'made by another version of this program'}."
 
 
-def _read(path: Path) -> tuple[Diagnosis | None, str]:
+def _read(path: Path, rules: ComparisonRules) -> tuple[Diagnosis | None, str]:
     """A stored document, or None and why not."""
     try:
         document = decode(path.read_bytes())
@@ -130,7 +130,7 @@ def _read(path: Path) -> tuple[Diagnosis | None, str]:
         return None, f"the file is damaged, or a newer version of this program wrote it ({fault})"
     if document.schema != SCHEMA:
         return None, f"its schema is {document.schema[:40]}, and this version of the program reads {SCHEMA}"
-    if fingerprint(document) != path.stem:
+    if fingerprint(document, rules) != path.stem:
         return None, "its content is another job's than its name says, or another version of this program named it"
     return document, ""
 
@@ -139,20 +139,20 @@ def _files(place: Path) -> Iterator[Path]:
     return iter(sorted(path for path in place.glob("*.json") if not path.name.startswith(".")))
 
 
-def listed(folder: Path) -> tuple[StoredBaseline, ...]:
+def listed(folder: Path, rules: ComparisonRules) -> tuple[StoredBaseline, ...]:
     """All that are stored, by name; those that can't be used with the reason."""
     if not folder.is_dir():
         return ()
     names = sorted(path for path in folder.iterdir() if path.is_dir() and _NAME.fullmatch(path.name))
-    return tuple(_listed(place.name, path) for place in names for path in _files(place))
+    return tuple(_listed(place.name, path, rules) for place in names for path in _files(place))
 
 
-def _listed(name: str, path: Path) -> StoredBaseline:
-    document, problem = _read(path)
+def _listed(name: str, path: Path, rules: ComparisonRules) -> StoredBaseline:
+    document, problem = _read(path, rules)
     size = path.stat().st_size
     if document is None:
         return StoredBaseline(name=name, fingerprint=path.stem, bytes=size, problem=problem)
-    told = dict(describe(document))
+    told = dict(describe(document, rules))
     return StoredBaseline(
         name=name,
         fingerprint=path.stem,
@@ -190,29 +190,30 @@ def remove(folder: Path, name: str, chosen: Callable[[str], bool] = lambda _: Tr
 # which `comparable` judges for each comparison.
 
 
-def fingerprint(document: Diagnosis) -> str:
+def fingerprint(document: Diagnosis, rules: ComparisonRules) -> str:
     """Sixteen hexadecimal digits over the named parts; the same for every run of one job on one kind of GPU."""
-    text = "\n".join(f"{name}={value}" for name, value in describe(document))
+    text = "\n".join(f"{name}={value}" for name, value in describe(document, rules))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
-def describe(document: Diagnosis) -> tuple[tuple[str, str], ...]:
+def describe(document: Diagnosis, rules: ComparisonRules) -> tuple[tuple[str, str], ...]:
     """The named parts, in a fixed order: each job aspect, then the device. What is not known reads "not told"."""
-    job = job_of(document)
-    parts = [(aspect, _aspect(document, job, aspect)) for aspect in JOB_ASPECTS]
+    job = job_of(document, rules.job)
+    parts = [(aspect, _aspect(document, job, aspect, rules)) for aspect in JOB_ASPECTS]
     return (*parts, ("device", device(document) or NOT_TOLD))
 
 
-def differing(base: Diagnosis, new: Diagnosis) -> tuple[tuple[str, str, str], ...]:
+def differing(base: Diagnosis, new: Diagnosis, rules: ComparisonRules) -> tuple[tuple[str, str, str], ...]:
     """The parts that differ: name, value in base, value in new."""
-    return tuple((name, here, there) for (name, here), (_, there) in zip(describe(base), describe(new), strict=True) if here != there)
+    sides = zip(describe(base, rules), describe(new, rules), strict=True)
+    return tuple((name, here, there) for (name, here), (_, there) in sides if here != there)
 
 
-def _aspect(document: Diagnosis, job: Job | None, aspect: JobAspect) -> str:
+def _aspect(document: Diagnosis, job: Job | None, aspect: JobAspect, rules: ComparisonRules) -> str:
     if aspect == "world":
-        ranks = world_size(document)
+        ranks = world_size(document, rules.job)
         return NOT_TOLD if ranks is None else f"{ranks} ranks"
     if job is None:
         return NOT_TOLD
-    known = [(name, job.value(name)) for name in load_limits().aspects[aspect].refused]
+    known = [(name, job.value(name)) for name in rules.limits.aspects[aspect].refused]
     return ", ".join(f"{name} {shown(value)}" for name, value in known if value is not None) or NOT_TOLD

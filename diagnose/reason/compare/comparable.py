@@ -11,10 +11,10 @@ from diagnose.document.comparison import Comparability, EnvironmentChange, Misma
 from diagnose.document.device import BucketTime
 from diagnose.document.diagnosis import Diagnosis, JobRead, JobSetting
 from diagnose.errors import InputError
-from diagnose.knowledge.settings import JobSettings, load_job_settings
+from diagnose.knowledge.comparison import JOB_ASPECTS, AspectSpec, CaptureLimits, ComparisonRules, JobAspect, KernelLimits
+from diagnose.knowledge.settings import JobSettings
 from diagnose.model.environment import EnvironmentItem, EnvironmentKind
 from diagnose.model.vocabulary import NO_KERNELS, FactValue
-from diagnose.reason.compare.limits import JOB_ASPECTS, JobAspect, load_limits
 from diagnose.reason.compare.metrics import NO_STEPS, place_of
 
 Value = FactValue | tuple[str, ...]
@@ -55,9 +55,9 @@ class Job:
         return any(name in inner for preset in presets for inner in preset.values())
 
 
-def job_of(document: Diagnosis) -> Job | None:
+def job_of(document: Diagnosis, table: JobSettings) -> Job | None:
     """The job of a document; None where it was made without a job file. Raises InputError for a job of a format that is not known."""
-    read, table = document.job, load_job_settings()
+    read = document.job
     if read is None:
         return None
     return Job(
@@ -81,18 +81,18 @@ def _whole(read: JobRead, table: JobSettings) -> bool:
     return format_.defaults != "none" and not any(_OPEN in note for note in read.notes)
 
 
-def world_size(document: Diagnosis) -> int | None:
+def world_size(document: Diagnosis, table: JobSettings) -> int | None:
     """The number of ranks: the job file's, else what the trace tells."""
-    job = job_of(document)
+    job = job_of(document, table)
     told = job.value("world_size") if job is not None else None
     fact = document.facts.get("world_size")
     value = told if told is not None else fact.value if fact is not None else None
     return value if isinstance(value, int) else None
 
 
-def tokens_per_step(document: Diagnosis) -> float | None:
+def tokens_per_step(document: Diagnosis, table: JobSettings) -> float | None:
     """The tokens of one step that the job file tells (global batch times sequence length); None where it does not."""
-    job = job_of(document)
+    job = job_of(document, table)
     value = job.derived.get(TOKENS) if job is not None else None
     return float(value) if isinstance(value, int | float) else None
 
@@ -125,30 +125,37 @@ class Judgement:
 
 
 def judge(
-    base: Diagnosis, new: Diagnosis, *, anyway: bool = False, tokens: tuple[float, float] | None = None, tokens_source: str = ""
+    base: Diagnosis,
+    new: Diagnosis,
+    *,
+    rules: ComparisonRules,
+    anyway: bool = False,
+    tokens: tuple[float, float] | None = None,
+    tokens_source: str = "",
 ) -> Judgement:
     """Everything in which the two are not the same work. `tokens`: useful tokens per step of both, from elsewhere than the job files."""
+    limits, table = rules.limits, rules.job
     places, apart = _places(base, new)
-    normalised = _tokens(base, new, tokens, tokens_source)
-    here, there = job_of(base), job_of(new)
-    found = [*apart, *_job(here, there, by_tokens=normalised is not None), *_tokens_differ(normalised)]
-    found += [*_world(base, new), *_ranks(base, new), *_device(base, new, places), *_capture(base, new)]
+    normalised = _tokens(base, new, tokens, tokens_source, table)
+    here, there = job_of(base, table), job_of(new, table)
+    found = [*apart, *_job(here, there, limits.aspects, by_tokens=normalised is not None), *_tokens_differ(normalised)]
+    found += [*_world(base, new, table), *_ranks(base, new), *_device(base, new, places), *_capture(base, new)]
     work = None
     if _without_steps(base) and _without_steps(new):
-        work = capture_work(base, new, places)
+        work = capture_work(base, new, places, limits.capture)
         found += [work.mismatch] if work.mismatch is not None else []
-    elif not _proven(here, there):
-        found += kernel_mismatches(base, new, places)
+    elif not _proven(here, there, limits.aspects):
+        found += kernel_mismatches(base, new, places, limits.kernels)
     refused = any(one.state == "refused" for one in found)
     return Judgement(
         comparability=Comparability(
             comparable=not refused,
             anyway=anyway and refused,
             mismatches=tuple(found),
-            unknown=_unknown(base, new, here, there, places),
+            unknown=_unknown(base, new, here, there, places, rules),
             normalised=normalised or _by_work(work),
         ),
-        proven=_proven(here, there),
+        proven=_proven(here, there, limits.aspects),
         places=places,
         scale=work.scale if work is not None and work.alike else Fraction(1),
     )
@@ -194,29 +201,33 @@ def _ranks(base: Diagnosis, new: Diagnosis) -> Iterator[Mismatch]:
 # --- job files --------------------------------------------------------------------------------------------------------
 
 
-def _job(here: Job | None, there: Job | None, *, by_tokens: bool) -> Iterator[Mismatch]:
+def _job(here: Job | None, there: Job | None, aspects: Mapping[JobAspect, AspectSpec], *, by_tokens: bool) -> Iterator[Mismatch]:
     """Settings that make two jobs different work. A world that the job files do not tell is judged by the trace."""
     if here is None or there is None:
         return
     for aspect in JOB_ASPECTS:
-        spec = load_limits().aspects[aspect]
+        spec = aspects[aspect]
         for name, state in [*((name, "refused") for name in spec.refused), *((name, "noted") for name in spec.noted)]:
             first, second = here.value(name), there.value(name)
             if first is None or second is None or first == second or name == "world_size":
                 continue
             yield _setting(
-                aspect, name, shown(first), shown(second), "normalised" if aspect == "batch" and by_tokens and state == "refused" else state
+                aspect,
+                spec.title,
+                name,
+                shown(first),
+                shown(second),
+                "normalised" if aspect == "batch" and by_tokens and state == "refused" else state,
             )
 
 
-def _setting(aspect: JobAspect, name: str, first: str, second: str, state: str) -> Mismatch:
+def _setting(aspect: JobAspect, title: str, name: str, first: str, second: str, state: str) -> Mismatch:
     said: dict[str, tuple[MismatchState, str]] = {
         "refused": ("refused", "The two runs do not do the same work."),
         "normalised": ("normalised", "The comparison is per token."),
         "noted": ("noted", "This is said and not weighed: the work may be the same."),
     }
     kind, meaning = said[state]
-    title = load_limits().aspects[aspect].title
     return _mismatch(
         aspect,
         name,
@@ -227,15 +238,13 @@ def _setting(aspect: JobAspect, name: str, first: str, second: str, state: str) 
     )
 
 
-def _proven(here: Job | None, there: Job | None) -> bool:
+def _proven(here: Job | None, there: Job | None, aspects: Mapping[JobAspect, AspectSpec]) -> bool:
     """Whether both job files tell enough to say what the work is."""
-    if here is None or there is None:
-        return False
-    return all(job.value(name) is not None for spec in load_limits().aspects.values() for name in spec.proves for job in (here, there))
+    return all(_proven_aspect(spec, here, there) for spec in aspects.values())
 
 
-def _world(base: Diagnosis, new: Diagnosis) -> Iterator[Mismatch]:
-    here, there = world_size(base), world_size(new)
+def _world(base: Diagnosis, new: Diagnosis, table: JobSettings) -> Iterator[Mismatch]:
+    here, there = world_size(base, table), world_size(new, table)
     if here is not None and there is not None and here != there:
         text = (
             f"The number of ranks (world_size) differs: {here} in base and {there} in new. Each rank then does another share of the work."
@@ -243,9 +252,9 @@ def _world(base: Diagnosis, new: Diagnosis) -> Iterator[Mismatch]:
         yield _mismatch("world", "world_size", str(here), str(there), "refused", text)
 
 
-def _tokens(base: Diagnosis, new: Diagnosis, told: tuple[float, float] | None, source: str) -> Normalised | None:
+def _tokens(base: Diagnosis, new: Diagnosis, told: tuple[float, float] | None, source: str, table: JobSettings) -> Normalised | None:
     """Useful tokens per step where both are known and differ."""
-    here, there = told or (tokens_per_step(base), tokens_per_step(new))
+    here, there = told or (tokens_per_step(base, table), tokens_per_step(new, table))
     if here is None or there is None or here == there or min(here, there) <= 0:
         return None
     return Normalised(base_tokens=here, new_tokens=there, source=(source or "--tokens") if told else JOB_TOKENS)
@@ -309,24 +318,25 @@ def _without_steps(document: Diagnosis) -> bool:
     return document.steps.anchor == NO_STEPS
 
 
-def _unknown(base: Diagnosis, new: Diagnosis, here: Job | None, there: Job | None, places: tuple[Place, Place]) -> tuple[str, ...]:
+def _unknown(
+    base: Diagnosis, new: Diagnosis, here: Job | None, there: Job | None, places: tuple[Place, Place], rules: ComparisonRules
+) -> tuple[str, ...]:
     """Aspects that one side or both do not tell."""
-    found: list[str] = [aspect for aspect in JOB_ASPECTS if aspect != "world" and not _known_to_both(aspect, here, there)]
-    if world_size(base) is None or world_size(new) is None:
+    found: list[str] = [
+        aspect for aspect in JOB_ASPECTS if aspect != "world" and not _proven_aspect(rules.limits.aspects[aspect], here, there)
+    ]
+    if world_size(base, rules.job) is None or world_size(new, rules.job) is None:
         found.append("world")
-    if tokens_per_step(base) is None or tokens_per_step(new) is None:
+    if tokens_per_step(base, rules.job) is None or tokens_per_step(new, rules.job) is None:
         found.append("tokens")
     if device(base, places[0]) is None or device(new, places[1]) is None:
         found.append("device")
     return tuple(found)
 
 
-def _known_to_both(aspect: JobAspect, here: Job | None, there: Job | None) -> bool:
-    return (
-        here is not None
-        and there is not None
-        and all(job.value(name) is not None for name in load_limits().aspects[aspect].proves for job in (here, there))
-    )
+def _proven_aspect(spec: AspectSpec, here: Job | None, there: Job | None) -> bool:
+    """Whether both job files tell what proves an aspect."""
+    return all(job is not None and job.value(name) is not None for name in spec.proves for job in (here, there))
 
 
 def _mismatch(aspect: str, name: str, base: str, new: str, state: MismatchState, text: str) -> Mismatch:
@@ -371,7 +381,7 @@ class _Use:
         return Fraction(self.base_ns + self.new_ns, self.base + self.new)
 
 
-def capture_work(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place]) -> Work:
+def capture_work(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place], limits: CaptureLimits) -> Work:
     """The amounts of work in two captures without steps."""
     uses = _uses(base, new, places)
     if all(use.base == use.new for use in uses):
@@ -380,7 +390,7 @@ def capture_work(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place]) -
     if not here or not there:
         return Work(alike=False, scale=Fraction(1), normalised=None, mismatch=_unlike(0.0))
     ratio = Fraction(there) / Fraction(here)
-    share, limits = _alike_share(uses, ratio), load_limits().capture
+    share = _alike_share(uses, ratio, limits.proportion.value)
     common = [min(use.base, use.new) for use in uses]
     little = sum(common) < limits.least_launches.value
     if share < limits.alike.value or little or not 1 / limits.factor.value <= ratio <= limits.factor.value:
@@ -410,9 +420,8 @@ def capture_work(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place]) -
     )
 
 
-def _alike_share(uses: list[_Use], ratio: Fraction) -> float:
+def _alike_share(uses: list[_Use], ratio: Fraction, slack: float) -> float:
     """Share of the work that stands in the common proportion. What only one side has does not."""
-    slack = load_limits().capture.proportion.value
     weights = [(use.pace * (use.base * ratio + use.new), _in_proportion(use, ratio, slack)) for use in uses]
     total = sum(weight for weight, _ in weights)
     return float(Fraction(sum(weight for weight, alike in weights if alike)) / Fraction(total)) if total else 0.0
@@ -465,11 +474,10 @@ def _buckets(document: Diagnosis, place: Place) -> list[BucketTime]:
     return [row for row in document.buckets if (row.rank, row.device) == place and row.bucket not in NO_KERNELS]
 
 
-def kernel_mismatches(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place]) -> Iterator[Mismatch]:
+def kernel_mismatches(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place], limits: KernelLimits) -> Iterator[Mismatch]:
     """What the kernels of steps say where job files do not: a part of the model that only one side has, or very many more kernels."""
     here = {row.bucket: row for row in _buckets(base, places[0])}
     there = {row.bucket: row for row in _buckets(new, places[1])}
-    limits = load_limits().kernels
     for bucket in sorted({*here} ^ {*there}):
         row, side = (here[bucket], "base") if bucket in here else (there[bucket], "new")
         if row.share >= limits.bucket_share.value:
@@ -535,9 +543,9 @@ def _value(items: _Items, key: tuple[EnvironmentKind, str]) -> str | None:
     return items[key].value if key in items else None
 
 
-def settings(base: Diagnosis, new: Diagnosis) -> tuple[tuple[SettingChange, ...], tuple[str, ...]]:
+def settings(base: Diagnosis, new: Diagnosis, table: JobSettings) -> tuple[tuple[SettingChange, ...], tuple[str, ...]]:
     """Job settings that differ, and what could not be compared. A setting that one file leaves out to the same default is none."""
-    here, there = job_of(base), job_of(new)
+    here, there = job_of(base, table), job_of(new, table)
     if here is None or there is None:
         lacking = "Neither run has" if here is None and there is None else f"The {'base' if here is None else 'new'} run has no"
         return (), (

@@ -13,8 +13,8 @@ from typing import TypeVar
 from diagnose.document.comparison import Category, OverlapChange, Part, StepDelta
 from diagnose.document.device import WHY, Communication, StepSplit, Why
 from diagnose.document.diagnosis import Diagnosis
+from diagnose.knowledge.comparison import NoiseLimits
 from diagnose.model.vocabulary import COMM_KINDS, CommKind
-from diagnose.reason.compare.limits import load_limits
 from diagnose.reason.compare.metrics import by_category, cells
 from diagnose.reason.compare.noise import PLAIN, Design, differs, intervals
 
@@ -56,15 +56,16 @@ def portioned(parts: Mapping[_Key, int], factor: Fraction) -> dict[_Key, int]:
 
 
 def step_delta(
-    base: Sequence[StepSplit], new: Sequence[StepSplit], scale: Fraction = Fraction(1), design: Design = PLAIN
+    base: Sequence[StepSplit], new: Sequence[StepSplit], scale: Fraction = Fraction(1), design: Design = PLAIN, *, limits: NoiseLimits
 ) -> StepDelta | None:
     """The median step's delta by category, largest first; None without split. `scale`: of the new times; `design`: how steps correspond."""
     if not base or not new:
         return None
     first, second = middle(base), middle(new, scale)
-    moved = _moves(base, new, scale, first, design)
+    least = limits.category_share.value * first.total_ns
+    moved = _moves(base, new, scale, least, design, limits)
     names = sorted({category for category, _ in (*first.cells, *second.cells)})
-    found = [_category(name, first, second, moved[name]) for name in names]
+    found = [_category(name, first, second, moved[name], least) for name in names]
     return StepDelta(
         base_ns=first.total_ns,
         new_ns=second.total_ns,
@@ -84,28 +85,30 @@ class _Move:
     beyond_noise: bool
 
 
-def _moves(base: Sequence[StepSplit], new: Sequence[StepSplit], scale: Fraction, first: Middle, design: Design) -> dict[str, _Move]:
+def _moves(
+    base: Sequence[StepSplit], new: Sequence[StepSplit], scale: Fraction, least: float, design: Design, limits: NoiseLimits
+) -> dict[str, _Move]:
     here = [by_category(step) for step in base]
     there = [by_category(step) for step in new]
     names = sorted({name for step in (*here, *there) for name in step})
     rows_here = [[float(step.get(name, 0)) for step in here] for name in names]
     rows_there = [[float(step.get(name, 0) * scale) for step in there] for name in names]
     several = min(len(base), len(new)) > 1
-    bounds: Sequence[tuple[float, float] | None] = intervals(rows_here, rows_there, design) if several else [None] * len(names)
-    least = load_limits().noise.category_share.value * first.total_ns
+    bounds: Sequence[tuple[float, float] | None] = (
+        intervals(rows_here, rows_there, design, limits=limits) if several else [None] * len(names)
+    )
     return {
         name: _Move(
             low=None if bound is None else round(bound[0]),
             high=None if bound is None else round(bound[1]),
-            beyond_noise=differs(mine, yours, bound, least, design),
+            beyond_noise=differs(mine, yours, bound, least, design, limits=limits),
         )
         for name, mine, yours, bound in zip(names, rows_here, rows_there, bounds, strict=True)
     }
 
 
-def _category(name: str, first: Middle, second: Middle, move: _Move) -> Category:
+def _category(name: str, first: Middle, second: Middle, move: _Move, least: float) -> Category:
     here, there = _total(first, name), _total(second, name)
-    least = load_limits().noise.category_share.value * first.total_ns
     return Category(
         category=name,
         base_ns=here,

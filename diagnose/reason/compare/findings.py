@@ -7,10 +7,10 @@ from fractions import Fraction
 
 from diagnose.document.comparison import Effect, FindingChange, FindingState, Gate, WallChange
 from diagnose.document.diagnosis import Diagnosis, Finding
-from diagnose.knowledge.settings import load_job_settings
+from diagnose.knowledge.comparison import ComparisonRules
+from diagnose.knowledge.settings import JobSettings
 from diagnose.knowledge.templates import percent
 from diagnose.model.vocabulary import Level
-from diagnose.reason.compare.limits import load_limits
 from diagnose.reason.compare.outcome import listed, signed_share
 from diagnose.reason.patch import SettingPlace, place_of
 
@@ -32,12 +32,14 @@ def _difference(base: int | None, new: int | None) -> int | None:
     return None if base is None or new is None else new - base
 
 
-def findings(base: Diagnosis, new: Diagnosis, step_ns: float, scale: Fraction = Fraction(1)) -> tuple[FindingChange, ...]:
+def findings(
+    base: Diagnosis, new: Diagnosis, step_ns: float, scale: Fraction = Fraction(1), *, rules: ComparisonRules
+) -> tuple[FindingChange, ...]:
     """Every finding of either run, new ones first, then worse ones: a bound has to move by more of the step than two runs differ by."""
     here = {finding.id: finding for finding in base.findings}
     there = {finding.id: finding for finding in new.findings}
     unasked = {rule.id for rule in new.not_assessed}
-    noise = load_limits().noise.floor.value * step_ns
+    noise = rules.limits.noise.floor.value * step_ns
     found = []
     for name in dict.fromkeys((*there, *here)):
         first, second = here.get(name), there.get(name)
@@ -45,7 +47,7 @@ def findings(base: Diagnosis, new: Diagnosis, step_ns: float, scale: Fraction = 
         state = _state(first, second, bound, noise, asked=name not in unasked)
         shown = second or first
         if shown is not None:
-            found.append(_change(shown, state, first, bound, new if second is not None else None))
+            found.append(_change(shown, state, first, bound, new if second is not None else None, rules.job))
     return tuple(
         sorted(
             found, key=lambda row: (_STATES.index(row.state), -_LEVELS[row.severity], -(row.new_bound_ns or row.base_bound_ns or 0), row.id)
@@ -65,8 +67,10 @@ def _state(first: Finding | None, second: Finding | None, bound: int | None, noi
     return "better" if rank < 0 or grew < -noise else "same"
 
 
-def _change(shown: Finding, state: FindingState, first: Finding | None, bound: int | None, new: Diagnosis | None) -> FindingChange:
-    place = place_of(shown, new.job, load_job_settings()) if new is not None else SettingPlace()
+def _change(
+    shown: Finding, state: FindingState, first: Finding | None, bound: int | None, new: Diagnosis | None, job: JobSettings
+) -> FindingChange:
+    place = place_of(shown, new.job, job) if new is not None else SettingPlace()
     return FindingChange(
         id=shown.id,
         name=shown.name,

@@ -21,7 +21,7 @@ from msgspec import structs
 from diagnose.document.comparison import KernelChange, KernelChangeKind
 from diagnose.document.device import DeviceKernels, KernelUse
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.reason.compare.limits import load_limits
+from diagnose.knowledge.comparison import KernelLimits, Limits
 
 _ENOUGH = 2.0  # two signs, such as a neighbour and equal launches
 
@@ -41,16 +41,16 @@ def kernels_of(document: Diagnosis, place: tuple[int, int]) -> DeviceKernels | N
 
 
 def kernels(
-    base: Diagnosis, new: Diagnosis, places: tuple[tuple[int, int], tuple[int, int]], scale: Fraction = Fraction(1)
+    base: Diagnosis, new: Diagnosis, places: tuple[tuple[int, int], tuple[int, int]], scale: Fraction = Fraction(1), *, limits: Limits
 ) -> KernelChanges:
     """All changes, most time first. `scale`: what the new run's launches and work are multiplied by (captures without steps)."""
     here, there = kernels_of(base, places[0]), kernels_of(new, places[1])
     if here is None or there is None:
         return KernelChanges(notes=_untold(here, there, places))
     rows = [_scaled(row, scale) for row in there.kernels]
-    matched = match(here.kernels, rows)
-    slack = load_limits().capture.proportion.value if scale != 1 else load_limits().kernels.launches.value
-    found = [_pair(pair, here.kernels, rows, slack) for pair in matched.pairs]
+    matched = match(here.kernels, rows, limits.kernels)
+    slack = limits.capture.proportion.value if scale != 1 else limits.kernels.launches.value
+    found = [_pair(pair, here.kernels, rows, slack, limits.kernels) for pair in matched.pairs]
     changed = [one for one in found if one is not None]
     changed += [_gone(here.kernels[place], rows, matched) for place in matched.gone]
     changed += [_added(rows[place], here.kernels, matched.streams) for place in matched.added]
@@ -83,10 +83,9 @@ def _scaled(row: KernelUse, scale: Fraction) -> KernelUse:
     return structs.replace(row, launches=round(row.launches * scale), work_ns=round(row.work_ns * scale))
 
 
-def _pair(pair: Pair, base: Sequence[KernelUse], new: Sequence[KernelUse], slack: float) -> KernelChange | None:
+def _pair(pair: Pair, base: Sequence[KernelUse], new: Sequence[KernelUse], slack: float, limits: KernelLimits) -> KernelChange | None:
     """What changed of one kernel; None where nothing did. Of several changes the one that explains most time names it."""
     here, there = base[pair.base], new[pair.new]
-    limits = load_limits().kernels
     pace = _mean(there) - _mean(here)
     slower = abs(pace) > max(limits.pace.value * _mean(here), limits.pace_least_ns.value)
     often = abs(there.launches - here.launches) > slack * max(here.launches, there.launches)
@@ -194,11 +193,11 @@ class Matched:
     streams: Mapping[int | None, int | None]  # the base's stream of each of the new run's
 
 
-def match(base: Sequence[KernelUse], new: Sequence[KernelUse]) -> Matched:
+def match(base: Sequence[KernelUse], new: Sequence[KernelUse], limits: KernelLimits) -> Matched:
     """The kernels of one device in both runs."""
     streams = _streams(base, new)
     pairs = _by_name(base, new, streams)
-    left = _Left(base=base, new=new, streams=streams, pairs={pair.base: pair for pair in pairs})
+    left = _Left(base=base, new=new, streams=streams, limits=limits, pairs={pair.base: pair for pair in pairs})
     left.rename()
     found = tuple(sorted(left.pairs.values(), key=lambda pair: pair.base))
     return Matched(pairs=found, gone=left.gone, added=left.added, streams=streams)
@@ -293,6 +292,7 @@ class _Left:
     base: Sequence[KernelUse]
     new: Sequence[KernelUse]
     streams: Mapping[int | None, int | None]
+    limits: KernelLimits
     pairs: dict[int, Pair]
 
     @property
@@ -330,11 +330,11 @@ class _Left:
         here, there = self.base[first], self.new[second]
         if here.role != there.role or there.stream not in self.streams or self.streams[there.stream] != here.stream:
             return None
-        variant = family(here.name) == family(there.name)
+        variants, limits = self.limits.variants, self.limits
+        variant = family(here.name, variants) == family(there.name, variants)
         if here.bucket != there.bucket and not variant:
             return None
         ratio = abs(there.launches - here.launches) / max(there.launches, here.launches, 1)
-        limits = load_limits().kernels
         near = [word for word, same in self._neighbours(here, there) if same]
         if ratio > limits.alike_launches.value and len(near) < 2:
             return None
@@ -360,10 +360,10 @@ def _only_best(score: float, scores: Sequence[float]) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def family(name: str) -> str:
+def family(name: str, variants: tuple[str, ...]) -> str:
     """A name without what only tells variants of one function apart: tile sizes, stages, numbers (trace_rules/comparison.yaml)."""
     text = name
-    for pattern in load_limits().kernels.variants:
+    for pattern in variants:
         text = re.sub(pattern, "#", text)
     return re.sub(r"[#_\s]*#[#_\s]*", "#", text)
 

@@ -8,14 +8,14 @@ lacks is an error, never nought.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diagnose.document.device import StepBudget, StepSplit
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge.buckets import Buckets
+from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.model.vocabulary import NO_KERNELS
-from diagnose.reason.compare.limits import load_limits
 
 STEP_TIME = "step_time"
 KERNELS = "kernels"
@@ -60,18 +60,22 @@ class Samples:
     metric: str
     unit: str
     values: tuple[float, ...]
-    larger_is_worse: bool
     per_step: bool
+    larger_is_worse: bool = True
     last_is_short: bool = False
     steps: tuple[int, ...] = ()
 
 
-def samples(document: Diagnosis, metric: str, place: tuple[int, int] | None = None, *, buckets: Buckets) -> Samples:
+def samples(document: Diagnosis, metric: str, place: tuple[int, int] | None = None, *, rules: ComparisonRules) -> Samples:
     """The samples of `metric` on the device at `place` (rank, device), by default the one that the verdict speaks of.
 
     Raises MetricError for a metric that there is not, and UnmeasuredError (one of them) for one that this document does not hold.
     """
-    where = place or place_of(document)
+    found = _samples(document, metric, place or place_of(document), rules.words.buckets)
+    return replace(found, larger_is_worse=metric not in rules.limits.better_when_larger)
+
+
+def _samples(document: Diagnosis, metric: str, where: tuple[int, int], buckets: Buckets) -> Samples:
     if metric == STEP_TIME:
         return step_times(document, where)
     if metric in CATEGORIES or metric.startswith(COMPUTE):
@@ -144,7 +148,6 @@ def _per_step(document: Diagnosis, metric: str, values: list[float], place: tupl
         metric=metric,
         unit="ns",
         values=tuple(values),
-        larger_is_worse=_larger_is_worse(metric),
         per_step=True,
         last_is_short=last_is_short(document),
         steps=tuple(step.index for step in steps_of(document, place) if step.index is not None),
@@ -152,11 +155,7 @@ def _per_step(document: Diagnosis, metric: str, values: list[float], place: tupl
 
 
 def _single(metric: str, value: float, unit: str) -> Samples:
-    return Samples(metric=metric, unit=unit, values=(float(value),), larger_is_worse=_larger_is_worse(metric), per_step=False)
-
-
-def _larger_is_worse(metric: str) -> bool:
-    return metric not in load_limits().better_when_larger
+    return Samples(metric=metric, unit=unit, values=(float(value),), per_step=False)
 
 
 def _category(document: Diagnosis, metric: str, place: tuple[int, int], buckets: Buckets) -> Samples:

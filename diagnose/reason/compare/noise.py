@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from diagnose.document.comparison import Basis, Result
+from diagnose.knowledge.comparison import NoiseLimits
 from diagnose.model.statistics import (
     MEDIAN_ERROR,
     bootstrap_intervals,
@@ -20,7 +21,6 @@ from diagnose.model.statistics import (
     shift_shown,
     smallest_p,
 )
-from diagnose.reason.compare.limits import NoiseLimits, load_limits
 
 _APART_FROM = 4  # values of a side: with fewer the others could not carry a test alone
 _PAIRED_FROM = 3  # values of a side: two pairs are hardly an interval
@@ -72,22 +72,27 @@ class Decision:
 
 
 def decide(
-    base: Sequence[float], new: Sequence[float], *, larger_is_worse: bool = True, tolerance: float | None = None, design: Design = PLAIN
+    base: Sequence[float],
+    new: Sequence[float],
+    *,
+    limits: NoiseLimits,
+    larger_is_worse: bool = True,
+    tolerance: float | None = None,
+    design: Design = PLAIN,
 ) -> Decision:
     """Regression, improvement, no change or can't tell, of samples that hold at least one value each.
 
     `tolerance`: the relative change that still counts as none, as far as noise allows (default: the gate of trace_rules/comparison.yaml).
     """
-    limits = load_limits().noise
     own = design.heeded(len(base), len(new))
     delta = median(new) - median(base)
     relative = delta / abs(median(base)) if median(base) else None
     spread = _spread(base, new, own)
     low, high, p = None, None, None
     if min(len(base), len(new)) > 1:
-        low, high = intervals([base], [new], own)[0]
+        low, high = intervals([base], [new], own, limits=limits)[0]
         p = rank_test(strata(base, new, own))
-    smallest = smallest_effect(len(base), len(new), spread / abs(median(base))) if median(base) else None
+    smallest = smallest_effect(len(base), len(new), spread / abs(median(base)), limits) if median(base) else None
     basis, moved = _moved(base, new, relative, spread, (low, high), p, limits, own)
     result = _result(
         basis, moved, delta, relative, (low, high), median(base), larger_is_worse, max(tolerance or limits.tolerance.value, 0.0), limits
@@ -118,9 +123,16 @@ def _spread(base: Sequence[float], new: Sequence[float], design: Design) -> floa
     return pooled_spread(first, second)
 
 
-def differs(base: Sequence[float], new: Sequence[float], bounds: tuple[float, float] | None, least: float, design: Design = PLAIN) -> bool:
+def differs(
+    base: Sequence[float],
+    new: Sequence[float],
+    bounds: tuple[float, float] | None,
+    least: float,
+    design: Design = PLAIN,
+    *,
+    limits: NoiseLimits,
+) -> bool:
     """Whether a part of the step differs by more than noise and `least`; `bounds`: its interval, None of a single step."""
-    limits = load_limits().noise
     delta = median(new) - median(base)
     relative = delta / median(base) if median(base) else None
     own = design.heeded(len(base), len(new))
@@ -152,7 +164,7 @@ def _moved(
     if smallest_p(*sizes) <= limits.p_value.value:
         return "interval and rank test", excluded and p is not None and p <= limits.p_value.value
     apart = max(base) < min(new) or max(new) < min(base)
-    enough = abs(median(new) - median(base)) >= apart_by(len(base), len(new)) * spread and size >= limits.separation_least.value
+    enough = abs(median(new) - median(base)) >= apart_by(len(base), len(new), limits) * spread and size >= limits.separation_least.value
     return "separation", excluded and apart and enough
 
 
@@ -184,11 +196,13 @@ def _result(
 # --- the interval -----------------------------------------------------------------------------------------------------
 
 
-def intervals(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], design: Design = PLAIN) -> list[tuple[float, float]]:
+def intervals(
+    base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], design: Design = PLAIN, *, limits: NoiseLimits
+) -> list[tuple[float, float]]:
     """The bootstrap intervals of differences of medians, of several figures of the same steps (rows of one length on each side)."""
     if not base:
         return []
-    own, limits = design.heeded(len(base[0]), len(new[0])), load_limits().noise
+    own = design.heeded(len(base[0]), len(new[0]))
     return bootstrap_intervals(
         base,
         new,
@@ -202,27 +216,25 @@ def intervals(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], d
 # --- what could have been shown ---------------------------------------------------------------------------------------
 
 
-def smallest_effect(n_base: int, n_new: int, spread: float) -> float:
+def smallest_effect(n_base: int, n_new: int, spread: float, limits: NoiseLimits) -> float:
     """The smallest relative effect that samples of these sizes with this relative spread would have shown with the usual power."""
-    limits = load_limits().noise
     if min(n_base, n_new) == 1:
         return _rounded(max(limits.single_step.value, limits.separation.value * spread))
     error = MEDIAN_ERROR * math.sqrt(1 / n_base + 1 / n_new) * spread
     least = limits.floor.value
     if smallest_p((n_base, n_new)) > limits.p_value.value:
-        least = max(least, limits.separation_least.value, apart_by(n_base, n_new) * spread)
-    return _rounded(max(_shown_in_spreads(n_base, n_new) * spread, least + normal_quantile(limits.power.value) * error))
+        least = max(least, limits.separation_least.value, apart_by(n_base, n_new, limits) * spread)
+    return _rounded(max(_shown_in_spreads(n_base, n_new, limits) * spread, least + normal_quantile(limits.power.value) * error))
 
 
-def apart_by(n_base: int, n_new: int) -> float:
+def apart_by(n_base: int, n_new: int, limits: NoiseLimits) -> float:
     """How many spreads samples too few for the rank test must lie apart; more with two steps on a side, whose spread is hardly known."""
-    limits = load_limits().noise
     return limits.separation_of_two.value if min(n_base, n_new) == 2 else limits.separation.value
 
 
-def _shown_in_spreads(n_base: int, n_new: int) -> float:
+def _shown_in_spreads(n_base: int, n_new: int, limits: NoiseLimits) -> float:
     """What the interval (usual formula for medians) and, of few steps, the rank test ask for, in standard deviations."""
-    level, power = load_limits().noise.p_value.value, load_limits().noise.power.value
+    level, power = limits.p_value.value, limits.power.value
     formula = (normal_quantile(1 - level / 2) + normal_quantile(power)) * MEDIAN_ERROR * math.sqrt(1 / n_base + 1 / n_new)
     return formula if n_base + n_new > _FEW else max(formula, shift_shown(n_base, n_new, level, power))
 

@@ -18,11 +18,11 @@ from diagnose.document.comparison import (
 )
 from diagnose.document.device import Why
 from diagnose.document.diagnosis import Diagnosis
+from diagnose.knowledge.comparison import ComparisonRules, NoiseLimits
 from diagnose.knowledge.templates import decimal, percent
 from diagnose.knowledge.vocabulary import Vocabulary
 from diagnose.model.vocabulary import CommKind
 from diagnose.reason.compare.comparable import Judgement
-from diagnose.reason.compare.limits import load_limits
 from diagnose.reason.compare.metrics import BLOCKING, BUCKET, COMPUTE, KERNELS, NO_STEPS, STEP_TIME, place_of
 from diagnose.reason.compare.noise import apart_by, smallest_effect
 
@@ -151,20 +151,22 @@ def outcome(
     delta: StepDelta | None,
     kernels: Sequence[KernelChange],
     overlaps: Sequence[OverlapChange],
-    words: Vocabulary,
+    rules: ComparisonRules,
     tolerance: float | None = None,
 ) -> Outcome:
-    """The result with its sentences. `words`: how walls are called; `tolerance`: the relative change that was to count as none."""
-    comparability = judged.comparability
-    reasons = tuple(
-        _reasons(effect, judged, base, new, max(tolerance or load_limits().noise.tolerance.value, load_limits().noise.floor.value))
-    )
+    """The result with its sentences. `tolerance`: the relative change that was to count as none."""
+    comparability, limits = judged.comparability, rules.limits.noise
+    reasons = tuple(_reasons(effect, judged, base, new, max(tolerance or limits.tolerance.value, limits.floor.value), limits))
     if effect.result == "refused":
         return Outcome(result="refused", sentence=_refusal(comparability), moved="", reasons=reasons)
     return Outcome(
         result=effect.result,
-        sentence=_sentence(effect, comparability.normalised),
-        moved=" ".join(part for part in (_moved(effect.result, delta, kernels, overlaps), _walls(effect.result, base, new, words)) if part),
+        sentence=_sentence(effect, comparability.normalised, limits),
+        moved=" ".join(
+            part
+            for part in (_moved(effect.result, delta, kernels, overlaps, limits), _walls(effect.result, base, new, rules.words))
+            if part
+        ),
         reasons=reasons,
     )
 
@@ -179,18 +181,18 @@ def _refusal(comparability: Comparability) -> str:
 # --- the sentence -----------------------------------------------------------------------------------------------------
 
 
-def _sentence(effect: Effect, normalised: Normalised | None) -> str:
+def _sentence(effect: Effect, normalised: Normalised | None, limits: NoiseLimits) -> str:
     subject = capital(_subject(effect, normalised))
-    figures = f"{_arrow(effect)} ({_statistics(effect)})"
+    figures = f"{_arrow(effect)} ({_statistics(effect, limits)})"
     if effect.basis == "identical":
         return (
             f"{subject} did not change: the samples of both runs are the same, {figure(effect.base, effect.unit)} in the median "
             f"({_samples(effect)})."
         )
     if effect.result == "no_change":
-        return f"{subject} did not change beyond noise: {figures}.{_power(effect)}"
+        return f"{subject} did not change beyond noise: {figures}.{_power(effect, limits)}"
     if effect.result == "cannot_tell":
-        return f"Whether {subject[0].lower()}{subject[1:]} changed can't be told: {figures}.{_power(effect)}"
+        return f"Whether {subject[0].lower()}{subject[1:]} changed can't be told: {figures}.{_power(effect, limits)}"
     return f"{subject} {_became(effect)}: {figures}."
 
 
@@ -218,7 +220,7 @@ def _without_unit(first: str, second: str) -> str:
     return number if unit and second.endswith(f" {unit}") else first
 
 
-def _statistics(effect: Effect) -> str:
+def _statistics(effect: Effect, limits: NoiseLimits) -> str:
     parts = [signed(effect.delta, effect.unit)]
     if effect.relative is not None and effect.result not in {"regression", "improvement"}:
         parts[0] += f", {signed_share(effect.relative)}"
@@ -227,12 +229,12 @@ def _statistics(effect: Effect) -> str:
         parts.append(f"95 % interval {_without_unit(low, high)} … {high}")
     parts.append(_samples(effect))
     if effect.basis == "single step":
-        parts.append(f"one {_word(effect)} can't show noise, so that {percent(_assumed(effect))} is assumed")
+        parts.append(f"one {_word(effect)} can't show noise, so that {percent(_assumed(effect, limits))} is assumed")
     return ", ".join(parts)
 
 
-def _assumed(effect: Effect) -> float:
-    return effect.smallest if effect.smallest is not None else load_limits().noise.single_step.value
+def _assumed(effect: Effect, limits: NoiseLimits) -> float:
+    return effect.smallest if effect.smallest is not None else limits.single_step.value
 
 
 def _word(effect: Effect) -> str:
@@ -244,23 +246,23 @@ def _samples(effect: Effect) -> str:
     return f"{effect.n_base} {word}{'' if effect.n_base == 1 else 's'} against {effect.n_new}"
 
 
-def _power(effect: Effect) -> str:
+def _power(effect: Effect, limits: NoiseLimits) -> str:
     if effect.smallest is None or effect.basis == "single step":
         return ""
     if effect.result == "no_change":
         return f" A change of {percent(effect.smallest)} or more would have shown."
     if effect.relative is not None and abs(effect.relative) >= effect.smallest:
         return " Single steps stand far out, so that the samples of both runs overlap."
-    return f" With these samples only a change of {percent(effect.smallest)} or more is likely to show.{_more_steps(effect)}"
+    return f" With these samples only a change of {percent(effect.smallest)} or more is likely to show.{_more_steps(effect, limits)}"
 
 
-def _more_steps(effect: Effect) -> str:
+def _more_steps(effect: Effect, limits: NoiseLimits) -> str:
     """How many steps of this spread would show what the gate of performance asks for."""
     if effect.smallest is None or effect.metric != STEP_TIME:
         return ""
-    spread = effect.smallest / max(smallest_effect(effect.n_base, effect.n_new, 1.0), 1e-9)
-    wanted = load_limits().noise.tolerance.value
-    enough = next((size for size in _SIZES if smallest_effect(size, size, spread) <= wanted), None)
+    spread = effect.smallest / max(smallest_effect(effect.n_base, effect.n_new, 1.0, limits), 1e-9)
+    wanted = limits.tolerance.value
+    enough = next((size for size in _SIZES if smallest_effect(size, size, spread, limits) <= wanted), None)
     if enough is None or enough <= min(effect.n_base, effect.n_new):
         return ""
     return f" About {enough} steps of each run would show {percent(wanted)}."
@@ -269,14 +271,16 @@ def _more_steps(effect: Effect) -> str:
 # --- what moved -------------------------------------------------------------------------------------------------------
 
 
-def _moved(result: Result, delta: StepDelta | None, kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange]) -> str:
+def _moved(
+    result: Result, delta: StepDelta | None, kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange], limits: NoiseLimits
+) -> str:
     """The largest parts of a step's change, with a word where within their own noise, then what went against it beyond noise."""
     if delta is None:
         return ""
     moved = [row for row in delta.categories if row.moved]
     if result == "no_change":
         return _listed("", moved[:_SHOWN], kernels, overlaps)
-    least = max(_LEAST * abs(delta.delta_ns), load_limits().noise.category_share.value * delta.base_ns)
+    least = max(_LEAST * abs(delta.delta_ns), limits.category_share.value * delta.base_ns)
     with_it = [row for row in delta.categories if (row.delta_ns > 0) == (delta.delta_ns > 0) and abs(row.delta_ns) >= least]
     against = [row for row in moved if (row.delta_ns > 0) != (delta.delta_ns > 0)]
     parts = (
@@ -393,7 +397,7 @@ def _changed(one: KernelChange) -> str:
 # --- what weakens it --------------------------------------------------------------------------------------------------
 
 
-def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis, tolerance: float) -> Iterator[str]:
+def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis, tolerance: float, limits: NoiseLimits) -> Iterator[str]:
     """What a reader has to know before believing it."""
     weighed = [
         one.text
@@ -402,7 +406,7 @@ def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis,
     ]
     yield from weighed
     if effect.result != "refused":
-        yield from _samples_reasons(effect, tolerance)
+        yield from _samples_reasons(effect, tolerance, limits)
     if not judged.proven and effect.result != "refused" and effect.basis != "identical":
         yield (
             "Nothing proves that both runs do the same work, because the job files are missing or incomplete; their kernels do not "
@@ -420,17 +424,16 @@ def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis,
             yield f"Data was lost in the {side} run: {listed([f'{entry.count} × {entry.code}' for entry in lost[:_SHOWN]])}."
 
 
-def _samples_reasons(effect: Effect, tolerance: float) -> Iterator[str]:
-    limits = load_limits().noise
+def _samples_reasons(effect: Effect, tolerance: float, limits: NoiseLimits) -> Iterator[str]:
     if effect.basis == "single step":
         yield (
-            f"{_samples(effect)}: how much {_word(effect)}s differ by chance is not known, and {percent(_assumed(effect))} is assumed. "
+            f"{_samples(effect)}: how much {_word(effect)}s differ by chance is not known, and {percent(_assumed(effect, limits))} is assumed. "
             "Capture several steps of both runs."
         )
     elif effect.basis == "separation":
         yield (
             f"{_samples(effect)} are too few for a rank test: what counts is that the samples do not overlap and lie "
-            f"{apart_by(effect.n_base, effect.n_new):g} spreads and {percent(limits.separation_least.value)} apart."
+            f"{apart_by(effect.n_base, effect.n_new, limits):g} spreads and {percent(limits.separation_least.value)} apart."
         )
     if effect.result == "no_change" and effect.low is not None and effect.high is not None and (effect.low > 0 or effect.high < 0):
         small = effect.relative is not None and abs(effect.relative) < limits.floor.value

@@ -13,6 +13,7 @@ from diagnose.measure.buckets.classify import classify
 from diagnose.measure.buckets.context import FORWARD_BIT, host_context, innermost, masks_of
 from diagnose.measure.host import attribute
 from diagnose.model.trace import Trace
+from tests.builders.cases import for_each
 from tests.builders.small_traces import Launch, Range, trace_of
 
 GEMM = "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN"
@@ -160,7 +161,7 @@ RUNS: dict[str, tuple[Steps, dict[tuple[int, ...], tuple[str, str]]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("steps", "expected"), RUNS.values(), ids=RUNS)
+@for_each(("steps", "expected"), RUNS.values())
 def test_what_kernels_learn_from_those_around_them(
     taxonomy: Taxonomy, steps: Steps, expected: dict[tuple[int, ...], tuple[str, str]]
 ) -> None:

@@ -13,6 +13,7 @@ from diagnose.measure.waits import stalls
 from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.measure.waits.stalls import HANDOVER_NS, ceilings
 from diagnose.model.vocabulary import FactValue
+from tests.builders.cases import for_each
 from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, await_event, call, causes, record, run, scene
 
 
@@ -79,7 +80,7 @@ HANDOVERS: dict[str, tuple[Scene, int, dict[str, int], dict[str, int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("one", "end", "why", "expected"), HANDOVERS.values(), ids=HANDOVERS)
+@for_each(("one", "end", "why", "expected"), HANDOVERS.values())
 def test_what_is_handed_over(one: Scene, end: int, why: dict[str, int], expected: dict[str, int]) -> None:
     assert causes(one.stalls(0, end)) == why
     assert beyond(one, 0, end) == [expected]
@@ -132,7 +133,7 @@ SHADOWS: dict[str, tuple[Scene, dict[str, int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("one", "expected"), SHADOWS.values(), ids=SHADOWS)
+@for_each(("one", "expected"), SHADOWS.values())
 def test_a_late_host_costs_nothing_while_what_is_waited_for_runs(one: Scene, expected: dict[str, int]) -> None:
     assert shadows(one) == expected
 
@@ -237,7 +238,7 @@ RESTARTS: dict[str, tuple[Scene, int, dict[str, int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("one", "end", "expected"), RESTARTS.values(), ids=RESTARTS)
+@for_each(("one", "end", "expected"), RESTARTS.values())
 def test_a_host_that_was_held_starts_anew(one: Scene, end: int, expected: dict[str, int]) -> None:
     assert restarts(one, end) == expected
 

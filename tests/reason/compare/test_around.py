@@ -13,13 +13,13 @@ from diagnose.document.device import Communication
 from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, LedgerEntry, NotAssessed, WallBound, Where
 from diagnose.document.encoding import encode
 from diagnose.errors import RuleFileError
+from diagnose.knowledge.comparison import parse_limits
 from diagnose.model.environment import EnvironmentItem, EnvironmentKind
 from diagnose.model.vocabulary import FixState, Level, Wall
-from diagnose.reason.compare import compare
-from diagnose.reason.compare.baselines import NOT_TOLD, describe, differing, fingerprint
-from diagnose.reason.compare.comparable import environment, settings
-from diagnose.reason.compare.limits import load_limits, parse_limits
+from diagnose.reason.compare.baselines import NOT_TOLD
+from diagnose.reason.compare.comparable import environment
 from tests.builders.compared import SETTINGS, capture, document, job, kernel
+from tests.builders.comparing import RULES, compare, describe, differing, fingerprint, settings
 
 STEPS = ({"attention": 1_000_000},) * 4
 SLOWER = ({"attention": 1_120_000},) * 4
@@ -414,8 +414,8 @@ def text(old: str = "", new: str = "") -> bytes:
 )
 def test_a_wrong_file_is_refused_with_the_place(old: str, new: str, words: str) -> None:
     with pytest.raises(RuleFileError, match=words):
-        parse_limits(text(old, new))
+        parse_limits(text(old, new), RULES.job)
 
 
 def test_the_file_that_comes_along_is_right() -> None:
-    assert parse_limits(text()) == load_limits()
+    assert parse_limits(text(), RULES.job) == RULES.limits

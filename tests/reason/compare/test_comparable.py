@@ -10,9 +10,10 @@ from msgspec import structs
 from diagnose.document.comparison import Comparison
 from diagnose.document.device import KernelUse
 from diagnose.document.diagnosis import Diagnosis, JobRead
-from diagnose.reason.compare import compare
-from diagnose.reason.compare.limits import JOB_ASPECTS, load_limits
+from diagnose.knowledge.comparison import JOB_ASPECTS
+from tests.builders.cases import for_each
 from tests.builders.compared import SETTINGS, capture, document, job, kernel
+from tests.builders.comparing import RULES, compare
 
 STEPS = ({"attention": 1_000_000},) * 4
 SLOWER = ({"attention": 1_200_000},) * 4
@@ -45,7 +46,7 @@ CHANGES: list[tuple[str, str, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("aspect", "setting", "value"), CHANGES)
+@for_each(("aspect", "setting", "value"), CHANGES)
 def test_other_work_is_refused_with_its_reason(aspect: str, setting: str, value: object) -> None:
     base, new = document(STEPS, job=job()), document(STEPS, job=job(**{setting: value}))
     found = run(base, new)
@@ -339,6 +340,6 @@ def test_what_is_not_told_is_listed() -> None:
 
 
 def test_settings_of_the_file_are_all_job_settings_with_a_source() -> None:
-    limits = load_limits()
+    limits = RULES.limits
     assert set(limits.aspects) == set(JOB_ASPECTS)
     assert all(spec.source and spec.refused for spec in limits.aspects.values())

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from diagnose.document.device import RAN, WHY, StepSplit
 from diagnose.knowledge.buckets import load_buckets
-from diagnose.reason.compare.delta import middle, portioned, step_delta
+from diagnose.reason.compare.delta import middle, portioned
 from diagnose.reason.compare.metrics import by_category
 from tests.builders.compared import Cells, split
+from tests.builders.comparing import step_delta
 
 BUCKETS = tuple(load_buckets())
 

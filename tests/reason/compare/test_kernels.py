@@ -12,8 +12,9 @@ from msgspec import structs
 
 from diagnose.document.comparison import KernelChange
 from diagnose.document.device import DeviceKernels, KernelUse
-from diagnose.reason.compare.kernels import KernelChanges, family, kernels, match
+from diagnose.reason.compare.kernels import KernelChanges
 from tests.builders.compared import document, kernel, sequence
+from tests.builders.comparing import family, kernels, match
 
 HERE = ((0, 0), (0, 0))
 

@@ -7,19 +7,14 @@ from msgspec import structs
 
 from diagnose.document.device import Blocking, Dropped
 from diagnose.document.diagnosis import Diagnosis, Fact
-from diagnose.knowledge.buckets import load_buckets
-from diagnose.reason.compare import metrics
-from diagnose.reason.compare.metrics import CATEGORIES, MetricError, Samples, UnmeasuredError, last_is_short
+from diagnose.reason.compare.metrics import CATEGORIES, MetricError, UnmeasuredError, last_is_short
 from tests.builders.compared import document
+from tests.builders.comparing import samples
 
 STEPS = (
     {"attention": 1_000_000, ("transport", "transport"): 300_000, ("nothing", "host_work"): 200_000},
     {"attention": 1_100_000, ("nothing", "host_work"): 210_000},
 )
-
-
-def samples(document: Diagnosis, metric: str, place: tuple[int, int] | None = None) -> Samples:
-    return metrics.samples(document, metric, place, buckets=load_buckets())
 
 
 def fact(value: float | str | bool | None, unit: str) -> Fact:

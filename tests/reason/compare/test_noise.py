@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.reason.compare.noise import Decision, Design, apart_by, decide, smallest_effect
+from diagnose.reason.compare.noise import Decision, Design
+from tests.builders.comparing import apart_by, decide, smallest_effect
 from tests.builders.suites import deep_unless
 
 VALUES = st.integers(1, 12).map(float)

@@ -12,10 +12,10 @@ import pytest
 from diagnose.document.comparison import Comparison, decode
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.encoding import encode
-from diagnose.reason.compare import compare
 from fixtures import scenario
 from fixtures.accuracy import Format
 from fixtures.recording import Recording
+from tests.builders.comparing import compare
 from tests.builders.simulated import document, recordings
 from tests.builders.suites import deep_unless, kind_of
 from tests.reason.compare.truth import budget, relative, said

@@ -13,8 +13,8 @@ import pytest
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.pipeline import diagnose
-from diagnose.reason.compare import compare
 from fixtures.__main__ import NSYS, unpack
+from tests.builders.comparing import compare
 from tests.reason.compare.test_pairs import check_same
 
 MFU = "nsys/GindaChen_nsys-ai_tests.fixtures.mfu_2gpu_{}.sqlite"

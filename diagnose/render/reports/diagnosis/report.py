@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from diagnose.document.device import DeviceBudget
 from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBound
-from diagnose.knowledge.settings import load_job_settings
 from diagnose.reason.patch import place_of
 from diagnose.render import Options, units, words
 from diagnose.render import report as r
@@ -262,7 +261,7 @@ def issues(document: Diagnosis, options: Options) -> IssueList:
 
 
 def _issue(one: Finding, document: Diagnosis, options: Options) -> Issue:
-    place = place_of(one, document.job, load_job_settings())
+    place = place_of(one, document.job, words.JOB_SETTINGS)
     change = f" To change: {place.fix}{f' ({place.key})' if place.key else ''}." if place.fix else ""
     return Issue(
         id=one.id,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBound
-from diagnose.knowledge.settings import load_job_settings
 from diagnose.render import units, words
 from diagnose.render.reports.diagnosis.tables import per, wall_ceiling
 
@@ -74,7 +73,7 @@ def listed(numbers: Sequence[int], most: int = 12) -> str:
 
 def framework(name: str) -> str:
     """A framework, or a format of job files, as its people spell it."""
-    format_ = load_job_settings().formats.get(name)
+    format_ = words.JOB_SETTINGS.formats.get(name)
     return name if format_ is None else format_.title
 
 
@@ -112,7 +111,7 @@ def change(one: Change) -> str:
         return f"{said}, as it is" if stays(one) else said
     if one.op == "unset":
         return f"unset {one.key}{f' (now {one.from_})' if one.from_ is not None else ''}"
-    to = target(one.op, one.to, choose=one.choose and one.framework in (*load_job_settings().frameworks, "environment"))  # elsewhere it is words anyway
+    to = target(one.op, one.to, choose=one.choose and one.framework in (*words.JOB_SETTINGS.frameworks, "environment"))  # elsewhere it is words anyway
     if one.from_ is None:
         return f"{one.key}: {to}"
     return f"{one.key}: {to}, as it is" if stays(one) else f"{one.key}: {one.from_} → {to}"

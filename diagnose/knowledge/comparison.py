@@ -1,17 +1,17 @@
-"""What the comparison knows as data (trace_rules/comparison.yaml).
-
-Thresholds with their sources, the settings that make two jobs the same work, and which way is better.
-"""
+"""What a comparison knows: thresholds with their sources, the settings that make two jobs the same work, which way is better (trace_rules/comparison.yaml)."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 from msgspec import Struct
 
-from diagnose.knowledge.data import WrongDataError, checked, converted, packaged
-from diagnose.knowledge.settings import load_job_settings
+from diagnose.knowledge.data import WrongDataError, checked, converted, table
+from diagnose.knowledge.settings import JobSettings, load_job_settings
+from diagnose.knowledge.vocabulary import Vocabulary, load_vocabulary
 
 JobAspect = Literal["model", "layers", "batch", "sequence", "layout", "precision", "world"]
 JOB_ASPECTS: tuple[JobAspect, ...] = get_args(JobAspect)
@@ -86,28 +86,37 @@ class Limits(_Strict, frozen=True, kw_only=True):
     better_when_larger: tuple[str, ...]
 
 
-@lru_cache(maxsize=1)
-def load_limits() -> Limits:
-    """The limits that come with the program. Raises RuleFileError."""
-    return parse_limits(packaged(_FILE))
+@dataclass(frozen=True, kw_only=True)
+class ComparisonRules:
+    """All that a comparison is handed: its limits, the settings of job files, and how walls and buckets are called."""
+
+    limits: Limits
+    job: JobSettings
+    words: Vocabulary
 
 
-def parse_limits(data: bytes) -> Limits:
+def load_comparison_rules(rules: Sequence[Path] = ()) -> ComparisonRules:
+    """The program's own; one of the folders `rules` may hold another comparison.yaml. Raises RuleFileError."""
+    job = load_job_settings()
+    return ComparisonRules(limits=parse_limits(table(_FILE, rules).read_bytes(), job), job=job, words=load_vocabulary())
+
+
+def parse_limits(data: bytes, job: JobSettings) -> Limits:
     """The limits in a file's bytes. Raises RuleFileError, also for a missing aspect or source, and a setting unknown or named twice."""
     with checked(_FILE, effect="No two runs can be compared.", next_step="Correct the file; its comments explain the fields."):
         found = converted(data, Limits)
-        problems = _problems(found)
+        problems = _problems(found, job)
         if problems:
             raise WrongDataError("; ".join(problems))
         return found
 
 
-def _problems(found: Limits) -> list[str]:
+def _problems(found: Limits, job: JobSettings) -> list[str]:
     """What can't be, although the shape is right."""
     problems = [f"the aspect {name} is missing" for name in JOB_ASPECTS if name not in found.aspects]
     problems += _unsourced(found)
     named = [name for spec in found.aspects.values() for name in (*spec.refused, *spec.noted)]
-    problems += [f"{name} is no job setting" for name in named if name not in load_job_settings().specs]
+    problems += [f"{name} is no job setting" for name in named if name not in job.specs]
     problems += [f"{name} stands in two places" for name in sorted(set(named)) if named.count(name) > 1]
     problems += [
         f"{name} proves an aspect that does not hold it"

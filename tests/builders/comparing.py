@@ -1,0 +1,34 @@
+"""What compares, bound to the rules that come with the program."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from diagnose.knowledge.comparison import load_comparison_rules
+from diagnose.reason import compare as comparison
+from diagnose.reason.compare import baselines
+from diagnose.reason.compare import comparable as _comparable
+from diagnose.reason.compare import metrics as _metrics
+from diagnose.reason.compare import noise as _noise
+from diagnose.reason.compare.delta import step_delta as _step_delta
+from diagnose.reason.compare.kernels import family as _family
+from diagnose.reason.compare.kernels import kernels as _kernels
+from diagnose.reason.compare.kernels import match as _match
+
+RULES = load_comparison_rules()
+compare = partial(comparison.compare, rules=RULES)
+samples = partial(_metrics.samples, rules=RULES)
+settings = partial(_comparable.settings, table=RULES.job)
+decide = partial(_noise.decide, limits=RULES.limits.noise)
+apart_by = partial(_noise.apart_by, limits=RULES.limits.noise)
+smallest_effect = partial(_noise.smallest_effect, limits=RULES.limits.noise)
+step_delta = partial(_step_delta, limits=RULES.limits.noise)
+kernels = partial(_kernels, limits=RULES.limits)
+match = partial(_match, limits=RULES.limits.kernels)
+family = partial(_family, variants=RULES.limits.kernels.variants)
+save = partial(baselines.save, rules=RULES)
+find = partial(baselines.find, rules=RULES)
+listed = partial(baselines.listed, rules=RULES)
+fingerprint = partial(baselines.fingerprint, rules=RULES)
+describe = partial(baselines.describe, rules=RULES)
+differing = partial(baselines.differing, rules=RULES)
