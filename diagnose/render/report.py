@@ -318,12 +318,28 @@ class Findings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SideBySide:
-    """Two of many things side by side, to be chosen by the reader of a page that runs our script. `data` is for the script."""
+class Versus:
+    """One figure of two things: texts of both, the difference, and a bar of `width` percent (first more: to the right)."""
 
-    pair: Any
+    place: int
+    label: str
+    unit: str  # ms, count or text
+    first: str
+    second: str
+    difference: str
+    more: bool
+    width: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideBySide:
+    """Two of many things side by side, in sections, to be chosen by the reader of a page that runs our script. `data`: all of them, for the script."""
+
+    first: str
+    second: str
+    note: str
+    sections: tuple[tuple[str, tuple[Versus, ...]], ...]
     data: Mapping[str, Any]
-    script: str
 
 
 Content = Text | Listing | Pairs | Lines | Entry | Table | Panel | Points | Cards | Finding | Findings | Figure | SideBySide
