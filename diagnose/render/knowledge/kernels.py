@@ -25,7 +25,7 @@ def bucket(know: Catalogue, key: str) -> Entry:
         name=key,
         title=meaning.holds,
         about="bucket: which part of the model a device operation serves",
-        brief=_roles(decided + default),
+        brief=", ".join(dict.fromkeys(one.role for one in decided + default)) or "compute",
         parts=(
             *paragraph("belongs elsewhere", meaning.elsewhere),
             *paragraph("told by", meaning.told_by),
@@ -50,10 +50,6 @@ def bucket(know: Catalogue, key: str) -> Entry:
             *items("sources", meaning.sources),
         ),
     )
-
-
-def _roles(families: list[Family]) -> str:
-    return ", ".join(dict.fromkeys(one.role for one in families)) or "compute"
 
 
 def _family_about(one: Family) -> str:
@@ -140,7 +136,7 @@ def group(know: Catalogue, key: str) -> Entry:
         else "payload: where no description tells the process group, the collective's name and what it carries decide",
         brief=one.kind,
         parts=(
-            *paragraph("bucket", Ref("bucket", _bucket_of(one))),
+            *paragraph("bucket", Ref("bucket", DISPATCH if one.kind == "expert" else COLLECTIVE)),
             *verbatim("patterns", one.patterns),
             *verbatim("payload", _payload_of(one)),
         ),
@@ -154,7 +150,3 @@ def _payload_of(one: Group) -> tuple[str, ...]:
     least = (f"at least {one.payload.min_elements:,} elements",) if one.payload.min_elements else ()
     most = () if one.payload.max_elements is None else (f"at most {one.payload.max_elements:,} elements",)
     return (*kinds, *least, *most)
-
-
-def _bucket_of(one: Group) -> str:
-    return DISPATCH if one.kind == "expert" else COLLECTIVE

@@ -67,7 +67,7 @@ def setting(know: Catalogue, key: str) -> Entry:
     return Entry(
         name=key,
         title=spec.meaning,
-        about=f"job setting, {_type(spec)}; conditions read it as job_{key}",
+        about=f"job setting, {'a version (2.6.0 is 2006000 in conditions)' if spec.type == 'version' else spec.type}; conditions read it as job_{key}",
         brief=spec.type,
         parts=(
             *rows(
@@ -87,10 +87,6 @@ def setting(know: Catalogue, key: str) -> Entry:
             *users(know, f"job_{key}"),
         ),
     )
-
-
-def _type(spec: SettingSpec) -> str:
-    return "a version (2.6.0 is 2006000 in conditions)" if spec.type == "version" else spec.type
 
 
 def _keys(found: tuple[str, ...], *, flags: bool) -> list[Span]:

@@ -31,10 +31,11 @@ from diagnose.render.reports.diagnosis import story, tables
 def rule(know: Catalogue, key: str) -> Entry:
     """One bad pattern."""
     one = know.book.rules[key]
+    topic = "the capture itself" if one.wall == CAPTURE else f"the {know.book.walls.topic(one.wall).title} wall"
     return Entry(
         name=key,
         title=one.name,
-        about=f"rule ({one.status}, since {one.since}) for {_for(know.book, one.wall)}; its claim is {one.claim}: {words.STATUS_MEANING[one.claim]}",
+        about=f"rule ({one.status}, since {one.since}) for {topic}; its claim is {one.claim}: {words.STATUS_MEANING[one.claim]}",
         brief=know.book.walls.topic(one.wall).title,
         parts=(
             *paragraph("says", unfilled(one.summary)),
@@ -58,10 +59,6 @@ def topics(book: Rulebook) -> list[str]:
     return [*book.walls.walls, CAPTURE]
 
 
-def _for(book: Rulebook, wall: str) -> str:
-    return "the capture itself" if wall == CAPTURE else f"the {book.walls.topic(wall).title} wall"
-
-
 def _severity(know: Catalogue, one: Rule) -> str:
     if isinstance(one.severity, str):
         return f"always {one.severity}"
@@ -72,12 +69,9 @@ def _severity(know: Catalogue, one: Rule) -> str:
         return ""
     high, medium = (default.high, default.medium) if unset else (chosen.high, chosen.medium)
     of = chosen.of or "the bound as a share of the step"
-    parts = [f"{level} from {_number(limit)} on" for level, limit in (("high", high), ("medium", medium)) if limit is not None]
+    limits = {level: limit for level, limit in (("high", high), ("medium", medium)) if limit is not None}
+    parts = [f"{level} from {limit:g} ({units.percent(limit, 0)}) on" for level, limit in limits.items()]
     return f"by {of}: {', '.join(parts)}, else low"
-
-
-def _number(limit: float) -> str:
-    return f"{limit:g} ({units.percent(limit, 0)})"
 
 
 def _columns(know: Catalogue, one: Rule) -> list[str]:

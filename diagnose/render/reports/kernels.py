@@ -63,7 +63,7 @@ def _entry(answer: KernelAnswer) -> Entry:
 
 def json(document: KernelAnswers) -> str:
     """One line of JSON for each answer."""
-    return "".join(_line(_data(answer)) for answer in document.answers)
+    return "".join(msgspec.json.encode(_data(answer)).decode("utf-8") + "\n" for answer in document.answers)
 
 
 def _data(answer: KernelAnswer) -> Mapping[str, object]:
@@ -83,7 +83,3 @@ def _data(answer: KernelAnswer) -> Mapping[str, object]:
         "ambiguous": found.weak,
         "alternatives": found.alternatives,
     } | ({"not_understood": found.not_understood} if found.not_understood else {})
-
-
-def _line(data: Mapping[str, object]) -> str:
-    return msgspec.json.encode(data).decode("utf-8") + "\n"

@@ -143,22 +143,23 @@ def movement(effect: Effect) -> str:
 
 def effect_lines(document: Comparison) -> list[tuple[str, str]]:
     """The effect with its interval and noise: label and text, one line each."""
-    effect, lines = document.effect, []
-    lines.append((metric(effect.metric), f"{value(effect.base, effect.unit)} → {value(effect.new, effect.unit)}"))
-    lines.append(("difference of medians", f"{signed(effect.delta, effect.unit)}{_in_percent(effect.relative)}"))
+    effect = document.effect
+    relative = "" if effect.relative is None else f" ({units.signed_percent(effect.relative)})"
     interval = units.NOT_MEASURED
     if effect.low is not None and effect.high is not None:
         interval = f"{signed(effect.low, effect.unit)} to {signed(effect.high, effect.unit)}"
-    lines.append(("95 % interval of it", interval))
-    lines.append(("samples", f"{effect.n_base:,} against {effect.n_new:,}"))
-    lines.append(("rank test", "not possible" if effect.p_value is None else f"p = {_p(effect.p_value)}"))
-    smallest = "can't be told" if effect.smallest is None else f"a change of {units.percent(effect.smallest)}"
-    lines.append(("smallest that could have shown", smallest))
-    lines.append(("the verdict rests on", BASIS[effect.basis]))
-    found = document.comparability.normalised
-    if found is not None:
-        lines.append(_normalised(found))
-    return lines
+    p_value = "not possible" if effect.p_value is None else "p = < 0.0001" if effect.p_value < 0.0001 else f"p = {effect.p_value:.4f}"
+    normalised = document.comparability.normalised
+    return [
+        (metric(effect.metric), f"{value(effect.base, effect.unit)} → {value(effect.new, effect.unit)}"),
+        ("difference of medians", f"{signed(effect.delta, effect.unit)}{relative}"),
+        ("95 % interval of it", interval),
+        ("samples", f"{effect.n_base:,} against {effect.n_new:,}"),
+        ("rank test", p_value),
+        ("smallest that could have shown", "can't be told" if effect.smallest is None else f"a change of {units.percent(effect.smallest)}"),
+        ("the verdict rests on", BASIS[effect.basis]),
+        *([] if normalised is None else [_normalised(normalised)]),
+    ]
 
 
 def _normalised(found: Normalised) -> tuple[str, str]:
@@ -176,14 +177,6 @@ def whole(document: Comparison) -> str:
 def per(document: Comparison) -> str:
     """What the figures of tables are per."""
     return "per capture" if whole(document) == "capture" else "per step"
-
-
-def _in_percent(relative: float | None) -> str:
-    return "" if relative is None else f" ({units.signed_percent(relative)})"
-
-
-def _p(value_: float) -> str:
-    return "< 0.0001" if value_ < 0.0001 else f"{value_:.4f}"
 
 
 def comparable(document: Comparison) -> str:

@@ -127,7 +127,9 @@ def delta(document: Comparison, *, moved_only: bool = False) -> Table:
         if row in quiet:
             continue
         rows.append(_category(row, found.base_ns, longest))
-        rows += [] if moved_only else [_part(one, found.base_ns) for one in _shown_parts(row)]
+        rows += [] if moved_only else [
+            Row(_figures(story.WHY[one.why], one.base_ns, one.new_ns, found.base_ns), indent=2) for one in _shown_parts(row)
+        ]
     if quiet:
         label = f"{units.plural(len(quiet), 'category', 'categories')} within noise"
         sums = (sum(row.base_ns for row in quiet), sum(row.new_ns for row in quiet))
@@ -177,10 +179,6 @@ def _shown_parts(row: Category) -> list[Part]:
     """Parts with any time; none where a single one says what the category says."""
     parts = [one for one in row.parts if one.base_ns or one.new_ns]
     return sorted(parts, key=lambda one: -abs(one.delta_ns)) if len(parts) > 1 or any(one.why == "host_work" for one in parts) else []
-
-
-def _part(one: Part, whole_ns: int) -> Row:
-    return Row(_figures(story.WHY[one.why], one.base_ns, one.new_ns, whole_ns), indent=2)
 
 
 # --- kernels, overlap, walls ------------------------------------------------------------------------------------------

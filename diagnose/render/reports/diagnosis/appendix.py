@@ -19,20 +19,17 @@ def memory(document: Diagnosis) -> Table:
     found = document.memory
     rows = []
     if found is not None:
-        attention = (found.attention_forward_kernels, found.attention_backward_kernels)
+        counts = (found.attention_forward_kernels, found.attention_backward_kernels)
+        attention = units.NOT_MEASURED if counts == (None, None) else " / ".join(map(units.count, counts))
         rows = [
             (f"recompute {per(document)}", units.ms_unit(found.recompute_ns), found.recompute_status or units.MISSING),
-            ("attention kernels, forward / backward", _pair(*attention), units.MISSING),
+            ("attention kernels, forward / backward", attention, units.MISSING),
             ("peak allocated", _level(found.peak_allocated_bytes, found.capacity_bytes), units.MISSING),
             ("peak reserved", _level(found.peak_reserved_bytes, found.capacity_bytes), units.MISSING),
             ("capacity", _level(found.capacity_bytes, None), units.MISSING),
         ]
     texts = ({"figure": label, "#value": value, "status": status} for label, value, status in rows)
     return Table("memory", "Memory", rows_of(texts), empty="not measured")
-
-
-def _pair(first: int | None, second: int | None) -> str:
-    return units.NOT_MEASURED if first is None and second is None else f"{units.count(first)} / {units.count(second)}"
 
 
 def _level(value: int | None, capacity: int | None) -> str:

@@ -55,7 +55,8 @@ def _sections(document: Diagnosis) -> tuple[Section, ...]:
 def _blocks(document: Diagnosis) -> Iterator[Block]:
     yield Block(content=_verdict(document), name="verdict", worth=100)
     yield from ranks.first(document)
-    yield Block(content=_walls(document), name="walls", worth=97)
+    cards = tuple(_card(wall, document) for wall in document.walls)
+    yield Block(content=r.Cards(title="The four walls", cards=cards, table=tables.walls(document)), name="walls", worth=97)
     yield from ranks.blocks(document)
     yield from _figures(document)
     yield from _devices(document)
@@ -119,11 +120,6 @@ def _verdict(document: Diagnosis) -> r.Panel:
         reasons_label="certainty",
         first_try=story.first_try(document),
     )
-
-
-def _walls(document: Diagnosis) -> r.Cards:
-    table = tables.walls(document)
-    return r.Cards(title="The four walls", cards=tuple(_card(wall, document) for wall in document.walls), table=table)
 
 
 def _card(wall: WallBound, document: Diagnosis) -> r.Card:

@@ -50,7 +50,6 @@ def page(report: Report) -> str:
     return made
 
 
-@cache
 def _script(name: str) -> str:
     """One of our own scripts, which stand beside the templates."""
     return (Path(__file__).parent / "templates" / name).read_text(encoding="utf-8")

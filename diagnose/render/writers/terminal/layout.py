@@ -82,7 +82,7 @@ def _arranged(report: r.Report, width: int) -> Iterator[RenderableType]:
         titled = section is not None and section.headed
         if section is not None and titled and section.id not in headed:
             headed.add(section.id)
-            yield _heading(_counted(section))
+            yield _heading(section.title if section.count is None else f"{section.title} ({section.count})")
         elif isinstance(block.content, r.Text | r.Listing) and block.section != last:
             yield Words()
         last = block.section
@@ -91,10 +91,6 @@ def _arranged(report: r.Report, width: int) -> Iterator[RenderableType]:
         yield Words()
         yield Rule(style="dim", characters="─")
         yield _closing(report)
-
-
-def _counted(section: r.Section) -> str:
-    return section.title if section.count is None else f"{section.title} ({section.count})"
 
 
 def _closing(report: r.Report) -> RenderableType:
