@@ -20,7 +20,8 @@ import diagnose.pipeline
 from diagnose.cli import main
 from diagnose.commands.kernel_lines import answers
 from diagnose.commands.output import say
-from diagnose.document.diagnosis import Diagnosis, decode, encode
+from diagnose.document.diagnosis import Diagnosis, decode
+from diagnose.document.encoding import encode
 from diagnose.errors import InputError
 from diagnose.knowledge.taxonomy import Taxonomy
 from diagnose.render import write

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from diagnose.document.diagnosis import Diagnosis, decode, encode
+from diagnose.document.diagnosis import Diagnosis, decode
+from diagnose.document.encoding import encode
 from diagnose.errors import DiagnoseError, UsageError
 from diagnose.knowledge.load import Knowledge
 from diagnose.load.readers import load
