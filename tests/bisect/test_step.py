@@ -20,7 +20,8 @@ from diagnose.bisect.model import load_numbers
 from diagnose.bisect.step import judge
 from diagnose.commands.bisect_step import ABORTS, aborting
 from diagnose.document.device import StepSplit
-from diagnose.document.diagnosis import decode, encode
+from diagnose.document.diagnosis import decode
+from diagnose.document.encoding import encode
 from tests.bisect import repositories
 from tests.bisect.repositories import call, commit, new
 from tests.bisect.simulated import step_captures

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from diagnose.document.diagnosis import encode
+from diagnose.document.encoding import encode
 from diagnose.pipeline import diagnose
 from fixtures.__main__ import NSYS, unpack
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.document.diagnosis import encode
+from diagnose.document.encoding import encode
 from diagnose.errors import InputError
 from diagnose.knowledge.environment import MAX_VARIABLES, digest, load_environment_rules, shown_value
 from diagnose.load import nsys_sqlite, readers, torch_json

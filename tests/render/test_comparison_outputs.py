@@ -196,7 +196,6 @@ def test_every_word_of_the_vocabulary_is_spoken() -> None:
     assert set(story.FINDING) == set(story.FINDING_ORDER) == members(c.FindingState)
     assert set(story.MISMATCH) == members(c.MismatchState)
     assert set(story.WHY) == members(c.Why)
-    assert set(story.ENVIRONMENT) == members(c.EnvironmentKind)
 
 
 # --- hostile texts and sizes ------------------------------------------------------------------------------------------

@@ -109,16 +109,15 @@ def test_published_effects_stand_with_their_sources() -> None:
 def _nasty(_know: object, key: str) -> Entry:
     text = "a | b <script>x</script> *not* _this_ [no](http://evil.invalid) & `code|here` 1. first $x$ ~y~"
     return Entry(
-        kind="nasty",
-        id=key,
+        name=key,
         title=text,
         about=text,
         brief="x | y",
         parts=(
             *paragraph("said", text, Code("a|b<c>`d"), Ref("fix", "COM-06")),
             *expression("when", "a < 1 AND b > 2"),
-            *items("list", [("1. one",), (text,)]),
-            *rows("rows", ("left", "right"), [((Code("a|b"),), (text,))]),
+            *items("list", ["1. one", text]),
+            *rows("rows", ("left", "right"), [(Code("a|b"), text)]),
             *verbatim("raw", ["```", "<b>|</b>"]),
         ),
     )
