@@ -4,9 +4,11 @@ folders share.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from types import ModuleType
@@ -14,8 +16,10 @@ from types import ModuleType
 import pytest
 from hypothesis import HealthCheck, settings
 
+from diagnose.knowledge.load import Knowledge, load_knowledge
+from diagnose.knowledge.taxonomy import Taxonomy, load_taxonomy
 from fixtures import scenario
-from tests.builders import simulated
+from tests.builders import knowledge, simulated
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
@@ -29,9 +33,16 @@ settings.load_profile("quick")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The first process of a session makes the folder of simulated runs for all workers."""
+    """The first process of a session makes the folder of simulated runs for all workers, and one for the bytecode of all processes that
+    tests start where none may be written beside the sources.
+    """
+    knowledge.read_once()
     if not hasattr(config, "workerinput"):
-        os.environ[simulated.SHARED] = tempfile.mkdtemp(prefix="simulated-runs-")
+        shared = os.environ[simulated.SHARED] = tempfile.mkdtemp(prefix="simulated-runs-")
+        os.environ.setdefault("POLARS_MAX_THREADS", "1")  # of the workers, which keep every processor busy already
+        if sys.dont_write_bytecode:
+            os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+            os.environ["PYTHONPYCACHEPREFIX"] = f"{shared}/bytecode"
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -46,6 +57,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         called = getattr(item, "callspec", None)
         names = [value for value in called.params.values() if isinstance(value, str) and value in SCENARIOS] if called else []
         item.add_marker(pytest.mark.xdist_group(names[0] if names else item.nodeid.split("::")[0]))
+
+
+def pytest_collection_finish() -> None:
+    """What lives until the end is no longer searched for garbage, which took a tenth of the suite's time."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def taxonomy() -> Taxonomy:
+    """The program's own."""
+    return load_taxonomy()
+
+
+@pytest.fixture(scope="session", name="knowledge")
+def all_knowledge() -> Knowledge:
+    """The program's own."""
+    return load_knowledge()
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from diagnose.document.device import StepBudget
-from diagnose.document.diagnosis import Diagnosis, decode, encode
+from diagnose.document.diagnosis import Diagnosis, decode
+from diagnose.document.encoding import encode
 from diagnose.errors import InputError
 from diagnose.pipeline import diagnose
 from tests.builders.document_parts import check_parts

@@ -32,8 +32,9 @@ from diagnose.bisect.trial import (
     read_diagnosis,
     unusable,
 )
-from diagnose.document.bisection import Bisection, Trial, encode
+from diagnose.document.bisection import Bisection, Trial
 from diagnose.document.diagnosis import Diagnosis, Tool
+from diagnose.document.encoding import encode
 from diagnose.document.files import write_file
 from diagnose.errors import DiagnoseError, InputError, UsageError
 from diagnose.knowledge.comparison import ComparisonRules, load_comparison_rules

@@ -22,7 +22,8 @@ from diagnose.bisect.git import Checkout, CheckoutError, environment
 from diagnose.bisect.log import Entry, Experiment, Line, SearchFolder, Workspace, file_name
 from diagnose.document import files
 from diagnose.document.bisection import Trial, TrialState
-from diagnose.document.diagnosis import SCHEMA, Diagnosis, encode
+from diagnose.document.diagnosis import SCHEMA, Diagnosis
+from diagnose.document.encoding import encode
 from diagnose.errors import DiagnoseError, InputError, JobFileError, UsageError
 from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.load.files import is_parquet_folder

@@ -92,11 +92,6 @@ class Bisection(Struct, frozen=True, kw_only=True):
     max_regression: float | None = None  # the change that is allowed, as asked for
 
 
-def encode(bisection: Bisection) -> bytes:
-    """The document as JSON bytes, ending in a line feed."""
-    return msgspec.json.format(msgspec.json.encode(bisection), indent=1) + b"\n"
-
-
 def decode(data: bytes) -> Bisection:
     """A Bisection from JSON bytes. Raises msgspec.ValidationError naming the path of what is wrong."""
     return msgspec.json.decode(data, type=Bisection)

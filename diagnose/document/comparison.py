@@ -257,11 +257,6 @@ class Comparison(Struct, frozen=True, kw_only=True):
     kernels_same: int = 0
 
 
-def encode(comparison: Comparison) -> bytes:
-    """The document as JSON bytes, ending in a line feed."""
-    return msgspec.json.format(msgspec.json.encode(comparison), indent=1) + b"\n"
-
-
 def decode(data: bytes) -> Comparison:
     """A Comparison from JSON bytes. Raises msgspec.ValidationError naming the path of what is wrong."""
     return msgspec.json.decode(data, type=Comparison)

@@ -13,6 +13,13 @@ from msgspec import Struct
 from diagnose.model.vocabulary import Cause, CommKind, Role, Status
 
 
+class OnDevice(Struct, frozen=True, kw_only=True):
+    """What is told of one device of one rank."""
+
+    rank: int
+    device: int
+
+
 class Spread(Struct, frozen=True, kw_only=True):
     """Median, minimum and maximum over the steps."""
 
@@ -59,11 +66,9 @@ class Steps(Struct, frozen=True, kw_only=True):
     cross_check: tuple[CrossCheck, ...] = ()
 
 
-class Totals(Struct, frozen=True, kw_only=True):
+class Totals(OnDevice, frozen=True, kw_only=True):
     """Figures of one device over the whole capture, without windows, that anybody can recompute. First and last in the file's clock."""
 
-    rank: int
-    device: int
     kernel_count: int
     kernel_work_ns: int
     device_busy_ns: int
@@ -105,20 +110,16 @@ class StepBudget(Struct, frozen=True, kw_only=True):
     blocking_upper_ns: int
 
 
-class DeviceBudget(Struct, frozen=True, kw_only=True):
+class DeviceBudget(OnDevice, frozen=True, kw_only=True):
     """All steps of one device, and the median of each figure."""
 
-    rank: int
-    device: int
     per_step: tuple[StepBudget, ...]
     median: StepBudget | None
 
 
-class BucketTime(Struct, frozen=True, kw_only=True):
+class BucketTime(OnDevice, frozen=True, kw_only=True):
     """One bucket of one rank, per step (median). Work sums durations; busy is a union; exclusive is when nothing else ran."""
 
-    rank: int
-    device: int
     bucket: str
     kernels: int
     work_ns: int
@@ -138,11 +139,9 @@ class Unclassified(Struct, frozen=True, kw_only=True):
     share: float
 
 
-class Communication(Struct, frozen=True, kw_only=True):
+class Communication(OnDevice, frozen=True, kw_only=True):
     """One kind of exchange by one backend, per step (median)."""
 
-    rank: int
-    device: int
     kind: CommKind
     backend: str
     count: int
@@ -157,11 +156,9 @@ class Communication(Struct, frozen=True, kw_only=True):
     unmatched: int | None = None
 
 
-class Blocking(Struct, frozen=True, kw_only=True):
+class Blocking(OnDevice, frozen=True, kw_only=True):
     """What compute waited for, per step (median)."""
 
-    rank: int
-    device: int
     bucket: str
     role: Role
     kind: CommKind | None
@@ -169,11 +166,9 @@ class Blocking(Struct, frozen=True, kw_only=True):
     status: Status
 
 
-class HostCost(Struct, frozen=True, kw_only=True):
+class HostCost(OnDevice, frozen=True, kw_only=True):
     """A host activity during which compute was launch-starved, per step (median)."""
 
-    rank: int
-    device: int
     name: str
     launch_starved_ns: int
     count: int
@@ -234,11 +229,9 @@ class TimelineGap(Struct, frozen=True, kw_only=True):
     cause: str
 
 
-class Timeline(Struct, frozen=True, kw_only=True):
+class Timeline(OnDevice, frozen=True, kw_only=True):
     """One step of one device, thinned for drawing; `omitted` bars were too short to draw."""
 
-    rank: int
-    device: int
     step: int
     start_ns: int
     end_ns: int
@@ -283,11 +276,9 @@ class StepSplit(Struct, frozen=True, kw_only=True):
     absent: tuple[Absent, ...]
 
 
-class DeviceSplit(Struct, frozen=True, kw_only=True):
+class DeviceSplit(OnDevice, frozen=True, kw_only=True):
     """All steps of one device."""
 
-    rank: int
-    device: int
     steps: tuple[StepSplit, ...]
 
 
@@ -309,11 +300,9 @@ class KernelUse(Struct, frozen=True, kw_only=True):
     next: int | None = None
 
 
-class DeviceKernels(Struct, frozen=True, kw_only=True):
+class DeviceKernels(OnDevice, frozen=True, kw_only=True):
     """What one device ran, most work first. `omitted`: names that are left out, with `omitted_ns` of work per step."""
 
-    rank: int
-    device: int
     kernels: tuple[KernelUse, ...]
     omitted: int = 0
     omitted_ns: int = 0

@@ -22,6 +22,7 @@ from diagnose.document.device import (
     HostCost,
     Memory,
     Occupancy,
+    OnDevice,
     Steps,
     Timeline,
     Totals,
@@ -105,11 +106,9 @@ class JobRead(Struct, frozen=True, kw_only=True):
     file: str | None = None  # bare name of the job file
 
 
-class DeviceInfo(Struct, frozen=True, kw_only=True):
+class DeviceInfo(OnDevice, frozen=True, kw_only=True):
     """One GPU as a rank saw it."""
 
-    rank: int
-    device: int
     name: str | None
     sm_count: int | None
     compute_capability: str | None
@@ -293,11 +292,6 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     ] = ()  # of the device that the verdict speaks of, and where many are captured of the lowest rank; of up to eight devices: of all
     environment: tuple[EnvironmentItem, ...] = ()
     passed: tuple[str, ...] = ()  # ids of the rules that were asked and found nothing
-
-
-def encode(diagnosis: Diagnosis) -> bytes:
-    """The document as JSON bytes, ending in a line feed."""
-    return msgspec.json.format(msgspec.json.encode(diagnosis), indent=1) + b"\n"
 
 
 def decode(data: bytes) -> Diagnosis:

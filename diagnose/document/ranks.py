@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from diagnose.document.device import Spread
+from diagnose.document.device import OnDevice, Spread
 from diagnose.model.vocabulary import CommKind, Status
 
 Grouping = Literal["communicator", "process group", "job", "common ends"]
@@ -30,7 +30,7 @@ class StepTime(Struct, frozen=True, kw_only=True):
     own_ns: int | None = None
 
 
-class RankSurvey(Struct, frozen=True, kw_only=True):
+class RankSurvey(OnDevice, frozen=True, kw_only=True):
     """What one device did, before any verdict. `group` names the like group it is compared in; `buckets` holds work by bucket.
 
     `collectives` counts transport operations by "kind operation" (for example "expert alltoall"). `wait_ns`: time waiting for others inside
@@ -38,8 +38,6 @@ class RankSurvey(Struct, frozen=True, kw_only=True):
     the middle of its group its first step begins (negative: earlier), only where clocks allow.
     """
 
-    rank: int
-    device: int
     file: str
     host: str  # "host 0", "host 1", … in order of rank; "unknown" where the trace does not tell
     group: str

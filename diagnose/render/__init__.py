@@ -49,7 +49,9 @@ def write(document: object, format_name: str, options: Options | None = None) ->
         case "issues":
             return writer.write(builder.issues(document, shown), shown)
         case "json":
-            return writer.write(builder.json(document), shown)
+            from diagnose.document.encoding import encode  # noqa: PLC0415 - only now, so that the command line starts quickly
+
+            return writer.write(builder.json(document) if hasattr(builder, "json") else encode(document).decode(), shown)
 
 
 def _kind(name: str) -> DocumentKind:

@@ -5,8 +5,9 @@ Every text may come from a trace: it is each writer's duty to make it harmless. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from diagnose.render.figures.figure import Figure
@@ -33,19 +34,25 @@ class Column:
     only: Literal["", "wide", "plain"] = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Row:
-    """One row: as many cells as the table has columns. `indent` nests the first cell below the row above."""
+    """One row: what each of its columns says, in their order (see `Table.columns`). `indent` nests the first cell below the row above."""
 
-    cells: tuple[str, ...]
+    texts: Mapping[str, str]
+    _: KW_ONLY
     indent: int = 0
     strong: bool = False
     bar: float | None = None  # share of the longest bar of the table, 0..1
     colour: str = ""
     line: str = ""  # what stands behind the first cell where the table is listed
 
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The texts alone."""
+        return tuple(self.texts.values())
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True)
 class Table:
     """A titled table. `note` explains its terms; `empty` is said instead when it has no rows; `copy` is a text to copy, below it.
 
@@ -56,8 +63,8 @@ class Table:
 
     key: str
     title: str
-    columns: tuple[Column, ...]
     rows: tuple[Row, ...]
+    _: KW_ONLY
     note: str = ""
     empty: str = "nothing to show"
     copy: str = ""
@@ -66,27 +73,34 @@ class Table:
     of: int | None = None
     shorter: Callable[[int], Table] | None = None
 
-
-def columns(*labels: str) -> tuple[Column, ...]:
-    """Columns from labels: `#` before a label makes numbers, `$` names, a `?` after it a weak column."""
-    kinds: dict[str, Kind] = {"#": "number", "$": "name"}
-    return tuple(
-        Column(label=label.lstrip("#$").rstrip("?"), kind=kinds.get(label[0], "text"), weak=label.endswith("?")) for label in labels
-    )
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns as every row spells them; none where there are no rows."""
+        return tuple(map(_column, self.rows[0].texts)) if self.rows else ()
 
 
-def rows_of(cells: Sequence[Sequence[str]]) -> tuple[Row, ...]:
-    """Plain rows from their cells."""
-    return tuple(Row(cells=tuple(row)) for row in cells)
+_MARKS = {"#": {"kind": "number"}, "$": {"kind": "name"}, "+": {"only": "wide"}, "~": {"only": "plain"}}
+
+
+def _column(spelled: str) -> Column:
+    """A column from its spelling: `#` before the label makes numbers, `$` names, `+` is for wide media only, `~` for plain ones; a `?` after it: weak."""
+    label = spelled.lstrip("".join(_MARKS))
+    marks: dict[str, Any] = {}
+    for sign in spelled.removesuffix(label):
+        marks |= _MARKS[sign]
+    return Column(label=label.rstrip("?"), weak=label.endswith("?"), **marks)
+
+
+def rows_of(texts: Iterable[Mapping[str, str]]) -> tuple[Row, ...]:
+    """Plain rows."""
+    return tuple(map(Row, texts))
 
 
 def without(table: Table, only: Literal["wide", "plain"]) -> Table:
     """The table without the columns that `only` such media show."""
-    kept = [index for index, column in enumerate(table.columns) if column.only != only]
-    if len(kept) == len(table.columns):
-        return table
-    rows = tuple(replace(row, cells=tuple(row.cells[index] for index in kept)) for row in table.rows)
-    return replace(table, columns=tuple(table.columns[index] for index in kept), rows=rows)
+    left_out = {spelled for spelled in table.rows[0].texts if _column(spelled).only == only} if table.rows else set()
+    rows = (replace(row, texts={spelled: text for spelled, text in row.texts.items() if spelled not in left_out}) for row in table.rows)
+    return replace(table, rows=tuple(rows)) if left_out else table
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------
@@ -304,12 +318,28 @@ class Findings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SideBySide:
-    """Two of many things side by side, to be chosen by the reader of a page that runs our script. `data` is for the script."""
+class Versus:
+    """One figure of two things: texts of both, the difference, and a bar of `width` percent (first more: to the right)."""
 
-    pair: Any
+    place: int
+    label: str
+    unit: str  # ms, count or text
+    first: str
+    second: str
+    difference: str
+    more: bool
+    width: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideBySide:
+    """Two of many things side by side, in sections, to be chosen by the reader of a page that runs our script. `data`: all of them, for the script."""
+
+    first: str
+    second: str
+    note: str
+    sections: tuple[tuple[str, tuple[Versus, ...]], ...]
     data: Mapping[str, Any]
-    script: str
 
 
 Content = Text | Listing | Pairs | Lines | Entry | Table | Panel | Points | Cards | Finding | Findings | Figure | SideBySide

@@ -7,12 +7,13 @@ colour alone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from diagnose.document.device import StepBudget
 from diagnose.knowledge.settings import load_job_settings
 from diagnose.knowledge.vocabulary import load_vocabulary
 from diagnose.model.vocabulary import CAPTURE
+from diagnose.render.figures.figure import Look
 
 VOCABULARY = load_vocabulary()
 JOB_SETTINGS = load_job_settings()
@@ -107,66 +108,33 @@ def words(identifier: str) -> str:
     return identifier.replace("_", " ")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Segment:
+class Segment(NamedTuple):
     """One part of a step that together with the others makes up the whole step, exactly."""
 
     key: str
-    label: str
-    colour: str
-    pattern: str  # plotly's fill pattern, so that colour is not the only sign
+    look: Look
     of: Callable[[StepBudget], int]
 
 
-SEGMENTS: tuple[Segment, ...] = (
-    Segment(key="compute", label="compute ran", colour="#0072b2", pattern="", of=lambda step: step.compute_busy_ns),
-    Segment(
-        key="blocking_transport",
-        label="waited for transport",
-        colour="#d55e00",
-        pattern="",
-        of=lambda step: step.blocking_transport_ns,
-    ),
-    Segment(
-        key="blocking_packing",
-        label="waited for packing",
-        colour="#e69f00",
-        pattern="/",
-        of=lambda step: step.blocking_packing_ns,
-    ),
-    Segment(key="blocking_copy", label="waited for a copy", colour="#cc79a7", pattern="x", of=lambda step: step.blocking_copy_ns),
-    Segment(key="host_work", label="host: work or launches", colour="#009e73", pattern="", of=lambda step: step.host_work_ns),
-    Segment(key="host_sync", label="host: synchronising call", colour="#999933", pattern="\\", of=lambda step: step.host_sync_ns),
-    Segment(key="allocator", label="host: allocator call", colour="#882255", pattern="+", of=lambda step: step.allocator_ns),
-    Segment(
-        key="dependency_stalled",
-        label="issued, wait unexplained",
-        colour="#8c8c8c",
-        pattern="-",
-        of=lambda step: step.dependency_stalled_ns,
-    ),
+SEGMENTS = (
+    Segment("compute", Look("compute ran", "#0072b2", order=0), lambda step: step.compute_busy_ns),
+    Segment("blocking_transport", Look("waited for transport", "#d55e00", order=1), lambda step: step.blocking_transport_ns),
+    Segment("blocking_packing", Look("waited for packing", "#e69f00", "/", order=2), lambda step: step.blocking_packing_ns),
+    Segment("blocking_copy", Look("waited for a copy", "#cc79a7", "x", order=3), lambda step: step.blocking_copy_ns),
+    Segment("host_work", Look("host: work or launches", "#009e73", order=4), lambda step: step.host_work_ns),
+    Segment("host_sync", Look("host: synchronising call", "#999933", "\\", order=5), lambda step: step.host_sync_ns),
+    Segment("allocator", Look("host: allocator call", "#882255", "+", order=6), lambda step: step.allocator_ns),
+    Segment("dependency_stalled", Look("issued, wait unexplained", "#8c8c8c", "-", order=7), lambda step: step.dependency_stalled_ns),
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Look:
-    """How a cause of missing compute is drawn."""
-
-    order: int
-    label: str
-    colour: str
-    pattern: str
-
-
 _CAUSE_LOOKS = {
-    **{part.key: Look(order=index, label=part.label, colour=part.colour, pattern=part.pattern) for index, part in enumerate(SEGMENTS)},
-    "blocking": Look(order=10, label="waited for other device work", colour="#aa4499", pattern=""),
-    "python": Look(order=20, label="host: Python or other host work", colour="#009e73", pattern=""),
-    "launch": Look(order=21, label="host: launching calls", colour="#44aa99", pattern="/"),
-    "gc": Look(order=22, label="host: garbage collection", colour="#117733", pattern="x"),
+    **{part.key: part.look for part in SEGMENTS},
+    "blocking": Look("waited for other device work", "#aa4499", order=10),
+    "python": Look("host: Python or other host work", "#009e73", order=20),
+    "launch": Look("host: launching calls", "#44aa99", "/", order=21),
+    "gc": Look("host: garbage collection", "#117733", "x", order=22),
 }
 
 
 def gap_look(cause: str) -> Look:
     """How a gap of that cause is drawn; a cause that is not known here keeps its own name."""
-    return _CAUSE_LOOKS.get(cause) or Look(order=99, label=words(cause), colour="#8c6d5a", pattern=".")
+    return _CAUSE_LOOKS.get(cause) or Look(words(cause), "#8c6d5a", ".", order=99)

@@ -13,7 +13,7 @@ from typing import Any
 
 from diagnose.bisect import candidates
 from diagnose.bisect.log import Experiment
-from diagnose.document.diagnosis import encode
+from diagnose.document.encoding import encode
 from diagnose.pipeline import diagnose
 from fixtures import scenario
 from fixtures.accuracy import trace_of, traces

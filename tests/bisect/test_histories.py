@@ -16,7 +16,8 @@ import pytest
 from diagnose.bisect import session
 from diagnose.bisect.log import Criteria
 from diagnose.bisect.model import load_numbers
-from diagnose.document.bisection import Bisection, decode, encode
+from diagnose.document.bisection import Bisection, decode
+from diagnose.document.encoding import encode
 from tests.bisect.simulated import History, experiment_of, random_history, set_world, snapshot
 from tests.builders.suites import deep_unless
 

@@ -13,7 +13,8 @@ from diagnose.bisect.log import SCHEMA, Criteria, Entry, Experiment, Header, Lin
 from diagnose.bisect.model import load_numbers
 from diagnose.bisect.session import StoppedError
 from diagnose.bisect.trial import StopRequestedError
-from diagnose.document.bisection import Bisection, Trial, encode
+from diagnose.document.bisection import Bisection, Trial
+from diagnose.document.encoding import encode
 from diagnose.errors import InputError, UsageError
 
 ENTRIES = tuple(Entry(label=f"image-{number}", subject="", item=f"registry/image:{number}") for number in range(40))

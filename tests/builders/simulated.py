@@ -17,7 +17,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
-from diagnose.document.diagnosis import Diagnosis, decode, encode
+from diagnose.document.diagnosis import Diagnosis, decode
+from diagnose.document.encoding import encode
 from diagnose.pipeline import diagnose
 from fixtures import scenario
 from fixtures.accuracy import Format, trace_of

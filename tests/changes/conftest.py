@@ -5,10 +5,13 @@ what" of ARCHITECTURE.md is proven on it.
 from __future__ import annotations
 
 import filecmp
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +19,24 @@ from typing import Any
 import msgspec
 import pytest
 
+from diagnose.document.encoding import encode
+from diagnose.pipeline import diagnose
 from fixtures.__main__ import NSYS, unpack
 
 ROOT = Path(__file__).parent.parent.parent
 TREES = ("diagnose", "trace_rules")
 ALSO = ("pyproject.toml",)
+CALLS = """
+import json, os, sys
+from diagnose.cli import main
+said, codes = os.dup(1), []
+for place, call in enumerate(json.load(sys.stdin)):
+    with open(os.path.join(sys.argv[1], str(place)), "wb") as file:
+        os.dup2(file.fileno(), 1)
+    codes.append(main(call))
+    sys.stdout.flush()
+os.write(said, json.dumps(codes).encode())
+"""
 MADE = shutil.ignore_patterns("*.pyc.*", "reference", "*_cache")  # half-written bytecode; pages made from the data
 
 
@@ -84,6 +100,14 @@ class ProgramCopy:
         """Standard output of `python -m diagnose` with these arguments, in the copy; fails unless it ends with `status`."""
         return self.python("-m", "diagnose", *map(str, arguments), status=status, stdin=stdin)
 
+    def runs(self, *calls: Sequence[str | Path], status: int = 0) -> list[str]:
+        """What `run` gives for each of several calls, all of them in one process; each has to end with `status`."""
+        given = json.dumps([[str(one) for one in call] for call in calls])
+        with tempfile.TemporaryDirectory() as outputs:
+            said = self.python("-c", CALLS, outputs, stdin=given)
+            assert json.loads(said) == [status] * len(calls)
+            return [(Path(outputs) / str(place)).read_text(encoding="utf-8") for place in range(len(calls))]
+
     def json(self, *arguments: str | Path, status: int = 0) -> Any:
         """What `run` gives with `--format json`, read."""
         return msgspec.json.decode(self.run(*arguments, "--format", "json", status=status))
@@ -119,3 +143,9 @@ def demo_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trace = tmp_path_factory.mktemp("demo") / "demo.sqlite"
     unpack(NSYS, trace)
     return trace
+
+
+@pytest.fixture(scope="session")
+def before(demo_trace: Path) -> Any:
+    """The document of the demo's trace before any change."""
+    return msgspec.json.decode(encode(diagnose([demo_trace])))

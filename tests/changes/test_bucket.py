@@ -5,6 +5,7 @@ Nothing else changes, and every output knows them.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -43,36 +44,38 @@ def work(document: dict[str, Any]) -> dict[str, int]:
     return {row["bucket"]: row["work_ns"] for row in document["buckets"]}
 
 
-def test_a_bucket_is_a_row_and_its_families(program: ProgramCopy, demo_trace: Path) -> None:
-    before = program.json(demo_trace)
+def test_a_bucket_is_a_row_and_its_families(program: ProgramCopy, demo_trace: Path, before: dict[str, Any]) -> None:
     program.append(ROWS, ROW)
     program.write(FAMILIES, FAMILY.format(bucket="probe_parts"))
 
-    after = program.json(demo_trace)
+    saved = program.folder / "after.json"
+    _, *pages, explained, kernel = program.runs(
+        (demo_trace, "-o", saved),
+        *(("render", saved, "--format", form) for form in ("text", "markdown", "html")),
+        ("explain", "probe_parts"),
+        ("kernel", KERNEL),
+    )
+    after = json.loads(saved.read_bytes())
     moved = work(after)["probe_parts"]
     assert moved > 0
     assert work(before)["attention"] == pytest.approx(work(after)["attention"] + moved, rel=0.01)  # medians over the steps
     assert all(ns == work(before)[bucket] for bucket, ns in work(after).items() if bucket not in {"attention", "probe_parts"})
     assert {list(step["compute"])[-1] for step in after["split"][0]["steps"]} == {"probe_parts"}  # the last of the vocabulary
 
-    saved = program.write("after.json", program.run(demo_trace, "--format", "json"))
-    for form in ("text", "markdown"):
-        assert "parts of a probe" in program.run("render", saved, "--format", form)
-    page = program.run("render", saved, "--format", "html")
-    assert "parts of a probe" in page
-    assert "#123456" in page
-    assert "what a probe computes" in program.run("explain", "probe_parts")
-    assert "parts of a probe" in program.run("kernel", KERNEL)
+    assert ["parts of a probe" in page for page in (*pages, kernel)] == [True] * 4
+    assert "#123456" in pages[-1]
+    assert "what a probe computes" in explained
     program.remove("after.json")
     assert program.changed() == {ROWS, FAMILIES}
 
 
 def test_a_family_is_one_entry(program: ProgramCopy, demo_trace: Path) -> None:
     program.write(FAMILIES, FAMILY.format(bucket="norm"))
-    assert "attention" not in program.run("kernel", KERNEL).split("\n")[0]
-    assert "probe_rope" in program.run("kernel", KERNEL)
-    assert "rope" in program.run("explain", "family:probe_rope")
-    assert work(program.json(demo_trace))["norm"] > 0
+    kernel, explained, told = program.runs(("kernel", KERNEL), ("explain", "family:probe_rope"), (demo_trace, "--format", "json"))
+    assert "attention" not in kernel.split("\n")[0]
+    assert "probe_rope" in kernel
+    assert "rope" in explained
+    assert work(json.loads(told))["norm"] > 0
     assert program.changed() == {FAMILIES}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.changes.conftest import ProgramCopy
 
 FILE = "diagnose/version.py"
@@ -22,7 +20,3 @@ def test_a_change_shows_in_what_the_copy_says_and_in_what_changed(program: Progr
     assert program.run("--version") == "diagnose 9.9.9\n"
     assert program.changed() == {FILE, "diagnose/probe/__init__.py", "trace_rules/README.md"}
     assert "No such command" not in program.run("nothing-of-this-name", status=3)
-
-
-def test_a_copy_diagnoses_a_trace(program: ProgramCopy, demo_trace: Path) -> None:
-    assert program.json(demo_trace)["schema"] == "diagnosis/1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def probed(program: ProgramCopy) -> ProgramCopy:
     program.write(f"{FORMATS}/probeworks.py", READER)
     table = f"{FORMATS}/__init__.py"
     program.replace(table, "plain, recipe, torchtitan", "plain, probeworks, recipe, torchtitan")
-    program.replace(table, "            torchtitan.READER,\n", "            probeworks.READER,\n            torchtitan.READER,\n")
+    program.replace(table, "in (torchtitan, ", "in (probeworks, torchtitan, ")
     program.append("trace_rules/job_formats.yaml", RECORD)
     for setting, key in (("tensor_model_parallel_size", "shards"), ("context_parallel_size", "context"), ("seq_length", "window")):
         settings = program.read("trace_rules/job_settings.yaml")
@@ -58,7 +59,8 @@ def probed(program: ProgramCopy) -> ProgramCopy:
 
 def test_a_new_format_of_job_files_is_read_checked_and_shown(probed: ProgramCopy, demo_trace: Path) -> None:
     job = probed.write("job.probe", JOB)
-    checked = probed.json("check", job, status=1)
+    told, text = probed.runs(("check", job, "--format", "json"), ("check", job), status=1)
+    checked = json.loads(told)
     assert checked["job"]["format"] == "probeworks"
     assert [(row["name"], row["value"], row["key"], row["line"]) for row in checked["job"]["settings"]] == [
         ("tensor_model_parallel_size", 4, "shards", 2),
@@ -68,18 +70,20 @@ def test_a_new_format_of_job_files_is_read_checked_and_shown(probed: ProgramCopy
     ]
     assert checked["job"]["unknown"] == ["abacus"]
     assert "sequence-not-divisible-for-context-parallelism" in [row["id"] for row in checked["results"]]
-    assert probed.run("check", job, status=1).startswith("probeworks job")
+    assert text.startswith("probeworks job")
     document = probed.folder / "run.json"
-    probed.run(demo_trace, "--config", job, "-o", document)
-    for format_ in ("text", "markdown", "html"):
-        assert "Probeworks Trainer" in probed.run("render", document, "--format", format_), format_
-    assert "shards" in probed.run("explain", "job_tensor_model_parallel_size")
-    assert probed.json("compare", document, document)["outcome"]
-    patched = probed.json("patch", "--config", job, "--fix", "HOST-03")
+    _, *pages, explained, compared, fixed = probed.runs(
+        (demo_trace, "--config", job, "-o", document),
+        *(("render", document, "--format", format_) for format_ in ("text", "markdown", "html")),
+        ("explain", "job_tensor_model_parallel_size"),
+        ("compare", document, document, "--format", "json"),
+        ("patch", "--config", job, "--fix", "HOST-03", "--format", "json"),
+    )
+    assert ["Probeworks Trainer" in page for page in pages] == [True] * 3
+    assert "shards" in explained
+    assert json.loads(compared)["outcome"]
+    patched = json.loads(fixed)
     assert (patched["rewritten"], patched["source"]) == (False, "job.probe")
-
-
-def test_nothing_else_had_to_change(probed: ProgramCopy) -> None:
     assert probed.changed() == {
         f"{FORMATS}/probeworks.py",
         f"{FORMATS}/__init__.py",

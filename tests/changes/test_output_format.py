@@ -68,16 +68,15 @@ def test_a_format_is_one_writer(program: ProgramCopy, tmp_path: Path) -> None:
         "kernels": ["kernel", "nccl_AllGather_RING"],
         "rules": ["rules"],
     }
-    silent = []
-    for name, arguments in verbs.items():
-        if not program.run(*arguments, "--format", "probe").startswith("probed: "):
-            silent.append(name)
-    assert silent == []
-    for name, path in saved.items():
-        file = tmp_path / f"{name}.probe"
-        program.run("render", path, "-q", "-o", file)
-        assert file.read_text(encoding="utf-8").startswith("probed: ")
-    assert "probe" in program.run("render", "--help")
+    files = {path: path.with_suffix(".probe") for path in saved.values()}
+    said = program.runs(
+        *((*arguments, "--format", "probe") for arguments in verbs.values()),
+        *(("render", path, "-q", "-o", file) for path, file in files.items()),
+        ("render", "--help"),
+    )
+    assert [name for name, text in zip(verbs, said, strict=False) if not text.startswith("probed: ")] == []
+    assert all(file.read_text(encoding="utf-8").startswith("probed: ") for file in files.values())
+    assert "probe" in said[-1]
     assert program.changed() == {added}
 
 

@@ -84,18 +84,16 @@ def probed(program: ProgramCopy) -> ProgramCopy:
 def test_a_new_profiler_format_is_read_and_put_in_order(probed: ProgramCopy) -> None:
     text = "probe trace\n" + "".join(f"{json.dumps(row)}\n" for row in KERNELS)
     trace = probed.write("night/rank0.probe", text)
-    document = probed.json(trace, "--rank", "3")
+    told, text, folder = probed.runs((trace, "--rank", "3", "--format", "json"), (trace,), (trace.parent, "--format", "json"))
+    document = json.loads(told)
     assert (document["capture"]["format"], document["capture"]["profiler"]) == ("probe", "Probe profiler")
-    assert "Probe profiler" in probed.run(trace)
-    assert probed.json(trace.parent)["capture"]["format"] == "probe", "a folder is looked through for it"
+    assert "Probe profiler" in text
+    assert json.loads(folder)["capture"]["format"] == "probe", "a folder is looked through for it"
     start = probed.python(
         "-c", f"from pathlib import Path\nfrom diagnose.load.readers import start_of\nprint(start_of(Path({str(trace)!r})))"
     )
     assert int(start) == START
     assert "no format" not in probed.run(probed.write("other.txt", "probe\n"), status=3)
-
-
-def test_nothing_else_had_to_change(probed: ProgramCopy) -> None:
     assert probed.changed() == {"diagnose/load/probe.py", TABLE}
 
 

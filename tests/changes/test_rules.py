@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from tests.changes.conftest import ProgramCopy
 
@@ -60,19 +62,20 @@ PLATFORM = (
 )
 
 
-def test_a_rule_and_its_fix_are_a_file_each(program: ProgramCopy, demo_trace: Path) -> None:
-    before = {finding["id"] for finding in program.json(demo_trace)["findings"]}
+def test_a_rule_and_its_fix_are_a_file_each(program: ProgramCopy, demo_trace: Path, before: dict[str, Any]) -> None:
     rule, fix = "trace_rules/rules/host-probe.yaml", "trace_rules/playbook/probe.yaml"
     program.write(fix, FIX)
     program.write(rule, RULE)
-    document = program.json(demo_trace)
+    told, text, rule_told, fix_told = program.runs(
+        (demo_trace, "--format", "json"), (demo_trace, "--format", "markdown"), ("explain", "host-probe"), ("explain", "PROBE-01")
+    )
+    document = json.loads(told)
     findings = {finding["id"]: finding for finding in document["findings"]}
-    assert set(findings) == before | {"host-probe"}
+    assert set(findings) == {finding["id"] for finding in before["findings"]} | {"host-probe"}
     assert [fix["id"] for fix in findings["host-probe"]["fixes"]] == ["PROBE-01"]
-    text = program.run(demo_trace, "--format", "markdown")
     assert "A probe takes" in text
-    assert "It is a probe." in program.run("explain", "host-probe")
-    assert "take the probe away" in program.run("explain", "PROBE-01")
+    assert "It is a probe." in rule_told
+    assert "take the probe away" in fix_told
     assert program.changed() == {rule, fix}
 
 
@@ -82,15 +85,16 @@ def test_a_check_is_an_entry(program: ProgramCopy) -> None:
     job = program.write("job.yaml", "train: {micro_batch_size: 77, global_batch_size: 77}\nmodel: {num_layers: 2}\n")
     assert "micro_batch_size is 77." in program.run("check", job, status=1)
     program.write("job.yaml", "train: {micro_batch_size: 1, global_batch_size: 77}\nmodel: {num_layers: 2}\n")
-    assert "micro_batch_size is" not in program.run("check", job)
-    assert "a probe in the job" in program.run("explain", "probe-of-nothing")
+    fine, explained = program.runs(("check", job), ("explain", "probe-of-nothing"))
+    assert "micro_batch_size is" not in fine
+    assert "a probe in the job" in explained
     program.remove("job.yaml")
     assert program.changed() == {path}
 
 
-def test_a_platform_is_a_row(program: ProgramCopy, demo_trace: Path) -> None:
+def test_a_platform_is_a_row(program: ProgramCopy, demo_trace: Path, before: dict[str, Any]) -> None:
     path = "trace_rules/platforms.yaml"
-    gpu = program.json(demo_trace)["facts"]["gpu_name"]["value"]
+    gpu = before["facts"]["gpu_name"]["value"]
     program.replace(path, "platforms:\n", "platforms:\n" + PLATFORM.replace("Probe 9000", gpu))
     facts = program.json(demo_trace)["facts"]
     assert (facts["platform"]["value"], facts["nvlink_domain"]["value"]) == ("probe_gpu", 5)

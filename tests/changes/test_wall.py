@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from tests.changes.conftest import ProgramCopy
 
@@ -20,11 +22,17 @@ ROW = """
 """
 
 
-def test_a_wall_is_a_row(program: ProgramCopy, demo_trace: Path) -> None:
-    before = program.json(demo_trace)
+def test_a_wall_is_a_row(program: ProgramCopy, demo_trace: Path, before: dict[str, Any]) -> None:
     program.replace(ROWS, "\n# Rules about the capture itself", ROW + "\n# Rules about the capture itself")
 
-    after = program.json(demo_trace)
+    saved = program.folder / "after.json"
+    _, *pages, explained, compared = program.runs(
+        (demo_trace, "-o", saved),
+        *(("render", saved, "--format", form) for form in ("text", "markdown", "html")),
+        ("explain", "wall:probe"),
+        ("compare", saved, saved, "--format", "json"),
+    )
+    after = json.loads(saved.read_bytes())
     assert [wall["wall"] for wall in after["walls"]] == [*(wall["wall"] for wall in before["walls"]), "probe"]
     assert after["walls"][:-1] == before["walls"]
     bound, verdict = after["walls"][-1], after["verdict"]
@@ -34,11 +42,9 @@ def test_a_wall_is_a_row(program: ProgramCopy, demo_trace: Path) -> None:
     assert verdict["runner_up"] == before["verdict"]["dominant_wall"] or verdict["runner_up"] == before["verdict"]["runner_up"]
     assert verdict["sentence"].startswith("Probing dominates: ")
 
-    saved = program.write("after.json", program.run(demo_trace, "--format", "json"))
-    for form in ("text", "markdown", "html"):
-        assert "probing" in program.run("render", saved, "--format", form).lower()
-    assert "what a probe takes" in program.run("explain", "wall:probe")
-    assert '"wall": "probe"' in program.run("compare", saved, saved, "--format", "json")
+    assert ["probing" in page.lower() for page in pages] == [True] * 3
+    assert "what a probe takes" in explained
+    assert '"wall": "probe"' in compared
     program.remove("after.json")
     assert program.changed() == {ROWS}
 

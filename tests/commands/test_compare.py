@@ -16,7 +16,8 @@ import diagnose.pipeline
 from diagnose.cli import main
 from diagnose.commands.output import path_in_repository, say
 from diagnose.document import comparison as c
-from diagnose.document.diagnosis import Diagnosis, LedgerEntry, encode
+from diagnose.document.diagnosis import Diagnosis, LedgerEntry
+from diagnose.document.encoding import encode
 from diagnose.document.files import schema_of
 from diagnose.errors import InputError
 from diagnose.scale.dask import DaskEngine

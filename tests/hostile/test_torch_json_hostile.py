@@ -16,6 +16,7 @@ from diagnose.errors import InputError
 from diagnose.load.conform import RawTrace, conform
 from diagnose.load.torch_json import read
 from diagnose.model.trace import Trace
+from tests.builders.cases import for_each
 from tests.builders.kineto import document, kernel, small
 
 ENDLESS = 100  # s of processor time, a hundred times of what it takes: a reader that goes back and forth would take hours
@@ -68,11 +69,12 @@ def test_a_cut_gzip_is_read_up_to_the_cut() -> None:
     assert seen == {True, False}
 
 
+@pytest.mark.parametrize("seed", [20260, pytest.param(20261, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("packing", ["plain", "gzip"])
-def test_flipped_bytes_never_raise_anything_else(packing: str) -> None:
-    chance = random.Random(20260)
+def test_flipped_bytes_never_raise_anything_else(packing: str, seed: int) -> None:
+    chance = random.Random(seed)
     base = gzip.compress(WHOLE) if packing == "gzip" else WHOLE
-    for _ in range(400):
+    for _ in range(200):
         data = bytearray(base)
         for _ in range(chance.choice([1, 1, 2, 8])):
             data[chance.randrange(len(data))] = chance.randrange(256)
@@ -84,9 +86,10 @@ def test_flipped_bytes_never_raise_anything_else(packing: str) -> None:
                 continue
 
 
-def test_removed_blocks_never_raise_anything_else() -> None:
-    chance = random.Random(7)
-    for _ in range(300):
+@pytest.mark.parametrize("seed", [7, pytest.param(8, marks=pytest.mark.deep)])
+def test_removed_blocks_never_raise_anything_else(seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(150):
         low = chance.randrange(len(WHOLE))
         high = low + chance.randrange(400)
         raw = attempt(WHOLE[:low] + chance.choice([b"", b"\0" * 30, b'"', b"}]}", b"[[[{"]) + WHOLE[high:])
@@ -107,7 +110,7 @@ BAD_EVENTS = {
 }
 
 
-@pytest.mark.parametrize("bad", BAD_EVENTS)
+@for_each("bad", BAD_EVENTS)
 def test_one_bad_event_is_counted_and_costs_nothing_else(bad: str) -> None:
     events = [json.dumps(event).encode() for event in small(40)]
     events.insert(100, BAD_EVENTS[bad])
@@ -133,7 +136,7 @@ STRANGE = {
 }
 
 
-@pytest.mark.parametrize("strange", STRANGE)
+@for_each("strange", STRANGE)
 def test_strange_values_do_not_cost_the_event(strange: str) -> None:
     addition = STRANGE[strange]
     events = [json.dumps(event).encode() for event in small(3)]

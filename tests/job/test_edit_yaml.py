@@ -17,6 +17,7 @@ from diagnose.job.edit_yaml import Path as Keys
 from diagnose.job.edit_yaml import YamlEditError, add_items, compose, drop, literal, put, remove_items
 from diagnose.job.text import toml_lines
 from diagnose.knowledge import strict_yaml
+from tests.builders.cases import for_each
 from tests.builders.jobs import overridden_job, parse_job, read_job
 
 TEXT = """\
@@ -51,7 +52,7 @@ def changed(before: str, after: str) -> tuple[list[str], list[str]]:
     return old[head : len(old) - tail], new[head : len(new) - tail]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("path", "value", "went", "came"),
     [
         (("one",), "2", ["one: 1   # the first\n"], ["one: 2   # the first\n"]),
@@ -143,9 +144,7 @@ def test_an_alias_is_replaced_where_it_stands() -> None:
     assert put("a: &x 1\nc: *x\n", ("c",), "2") == "a: &x 1\nc: 2\n"
 
 
-@pytest.mark.parametrize(
-    "value", [True, None, 3, 1.5, "flex", "expandable_segments:True", "a b", "x: y", "# no", "", "yes", "12", "1e3", ["a", "b, c"]]
-)
+@for_each("value", [True, None, 3, 1.5, "flex", "expandable_segments:True", "a b", "x: y", "# no", "", "yes", "12", "1e3", ["a", "b, c"]])
 def test_a_literal_is_read_as_what_it_was(value: object) -> None:
     assert yaml.safe_load(f"x: {literal(value)}") == {"x": value}
     assert yaml.safe_load(f"x: {{y: {literal(value, flow=True)}}}") == {"x": {"y": value}}
@@ -220,7 +219,7 @@ def words(key: str) -> set[str]:
     return {re.sub(r"\W.*", "", part.strip().lstrip("-").rpartition(".")[2]).replace("-", "_") for part in key.split(",")}
 
 
-@pytest.mark.parametrize("name", FILES)
+@for_each("name", FILES)
 def test_the_line_of_every_setting_holds_its_key(name: str) -> None:
     text = (JOBS / name).read_text(encoding="utf-8").split("\n")
     found = read_job(JOBS / name).read()

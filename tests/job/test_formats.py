@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from diagnose.errors import JobFileError
 from diagnose.job import Job, parse_overrides, sizes
+from tests.builders.cases import for_each
 from tests.builders.jobs import overridden_job, parse_job, read_job
 
 JOBS = Path(__file__).parents[2] / "fixtures" / "jobs"
@@ -128,10 +129,8 @@ def test_overrides_say_where_they_come_from() -> None:
     assert [row.key for row in job.read().settings if row.name == "num_layers"] == ["model.num_layers (--set)"]
 
 
-@pytest.mark.parametrize(
-    "text", ["num_layers=7", "model.num_layers=7", "model.transformer.num_layers=7", "--num-layers=7", "++model/num_layers=7"]
-)
-@pytest.mark.parametrize("name", ["a1_qwen3_30b_h100.yaml", "a1_qwen3_30b_h100.sh", "b1_deepseek_v3_gb200.yaml"])
+@for_each("text", ["num_layers=7", "model.num_layers=7", "model.transformer.num_layers=7", "--num-layers=7", "++model/num_layers=7"])
+@for_each("name", ["a1_qwen3_30b_h100.yaml", "a1_qwen3_30b_h100.sh", "b1_deepseek_v3_gb200.yaml"])
 def test_an_override_may_use_any_name_of_a_setting(name: str, text: str) -> None:
     assert read_job(JOBS / name, [text]).get("num_layers") == 7
 
@@ -220,7 +219,7 @@ def test_a_recipe_command() -> None:
     assert "--moe_a2a_overlap turns on the overlap of the expert exchange and delayed weight gradients together" in job.notes[1]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "expected"),
     [
         (
@@ -301,7 +300,7 @@ def script(body: str, flags: str = "--num-layers 4") -> Job:
     return parse_job(f"{body}\ntorchrun --nproc-per-node 8 pretrain_gpt.py {flags}\n")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("launcher", "expected"),
     [
         ("torchrun --nnodes 4 --nproc-per-node 8", 32),
@@ -341,7 +340,7 @@ def test_where_more_flags_may_hide_there_are_no_defaults(more: str) -> None:
     assert any("may hold more flags" in note for note in job.notes)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("body", "flags", "expected"),
     [
         ("L=4", "--num-layers ${L}", 4),
@@ -465,7 +464,7 @@ def test_rules_may_be_absolute_and_absent(tmp_path: Path) -> None:
 # --- files that are no job, or only just --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("data", "said"),
     [
         (b"", "must hold a map of settings, but holds nothing"),
@@ -497,11 +496,11 @@ def test_hostile_files_end_in_a_sentence(data: bytes, said: str) -> None:
     assert caught.value.next_step
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     ["a1_qwen3_30b_h100.yaml", "a1_qwen3_30b_h100.sh", "a1_qwen3_30b_h100.flags", "a4_hybridep.overrides", "torchtitan_deepseek_v3.toml"],
 )
-@pytest.mark.parametrize("change", ["mark", "crlf", "both"])
+@for_each("change", ["mark", "crlf", "both"])
 def test_marks_and_line_ends_of_other_systems_change_nothing(name: str, change: str) -> None:
     plain = (JOBS / name).read_bytes()
     data = plain.replace(b"\n", b"\r\n") if change != "mark" else plain

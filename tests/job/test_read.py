@@ -8,6 +8,7 @@ import pytest
 
 from diagnose.errors import JobFileError
 from diagnose.job import Job
+from tests.builders.cases import for_each
 from tests.builders.jobs import parse_job, read_job
 
 BRIDGE = """
@@ -235,7 +236,7 @@ def test_normalised_names_make_a_plain_file() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "key", "expected"),
     [
         ("model: {num_layers: '48'}", "model.num_layers = '48' (text)", "expected int"),

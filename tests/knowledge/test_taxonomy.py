@@ -14,11 +14,7 @@ from diagnose.knowledge.taxonomy import MAX_CONTEXTS, HostRules, Taxonomy, load_
 from diagnose.measure.buckets.classify import families, op_kinds
 from diagnose.measure.buckets.describe import describe
 from diagnose.model.vocabulary import METHOD_BUCKETS
-
-
-@pytest.fixture(scope="module")
-def taxonomy() -> Taxonomy:
-    return load_taxonomy()
+from tests.builders.cases import for_each
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +51,6 @@ def test_contexts_fit_the_mask_and_no_pattern_names_one_company_s_namespace(taxo
     ] == []
 
 
-def test_bit_finds_a_context_and_refuses_others(taxonomy: Taxonomy):
-    assert taxonomy.contexts[taxonomy.bit("vision")].id == "vision"
-    with pytest.raises(KeyError):
-        taxonomy.bit("no such context")
-
-
 def test_union_of_nothing_matches_nothing_and_words_are_ascii():
     texts = pl.Series(["", "a", "été"])
     assert texts.str.contains(union([])).to_list() == [False, False, False]
@@ -89,7 +79,7 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "reason", "line"), WRONG)
+@for_each(("text", "reason", "line"), WRONG)
 def test_a_wrong_file_is_refused_with_file_place_and_reason(tmp_path: Path, text: str, reason: str, line: int):
     path = tmp_path / "50-mine.yaml"
     path.write_text(text)
@@ -179,7 +169,7 @@ def test_host_ranges(hosts: HostRules, text: str, meaning: str | None):
     assert found == ([meaning] if meaning else [])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "anchor", "number"),
     [
         ("ProfilerStep#12", "profiler_step", "12"),

@@ -17,6 +17,7 @@ import pytest
 from diagnose.errors import InputError
 from diagnose.load.files import private_folder
 from diagnose.load.readers import expand, sniff
+from tests.builders.cases import for_each
 
 TRACE = json.dumps({"schemaVersion": 1, "traceEvents": []}).encode()
 
@@ -84,7 +85,7 @@ FOREIGN = [
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "words"), FOREIGN, ids=[f"{name}-{words}" for name, _, words in FOREIGN])
+@for_each(("name", "content", "words"), FOREIGN)
 def test_foreign_content_is_named_and_the_way_out_is_told(tmp_path: Path, name: str, content: bytes, words: str) -> None:
     with pytest.raises(InputError) as caught:
         sniff(write(tmp_path / name, content))

@@ -14,6 +14,7 @@ from diagnose.load import nsys_parquet, nsys_sqlite
 from diagnose.load.conform import conform
 from diagnose.model.intervals import union_length
 from diagnose.model.trace import Trace
+from tests.builders.cases import for_each
 
 # Kernels by file, as the corpus's own manifest counts them; None: a readable export without GPU work or a failed one.
 KERNELS = {
@@ -81,7 +82,7 @@ def test_the_list_is_complete(real_traces: Path) -> None:
     assert {path.stem for path in (real_traces / "nsys").glob("*.sqlite")} == set(KERNELS)
 
 
-@pytest.mark.parametrize("stem", [stem for stem, kernels in KERNELS.items() if kernels is not None])
+@for_each("stem", [stem for stem, kernels in KERNELS.items() if kernels is not None])
 def test_totals_equal_the_reference(real_traces: Path, reference: ModuleType, stem: str) -> None:
     trace = load(real_traces, stem)
     expected = {key: value for key, value in reference.measure(str(real_traces / "nsys" / f"{stem}.sqlite")).items() if "/" in key}
@@ -102,7 +103,7 @@ def test_totals_equal_the_reference(real_traces: Path, reference: ModuleType, st
     assert trace.ops.filter(kind="kernel").height == KERNELS[stem]
 
 
-@pytest.mark.parametrize("stem", [stem for stem, kernels in KERNELS.items() if kernels is None])
+@for_each("stem", [stem for stem, kernels in KERNELS.items() if kernels is None])
 def test_exports_without_gpu_work_are_refused(real_traces: Path, stem: str) -> None:
     with pytest.raises(InputError, match=r"no GPU work|export that failed"):
         load(real_traces, stem)
@@ -134,7 +135,7 @@ def test_waits_of_the_two_process_trace_lie_on_the_process_s_own_device(real_tra
     }
 
 
-@pytest.mark.parametrize("stem", [stem for stem, kernels in KERNELS.items() if kernels])
+@for_each("stem", [stem for stem, kernels in KERNELS.items() if kernels])
 def test_the_kind_of_each_synchronisation_fits_its_api_call(real_traces: Path, stem: str) -> None:
     trace = load(real_traces, stem)
     names = trace.names["text"]

@@ -10,11 +10,12 @@ import pytest
 from diagnose.knowledge.features import matching
 from diagnose.knowledge.rulebook import Rulebook, load_rulebook
 from diagnose.measure.facts import device_facts, graph_launch_calls, hierarchical_context_groups, trace_facts, typed_facts
-from diagnose.measure.kernels import limits, occupancy, residency
+from diagnose.measure.kernels import SmOccupancy, limits, occupancy, residency
 from diagnose.measure.ranks.facts import rank_facts
 from diagnose.measure.records import device_records
 from diagnose.model.trace import PAYLOADS, Device, Provenance, Rank
 from diagnose.model.vocabulary import FactValue
+from tests.builders.cases import for_each
 from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, await_event, call, record, run, scene
 
 FROM_THE_PLATFORM = {"platform", "nvlink_domain"}  # added where the platform table is known
@@ -125,7 +126,7 @@ def test_the_values_of_a_small_step() -> None:
     assert {name: found[name] for name in expected} == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     "names",
     [
         ("launch_starved_ns", "launch_starved_share", "host_work_ns", "longest_host_gap_ns", "host_gap_excess_ns"),  # no launch
@@ -432,5 +433,5 @@ def test_incomplete_shapes_are_null_and_impossible_ones_too() -> None:
 
 def test_without_device_limits_nothing_is_claimed() -> None:
     kernels = shape(10, 128, 32, 0).with_columns(name_id=0, bucket=pl.lit("norm"), start=0, end=5)
-    assert occupancy(kernels, pl.Series(["k"]), None, limits(None, {})) == (None, {})
+    assert occupancy(kernels, pl.Series(["k"]), None, limits(None, {})) == SmOccupancy()
     assert limits(H100, {}) is None

@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
+from msgspec import structs
 
 from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, call_roles, host_activity
+from tests.builders.cases import for_each
 from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, blocked_by, call, causes, run, scene
-
-
-def gap(*between: Item, spans: tuple[Span, ...] = ()) -> Scene:
-    """A GEMM until 10, and another that the host issues at 100 and that starts at 110."""
-    return scene([run("gemm", 0, 10, 0), *between, run("gemm", 110, 120, 99)], spans)
+from tests.builders.scene import host_gap as gap
 
 
 def synchronised(start: int = 3, end: int = 80, **more: object) -> Item:
@@ -65,7 +63,7 @@ GAPS: dict[str, tuple[list[Item], dict[str, int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("between", "why"), GAPS.values(), ids=GAPS)
+@for_each(("between", "why"), GAPS.values())
 def test_why_compute_was_absent(between: list[Item], why: dict[str, int]) -> None:
     assert causes(gap(*between).stalls(0, 120)) == {"dependency_stalled": 10, **why}
 
@@ -191,7 +189,7 @@ def test_a_kernel_that_ended_before_the_host_went_quiet_is_not_polled() -> None:
 
 def test_a_polled_kernel_is_one_of_the_rules() -> None:
     one = polled()
-    assert host_activity(one.trace, one.work(), 0, replace(KNOWLEDGE.hosts, polled=())).blocked.is_empty()
+    assert host_activity(one.trace, one.work(), 0, structs.replace(KNOWLEDGE.hosts, polled=())).blocked.is_empty()
 
 
 # ---------------------------------------------------------------------------------------------------- garbage collection, Python
@@ -223,7 +221,7 @@ def test_a_synchronisation_inside_a_collection_is_a_synchronisation() -> None:
 # ---------------------------------------------------------------------------------------------------- families of calls
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "role"),
     [
         ("cudaLaunchKernel", "launch"),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from diagnose.document.device import Memory
 from diagnose.measure.memory import Recompute, peaks
 from diagnose.measure.records import memory
 from diagnose.model.trace import Device
+from tests.builders.cases import for_each
 from tests.builders.scene import Item, Span, run, scene
 
 
@@ -56,7 +55,7 @@ FOUND: dict[str, tuple[list[Run], tuple[list[int] | None, str | None, int | None
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("runs", "expected"), FOUND.values(), ids=FOUND)
+@for_each(("runs", "expected"), FOUND.values())
 def test_recompute(runs: list[Run], expected: tuple[list[int] | None, str | None, int | None, int | None]) -> None:
     found = recompute(*runs)
     assert outcome(found) == expected

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.builders.cases import for_each
 from tests.builders.scene import Item, Scene, Span, Steps, call, run, scene
 
 LOOP = Steps(n=4).build()
@@ -190,7 +191,7 @@ NO_ANCHOR: dict[str, tuple[list[Item], list[Span]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("items", "spans"), NO_ANCHOR.values(), ids=NO_ANCHOR)
+@for_each(("items", "spans"), NO_ANCHOR.values())
 def test_what_is_no_anchor(items: list[Item], spans: list[Span]) -> None:
     assert scene(items, spans).steps().anchor == "capture"
 

@@ -17,6 +17,7 @@ import yaml
 from diagnose.document.diagnosis import Fix
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader
+from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import JOBS, job
 
@@ -53,7 +54,7 @@ def read(key: str, place: int, platform: str = "gb200") -> Fix:
     return FixReader(context=make_context(given, job(before(place)), BOOK)).fix(BOOK.fixes[key])
 
 
-@pytest.mark.parametrize("place", range(len(LADDER)), ids=[rung.what for rung in LADDER])
+@for_each("place", range(len(LADDER)))
 def test_the_next_rung_is_known_and_not_blocked(place: int) -> None:
     for key in LADDER[place].fixes:
         found = read(key, place)

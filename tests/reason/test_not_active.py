@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import tempfile
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from diagnose.document.diagnosis import Fact, Finding
 from diagnose.job import Job
+from diagnose.knowledge.data import packaged
 from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.reason.findings import find
 from fixtures import scenario
+from tests.builders.cases import for_each
 from tests.builders.jobs import parse_job
-from tests.builders.simulated import document
+from tests.builders.kept import DATA
+from tests.builders.simulated import SHARED, document
+from tests.builders.suites import deep_unless
 
 BOOK = load_rulebook()
+# Runs that other tests of the quick suite need as well.
+QUICK = {"compute-large-experts", "host-garbage-collection", "host-slow-launches", "memory-full-recompute", "memory-recompute-moe"}
+QUICK |= {"pair-fp8", "pair-less-recompute", "pair-manual-gc", "pair-scoped-graphs"}
 PROOFS = (
     "communication-data-parallel-overlap-not-active",
     "communication-dispatcher-not-active",
@@ -35,9 +48,23 @@ PROOFS = (
 )
 
 
+KEPT = DATA / "facts-of-runs.json"
+RENEW = "a change of what is measured or of a rule: run `python -m tests.reason.test_not_active` and read the difference"
+FACTS = json.loads(KEPT.read_bytes())
+
+
+@cache
 def facts_of(name: str) -> Mapping[str, Fact]:
-    """What the program measures in a simulated run."""
-    return document(name).facts
+    """What the rules of PROOFS read of what the program measures in a simulated run, as it is kept."""
+    return {fact: msgspec.convert(told, Fact) for fact, told in FACTS[name].items()}
+
+
+def fresh(name: str) -> dict[str, Any]:
+    """The same, measured now."""
+    texts = [packaged(f"rules/{rule}.yaml").decode() for rule in (*PROOFS, "capture-image-free-data", "compute-ungrouped-experts")]
+    read = {"steps_n", *(word for text in texts for word in re.findall(r"\w+", text))}
+    found: dict[str, Any] = msgspec.to_builtins({fact: told for fact, told in document(name).facts.items() if fact in read})
+    return found
 
 
 def job_of(name: str, changes: Mapping[str, Mapping[str, Any]] | None = None) -> Job:
@@ -74,7 +101,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("active", "plain", "rule"), PAIRS)
+@for_each(("active", "plain", "rule"), PAIRS)
 def test_the_job_of_the_feature_on_the_plain_run_is_a_finding(active: str, plain: str, rule: str) -> None:
     found = fired(facts_of(plain), job_of(active))
     assert rule in found
@@ -82,7 +109,17 @@ def test_the_job_of_the_feature_on_the_plain_run_is_a_finding(active: str, plain
     assert found[rule].fixes
 
 
-@pytest.mark.parametrize("name", sorted({pair[0] for pair in PAIRS} | {"healthy-expert-overlap", "healthy-graphs", "healthy-one-node"}))
+RUNS = sorted(
+    {run for pair in PAIRS for run in pair[:2]} | {"healthy-expert-overlap", "healthy-graphs", "healthy-one-node", "healthy-vision"}
+)
+
+
+@pytest.mark.parametrize("name", deep_unless(QUICK, RUNS))
+def test_kept_facts_are_those_of_the_run(name: str) -> None:
+    assert FACTS[name] == fresh(name), RENEW
+
+
+@for_each("name", sorted({pair[0] for pair in PAIRS} | {"healthy-expert-overlap", "healthy-graphs", "healthy-one-node"}))
 def test_a_feature_at_work_is_no_finding(name: str) -> None:
     assert fired(facts_of(name), job_of(name)) == {}
 
@@ -123,3 +160,11 @@ def test_grouped_gemm_by_plain_products_on_several_streams_is_no_contradiction()
     found = {finding.id for finding in find(facts_of("healthy-one-node"), job=job_of("healthy-one-node"), rulebook=BOOK)[0]}
     assert facts_of("healthy-one-node")["expert_gemm_grouped_share"].value == 0.0
     assert "compute-ungrouped-experts" not in found
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[SHARED] = folder
+        rows = {run: {fact: json.dumps(told) for fact, told in fresh(run).items()} for run in RUNS}
+    texts = {run: ",\n  ".join(f'"{fact}": {told}' for fact, told in facts.items()) for run, facts in rows.items()}
+    KEPT.write_text("{\n" + ",\n".join(f'"{run}": {{\n  {text}}}' for run, text in texts.items()) + "\n}\n", encoding="utf-8")

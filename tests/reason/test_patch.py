@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,7 @@ def patched(text: str, *fixes: str, given: dict[str, Fact] | None = None) -> Pat
     return Patcher(book=BOOK, tool=TOOL, facts=H100 if given is None else given).patch(text, "job.yaml", wanted)
 
 
+@cache
 def state(text: str, fix: str) -> str:
     return FixReader(context=make_context(H100, parse_job(text), BOOK)).fix(BOOK.fixes[fix]).state
 
@@ -276,6 +278,7 @@ def _lines_kept(before: str, after: str) -> bool:
     return [line for line in new if line in kept] == kept and not any(line.lstrip().startswith("#") and line not in new for line in old)
 
 
+@cache
 def _wrong(text: str) -> set[str]:
     job = parse_job(text)
     found = check(job, BOOK, TOOL, None if job.get("platform") else "h100")

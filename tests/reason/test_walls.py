@@ -7,6 +7,7 @@ import pytest
 from diagnose.document.diagnosis import Verdict, WallBound
 from diagnose.model.vocabulary import FactValue, Wall
 from diagnose.reason.walls import bounds, verdict
+from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
 
 
@@ -144,7 +145,7 @@ def test_without_an_anchor_nothing_is_per_step() -> None:
     assert found.certainty == "low"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("values", "level", "reason"),
     [
         ({"steps_n": 2}, "medium", "the medians rest on two steps"),

@@ -17,6 +17,7 @@ from diagnose.render.reports.comparison import story, tables
 from diagnose.render.reports.comparison.report import LOOK
 from diagnose.render.writers.markdown.page import MOST_BYTES
 from tests.builders import bisection
+from tests.builders.cases import for_each
 from tests.builders.comparison import SAMPLES, anyway, huge, improvement, minimal, refused, rich
 from tests.render.reading import plain
 
@@ -31,8 +32,8 @@ def rendered(format_: str, document: c.Comparison | b.Bisection, **options: obje
 # --- what is said -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("format_", PEOPLE)
-@pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
+@for_each("format_", PEOPLE)
+@for_each("sample", SAMPLES.values())
 def test_the_outcome_and_its_reasons_come_first(format_: str, sample: Sample) -> None:
     document, report = sample(), plain(rendered(format_, sample()))
     body = report if format_ != "html" else report[report.index("<body>") :]
@@ -195,7 +196,6 @@ def test_every_word_of_the_vocabulary_is_spoken() -> None:
     assert set(story.FINDING) == set(story.FINDING_ORDER) == members(c.FindingState)
     assert set(story.MISMATCH) == members(c.MismatchState)
     assert set(story.WHY) == members(c.Why)
-    assert set(story.ENVIRONMENT) == members(c.EnvironmentKind)
 
 
 # --- hostile texts and sizes ------------------------------------------------------------------------------------------
@@ -226,8 +226,8 @@ def test_html_of_a_huge_comparison_is_cut_with_what_is_left_out() -> None:
 # --- a bisection ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("format_", PEOPLE)
-@pytest.mark.parametrize("sample", bisection.SAMPLES.values(), ids=bisection.SAMPLES)
+@for_each("format_", PEOPLE)
+@for_each("sample", bisection.SAMPLES.values())
 def test_the_result_comes_first(format_: str, sample: Callable[[], b.Bisection]) -> None:
     document, report = sample(), rendered(format_, sample())
     body = plain(report if format_ != "html" else report[report.index("<body>") :])

@@ -18,6 +18,7 @@ from diagnose.render.issues import Issue, costliest_first
 from diagnose.render.reports.comparison import report as of_comparison
 from diagnose.render.reports.diagnosis import report as of_diagnosis
 from diagnose.render.writers.github import MOST
+from tests.builders.cases import for_each
 from tests.builders.comparison import SAMPLES as COMPARED
 from tests.builders.comparison import huge, identical, improvement, minimal, refused, rich
 from tests.builders.diagnosis import HOSTILE
@@ -229,7 +230,7 @@ def test_a_run_without_anything_to_say_gets_one_notice() -> None:
     assert unescaped(text) == small_diagnosis().verdict.sentence
 
 
-@pytest.mark.parametrize("payload", [*HOSTILE, "a,b::c%0A::error::x", "100 % of it\r\n::stop-commands::x", CONTROL])
+@for_each("payload", [*HOSTILE, "a,b::c%0A::error::x", "100 % of it\r\n::stop-commands::x", CONTROL])
 def test_no_text_gives_an_order_of_its_own(payload: str) -> None:
     finding = structs.replace(diagnosis().findings[0], id=payload, name=payload, summary=payload, fixes=())
     text = of("github", structs.replace(diagnosis(), findings=(finding,)), job_file="a,b:c%.yaml")
@@ -266,7 +267,7 @@ def test_a_case_keeps_its_name_however_it_ends() -> None:
     }
 
 
-@pytest.mark.parametrize("payload", [*HOSTILE, CONTROL, "]]>", "&amp;<![CDATA["])
+@for_each("payload", [*HOSTILE, CONTROL, "]]>", "&amp;<![CDATA["])
 def test_junit_is_xml_whatever_stands_in_it(payload: str) -> None:
     finding = structs.replace(diagnosis().findings[0], id=payload, name=payload, summary=payload, fixes=())
     text = of(
@@ -280,8 +281,8 @@ def test_junit_is_xml_whatever_stands_in_it(payload: str) -> None:
 # --- SARIF ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("job_file", ["", JOB, "jobs/a b#c?.yaml"])
-@pytest.mark.parametrize("name", DOCUMENTS)
+@for_each("job_file", ["", JOB, "jobs/a b#c?.yaml"])
+@for_each("name", DOCUMENTS)
 def test_sarif_has_the_structure_of_the_specification(name: str, job_file: str) -> None:
     check_log(json.loads(of("sarif", DOCUMENTS[name](), job_file=job_file)))
 

@@ -12,6 +12,7 @@ from diagnose.errors import RuleFileError
 from diagnose.job import sizes
 from diagnose.pipeline import diagnose
 from diagnose.render import Options, write
+from tests.builders.cases import for_each
 from tests.builders.diagnosis import minimal
 from tests.builders.jobs import parse_job, read_job
 
@@ -26,8 +27,8 @@ def report(path: Path, *overrides: str) -> Diagnosis:
     return msgspec.structs.replace(minimal(), job=msgspec.structs.replace(job.read(), derived=found.derived, problems=found.problems))
 
 
-@pytest.mark.parametrize("format_", ["text", "markdown", "html"])
-@pytest.mark.parametrize(
+@for_each("format_", ["text", "markdown", "html"])
+@for_each(
     ("name", "key"),
     [
         ("a1_qwen3_30b_h100.yaml", "model.tensor_model_parallel_size"),

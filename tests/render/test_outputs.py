@@ -14,8 +14,10 @@ from diagnose.document import device as r
 from diagnose.document import diagnosis as d
 from diagnose.document.diagnosis import SEVERAL_RANKS, Change, NotAssessed
 from diagnose.render import Options, units, words, write
+from diagnose.render.issues import capitalised
 from diagnose.render.reports.diagnosis import appendix, story, tables
 from diagnose.render.writers.markdown.page import MOST_BYTES
+from tests.builders.cases import for_each
 from tests.builders.diagnosis import minimal, rich
 from tests.render.regenerate import SCHEMA, schema_text
 
@@ -74,9 +76,9 @@ def test_every_number_stands_in_the_report(format_: str) -> None:
 def test_findings_and_fixes_are_told_in_full(format_: str) -> None:
     report = re.sub(r"\s+", " ", rendered(format_, rich()).replace("\\", "").replace("\u200b", ""))
     for finding in rich().findings:
-        assert story.title(finding.name) in report
+        assert capitalised(finding.name) in report
         for fix in finding.fixes:
-            assert story.title(fix.title) in report
+            assert capitalised(fix.title) in report
             assert words.STATE[fix.state].replace("'", "&#39;" if format_ == "html" else "'") in report
     for said in (
         "comm_overlap.overlap_moe_expert_parallel_comm",
@@ -143,7 +145,7 @@ def change(op: str, to: str, now: str | None, *, choose: bool = False, framework
     )  # as it is read from a document
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("one", "said", "stays"),
     [
         (change("set", "flex", None), f"{KEY}: flex", False),

@@ -41,8 +41,8 @@ def visible(page: str) -> str:
 
 
 def column(table: Table, label: str) -> list[str]:
-    index = [one.label for one in table.columns].index(label)
-    return [row.cells[index] for row in table.rows]
+    labels = [one.label for one in table.columns]
+    return [row.cells[labels.index(label)] for row in table.rows]
 
 
 # --- one rank ---------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from diagnose.render.knowledge import reference
 from diagnose.render.knowledge.entries import Code, Entry, Kind, Ref, expression, items, load_catalogue, paragraph, rows, verbatim
 from diagnose.render.knowledge.kinds import KINDS
 from diagnose.render.knowledge.reference import code, links, page
+from tests.builders.cases import for_each
 
 ROOT = Path(__file__).parents[2]
 KNOW = load_catalogue()
@@ -39,7 +40,7 @@ def test_they_are_made_the_same_twice() -> None:
     assert reference.pages(load_catalogue()) == MADE
 
 
-@pytest.mark.parametrize("name", sorted(MADE))
+@for_each("name", sorted(MADE))
 def test_links_resolve(name: str) -> None:
     local = {target for target in targets(MADE[name]) if "://" not in target}
     missing = []
@@ -66,7 +67,7 @@ def test_every_id_has_one_anchor_and_stands_in_the_contents(kind: Kind) -> None:
         assert f"[`{key}`](#{kind.anchor(key)})" in text
 
 
-@pytest.mark.parametrize("name", sorted(MADE))
+@for_each("name", sorted(MADE))
 def test_markdown_shows_what_the_data_say(name: str) -> None:
     """No markup comes from the data: no HTML but our anchors, no image, and every table keeps its columns."""
     width = 0
@@ -108,16 +109,15 @@ def test_published_effects_stand_with_their_sources() -> None:
 def _nasty(_know: object, key: str) -> Entry:
     text = "a | b <script>x</script> *not* _this_ [no](http://evil.invalid) & `code|here` 1. first $x$ ~y~"
     return Entry(
-        kind="nasty",
-        id=key,
+        name=key,
         title=text,
         about=text,
         brief="x | y",
         parts=(
             *paragraph("said", text, Code("a|b<c>`d"), Ref("fix", "COM-06")),
             *expression("when", "a < 1 AND b > 2"),
-            *items("list", [("1. one",), (text,)]),
-            *rows("rows", ("left", "right"), [((Code("a|b"),), (text,))]),
+            *items("list", ["1. one", text]),
+            *rows("rows", ("left", "right"), [(Code("a|b"), text)]),
             *verbatim("raw", ["```", "<b>|</b>"]),
         ),
     )

@@ -14,7 +14,7 @@ import yaml
 
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.knowledge.taxonomy import load_taxonomy
-from diagnose.measure.buckets.describe import describe
+from diagnose.measure.buckets.describe import describe_all
 from diagnose.render import Options, write
 from diagnose.render.reports.diagnosis.tables import MOST_ENTRIES, function_name, snippet
 from tests.builders.diagnosis import HOSTILE, rich
@@ -53,10 +53,11 @@ def test_the_snippet_is_accepted_and_claims_what_it_was_made_from(tmp_path: Path
     path = tmp_path / "own.yaml"
     path.write_text(text.replace("bucket: other  # choose", "bucket: norm"), encoding="utf-8")
     own = load_taxonomy(extra=[path])
-    for name in (*UNKNOWN[:5], "fusion", "fusion_3", "wibble_wobble_9"):
-        assert describe(name, load_taxonomy()).bucket == "other"
-        assert (describe(name, own).bucket, describe(name, own).evidence) == ("norm", "rule"), name
-    assert describe("confusion_kernel_x", own).bucket == "other"
+    names = [(name, None) for name in (*UNKNOWN[:5], "fusion", "fusion_3", "wibble_wobble_9", "confusion_kernel_x")]
+    assert {one.bucket for one in describe_all(names, load_taxonomy())} == {"other"}
+    *mine, other = describe_all(names, own)
+    assert {(one.bucket, one.evidence) for one in mine} == {("norm", "rule")}
+    assert other.bucket == "other"
 
 
 def test_hostile_and_many_names_give_yaml_all_the_same() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.render import units
+from tests.builders.cases import for_each
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ def test_percent_never_rounds_something_to_nothing(share: float | None, text: st
     assert units.percent(share) == text
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "unit", "text"),
     [
         (None, "ns", "not measured"),

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.document.diagnosis import Diagnosis, encode
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.encoding import encode
 from diagnose.errors import InputError, UsageError
 from diagnose.pipeline import diagnose
 from diagnose.scale import dask as dask_engine

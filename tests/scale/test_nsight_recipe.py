@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from diagnose.cli import main
-from diagnose.document.diagnosis import decode, encode
+from diagnose.document.diagnosis import decode
+from diagnose.document.encoding import encode
 from diagnose.pipeline import diagnose
 from tests.builders.suites import deep_unless
 from tests.scale.conftest import ROOT

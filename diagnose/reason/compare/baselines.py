@@ -14,7 +14,8 @@ from pathlib import Path
 from msgspec import MsgspecError, structs
 
 from diagnose.document.baselines import StoredBaseline
-from diagnose.document.diagnosis import SCHEMA, Diagnosis, decode, encode
+from diagnose.document.diagnosis import SCHEMA, Diagnosis, decode
+from diagnose.document.encoding import encode
 from diagnose.document.files import write_file
 from diagnose.errors import InputError, OutputError, UsageError
 from diagnose.knowledge.comparison import JOB_ASPECTS, ComparisonRules, JobAspect

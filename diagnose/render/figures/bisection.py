@@ -69,7 +69,11 @@ def figures(document: Bisection) -> Iterator[Figure]:
         bands=(
             *_levels(document),
             *(band for band, _, _ in steps),
-            *([] if allowed is None else [_line(_scaled(document, allowed))]),
+            *(
+                []
+                if allowed is None
+                else [Band(axis="y", low=_scaled(document, allowed), high=_scaled(document, allowed), colour=CAPTURE, dashed=True)]
+            ),
         ),
         notes=tuple(Note(x=place, text=text, colour=STEP, ends=place > middle) for _, place, text in steps),
     )
@@ -110,10 +114,6 @@ def _levels(document: Bisection) -> Iterator[Band]:
         end = next((candidate for candidate in document.candidates if candidate.label == name), None)
         if end is not None and end.low is not None and end.high is not None:
             yield Band(axis="y", low=_scaled(document, end.low), high=_scaled(document, end.high), colour=story.COLOUR[state])
-
-
-def _line(level: float) -> Band:
-    return Band(axis="y", low=level, high=level, colour=CAPTURE, dashed=True)
 
 
 def _steps(document: Bisection) -> Iterator[tuple[Band, float, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diagnose.document.comparison import Category, Comparison, StepDelta
 from diagnose.render import units
@@ -12,9 +12,9 @@ from diagnose.render.reports.comparison import story, tables
 from diagnose.render.reports.comparison.story import look
 
 MOST_STEPS = 14  # categories that have a bar of their own on the way
-SIDE = Look(label="the whole", colour="#6b7683")
-MORE = Look(label="takes longer", colour="#d55e00")
-LESS = Look(label="takes less", colour="#0072b2", pattern="/")
+SIDE = Look("the whole", "#6b7683")
+MORE = Look("takes longer", "#d55e00")
+LESS = Look("takes less", "#0072b2", "/")
 _WORTH = 0.02  # of the largest difference: what is smaller and within noise shares one bar
 _LEAST_RANGE = 0.01  # of the step: less than that is not blown up to the whole width
 
@@ -43,17 +43,13 @@ def budgets(document: Comparison, delta: StepDelta) -> Figure:
 
 
 def _layer(row: Category, delta: StepDelta) -> Layer:
-    shape = look(row.category)
+    shape = replace(look(row.category), label=label(look(row.category).label))
     sides = (("base", row.base_ns, delta.base_ns), ("new", row.new_ns, delta.new_ns))
     spans = [
-        (
-            place,
-            time,
-            (label(shape.label), units.ms(time), units.percent(time / step if step else None), side, units.signed_ms(row.delta_ns)),
-        )
+        (place, time, (shape.label, units.ms(time), units.percent(time / step if step else None), side, units.signed_ms(row.delta_ns)))
         for place, (side, time, step) in enumerate(sides)
     ]
-    return Look(label=label(shape.label), colour=shape.colour, pattern=shape.pattern), spans
+    return shape, spans
 
 
 # --- the way from one step to the other -------------------------------------------------------------------------------

@@ -46,14 +46,15 @@ class Axis:
         return self.low, self.high if self.high > self.low else self.low + 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Look:
-    r"""How one kind of mark is called and drawn. `pattern` is a fill that looks as it reads: / \ x + - ."""
+    r"""How one kind of mark is called and drawn. `pattern` is a fill that looks as it reads: / \ x + - . `order` is its place among others."""
 
     label: str
     colour: str
-    pattern: str = ""
+    pattern: str = ""  # beside the colour, so that that is not the only sign
     shape: Shape = ""
+    order: int = 0
 
 
 class Bar(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import count
+from dataclasses import replace
 
 from diagnose.document.device import DeviceBudget, Timeline, TimelineOp
 from diagnose.document.diagnosis import Diagnosis
@@ -40,7 +40,7 @@ def budget(document: Diagnosis, device: DeviceBudget) -> Figure:
         for row, step in enumerate(steps):
             length = segment.of(step)
             share = units.percent(length / step.window_ns if step.window_ns else None)
-            yield row, length, (segment.label, units.ms(length), share, names[row])
+            yield row, length, (segment.look.label, units.ms(length), share, names[row])
 
     figure = Figure(
         key="budget",
@@ -49,58 +49,55 @@ def budget(document: Diagnosis, device: DeviceBudget) -> Figure:
         x=Axis(title="ms"),
         y=Axis(names=names),
     )
-    shown = tables.shown_segments(steps)
-    layers = [(Look(label=part.label, colour=part.colour, pattern=part.pattern), spans(part)) for part in shown]
-    return stacked(figure, "{0}\n{1} ms · {2} of {3}", layers)
+    return stacked(figure, "{0}\n{1} ms · {2} of {3}", [(part.look, spans(part)) for part in tables.shown_segments(steps)])
+
+
+Busy = tuple[Fields, int, int]  # of one row: its fields, the name first; how long nothing else ran; the whole
 
 
 def buckets(document: Diagnosis, device: DeviceBudget) -> Figure:
     """Busy against exclusive time of each bucket."""
-    rows = tables.bucket_order([row for row in document.buckets if (row.rank, row.device) == (device.rank, device.device)])
-    names = tuple(label(words.bucket(row.bucket)) for row in rows)
-    fields = [
-        (name, units.ms(row.busy_ns), units.ms(row.exclusive_ns), units.count(row.kernels)) for name, row in zip(names, rows, strict=True)
-    ]
-    figure = Figure(
-        key="buckets",
-        title="Buckets: busy and exclusive time",
-        caption=f"{tables.device_label(device.rank, device.device)}, {tables.median_per(document)}. Buckets overlap in time.",
-        x=Axis(title=f"busy, ms {tables.per(document)}"),
-        y=Axis(names=names),
-        half=True,
+    rows = tables.bucket_order(tables.on(document.buckets, device.rank, device.device))
+    names = [label(words.bucket(row.bucket)) for row in rows]
+    return _busy(
+        _half(document, device, "buckets", "Buckets: busy and exclusive time", "Buckets overlap in time."),
+        "{0}\nbusy {1} ms, exclusive {2} ms\n{3} kernels",
+        (Look("exclusive: nothing else ran", "#0072b2"), Look("shared: something else ran as well", "#56b4e9", "/")),
+        [
+            ((name, units.ms(row.busy_ns), units.ms(row.exclusive_ns), units.count(row.kernels)), row.exclusive_ns, row.busy_ns)
+            for name, row in zip(names, rows, strict=True)
+        ],
     )
-    alone, shared = [row.exclusive_ns for row in rows], [row.busy_ns - row.exclusive_ns for row in rows]
-    layers = [
-        (Look(label="exclusive: nothing else ran", colour="#0072b2"), zip(count(), alone, fields)),
-        (Look(label="shared: something else ran as well", colour="#56b4e9", pattern="/"), zip(count(), shared, fields)),
-    ]
-    return stacked(figure, "{0}\nbusy {1} ms, exclusive {2} ms\n{3} kernels", layers)
 
 
 def communication(document: Diagnosis, device: DeviceBudget) -> Figure:
     """Hidden against exposed time of each kind and backend, with the part that blocked compute."""
-    rows = [row for row in document.communication if (row.rank, row.device) == (device.rank, device.device)]
-    rows.sort(key=lambda row: (-row.busy_ns, row.kind, row.backend))
-    names = tuple(f"{words.COMM_KIND[row.kind]} · {label(row.backend)}" for row in rows)
-    fields = [
-        (name, units.ms(row.busy_ns), units.ms(row.exposed_ns), units.ms_unit(row.blocking_ns), units.percent(row.overlap))
-        for name, row in zip(names, rows, strict=True)
-    ]
-    figure = Figure(
-        key="communication",
-        title="Communication: exposed and hidden",
-        caption=f"{tables.device_label(device.rank, device.device)}, {tables.median_per(document)}. "
-        "Exposed is an upper bound; only blocking time makes a bottleneck.",
-        x=Axis(title=f"busy, ms {tables.per(document)}"),
-        y=Axis(names=names),
-        half=True,
+    rows = tables.communication_order(tables.on(document.communication, device.rank, device.device))
+    remark = "Exposed is an upper bound; only blocking time makes a bottleneck."
+    told = [(units.ms(row.busy_ns), units.ms(row.exposed_ns), units.ms_unit(row.blocking_ns), units.percent(row.overlap)) for row in rows]
+    return _busy(
+        _half(document, device, "communication", "Communication: exposed and hidden", remark),
+        "{0}\nbusy {1} ms, exposed {2} ms\nblocking: {3}\nhidden: {4}",
+        (Look("exposed: nothing else ran", "#d55e00"), Look("hidden behind other work", "#56b4e9", "/")),
+        [
+            ((f"{words.COMM_KIND[row.kind]} · {label(row.backend)}", *texts), row.exposed_ns, row.busy_ns)
+            for texts, row in zip(told, rows, strict=True)
+        ],
     )
-    exposed, hidden = [row.exposed_ns for row in rows], [row.busy_ns - row.exposed_ns for row in rows]
-    layers = [
-        (Look(label="exposed: nothing else ran", colour="#d55e00"), zip(count(), exposed, fields)),
-        (Look(label="hidden behind other work", colour="#56b4e9", pattern="/"), zip(count(), hidden, fields)),
-    ]
-    return stacked(figure, "{0}\nbusy {1} ms, exposed {2} ms\nblocking: {3}\nhidden: {4}", layers)
+
+
+def _half(document: Diagnosis, device: DeviceBudget, key: str, title: str, remark: str) -> Figure:
+    """A figure of busy times without its rows."""
+    caption = f"{tables.device_label(device.rank, device.device)}, {tables.median_per(document)}. {remark}"
+    return Figure(key=key, title=title, caption=caption, x=Axis(title=f"busy, ms {tables.per(document)}"), y=Axis(), half=True)
+
+
+def _busy(figure: Figure, hover: str, looks: tuple[Look, Look], rows: Sequence[Busy]) -> Figure:
+    """The figure with a bar for each row, first the part in which nothing else ran."""
+    alone = [(place, part, fields) for place, (fields, part, _) in enumerate(rows)]
+    shared = [(place, whole - part, fields) for place, (fields, part, whole) in enumerate(rows)]
+    named = replace(figure, y=Axis(names=tuple(fields[0] for fields, _, _ in rows)))
+    return stacked(named, hover, zip(looks, (alone, shared), strict=True))
 
 
 # --- timeline ---------------------------------------------------------------------------------------------------------
@@ -144,14 +141,15 @@ def lanes(ops: Sequence[TimelineOp]) -> list[int | None]:
 
 def _gaps(shown: Timeline) -> Iterator[Bars]:
     """The stretches without compute of each cause, in the order of the budget's parts; unknown causes last."""
-    by_look: dict[words.Look, list[Bar]] = {}
+    by_look: dict[Look, list[Bar]] = {}
     for gap in shown.gaps[: MOST_BARS // 2]:
         look, start, length = words.gap_look(gap.cause), gap.start_ns - shown.start_ns, gap.end_ns - gap.start_ns
         bar = Bar(0, ms(start), ms(length), (label(look.label), units.ms(length), units.ms(start)))
         by_look.setdefault(look, []).append(bar)
     for look in sorted(by_look, key=lambda look: (look.order, look.label)):
-        shape = Look(label=label(f"no compute: {look.label}"), colour=look.colour, pattern=look.pattern)
-        yield Bars(look=shape, hover="{0}\n{1} ms, from {2} ms", data=tuple(by_look[look]))
+        yield Bars(
+            look=replace(look, label=label(f"no compute: {look.label}")), hover="{0}\n{1} ms, from {2} ms", data=tuple(by_look[look])
+        )
 
 
 def _ops(shown: Timeline, ops: Sequence[TimelineOp], row_of: dict[str, int]) -> Iterator[Bars]:
@@ -164,5 +162,5 @@ def _ops(shown: Timeline, ops: Sequence[TimelineOp], row_of: dict[str, int]) -> 
         by_bucket.setdefault(op.bucket, []).append(Bar(row_of[f"stream {op.stream}"], ms(start), ms(length), fields))
         work[op.bucket] += length
     for bucket in sorted(by_bucket, key=lambda name: (-work[name], name)):
-        look = Look(label=label(words.bucket(bucket)), colour=words.bucket_colour(bucket))
+        look = Look(label(words.bucket(bucket)), words.bucket_colour(bucket))
         yield Bars(look=look, hover="{0}\nspans {1} ms from {2} ms · {3} · kernels: {4}", data=tuple(by_bucket[bucket]))

@@ -1,4 +1,4 @@
-"""The shape of an entry: a title, one line about what it is, and labelled parts that both outputs can render."""
+"""What an entry is made of: the parts of a report, whose lines know beside their words which of them name other entries."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.rulebook import Rulebook, load_rulebook
 from diagnose.knowledge.taxonomy import Taxonomy, load_taxonomy
+from diagnose.render import report as r
+from diagnose.render.report import Label, Labelled, Lines, Listing, Pairs
 
 
 @dataclass(frozen=True)
@@ -29,63 +32,35 @@ class Code:
 
 
 Span = str | Ref | Code
-Line = tuple[Span, ...]
+Part = Label | Labelled
 
 
-@dataclass(frozen=True)
-class Paragraph:
-    """A labelled paragraph."""
+class Line(str):
+    """Words, of which `spans` tells where they name an entry or are code."""
 
-    label: str
-    line: Line
+    __slots__ = ("spans",)
+    spans: tuple[Span, ...]
 
-
-@dataclass(frozen=True)
-class Expression:
-    """A condition or a formula over facts and settings."""
-
-    label: str
-    text: str
+    def __new__(cls, *spans: Span) -> Self:
+        """The line that these spans make."""
+        texts = (span if isinstance(span, str) else span.text if isinstance(span, Code) else span.label or span.id for span in spans)
+        line = super().__new__(cls, "".join(texts))
+        line.spans = spans
+        return line
 
 
-@dataclass(frozen=True)
-class Items:
-    """A labelled list."""
-
-    label: str
-    lines: tuple[Line, ...]
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A labelled list of pairs, with a heading for either side."""
-
-    label: str
-    head: tuple[str, str]
-    rows: tuple[tuple[Line, Line], ...]
-
-
-@dataclass(frozen=True)
-class Verbatim:
-    """Texts that are shown as they are, one on a line: patterns, kernel names."""
-
-    label: str
-    texts: tuple[str, ...]
-
-
-Part = Paragraph | Expression | Items | Rows | Verbatim
+def line_of(span: Span) -> str:
+    """A span as a line of its own."""
+    return span if isinstance(span, str) else Line(span)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One thing that the program knows. `about` says what kind of thing it is; `brief` stands beside it in a list of contents."""
+class Entry(r.Entry):
+    """One thing that the program knows; `brief` stands beside it in a list of contents."""
 
-    kind: str
-    id: str
-    title: str
-    about: str
     brief: str
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...] = ()
+    spaced: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,43 +116,36 @@ def unfilled(template: str) -> str:
 
 def paragraph(label: str, *spans: Span) -> list[Part]:
     """A paragraph; nothing where there is no text."""
-    return [Paragraph(label, spans)] if any(not isinstance(span, str) or span.strip() for span in spans) else []
+    return [Label(label=label, text=Line(*spans))] if any(not isinstance(span, str) or span.strip() for span in spans) else []
 
 
 def expression(label: str, text: str | None) -> list[Part]:
-    """A condition; nothing where there is none."""
-    return [Expression(label, " ".join(text.split()))] if text else []
+    """A condition or a formula over facts and settings; nothing where there is none."""
+    return [Label(label=label, text=" ".join(text.split()), tone="code")] if text else []
 
 
-def items(label: str, lines: Iterable[Line]) -> list[Part]:
+def items(label: str, lines: Iterable[Span]) -> list[Part]:
     """A list; nothing where it is empty."""
-    found = tuple(lines)
-    return [Items(label, found)] if found else []
+    return _labelled(label, Listing(texts=tuple(map(line_of, lines))))
 
 
-def rows(label: str, head: tuple[str, str], pairs: Iterable[tuple[Line, Line]]) -> list[Part]:
-    """A list of pairs; nothing where it is empty."""
-    found = tuple(pairs)
-    return [Rows(label, head, found)] if found else []
+def rows(label: str, head: tuple[str, str], pairs: Iterable[tuple[Span, Span]]) -> list[Part]:
+    """A list of pairs, with a heading for either side; nothing where it is empty."""
+    return _labelled(label, Pairs(rows=tuple((line_of(left), line_of(right)) for left, right in pairs), head=head))
 
 
 def verbatim(label: str, texts: Iterable[str]) -> list[Part]:
-    """Texts as they are; nothing where there are none."""
-    found = tuple(texts)
-    return [Verbatim(label, found)] if found else []
+    """Texts as they are, one on a line: patterns, kernel names; nothing where there are none."""
+    return _labelled(label, Lines(texts=tuple(texts)))
 
 
-def refs(kind: str, ids: Iterable[str]) -> Line:
+def _labelled(label: str, content: Listing | Pairs | Lines) -> list[Part]:
+    return [Labelled(label=label, content=content)] if (content.rows if isinstance(content, Pairs) else content.texts) else []
+
+
+def refs(kind: str, ids: Iterable[str]) -> list[str | Ref]:
     """Names of entries, with commas between."""
-    line: list[Span] = []
-    for key in ids:
-        line += [", ", Ref(kind, key)] if line else [Ref(kind, key)]
-    return tuple(line)
-
-
-def sources(label: str, texts: Iterable[str]) -> list[Part]:
-    """Where something was published."""
-    return items(label, ((text,) for text in texts))
+    return [span for key in ids for span in (", ", Ref(kind, key))][1:]
 
 
 def users(know: Catalogue, name: str) -> list[Part]:

@@ -6,7 +6,7 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.taxonomy import Context, Family, Group
 from diagnose.model.vocabulary import COLLECTIVE, DISPATCH, OTHER_BUCKET
 from diagnose.render import units, words
-from diagnose.render.knowledge.entries import Catalogue, Entry, Line, Part, Ref, Span, items, paragraph, refs, rows, sources, verbatim
+from diagnose.render.knowledge.entries import Catalogue, Entry, Part, Ref, Span, items, paragraph, refs, rows, verbatim
 from diagnose.render.reports.diagnosis import tables
 
 _SOURCE = {"nvtx": "NVTX ranges", "annotation": "annotations", "operator": "operators", "module": "modules"}
@@ -22,39 +22,34 @@ def bucket(know: Catalogue, key: str) -> Entry:
     possible = [one for one in families if key in one.alternatives]
     examples = [one.examples[0] for one in (*decided, *default) if one.examples]
     return Entry(
-        kind="bucket",
-        id=key,
+        name=key,
         title=meaning.holds,
         about="bucket: which part of the model a device operation serves",
-        brief=_roles(decided + default),
+        brief=", ".join(dict.fromkeys(one.role for one in decided + default)) or "compute",
         parts=(
             *paragraph("belongs elsewhere", meaning.elsewhere),
             *paragraph("told by", meaning.told_by),
-            *items("traps", ((text,) for text in meaning.traps)),
+            *items("traps", meaning.traps),
             *verbatim("names, for example", examples[:_EXAMPLES]),
-            *rows("by its name", ("family", "what"), (((Ref("family", one.id),), (_family_about(one),)) for one in decided)),
+            *rows("by its name", ("family", "what"), ((Ref("family", one.id), _family_about(one)) for one in decided)),
             *rows(
                 "by its name, unless something around it knows better",
                 ("family", "what"),
-                (((Ref("family", one.id),), (_family_about(one),)) for one in default),
+                ((Ref("family", one.id), _family_about(one)) for one in default),
             ),
             *paragraph("may come here by what is around them", *refs("family", (one.id for one in possible))),
             *rows(
                 "by what encloses the launch",
                 ("context", "applies to"),
-                (((Ref("context", one.id),), (_operations(one),)) for one in contexts if key == one.bucket),
+                ((Ref("context", one.id), _operations(one)) for one in contexts if key == one.bucket),
             ),
             *paragraph(
                 "rules that show its costliest names",
                 *refs("rule", (rule.id for rule in know.book.rules.values() if f"bucket:{key}" in rule.where)),
             ),
-            *sources("sources", meaning.sources),
+            *items("sources", meaning.sources),
         ),
     )
-
-
-def _roles(families: list[Family]) -> str:
-    return ", ".join(dict.fromkeys(one.role for one in families)) or "compute"
 
 
 def _family_about(one: Family) -> str:
@@ -69,28 +64,16 @@ def _operations(one: Context) -> str:
 def bucket_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
     """The bucket's time on the device that the verdict speaks of."""
     device = tables.focus(document)
-    found = [
-        one
-        for one in document.buckets
-        if one.bucket == key and device is not None and (one.rank, one.device) == (device.rank, device.device)
-    ]
-    if not found:
-        return paragraph("in this run", "no work in it")
-    return [
-        part
-        for one in found
-        for part in paragraph(
-            "in this run", f"busy {units.ms_unit(one.busy_ns)} {tables.per(document)}, alone {units.ms_unit(one.exclusive_ns)}"
-        )
-    ]
+    found = [] if device is None else [one for one in tables.on(document.buckets, device.rank, device.device) if one.bucket == key]
+    times = (f"busy {units.ms_unit(one.busy_ns)} {tables.per(document)}, alone {units.ms_unit(one.exclusive_ns)}" for one in found)
+    return [part for text in times for part in paragraph("in this run", text)] or paragraph("in this run", "no work in it")
 
 
 def family(know: Catalogue, key: str) -> Entry:
     """One family of device operations, recognised by name."""
     one = next(one for one in know.taxonomy.families if one.id == key)
     return Entry(
-        kind="family",
-        id=key,
+        name=key,
         title=f"{words.words(one.operation)}, recognised by name",
         about="family of names; the first family in order whose pattern matches decides",
         brief=one.bucket or one.default or "",
@@ -107,7 +90,7 @@ def family(know: Catalogue, key: str) -> Entry:
     )
 
 
-def _target(one: Family) -> Line:
+def _target(one: Family) -> tuple[Span, ...]:
     if one.bucket is None:
         return (Ref("bucket", one.default or OTHER_BUCKET), " by default: what encloses the launch, or a neighbour, may know better")
     held = "; only a context that overrides may change it" if one.decisive else "; a context may change it"
@@ -125,8 +108,7 @@ def context(know: Catalogue, key: str) -> Entry:
     if one.phase is not None:
         gives += [", " if gives else "", f"phase {one.phase} to every launch inside"]
     return Entry(
-        kind="context",
-        id=key,
+        name=key,
         title=f"{one.evidence} around the launch",
         about="context: a range, operator or module that encloses a launch; the first in order decides",
         brief=one.bucket or one.phase or "",
@@ -147,15 +129,14 @@ def group(know: Catalogue, key: str) -> Entry:
     """What a process group's description tells about its collectives."""
     one = next(one for one in know.taxonomy.groups if one.id == key)
     return Entry(
-        kind="group",
-        id=key,
+        name=key,
         title=f"{words.COMM_KIND[one.kind]} communication",
         about="process group: the first in order whose pattern is found in the group's description decides"
         if one.payload is None
         else "payload: where no description tells the process group, the collective's name and what it carries decide",
         brief=one.kind,
         parts=(
-            *paragraph("bucket", Ref("bucket", _bucket_of(one))),
+            *paragraph("bucket", Ref("bucket", DISPATCH if one.kind == "expert" else COLLECTIVE)),
             *verbatim("patterns", one.patterns),
             *verbatim("payload", _payload_of(one)),
         ),
@@ -169,7 +150,3 @@ def _payload_of(one: Group) -> tuple[str, ...]:
     least = (f"at least {one.payload.min_elements:,} elements",) if one.payload.min_elements else ()
     most = () if one.payload.max_elements is None else (f"at most {one.payload.max_elements:,} elements",)
     return (*kinds, *least, *most)
-
-
-def _bucket_of(one: Group) -> str:
-    return DISPATCH if one.kind == "expert" else COLLECTIVE

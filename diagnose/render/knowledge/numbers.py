@@ -15,9 +15,9 @@ from diagnose.render.knowledge.entries import (
     Part,
     Span,
     expression,
+    items,
     paragraph,
     rows,
-    sources,
     users,
 )
 
@@ -40,8 +40,7 @@ def fact(know: Catalogue, key: str) -> Entry:
     """One measured number."""
     spec = know.book.facts[key]
     return Entry(
-        kind="fact",
-        id=key,
+        name=key,
         title=spec.meaning,
         about=f"fact, unit: {spec.unit}{'; of several captured ranks, null with one' if spec.scope == 'ranks' else ''}",
         brief=spec.unit,
@@ -66,16 +65,15 @@ def setting(know: Catalogue, key: str) -> Entry:
     keys += [("environment", False, spec.env)]
     several = any(len(found) > 1 for _, _, found in keys)
     return Entry(
-        kind="setting",
-        id=key,
+        name=key,
         title=spec.meaning,
-        about=f"job setting, {_type(spec)}; conditions read it as job_{key}",
+        about=f"job setting, {'a version (2.6.0 is 2006000 in conditions)' if spec.type == 'version' else spec.type}; conditions read it as job_{key}",
         brief=spec.type,
         parts=(
             *rows(
                 "keys",
                 ("where", "keys"),
-                (((title,), _keys(found, flags=flags)) for title, flags, found in keys if found),
+                ((title, Line(*_keys(found, flags=flags))) for title, flags, found in keys if found),
             ),
             *(paragraph("several keys with different values", _COMBINE[spec.combine]) if several else []),
             *paragraph("default", *_default(spec, table)),
@@ -84,18 +82,14 @@ def setting(know: Catalogue, key: str) -> Entry:
             *rows(
                 "named values that stand for other settings",
                 ("value", "stands for"),
-                (((Code(name),), (_pairs(sets),)) for name, sets in spec.presets.items()),
+                ((Code(name), _pairs(sets)) for name, sets in spec.presets.items()),
             ),
             *users(know, f"job_{key}"),
         ),
     )
 
 
-def _type(spec: SettingSpec) -> str:
-    return "a version (2.6.0 is 2006000 in conditions)" if spec.type == "version" else spec.type
-
-
-def _keys(found: tuple[str, ...], *, flags: bool) -> Line:
+def _keys(found: tuple[str, ...], *, flags: bool) -> list[Span]:
     line: list[Span] = []
     for one in found:
         if line:
@@ -109,18 +103,15 @@ def _keys(found: tuple[str, ...], *, flags: bool) -> Line:
             line += [Code(f"--{flag}"), " (stands for ", Code(value), ")"]
         else:
             line.append(Code(f"--{one}"))
-    return tuple(line)
+    return line
 
 
-def _default(spec: SettingSpec, table: JobSettings) -> Line:
+def _default(spec: SettingSpec, table: JobSettings) -> tuple[Span, ...]:
     """What is taken where the file leaves the setting out."""
     silent = ", ".join(table.formats[name].in_files or table.formats[name].title for name in spec.no_default_in)
     if spec.default is None:
         return ("none: left out it is derived" if spec.derive else "none: left out it is unknown",)
-    line: list[Span] = [Code(_shown(spec.default))]
-    if silent:
-        line.append(f"; in a file of {silent} leaving it out tells nothing")
-    return tuple(line)
+    return (Code(_shown(spec.default)), f"; in a file of {silent} leaving it out tells nothing" if silent else "")
 
 
 def _shown(value: object) -> str:
@@ -151,21 +142,20 @@ def platform(know: Catalogue, key: str) -> Entry:
     one = know.book.platforms.platforms[key]
     limits = know.book.platforms.sm_limits.get(f"{one.compute_major}.{one.compute_minor}")
     return Entry(
-        kind="platform",
-        id=key,
+        name=key,
         title=f"{one.pattern} ({one.architecture})",
         about=f"platform; the first whose name stands as a whole word in the GPU's name wins; this one: {one.pattern}",
         brief=one.architecture,
         parts=(
-            *rows("figures", ("figure", "value"), (((label,), (value or "not known",)) for label, value in _figures(one).items())),
+            *rows("figures", ("figure", "value"), ((label, value or "not known") for label, value in _figures(one).items())),
             *paragraph("note", one.note),
-            *sources("sources", one.sources),
+            *items("sources", one.sources),
             *rows(
                 "what fits on one SM",
                 ("limit", "value"),
-                (((words.words(name),), (f"{getattr(limits, name):,}",)) for name in (limits.__struct_fields__ if limits else ())),
+                ((words.words(name), f"{getattr(limits, name):,}") for name in (limits.__struct_fields__ if limits else ())),
             ),
-            *(sources("source of these limits", know.book.platforms.sm_limits_source) if limits else []),
+            *(items("source of these limits", know.book.platforms.sm_limits_source) if limits else []),
         ),
     )
 
@@ -195,8 +185,7 @@ def code(_know: Catalogue, key: str) -> Entry:
     """One kind of data-quality event."""
     one = CODES[key]
     return Entry(
-        kind="code",
-        id=key,
+        name=key,
         title=one.meaning,
         about=f"ledger code, severity {words.words(one.severity)}, from the {one.origin}; {'its rows are left out' if one.refuses else 'no row is left out'}",
         brief=words.words(one.severity),

@@ -11,22 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagnose.render.knowledge.entries import (
-    Catalogue,
-    Code,
-    Entry,
-    Expression,
-    Items,
-    Kind,
-    Line,
-    Paragraph,
-    Part,
-    Ref,
-    Rows,
-    Verbatim,
-    load_catalogue,
-)
+from diagnose.render.knowledge.entries import Catalogue, Code, Entry, Kind, Line, Part, Span, load_catalogue
 from diagnose.render.knowledge.kinds import KINDS, PAGES
+from diagnose.render.report import Label, Lines, Listing, Pairs
 
 _MADE = "<!-- Made from the data by `make docs`; do not edit. -->"
 # An address, a paper, or a word that may be an identifier, a key or a path.
@@ -88,38 +75,40 @@ class _Writer:
         """A table of all entries."""
         lines = [f"| {kind.name} | {kind.brief} | what |", "|---|---|---|"]
         lines += [
-            f"| [`{one.id}`](#{kind.anchor(one.id)}) | {_cell(self.prose(one.brief))} | {_cell(self.prose(one.title))} |" for one in entries
+            f"| [`{one.name}`](#{kind.anchor(one.name)}) | {_cell(self.prose(one.brief))} | {_cell(self.prose(one.title))} |"
+            for one in entries
         ]
         return "\n".join(lines)
 
     def entry(self, kind: Kind, one: Entry, level: int) -> list[str]:
         """Anchor, heading and parts."""
-        here = f"{kind.page}#{kind.anchor(one.id)}"
-        heading = f'<a id="{kind.anchor(one.id)}"></a>\n\n{"#" * level} `{one.id}`'
+        here = f"{kind.page}#{kind.anchor(one.name)}"
+        heading = f'<a id="{kind.anchor(one.name)}"></a>\n\n{"#" * level} `{one.name}`'
         blocks = [heading, f"**{self.prose(_first_up(one.title), here)}**", f"*{self.prose(one.about, here)}*"]
         return blocks + [self._part(part, here) for part in one.parts]
 
     def _part(self, part: Part, here: str) -> str:
         label = f"**{_escaped(_first_up(part.label))}**"
-        match part:
-            case Paragraph(_, line):
-                return f"{label}: {self.line(line, here)}"
-            case Expression(_, expression):
-                return f"{label}:\n\n{_block([expression], 'sql')}"
-            case Items(_, lines):
-                return f"{label}:\n\n" + "\n".join(f"- {self.line(line, here)}" for line in lines)
-            case Verbatim(_, texts):
-                return f"{label}:\n\n{_block(texts, 'text')}"
-            case Rows(_, head, rows):
+        if isinstance(part, Label):
+            return f"{label}:\n\n{_block([part.text], 'sql')}" if part.tone == "code" else f"{label}: {self.line(part.text, here)}"
+        return f"{label}:\n\n{self._content(part.content, here)}"
+
+    def _content(self, content: Listing | Pairs | Lines, here: str) -> str:
+        match content:
+            case Listing(texts=texts):
+                return "\n".join(f"- {self.line(text, here)}" for text in texts)
+            case Lines(texts=texts):
+                return _block(texts, "text")
+            case Pairs(rows=rows, head=head):
                 table = [f"| {head[0]} | {head[1]} |", "|---|---|"]
                 table += [f"| {_cell(self.line(left, here))} | {_cell(self.line(right, here))} |" for left, right in rows]
-                return f"{label}:\n\n" + "\n".join(table)
+                return "\n".join(table)
 
-    def line(self, line: Line, here: str = "") -> str:
+    def line(self, text: str, here: str = "") -> str:
         """A line with its links."""
-        return "".join(self._span(span, here) for span in line)
+        return "".join(self._span(span, here) for span in (text.spans if isinstance(text, Line) else (text,)))
 
-    def _span(self, span: str | Ref | Code, here: str) -> str:
+    def _span(self, span: Span, here: str) -> str:
         if isinstance(span, str):
             return self.prose(span, here)
         if isinstance(span, Code):

@@ -23,7 +23,6 @@ from diagnose.render.knowledge.entries import (
     refs,
     rows,
     rule_columns,
-    sources,
     unfilled,
 )
 from diagnose.render.reports.diagnosis import story, tables
@@ -32,11 +31,11 @@ from diagnose.render.reports.diagnosis import story, tables
 def rule(know: Catalogue, key: str) -> Entry:
     """One bad pattern."""
     one = know.book.rules[key]
+    topic = "the capture itself" if one.wall == CAPTURE else f"the {know.book.walls.topic(one.wall).title} wall"
     return Entry(
-        kind="rule",
-        id=key,
+        name=key,
         title=one.name,
-        about=f"rule ({one.status}, since {one.since}) for {_for(know.book, one.wall)}; its claim is {one.claim}: {words.STATUS_MEANING[one.claim]}",
+        about=f"rule ({one.status}, since {one.since}) for {topic}; its claim is {one.claim}: {words.STATUS_MEANING[one.claim]}",
         brief=know.book.walls.topic(one.wall).title,
         parts=(
             *paragraph("says", unfilled(one.summary)),
@@ -47,10 +46,10 @@ def rule(know: Catalogue, key: str) -> Entry:
             *paragraph("wrong when", one.wrong_when),
             *paragraph("check", one.check),
             *paragraph("to assess it", one.capture),
-            *rows("reads", ("fact or setting", "meaning"), (((column(name),), (meaning(know, name),)) for name in _columns(know, one))),
+            *rows("reads", ("fact or setting", "meaning"), ((column(name), meaning(know, name)) for name in _columns(know, one))),
             *paragraph("shows the costliest names of", ", ".join(one.where)),
-            *rows("fixes", ("fix", "what"), (((Ref("fix", fix),), (know.book.fixes[fix].title,)) for fix in one.fixes)),
-            *sources("see", one.refs),
+            *rows("fixes", ("fix", "what"), ((Ref("fix", fix), know.book.fixes[fix].title) for fix in one.fixes)),
+            *items("see", one.refs),
         ),
     )
 
@@ -58,10 +57,6 @@ def rule(know: Catalogue, key: str) -> Entry:
 def topics(book: Rulebook) -> list[str]:
     """What rules are about, in order: the walls, then the capture."""
     return [*book.walls.walls, CAPTURE]
-
-
-def _for(book: Rulebook, wall: str) -> str:
-    return "the capture itself" if wall == CAPTURE else f"the {book.walls.topic(wall).title} wall"
 
 
 def _severity(know: Catalogue, one: Rule) -> str:
@@ -74,12 +69,9 @@ def _severity(know: Catalogue, one: Rule) -> str:
         return ""
     high, medium = (default.high, default.medium) if unset else (chosen.high, chosen.medium)
     of = chosen.of or "the bound as a share of the step"
-    parts = [f"{level} from {_number(limit)} on" for level, limit in (("high", high), ("medium", medium)) if limit is not None]
+    limits = {level: limit for level, limit in (("high", high), ("medium", medium)) if limit is not None}
+    parts = [f"{level} from {limit:g} ({units.percent(limit, 0)}) on" for level, limit in limits.items()]
     return f"by {of}: {', '.join(parts)}, else low"
-
-
-def _number(limit: float) -> str:
-    return f"{limit:g} ({units.percent(limit, 0)})"
 
 
 def _columns(know: Catalogue, one: Rule) -> list[str]:
@@ -113,9 +105,9 @@ def rule_in_run(know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
     ]
 
 
-def _values(know: Catalogue, names: Iterable[str], document: Diagnosis) -> list[tuple[Line, Line]]:
+def _values(know: Catalogue, names: Iterable[str], document: Diagnosis) -> list[tuple[Span, Span]]:
     settings = {} if document.job is None else {f"job_{setting.name}": setting.value for setting in document.job.settings}
-    lines: list[tuple[Line, Line]] = []
+    lines: list[tuple[Span, Span]] = []
     for name in names:
         fact = document.facts.get(name)
         if fact is not None:
@@ -125,7 +117,7 @@ def _values(know: Catalogue, names: Iterable[str], document: Diagnosis) -> list[
             shown = ", ".join(value) if isinstance(value, tuple) else units.fact(value, "")
         else:
             shown = "not in the job file" if name.startswith("job_") else units.NOT_MEASURED
-        lines.append(((column(name),), (f"{shown}: {meaning(know, name)}",)))
+        lines.append((column(name), f"{shown}: {meaning(know, name)}"))
     return lines
 
 
@@ -138,15 +130,14 @@ def wall(know: Catalogue, key: str) -> Entry:
     spec = book.walls.walls[key]
     *most, last = (book.walls.walls[name].title for name in book.walls.contenders)
     return Entry(
-        kind="wall",
-        id=key,
+        name=key,
         title=f"{spec.title[:1].upper()}{spec.title[1:]} wall",
         about=f"wall: {spec.meaning}",
         brief="at most, in ns per step",
         parts=(
             *expression("bound", spec.bound),
-            *rows("parts", ("part", "formula"), (((words.words(label),), (Code(text),)) for label, text in spec.parts.items())),
-            *rows("shown beside", ("figure", "formula"), (((words.words(label),), (Code(text),)) for label, text in spec.beside.items())),
+            *rows("parts", ("part", "formula"), ((words.words(label), Code(text)) for label, text in spec.parts.items())),
+            *rows("shown beside", ("figure", "formula"), ((words.words(label), Code(text)) for label, text in spec.beside.items())),
             *paragraph(
                 "dominant",
                 f"the largest of {', '.join(most)} and {last} from {units.percent(book.walls.dominance_share, 0)} of the step on, else {book.walls.walls[book.walls.fallback].title}; the threshold is this project's own choice",
@@ -185,18 +176,17 @@ def fix(know: Catalogue, key: str) -> Entry:
     one = know.book.fixes[key]
     walls = ", ".join(know.book.walls.topic(wall).title for wall in one.walls)
     return Entry(
-        kind="fix",
-        id=key,
+        name=key,
         title=one.title,
         about=f"fix for: {walls}; phase {one.phase}, step {one.step}; evidence: {one.evidence}",
         brief=f"{one.phase} {one.step}",
         parts=(
-            *rows("set", ("where", "change"), ((((story.framework(change.framework)),), change_line(change)) for change in one.changes)),
+            *rows("set", ("where", "change"), ((story.framework(change.framework), change_line(change)) for change in one.changes)),
             *expression("already on when", one.already_on),
             *paragraph("undecidable", one.undecidable),
             *items("needs", (_requirement(item, wanted=True) for item in one.needs)),
             *items("conflicts with", (_requirement(item, wanted=False) for item in one.conflicts)),
-            *rows("expected", ("published effect", "source"), ((((item.text),), ((item.source),)) for item in one.expected)),
+            *rows("expected", ("published effect", "source"), ((item.text, item.source) for item in one.expected)),
             *(paragraph("expected", "no published figure") if not one.expected else []),
             *paragraph("evidence", words.EVIDENCE[one.evidence]),
             *paragraph("disputed", one.disputed),
@@ -205,7 +195,7 @@ def fix(know: Catalogue, key: str) -> Entry:
             *paragraph("verify", one.verify),
             *paragraph("order", *_order(know, one)),
             *paragraph("called for by", *refs("rule", (rule.id for rule in know.book.rules.values() if key in rule.fixes))),
-            *sources("see", one.refs),
+            *items("see", one.refs),
         ),
     )
 
@@ -214,9 +204,7 @@ def change_line(change: ChangeSpec) -> Line:
     """What is set, with where it holds and how its value is computed."""
     shown = _assigned(change)
     key: Span = Ref("setting", change.setting, shown) if change.setting else Code(shown)
-    joined: list[Span] = []
-    for member in story.members(change.to) or (change.to,):
-        joined += [", ", Code(member)] if joined else [Code(member)]
+    joined = [span for member in story.members(change.to) or (change.to,) for span in (", ", Code(member))][1:]
     line: list[Span]
     if change.op in ("add", "remove"):
         line = [f"{change.op} ", *joined, " to " if change.op == "add" else " from ", key]
@@ -232,7 +220,7 @@ def change_line(change: ChangeSpec) -> Line:
         line += [", computed as ", Code(change.value)]
     if change.only is not None:
         line += ["; only where ", Code(change.only)]
-    return tuple(line)
+    return Line(*line)
 
 
 def _assigned(change: ChangeSpec) -> str:
@@ -250,10 +238,10 @@ def _requirement(item: Requirement, *, wanted: bool) -> Line:
         line.append(f" Where unknown: {item.unknown}")
     if item.first is not None:
         line += [" First: ", Ref("fix", item.first), "."]
-    return (*line, _GATE[item.gate])
+    return Line(*line, _GATE[item.gate])
 
 
-def _order(know: Catalogue, one: FixSpec) -> Line:
+def _order(know: Catalogue, one: FixSpec) -> list[Span]:
     """Its phase, the fixes that clear the way for it, and those that it clears the way for."""
     line: list[Span] = [f"step {one.step} of the phase {words.FIX_PHASE[one.phase]}"]
     before = dict.fromkeys(item.first for item in (*one.needs, *one.conflicts) if item.first is not None)
@@ -262,7 +250,7 @@ def _order(know: Catalogue, one: FixSpec) -> Line:
         line += ["; what may have to come first: ", *refs("fix", before)]
     if after:
         line += ["; clears the way for ", *refs("fix", after)]
-    return tuple(line)
+    return line
 
 
 def fix_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
@@ -274,7 +262,7 @@ def fix_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
     for finding, one in found:
         lines += paragraph(f"in this run, for {finding.id}", f"{words.STATE[one.state]}. {story.fix_reason(one)}".rstrip())
         changes = [(name, changes) for name, changes in story.changes_by_framework(one) if one.state in ("applicable", "unknown")]
-        lines += rows("here", ("where", "change"), (((name,), (text,)) for name, text in changes))
+        lines += rows("here", ("where", "change"), changes)
     return lines
 
 
@@ -286,8 +274,7 @@ def check(know: Catalogue, key: str) -> Entry:
     asked = f"; asked of {' and '.join(story.framework(name) for name in one.frameworks)} jobs only" if one.frameworks else ""
     shown = "shown by a job file alone" if one.when is not None else "no job file shows it: a log or a run has to"
     return Entry(
-        kind="check",
-        id=key,
+        name=key,
         title=one.title,
         about=f"check of job files ({words.words(group)}), outcome: {words.OUTCOME[one.outcome]}; {shown}{asked}",
         brief=words.OUTCOME[one.outcome],
@@ -297,8 +284,8 @@ def check(know: Catalogue, key: str) -> Entry:
             *expression("goes wrong when", one.when),
             *paragraph("to tell", one.confirm),
             *paragraph("remedy", one.remedy),
-            *rows("reads", ("fact or setting", "meaning"), (((column(name),), (meaning(know, name),)) for name in names)),
-            *rows("fixes", ("fix", "what"), (((Ref("fix", fix),), (know.book.fixes[fix].title,)) for fix in one.fixes)),
-            *sources("see", one.refs),
+            *rows("reads", ("fact or setting", "meaning"), ((column(name), meaning(know, name)) for name in names)),
+            *rows("fixes", ("fix", "what"), ((Ref("fix", fix), know.book.fixes[fix].title) for fix in one.fixes)),
+            *items("see", one.refs),
         ),
     )

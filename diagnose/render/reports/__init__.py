@@ -1,7 +1,7 @@
 """From each kind of document a report: one builder per document, with the tables and sentences that it needs beside it.
 
-A builder is a module with `report(document)`; where the document has JSON of its own, `json(document)`; and where CI has something to check,
-`issues(document, options)`.
+A builder is a module with `report(document)`; where the JSON is not simply the document, `json(document)`; and where CI has something to
+check, `issues(document, options)`.
 """
 
 from __future__ import annotations

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from diagnose.document.encoding import encode
 from diagnose.document.baselines import SCHEMA, Baselines, StoredBaseline
 from diagnose.render import report as r
 from diagnose.render import units, words
-from diagnose.render.report import Block, Entry, Label, Row, Section, Table, columns
-from diagnose.render.reports import encoded
+from diagnose.render.report import Block, Entry, Label, Section, Table, rows_of
 
 
 def json(document: Baselines) -> str:
     """An object with one entry for each."""
-    return encoded.json({"schema": SCHEMA, "baselines": [asdict(one) for one in document.entries]})
+    return encode({"schema": SCHEMA, "baselines": [asdict(one) for one in document.entries]}).decode()
 
 
 def report(document: Baselines) -> r.Report:
     """The whole report."""
     table = Table(
-        key="baselines",
-        title="Baselines",
-        columns=columns("name", "fingerprint", "device", "#step ms", "#steps?", "wall", "#size?"),
-        rows=tuple(_row(one) for one in document.entries),
+        "baselines",
+        "Baselines",
+        rows_of(
+            {
+                "name": one.name,
+                "fingerprint": one.fingerprint,
+                "device": one.device or units.MISSING,
+                "#step ms": units.ms(one.step_ns),
+                "#steps?": units.count(one.steps),
+                "wall": "can't be read" if one.dominant_wall is None else words.wall(one.dominant_wall),
+                "#size?": units.size(one.bytes),
+            }
+            for one in document.entries
+        ),
         empty="none is stored; `diagnose baseline save NAME TRACE` stores one",
         whole=True,
     )
@@ -44,18 +54,3 @@ def _job(one: StoredBaseline) -> Entry:
     problem = Label(label="problem", text=one.problem, tone="bad")
     aspects = (Label(label=aspect, text=value) for aspect, value in (one.job or {}).items())
     return Entry(name=f"{one.name}, {one.fingerprint}", parts=(problem, *aspects))
-
-
-def _row(one: StoredBaseline) -> Row:
-    wall = "can't be read" if one.dominant_wall is None else words.wall(one.dominant_wall)
-    return Row(
-        cells=(
-            one.name,
-            one.fingerprint,
-            one.device or units.MISSING,
-            units.ms(one.step_ns),
-            units.count(one.steps),
-            wall,
-            units.size(one.bytes),
-        )
-    )

@@ -10,9 +10,6 @@ from diagnose.model.vocabulary import GROUPS, Group
 from diagnose.render import report as r
 from diagnose.render import words
 from diagnose.render.report import Block, Entry, Label, Section, Text
-from diagnose.render.reports.encoded import json
-
-__all__ = ["json", "report"]
 
 HEADINGS: Mapping[Group, str] = MappingProxyType(
     {

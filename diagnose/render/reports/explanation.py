@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import UsageError
@@ -12,9 +12,9 @@ from diagnose.knowledge.rulebook import Rulebook
 from diagnose.knowledge.taxonomy import Taxonomy
 from diagnose.render import report as r
 from diagnose.render import units
-from diagnose.render.knowledge.entries import Code, Entry, Expression, Kind, Line, Items, Part, Verbatim, Rows, Paragraph, catalogue
+from diagnose.render.knowledge.entries import Kind, catalogue
 from diagnose.render.knowledge.kinds import KINDS
-from diagnose.render.report import Block, Label, Labelled, Lines, Listing, Pairs, Section
+from diagnose.render.report import Block, Section
 from diagnose.render.reports.rules import listing
 
 
@@ -36,12 +36,11 @@ def report(document: Explanation) -> r.Report:
     if kind is not None:
         table = listing(kind.plural, (kind.name, "what"), [(key, kind.entry(know, key).title) for key in kind.ids(know)])
         return _report(document, (Block(content=table, section=kind.plural, worth=90),), (Section(id=kind.plural),))
-    entries = [
-        entry(kind.entry(know, key), kind.run(know, key, document.diagnosis) if kind.run is not None and document.diagnosis else [])
-        for kind in KINDS
-        for key in kind.ids(know)
-        if wanted in _names(kind, key)
-    ]
+    entries = []
+    for kind, key in ((kind, key) for kind in KINDS for key in kind.ids(know) if wanted in _names(kind, key)):
+        known = kind.entry(know, key)
+        run = kind.run(know, key, document.diagnosis) if kind.run is not None and document.diagnosis else []
+        entries.append(replace(known, parts=(*run, *known.parts)))
     if entries:
         return _report(document, tuple(Block(content=one, name=one.name, worth=90) for one in entries))
     near = _near(document.name, [key for kind in KINDS for key in kind.ids(know)])
@@ -68,30 +67,3 @@ def _near(name: str, ids: Iterable[str]) -> list[str]:
     plain = {key.lower(): key for key in ids}
     found = difflib.get_close_matches(name.strip().lower().rpartition(":")[2].removeprefix("job_"), plain, n=3, cutoff=0.5)
     return [plain[key] for key in found]
-
-
-# --- entries as parts of a report -------------------------------------------------------------------------------------
-
-
-def entry(known: Entry, run: list[Part]) -> r.Entry:
-    """An entry, with what a diagnosis says of it (`run`) first."""
-    return r.Entry(name=known.id, title=known.title, about=known.about, parts=tuple(_part(part) for part in (*run, *known.parts)), spaced=True)
-
-
-def plain(line: Line) -> str:
-    """The words of a line."""
-    return "".join(span if isinstance(span, str) else span.text if isinstance(span, Code) else span.label or span.id for span in line)
-
-
-def _part(part: Part) -> Label | Labelled:
-    match part:
-        case Paragraph(label, line):
-            return Label(label=label, text=plain(line))
-        case Expression(label, expression):
-            return Label(label=label, text=expression, tone="code")
-        case Items(label, lines):
-            return Labelled(label=label, content=Listing(texts=tuple(plain(line) for line in lines)))
-        case Verbatim(label, texts):
-            return Labelled(label=label, content=Lines(texts=texts))
-        case Rows(label, head, rows):
-            return Labelled(label=label, content=Pairs(rows=tuple((plain(left), plain(right)) for left, right in rows), head=head))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,32 +12,8 @@ from diagnose.render import report as r
 from diagnose.render import units, words
 from diagnose.render.report import Block, Entry, Pairs
 
-
-class Described(Protocol):
-    """What is known of a kernel name (diagnose.measure.describe.NameVerdict)."""
-
-    @property
-    def bucket(self) -> str: ...  # noqa: D102
-    @property
-    def role(self) -> str: ...  # noqa: D102
-    @property
-    def kind(self) -> str | None: ...  # noqa: D102
-    @property
-    def backend(self) -> str | None: ...  # noqa: D102
-    @property
-    def phase(self) -> str | None: ...  # noqa: D102
-    @property
-    def operation(self) -> str: ...  # noqa: D102
-    @property
-    def evidence(self) -> str: ...  # noqa: D102
-    @property
-    def rule(self) -> str: ...  # noqa: D102
-    @property
-    def weak(self) -> bool: ...  # noqa: D102
-    @property
-    def alternatives(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def not_understood(self) -> tuple[str, ...]: ...  # noqa: D102
+if TYPE_CHECKING:
+    from diagnose.measure.buckets.describe import NameVerdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +22,7 @@ class KernelAnswer:
 
     line: int  # place among the lines given, from 1; empty ones count
     name: str
-    found: Described | None = None
+    found: NameVerdict | None = None
     error: str | None = None
 
 
@@ -87,7 +63,7 @@ def _entry(answer: KernelAnswer) -> Entry:
 
 def json(document: KernelAnswers) -> str:
     """One line of JSON for each answer."""
-    return "".join(_line(_data(answer)) for answer in document.answers)
+    return "".join(msgspec.json.encode(_data(answer)).decode("utf-8") + "\n" for answer in document.answers)
 
 
 def _data(answer: KernelAnswer) -> Mapping[str, object]:
@@ -107,7 +83,3 @@ def _data(answer: KernelAnswer) -> Mapping[str, object]:
         "ambiguous": found.weak,
         "alternatives": found.alternatives,
     } | ({"not_understood": found.not_understood} if found.not_understood else {})
-
-
-def _line(data: Mapping[str, object]) -> str:
-    return msgspec.json.encode(data).decode("utf-8") + "\n"

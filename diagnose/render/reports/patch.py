@@ -8,9 +8,6 @@ from diagnose.document.job import Applied, PatchReport, Written
 from diagnose.render import report as r
 from diagnose.render import units
 from diagnose.render.report import Block, Entry, Label, Lines, Listing, Section, Text
-from diagnose.render.reports.encoded import json
-
-__all__ = ["json", "report"]
 
 
 def report(document: PatchReport) -> r.Report:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from diagnose.document.encoding import encode
 from diagnose.knowledge.rulebook import Rulebook
 from diagnose.render import report as r
-from diagnose.render.report import Block, Section, Table, columns, rows_of
-from diagnose.render.reports import encoded
+from diagnose.render.report import Block, Section, Table, rows_of
 
 MORE = "`diagnose explain ID` tells more."
 
 
 def json(book: Rulebook) -> str:
     """Rules and fixes as the rule files hold them."""
-    return encoded.json({"rules": list(book.rules.values()), "fixes": list(book.fixes.values()), "rules_sha256": book.sha256})
+    return encode({"rules": list(book.rules.values()), "fixes": list(book.fixes.values()), "rules_sha256": book.sha256}).decode()
 
 
 def report(book: Rulebook) -> r.Report:
@@ -34,4 +34,5 @@ def report(book: Rulebook) -> r.Report:
 
 def listing(plural: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
     """All of one kind as a table."""
-    return Table(key=plural, title=f"{plural} ({len(rows)})", columns=columns(*head), rows=rows_of(rows), note=MORE, empty="none", whole=True)
+    texts = (dict(zip(head, row, strict=True)) for row in rows)
+    return Table(plural, f"{plural} ({len(rows)})", rows_of(texts), note=MORE, empty="none", whole=True)

@@ -21,15 +21,11 @@ def write(results: IssueList, options: Options) -> str:
     if not found:
         return _command("notice", results.suite, results.sentence, "", None)
     first = found if len(found) <= MOST else found[: MOST - 1]
-    lines = [_annotation(one, options) for one in first]
+    file = options.job_file
+    lines = [_command(_COMMAND[_level(one)], one.title, one.text, file, (one.line or 1) if file else None) for one in first]
     if len(found) > len(first):
         lines.append(_rest(found[len(first) :], results))
     return "".join(lines)
-
-
-def _annotation(one: Issue, options: Options) -> str:
-    file = options.job_file
-    return _command(_COMMAND[_level(one)], one.title, one.text, file, (one.line or 1) if file else None)
 
 
 def _level(one: Issue) -> Severity:

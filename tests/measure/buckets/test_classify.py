@@ -23,11 +23,6 @@ FLASH = "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 64, 64, 4, fa
 NORM_FWD = "void transformer_engine::normalization::rmsnorm_fwd_tuned_kernel<int>(transformer_engine::normalization::ForwardKernelParams)"
 
 
-@pytest.fixture(scope="module")
-def taxonomy() -> Taxonomy:
-    return load_taxonomy()
-
-
 def classified(trace: Trace, taxonomy: Taxonomy) -> Classified:
     return classify(trace, attribute(trace), taxonomy)
 
@@ -139,12 +134,11 @@ CONTEXTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "context", "expected"), CONTEXTS)
-def test_the_launch_context_tells_what_a_kernel_is(
-    taxonomy: Taxonomy, name: str, context: dict[str, object], expected: dict[str, str | None]
-):
-    verdict = describe(name, taxonomy, context)
-    assert {field: getattr(verdict, field) for field in expected} == expected
+def test_the_launch_context_tells_what_a_kernel_is(taxonomy: Taxonomy):
+    found = describe_all([(name, context) for name, context, _ in CONTEXTS], taxonomy)
+    assert [
+        (name, context, {field: getattr(one, field) for field in told}) for (name, context, told), one in zip(CONTEXTS, found, strict=True)
+    ] == CONTEXTS
 
 
 def test_backends_and_roles_of_what_moves_tokens(taxonomy: Taxonomy):
@@ -165,9 +159,8 @@ def test_backends_and_roles_of_what_moves_tokens(taxonomy: Taxonomy):
     assert {name: (one.role, one.kind, one.backend) for name, one in zip(cases, found, strict=True)} == cases
 
 
-@pytest.mark.parametrize(
-    ("ops", "phase"),
-    [
+def test_phase_of_a_generic_kernel(taxonomy: Taxonomy):
+    phases = [
         (["CheckpointFunctionBackward", "_LayerNormLinear"], "recompute"),
         (["autograd::engine::evaluate_function: CheckpointFunctionBackward", "CheckpointFunctionBackward"], "recompute"),
         (["CheckpointFunctionBackward", "autograd::engine::evaluate_function: MulBackward0"], "backward"),
@@ -178,10 +171,9 @@ def test_backends_and_roles_of_what_moves_tokens(taxonomy: Taxonomy):
         (["torch::autograd::AccumulateGrad"], "backward"),
         (["megatron.core.pipeline_parallel.p2p_communication.recv_backward"], None),
         ([], None),
-    ],
-)
-def test_phase_of_a_generic_kernel(taxonomy: Taxonomy, ops: list[str], phase: str | None):
-    assert describe(ADD, taxonomy, {"ops": ops}).phase == phase
+    ]
+    found = describe_all([(ADD, {"ops": ops}) for ops, _ in phases], taxonomy)
+    assert [(ops, one.phase) for (ops, _), one in zip(phases, found, strict=True)] == phases
 
 
 def test_every_operation_gets_a_class_in_order(taxonomy: Taxonomy):
@@ -297,10 +289,9 @@ SOFTMAX = "void softmax_warp_forward<float, float, float, 7, false, false>(float
 CORE, BRIDGE = "megatron.core.", "megatron.bridge."
 
 
-# Ranges as the sources of Megatron-Core, Megatron-Bridge, Transformer Engine and PyTorch spell them.
-@pytest.mark.parametrize(
-    ("name", "nvtx", "bucket"),
-    [
+def test_ranges_tell_the_bucket(taxonomy: Taxonomy):
+    """Ranges as the sources of Megatron-Core, Megatron-Bridge, Transformer Engine and PyTorch spell them."""
+    ranges = [
         (GEMM, CORE + "transformer.mlp.forward.linear_fc1", "dense_gemm"),
         (GEMM, CORE + "transformer.attention.forward.linear_proj", "dense_gemm"),
         (GEMM, CORE + "ssm.gated_delta_net.forward.in_proj", "dense_gemm"),
@@ -329,11 +320,11 @@ CORE, BRIDGE = "megatron.core.", "megatron.bridge."
         (FLASH, BRIDGE + "models.ernie_vl.modeling_ernie45_vl.vision_attention.forward.core_attention", "vision_encoder"),
         (SENDRECV, CORE + "pipeline_parallel.p2p_communication.send_forward_recv_backward", "collective"),
         (SENDRECV, "moe_combine backward", "dispatch"),
-    ],
-)
-def test_ranges_tell_the_bucket(taxonomy: Taxonomy, name: str, nvtx: str, bucket: str):
-    found = describe(name, taxonomy, {"nvtx": [nvtx]})
-    assert (found.bucket, found.weak) == (bucket, False)
+    ]
+    found = describe_all([(name, {"nvtx": [nvtx]}) for name, nvtx, _ in ranges], taxonomy)
+    assert [(name, nvtx, one.bucket, one.weak) for (name, nvtx, _), one in zip(ranges, found, strict=True)] == [
+        (*row, False) for row in ranges
+    ]
 
 
 GROUPS = {
@@ -367,23 +358,19 @@ def test_every_group_that_megatron_describes_has_its_kind(taxonomy: Taxonomy, na
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "between", "bucket", "kind"),
-    [
+def test_the_kernels_on_either_side_decide_as_they_do_in_a_trace(taxonomy: Taxonomy):
+    cases = [
         (GEMM, ["_permute_kernel", "_unpermute_kernel"], "expert_gemm", None),
         (GEMM, "permute .. unpermute", "expert_gemm", None),
         (GEMM, ["rmsnorm_fwd_tuned_kernel", "flash_fwd_kernel"], "dense_gemm", None),
         (SENDRECV, "_permute_kernel and _sort_chunks_by_map_kernel", "dispatch", "expert"),
         (SENDRECV, ["fused_rope_forward_kernel", "flash_fwd_kernel"], "collective", "context"),
         ("void cublasLt::splitKreduce_kernel<32>", ["nvjet_sm100_tst_ptrGroup_NTT", "x"], "expert_gemm", None),
-    ],
-)
-def test_the_kernels_on_either_side_decide_as_they_do_in_a_trace(taxonomy: Taxonomy, name, between, bucket, kind):
-    found = describe(name, taxonomy, {"between": between})
-    assert found.bucket == bucket
-    assert found.kind == kind
-    assert found.weak == (bucket == "dense_gemm")
-    assert describe(name, taxonomy).weak
+    ]
+    found = describe_all([(name, {"between": between}) for name, between, *_ in cases], taxonomy)
+    assert [(name, between, one.bucket, one.kind) for (name, between, *_), one in zip(cases, found, strict=True)] == cases
+    assert [one.weak for one in found] == [one.bucket == "dense_gemm" for one in found]
+    assert all(one.weak for one in describe_all([(name, None) for name, *_ in cases], taxonomy))
 
 
 def test_the_phase_told_counts_where_no_range_tells_one(taxonomy: Taxonomy):
@@ -417,35 +404,26 @@ def test_ambiguous_names_name_their_candidates(taxonomy: Taxonomy):
 REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
-@pytest.mark.parametrize(
-    ("context", "kind", "rule"),
-    [
-        (
-            {"pg_desc": "default_pg", "collective": "allreduce", "dtype": "Float", "in_msg_nelems": 1_000_000},
-            "data",
-            "gradients_by_payload",
-        ),
-        ({"collective": "_reduce_scatter_base", "dtype": "Float", "in_msg_nelems": 8_000_000}, "data", "gradients_by_payload"),
-        ({"pg_desc": "undefined", "collective": "allreduce", "dtype": "Double", "in_msg_nelems": 1}, "other", "scalars_by_payload"),
-    ],
-)
-def test_payload_tells_where_the_group_does_not(taxonomy: Taxonomy, context: dict[str, object], kind: str, rule: str) -> None:
-    found = describe(REDUCE, taxonomy, context)
-    assert (found.bucket, found.kind, found.rule, found.not_understood) == ("collective", kind, rule, ())
-
-
-@pytest.mark.parametrize(
-    "context",
-    [
+def test_payload_tells_where_the_group_does_not_and_no_more_than_it_can(taxonomy: Taxonomy) -> None:
+    telling = [
+        {"pg_desc": "default_pg", "collective": "allreduce", "dtype": "Float", "in_msg_nelems": 1_000_000},
+        {"collective": "_reduce_scatter_base", "dtype": "Float", "in_msg_nelems": 8_000_000},
+        {"pg_desc": "undefined", "collective": "allreduce", "dtype": "Double", "in_msg_nelems": 1},
+    ]
+    found = describe_all([(REDUCE, context) for context in telling], taxonomy)
+    assert [(one.bucket, one.kind, one.rule, one.not_understood) for one in found] == [
+        ("collective", kind, f"{rule}_by_payload", ())
+        for kind, rule in (("data", "gradients"), ("data", "gradients"), ("other", "scalars"))
+    ]
+    silent = [
         {"collective": "allreduce", "dtype": "Float", "in_msg_nelems": 999_999},
         {"collective": "allreduce", "dtype": "BFloat16", "in_msg_nelems": 8_000_000},  # activations, as tensor parallelism sums them
         {"collective": "_allgather_base", "dtype": "Float", "in_msg_nelems": 8_000_000},
         {"collective": "allreduce", "in_msg_nelems": 17},
         {"pg_desc": "TENSOR_MODEL_PARALLEL_GROUP", "collective": "allreduce", "dtype": "Float", "in_msg_nelems": 8_000_000},
-    ],
-)
-def test_payload_does_not_tell_more_than_it_can(taxonomy: Taxonomy, context: dict[str, object]) -> None:
-    assert not describe(REDUCE, taxonomy, context).rule.endswith("_by_payload")
+    ]
+    found = describe_all([(REDUCE, context) for context in silent], taxonomy)
+    assert not any(one.rule.endswith("_by_payload") for one in found)
 
 
 def test_a_payload_that_says_nothing_is_reported(taxonomy: Taxonomy) -> None:

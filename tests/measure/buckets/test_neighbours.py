@@ -13,6 +13,7 @@ from diagnose.measure.buckets.classify import classify
 from diagnose.measure.buckets.context import FORWARD_BIT, host_context, innermost, masks_of
 from diagnose.measure.host import attribute
 from diagnose.model.trace import Trace
+from tests.builders.cases import for_each
 from tests.builders.small_traces import Launch, Range, trace_of
 
 GEMM = "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN"
@@ -45,11 +46,6 @@ GELU_BACK = "void at::native::vectorized_elementwise_kernel<4, at::native::GeluB
 SCATTERED = "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 REDUCED = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-
-
-@pytest.fixture(scope="module")
-def taxonomy() -> Taxonomy:
-    return load_taxonomy()
 
 
 def run(taxonomy: Taxonomy, *steps: str | tuple[str, int]) -> list[tuple[str, str]]:
@@ -160,7 +156,7 @@ RUNS: dict[str, tuple[Steps, dict[tuple[int, ...], tuple[str, str]]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("steps", "expected"), RUNS.values(), ids=RUNS)
+@for_each(("steps", "expected"), RUNS.values())
 def test_what_kernels_learn_from_those_around_them(
     taxonomy: Taxonomy, steps: Steps, expected: dict[tuple[int, ...], tuple[str, str]]
 ) -> None:
@@ -511,4 +507,4 @@ def test_times_beyond_the_key_s_reach_are_coarsened_not_overflown(taxonomy: Taxo
 
 def test_masks_of_texts_are_those_of_ranges(taxonomy: Taxonomy):
     masks = masks_of([{"module": ["nn.Module: TopKRouter_3"], "operator": ["aten::mm"]}, {}], taxonomy)
-    assert masks == [1 << taxonomy.bit("router"), 0]
+    assert masks == [1 << [context.id for context in taxonomy.contexts].index("router"), 0]

@@ -13,6 +13,7 @@ from diagnose.knowledge.rulebook import load_rulebook, places_of
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts, rank_list
 from diagnose.measure.where import rank_where
 from diagnose.model.vocabulary import FactValue
+from tests.builders.cases import for_each
 from tests.builders.ranks import STEP, clock, exchange, experts, late, ranks, survey
 
 OF_RANKS = {name for name, spec in load_rulebook().facts.items() if spec.scope == "ranks"}
@@ -332,7 +333,7 @@ LINKS: dict[str, tuple[Ranks, tuple[int | None, float | None, str | None]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("found", "expected"), LINKS.values(), ids=LINKS)
+@for_each(("found", "expected"), LINKS.values())
 def test_a_slow_link(found: Ranks, expected: tuple[int | None, float | None, str | None]) -> None:
     assert tuple(given(found, *LINK).values()) == expected
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from diagnose.measure.exchanges import Lane
 from diagnose.measure.ranks.matching import ALONE, LIMIT_NS, LOOSE_NS, MIN_ENDS, NO_FIT, PAIRWISE, Course, clocks, fit, match
 from diagnose.measure.ranks.members import Mesh, mesh_of
+from tests.builders.cases import for_each
 from tests.builders.jobs import overridden_job
 from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
 
@@ -32,7 +33,7 @@ def rans(times: Sequence[int], *, waits: int = 0, moved: int = 0) -> list[Ran]:
 
 def job(did: Sequence[Did], mesh_words: Sequence[str] = ()) -> tuple[list[tuple[str, str, tuple[int, ...], int]], list[tuple[int, str]]]:
     matched, unmatched = match(members(did), mesh_of(overridden_job(list(mesh_words))) if mesh_words else None)
-    return [(one.kind, one.by, one.ranks, one.matched) for one in matched], [(one.member.rank.rank, one.why) for one in unmatched]
+    return [(one.kind, one.by, one.ranks, one.matched) for one in matched], [(one.part.member.rank.rank, one.why) for one in unmatched]
 
 
 def test_a_communicator_names_its_group() -> None:
@@ -144,7 +145,7 @@ def test_the_shift_is_found_whatever_the_clocks_say(
     assert abs(found.offset - offset) <= jitter
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_sequences_of_different_groups_do_not_fit(seed: int) -> None:
     chance = random.Random(seed)
     other = sorted(chance.randrange(200_000_000) for _ in range(60))

@@ -13,7 +13,8 @@ from diagnose.measure.waits import stalls
 from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.measure.waits.stalls import HANDOVER_NS, ceilings
 from diagnose.model.vocabulary import FactValue
-from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, await_event, call, causes, record, run, scene
+from tests.builders.cases import for_each
+from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, await_event, call, causes, host_gap, record, run, scene
 
 
 def beyond(one: Scene, *bounds: int) -> list[dict[str, int]]:
@@ -31,11 +32,6 @@ def beyond(one: Scene, *bounds: int) -> list[dict[str, int]]:
 def waited_for(*producer: Item, consumer: Item, between: tuple[Item, ...] = (), spans: tuple[Span, ...] = ()) -> Scene:
     """A GEMM until 10; producers on stream 20 and an event after them; `consumer` waits for it on stream 7."""
     return scene([run("gemm", 0, 10, 0), *producer, record(2, 20, sync=1), await_event(3, 7, sync=1), *between, consumer], spans)
-
-
-def host_gap(*between: Item, spans: tuple[Span, ...] = ()) -> Scene:
-    """A GEMM until 10, and another that the host issues at 100 and that starts at 110."""
-    return scene([run("gemm", 0, 10, 0), *between, run("gemm", 110, 120, 99)], spans)
 
 
 EXCHANGE = run("nccl", 12, 60, 1, stream=20)
@@ -79,7 +75,7 @@ HANDOVERS: dict[str, tuple[Scene, int, dict[str, int], dict[str, int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("one", "end", "why", "expected"), HANDOVERS.values(), ids=HANDOVERS)
+@for_each(("one", "end", "why", "expected"), HANDOVERS.values())
 def test_what_is_handed_over(one: Scene, end: int, why: dict[str, int], expected: dict[str, int]) -> None:
     assert causes(one.stalls(0, end)) == why
     assert beyond(one, 0, end) == [expected]
@@ -132,7 +128,7 @@ SHADOWS: dict[str, tuple[Scene, dict[str, int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("one", "expected"), SHADOWS.values(), ids=SHADOWS)
+@for_each(("one", "expected"), SHADOWS.values())
 def test_a_late_host_costs_nothing_while_what_is_waited_for_runs(one: Scene, expected: dict[str, int]) -> None:
     assert shadows(one) == expected
 
@@ -237,7 +233,7 @@ RESTARTS: dict[str, tuple[Scene, int, dict[str, int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("one", "end", "expected"), RESTARTS.values(), ids=RESTARTS)
+@for_each(("one", "end", "expected"), RESTARTS.values())
 def test_a_host_that_was_held_starts_anew(one: Scene, end: int, expected: dict[str, int]) -> None:
     assert restarts(one, end) == expected
 

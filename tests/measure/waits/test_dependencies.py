@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from diagnose.measure.waits.dependencies import StreamWaits, latest_producers, prepare, resolve_waits
+from tests.builders.cases import for_each
 from tests.builders.scene import Item, Scene, await_event, blocked_by, call, causes, record, run, scene
 
 Producer = tuple[int | None, bool, bool]  # the producer's start, whether it is inferred, whether a wait is unresolved
@@ -100,7 +101,7 @@ TOLD: dict[str, tuple[list[Item], dict[int, Producer]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("program", "producers"), TOLD.values(), ids=TOLD)
+@for_each(("program", "producers"), TOLD.values())
 def test_the_producer_that_the_trace_tells(program: list[Item], producers: dict[int, Producer]) -> None:
     one = scene(program)
     assert {start: producer_of(one, start) for start in producers} == producers
@@ -237,7 +238,7 @@ INFERRED: dict[str, tuple[list[Item], dict[int, Producer]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("program", "producers"), INFERRED.values(), ids=INFERRED)
+@for_each(("program", "producers"), INFERRED.values())
 def test_the_producer_that_is_inferred(program: list[Item], producers: dict[int, Producer]) -> None:
     one = scene(program)
     assert {start: producer_of(one, start) for start in producers} == producers

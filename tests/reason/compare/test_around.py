@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from diagnose.document.comparison import Comparison, decode, encode
+from diagnose.document.comparison import Comparison, decode
 from diagnose.document.device import Communication
 from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, LedgerEntry, NotAssessed, WallBound, Where
+from diagnose.document.encoding import encode
 from diagnose.errors import RuleFileError
 from diagnose.knowledge.comparison import parse_limits
 from diagnose.model.environment import EnvironmentItem, EnvironmentKind

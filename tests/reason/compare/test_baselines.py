@@ -13,6 +13,7 @@ from diagnose.document.diagnosis import Diagnosis, decode
 from diagnose.errors import OutputError, UsageError
 from diagnose.reason.compare import baselines
 from diagnose.reason.compare.baselines import BaselineError, check_name, remove
+from tests.builders.cases import for_each
 from tests.builders.compared import document, job
 from tests.builders.comparing import find, fingerprint, listed, save
 from tests.builders.diagnosis import rich
@@ -66,7 +67,7 @@ def test_an_existing_one_is_kept_without_force(tmp_path: Path) -> None:
     assert [one.name for one in path.parent.iterdir()] == [path.name], "nothing else is left behind"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         "",

@@ -11,6 +11,7 @@ from diagnose.document.comparison import Comparison
 from diagnose.document.device import KernelUse
 from diagnose.document.diagnosis import Diagnosis, JobRead
 from diagnose.knowledge.comparison import JOB_ASPECTS
+from tests.builders.cases import for_each
 from tests.builders.compared import SETTINGS, capture, document, job, kernel
 from tests.builders.comparing import RULES, compare
 
@@ -45,7 +46,7 @@ CHANGES: list[tuple[str, str, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("aspect", "setting", "value"), CHANGES)
+@for_each(("aspect", "setting", "value"), CHANGES)
 def test_other_work_is_refused_with_its_reason(aspect: str, setting: str, value: object) -> None:
     base, new = document(STEPS, job=job()), document(STEPS, job=job(**{setting: value}))
     found = run(base, new)

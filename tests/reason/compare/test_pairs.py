@@ -9,8 +9,9 @@ import dataclasses
 
 import pytest
 
-from diagnose.document.comparison import Comparison, decode, encode
+from diagnose.document.comparison import Comparison, decode
 from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.encoding import encode
 from fixtures import scenario
 from fixtures.accuracy import Format
 from fixtures.recording import Recording

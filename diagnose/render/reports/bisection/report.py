@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnose.document.bisection import BisectResult, Bisection, Culprit, encode
+from diagnose.document.bisection import BisectResult, Bisection, Culprit
 from diagnose.render import report as r
 from diagnose.render.report import PAGE, Block, Phrase, Section, Text
 from diagnose.render.figures import bisection as figures
 from diagnose.render.reports.bisection import story, tables
-
-__all__ = ["json", "report"]
 
 LOOK: dict[BisectResult, str] = {
     "found": "result-bad",
@@ -19,11 +17,6 @@ LOOK: dict[BisectResult, str] = {
     "ends_alike": "result-same",
     "cannot_tell": "result-open",
 }
-
-
-def json(document: Bisection) -> str:
-    """The document as `diagnose.document.bisection.encode` writes it; `decode` reads it back."""
-    return encode(document).decode("utf-8")
 
 
 def report(document: Bisection) -> r.Report:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from diagnose.document.bisection import Bisection, BisectResult, CandidateState, Culprit, Kind, TrialState
+from diagnose.document.bisection import Bisection, BisectResult, CandidateState, Culprit, Kind
 from diagnose.render import units
 from diagnose.render.reports.comparison.story import metric as metric
 from diagnose.render.reports.comparison.story import value
@@ -34,7 +34,6 @@ COLOUR: dict[CandidateState, str] = {
     "skipped": "#6b7683",
     "untested": "#6b7683",
 }
-TRIAL: dict[TrialState, str] = {"measured": "measured", "failed": "failed", "unusable": "unusable"}
 NOUN: dict[Kind, str] = {"commits": "commit", "items": "item", "traces": "trace"}
 NOUNS: dict[Kind, str] = {"commits": "commits", "items": "items", "traces": "traces"}
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")

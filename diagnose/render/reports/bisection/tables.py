@@ -6,53 +6,45 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from diagnose.document.bisection import Bisection, Candidate, Culprit
+from diagnose.document.bisection import Bisection, Candidate, Culprit, Trial
 from diagnose.render import units
 from diagnose.render.reports.bisection import story
 from diagnose.render.reports.comparison import tables as compared
 from diagnose.render.reports.comparison.story import value
-from diagnose.render.report import Column, Row, Table, columns
+from diagnose.render.report import Row, Table, rows_of
 
 LONGEST_TEXT = 400
 MOST_ROWS = 400  # rows that are all shown; of longer tables each output shows what it has room for
 _STRIP = 26
 
 
-def shown_candidates(document: Bisection) -> list[Candidate]:
-    """The candidates that were tried, in their order."""
-    return [one for one in document.candidates if one.state != "untested"]
-
-
 def candidates(document: Bisection) -> Table:
     """What was tried, in the order of the candidates, with intervals; these as strips of signs too, for media without figures."""
-    found = shown_candidates(document)
+    found = [one for one in document.candidates if one.state != "untested"]
     low, high = bounds(document)
     culprits = {one.label for one in document.culprits if not one.among}
-    rows = []
-    for one in found:
-        here = one.label in culprits
-        cells = [
-            story.short(one.label),
-            value(one.value, document.unit) if one.value is not None else units.MISSING,
-            strip(one, low, high),
-            f"{story.STATE[one.state]}{' ◄' if here else ''}",
-            str(one.trials) if one.trials else units.MISSING,
-            _interval(one, document.unit),
-            one.subject[:LONGEST_TEXT],
-        ]
-        rows.append(Row(cells=tuple(cells), strong=here))
-    strips = Column(label="value and 95 % interval", kind="name", only="plain")
-    heads = columns(story.NOUN[document.kind], f"#{story.metric(document.metric)}", "level", "#captures?", "#95 % interval?", "subject?")
     left = len(document.candidates) - len(found)
     note = f"{units.plural(left, 'other candidate')} did not have to be measured." if left else ""
-    note = f"{note} ◄: the step is there.".strip() if culprits else note
     return Table(
-        key="candidates",
-        title="What was measured",
-        columns=(*heads[:2], strips, *heads[2:]),
-        rows=tuple(rows),
-        note=note,
-        whole=len(rows) <= MOST_ROWS,
+        "candidates",
+        "What was measured",
+        tuple(
+            Row(
+                {
+                    story.NOUN[document.kind]: story.short(one.label),
+                    f"#{story.metric(document.metric)}": value(one.value, document.unit) if one.value is not None else units.MISSING,
+                    "~$value and 95 % interval": strip(one, low, high),
+                    "level": f"{story.STATE[one.state]}{' ◄' if one.label in culprits else ''}",
+                    "#captures?": str(one.trials) if one.trials else units.MISSING,
+                    "#95 % interval?": _interval(one, document.unit),
+                    "subject?": one.subject[:LONGEST_TEXT],
+                },
+                strong=one.label in culprits,
+            )
+            for one in found
+        ),
+        note=f"{note} ◄: the step is there.".strip() if culprits else note,
+        whole=len(found) <= MOST_ROWS,
     )
 
 
@@ -85,45 +77,30 @@ def strip(one: Candidate, low: float, high: float) -> str:
 
 def trials(document: Bisection) -> Table:
     """Every run, in the order of running."""
-    rows = []
-    for one in document.trials:
-        label = document.candidates[one.candidate].label
-        middle = value(statistics.median(one.values), document.unit) if one.values else units.MISSING
-        spread = f"{value(min(one.values), document.unit)} to {value(max(one.values), document.unit)}" if len(one.values) > 1 else ""
-        rows.append(
-            Row(
-                cells=(
-                    str(one.number),
-                    story.short(label),
-                    story.TRIAL[one.state],
-                    middle,
-                    str(len(one.values)) if one.values else units.MISSING,
-                    spread or units.MISSING,
-                    one.text[:LONGEST_TEXT],
-                )
-            )
-        )
-    return Table(
-        key="trials",
-        title="All runs",
-        columns=columns("run", story.NOUN[document.kind], "outcome", "#median", "#values?", "#from … to?", "why?"),
-        rows=tuple(rows),
-        whole=len(rows) <= MOST_ROWS,
-    )
+    return Table("trials", "All runs", rows_of(_trial(document, one) for one in document.trials), whole=len(document.trials) <= MOST_ROWS)
+
+
+def _trial(document: Bisection, one: Trial) -> dict[str, str]:
+    def amount(number: float) -> str:
+        return value(number, document.unit)
+
+    return {
+        "run": str(one.number),
+        story.NOUN[document.kind]: story.short(document.candidates[one.candidate].label),
+        "outcome": one.state,
+        "#median": amount(statistics.median(one.values)) if one.values else units.MISSING,
+        "#values?": str(len(one.values)) if one.values else units.MISSING,
+        "#from … to?": f"{amount(min(one.values))} to {amount(max(one.values))}" if len(one.values) > 1 else units.MISSING,
+        "why?": one.text[:LONGEST_TEXT],
+    }
 
 
 def skipped(document: Bisection) -> Table:
     """Candidates that gave no value, with the last reason."""
     reasons = {one.candidate: one.text for one in document.trials if one.state != "measured"}
     found = [(one, reasons.get(index, "")) for index, one in enumerate(document.candidates) if one.state == "skipped"]
-    return Table(
-        key="skipped",
-        title="Skipped",
-        columns=columns(story.NOUN[document.kind], "why"),
-        rows=tuple(Row(cells=(story.short(one.label), text[:LONGEST_TEXT] or "not told")) for one, text in found),
-        empty="none",
-        whole=len(found) <= MOST_ROWS,
-    )
+    rows = rows_of({story.NOUN[document.kind]: story.short(one.label), "why": text[:LONGEST_TEXT] or "not told"} for one, text in found)
+    return Table("skipped", "Skipped", rows, empty="none", whole=len(found) <= MOST_ROWS)
 
 
 def moved(culprit: Culprit, number: int) -> Sequence[Table]:

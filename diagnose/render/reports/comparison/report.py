@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnose.document.comparison import Comparison, FindingChange, Gate, Result, encode
+from diagnose.document.comparison import Comparison, FindingChange, Gate, Result
 from diagnose.render import Options, words
 from diagnose.render import report as r
 from diagnose.render.figures import comparison as figures
@@ -22,11 +22,6 @@ LOOK: dict[Result, str] = {
     "cannot_tell": "result-open",
     "refused": "result-refused",
 }
-
-
-def json(document: Comparison) -> str:
-    """The document as `diagnose.document.comparison.encode` writes it; `decode` reads it back."""
-    return encode(document).decode("utf-8")
 
 
 def report(document: Comparison) -> r.Report:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from diagnose.document.comparison import (
     Basis,
     Comparison,
@@ -17,8 +15,8 @@ from diagnose.document.comparison import (
     Side,
 )
 from diagnose.document.device import Why
-from diagnose.model.environment import EnvironmentKind
 from diagnose.render import units, words
+from diagnose.render.figures.figure import Look
 
 RESULT: dict[Result, str] = {
     "regression": "Regression",
@@ -39,7 +37,6 @@ MISMATCH: dict[MismatchState, str] = {
     "normalised": "taken out of the figures",
     "noted": "noted",
 }
-ENVIRONMENT: dict[EnvironmentKind, str] = {"version": "version", "variable": "variable", "clock": "clock", "hardware": "hardware"}
 KERNEL: dict[KernelChangeKind, str] = {
     "new": "new",
     "gone": "gone",
@@ -74,35 +71,25 @@ METRIC = {"step_time": "step time", "kernels": "launches"}
 COMPUTE = "compute:"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Look:
-    """How a category is named and drawn; `order` is its place in a bar."""
-
-    order: int
-    label: str
-    colour: str
-    pattern: str = ""
-
-
 # Greys where the device idles, warm colours where something else than compute ran.
 _LOOKS = {
-    "transport": Look(order=100, label="exposed transport", colour="#d55e00", pattern="/"),
-    "packing": Look(order=101, label="exposed packing", colour="#e69f00", pattern="x"),
-    "copy": Look(order=102, label="exposed copies", colour="#cc79a7", pattern="\\"),
-    "launch_starved": Look(order=103, label="launch-starved", colour="#4d4d4d"),
-    "host_sync": Look(order=104, label="host-sync", colour="#7a7a7a", pattern="-"),
-    "dependency_stalled": Look(order=105, label="dependency-stalled", colour="#a3a3a3", pattern="."),
-    "idle": Look(order=106, label="idle", colour="#c8c8c8"),
+    "transport": Look("exposed transport", "#d55e00", "/", order=100),
+    "packing": Look("exposed packing", "#e69f00", "x", order=101),
+    "copy": Look("exposed copies", "#cc79a7", "\\", order=102),
+    "launch_starved": Look("launch-starved", "#4d4d4d", order=103),
+    "host_sync": Look("host-sync", "#7a7a7a", "-", order=104),
+    "dependency_stalled": Look("dependency-stalled", "#a3a3a3", ".", order=105),
+    "idle": Look("idle", "#c8c8c8", order=106),
 }
 
 
 def look(category: str) -> Look:
-    """How a category looks; one that is not known keeps its own name."""
+    """How a category looks, `order` being its place in a bar; one that is not known keeps its own name."""
     if category.startswith(COMPUTE):
         bucket = category.removeprefix(COMPUTE)
         order = list(words.BUCKET_COLOUR).index(bucket) if bucket in words.BUCKET_COLOUR else 99
-        return Look(order=order, label=f"compute: {words.bucket(bucket)}", colour=words.bucket_colour(bucket))
-    return _LOOKS.get(category) or Look(order=107, label=words.words(category), colour="#8c6d5a", pattern=".")
+        return Look(f"compute: {words.bucket(bucket)}", words.bucket_colour(bucket), order=order)
+    return _LOOKS.get(category) or Look(words.words(category), "#8c6d5a", ".", order=107)
 
 
 def metric(name: str) -> str:
@@ -156,22 +143,23 @@ def movement(effect: Effect) -> str:
 
 def effect_lines(document: Comparison) -> list[tuple[str, str]]:
     """The effect with its interval and noise: label and text, one line each."""
-    effect, lines = document.effect, []
-    lines.append((metric(effect.metric), f"{value(effect.base, effect.unit)} → {value(effect.new, effect.unit)}"))
-    lines.append(("difference of medians", f"{signed(effect.delta, effect.unit)}{_in_percent(effect.relative)}"))
+    effect = document.effect
+    relative = "" if effect.relative is None else f" ({units.signed_percent(effect.relative)})"
     interval = units.NOT_MEASURED
     if effect.low is not None and effect.high is not None:
         interval = f"{signed(effect.low, effect.unit)} to {signed(effect.high, effect.unit)}"
-    lines.append(("95 % interval of it", interval))
-    lines.append(("samples", f"{effect.n_base:,} against {effect.n_new:,}"))
-    lines.append(("rank test", "not possible" if effect.p_value is None else f"p = {_p(effect.p_value)}"))
-    smallest = "can't be told" if effect.smallest is None else f"a change of {units.percent(effect.smallest)}"
-    lines.append(("smallest that could have shown", smallest))
-    lines.append(("the verdict rests on", BASIS[effect.basis]))
-    found = document.comparability.normalised
-    if found is not None:
-        lines.append(_normalised(found))
-    return lines
+    p_value = "not possible" if effect.p_value is None else "p = < 0.0001" if effect.p_value < 0.0001 else f"p = {effect.p_value:.4f}"
+    normalised = document.comparability.normalised
+    return [
+        (metric(effect.metric), f"{value(effect.base, effect.unit)} → {value(effect.new, effect.unit)}"),
+        ("difference of medians", f"{signed(effect.delta, effect.unit)}{relative}"),
+        ("95 % interval of it", interval),
+        ("samples", f"{effect.n_base:,} against {effect.n_new:,}"),
+        ("rank test", p_value),
+        ("smallest that could have shown", "can't be told" if effect.smallest is None else f"a change of {units.percent(effect.smallest)}"),
+        ("the verdict rests on", BASIS[effect.basis]),
+        *([] if normalised is None else [_normalised(normalised)]),
+    ]
 
 
 def _normalised(found: Normalised) -> tuple[str, str]:
@@ -189,14 +177,6 @@ def whole(document: Comparison) -> str:
 def per(document: Comparison) -> str:
     """What the figures of tables are per."""
     return "per capture" if whole(document) == "capture" else "per step"
-
-
-def _in_percent(relative: float | None) -> str:
-    return "" if relative is None else f" ({units.signed_percent(relative)})"
-
-
-def _p(value_: float) -> str:
-    return "< 0.0001" if value_ < 0.0001 else f"{value_:.4f}"
 
 
 def comparable(document: Comparison) -> str:

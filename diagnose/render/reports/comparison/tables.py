@@ -7,7 +7,7 @@ from collections.abc import Callable
 from diagnose.document.comparison import Category, Comparison, KernelChange, Part, Side
 from diagnose.render import units, words
 from diagnose.render.reports.comparison import story
-from diagnose.render.report import Row, Table, columns, rows_of
+from diagnose.render.report import Row, Table, rows_of
 
 LONGEST_VALUE = 160  # of a setting or variable; the JSON output holds all
 ABSENT = "(not there)"
@@ -34,10 +34,9 @@ _SIDE: tuple[tuple[str, Callable[[Side], str]], ...] = (
 def sides(document: Comparison) -> Table:
     """The two runs."""
     return Table(
-        key="sides",
-        title="What is compared",
-        columns=columns("figure", "base", "new"),
-        rows=rows_of([[label, of(document.base), of(document.new)] for label, of in _SIDE]),
+        "sides",
+        "What is compared",
+        rows_of({"figure": label, "base": of(document.base), "new": of(document.new)} for label, of in _SIDE),
         whole=True,
     )
 
@@ -45,12 +44,17 @@ def sides(document: Comparison) -> Table:
 def mismatches(document: Comparison) -> Table:
     """In what the two are not the same work."""
     return Table(
-        key="mismatches",
-        title="May they be compared?",
-        columns=columns("what", "base", "new", "so", "why?"),
-        rows=tuple(
+        "mismatches",
+        "May they be compared?",
+        tuple(
             Row(
-                cells=(_value(one.name), _value(one.base), _value(one.new), story.MISMATCH[one.state], one.text),
+                {
+                    "what": _value(one.name),
+                    "base": _value(one.base),
+                    "new": _value(one.new),
+                    "so": story.MISMATCH[one.state],
+                    "why?": one.text,
+                },
                 strong=one.state == "refused",
             )
             for one in document.comparability.mismatches
@@ -62,10 +66,11 @@ def mismatches(document: Comparison) -> Table:
 def environment(document: Comparison) -> Table:
     """What changed around the code."""
     return Table(
-        key="environment",
-        title="What changed around the code",
-        columns=columns("what", "kind?", "base", "new"),
-        rows=rows_of([[_value(one.name), story.ENVIRONMENT[one.kind], _value(one.base), _value(one.new)] for one in document.environment]),
+        "environment",
+        "What changed around the code",
+        rows_of(
+            {"what": _value(one.name), "kind?": one.kind, "base": _value(one.base), "new": _value(one.new)} for one in document.environment
+        ),
         note=story.same_environment(document),
         empty=f"nothing: {story.same_environment(document).rstrip('.')}"
         if document.environment_same
@@ -76,20 +81,17 @@ def environment(document: Comparison) -> Table:
 def settings(document: Comparison) -> Table:
     """What changed in the job file."""
     return Table(
-        key="settings",
-        title="What changed in the job file",
-        columns=columns("setting", "key", "#line?", "base", "new"),
-        rows=rows_of(
-            [
-                [
-                    _value(one.name),
-                    _value(one.key),
-                    units.MISSING if one.line is None else str(one.line),
-                    _value(one.base),
-                    _value(one.new),
-                ]
-                for one in document.settings
-            ]
+        "settings",
+        "What changed in the job file",
+        rows_of(
+            {
+                "setting": _value(one.name),
+                "key": _value(one.key),
+                "#line?": units.MISSING if one.line is None else str(one.line),
+                "base": _value(one.base),
+                "new": _value(one.new),
+            }
+            for one in document.settings
         ),
         empty="nothing, or no job file on one side",
     )
@@ -97,13 +99,8 @@ def settings(document: Comparison) -> Table:
 
 def effect(document: Comparison) -> Table:
     """How the metric moved, and how sure that is."""
-    return Table(
-        key="effect",
-        title="The effect and its noise",
-        columns=columns("figure", "value"),
-        rows=rows_of(story.effect_lines(document)),
-        whole=True,
-    )
+    lines = rows_of({"figure": label, "value": text} for label, text in story.effect_lines(document))
+    return Table("effect", "The effect and its noise", lines, whole=True)
 
 
 # --- the delta, reconciled --------------------------------------------------------------------------------------------
@@ -116,48 +113,55 @@ def ordered_categories(document: Comparison) -> list[Category]:
 
 
 _UNKNOWN_DELTA = "not known: a document on one side does not hold the split of its steps; make it again from the trace"
-_DELTA = columns("category", "#base ms?", "#new ms?", "#delta ms", "#of base?", "noise", "#95 % interval, ms?")
 
 
 def delta(document: Comparison, *, moved_only: bool = False) -> Table:
     """The delta of the median step by category; with `moved_only` those within noise are one row, and causes are left out."""
     found = document.delta
     if found is None:
-        return Table(key="delta", title="Where the difference comes from", columns=_DELTA, rows=(), empty=_UNKNOWN_DELTA)
+        return Table("delta", "Where the difference comes from", (), empty=_UNKNOWN_DELTA)
     longest = max((abs(row.delta_ns) for row in found.categories), default=0)
-    rows = [Row(cells=(*_figures(story.whole(document), found.base_ns, found.new_ns, found.base_ns), "", ""), strong=True)]
+    rows = [Row(_figures(story.whole(document), found.base_ns, found.new_ns, found.base_ns), strong=True)]
     quiet = [row for row in ordered_categories(document) if moved_only and not row.moved]
     for row in ordered_categories(document):
         if row in quiet:
             continue
         rows.append(_category(row, found.base_ns, longest))
-        rows += [] if moved_only else [_part(one, found.base_ns) for one in _shown_parts(row)]
+        rows += [] if moved_only else [
+            Row(_figures(story.WHY[one.why], one.base_ns, one.new_ns, found.base_ns), indent=2) for one in _shown_parts(row)
+        ]
     if quiet:
         label = f"{units.plural(len(quiet), 'category', 'categories')} within noise"
         sums = (sum(row.base_ns for row in quiet), sum(row.new_ns for row in quiet))
-        rows.append(Row(cells=(*_figures(label, *sums, found.base_ns), "", ""), indent=1))
+        rows.append(Row(_figures(label, *sums, found.base_ns), indent=1))
     note = story.reconciled(document)
     return Table(
-        key="delta-moved" if moved_only else "delta",
-        title="Where the difference comes from",
-        columns=_DELTA,
-        rows=tuple(rows),
+        "delta-moved" if moved_only else "delta",
+        "Where the difference comes from",
+        tuple(rows),
         note=note if moved_only else f"{note} Indented: why nothing computed meanwhile.",
         whole=True,
     )
 
 
-def _figures(label: str, base_ns: int, new_ns: int, whole_ns: int) -> tuple[str, ...]:
+def _figures(label: str, base_ns: int, new_ns: int, whole_ns: int, noise: str = "", interval: str = "") -> dict[str, str]:
     """Label, both times, their difference, and its share of base's step."""
     difference = new_ns - base_ns
-    share = units.signed_percent(difference / whole_ns if whole_ns else None, 2)
-    return (label, units.ms(base_ns), units.ms(new_ns), units.signed_ms(difference), share)
+    return {
+        "category": label,
+        "#base ms?": units.ms(base_ns),
+        "#new ms?": units.ms(new_ns),
+        "#delta ms": units.signed_ms(difference),
+        "#of base?": units.signed_percent(difference / whole_ns if whole_ns else None, 2),
+        "noise": noise,
+        "#95 % interval, ms?": interval,
+    }
 
 
 def _category(row: Category, whole_ns: int, longest: int) -> Row:
     noise = "moved" if row.moved else "within noise" if row.delta_ns else "same"
     return Row(
-        cells=(*_figures(story.look(row.category).label, row.base_ns, row.new_ns, whole_ns), noise, _interval(row)),
+        _figures(story.look(row.category).label, row.base_ns, row.new_ns, whole_ns, noise, _interval(row)),
         indent=1,
         strong=row.moved,
         bar=abs(row.delta_ns) / longest if longest else None,
@@ -177,11 +181,7 @@ def _shown_parts(row: Category) -> list[Part]:
     return sorted(parts, key=lambda one: -abs(one.delta_ns)) if len(parts) > 1 or any(one.why == "host_work" for one in parts) else []
 
 
-def _part(one: Part, whole_ns: int) -> Row:
-    return Row(cells=(*_figures(story.WHY[one.why], one.base_ns, one.new_ns, whole_ns), "", ""), indent=2)
-
-
-# --- kernels, overlap, walls, findings --------------------------------------------------------------------------------
+# --- kernels, overlap, walls ------------------------------------------------------------------------------------------
 
 
 def kernels(document: Comparison) -> Table:
@@ -189,26 +189,24 @@ def kernels(document: Comparison) -> Table:
     rows = sorted(document.kernels, key=lambda one: (-abs(one.delta_ns), one.name))
     same = f"{units.plural(document.kernels_same, 'other kernel')} did not change." if document.kernels_same else ""
     return Table(
-        key="kernels",
-        title="Kernels that changed",
-        columns=columns("change", "$kernel", "#delta ms", "#launches?", "#work, ms?", "#per launch, µs?", "stream?", "bucket?"),
-        rows=rows_of([_kernel(one) for one in rows]),
+        "kernels",
+        "Kernels that changed",
+        rows_of(
+            {
+                "change": story.KERNEL[one.kind],
+                "$kernel": one.name,
+                "#delta ms": units.signed_ms(one.delta_ns),
+                "#launches?": _pair(units.count(one.base_launches), units.count(one.new_launches)),
+                "#work, ms?": _pair(units.ms(one.base_work_ns), units.ms(one.new_work_ns)),
+                "#per launch, µs?": _pair(_micro(one.base_launch_ns), _micro(one.new_launch_ns)),
+                "stream?": _pair(_stream(one.was_stream), _stream(one.stream)),
+                "bucket?": words.bucket(one.bucket),
+            }
+            for one in rows
+        ),
         note=f"Work {story.per(document)}, median. Slower, faster: per launch; moved: to another stream. {same}".rstrip(),
         empty="none" if document.kernels_same else "not known, or none",
     )
-
-
-def _kernel(one: KernelChange) -> list[str]:
-    return [
-        story.KERNEL[one.kind],
-        one.name,
-        units.signed_ms(one.delta_ns),
-        _pair(units.count(one.base_launches), units.count(one.new_launches)),
-        _pair(units.ms(one.base_work_ns), units.ms(one.new_work_ns)),
-        _pair(_micro(one.base_launch_ns), _micro(one.new_launch_ns)),
-        _pair(_stream(one.was_stream), _stream(one.stream)),
-        words.bucket(one.bucket),
-    ]
 
 
 def _pair(base: str, new: str) -> str:
@@ -226,10 +224,13 @@ def _stream(number: int | None) -> str:
 def renamed(document: Comparison) -> Table:
     """Kernels of which more is to be said than figures: above all why renamed and moved ones are taken as the same."""
     return Table(
-        key="renamed",
-        title="More on single kernels: how renamed and moved ones were recognised",
-        columns=columns("change?", "$kernel", "$in base", "why?"),
-        rows=rows_of([[story.KERNEL[one.kind], one.name, _before(one), one.why] for one in document.kernels if one.why]),
+        "renamed",
+        "More on single kernels: how renamed and moved ones were recognised",
+        rows_of(
+            {"change?": story.KERNEL[one.kind], "$kernel": one.name, "$in base": _before(one), "why?": one.why}
+            for one in document.kernels
+            if one.why
+        ),
         empty="none",
     )
 
@@ -244,20 +245,17 @@ def _before(one: KernelChange) -> str:
 def overlap(document: Comparison) -> Table:
     """Transport that runs beside compute, and what was lost of that."""
     return Table(
-        key="overlap",
-        title="Overlap of transport with compute",
-        columns=columns("$transport", "#hidden", "#lost ms", "#exposed, ms?", "#busy, ms?"),
-        rows=rows_of(
-            [
-                [
-                    f"{words.COMM_KIND[one.kind]}, {_value(one.backend)}",
-                    _pair(units.percent(one.base_overlap), units.percent(one.new_overlap)),
-                    units.signed_ms(one.lost_ns),
-                    _pair(units.ms(one.base_exposed_ns), units.ms(one.new_exposed_ns)),
-                    _pair(units.ms(one.base_busy_ns), units.ms(one.new_busy_ns)),
-                ]
-                for one in document.overlap
-            ]
+        "overlap",
+        "Overlap of transport with compute",
+        rows_of(
+            {
+                "$transport": f"{words.COMM_KIND[one.kind]}, {_value(one.backend)}",
+                "#hidden": _pair(units.percent(one.base_overlap), units.percent(one.new_overlap)),
+                "#lost ms": units.signed_ms(one.lost_ns),
+                "#exposed, ms?": _pair(units.ms(one.base_exposed_ns), units.ms(one.new_exposed_ns)),
+                "#busy, ms?": _pair(units.ms(one.base_busy_ns), units.ms(one.new_busy_ns)),
+            }
+            for one in document.overlap
         ),
         note="Hidden: beside compute. Lost: exposed time that the base's share of overlap would have hidden.",
         empty="no transport on either side",
@@ -267,38 +265,18 @@ def overlap(document: Comparison) -> Table:
 def walls(document: Comparison) -> Table:
     """The bounds of the walls in both runs."""
     return Table(
-        key="walls",
-        title="Walls",
-        columns=columns("wall", "#base, ≤ ms", "#new, ≤ ms", "#delta ms"),
-        rows=rows_of(
-            [[words.wall(one.wall), units.ms(one.base_ns), units.ms(one.new_ns), units.signed_ms(one.delta_ns)] for one in document.walls]
+        "walls",
+        "Walls",
+        rows_of(
+            {
+                "wall": words.wall(one.wall),
+                "#base, ≤ ms": units.ms(one.base_ns),
+                "#new, ≤ ms": units.ms(one.new_ns),
+                "#delta ms": units.signed_ms(one.delta_ns),
+            }
+            for one in document.walls
         ),
         note=f"Bounds {story.per(document)}; they do not add up.",
         empty="not known",
         whole=True,
-    )
-
-
-def findings(document: Comparison) -> Table:
-    """Findings that came, went or changed."""
-    return Table(
-        key="findings",
-        title="Findings",
-        columns=columns("state", "severity", "finding", "bound", "rule", "what to change?"),
-        rows=tuple(
-            Row(
-                cells=(
-                    story.FINDING[one.state],
-                    one.severity,
-                    f"{one.name[:1].upper()}{one.name[1:]}",
-                    story.finding_bound(one) or units.MISSING,
-                    one.id,
-                    story.finding_setting(one) or units.MISSING,
-                ),
-                strong=one.state in ("new", "worse"),
-            )
-            for one in story.ordered_findings(document)
-        ),
-        note=story.same_findings(document),
-        empty="none came, none went",
     )

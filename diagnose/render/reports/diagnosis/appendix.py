@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from diagnose.document.diagnosis import SEVERAL_RANKS, Diagnosis, JobRead, NotAssessed
 from diagnose.render import units, words
-from diagnose.render.report import Row, Table, columns, rows_of
+from diagnose.render.report import Row, Table, rows_of
 from diagnose.render.reports.diagnosis import story
 from diagnose.render.reports.diagnosis.tables import device_label, file_label, per
 
@@ -17,24 +17,19 @@ _MOST_KEYS = 40  # of a whole configuration dump, hundreds of keys decide nothin
 def memory(document: Diagnosis) -> Table:
     """Memory as time and as level."""
     found = document.memory
-    rows: list[list[str]] = []
+    rows = []
     if found is not None:
+        counts = (found.attention_forward_kernels, found.attention_backward_kernels)
+        attention = units.NOT_MEASURED if counts == (None, None) else " / ".join(map(units.count, counts))
         rows = [
-            [f"recompute {per(document)}", units.ms_unit(found.recompute_ns), found.recompute_status or units.MISSING],
-            [
-                "attention kernels, forward / backward",
-                _pair(found.attention_forward_kernels, found.attention_backward_kernels),
-                units.MISSING,
-            ],
-            ["peak allocated", _level(found.peak_allocated_bytes, found.capacity_bytes), units.MISSING],
-            ["peak reserved", _level(found.peak_reserved_bytes, found.capacity_bytes), units.MISSING],
-            ["capacity", _level(found.capacity_bytes, None), units.MISSING],
+            (f"recompute {per(document)}", units.ms_unit(found.recompute_ns), found.recompute_status or units.MISSING),
+            ("attention kernels, forward / backward", attention, units.MISSING),
+            ("peak allocated", _level(found.peak_allocated_bytes, found.capacity_bytes), units.MISSING),
+            ("peak reserved", _level(found.peak_reserved_bytes, found.capacity_bytes), units.MISSING),
+            ("capacity", _level(found.capacity_bytes, None), units.MISSING),
         ]
-    return Table(key="memory", title="Memory", columns=columns("figure", "#value", "status"), rows=rows_of(rows), empty="not measured")
-
-
-def _pair(first: int | None, second: int | None) -> str:
-    return units.NOT_MEASURED if first is None and second is None else f"{units.count(first)} / {units.count(second)}"
+    texts = ({"figure": label, "#value": value, "status": status} for label, value, status in rows)
+    return Table("memory", "Memory", rows_of(texts), empty="not measured")
 
 
 def _level(value: int | None, capacity: int | None) -> str:
@@ -46,12 +41,11 @@ def _level(value: int | None, capacity: int | None) -> str:
 def fill(document: Diagnosis) -> Table:
     """SM fill by bucket."""
     found = document.occupancy
-    rows = [] if found is None else [[words.bucket(bucket), units.percent(value)] for bucket, value in sorted(found.buckets.items())]
+    filled = [] if found is None else sorted(found.buckets.items())
     return Table(
-        key="fill",
-        title="SM fill by bucket",
-        columns=columns("bucket", "#fill"),
-        rows=rows_of(rows),
+        "fill",
+        "SM fill by bucket",
+        rows_of({"bucket": words.bucket(bucket), "#fill": units.percent(value)} for bucket, value in filled),
         note="Share of SM·time that had a block, from launch shapes, weighted by work; 100 % says nothing about how well a block used its SM.",
         empty="not measured",
     )
@@ -60,25 +54,21 @@ def fill(document: Diagnosis) -> Table:
 def occupancy(document: Diagnosis) -> Table:
     """Launch shapes of the costliest kernels."""
     found = document.occupancy
-    rows = [] if found is None else found.kernels
     return Table(
-        key="occupancy",
-        title="Launch shape of the costliest kernels",
-        columns=columns("$kernel", "bucket", "#work ms", "#kernels", "#waves", "#fill", "#occupancy?", "limited by?"),
-        rows=rows_of(
-            [
-                [
-                    row.name,
-                    words.bucket(row.bucket),
-                    units.ms(row.work_ns),
-                    units.count(row.kernels),
-                    units.MISSING if row.waves is None else f"{row.waves:,.2f}",
-                    units.percent(row.fill),
-                    units.percent(row.occupancy),
-                    row.limited_by or units.MISSING,
-                ]
-                for row in rows
-            ]
+        "occupancy",
+        "Launch shape of the costliest kernels",
+        rows_of(
+            {
+                "$kernel": row.name,
+                "bucket": words.bucket(row.bucket),
+                "#work ms": units.ms(row.work_ns),
+                "#kernels": units.count(row.kernels),
+                "#waves": units.MISSING if row.waves is None else f"{row.waves:,.2f}",
+                "#fill": units.percent(row.fill),
+                "#occupancy?": units.percent(row.occupancy),
+                "limited by?": row.limited_by or units.MISSING,
+            }
+            for row in (() if found is None else found.kernels)
         ),
         note="Occupancy is the theoretical one: resident warps over the device's maximum.",
         empty="not measured",
@@ -89,10 +79,9 @@ def job(document: Diagnosis) -> Table:
     """The settings that were read from the job file."""
     settings = () if document.job is None else document.job.settings
     return Table(
-        key="job",
-        title="Job file" if document.job is None else f"Job file · {story.framework(document.job.format)}",
-        columns=columns("setting", "value", "$key in the file"),
-        rows=rows_of([[setting.name, _setting(setting.value), setting.key] for setting in settings]),
+        "job",
+        "Job file" if document.job is None else f"Job file · {story.framework(document.job.format)}",
+        rows_of({"setting": setting.name, "value": _setting(setting.value), "$key in the file": setting.key} for setting in settings),
         note="" if document.job is None else _job_note(document.job),
         empty="no job file was given (--config): fixes can't be told applicable from already on",
     )
@@ -111,10 +100,9 @@ def job_sizes(document: Diagnosis) -> Table:
     """What follows from the job file, and how."""
     found = () if document.job is None else document.job.derived
     return Table(
-        key="job-sizes",
-        title="Follows from the job file",
-        columns=columns("size", "#value", "unit", "from"),
-        rows=rows_of([[words.words(one.name), _size(one.value), one.unit, one.from_] for one in found]),
+        "job-sizes",
+        "Follows from the job file",
+        rows_of({"size": words.words(one.name), "#value": _size(one.value), "unit": one.unit, "from": one.from_} for one in found),
         empty="nothing follows from the job file",
     )
 
@@ -123,10 +111,9 @@ def job_problems(document: Diagnosis) -> Table:
     """What does not fit together in the job file."""
     found = () if document.job is None else document.job.problems
     return Table(
-        key="job-problems",
-        title="What does not fit in the job file",
-        columns=columns("check", "problem"),
-        rows=rows_of([[words.words(one.id), one.text] for one in found]),
+        "job-problems",
+        "What does not fit in the job file",
+        rows_of({"check": words.words(one.id), "problem": one.text} for one in found),
         note="A job written so would not start, or not run as written: the settings may belong to another run than the trace.",
         empty="nothing",
     )
@@ -159,7 +146,7 @@ def capture(document: Diagnosis) -> Table:
         ["format", f"{found.format}{'' if found.schema_version is None else f', schema {found.schema_version}'}"],
         ["profiler", f"{found.profiler} {found.profiler_version or '(version not recorded)'}"],
         ["devices", "; ".join(devices) or units.MISSING],
-        ["ranks captured", f"{len(ranks)} of {units.count(worlds[-1]) if worlds else 'an unknown number'}: {_listed(ranks)}"],
+        ["ranks captured", f"{len(ranks)} of {units.count(worlds[-1]) if worlds else 'an unknown number'}: {story.listed(ranks, 16)}"],
         *(
             [f"rank {one.rank}", f"{file_label(one.file)} (rank from: {one.source}){'' if one.host is None else f', host {one.host}'}"]
             for one in found.ranks[:16]
@@ -187,7 +174,7 @@ def capture(document: Diagnosis) -> Table:
         *(["the profiler says", text] for text in found.diagnostics[:20]),
         *(["note", text] for text in found.notes[:20]),
     ]
-    return Table(key="capture", title="Capture quality", columns=columns("what", "found"), rows=rows_of(rows))
+    return Table("capture", "Capture quality", rows_of({"what": what, "found": text} for what, text in rows))
 
 
 def _device(name: str | None, sms: int | None, memory_bytes: int | None) -> str:
@@ -199,26 +186,20 @@ def _rate(value: float | None, of: str) -> str:
     return units.NOT_MEASURED if value is None else f"{units.percent(value)} {of}"
 
 
-def _listed(numbers: list[int]) -> str:
-    shown = ", ".join(str(number) for number in numbers[:16])
-    return shown + (f" and {len(numbers) - 16} more" if len(numbers) > 16 else "")
-
-
 def ledger(document: Diagnosis) -> Table:
     """What was refused, repaired or worth knowing about the rows."""
     return Table(
-        key="ledger",
-        title="Ledger of data quality",
-        columns=columns("severity", "code", "table", "#count", "meaning"),
-        rows=tuple(
+        "ledger",
+        "Ledger of data quality",
+        tuple(
             Row(
-                cells=(
-                    words.words(entry.severity),
-                    entry.code,
-                    entry.table,
-                    units.count(entry.count),
-                    entry.meaning + (f" ({entry.detail})" if entry.detail else ""),
-                ),
+                {
+                    "severity": words.words(entry.severity),
+                    "code": entry.code,
+                    "table": entry.table,
+                    "#count": units.count(entry.count),
+                    "meaning": entry.meaning + (f" ({entry.detail})" if entry.detail else ""),
+                },
                 strong=entry.severity in ("data_loss", "error"),
                 line=f"{units.count(entry.count)} × {entry.code} in {entry.table}",
             )
@@ -232,11 +213,11 @@ def ledger(document: Diagnosis) -> Table:
 def tables_read(document: Diagnosis) -> Table:
     """Rows read, kept and refused for every table of the input."""
     return Table(
-        key="rows",
-        title="Rows read",
-        columns=columns("table", "#read", "#kept", "#refused"),
-        rows=rows_of(
-            [[row.table, units.count(row.read), units.count(row.kept), units.count(row.refused)] for row in document.capture.tables]
+        "rows",
+        "Rows read",
+        rows_of(
+            {"table": row.table, "#read": units.count(row.read), "#kept": units.count(row.kept), "#refused": units.count(row.refused)}
+            for row in document.capture.tables
         ),
         note="Read = kept + refused; the ledger says why rows were refused.",
         empty="the input does not tell",
@@ -253,10 +234,11 @@ def not_assessed(document: Diagnosis) -> Table:
     given = document.job is not None
     rows += [_ranks_only(groups[key]) if key == _RANKS else _job_only(groups[key], given=given) for key in ends]
     return Table(
-        key="not-assessed",
-        title="Not assessed",
-        columns=columns("rule", "missing", "how to know"),
-        rows=tuple(Row(cells=tuple(cells), line=f"lacking {cells[1]}") for cells in rows),
+        "not-assessed",
+        "Not assessed",
+        tuple(
+            Row({"rule": rule, "missing": missing, "how to know": how}, line=f"lacking {missing}") for rule, missing, how in rows
+        ),
         note="Not the same as fine: a fact that these rules need could not be measured.",
         empty="every rule could be judged",
         listed=True,
@@ -299,32 +281,20 @@ def _job_only(rules: Sequence[NotAssessed], *, given: bool) -> list[str]:
 def totals(document: Diagnosis) -> Table:
     """Figures over the whole capture that anybody can recompute from the trace."""
     return Table(
-        key="totals",
-        title="Totals of the whole capture",
-        columns=columns(
-            "device",
-            "#kernels",
-            "#kernel work ms",
-            "#device busy ms",
-            "#kernel busy ms",
-            "#transport busy ms",
-            "#transport exposed ms",
-            "#span ms",
-        ),
-        rows=rows_of(
-            [
-                [
-                    device_label(row.rank, row.device),
-                    units.count(row.kernel_count),
-                    units.ms(row.kernel_work_ns),
-                    units.ms(row.device_busy_ns),
-                    units.ms(row.kernel_busy_ns),
-                    units.ms(row.transport_busy_ns),
-                    units.ms(row.transport_exposed_ns),
-                    units.ms(row.last_ns - row.first_ns),
-                ]
-                for row in document.totals
-            ]
+        "totals",
+        "Totals of the whole capture",
+        rows_of(
+            {
+                "device": device_label(row.rank, row.device),
+                "#kernels": units.count(row.kernel_count),
+                "#kernel work ms": units.ms(row.kernel_work_ns),
+                "#device busy ms": units.ms(row.device_busy_ns),
+                "#kernel busy ms": units.ms(row.kernel_busy_ns),
+                "#transport busy ms": units.ms(row.transport_busy_ns),
+                "#transport exposed ms": units.ms(row.transport_exposed_ns),
+                "#span ms": units.ms(row.last_ns - row.first_ns),
+            }
+            for row in document.totals
         ),
         note="No step windows here, so that the figures can be checked against any other tool.",
     )
@@ -332,9 +302,5 @@ def totals(document: Diagnosis) -> Table:
 
 def facts(document: Diagnosis) -> Table:
     """Every fact that rules may use."""
-    return Table(
-        key="facts",
-        title="All facts",
-        columns=columns("fact", "#value", "status"),
-        rows=rows_of([[name, units.fact(fact.value, fact.unit), fact.status] for name, fact in sorted(document.facts.items())]),
-    )
+    shown = ((name, units.fact(fact.value, fact.unit), fact.status) for name, fact in sorted(document.facts.items()))
+    return Table("facts", "All facts", rows_of({"fact": name, "#value": value, "status": status} for name, value, status in shown))

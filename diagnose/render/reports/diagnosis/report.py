@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from diagnose.document.device import DeviceBudget
-from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBound, encode
+from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBound
 from diagnose.reason.patch import place_of
 from diagnose.render import Options, units, words
 from diagnose.render import report as r
@@ -16,15 +16,8 @@ from diagnose.render.reports.diagnosis import appendix, story, tables
 from diagnose.render.reports.ranks import report as ranks
 from diagnose.render.words import SEVERITY_RANK
 
-__all__ = ["issues", "json", "report"]
-
 MOST_DEVICES = 8  # of which a page shows the tables
 _MOST_TOP = 5
-
-
-def json(document: Diagnosis) -> str:
-    """The document as `diagnose.document.diagnosis.encode` writes it; `decode` reads it back."""
-    return encode(document).decode("utf-8")
 
 
 def report(document: Diagnosis) -> r.Report:
@@ -62,7 +55,8 @@ def _sections(document: Diagnosis) -> tuple[Section, ...]:
 def _blocks(document: Diagnosis) -> Iterator[Block]:
     yield Block(content=_verdict(document), name="verdict", worth=100)
     yield from ranks.first(document)
-    yield Block(content=_walls(document), name="walls", worth=97)
+    cards = tuple(_card(wall, document) for wall in document.walls)
+    yield Block(content=r.Cards(title="The four walls", cards=cards, table=tables.walls(document)), name="walls", worth=97)
     yield from ranks.blocks(document)
     yield from _figures(document)
     yield from _devices(document)
@@ -128,11 +122,6 @@ def _verdict(document: Diagnosis) -> r.Panel:
     )
 
 
-def _walls(document: Diagnosis) -> r.Cards:
-    table = tables.walls(document)
-    return r.Cards(title="The four walls", cards=tuple(_card(wall, document) for wall in document.walls), table=table)
-
-
 def _card(wall: WallBound, document: Diagnosis) -> r.Card:
     least, whole = tables.known_parts(wall), tables.whole(document)
     instead = "not measured" if least is None else f"not measured as a whole; its known parts: {units.ms_unit(least)}"
@@ -193,7 +182,7 @@ def _device(document: Diagnosis, device: DeviceBudget, *, others: int, fold: str
 def _finding(finding: Finding, document: Diagnosis, *, opened: bool) -> r.Finding:
     return r.Finding(
         id=finding.id,
-        title=story.title(finding.name),
+        title=capitalised(finding.name),
         severity=finding.severity,
         look=finding.wall,
         kind=(words.wall(finding.wall).lower(), finding.status),
@@ -218,7 +207,7 @@ def _remedy(fix: Fix, document: Diagnosis) -> r.Remedy:
     reason = story.fix_reason(fix)
     return r.Remedy(
         id=fix.id,
-        title=story.title(fix.title),
+        title=capitalised(fix.title),
         state=fix.state,
         sign=words.STATE_SIGN[fix.state],
         word=words.STATE[fix.state],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBound
 from diagnose.render import units, words
 from diagnose.render.reports.diagnosis.tables import per, wall_ceiling
@@ -17,11 +19,6 @@ def ordered_findings(document: Diagnosis) -> list[Finding]:
 def ordered_fixes(finding: Finding) -> list[Fix]:
     """What can be done first, what is done already last; the rules' own order within."""
     return sorted(finding.fixes, key=lambda fix: words.STATE_ORDER.index(fix.state))
-
-
-def title(name: str) -> str:
-    """A rule's or fix's name as it begins a line."""
-    return name[:1].upper() + name[1:]
 
 
 def headline(document: Diagnosis) -> str:
@@ -62,16 +59,16 @@ def finding_ceiling(finding: Finding, document: Diagnosis) -> str:
 def finding_where(finding: Finding, document: Diagnosis) -> str:
     """Ranks and steps of a finding; empty where it names none."""
     parts = [
-        f"{units.plural(len(numbers), one).split(' ', 1)[1]} {_listed(numbers)}"
+        f"{units.plural(len(numbers), one).split(' ', 1)[1]} {listed(numbers)}"
         for one, numbers in (("rank", finding.where.ranks), ("step", () if document.steps.anchor == "capture" else finding.where.steps))
         if numbers
     ]
     return " · ".join(parts)
 
 
-def _listed(numbers: tuple[int, ...]) -> str:
-    shown = ", ".join(str(number) for number in numbers[:12])
-    return shown + (f" and {len(numbers) - 12} more" if len(numbers) > 12 else "")
+def listed(numbers: Sequence[int], most: int = 12) -> str:
+    """The first of many numbers."""
+    return ", ".join(map(str, numbers[:most])) + (f" and {len(numbers) - most} more" if len(numbers) > most else "")
 
 
 def framework(name: str) -> str:

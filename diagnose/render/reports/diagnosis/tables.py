@@ -10,11 +10,14 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from pathlib import PurePosixPath, PureWindowsPath
+from typing import TypeVar
 
-from diagnose.document.device import BucketTime, Communication, DeviceBudget, StepBudget
+from diagnose.document.device import BucketTime, Communication, DeviceBudget, OnDevice, StepBudget
 from diagnose.document.diagnosis import Diagnosis, WallBound
 from diagnose.render import units, words
-from diagnose.render.report import Row, Table, columns, rows_of
+from diagnose.render.report import Row, Table, rows_of
+
+T = TypeVar("T", bound=OnDevice)
 
 # --- what the figures are per -----------------------------------------------------------------------------------------
 
@@ -43,6 +46,11 @@ def focus(document: Diagnosis) -> DeviceBudget | None:
     """The device that walls, facts and findings speak of."""
     spoken_of = (document.verdict.rank, document.verdict.device)
     return next((one for one in document.budget if (one.rank, one.device) == spoken_of), document.budget[0] if document.budget else None)
+
+
+def on(rows: Iterable[T], rank: int, device: int) -> list[T]:
+    """The rows of one device."""
+    return [row for row in rows if (row.rank, row.device) == (rank, device)]
 
 
 def typical(budget: DeviceBudget) -> StepBudget | None:
@@ -95,26 +103,20 @@ def walls(document: Diagnosis) -> Table:
         parts = [f"known parts {units.ms(least)}: {', '.join(parts)}"] if least is not None else parts
         beside = [f"beside: {words.words(name)} {units.ms(value)}" for name, value in shown_parts(wall.beside)]
         mark = {document.verdict.dominant_wall: "dominant", document.verdict.runner_up: "runner-up"}.get(wall.wall, "")
-        rows.append(
-            Row(
-                cells=(
-                    words.wall(wall.wall),
-                    mark,
-                    units.ms(wall.bound_ns),
-                    units.percent(wall.share),
-                    units.factor(wall_ceiling(wall.wall, wall.share)),
-                    wall.status,
-                    ", ".join(parts + beside),
-                ),
-                strong=wall.wall == document.verdict.dominant_wall,
-                bar=wall.share,
-            )
-        )
+        texts = {
+            "wall": words.wall(wall.wall),
+            "verdict": mark,
+            "#≤ ms": units.ms(wall.bound_ns),
+            f"#of {whole(document)}": units.percent(wall.share),
+            "#≤ faster": units.factor(wall_ceiling(wall.wall, wall.share)),
+            "status?": wall.status,
+            "made of (ms)": ", ".join(parts + beside),
+        }
+        rows.append(Row(texts, strong=wall.wall == document.verdict.dominant_wall, bar=wall.share))
     return Table(
-        key="walls",
-        title="Walls",
-        columns=columns("wall", "verdict", "#≤ ms", f"#of {whole(document)}", "#≤ faster", "status?", "made of (ms)"),
-        rows=tuple(rows),
+        "walls",
+        "Walls",
+        tuple(rows),
         note=f"Bounds {per(document)}: a ceiling, not a forecast; they do not add up. The compute wall is the time that compute ran, not a saving.",
     )
 
@@ -165,25 +167,19 @@ def budget(document: Diagnosis, device: DeviceBudget) -> Table:
         known = [] if name in missing else [int(getattr(step, name)) for step in steps]
         value = int(getattr(middle, name)) if middle and name not in missing else None
         share = value / window if value is not None and window else None
-        rows.append(
-            Row(
-                cells=(
-                    label,
-                    units.ms(value),
-                    units.percent(share),
-                    units.ms(min(known, default=None)),
-                    units.ms(max(known, default=None)),
-                ),
-                indent=indent,
-                strong=strong,
-                bar=share,
-            )
-        )
+        texts = {
+            "figure": label,
+            "#median ms": units.ms(value),
+            f"#of {whole(document)}": units.percent(share),
+            "#min ms": units.ms(min(known, default=None)),
+            "#max ms": units.ms(max(known, default=None)),
+        }
+        rows.append(Row(texts, indent=indent, strong=strong, bar=share))
+    split = "whole capture" if document.steps.anchor == "capture" else units.plural(len(steps), "step")
     return Table(
-        key=f"budget-{device.rank}-{device.device}",
-        title=f"Budget · {device_label(device.rank, device.device)} · {'whole capture' if document.steps.anchor == 'capture' else units.plural(len(steps), 'step')}",
-        columns=columns("figure", "#median ms", f"#of {whole(document)}", "#min ms", "#max ms"),
-        rows=tuple(rows),
+        f"budget-{device.rank}-{device.device}",
+        f"Budget · {device_label(device.rank, device.device)} · {split}",
+        tuple(rows),
         note=_BUDGET_NOTE,
     )
 
@@ -192,11 +188,15 @@ def budget_steps(device: DeviceBudget) -> Table:
     """The exact split of each step of one device: the parts of a row add up to its window."""
     segments = shown_segments(device.per_step)
     return Table(
-        key=f"steps-{device.rank}-{device.device}",
-        title=f"Each step, in ms · {device_label(device.rank, device.device)}",
-        columns=columns("#step", "#window", *(f"#{segment.label}" for segment in segments)),
-        rows=rows_of(
-            [[str(step.index), units.ms(step.window_ns), *(units.ms(part.of(step)) for part in segments)] for step in device.per_step]
+        f"steps-{device.rank}-{device.device}",
+        f"Each step, in ms · {device_label(device.rank, device.device)}",
+        rows_of(
+            {
+                "#step": str(step.index),
+                "#window": units.ms(step.window_ns),
+                **{f"#{part.look.label}": units.ms(part.of(step)) for part in segments},
+            }
+            for step in device.per_step
         ),
         note="The parts of each row add up to its window.",
     )
@@ -232,23 +232,22 @@ def bucket_order(rows: Sequence[BucketTime]) -> list[BucketTime]:
 
 def buckets(document: Diagnosis, rank: int, device: int) -> Table:
     """Which part of the model the device served."""
-    mine = bucket_order([row for row in document.buckets if (row.rank, row.device) == (rank, device)])
+    mine = bucket_order(on(document.buckets, rank, device))
     longest = max((row.busy_ns for row in mine), default=0)
     return Table(
-        key=f"buckets-{rank}-{device}",
-        title=f"Buckets · {device_label(rank, device)}",
-        columns=columns("bucket", "#busy ms", "#exclusive ms", "#of work", "#kernels", "phase?", "decided by"),
-        rows=tuple(
+        f"buckets-{rank}-{device}",
+        f"Buckets · {device_label(rank, device)}",
+        tuple(
             Row(
-                cells=(
-                    words.bucket(row.bucket),
-                    units.ms(row.busy_ns),
-                    units.ms(row.exclusive_ns),
-                    units.percent(row.share),
-                    units.count(row.kernels),
-                    _phases(row.phase),
-                    _shares(row.decided_by) or units.MISSING,
-                ),
+                {
+                    "bucket": words.bucket(row.bucket),
+                    "#busy ms": units.ms(row.busy_ns),
+                    "#exclusive ms": units.ms(row.exclusive_ns),
+                    "#of work": units.percent(row.share),
+                    "#kernels": units.count(row.kernels),
+                    "phase?": _phases(row.phase),
+                    "decided by": _shares(row.decided_by) or units.MISSING,
+                },
                 bar=row.busy_ns / longest if longest else None,
                 colour=words.BUCKET_COLOUR.get(row.bucket, ""),
             )
@@ -262,11 +261,16 @@ def buckets(document: Diagnosis, rank: int, device: int) -> Table:
 def unclassified(document: Diagnosis) -> Table:
     """Kernels that no rule knows."""
     return Table(
-        key="unclassified",
-        title="Unclassified kernels",
-        columns=columns("$kernel", "#work ms", "#of work", "#kernels"),
-        rows=rows_of(
-            [[row.name, units.ms(row.work_ns), units.percent(row.share, 2), units.count(row.kernels)] for row in document.unclassified]
+        "unclassified",
+        "Unclassified kernels",
+        rows_of(
+            {
+                "$kernel": row.name,
+                "#work ms": units.ms(row.work_ns),
+                "#of work": units.percent(row.share, 2),
+                "#kernels": units.count(row.kernels),
+            }
+            for row in document.unclassified
         ),
         note="Name them in a file of your own and give it with --rules; `diagnose kernel NAME` says what is known. To begin with:",
         empty="every kernel is in a bucket",
@@ -274,36 +278,37 @@ def unclassified(document: Diagnosis) -> Table:
     )
 
 
-def _matched(row: Communication) -> str:
-    if row.matched is None and row.unmatched is None:
-        return units.MISSING
-    return f"{units.count(row.matched)} / {units.count(row.unmatched)}"
+def communication_order(rows: Sequence[Communication]) -> list[Communication]:
+    """By busy time, longest first."""
+    return sorted(rows, key=lambda row: (-row.busy_ns, row.kind, row.backend))
+
+
+def _across(row: Communication) -> dict[str, str]:
+    """What only several ranks tell."""
+    matched = None if row.matched is None and row.unmatched is None else f"{units.count(row.matched)} / {units.count(row.unmatched)}"
+    return {"#transfer ms?": units.ms(row.transfer_ns), "#wait ms?": units.ms(row.wait_ns), "#matched / not?": matched or units.MISSING}
 
 
 def communication(document: Diagnosis, rank: int, device: int) -> Table:
     """Transport by kind and backend."""
-    mine = [row for row in document.communication if (row.rank, row.device) == (rank, device)]
+    mine = on(document.communication, rank, device)
     across = any(row.transfer_ns is not None or row.wait_ns is not None for row in mine)
-    extra = ("#transfer ms?", "#wait ms?", "#matched / not?") if across else ()
     return Table(
-        key=f"communication-{rank}-{device}",
-        title=f"Communication · {device_label(rank, device)}",
-        columns=columns("kind", "backend", "#count", "#busy ms", "#exposed ms", "#blocking ms", "#hidden", *extra, "#work ms?"),
-        rows=rows_of(
-            [
-                [
-                    words.COMM_KIND[row.kind],
-                    row.backend,
-                    units.count(row.count),
-                    units.ms(row.busy_ns),
-                    units.ms(row.exposed_ns),
-                    units.ms(row.blocking_ns),
-                    units.percent(row.overlap),
-                    *([units.ms(row.transfer_ns), units.ms(row.wait_ns), _matched(row)] if across else []),
-                    units.ms(row.work_ns),
-                ]
-                for row in sorted(mine, key=lambda row: (-row.busy_ns, row.kind, row.backend))
-            ]
+        f"communication-{rank}-{device}",
+        f"Communication · {device_label(rank, device)}",
+        rows_of(
+            {
+                "kind": words.COMM_KIND[row.kind],
+                "backend": row.backend,
+                "#count": units.count(row.count),
+                "#busy ms": units.ms(row.busy_ns),
+                "#exposed ms": units.ms(row.exposed_ns),
+                "#blocking ms": units.ms(row.blocking_ns),
+                "#hidden": units.percent(row.overlap),
+                **(_across(row) if across else {}),
+                "#work ms?": units.ms(row.work_ns),
+            }
+            for row in communication_order(mine)
         ),
         note="Only blocking time makes a bottleneck; exposed time is its upper bound; busy time includes waiting for other ranks. Work sums kernel durations.",
         empty="no transport ran",
@@ -312,22 +317,19 @@ def communication(document: Diagnosis, rank: int, device: int) -> Table:
 
 def blocking(document: Diagnosis, rank: int, device: int) -> Table:
     """What compute waited for."""
-    mine = [row for row in document.blocking if (row.rank, row.device) == (rank, device)]
+    mine = on(document.blocking, rank, device)
     return Table(
-        key=f"blocking-{rank}-{device}",
-        title=f"What compute waited for · {device_label(rank, device)}",
-        columns=columns("bucket", "role", "kind", "#blocking ms", "status"),
-        rows=rows_of(
-            [
-                [
-                    words.bucket(row.bucket),
-                    row.role,
-                    units.MISSING if row.kind is None else words.COMM_KIND[row.kind],
-                    units.ms(row.blocking_ns),
-                    row.status,
-                ]
-                for row in sorted(mine, key=lambda row: (-row.blocking_ns, row.bucket, row.role))
-            ]
+        f"blocking-{rank}-{device}",
+        f"What compute waited for · {device_label(rank, device)}",
+        rows_of(
+            {
+                "bucket": words.bucket(row.bucket),
+                "role": row.role,
+                "kind": units.MISSING if row.kind is None else words.COMM_KIND[row.kind],
+                "#blocking ms": units.ms(row.blocking_ns),
+                "status": row.status,
+            }
+            for row in sorted(mine, key=lambda row: (-row.blocking_ns, row.bucket, row.role))
         ),
         empty="nothing that the trace shows blocked compute",
     )
@@ -335,16 +337,18 @@ def blocking(document: Diagnosis, rank: int, device: int) -> Table:
 
 def host(document: Diagnosis, rank: int, device: int) -> Table:
     """What the host did while the device starved."""
-    mine = [row for row in document.host if (row.rank, row.device) == (rank, device)]
+    mine = on(document.host, rank, device)
     return Table(
-        key=f"host-{rank}-{device}",
-        title=f"The host while the GPU starved · {device_label(rank, device)}",
-        columns=columns("$call or range", "cause", "#launch-starved ms", "#count"),
-        rows=rows_of(
-            [
-                [row.name, row.cause, units.ms(row.launch_starved_ns), units.count(row.count)]
-                for row in sorted(mine, key=lambda row: (-row.launch_starved_ns, row.name))
-            ]
+        f"host-{rank}-{device}",
+        f"The host while the GPU starved · {device_label(rank, device)}",
+        rows_of(
+            {
+                "$call or range": row.name,
+                "cause": row.cause,
+                "#launch-starved ms": units.ms(row.launch_starved_ns),
+                "#count": units.count(row.count),
+            }
+            for row in sorted(mine, key=lambda row: (-row.launch_starved_ns, row.name))
         ),
         empty="no host activity was found in launch-starved time",
     )

@@ -1,116 +1,26 @@
-"""Two ranks side by side: the numbers of every rank for the page's script, the script, and the table as it stands without one."""
+"""Two ranks side by side: the numbers of every rank for the page's script, and the table as it stands without one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from itertools import islice
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import Ranks, RankSurvey
 from diagnose.render.reports.ranks import story
 from diagnose.render.reports.ranks.story import MOST_RANKS
 from diagnose.render import units, words
+from diagnose.render.report import SideBySide, Versus
 from diagnose.render.reports.diagnosis.tables import file_label, per
 
 SAME = "Both hold the same part of the model: their differences may be compared."
 UNKNOWN = "Which parts of the model these two hold is not known: their differences may have many reasons."
 DIFFERENT = "These two hold different parts of the model: their differences do not tell who is slow."
 
-# It fills in what the page already holds for two ranks, by textContent alone, and says numbers as the rest of the page does.
-SCRIPT = """
-(function () {
-  "use strict";
-  var data = JSON.parse(document.getElementById("rank-data").textContent);
-  var area = document.getElementById("compare");
-  var picks = [document.getElementById("compare-first"), document.getElementById("compare-second")];
-  function grouped(text) { return text.replace(/\\B(?=(\\d{3})+(?!\\d))/g, ","); }
-  function number(value, unit) {
-    var whole = Math.abs(value), micro = Math.floor(whole / 1000);
-    // Exactly between two thousandths the rest of the page takes the even one, toFixed the larger.
-    if (unit === "ms" && whole % 1000 === 500 && whole % 15625 === 0 && micro % 2 === 0) { whole = micro * 1000; }
-    var parts = unit === "ms" ? (whole / 1e6).toFixed(3).split(".") : [String(whole)];
-    parts[0] = grouped(parts[0]);
-    return parts.join(".");
-  }
-  function shown(value, unit) {
-    if (value === null) { return "\\u2013"; }
-    return unit === "text" ? value : (value < 0 ? "-" : "") + number(value, unit);
-  }
-  function difference(one, other, unit) {
-    if (unit === "text") { return ""; }
-    if (one === null || other === null) { return "\\u2013"; }
-    var text = number(one - other, unit);
-    return (!/[1-9]/.test(text) ? "" : one < other ? "-" : "+") + text;
-  }
-  function fill() {
-    var one = data.ranks[picks[0].value], other = data.ranks[picks[1].value], longest = 0;
-    area.querySelectorAll("[data-first]").forEach(function (cell) { cell.textContent = one.label; });
-    area.querySelectorAll("[data-second]").forEach(function (cell) { cell.textContent = other.label; });
-    area.querySelector("[data-note]").textContent =
-      one.group === null || other.group === null ? data.unknown : one.group === other.group ? data.same : data.different;
-    var rows = area.querySelectorAll("tr[data-row]");
-    rows.forEach(function (row) {
-      if (row.dataset.unit === "ms") {
-        longest = Math.max(longest, Math.abs(one.values[row.dataset.row] - other.values[row.dataset.row]) || 0);
-      }
-    });
-    rows.forEach(function (row) {
-      var unit = row.dataset.unit, left = one.values[row.dataset.row], right = other.values[row.dataset.row];
-      row.cells[1].textContent = shown(left, unit);
-      row.cells[2].textContent = shown(right, unit);
-      row.cells[3].textContent = difference(left, right, unit);
-      var bar = row.querySelector(".versus span"), more = left - right;
-      if (bar) {
-        bar.className = more < 0 ? "less" : "more";
-        bar.style.width = (left === null || right === null || !longest ? 0 : 50 * Math.abs(more) / longest).toFixed(2) + "%";
-      }
-    });
-  }
-  picks.forEach(function (pick, index) {
-    data.ranks.forEach(function (rank, place) {
-      var option = document.createElement("option");
-      option.value = place;
-      option.textContent = rank.label + rank.remark;
-      pick.appendChild(option);
-    });
-    pick.value = data.start[index];
-    pick.addEventListener("change", fill);
-  });
-  area.querySelector(".pickers").hidden = false;
-  fill();
-})();
-"""
-
 _Value = int | str | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """One figure of the comparison: texts of both ranks, the difference, and a bar of `width` percent (first more: to the right)."""
-
-    place: int
-    label: str
-    unit: str  # ms, count or text
-    first: str
-    second: str
-    difference: str
-    more: bool
-    width: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """The table at first, in sections, and the data for the script."""
-
-    first: str
-    second: str
-    note: str
-    sections: tuple[tuple[str, tuple[Line, ...]], ...]
-    data: dict[str, Any]
-
-
-def comparison(document: Diagnosis, ranks: Ranks) -> Comparison | None:
+def comparison(document: Diagnosis, ranks: Ranks) -> SideBySide | None:
     """Two ranks to begin with, and the numbers of all; None where only one was surveyed."""
     start = story.compared(ranks)
     if start is None:
@@ -118,7 +28,8 @@ def comparison(document: Diagnosis, ranks: Ranks) -> Comparison | None:
     kept = sorted({*story.chosen_places(ranks, MOST_RANKS), *start})
     names, late = story.labels(ranks), {one.rank for one in ranks.late if one.rank is not None}
     known = {one.id for one in ranks.groups}
-    rows = [row for _, part in _rows(document, ranks) for row in part]
+    sections = _rows(document, ranks)
+    rows = [row for _, part in sections for row in part]
     first, second = (ranks.survey[place] for place in start)
     left, right = ([of(one) for _, _, of in rows] for one in (first, second))
     longest = max(
@@ -129,16 +40,12 @@ def comparison(document: Diagnosis, ranks: Ranks) -> Comparison | None:
         ),
         default=0,
     )
-    lines = [_line(place, label, unit, left[place], right[place], longest) for place, (label, unit, _) in enumerate(rows)]
-    sections, at = [], 0
-    for title, part in _rows(document, ranks):
-        sections.append((title, tuple(lines[at : at + len(part)])))
-        at += len(part)
-    return Comparison(
+    lines = (_line(place, label, unit, left[place], right[place], longest) for place, (label, unit, _) in enumerate(rows))
+    return SideBySide(
         first=names[start[0]],
         second=names[start[1]],
         note=UNKNOWN if not known.issuperset((first.group, second.group)) else SAME if first.group == second.group else DIFFERENT,
-        sections=tuple((title, part) for title, part in sections if part),
+        sections=tuple((title, tuple(islice(lines, len(part)))) for title, part in sections if part),
         data={
             "same": SAME,
             "different": DIFFERENT,
@@ -205,9 +112,9 @@ def _of_kind(name: str) -> Callable[[RankSurvey], _Value]:
     return lambda one: one.collectives.get(name, 0)
 
 
-def _line(place: int, label: str, unit: str, left: _Value, right: _Value, longest: int) -> Line:
+def _line(place: int, label: str, unit: str, left: _Value, right: _Value, longest: int) -> Versus:
     more = left - right if isinstance(left, int) and isinstance(right, int) else None
-    return Line(
+    return Versus(
         place=place,
         label=label,
         unit=unit,

@@ -34,7 +34,7 @@ def blocks(document: Diagnosis) -> Iterator[Block]:
     yield Block(content=late, section="ranks", worth=79, least=r.TERMINAL if ranks.late else PAGE)
     chosen = pair.comparison(document, ranks)
     if chosen is not None:
-        yield Block(content=r.SideBySide(pair=chosen, data=chosen.data, script=pair.SCRIPT), section="ranks", least=PAGE)
+        yield Block(content=chosen, section="ranks", least=PAGE)
     for table in tables.balanced(document, ranks):
         yield Block(content=table, section="ranks", worth=77)
     for index, table in enumerate(tables.places(document, ranks)):

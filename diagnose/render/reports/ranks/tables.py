@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from diagnose.document.device import Spread
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import ExpertImbalance, Layer, MatchedExchange, Ranks, RankSurvey
-from diagnose.render.reports.ranks import story
 from diagnose.render import units, words
-from diagnose.render.reports.ranks.story import MOST_RANKS
-from diagnose.render.report import Column, Row, Table, columns, rows_of
+from diagnose.render.report import Row, Table, rows_of
 from diagnose.render.reports.diagnosis.tables import per, whole
+from diagnose.render.reports.ranks import story
+from diagnose.render.reports.ranks.story import MOST_RANKS
 
-_FIGURES = (
-    # label, field, whether the column is left out where there is little room
-    ("own", "", False),
-    ("waiting", "wait_ns", False),
-    ("transfer", "transfer_ns", True),
-    ("compute", "compute_busy_ns", True),
-    ("idle", "device_idle_ns", True),
-    ("transport", "transport_busy_ns", True),
-    ("packing", "packing_busy_ns", True),
-    ("copies", "copy_busy_ns", True),
-)
+_TIMES: dict[str, Callable[[RankSurvey], int | None]] = {
+    "#step": lambda one: one.step.median,
+    "#own": story.own_time,
+    "#waiting": lambda one: one.wait_ns,
+    "#transfer?": lambda one: one.transfer_ns,
+    "#compute?": lambda one: one.compute_busy_ns,
+    "#idle?": lambda one: one.device_idle_ns,
+    "#transport?": lambda one: one.transport_busy_ns,
+    "#packing?": lambda one: one.packing_busy_ns,
+    "#copies?": lambda one: one.copy_busy_ns,
+}
 
 
 def problems(ranks: Ranks) -> Table:
     """Ranks that are missing, given twice, differ in their steps, or failed."""
     return Table(
-        key="rank-problems",
-        title="Ranks that are missing or can't be compared",
-        columns=columns("what", "#ranks", "which", "meaning"),
-        rows=rows_of(
-            [[words.RANK_PROBLEM[one.kind], units.count(one.count), _some(one.ranks, one.count), one.text] for one in ranks.problems]
+        "rank-problems",
+        "Ranks that are missing or can't be compared",
+        rows_of(
+            {
+                "what": words.RANK_PROBLEM[one.kind],
+                "#ranks": units.count(one.count),
+                "which": _some(one.ranks, one.count),
+                "meaning": one.text,
+            }
+            for one in ranks.problems
         ),
         empty="none",
         whole=True,
@@ -47,33 +51,25 @@ def _some(numbers: Sequence[int], count: int) -> str:
 
 def groups(ranks: Ranks) -> Table:
     """Which ranks may be compared with each other, and how slow and fast they are."""
+    paces = {one.id: story.by_pace([survey for survey in ranks.survey if survey.group == one.id]) for one in ranks.groups}
     return Table(
-        key="rank-groups",
-        title="Like groups: only these ranks are compared with each other",
-        columns=columns("group", "#ranks", "which", "holds", "told by?", "#slowest?", "#fastest?"),
-        rows=rows_of(
-            [
-                [
-                    one.id,
-                    units.count(len(one.ranks)),
-                    story.ranges(one.ranks, 4),
-                    one.holds or units.MISSING,
-                    words.LIKE_GROUP_BY[one.by],
-                    *_ends([survey for survey in ranks.survey if survey.group == one.id]),
-                ]
-                for one in ranks.groups
-            ]
+        "rank-groups",
+        "Like groups: only these ranks are compared with each other",
+        rows_of(
+            {
+                "group": one.id,
+                "#ranks": units.count(len(one.ranks)),
+                "which": story.ranges(one.ranks, 4),
+                "holds": one.holds or units.MISSING,
+                "told by?": words.LIKE_GROUP_BY[one.by],
+                "#slowest?": _paced(paces[one.id][0]) if paces[one.id] else units.MISSING,
+                "#fastest?": _paced(paces[one.id][-1]) if len(paces[one.id]) > 1 else units.MISSING,
+            }
+            for one in ranks.groups
         ),
         note="Slowest and fastest by the median own time of a step (without waiting for others); where nothing was matched, by the step itself.",
         empty="the ranks could not be sorted into groups",
     )
-
-
-def _ends(members: Sequence[RankSurvey]) -> list[str]:
-    pace = story.by_pace(members)
-    if not pace:
-        return [units.MISSING, units.MISSING]
-    return [_paced(pace[0]), _paced(pace[-1]) if len(pace) > 1 else units.MISSING]
 
 
 def _paced(one: RankSurvey) -> str:
@@ -103,18 +99,9 @@ def survey(document: Diagnosis, ranks: Ranks, most: int = MOST_RANKS) -> Table:
         rows.append(_group_row(called, [ranks.survey[place] for place in places]))
         rows += [_rank_row(names[place], ranks.survey[place], "", _mark(ranks, ranks.survey[place].rank, late)) for place in mine]
     return Table(
-        key="rank-survey",
-        title=f"Ranks, in ms · {'whole capture' if document.steps.anchor == 'capture' else 'median per step'}",
-        columns=columns(
-            "rank",
-            "remark?",
-            "#step",
-            *(f"#{label}{'?' if weak else ''}" for label, _, weak in _FIGURES),
-            "#min–max?",
-            "#steps?",
-            "host?",
-        ),
-        rows=tuple(rows),
+        "rank-survey",
+        f"Ranks, in ms · {'whole capture' if document.steps.anchor == 'capture' else 'median per step'}",
+        tuple(rows),
         note=f"{_left_out(ranks, shown, left_groups)}A group's row: how many ranks it has, and the median over all of them. Own: the step less its waiting for others, in exchanges (as far as compute can have waited for them) and for other pipeline stages. {story.WAIT_AND_TRANSFER} "
         "Times are unions over streams and overlap each other. Min–max: over the steps of a rank; over the medians of a group.",
         empty="no rank was surveyed",
@@ -137,40 +124,24 @@ def _mark(ranks: Ranks, rank: int, late: set[int]) -> str:
 
 def _rank_row(label: str, one: RankSurvey, alone: str, mark: str) -> Row:
     """One rank; `alone` names its group where that has no row of its own."""
-    values = [story.own_time(one) if not field else getattr(one, field) for _, field, _ in _FIGURES]
-    cells = [
-        label,
-        ", ".join(part for part in (alone, mark) if part),
-        units.ms(one.step.median),
-        *(units.ms(value) for value in values),
-        _span(one.step),
-        units.count(one.step.n),
-        one.host,
-    ]
-    return Row(cells=tuple(cells), indent=0 if alone else 1)
+    first = {"rank": label, "remark?": ", ".join(part for part in (alone, mark) if part)}
+    last = {"#min–max?": _span(one.step.min, one.step.max), "#steps?": units.count(one.step.n), "host?": one.host}
+    return Row({**first, **_times([one]), **last}, indent=0 if alone else 1)
 
 
 def _group_row(name: str, members: Sequence[RankSurvey]) -> Row:
-    steps = [one.step.median for one in members]
-    known = [step for step in steps if step is not None]
-    values = [
-        story.middle([story.own_time(one) if not field else getattr(one, field) for one in members]) for _, field, _ in _FIGURES
-    ]
-    spread = _span(Spread(median=None, min=min(known, default=None), max=max(known, default=None)))
-    cells = [
-        f"{name} ({len(members):,})",
-        "",
-        units.ms(story.middle(steps)),
-        *(units.ms(value) for value in values),
-        spread,
-        "",
-        "",
-    ]
-    return Row(cells=tuple(cells), strong=True)
+    known = [one.step.median for one in members if one.step.median is not None]
+    last = {"#min–max?": _span(min(known, default=None), max(known, default=None)), "#steps?": "", "host?": ""}
+    return Row({"rank": f"{name} ({len(members):,})", "remark?": "", **_times(members), **last}, strong=True)
 
 
-def _span(spread: Spread) -> str:
-    return units.MISSING if spread.min is None else f"{units.ms(spread.min)}–{units.ms(spread.max)}"
+def _times(members: Sequence[RankSurvey]) -> dict[str, str]:
+    """The median of each time."""
+    return {label: units.ms(story.middle([of(one) for one in members])) for label, of in _TIMES.items()}
+
+
+def _span(shortest: int | None, longest: int | None) -> str:
+    return units.MISSING if shortest is None else f"{units.ms(shortest)}–{units.ms(longest)}"
 
 
 # --- lateness ---------------------------------------------------------------------------------------------------------
@@ -179,28 +150,22 @@ def _span(spread: Spread) -> str:
 def late(document: Diagnosis, ranks: Ranks) -> Table:
     """Who keeps the others waiting."""
     return Table(
-        key="rank-late",
-        title="Who keeps others waiting",
-        columns=(
-            *columns("rank", "#comes last", "#costs others ms", "because", "#longer ms?", "among?", "in?", "pattern?", "status?"),
-            Column(label="evidence", only="wide"),
-        ),
-        rows=rows_of(
-            [
-                [
-                    "none alone" if one.rank is None else f"rank {one.rank}",
-                    units.percent(one.last_share),
-                    units.ms(one.wait_ns),
-                    ": ".join(part for part in (words.LATE_CAUSE[one.cause], story.longer(one)) if part),
-                    units.ms(one.longer_ns),
-                    story.ranges(one.ranks, 4),
-                    ", ".join(words.COMM_KIND[kind] for kind in one.kinds),
-                    words.LATE_PATTERN[one.pattern],
-                    one.status,
-                    one.evidence,
-                ]
-                for one in story.ordered_late(ranks)
-            ]
+        "rank-late",
+        "Who keeps others waiting",
+        rows_of(
+            {
+                "rank": "none alone" if one.rank is None else f"rank {one.rank}",
+                "#comes last": units.percent(one.last_share),
+                "#costs others ms": units.ms(one.wait_ns),
+                "because": ": ".join(part for part in (words.LATE_CAUSE[one.cause], story.longer(one)) if part),
+                "#longer ms?": units.ms(one.longer_ns),
+                "among?": story.ranges(one.ranks, 4),
+                "in?": ", ".join(words.COMM_KIND[kind] for kind in one.kinds),
+                "pattern?": words.LATE_PATTERN[one.pattern],
+                "status?": one.status,
+                "+evidence": one.evidence,
+            }
+            for one in story.ordered_late(ranks)
         ),
         note=f"Comes last: share of the exchanges with noticeable waiting. Costs others: the mean of their waits, {per(document)}. Longer: how much more of that the rank has than the others.",
         empty="no captured rank stands out"
@@ -212,10 +177,17 @@ def late(document: Diagnosis, ranks: Ranks) -> Table:
 def skew(ranks: Ranks) -> Table:
     """Ranks whose windows begin at another time though they end together."""
     return Table(
-        key="rank-skew",
-        title="Start skew",
-        columns=columns("rank", "#begins ms", "#ends ms", "meaning"),
-        rows=rows_of([[f"rank {one.rank}", units.signed_ms(one.begins_ns), units.signed_ms(one.ends_ns), one.text] for one in ranks.skew]),
+        "rank-skew",
+        "Start skew",
+        rows_of(
+            {
+                "rank": f"rank {one.rank}",
+                "#begins ms": units.signed_ms(one.begins_ns),
+                "#ends ms": units.signed_ms(one.ends_ns),
+                "meaning": one.text,
+            }
+            for one in ranks.skew
+        ),
         note="Against the middle of its group; + is later. A window that begins at another time and ends with the others makes no straggler.",
         empty="no window begins apart from the others of its group",
     )
@@ -224,24 +196,21 @@ def skew(ranks: Ranks) -> Table:
 def clocks(ranks: Ranks) -> Table:
     """How far the clocks of hosts agree."""
     return Table(
-        key="rank-clocks",
-        title="Clocks",
-        columns=columns(
-            "clocks of", "and", "#offset ms", "#residual p5 ms", "#p95 ms", "verdict", "#limit ms?", "#matched ends?", "start times?"
-        ),
-        rows=tuple(
+        "rank-clocks",
+        "Clocks",
+        tuple(
             Row(
-                cells=(
-                    f"{one.reference_host} (rank {one.reference})",
-                    f"{one.host} (rank {one.rank})",
-                    units.signed_ms(one.offset_ns),
-                    units.signed_ms(one.residual_p5_ns),
-                    units.signed_ms(one.residual_p95_ns),
-                    "aligned" if one.aligned else "not aligned",
-                    units.ms(one.limit_ns),
-                    units.count(one.n),
-                    "both recorded" if one.by_start_times else "not recorded",
-                ),
+                {
+                    "clocks of": f"{one.reference_host} (rank {one.reference})",
+                    "and": f"{one.host} (rank {one.rank})",
+                    "#offset ms": units.signed_ms(one.offset_ns),
+                    "#residual p5 ms": units.signed_ms(one.residual_p5_ns),
+                    "#p95 ms": units.signed_ms(one.residual_p95_ns),
+                    "verdict": "aligned" if one.aligned else "not aligned",
+                    "#limit ms?": units.ms(one.limit_ns),
+                    "#matched ends?": units.count(one.n),
+                    "start times?": "both recorded" if one.by_start_times else "not recorded",
+                },
                 strong=not one.aligned,
             )
             for one in sorted(ranks.clocks, key=lambda one: one.aligned)
@@ -260,43 +229,30 @@ def exchanges(document: Diagnosis, ranks: Ranks) -> Table:
     rows = sorted(ranks.exchanges, key=lambda one: (-one.wait_ns, -one.transfer_ns, one.kind, one.ranks))
     rated = any(one.algorithm_gb_s is not None or one.bus_gb_s is not None for one in rows)
     return Table(
-        key="rank-exchanges",
-        title=f"Matched exchanges, in ms {per(document)}",
-        columns=columns(
-            "kind",
-            "#wait",
-            "#transfer",
-            "#matched / not",
-            "ranks?",
-            "operation?",
-            *(("#bus GB/s, of link?", "#algorithm GB/s?") if rated else ()),
-            "last most often?",
-            "matched by?",
-            "remark?",
-        ),
-        rows=rows_of([_exchange(one, rated) for one in rows]),
+        "rank-exchanges",
+        f"Matched exchanges, in ms {per(document)}",
+        rows_of(_exchange(one, rated) for one in rows),
         note=f"{story.WAIT_AND_TRANSFER} Shown is the mean over members. Waiting above transfer is a matter of balance, not of bandwidth."
         + (" Bandwidth: sizes over transfer time." if rated else ""),
         empty="no exchange was matched between ranks",
     )
 
 
-def _exchange(one: MatchedExchange, rated: bool) -> list[str]:
+def _exchange(one: MatchedExchange, rated: bool) -> dict[str, str]:
     of = f" of {one.size}" if one.size is not None and one.size > len(one.ranks) else ""
     last = max(one.waits, key=lambda wait: (wait.last_share, -wait.rank), default=None)
-    rates = [_of_link(one), units.rate(one.algorithm_gb_s)] if rated else []
-    return [
-        words.COMM_KIND[one.kind],
-        units.ms(one.wait_ns),
-        units.ms(one.transfer_ns),
-        f"{units.count(one.matched)} / {units.count(one.unmatched)}",
-        f"{story.ranges(one.ranks, 4)}{of and f' ({len(one.ranks)}{of})'}",
-        f"{one.backend} {one.operation}".strip(),
-        *rates,
-        units.MISSING if last is None else f"rank {last.rank}: {units.percent(last.last_share)}",
-        words.MATCHED_BY[one.by],
-        one.note or units.MISSING,
-    ]
+    return {
+        "kind": words.COMM_KIND[one.kind],
+        "#wait": units.ms(one.wait_ns),
+        "#transfer": units.ms(one.transfer_ns),
+        "#matched / not": f"{units.count(one.matched)} / {units.count(one.unmatched)}",
+        "ranks?": f"{story.ranges(one.ranks, 4)}{of and f' ({len(one.ranks)}{of})'}",
+        "operation?": f"{one.backend} {one.operation}".strip(),
+        **({"#bus GB/s, of link?": _of_link(one), "#algorithm GB/s?": units.rate(one.algorithm_gb_s)} if rated else {}),
+        "last most often?": units.MISSING if last is None else f"rank {last.rank}: {units.percent(last.last_share)}",
+        "matched by?": words.MATCHED_BY[one.by],
+        "remark?": one.note or units.MISSING,
+    }
 
 
 def _of_link(one: MatchedExchange) -> str:
@@ -308,13 +264,8 @@ def _of_link(one: MatchedExchange) -> str:
 
 def balanced(document: Diagnosis, ranks: Ranks) -> list[Table]:
     """The tables after the survey, up to that of experts, that have something to say; clocks and exchanges always."""
-    begun, unequal = skew(ranks), experts(document, ranks)
-    return [
-        *([begun] if begun.rows else []),
-        clocks(ranks),
-        exchanges(document, ranks),
-        *([unequal] if unequal.rows else []),
-    ]
+    found = ((skew(ranks), False), (clocks(ranks), True), (exchanges(document, ranks), True), (experts(document, ranks), False))
+    return [table for table, always in found if table.rows or always]
 
 
 # --- how evenly work is spread ----------------------------------------------------------------------------------------
@@ -327,30 +278,19 @@ def experts(document: Diagnosis, ranks: Ranks) -> Table:
     found = _by_loss(ranks)
     received = any(one.elements_spread is not None for one in found)
     return Table(
-        key="rank-experts",
-        title=f"Expert imbalance · {per(document)}",
-        columns=columns(
-            "ranks",
-            "#lost ≤ ms",
-            "#longest / mean",
-            "#places",
-            "busiest",
-            "#of places",
-            *(("#received, most / mean?",) if received else ()),
-        ),
-        rows=rows_of(
-            [
-                [
-                    story.ranges(one.ranks),
-                    units.ms(one.lost_ns),
-                    units.factor(one.spread),
-                    units.count(one.places),
-                    f"rank {one.busiest}",
-                    units.percent(one.busiest_share),
-                    *((units.factor(one.elements_spread),) if received else ()),
-                ]
-                for one in found
-            ]
+        "rank-experts",
+        f"Expert imbalance · {per(document)}",
+        rows_of(
+            {
+                "ranks": story.ranges(one.ranks),
+                "#lost ≤ ms": units.ms(one.lost_ns),
+                "#longest / mean": units.factor(one.spread),
+                "#places": units.count(one.places),
+                "busiest": f"rank {one.busiest}",
+                "#of places": units.percent(one.busiest_share),
+                **({"#received, most / mean?": units.factor(one.elements_spread)} if received else {}),
+            }
+            for one in found
         ),
         note="A place is one expert exchange of the step: a layer and a micro-batch. Lost: at each place the longest expert work less the mean, added up: "
         "the most that perfect balance could win. Longest / mean: the median over places.",
@@ -370,14 +310,9 @@ def places(document: Diagnosis, ranks: Ranks, most: int = MOST_GROUPS) -> list[T
 def _places(document: Diagnosis, group: ExpertImbalance, index: int) -> Table:
     received = any(one.elements for one in group.layers)
     return Table(
-        key=f"rank-places-{index}",
-        title=f"Places that lose most · {story.these(group.ranks)} · {per(document)}",
-        columns=columns(
-            "#place", "#lost ms", "#longest ms", "on", "#mean ms", "#longest / mean", *(("#received, most / mean?",) if received else ())
-        ),
-        rows=rows_of(
-            [_place_cells(group, layer)[: None if received else -1] for layer in sorted(group.layers, key=lambda one: (-_lost(one), one.place))]
-        ),
+        f"rank-places-{index}",
+        f"Places that lose most · {story.these(group.ranks)} · {per(document)}",
+        rows_of(_place_row(group, layer, received) for layer in sorted(group.layers, key=lambda one: (-_lost(one), one.place))),
         note="Place: counted through the step, in order of its expert exchanges.",
     )
 
@@ -390,41 +325,37 @@ def _mean(values: tuple[int, ...]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _place_cells(group: ExpertImbalance, layer: Layer) -> list[str]:
-    longest, mean = max(layer.work_ns, default=0), _mean(layer.work_ns)
+def _place_row(group: ExpertImbalance, layer: Layer, received: bool) -> dict[str, str]:
+    longest, mean, elements = max(layer.work_ns, default=0), _mean(layer.work_ns), layer.elements
     on = next((rank for rank, work in zip(group.ranks, layer.work_ns, strict=False) if work == longest), None)
-    received = layer.elements
-    return [
-        str(layer.place),
-        units.ms(_lost(layer)),
-        units.ms(longest),
-        units.MISSING if on is None else f"rank {on}",
-        units.ms(mean),
-        units.factor(longest / mean if mean else None),
-        units.factor(max(received) / _mean(received) if received and any(received) else None),
-    ]
+    most = units.factor(max(elements) / _mean(elements) if elements and any(elements) else None)
+    return {
+        "#place": str(layer.place),
+        "#lost ms": units.ms(_lost(layer)),
+        "#longest ms": units.ms(longest),
+        "on": units.MISSING if on is None else f"rank {on}",
+        "#mean ms": units.ms(mean),
+        "#longest / mean": units.factor(longest / mean if mean else None),
+        **({"#received, most / mean?": most} if received else {}),
+    }
 
 
 def pipeline(document: Diagnosis, ranks: Ranks) -> Table:
     """The stages with their bubbles."""
-    found = ranks.pipeline
     return Table(
-        key="rank-pipeline",
-        title=f"Pipeline stages, in ms {per(document)}",
-        columns=columns("stage", "#compute", "#bubble", "#warm-up", "#steady", "#cool-down", "ranks?"),
-        rows=rows_of(
-            [
-                [
-                    f"stage {one.stage}",
-                    units.ms(one.compute_busy_ns),
-                    units.ms(one.bubble_ns),
-                    units.ms(one.warm_up_ns),
-                    units.ms(one.steady_ns),
-                    units.ms(one.cool_down_ns),
-                    story.ranges(one.ranks, 4),
-                ]
-                for one in (() if found is None else found.stages)
-            ]
+        "rank-pipeline",
+        f"Pipeline stages, in ms {per(document)}",
+        rows_of(
+            {
+                "stage": f"stage {one.stage}",
+                "#compute": units.ms(one.compute_busy_ns),
+                "#bubble": units.ms(one.bubble_ns),
+                "#warm-up": units.ms(one.warm_up_ns),
+                "#steady": units.ms(one.steady_ns),
+                "#cool-down": units.ms(one.cool_down_ns),
+                "ranks?": story.ranges(one.ranks, 4),
+            }
+            for one in (() if ranks.pipeline is None else ranks.pipeline.stages)
         ),
         note=_pipeline_note(document, ranks),
         empty="no pipeline, or its stages could not be told",
@@ -455,15 +386,11 @@ def _pipeline_note(document: Diagnosis, ranks: Ranks) -> str:
 
 def tail(document: Diagnosis, ranks: Ranks) -> Table:
     """How long compute waits for the data-parallel exchange at the end of a step."""
+    waits = sorted(ranks.tail, key=lambda one: (-one.tail_ns, one.rank)) if any(one.tail_ns for one in ranks.tail) else []
     return Table(
-        key="rank-tail",
-        title=f"Data-parallel tail · {per(document)}",
-        columns=columns("rank", "#tail ms"),
-        rows=rows_of(
-            [[f"rank {one.rank}", units.ms(one.tail_ns)] for one in sorted(ranks.tail, key=lambda one: (-one.tail_ns, one.rank))]
-            if any(one.tail_ns for one in ranks.tail)
-            else []
-        ),
+        "rank-tail",
+        f"Data-parallel tail · {per(document)}",
+        rows_of({"rank": f"rank {one.rank}", "#tail ms": units.ms(one.tail_ns)} for one in waits),
         note="How long compute waits for the data-parallel exchange at the end of a step; longest first.",
         empty="compute waits for no data-parallel exchange there" if ranks.tail else "not measured",
     )
@@ -472,9 +399,8 @@ def tail(document: Diagnosis, ranks: Ranks) -> Table:
 def notes(ranks: Ranks) -> Table:
     """What can't be said of these ranks."""
     return Table(
-        key="rank-notes",
-        title="What can't be said of these ranks",
-        columns=columns("#no.", "note"),
-        rows=rows_of([[str(number), note] for number, note in enumerate(ranks.notes, start=1)]),
+        "rank-notes",
+        "What can't be said of these ranks",
+        rows_of({"#no.": str(number), "note": note} for number, note in enumerate(ranks.notes, start=1)),
         empty="nothing was found that keeps ranks from being compared",
     )

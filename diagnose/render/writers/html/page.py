@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 
 import jinja2
 import msgspec
@@ -32,7 +33,7 @@ def page(report: Report) -> str:
     contents = [block.content for block in report.blocks if block.least <= PAGE <= block.most]
     figures = {content.key: content for content in contents if isinstance(content, Figure)}
     pair = next((content for content in contents if isinstance(content, SideBySide)), None)
-    library, boot = plotly.library(), plotly.BOOT + ("" if pair is None else pair.script)
+    library, boot = plotly.library(), _script("figures.js") + ("" if pair is None else _script("ranks.js"))
     made: str = _template().render(
         r=report,
         parts=_sections(report),
@@ -47,6 +48,11 @@ def page(report: Report) -> str:
         most=Limits(),
     )
     return made
+
+
+def _script(name: str) -> str:
+    """One of our own scripts, which stand beside the templates."""
+    return (Path(__file__).parent / "templates" / name).read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)

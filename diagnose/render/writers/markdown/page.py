@@ -9,29 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from diagnose.render import report as r
 from diagnose.render import units
-from diagnose.render.report import (
-    LIMITED,
-    Block,
-    Cards,
-    Column,
-    Entry,
-    Finding,
-    Findings,
-    Label,
-    Labelled,
-    Lines,
-    Listing,
-    Pairs,
-    Panel,
-    Points,
-    Remedy,
-    Report,
-    Row,
-    Section,
-    Table,
-    Text,
-)
 
 MOST_BYTES = 60_000
 MOST_ROWS = 20
@@ -51,7 +30,7 @@ _MENTION = re.compile(r"(?<=[@#])(?=\w)|(?<=\bGH)(?=-\d)|(?<=://)|(?<=\bwww)(?=\
 _JOINER = "\u200b"  # keeps a mention, a reference or an address from becoming a link
 
 
-def page(report: Report) -> str:
+def page(report: r.Report) -> str:
     """The report in at most `MOST_BYTES` bytes."""
     closing = _closing(report)
     room = MOST_BYTES - _RESERVE - len(closing.encode("utf-8"))
@@ -72,27 +51,27 @@ def page(report: Report) -> str:
     return "\n\n".join([*kept, *([closing] if closing else [])]) + "\n"
 
 
-def _closing(report: Report) -> str:
+def _closing(report: r.Report) -> str:
     if report.tool is None:
         return ""
     rules = f", rules {code(report.tool.rules_sha256[:12])}" if report.tool.rules_sha256 else ""
     return f"<sub>{text(report.tool.name)} {text(report.tool.version)}{rules}; “{units.MISSING}” means not measured</sub>"
 
 
-def _arranged(report: Report) -> Iterator[tuple[str, str]]:
+def _arranged(report: r.Report) -> Iterator[tuple[str, str]]:
     """Title and text of every part, in the order of their worth, with the headings of their sections."""
     sections = {section.id: section for section in report.sections}
     headed: set[str] = set()
-    ranked: list[tuple[int, Block, str]] = []
+    ranked: list[tuple[int, r.Block, str]] = []
     for block in report.blocks:
-        if block.least <= LIMITED <= block.most:
+        if block.least <= r.LIMITED <= block.most:
             ranked.append((block.worth, block, _content(block, sections.get(block.section))))
-            if block.brief is not None and isinstance(block.content, Table):
+            if block.brief is not None and isinstance(block.content, r.Table):
                 ranked[-1] = (block.worth, block, table(block.brief))
                 ranked.append((block.worth - _LATER, block, folded(block.content)))
     for _, block, shown in sorted(ranked, key=lambda part: -part[0]):
         section = sections.get(block.section)
-        title = block.name or (block.content.title if isinstance(block.content, Table) else "")
+        title = block.name or (block.content.title if isinstance(block.content, r.Table) else "")
         if section is not None and section.headed and section.id not in headed and not _folds(block):
             headed.add(section.id)
             yield title, f"### {text(section.title)}" + ("" if section.count is None else f" ({section.count})")
@@ -100,38 +79,38 @@ def _arranged(report: Report) -> Iterator[tuple[str, str]]:
             yield title, shown
 
 
-def _folds(block: Block) -> bool:
+def _folds(block: r.Block) -> bool:
     """Whether the part is folded under a title of its own."""
-    return block.aside and isinstance(block.content, Table | Listing)
+    return block.aside and isinstance(block.content, r.Table | r.Listing)
 
 
-def _content(block: Block, section: Section | None) -> str:
+def _content(block: r.Block, section: r.Section | None) -> str:
     """One part of the report; nothing for figures and for what a reader chooses on a page."""
     match block.content:
-        case Panel() as panel:
+        case r.Panel() as panel:
             return _panel(panel)
-        case Points() as points:
+        case r.Points() as points:
             return _points(points)
-        case Cards(table=found):
+        case r.Cards(table=found):
             return table(found)
-        case Table() as found:
+        case r.Table() as found:
             short = found if found.shorter is None else found.shorter(MOST_RANKS)
             titled = section is not None and section.headed and section.title == found.title
             return folded(short) if block.aside else table(short, heading=not titled)
-        case Finding() as finding:
+        case r.Finding() as finding:
             return _finding(finding)
-        case Findings(findings=findings):
+        case r.Findings(findings=findings):
             more = f"\n- {len(findings) - MOST_LISTED} more in the JSON and HTML outputs" if len(findings) > MOST_LISTED else ""
             return "\n".join(_brief(finding) for finding in findings[:MOST_LISTED]) + more
-        case Entry() as entry:
+        case r.Entry() as entry:
             return _entry(entry)
-        case Text() as said:
+        case r.Text() as said:
             return _text(said)
-        case Listing(texts=texts):
+        case r.Listing(texts=texts):
             return _folded(block.name, len(texts), _listed(texts)) if block.aside else _listed(texts)
-        case Pairs() as pairs:
+        case r.Pairs() as pairs:
             return _pairs(pairs)
-        case Lines(texts=texts):
+        case r.Lines(texts=texts):
             return _lines(texts)
         case _:
             return ""
@@ -140,7 +119,7 @@ def _content(block: Block, section: Section | None) -> str:
 # --- texts and lists --------------------------------------------------------------------------------------------------
 
 
-def _text(said: Text) -> str:
+def _text(said: r.Text) -> str:
     if said.quoted:
         return "\n".join(f"> {text(line)}  " for line in said.text[:LONGEST_QUOTE].splitlines())
     shown = text(said.text)
@@ -158,7 +137,7 @@ def _sentence(said: str) -> str:
     return text(said if len(said) <= LONGEST_SENTENCE else f"{said[:LONGEST_SENTENCE]}…")
 
 
-def _pairs(pairs: Pairs) -> str:
+def _pairs(pairs: r.Pairs) -> str:
     """Two columns as a table; without headings as a list."""
     if not any(pairs.head):
         return "\n".join(f"- {text(left)}: {text(right)}" for left, right in pairs.rows)
@@ -170,43 +149,43 @@ def _lines(texts: tuple[str, ...]) -> str:
     return "\n".join(f"- {code(one)}" for one in texts)
 
 
-def _entry(entry: Entry) -> str:
+def _entry(entry: r.Entry) -> str:
     blocks = [f"#### {text(entry.name)}{f': {text(entry.title)}' if entry.title else ''}"]
     if entry.about:
         blocks.append(f"_{text(entry.about)}_")
     labels: list[str] = []
     for part in entry.parts:
         match part:
-            case Label(text=said) if not said:
+            case r.Label(text=said) if not said:
                 continue
-            case Label(label=label, text=said, tone=tone):
+            case r.Label(label=label, text=said, tone=tone):
                 labels.append(f"- {text(label)}: {code(said) if tone == 'code' else text(said)}")
                 continue
-            case Text() as said:
+            case r.Text() as said:
                 shown = _text(said)
-            case Pairs() as pairs:
+            case r.Pairs() as pairs:
                 shown = _pairs(pairs)
-            case Labelled(label=label, content=content):
+            case r.Labelled(label=label, content=content):
                 shown = f"**{text(label)}**:\n\n{_inner(content)}"
         blocks += ["\n".join(labels), shown] if labels else [shown]
         labels = []
     return "\n\n".join([*blocks, *(["\n".join(labels)] if labels else [])])
 
 
-def _inner(content: Listing | Pairs | Lines) -> str:
+def _inner(content: r.Listing | r.Pairs | r.Lines) -> str:
     match content:
-        case Pairs() as pairs:
+        case r.Pairs() as pairs:
             return _pairs(pairs)
-        case Lines(texts=texts):
+        case r.Lines(texts=texts):
             return _lines(texts)
-        case Listing(texts=texts):
+        case r.Listing(texts=texts):
             return _listed(texts, len(texts))
 
 
 # --- the large parts --------------------------------------------------------------------------------------------------
 
 
-def _panel(panel: Panel) -> str:
+def _panel(panel: r.Panel) -> str:
     phrases = [phrase for phrase in panel.phrases if not phrase.wide]
     plain = " · ".join(text(phrase.text) for phrase in phrases if not phrase.tone and phrase.text not in panel.title)
     blocks = [
@@ -223,7 +202,7 @@ def _panel(panel: Panel) -> str:
     return "\n\n".join([*blocks, *(["\n".join(points)] if points else [])])
 
 
-def _points(points: Points) -> str:
+def _points(points: r.Points) -> str:
     lines = [f"### {text(points.name.capitalize())}: {text(points.title[:1].lower() + points.title[1:])}", ""]
     for point in points.points:
         lines += [f"- **{text(point.name)}**: {text('; '.join(point.parts))}.", f"  {text(point.evidence)}"]
@@ -232,7 +211,7 @@ def _points(points: Points) -> str:
     return "\n".join([*lines, *([""] if points.points else []), "  \n".join(text(line) for line in points.lines)])
 
 
-def _finding(finding: Finding) -> str:
+def _finding(finding: r.Finding) -> str:
     facts = "; ".join(f"{code(fact)} {text(value)}" for fact, value in finding.evidence)
     entries = [
         ("bound", text(finding.bound)),
@@ -254,7 +233,7 @@ def _finding(finding: Finding) -> str:
     )
 
 
-def _remedy(fix: Remedy) -> str:
+def _remedy(fix: r.Remedy) -> str:
     lines = [f"- {fix.sign} **{fix.word}**: {text(fix.title)} ({code(fix.id)})"]
     if fix.reasons:
         lines.append(f"  - because: {text(' '.join(fix.reasons))}")
@@ -266,7 +245,7 @@ def _remedy(fix: Remedy) -> str:
     return "\n".join(lines)
 
 
-def _brief(finding: Finding) -> str:
+def _brief(finding: r.Finding) -> str:
     """A finding of a list: what became of it, and where it costs more what it says."""
     head = f"- **{finding.state}** ({finding.severity}): {text(finding.title)} ({code(finding.id)})"
     if not finding.loud:
@@ -278,7 +257,7 @@ def _brief(finding: Finding) -> str:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def table(found: Table, heading: bool = True) -> str:
+def table(found: r.Table, heading: bool = True) -> str:
     """A table, with as many rows as a page can hold and what it leaves out."""
     head = [f"### {text(found.title)}", ""] if heading else []
     if not found.rows:
@@ -298,13 +277,13 @@ def table(found: Table, heading: bool = True) -> str:
     return "\n".join(lines)
 
 
-def _most(table: Table) -> int:
+def _most(table: r.Table) -> int:
     if table.whole:
         return len(table.rows)
     return 60 if table.key.startswith(("budget", "buckets", "capture")) else MOST_ROWS
 
 
-def folded(found: Table) -> str:
+def folded(found: r.Table) -> str:
     """The table behind a heading that opens on a click."""
     return _folded(found.title, len(found.rows), table(found, heading=False))
 
@@ -317,7 +296,7 @@ def _line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _cells(row: Row, columns: tuple[Column, ...]) -> list[str]:
+def _cells(row: r.Row, columns: tuple[r.Column, ...]) -> list[str]:
     cells = [code(cell, LONGEST_NAME) if column.kind == "name" else text(cell) for cell, column in zip(row.cells, columns, strict=True)]
     if row.strong:
         cells[0] = f"**{cells[0]}**"

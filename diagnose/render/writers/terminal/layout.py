@@ -17,30 +17,8 @@ from rich.rule import Rule
 from rich.table import Table as Grid
 from rich.text import Text as Words
 
+from diagnose.render import report as r
 from diagnose.render import units, words
-from diagnose.render.report import (
-    TERMINAL,
-    Block,
-    Cards,
-    Column,
-    Entry,
-    Finding,
-    Findings,
-    Label,
-    Labelled,
-    Lines,
-    Listing,
-    Pairs,
-    Panel,
-    Points,
-    Remedy,
-    Report,
-    Row,
-    Section,
-    Table,
-    Text,
-    without,
-)
 from diagnose.render.writers import NARROWEST, WIDEST, Options
 
 MOST_ROWS = 12  # rows of a list that grows with the trace; the other outputs hold all
@@ -69,7 +47,7 @@ _GLUE = "\ue000"
 _WORKFLOW_COMMAND = re.compile(r"^(\s*)(?=::|##\[|##vso|##teamcity)", re.MULTILINE)
 
 
-def printed(report: Report, options: Options) -> str:
+def printed(report: r.Report, options: Options) -> str:
     """The report as text of `options.width` columns, as far as that helps reading, with colours where `options.color` is set."""
     width = min(max(options.width, NARROWEST), WIDEST)
     out = io.StringIO()
@@ -92,20 +70,20 @@ def printed(report: Report, options: Options) -> str:
     return _WORKFLOW_COMMAND.sub(r"\1\\", "\n".join(lines[first:])) + "\n"
 
 
-def _arranged(report: Report, width: int) -> Iterator[RenderableType]:
+def _arranged(report: r.Report, width: int) -> Iterator[RenderableType]:
     """What is printed, one after the other: the blocks in their order, with the headings of their sections, then the closing lines."""
     sections = {section.id: section for section in report.sections}
     headed: set[str] = set()
     last = ""
     for block in report.blocks:
-        if not block.least <= TERMINAL <= block.most:
+        if not block.least <= r.TERMINAL <= block.most:
             continue
         section = sections.get(block.section)
         titled = section is not None and section.headed
         if section is not None and titled and section.id not in headed:
             headed.add(section.id)
-            yield _heading(_counted(section))
-        elif isinstance(block.content, Text | Listing) and block.section != last:
+            yield _heading(section.title if section.count is None else f"{section.title} ({section.count})")
+        elif isinstance(block.content, r.Text | r.Listing) and block.section != last:
             yield Words()
         last = block.section
         yield from _content(block, section.title if section is not None and titled else "", width)
@@ -115,11 +93,7 @@ def _arranged(report: Report, width: int) -> Iterator[RenderableType]:
         yield _closing(report)
 
 
-def _counted(section: Section) -> str:
-    return section.title if section.count is None else f"{section.title} ({section.count})"
-
-
-def _closing(report: Report) -> RenderableType:
+def _closing(report: r.Report) -> RenderableType:
     line = Words(_shown(report.sentence))
     if report.first_try:
         line.append("\nfirst to try: ", style="dim")
@@ -165,38 +139,38 @@ def _indented(body: list[RenderableType], left: int) -> RenderableType:
     return Padding(Group(*body), (0, 0, 0, left))
 
 
-def _content(block: Block, heading: str, width: int) -> Iterator[RenderableType]:
+def _content(block: r.Block, heading: str, width: int) -> Iterator[RenderableType]:
     """One part of the report; figures and what a reader chooses on a page have nothing to say here."""
     match block.content:
-        case Panel() as panel:
+        case r.Panel() as panel:
             yield _panel(panel)
-        case Points() as points:
+        case r.Points() as points:
             yield _points(points)
-        case Cards(table=table):
+        case r.Cards(table=table):
             yield from _table(table, width)
-        case Table() as table:
+        case r.Table() as table:
             yield from _table(table, width, heading)
-        case Finding() as finding:
+        case r.Finding() as finding:
             yield _finding(finding, width)
-        case Findings(findings=findings):
+        case r.Findings(findings=findings):
             yield from (_brief(finding) for finding in findings[:MOST_LISTED])
             if len(findings) > MOST_LISTED:
                 yield _hint(f"… and {len(findings) - MOST_LISTED} more in the HTML and JSON outputs")
-        case Entry() as entry:
+        case r.Entry() as entry:
             yield _entry(entry, 1 if block.section else 0)
-        case Text() as text:
+        case r.Text() as text:
             yield _text(text, 1 if block.section else 0)
-        case Listing() as listing:
+        case r.Listing() as listing:
             yield from _listing(listing)
-        case Pairs() as pairs:
+        case r.Pairs() as pairs:
             yield _indented([_pairs(pairs)], 1)
-        case Lines(texts=texts):
+        case r.Lines(texts=texts):
             yield _indented([Words(_shown(text), style="cyan") for text in texts], 1)
         case _:
             pass
 
 
-def _text(text: Text, left: int) -> RenderableType:
+def _text(text: r.Text, left: int) -> RenderableType:
     if text.hint:
         return _hint(text.text)
     if not text.quoted:
@@ -208,13 +182,13 @@ def _text(text: Text, left: int) -> RenderableType:
     return _indented(body, left)
 
 
-def _listing(listing: Listing) -> Iterator[RenderableType]:
+def _listing(listing: r.Listing) -> Iterator[RenderableType]:
     yield from (_hint(text) for text in listing.texts[:MOST_LISTED])
     if len(listing.texts) > MOST_LISTED:
         yield _hint(f"… and {len(listing.texts) - MOST_LISTED} more in the JSON output")
 
 
-def _pairs(pairs: Pairs) -> RenderableType:
+def _pairs(pairs: r.Pairs) -> RenderableType:
     """Two columns; where the left one is sentences, each with the other below it."""
     if max((len(left) for left, _ in pairs.rows), default=0) > _LEFT:
         body: list[RenderableType] = []
@@ -229,19 +203,19 @@ def _pairs(pairs: Pairs) -> RenderableType:
     return grid
 
 
-def _entry(entry: Entry, left: int) -> RenderableType:
+def _entry(entry: r.Entry, left: int) -> RenderableType:
     """A name and title, then what is to be said, below it."""
     body: list[RenderableType] = [Words(_shown(entry.about), style="dim")] if entry.about else []
     for part in entry.parts:
         before = len(body)
         match part:
-            case Label(label=label, text=text, tone=tone):
+            case r.Label(label=label, text=text, tone=tone):
                 _label(body, label, text, _TONES[tone])
-            case Text() as text:
+            case r.Text() as text:
                 body.append(Words(_shown(text.text), style=_TONES[text.tone]))
-            case Pairs() as pairs:
+            case r.Pairs() as pairs:
                 body.append(_pairs(pairs))
-            case Labelled(label=label, content=content):
+            case r.Labelled(label=label, content=content):
                 body += [Words(f"{_shown(label)}:", style="dim"), _indented([_inner(content)], 2)]
         if entry.spaced and len(body) > before:
             body.insert(before, Words())
@@ -249,20 +223,20 @@ def _entry(entry: Entry, left: int) -> RenderableType:
     return Padding(Group(name, _indented(body, 2)), (1, 0, 0, left))
 
 
-def _inner(content: Listing | Pairs | Lines) -> RenderableType:
+def _inner(content: r.Listing | r.Pairs | r.Lines) -> RenderableType:
     match content:
-        case Pairs() as pairs:
+        case r.Pairs() as pairs:
             return _pairs(pairs)
-        case Lines(texts=texts):
+        case r.Lines(texts=texts):
             return Group(*(Words(_shown(text), style="cyan") for text in texts))
-        case Listing(texts=texts):
+        case r.Listing(texts=texts):
             return Group(*(Words(f"- {_shown(text)}") for text in texts))
 
 
 # --- the large parts --------------------------------------------------------------------------------------------------
 
 
-def _panel(panel: Panel) -> RenderableType:
+def _panel(panel: r.Panel) -> RenderableType:
     style = _LOOKS[panel.look]
     phrases = [phrase for phrase in panel.phrases if not phrase.wide]
     short = " · ".join(phrase.text for phrase in phrases if not phrase.tone)
@@ -279,7 +253,7 @@ def _panel(panel: Panel) -> RenderableType:
     return Frame(Group(*body), box=box.ROUNDED, border_style=style, title=panel.name, title_align="left")
 
 
-def _points(points: Points) -> RenderableType:
+def _points(points: r.Points) -> RenderableType:
     body: list[RenderableType] = [Words(_shown(points.title), style="bold")]
     for point in points.points:
         head = _line((point.name, "bold"), (f": {'; '.join(point.parts)}.", ""))
@@ -290,7 +264,7 @@ def _points(points: Points) -> RenderableType:
     return Frame(Group(*body), box=box.ROUNDED, border_style="dim", title=points.name, title_align="left")
 
 
-def _finding(finding: Finding, width: int) -> RenderableType:
+def _finding(finding: r.Finding, width: int) -> RenderableType:
     head = _line((f"{finding.severity.upper():<6} ", _SEVERITY[finding.severity]), (finding.title, "bold"))
     kind = " · ".join((*finding.kind, finding.id))
     body: list[RenderableType] = [Words(_shown(kind), style="dim"), Words(_shown(finding.summary))]
@@ -305,7 +279,7 @@ def _finding(finding: Finding, width: int) -> RenderableType:
     return Padding(Group(head, _indented(body, 3)), (1, 0, 0, 0))
 
 
-def _remedy(fix: Remedy) -> RenderableType:
+def _remedy(fix: r.Remedy) -> RenderableType:
     head = _line((f"{fix.sign} {fix.word}: ", _STATE[fix.state]), (fix.title, "bold" if fix.open else ""), (f"  {fix.id}", "dim"))
     body: list[RenderableType] = []
     _label(body, "because", " ".join(fix.reasons))
@@ -319,7 +293,7 @@ def _remedy(fix: Remedy) -> RenderableType:
     return Group(head, _indented(body, 4)) if body else head
 
 
-def _brief(finding: Finding) -> RenderableType:
+def _brief(finding: r.Finding) -> RenderableType:
     """A finding of a list: what became of it, and where it costs more what it says."""
     head = _line(
         (f" {finding.state.upper() if finding.loud else finding.state} ", "bold red" if finding.loud else "dim"),
@@ -338,9 +312,9 @@ def _brief(finding: Finding) -> RenderableType:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def _table(full: Table, width: int, heading: str = "") -> Iterator[RenderableType]:
+def _table(full: r.Table, width: int, heading: str = "") -> Iterator[RenderableType]:
     """A titled table without the weak columns that do not fit, cut to what a terminal can hold; `heading` stands above it already."""
-    found = without(full if full.shorter is None else full.shorter(MOST_RANKS), "wide")
+    found = r.without(full if full.shorter is None else full.shorter(MOST_RANKS), "wide")
     if found.title != heading:
         yield _heading(found.title if found.of is None else f"{found.title} ({found.of})")
     if not found.rows:
@@ -370,7 +344,7 @@ def _table(full: Table, width: int, heading: str = "") -> Iterator[RenderableTyp
         yield Words("\n".join(_shown(line) for line in ("", *found.copy.splitlines())), no_wrap=True, overflow="ignore")
 
 
-def _listed(table: Table) -> Iterator[RenderableType]:
+def _listed(table: r.Table) -> Iterator[RenderableType]:
     """Rows whose last cell is sentences: the other cells on a line, those below it."""
     if table.note:
         yield _hint(table.note)
@@ -379,7 +353,7 @@ def _listed(table: Table) -> Iterator[RenderableType]:
         yield _indented([Words(_shown(row.cells[-1]), style="dim")], 4)
 
 
-def _fitting(table: Table, width: int) -> list[int]:
+def _fitting(table: r.Table, width: int) -> list[int]:
     """The columns that fit, without weak ones from the right where there is too little room."""
     kept = list(range(len(table.columns)))
     for index in reversed(kept.copy()):
@@ -388,7 +362,7 @@ def _fitting(table: Table, width: int) -> list[int]:
     return kept
 
 
-def _needed(table: Table, index: int, width: int) -> int:
+def _needed(table: r.Table, index: int, width: int) -> int:
     """Columns of text that a table's column needs at least: text can fold and names can be shortened."""
     widest = _widest(table, index)
     return {"number": widest, "text": widest if index == 0 else min(widest, 22), "name": _least_name(width)}[table.columns[index].kind]
@@ -399,13 +373,13 @@ def _least_name(width: int) -> int:
     return 36 if width >= 80 else 28
 
 
-def _most(table: Table) -> int:
+def _most(table: r.Table) -> int:
     if table.whole:
         return len(table.rows)
     return MOST_ROWS_LONG if table.key.startswith(("budget", "buckets", "capture")) else MOST_ROWS
 
 
-def _add_column(grid: Grid, column: Column, *, first: bool) -> None:
+def _add_column(grid: Grid, column: r.Column, *, first: bool) -> None:
     grid.add_column(
         Words(_shown(column.label)),
         justify="right" if column.kind == "number" else "left",
@@ -414,12 +388,12 @@ def _add_column(grid: Grid, column: Column, *, first: bool) -> None:
     )
 
 
-def _widest(table: Table, index: int) -> int:
+def _widest(table: r.Table, index: int) -> int:
     longest = max((len(row.cells[index]) + (0 if index else 2 * row.indent) for row in table.rows), default=0)
     return min(max(longest, len(table.columns[index].label)), 40)
 
 
-def _cell(row: Row, index: int, column: Column, names: int) -> Words:
+def _cell(row: r.Row, index: int, column: r.Column, names: int) -> Words:
     text = row.cells[index]
     said = units.shorten(text, names) if column.kind == "name" else _shown(text)
     return Words("  " * row.indent + said if index == 0 else said)

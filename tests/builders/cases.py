@@ -1,0 +1,49 @@
+"""One test over many cases."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any
+
+import pytest
+
+
+def for_each(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Like `pytest.mark.parametrize`, but all cases are one test: it goes on after a case that fails, and in the end names each of them.
+
+    A case finds `tmp_path` empty and nothing in `capsys`; all other fixtures are the same for all cases.
+    """
+    wanted = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    rows = [dict(zip(wanted, case if len(wanted) > 1 else (case,), strict=True)) for case in cases]
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        @wraps(test)
+        def over_all(**fixtures: Any) -> None:
+            if not rows:
+                pytest.skip("there is no case")
+            failed: list[Exception] = []
+            for place, row in enumerate(rows):
+                own = {}
+                if "tmp_path" in fixtures:
+                    own["tmp_path"] = fixtures["tmp_path"] / str(place)
+                    own["tmp_path"].mkdir()
+                if "capsys" in fixtures:
+                    fixtures["capsys"].readouterr()
+                try:
+                    test(**{**fixtures, **own, **row})
+                except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - whatever it is, it is raised below
+                    wrong = error if isinstance(error, Exception) else AssertionError(str(error))
+                    wrong.add_note(f"in the case {row!r:.600}")
+                    failed.append(wrong)
+            if failed:
+                raise ExceptionGroup(f"{len(failed)} of {len(rows)} cases", failed)
+
+        signature = inspect.signature(test)
+        over_all.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[parameter for name, parameter in signature.parameters.items() if name not in wanted]
+        )
+        return over_all
+
+    return decorate

@@ -1,0 +1,48 @@
+"""The program's own knowledge, read once in a process: nearly every call of the command line reads it, and it never changes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from diagnose.knowledge import rulebook, taxonomy
+from diagnose.knowledge.buckets import Buckets
+from tests.builders.simulated import AFRESH
+
+T = TypeVar("T")
+load_afresh = rulebook._load
+
+
+def read_once() -> None:
+    """From now on this process keeps the rulebook without rules of the user's, what each rule file holds, and each bucket file.
+
+    Not where tests/builders/simulated.py makes its runs afresh either, so that it is recorded which tests reach what reads them.
+    """
+    if os.environ.get(AFRESH):
+        return
+    bucket_file = taxonomy._bucket_file
+
+    def kept_file(path: Traversable | Path, buckets: Buckets) -> Any:
+        if not path.is_file():
+            return bucket_file(path, buckets)
+        files[id(buckets)] = buckets  # so that its id stays its own
+        return _kept((str(path), path.read_bytes(), id(buckets)), lambda: bucket_file(path, buckets))
+
+    files: dict[int, Buckets] = {}
+    parse = rulebook._parse
+    rulebook._load = lambda extra: load_afresh(extra) if extra else _kept("rulebook", lambda: load_afresh(()))  # type: ignore[assignment]
+    rulebook._parse = lambda source, kind: _kept((source, kind), lambda: parse(source, kind))  # type: ignore[assignment]
+    taxonomy._bucket_file = kept_file
+
+
+_KEPT: dict[Hashable, Any] = {}
+
+
+def _kept(key: Hashable, make: Callable[[], T]) -> T:
+    if key not in _KEPT:
+        _KEPT[key] = make()
+    found: T = _KEPT[key]
+    return found
