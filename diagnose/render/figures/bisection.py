@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from diagnose.document.bisection import Bisection, Candidate, CandidateState
 from diagnose.render import units
 from diagnose.render.figures.figure import Axis, Band, Figure, Look, Note, Point, Points, label
+from diagnose.render.issues import capitalised
 from diagnose.render.reports.bisection import story, tables
 from diagnose.render.reports.comparison.story import value
 
@@ -36,13 +37,12 @@ def figures(document: Bisection) -> Iterator[Figure]:
             data += [Point(place + 1, level, (*_names(candidate), "skipped")) for place, candidate in skipped if candidate.value is None]
         if data:
             marks.append(Points(look=look, hover="{0}\n{1}\n{2}", data=tuple(data)))
-    name = story.metric(document.metric)
     good, bad = (units.shorten(story.short(end), 24) for end in (document.good, document.bad))
     steps = list(_steps(document))
     middle = (len(document.candidates) + 1) / 2
     yield Figure(
         key="metric",
-        title=f"{name[:1].upper()}{name[1:]} over the {document.kind}",
+        title=f"{capitalised(story.metric(document.metric))} over the {document.kind}",
         caption=_caption(document, bool(skipped), bool(steps)),
         x=Axis(
             title=f"{good} → place in the order ({document.kind}) → {bad}",

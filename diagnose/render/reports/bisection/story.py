@@ -82,8 +82,7 @@ def among(document: Bisection, culprit: Culprit, most: int = 30) -> str:
     if not culprit.among:
         return ""
     names = [short(label) for label in (*culprit.among, culprit.label)]
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"It is one of {', '.join(names[:most])}{more}. The {document.kind} among them could not be measured, or their captures did not decide."
+    return f"It is one of {units.listed(names, most)}. The {document.kind} among them could not be measured, or their captures did not decide."
 
 
 def shape(document: Bisection) -> str:
