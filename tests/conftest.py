@@ -16,6 +16,8 @@ from types import ModuleType
 import pytest
 from hypothesis import HealthCheck, settings
 
+from diagnose.knowledge.load import Knowledge, load_knowledge
+from diagnose.knowledge.taxonomy import Taxonomy, load_taxonomy
 from fixtures import scenario
 from tests.builders import knowledge, simulated
 
@@ -37,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     knowledge.read_once()
     if not hasattr(config, "workerinput"):
         shared = os.environ[simulated.SHARED] = tempfile.mkdtemp(prefix="simulated-runs-")
+        os.environ.setdefault("POLARS_MAX_THREADS", "1")  # of the workers, which keep every processor busy already
         if sys.dont_write_bytecode:
             os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
             os.environ["PYTHONPYCACHEPREFIX"] = f"{shared}/bytecode"
@@ -60,6 +63,18 @@ def pytest_collection_finish() -> None:
     """What lives until the end is no longer searched for garbage, which took a tenth of the suite's time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def taxonomy() -> Taxonomy:
+    """The program's own."""
+    return load_taxonomy()
+
+
+@pytest.fixture(scope="session", name="knowledge")
+def all_knowledge() -> Knowledge:
+    """The program's own."""
+    return load_knowledge()
 
 
 @pytest.fixture(scope="session")

@@ -247,8 +247,9 @@ def test_an_unusable_capture_is_tried_again_a_broken_build_is_not() -> None:
 # --- several steps ----------------------------------------------------------------------------------------------------
 
 
-def test_several_steps_are_all_found() -> None:
-    for seed in range(40):
+@pytest.mark.parametrize("seeds", [range(14), pytest.param(range(14, 40), marks=pytest.mark.deep)])
+def test_several_steps_are_all_found(seeds: range) -> None:
+    for seed in seeds:
         chance = random.Random(seed)
         count = chance.randint(20, 200)
         places = sorted(chance.sample(range(1, count), 3))
@@ -299,9 +300,10 @@ def series(levels: Sequence[float], capture: Capture, *, repeats: int = REPEATS,
     return advice
 
 
-def test_the_step_of_a_series_is_found() -> None:
+@pytest.mark.parametrize("seeds", [range(24), pytest.param(range(24, 60), marks=pytest.mark.deep)])
+def test_the_step_of_a_series_is_found(seeds: range) -> None:
     seen: Counter[str] = Counter()
-    for seed in range(60):
+    for seed in seeds:
         history = one_step(seed + 1000, 0.1)
         if 3 <= history.culprit <= len(history.levels) - 3:
             broken = history.broken - {history.culprit - 1, history.culprit}
@@ -310,8 +312,9 @@ def test_the_step_of_a_series_is_found() -> None:
     assert seen["right"] == seen.total(), seen
 
 
-def test_all_steps_of_a_series_are_found() -> None:
-    for seed in range(20):
+@pytest.mark.parametrize("seeds", [range(8), pytest.param(range(8, 20), marks=pytest.mark.deep)])
+def test_all_steps_of_a_series_are_found(seeds: range) -> None:
+    for seed in seeds:
         chance = random.Random(seed)
         places = sorted(chance.sample(range(5, 100, 6), 3))
         levels = [100 * 1.15 ** sum(place >= one for one in places) for place in range(100)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from diagnose.document.device import Spread
+from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import (
     ClockPair,
     ExpertImbalance,
@@ -161,3 +162,9 @@ def ranks(**changed: object) -> Ranks:
         **changed,
     }
     return Ranks(**given)  # type: ignore[arg-type]
+
+
+def ranks_of(found: Diagnosis) -> Ranks:
+    """What a document says of several ranks."""
+    assert found.ranks is not None
+    return found.ranks

@@ -261,3 +261,8 @@ class Steps:
             if text is not None:
                 self.spans.append(Span(text=text.format(number + 1), start=begin, end=begin + self.period - 1))
         return self
+
+
+def host_gap(*between: Item, spans: tuple[Span, ...] = ()) -> Scene:
+    """A GEMM until 10, and another that the host issues at 100 and that starts at 110."""
+    return scene([run("gemm", 0, 10, 0), *between, run("gemm", 110, 120, 99)], spans)

@@ -23,7 +23,7 @@ from diagnose.commands.output import say
 from diagnose.document.diagnosis import Diagnosis, decode
 from diagnose.document.encoding import encode
 from diagnose.errors import InputError
-from diagnose.knowledge.taxonomy import Taxonomy, load_taxonomy
+from diagnose.knowledge.taxonomy import Taxonomy
 from diagnose.render import write
 from diagnose.scale.dask import DaskEngine
 from diagnose.scale.local import LocalEngine
@@ -523,11 +523,6 @@ def test_explain_speaks_in_the_numbers_of_a_diagnosis(name: str, saved: Path, ca
 
 
 GEMM = "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN"
-
-
-@pytest.fixture(scope="module")
-def taxonomy() -> Taxonomy:
-    return load_taxonomy()
 
 
 def asked(lines: list[str], taxonomy: Taxonomy) -> list[dict[str, Any]]:

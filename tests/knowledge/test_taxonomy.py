@@ -18,11 +18,6 @@ from tests.builders.cases import for_each
 
 
 @pytest.fixture(scope="module")
-def taxonomy() -> Taxonomy:
-    return load_taxonomy()
-
-
-@pytest.fixture(scope="module")
 def hosts() -> HostRules:
     return load_host_rules()
 

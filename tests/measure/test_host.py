@@ -10,11 +10,7 @@ import pytest
 from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, call_roles, host_activity
 from tests.builders.cases import for_each
 from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, blocked_by, call, causes, run, scene
-
-
-def gap(*between: Item, spans: tuple[Span, ...] = ()) -> Scene:
-    """A GEMM until 10, and another that the host issues at 100 and that starts at 110."""
-    return scene([run("gemm", 0, 10, 0), *between, run("gemm", 110, 120, 99)], spans)
+from tests.builders.scene import host_gap as gap
 
 
 def synchronised(start: int = 3, end: int = 80, **more: object) -> Item:

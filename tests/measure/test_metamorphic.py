@@ -10,7 +10,7 @@ from operator import attrgetter
 import polars as pl
 import pytest
 
-from diagnose.knowledge.load import Knowledge, load_knowledge
+from diagnose.knowledge.load import Knowledge
 from diagnose.load.readers import load
 from diagnose.measure.capture import Measured, measure
 from diagnose.measure.device import DeviceMeasure
@@ -23,11 +23,6 @@ TABLES = (
 )  # fmt: skip
 TIMES = ("start", "end", "time")
 SHIFT = 123_456_789
-
-
-@pytest.fixture(scope="module")
-def knowledge() -> Knowledge:
-    return load_knowledge()
 
 
 @pytest.fixture(scope="module")

@@ -14,17 +14,12 @@ import pytest
 from diagnose.document.diagnosis import Diagnosis, decode
 from diagnose.document.encoding import encode
 from diagnose.errors import DiagnoseError, UsageError
-from diagnose.knowledge.load import Knowledge, load_knowledge
+from diagnose.knowledge.load import Knowledge
 from diagnose.load.readers import load
 from diagnose.measure.capture import Measured, measure
 from diagnose.pipeline import diagnose
 from diagnose.reason.conclude import conclude
 from tests.builders.kineto import call, document, kernel
-
-
-@pytest.fixture(scope="module")
-def knowledge() -> Knowledge:
-    return load_knowledge()
 
 
 def annotation(ts: int, dur: int, name: str) -> dict[str, Any]:

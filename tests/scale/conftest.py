@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.simulated import traces
 from tests.measure.test_pipeline import write
 from tests.scale.tasks import mark_of
 
@@ -36,9 +38,10 @@ def ranks(tmp_path: Path) -> Ranks:
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four simulated ranks in both formats, with their job file."""
     folder = tmp_path_factory.mktemp("job")
-    command = [sys.executable, "-m", "fixtures", "make", "ranks-straggler", "--out", str(folder), "--format", "both"]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=600)
-    return folder / "ranks-straggler"
+    for path in (*traces("ranks-straggler", "nsys"), *traces("ranks-straggler", "torch")):
+        shutil.copy(path, folder)
+        shutil.copy(path.with_name("job.yaml"), folder)
+    return folder
 
 
 class Killer(threading.Thread):

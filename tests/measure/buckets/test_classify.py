@@ -23,11 +23,6 @@ FLASH = "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 64, 64, 4, fa
 NORM_FWD = "void transformer_engine::normalization::rmsnorm_fwd_tuned_kernel<int>(transformer_engine::normalization::ForwardKernelParams)"
 
 
-@pytest.fixture(scope="module")
-def taxonomy() -> Taxonomy:
-    return load_taxonomy()
-
-
 def classified(trace: Trace, taxonomy: Taxonomy) -> Classified:
     return classify(trace, attribute(trace), taxonomy)
 

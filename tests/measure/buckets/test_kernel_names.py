@@ -25,11 +25,6 @@ TABLE = Path(__file__).parent / "kernel_names.tsv"
 
 
 @pytest.fixture(scope="module")
-def taxonomy() -> Taxonomy:
-    return load_taxonomy()
-
-
-@pytest.fixture(scope="module")
 def table() -> list[tuple[set[str], str, str]]:
     lines = [line.split("\t") for line in TABLE.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     return [(set(buckets.split("|")), name, source) for buckets, name, source in lines]

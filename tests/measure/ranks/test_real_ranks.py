@@ -7,20 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.document.diagnosis import Diagnosis
-from diagnose.document.ranks import Ranks
 from diagnose.pipeline import diagnose
+from tests.builders.ranks import ranks_of
 
 MFU = "nsys/GindaChen_nsys-ai_tests.fixtures.mfu_2gpu_{}.sqlite"
 EXCERPTS = (
     "kineto/facebookresearch_HolisticTraceAnalysis_tests.data.timeline_analysis.sampled_rank-0.json.gz",
     "kineto/facebookresearch_HolisticTraceAnalysis_tests.data.trace_filter.sampled_rank-1.json.gz",
 )
-
-
-def ranks_of(found: Diagnosis) -> Ranks:
-    assert found.ranks is not None
-    return found.ranks
 
 
 def transfers(path: Path) -> list[list[tuple[int, int]]]:

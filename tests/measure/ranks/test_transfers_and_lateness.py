@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.document.ranks import Ranks
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.measure.ranks.groups import experts, like_groups, slow_devices
 from diagnose.measure.ranks.lateness import Background, late
@@ -18,6 +17,7 @@ from diagnose.measure.ranks.matching import clocks, match
 from diagnose.measure.ranks.transfers import NOTICEABLE_NS, NOTICEABLE_SHARE, left_alone, own_times, record, split_exchanges
 from diagnose.pipeline import diagnose
 from fixtures import sample
+from tests.builders.ranks import ranks_of
 from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
 
 TIMES = st.lists(st.lists(st.integers(1_000, 900_000), min_size=3, max_size=3), min_size=4, max_size=20)
@@ -204,11 +204,6 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Diagnosis:
     for rank in (1, 2):
         sample.unpack(f"straggler.rank{rank}.sqlite.gz", folder / f"rank{rank}.sqlite")
     return diagnose([folder])
-
-
-def ranks_of(found: Diagnosis) -> Ranks:
-    assert found.ranks is not None
-    return found.ranks
 
 
 def test_the_survey_repeats_the_budgets(two: Diagnosis) -> None:

@@ -14,7 +14,7 @@ from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.measure.waits.stalls import HANDOVER_NS, ceilings
 from diagnose.model.vocabulary import FactValue
 from tests.builders.cases import for_each
-from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, await_event, call, causes, record, run, scene
+from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, await_event, call, causes, host_gap, record, run, scene
 
 
 def beyond(one: Scene, *bounds: int) -> list[dict[str, int]]:
@@ -32,11 +32,6 @@ def beyond(one: Scene, *bounds: int) -> list[dict[str, int]]:
 def waited_for(*producer: Item, consumer: Item, between: tuple[Item, ...] = (), spans: tuple[Span, ...] = ()) -> Scene:
     """A GEMM until 10; producers on stream 20 and an event after them; `consumer` waits for it on stream 7."""
     return scene([run("gemm", 0, 10, 0), *producer, record(2, 20, sync=1), await_event(3, 7, sync=1), *between, consumer], spans)
-
-
-def host_gap(*between: Item, spans: tuple[Span, ...] = ()) -> Scene:
-    """A GEMM until 10, and another that the host issues at 100 and that starts at 110."""
-    return scene([run("gemm", 0, 10, 0), *between, run("gemm", 110, 120, 99)], spans)
 
 
 EXCHANGE = run("nccl", 12, 60, 1, stream=20)
