@@ -32,9 +32,6 @@ LOADERS = {
 }
 # What loads knowledge although it is no entrance, and what keeps it; both lists only shrink.
 LOADED_ELSEWHERE = {
-    ("load.nsys_parquet", "load_environment_rules"),
-    ("load.nsys_sqlite", "load_environment_rules"),
-    ("load.torch_json", "load_environment_rules"),
     ("render.knowledge.entries", "load_rulebook"),
     ("render.knowledge.entries", "load_taxonomy"),
     ("render.words", "load_job_settings"),  # how a saved document of whatever rules is shown

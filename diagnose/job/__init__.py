@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from diagnose.job.model import Job, Setting, SettingValue
 from diagnose.job.read import completed, overridden_job, parse_job, read_job
-from diagnose.job.sizes import Problem, Sizes, sizes
+from diagnose.job.sizes import Sizes, sizes
 from diagnose.job.text import parse_overrides
 
 __all__ = [
     "Job",
-    "Problem",
     "Setting",
     "SettingValue",
     "Sizes",

@@ -115,10 +115,12 @@ def flag_leaf(flag: Token, values: Sequence[Token]) -> Leaf:
     name, equals, inline = flag.text.partition("=")
     unresolved = flag.unresolved or next((value.unresolved for value in values if value.unresolved), "")
     value: object = inline if equals else " ".join(one.text for one in values) if values else True
-    key = flag_name(name)
-    return Leaf(
-        key=key, shown=name, value=f"{UNRESOLVED} = {unresolved}" if unresolved else value, place=f"line {flag.line}", line=flag.line
-    )
+    return _leaf(flag_name(name), name, value, flag.line, unresolved)
+
+
+def _leaf(key: str, shown: str, value: object, line: int, unresolved: str = "") -> Leaf:
+    """What stands on a line; `unresolved` names what of it only the process knew."""
+    return Leaf(key=key, shown=shown, value=f"{UNRESOLVED} = {unresolved}" if unresolved else value, place=f"line {line}", line=line)
 
 
 # --- the command around them ------------------------------------------------------------------------------------------
@@ -158,8 +160,7 @@ def _world(tokens: Sequence[Token]) -> list[Leaf]:
     value: object = f"{UNRESOLVED} ({unknown})"
     if unknown is None:
         value = int(given["nnodes"].text) * int(given["nproc_per_node"].text)
-    line = tokens[start].line
-    return [Leaf(key="world_size", shown="torchrun --nnodes × --nproc-per-node", value=value, place=f"line {line}", line=line)]
+    return [_leaf("world_size", "torchrun --nnodes × --nproc-per-node", value, tokens[start].line)]
 
 
 def _environment(run: Run, table: JobSettings) -> list[Leaf]:
@@ -171,14 +172,5 @@ def _environment(run: Run, table: JobSettings) -> list[Leaf]:
         if not equals or name not in known:
             continue
         prefix[name] = Token(text=value, line=token.line, unresolved=token.unresolved)
-    return [
-        Leaf(
-            key=f"env_vars.{name}",
-            shown=name,
-            value=f"{UNRESOLVED} = {token.unresolved}" if token.unresolved else token.text,
-            place=f"line {token.line}",
-            line=token.line,
-        )
-        for name, token in {**run.environment, **prefix}.items()
-        if name in known
-    ]
+    seen = {name: token for name, token in {**run.environment, **prefix}.items() if name in known}
+    return [_leaf(f"env_vars.{name}", name, token.text, token.line, token.unresolved) for name, token in seen.items()]

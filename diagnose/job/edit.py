@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from diagnose.job import edit_yaml as yaml_edit
@@ -159,9 +159,7 @@ def _write_flag(text: str, root: Node, edit: Edit) -> str:
             continue
         if _says(form, value):
             shown = True if form.startswith("!") or "=" in form else value
-            text = _change(
-                text, (*base, key), Edit(framework=edit.framework, key=key, op=edit.op, value=shown, table=edit.table), plain=True
-            )
+            text = _change(text, (*base, key), replace(edit, key=key, value=shown, setting=None, literal=None), plain=True)
             written = True
         else:
             text = yaml_edit.drop(text, (*base, key))
@@ -275,11 +273,6 @@ _FLAG = re.compile(r"(?P<indent>\s*)(?P<flag>--[\w-]+)(?P<sign>\s+|=)?(?P<value>
 # --- files of lines: Hydra overrides (`key=value`), or Megatron-LM flags, one a line ------------------------------------
 
 
-def override_editor(_text: str) -> Editor:
-    """What writes into a file of overrides."""
-    return Editor(write=write_override)
-
-
 def flag_editor(text: str) -> Editor | None:
     """What writes into a file of flags, which takes no environment variable.
 
@@ -349,8 +342,6 @@ def _set(text: str, pattern: re.Pattern[str], line: str, replaced: Callable[[re.
 
 def shown(value: SettingValue | None) -> str:
     """A value as an override writes it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"[{','.join(value)}]" if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return f"[{','.join(value)}]"
+    return value if isinstance(value, str) else yaml_edit.literal(value)

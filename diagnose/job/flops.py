@@ -72,16 +72,6 @@ def per_token(shape: Shape, seq_length: int) -> dict[str, int]:
     }
 
 
-def per_step(shape: Shape, seq_length: int, global_batch_size: int) -> int:
-    """FLOP for one step over all ranks."""
-    return sum(per_token(shape, seq_length).values()) * seq_length * global_batch_size
-
-
-def tflops_per_gpu(flop_per_step: int, step_ns: int, world_size: int) -> float:
-    """Model TFLOP/s of each GPU: what Megatron logs as its throughput."""
-    return flop_per_step / step_ns / world_size / 1e3
-
-
 def _mlp(shape: Shape) -> int:
     """Multiply-adds of dense and routed MLPs for one token."""
     factor = 3 if shape.gated else 2

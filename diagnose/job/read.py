@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 
 from diagnose.errors import JobFileError
 from diagnose.job.formats import READERS
@@ -68,13 +67,11 @@ _DERIVE_ROUNDS = 4  # a derived size may need another derived one: expert tensor
 
 @dataclass(frozen=True, kw_only=True)
 class _Candidate:
-    """One value of one setting, with the key that it stood under; `order` is the standing of that key."""
+    """One value of one setting, with what it stood in; `order` is the standing of that key."""
 
     value: SettingValue
-    key: str
+    leaf: Leaf
     order: int
-    place: str | None = None
-    line: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +93,7 @@ def settle(parsed: Parsed, table: JobSettings, source: str) -> Job:
     settings = _settled(found, parsed, unresolved, table, source)
     return Job(
         format=parsed.format,
-        settings=MappingProxyType(settings),
+        settings=settings,
         table=table,
         unknown=tuple(unknown),
         source=source,
@@ -114,7 +111,7 @@ def completed(job: Job, *, world_size: int | None) -> Job:
     settings = dict(job.settings) | {"world_size": told}
     left = frozenset(name for name, spec in job.table.specs.items() if spec.derive_is_default)
     settings |= _derived(settings, job.unresolved | left, job.table)
-    return replace(job, settings=MappingProxyType({name: settings[name] for name in job.table.specs if name in settings}))
+    return replace(job, settings={name: settings[name] for name in job.table.specs if name in settings})
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------
@@ -150,15 +147,15 @@ def _applied(leaves: Sequence[Leaf], format_: str, table: JobSettings) -> list[L
         key = leaf.key if leaf.key in own else flag_name(leaf.key) if flag_name(leaf.key) in own else leaf.key
         names = {alias.name for alias in own.get(key, foreign.get(key, ()))}
         whole = key not in own or key in names  # a setting's own name, or another framework's key: it replaces every key of the setting
-        result = [one for one in result if not (_below(one.key, key) or (whole and names & {alias.name for alias in own.get(one.key, ())}))]
+        result = [
+            one
+            for one in result
+            if not (f"{one.key}.".startswith(f"{key}.") or (whole and names & {alias.name for alias in own.get(one.key, ())}))
+        ]
         if not leaf.removed:
             known = key if key in own else next(iter(names), key)
             result.append(replace(leaf, key=known, forced=False))
     return result
-
-
-def _below(key: str, parent: str) -> bool:
-    return key == parent or key.startswith(f"{parent}.")
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -177,9 +174,7 @@ def _match(
             if _unresolved(leaf.value):
                 unresolved.add(alias.name)
             elif (value := _coerce(leaf.value, table.specs[alias.name], alias, leaf.shown, source)) is not None:
-                found.setdefault(alias.name, []).append(
-                    _Candidate(value=value, key=leaf.shown, order=alias.order, place=leaf.place, line=leaf.line)
-                )
+                found.setdefault(alias.name, []).append(_Candidate(value=value, leaf=leaf, order=alias.order))
     unknown = {_unknown_key(leaf) for leaf in leaves if _unresolved(leaf.value) or (leaf.key not in aliases and not leaf.known)}
     return found, sorted(unknown), frozenset(unresolved - found.keys())
 
@@ -345,10 +340,10 @@ def _combine(name: str, spec: SettingSpec, values: list[_Candidate], source: str
     best = ranked[0]
     for other in ranked[1:]:
         if other.value != best.value and (spec.combine == "conflict" or best.order in (0, other.order)):
-            raise _conflict(source, name, (best.key, best.value), (other.key, other.value))
+            raise _conflict(source, name, (best.leaf.shown, best.value), (other.leaf.shown, other.value))
     if spec.combine == "any":
         best = next((item for item in ranked if item.value is True), best)
-    return Setting(name=name, value=best.value, key=best.key, source="read", place=best.place, line=best.line)
+    return Setting(name=name, value=best.value, key=best.leaf.shown, source="read", place=best.leaf.place, line=best.leaf.line)
 
 
 def _conflict(source: str, name: str, first: tuple[str, SettingValue], second: tuple[str, SettingValue]) -> JobFileError:

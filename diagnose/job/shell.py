@@ -218,22 +218,22 @@ def _double(lexer: _Lexer) -> list[Part]:
     raise ValueError(f"holds a quote in line {start} that never ends")
 
 
+_EXPANSIONS: tuple[tuple[str, str, Literal["variable", "arithmetic", "command"], str], ...] = (
+    ("`", "`", "command", "a command substitution"),
+    ("$((", "))", "arithmetic", "a calculation"),
+    ("$(", ")", "command", "a command substitution"),
+    ("${", "}", "variable", "an expansion"),
+)
+
+
 def _expansion(lexer: _Lexer, *, quoted: bool) -> Part:
-    line, rest = lexer.line, lexer.text[lexer.at : lexer.at + 3]
-    if rest.startswith("`"):
-        lexer.advance(1)
-        return Part(kind="command", text=lexer.until("`", "a command substitution"), line=line, quoted=quoted)
-    if rest == "$((":
-        lexer.advance(3)
-        text = lexer.balanced("(", ")", "a calculation")
-        lexer.advance(1)
-        return Part(kind="arithmetic", text=text, line=line, quoted=quoted)
-    if rest.startswith("$("):
-        lexer.advance(2)
-        return Part(kind="command", text=lexer.balanced("(", ")", "a command substitution"), line=line, quoted=quoted)
-    if rest.startswith("${"):
-        lexer.advance(2)
-        return Part(kind="variable", text=lexer.balanced("{", "}", "an expansion"), line=line, quoted=quoted)
+    line = lexer.line
+    for opening, closing, kind, what in _EXPANSIONS:
+        if lexer.text.startswith(opening, lexer.at):
+            lexer.advance(len(opening))
+            text = lexer.until(closing, what) if opening == closing else lexer.balanced(opening[-1], closing[0], what)
+            lexer.advance(len(closing) - 1)
+            return Part(kind=kind, text=text, line=line, quoted=quoted)
     match = _VARIABLE.match(lexer.text, lexer.at)
     if match is None:
         return Part(kind="text", text=lexer.advance(1), line=line, quoted=quoted)
@@ -311,7 +311,8 @@ def _runs(text: str, line: int, state: _State, level: int) -> list[Run]:
         rest = _assign(words, state, conditional=maybe)
         if rest is None:
             continue
-        tokens = tuple(token for word in rest.words for token in _expanded(word, state))
+        words, prefix = rest
+        tokens = tuple(token for word in words for token in _expanded(word, state))
         state.words += len(tokens)
         if state.words > _MAX_WORDS:
             raise ValueError(f"unfolds to more than {_MAX_WORDS} words")
@@ -320,14 +321,8 @@ def _runs(text: str, line: int, state: _State, level: int) -> list[Run]:
             found += [replace(run, conditional=run.conditional or maybe) for run in _runs(inner.text, inner.line, state, level + 1)]
         elif tokens:
             seen = {name: state.variables[name][0] for name in state.exported if state.variables.get(name) and name not in state.arrays}
-            found.append(Run(tokens=tokens, environment=seen | rest.prefix, conditional=maybe))
+            found.append(Run(tokens=tokens, environment=seen | prefix, conditional=maybe))
     return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Rest:
-    words: tuple[Word, ...]
-    prefix: dict[str, Token]
 
 
 def _uncontrolled(command: Command, state: _State) -> tuple[tuple[Word, ...], int]:
@@ -347,8 +342,8 @@ def _uncontrolled(command: Command, state: _State) -> tuple[tuple[Word, ...], in
     return words, depth
 
 
-def _assign(words: tuple[Word, ...], state: _State, *, conditional: bool) -> _Rest | None:
-    """Take the assignments in front of a command into account; None where there is nothing else."""
+def _assign(words: tuple[Word, ...], state: _State, *, conditional: bool) -> tuple[tuple[Word, ...], dict[str, Token]] | None:
+    """Take the assignments in front of a command into account: its words and its own variables; None where there is nothing else."""
     declaring = bool(words) and words[0].plain in _DECLARING
     export = declaring and (words[0].plain == "export" or any(word.plain == "-x" for word in words[1:]))
     items = words[1:] if declaring else words
@@ -360,7 +355,7 @@ def _assign(words: tuple[Word, ...], state: _State, *, conditional: bool) -> _Re
             for word, match in zip(items, ahead[:count], strict=False)
             if match
         }
-        return _Rest(words=items[count:], prefix=prefix)
+        return items[count:], prefix
     for word, match in zip(items, ahead, strict=True):
         if match is not None:
             _store(state, word, match, _value(word, match.end(), state), conditional=conditional)

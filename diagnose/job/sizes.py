@@ -15,7 +15,6 @@ from diagnose.job import flops
 from diagnose.job.model import Job
 from diagnose.job.read import completed
 
-Problem = JobProblem
 _Value = int | float | str | None
 _MESH = {
     "TP": "tensor_model_parallel_size",

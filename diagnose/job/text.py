@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,31 +27,6 @@ class Tree:
     data: Mapping[Any, object]
     lines: Lines
     rules: tuple[Path, ...] = ()
-
-
-def yaml_tree(text: str, source: str, folder: Path | None) -> Tree:
-    """A YAML job file; its rule folders are relative to `folder`. Raises JobFileError."""
-    try:
-        data = strict_yaml.load(text)
-    except (strict_yaml.YamlError, ValueError) as error:  # a scalar that YAML takes for a date or a number and Python does not
-        raise job_error(source, f"is not valid YAML: {error}", "Correct the YAML.") from error
-    if not isinstance(data, dict) or not data:
-        raise job_error(
-            source,
-            f"must hold a map of settings, but holds {type_name(data)}",
-            "Give the job's configuration as keys and values, as flags, or as the command that started it.",
-        )
-    rules, data = _rules(data, source, folder)
-    return Tree(data=data, lines=strict_yaml.lines(text), rules=rules)
-
-
-def toml_tree(text: str, source: str) -> Tree:
-    """A TOML job file. Raises JobFileError."""
-    try:
-        data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
-        raise job_error(source, f"is not valid TOML: {str(error)[:200]}", "Correct the TOML.") from error
-    return Tree(data=data, lines=toml_lines(text))
 
 
 def _rules(data: Mapping[object, object], source: str, folder: Path | None) -> tuple[tuple[Path, ...], dict[object, object]]:
@@ -181,13 +156,14 @@ OVERRIDE = re.compile(r"(?P<sign>~|\+\+|\+)?(?P<key>-{0,2}[A-Za-z_][\w.@/-]*)(?:
 
 
 def parse_overrides(texts: Sequence[str], *, source: str = "--set") -> tuple[Leaf, ...]:
-    """Overrides as values that go before a file's. Raises JobFileError.
+    """Overrides as values that go before a file's. Raises JobFileError."""
+    return _last_of_each(override(text, source) for text in texts)
 
-    Of two for one key the later counts, as in Hydra.
-    """
+
+def _last_of_each(leaves: Iterable[Leaf]) -> tuple[Leaf, ...]:
+    """Of two for one key the later counts, as in Hydra."""
     found: dict[str, Leaf] = {}
-    for text in texts:
-        leaf = override(text, source)
+    for leaf in leaves:
         found.pop(leaf.key, None)
         found[leaf.key] = leaf
     return tuple(found.values())
@@ -195,17 +171,15 @@ def parse_overrides(texts: Sequence[str], *, source: str = "--set") -> tuple[Lea
 
 def override_lines(text: str, source: str) -> tuple[Leaf, ...]:
     """A file of overrides, one a line; several stand in one line where each is an override by itself. Raises JobFileError."""
-    leaves: dict[str, Leaf] = {}
+    leaves: list[Leaf] = []
     for number, line in enumerate(text.split("\n"), start=1):
         bare = line.strip().removesuffix("\\").strip()
         if not bare or bare.startswith("#"):
             continue
         words = bare.split()
-        for word in words if len(words) > 1 and all(is_override_line(word) for word in words) else [bare]:
-            leaf = override(word, source, line=number)
-            leaves.pop(leaf.key, None)
-            leaves[leaf.key] = leaf
-    return tuple(leaves.values())
+        several = len(words) > 1 and all(is_override_line(word) for word in words)
+        leaves += [override(word, source, line=number) for word in (words if several else [bare])]
+    return _last_of_each(leaves)
 
 
 def override(text: str, source: str, *, line: int | None = None) -> Leaf:
@@ -216,7 +190,7 @@ def override(text: str, source: str, *, line: int | None = None) -> Leaf:
     key = match["key"].replace("/", ".")
     removed = match["sign"] == "~"
     return Leaf(
-        key=_lookup(key),
+        key=re.sub(r"^model\.transformer\.", "model.", key),  # some dumps have that level between model and its settings
         shown=key,
         value=None if removed else _value(match["value"] or "", source, key),
         place=source if line is None else f"line {line}",
@@ -241,11 +215,6 @@ def _value(text: str, source: str, key: str) -> object:
     except (strict_yaml.YamlError, ValueError) as error:
         raise job_error(source, f"has {key}={text[:60]!r}, which can't be read: {error}", "Quote the value.") from error
     return plain_value(value)
-
-
-def _lookup(key: str) -> str:
-    """The key without the level that some dumps put between model and its settings."""
-    return "model." + key.removeprefix("model.transformer.") if key.startswith("model.transformer.") else key
 
 
 Syntax = Literal["toml", "yaml", "overrides", "flags", "shell"]
@@ -289,12 +258,29 @@ class JobText:
     @cached_property
     def yaml(self) -> Tree | None:
         """The keys and values of a YAML file; None for other texts. Raises JobFileError."""
-        return yaml_tree(self.text, self.source, self.folder) if self.syntax == "yaml" else None
+        if self.syntax != "yaml":
+            return None
+        try:
+            data = strict_yaml.load(self.text)
+        except (strict_yaml.YamlError, ValueError) as error:  # a scalar that YAML takes for a date or a number and Python does not
+            raise job_error(self.source, f"is not valid YAML: {error}", "Correct the YAML.") from error
+        if not isinstance(data, dict) or not data:
+            what = f"must hold a map of settings, but holds {type_name(data)}"
+            raise job_error(
+                self.source, what, "Give the job's configuration as keys and values, as flags, or as the command that started it."
+            )
+        rules, data = _rules(data, self.source, self.folder)
+        return Tree(data=data, lines=strict_yaml.lines(self.text), rules=rules)
 
     @cached_property
     def toml(self) -> Tree | None:
         """The keys and values of a TOML file; None for other texts. Raises JobFileError."""
-        return toml_tree(self.text, self.source) if self.syntax == "toml" else None
+        if self.syntax != "toml":
+            return None
+        try:
+            return Tree(data=tomllib.loads(self.text), lines=toml_lines(self.text))
+        except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
+            raise job_error(self.source, f"is not valid TOML: {str(error)[:200]}", "Correct the TOML.") from error
 
     @cached_property
     def command(self) -> Command | None:

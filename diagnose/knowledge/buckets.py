@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 import polars as pl
@@ -52,17 +51,13 @@ def load_buckets(data: bytes | None = None) -> Buckets:
     with checked(FILE, effect="No trace can be classified.", next_step="Correct the file; the comment at its top explains the fields."):
         found = converted(packaged(FILE) if data is None else data, dict[str, BucketSpec])
         problems = [f"the bucket {name} is missing, which measures go by" for name in METHOD_BUCKETS if name not in found]
-        problems += [
-            f"{name!r} is no name for a bucket: small letters, digits and _" for name in found if not re.fullmatch(r"[a-z][a-z0-9_]*", name)
-        ]
-        problems += [
-            f"{name}: {spec.colour!r} is no colour like #0072b2"
-            for name, spec in found.items()
-            if not re.fullmatch(r"#[0-9a-f]{6}", spec.colour)
-        ]
+        odd = [name for name in found if not re.fullmatch(r"[a-z][a-z0-9_]*", name)]
+        problems += [f"{name!r} is no name for a bucket: small letters, digits and _" for name in odd]
+        odd = [name for name, spec in found.items() if not re.fullmatch(r"#[0-9a-f]{6}", spec.colour)]
+        problems += [f"{name}: {found[name].colour!r} is no colour like #0072b2" for name in odd]
         if problems:
             raise WrongDataError(problems[0])
-        return MappingProxyType(found)
+        return found
 
 
 def bucket_type(buckets: Buckets) -> pl.Enum:

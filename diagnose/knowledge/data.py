@@ -32,13 +32,8 @@ def converted(data: bytes, kind: type[T]) -> T:
     return msgspec.convert(strict_yaml.load(data), kind)
 
 
-OWN_TABLES = (
-    "comparison.yaml",
-    "environment.yaml",
-    "exchanges.yaml",
-    "features.yaml",
-    "hosts.yaml",
-)  # a folder of the user's may hold these in place of the program's
+# A folder of the user's may hold these in place of the program's.
+OWN_TABLES = ("comparison.yaml", "environment.yaml", "exchanges.yaml", "features.yaml", "hosts.yaml")
 
 
 def table(file: str, rules: Sequence[Path]) -> Traversable | Path:
@@ -47,8 +42,11 @@ def table(file: str, rules: Sequence[Path]) -> Traversable | Path:
     return own[-1] if own else files("trace_rules") / file
 
 
+COMMENTED = "Correct the file; the comments at its top explain the fields."
+
+
 @contextmanager
-def checked(file: str, *, effect: str, next_step: str) -> Iterator[None]:
+def checked(file: str, *, effect: str, next_step: str = COMMENTED) -> Iterator[None]:
     """Makes a RuleFileError of what is wrong with `file`: its YAML, its shape, a regular expression, or what it says."""
     try:
         yield

@@ -10,7 +10,6 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -81,11 +80,7 @@ class EnvironmentRules:
 
 def load_environment_rules(data: bytes | None = None) -> EnvironmentRules:
     """The list of what may be taken out, of a file's bytes (the program's own file by default). Raises RuleFileError."""
-    with checked(
-        FILE,
-        effect="Nothing was analysed, because it could not be told what may be taken out of a capture.",
-        next_step="Correct the file; the comments at its top explain the fields.",
-    ):
+    with checked(FILE, effect="Nothing was analysed, because it could not be told what may be taken out of a capture."):
         found = converted(packaged(FILE) if data is None else data, _File)
         return EnvironmentRules(
             items=found.items,
@@ -218,18 +213,16 @@ def _packed(*factors: int) -> Callable[[str, frozenset[str]], str | None]:
     return unpacked
 
 
-_FORMS: Mapping[Form, Callable[[str, frozenset[str]], str | None]] = MappingProxyType(
-    {
-        "version": _version,
-        "folder": _folder,
-        "driver": _driver,
-        "cuda": _packed(1000, 10),
-        "hip": _packed(10_000_000, 100_000, 1),
-        "text": _text,
-        "count": lambda text, _: _number(text, 1, ""),
-        "bytes": lambda text, _: _number(text, 1 << 30, " GiB", 1),
-        "bytes_per_s": lambda text, _: _number(text, 1e9, " GB/s"),
-        "hertz": lambda text, _: _number(text, 1e6, " MHz"),
-        "megahertz": lambda text, _: _number(text, 1, " MHz"),
-    }
-)
+_FORMS: Mapping[Form, Callable[[str, frozenset[str]], str | None]] = {
+    "version": _version,
+    "folder": _folder,
+    "driver": _driver,
+    "cuda": _packed(1000, 10),
+    "hip": _packed(10_000_000, 100_000, 1),
+    "text": _text,
+    "count": lambda text, _: _number(text, 1, ""),
+    "bytes": lambda text, _: _number(text, 1 << 30, " GiB", 1),
+    "bytes_per_s": lambda text, _: _number(text, 1e9, " GB/s"),
+    "hertz": lambda text, _: _number(text, 1e6, " MHz"),
+    "megahertz": lambda text, _: _number(text, 1, " MHz"),
+}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -29,37 +28,23 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     operations: tuple[ExchangeName, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Operation:
-    """What an exchange is called in reports, and how it counts."""
-
-    id: str
-    shape: Shape
-
-
-OTHER = Operation(id="other", shape="rooted")
-
-
+OTHER = ExchangeName(id="other", shape="rooted", patterns=())
 ExchangeNames: TypeAlias = Sequence[tuple[ExchangeName, tuple[re.Pattern[str], ...]]]
 
 
 def load_exchange_names(data: bytes | None = None) -> ExchangeNames:
     """All operations with their compiled patterns, of a file's bytes (the program's own file by default). Raises RuleFileError."""
-    with checked(
-        FILE,
-        effect="Nothing was analysed, because exchanges could not be told apart.",
-        next_step="Correct the file; the comments at its top explain the fields.",
-    ):
+    with checked(FILE, effect="Nothing was analysed, because exchanges could not be told apart."):
         found = converted(packaged(FILE) if data is None else data, _File)
         return tuple((entry, tuple(re.compile(pattern) for pattern in entry.patterns)) for entry in found.operations)
 
 
-def operation_of(names: ExchangeNames, kind: str, collective: str | None, kernel: str) -> Operation:
+def operation_of(names: ExchangeNames, kind: str, collective: str | None, kernel: str) -> ExchangeName:
     """The operation of an exchange of `kind`: by the library's description of the call, else by the kernel's name."""
     for text in (collective, kernel):
         for entry, patterns in names if text else ():
             if (not entry.kinds or kind in entry.kinds) and any(pattern.search(text or "") for pattern in patterns):
-                return Operation(id=entry.id, shape=entry.shape)
+                return entry
     return OTHER
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal, TypeVar
 
 import msgspec
@@ -30,9 +29,8 @@ from diagnose.knowledge.settings import JobSettings, SettingSpec, load_job_setti
 from diagnose.model.vocabulary import CAPTURE, COMM_KINDS, FactValue, Level, Outcome, Status, Topic, Wall
 
 Unit = Literal["ns", "share", "count", "bytes", "text", "bool"]
-UNIT_TYPES: Mapping[str, pl.DataType] = MappingProxyType(
-    {"ns": pl.Float64(), "share": pl.Float64(), "count": pl.Float64(), "bytes": pl.Float64(), "text": pl.String(), "bool": pl.Boolean()}
-)
+_NUMBERS = dict.fromkeys(("ns", "share", "count", "bytes"), pl.Float64())
+UNIT_TYPES: Mapping[str, pl.DataType] = {**_NUMBERS, "text": pl.String(), "bool": pl.Boolean()}
 _PLACES = (
     *(f"communication:{kind}" for kind in COMM_KINDS),
     *(f"host:{cause}" for cause in ("allocator", "sync", "gc", "python", "launch")),
@@ -285,29 +283,30 @@ class Walls(_Strict, frozen=True, kw_only=True):
         return self.capture if name == CAPTURE else self.walls[name]
 
 
-VERDICT_COLUMNS: Mapping[str, pl.DataType] = MappingProxyType(
-    {
-        "dominant_wall": pl.String(),
-        "runner_up": pl.String(),
-        "dominant_title": pl.String(),
-        "runner_up_title": pl.String(),
-        "dominant_limit": pl.String(),
-        "runner_up_limit": pl.String(),
-        "dominant_bound_ns": pl.Float64(),
-        "dominant_share": pl.Float64(),
-        "runner_up_bound_ns": pl.Float64(),
-        "runner_up_share": pl.Float64(),
-        "unknown_walls": pl.String(),
-        "parts_text": pl.String(),
-    }
-)
+VERDICT_COLUMNS: Mapping[str, pl.DataType] = {
+    "dominant_wall": pl.String(),
+    "runner_up": pl.String(),
+    "dominant_title": pl.String(),
+    "runner_up_title": pl.String(),
+    "dominant_limit": pl.String(),
+    "runner_up_limit": pl.String(),
+    "dominant_bound_ns": pl.Float64(),
+    "dominant_share": pl.Float64(),
+    "runner_up_bound_ns": pl.Float64(),
+    "runner_up_share": pl.Float64(),
+    "unknown_walls": pl.String(),
+    "parts_text": pl.String(),
+}
 
 
 PLATFORM_FACTS = ("platform", "gpu_compute_major", "nvlink_domain")
 _T = TypeVar("_T")
-_KEYS: Mapping[str, frozenset[str]] = MappingProxyType(  # what a file holds that lies outside these folders
-    {"rules": frozenset({"when"}), "playbook": frozenset({"changes"}), "buckets": frozenset({"families", "contexts", "groups"})}
-)
+# What a file holds that lies outside these folders.
+_KEYS: Mapping[str, frozenset[str]] = {
+    "rules": frozenset({"when"}),
+    "playbook": frozenset({"changes"}),
+    "buckets": frozenset({"families", "contexts", "groups"}),
+}
 _PLACE = re.compile(r"^(?P<start>[a-z_]+(?:[.\[][\w.\[\]]*)?): |at `\$\.?(?P<end>[^`]*)`")
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
@@ -366,8 +365,7 @@ def load_rulebook(extra: Sequence[Path] = ()) -> Rulebook:
 
     What has the id of a built-in rule or fix replaces it. Raises RuleFileError.
     """
-    sources = tuple(source for path in extra for source in _extra_sources(path))
-    return _load(sources)
+    return _load(tuple(source for path in extra for source in _extra_sources(path)))
 
 
 def _load(extra: tuple[_Source, ...]) -> Rulebook:
@@ -385,23 +383,21 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
     for group in (built_in, extra):
         rules |= _collect(group, "rules/", Rule)
         fixes |= _collect(group, "playbook/", FixSpec)
-        checks |= _collect_checks(group)
-    wall_schema = {**schema, **VERDICT_COLUMNS}
+        checks |= _collect(group, "checks/", CheckSpec)
     texts = {source.label: source.data for source in (*built_in, *extra)}
-    expressions = _compile([*_rule_expressions(rules), *_fix_expressions(fixes), *_check_expressions(checks)], schema, texts) | _compile(
-        list(_wall_expressions(walls)), wall_schema, texts
-    )
+    wanted = [*_rule_expressions(rules), *_fix_expressions(fixes), *_check_expressions(checks)]
+    expressions = _compile(wanted, schema, texts) | _compile(list(_wall_expressions(walls)), {**schema, **VERDICT_COLUMNS}, texts)
     book = Rulebook(
-        facts=MappingProxyType(facts),
+        facts=facts,
         job=job,
-        rules=MappingProxyType({key: rule for key, (_, rule) in sorted(rules.items())}),
-        fixes=MappingProxyType({key: fix for key, (_, fix) in sorted(fixes.items())}),
-        checks=MappingProxyType({key: check for key, (_, check) in checks.items()}),
+        rules={key: rule for key, (_, rule) in sorted(rules.items())},
+        fixes={key: fix for key, (_, fix) in sorted(fixes.items())},
+        checks={key: check for key, (_, check) in checks.items()},
         walls=walls,
         buckets=buckets,
         platforms=_parse(by_label["platforms.yaml"], Platforms),
-        schema=MappingProxyType(schema),
-        expressions=MappingProxyType(expressions),
+        schema=schema,
+        expressions=expressions,
         sha256=_digest(built_in + extra),
     )
     _check_names(book, {key: label for key, (label, _) in [*rules.items(), *fixes.items()]}, texts)
@@ -495,29 +491,16 @@ def rule_error(label: str, what: str, data: bytes | None = None) -> RuleFileErro
 
 
 def _collect(sources: Sequence[_Source], part: str, kind: type[_T]) -> dict[str, tuple[str, _T]]:
-    """Entries of one layer by id; two with the same id are an error."""
+    """Entries of one layer by id; two with the same id are an error. A file of checks maps ids to several."""
     found: dict[str, tuple[str, _T]] = {}
-    for source in sources:
-        if not source.label.startswith(part):
-            continue
-        entry = _parse(source, kind)
-        key = str(getattr(entry, "id", ""))
-        if key in found:
-            raise rule_error(source.label, f"id: the id {key} stands already in {found[key][0]}", source.data)
-        found[key] = (source.label, entry)
-    return found
-
-
-def _collect_checks(sources: Sequence[_Source]) -> dict[str, tuple[str, CheckSpec]]:
-    """The checks of one layer by id; a file of checks maps ids to checks. Two with the same id are an error."""
-    found: dict[str, tuple[str, CheckSpec]] = {}
-    for source in sources:
-        if not source.label.startswith("checks/"):
-            continue
-        for key, check in _parse(source, dict[str, CheckSpec]).items():
+    for source in (one for one in sources if one.label.startswith(part)):
+        several = part == "checks/"
+        entries = _parse(source, dict[str, kind]) if several else {getattr(entry := _parse(source, kind), "id", ""): entry}  # type: ignore[valid-type]
+        for key, entry in entries.items():
             if key in found:
-                raise rule_error(source.label, f"the id {key} stands already in {found[key][0]}")
-            found[key] = (source.label, check)
+                where, data = ("", None) if several else ("id: ", source.data)
+                raise rule_error(source.label, f"{where}the id {key} stands already in {found[key][0]}", data)
+            found[key] = (source.label, entry)
     return found
 
 

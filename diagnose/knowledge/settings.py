@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Literal
 
 import polars as pl
@@ -16,16 +15,14 @@ from diagnose.knowledge.data import WrongDataError, checked, converted, packaged
 SettingType = Literal["int", "float", "bool", "text", "list", "version"]
 KeysAre = Literal["dotted", "flags", "options"]
 Scalar = int | float | bool | str
-DTYPES: Mapping[str, pl.DataType] = MappingProxyType(
-    {
-        "int": pl.Int64(),
-        "float": pl.Float64(),
-        "bool": pl.Boolean(),
-        "text": pl.String(),
-        "list": pl.List(pl.String()),
-        "version": pl.Int64(),
-    }
-)
+DTYPES: Mapping[str, pl.DataType] = {
+    "int": pl.Int64(),
+    "float": pl.Float64(),
+    "bool": pl.Boolean(),
+    "text": pl.String(),
+    "list": pl.List(pl.String()),
+    "version": pl.Int64(),
+}
 
 
 class JobFormat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,14 +79,6 @@ class SettingSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         keys = self.keys.get(format_, ())
         return keys.get(key) if isinstance(keys, dict) else None
 
-    def default_in(self, name: str, format_: JobFormat, settings: Mapping[str, object]) -> Scalar | tuple[str, ...] | None:
-        """The setting in a job of the format `name` that does not set it, beside the values in `settings`; None: not known."""
-        if format_.defaults != "shared":
-            return self.defaults.get(name)
-        if name in self.no_default_in:
-            return None
-        return next((rule.value for rule in self.default_when if settings.get(rule.setting) == rule.equals), self.default)
-
 
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:
@@ -107,7 +96,7 @@ class JobSettings:
     @cached_property
     def schema(self) -> Mapping[str, pl.DataType]:
         """Columns job_<name> with their types, as conditions see them."""
-        return MappingProxyType({f"job_{name}": DTYPES[spec.type] for name, spec in self.specs.items()})
+        return {f"job_{name}": DTYPES[spec.type] for name, spec in self.specs.items()}
 
     @cached_property
     def names(self) -> Mapping[str, str]:
@@ -117,7 +106,7 @@ class JobSettings:
             keys = [flag_name(key) if self.has_flags(one) else key for one in self.frameworks for key in spec.keys_in(one)]
             for key in (*keys, *spec.env, name):
                 names.setdefault(key, name)
-        return MappingProxyType(names)
+        return names
 
     def has_flags(self, format_: str) -> bool:
         """Whether a format writes its settings as flags."""
@@ -130,7 +119,12 @@ class JobSettings:
 
     def default(self, name: str, format_: str, settings: Mapping[str, object]) -> Scalar | tuple[str, ...] | None:
         """A setting in a job of a format that does not set it, beside the values in `settings`; None: not known."""
-        return self.specs[name].default_in(format_, self.formats[format_], settings)
+        spec = self.specs[name]
+        if self.formats[format_].defaults != "shared":
+            return spec.defaults.get(format_)
+        if format_ in spec.no_default_in:
+            return None
+        return next((rule.value for rule in spec.default_when if settings.get(rule.setting) == rule.equals), spec.default)
 
 
 def load_job_settings() -> JobSettings:
@@ -151,7 +145,7 @@ def load_job_settings() -> JobSettings:
             raise WrongDataError(unknown[0])
     with checked("job_sections.yaml", effect="No job file can be changed.", next_step="Correct the file."):
         sections = converted(packaged("job_sections.yaml"), dict[str, dict[str, object]])
-    return JobSettings(formats=MappingProxyType(formats), specs=MappingProxyType(specs), sections=sections)
+    return JobSettings(formats=formats, specs=specs, sections=sections)
 
 
 def flag_name(text: str) -> str:

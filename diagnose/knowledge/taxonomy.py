@@ -199,13 +199,6 @@ class _BucketFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     groups: tuple[Group, ...] = ()
 
 
-class _HostFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    calls: tuple[HostCall, ...]
-    ranges: tuple[HostRange, ...]
-    polled: tuple[PolledKernel, ...] = ()
-    steps: tuple[StepAnchor, ...]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Taxonomy:
     """All entries in order of precedence; those of the user's own files stand first and are named in `own`. `buckets`: the rows that entries may name."""
@@ -224,16 +217,8 @@ class Taxonomy:
         """Ids of the contexts that carry the mark."""
         return [context.id for context in self.contexts if mark in context.marks]
 
-    def bit(self, context_id: str) -> int:
-        """The bit of a context in a mask. Raises KeyError."""
-        for bit, context in enumerate(self.contexts):
-            if context.id == context_id:
-                return bit
-        raise KeyError(context_id)
 
-
-@dataclass(frozen=True, kw_only=True)
-class HostRules:
+class HostRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Families of host calls and ranges, kernels that the host polls for, and the spellings of step ranges in order of preference."""
 
     calls: tuple[HostCall, ...]
@@ -310,12 +295,7 @@ def own_bucket_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _holds_buckets(path: Path) -> bool:
-    try:
-        data = strict_yaml.load(path.read_bytes())
-    except OSError as error:
-        raise _wrong(path.name, "the file", f"can't be read ({error.strerror or 'unknown reason'})") from error
-    except (strict_yaml.YamlError, UnicodeDecodeError) as error:
-        raise _wrong(path.name, "the text", str(error)) from error
+    data, _ = _loaded(path)
     return isinstance(data, dict) and bool(data.keys() & BUCKET_KEYS)
 
 
@@ -333,30 +313,31 @@ def _merged(own: Sequence[Sequence[_EntryT]], shipped: Sequence[Sequence[_EntryT
 
 def _replaced(entry: _EntryT, own: _EntryT) -> _EntryT:
     """The user's entry in the place of a built-in one: the marks that the program goes by stay unless it has its own."""
-    if isinstance(own, Family) and isinstance(entry, Family) and not own.marks:
-        return structs.replace(own, marks=entry.marks)
-    if isinstance(own, Context) and isinstance(entry, Context) and not own.marks:
-        return structs.replace(own, marks=entry.marks)
-    return own
+    if isinstance(own, Group) or isinstance(entry, Group) or own.marks:
+        return own
+    return structs.replace(own, marks=entry.marks)
 
 
 def load_host_rules(file: Traversable | Path | None = None) -> HostRules:
     """The rules for host calls and ranges. Raises RuleFileError."""
     path = file if file is not None else importlib.resources.files("trace_rules") / "hosts.yaml"
-    decoded, _ = _decode(path, _HostFile)
-    for place, entries in (("calls", decoded.calls), ("ranges", decoded.ranges), ("polled", decoded.polled)):
-        for entry in entries:
-            _check_patterns(path.name, f"{place}, {entry.id}", entry.patterns)
-    for anchor in decoded.steps:
-        _check_patterns(path.name, f"steps, {anchor.id}", (anchor.pattern,))
-    ids = [entry.id for entries in (decoded.calls, decoded.ranges, decoded.polled, decoded.steps) for entry in entries]
+    rules, _ = _decode(path, HostRules)
+    entries = [
+        (f"{place}, {entry.id}", entry.id, entry.patterns) for place in ("calls", "ranges", "polled") for entry in getattr(rules, place)
+    ]
+    entries += [(f"steps, {anchor.id}", anchor.id, (anchor.pattern,)) for anchor in rules.steps]
+    for place, _, patterns in entries:
+        wrong = _first_wrong(patterns)
+        if wrong is not None:
+            raise _wrong(path.name, place, f"the pattern {wrong[0]!r} is no regular expression ({wrong[1]})")
+    ids = [name for _, name, _ in entries]
     twice = next((name for name in ids if ids.count(name) > 1), None)
     if twice is not None:
         raise _wrong(path.name, f"entry {twice}", "the id stands twice")
-    return HostRules(calls=decoded.calls, ranges=decoded.ranges, steps=decoded.steps, polled=decoded.polled)
+    return rules
 
 
-_FileT = TypeVar("_FileT", _BucketFile, _HostFile)
+_FileT = TypeVar("_FileT", _BucketFile, HostRules)
 _Path = tuple[str | int, ...]  # keys and places in lists, from the document's root
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
@@ -379,16 +360,22 @@ class _Read:
         return _wrong(self.name, _in_line(self.text, place, word) + f"entry {entry}", reason)
 
 
-def _decode(path: Traversable | Path, kind: type[_FileT]) -> tuple[_FileT, bytes]:
-    """One rule file as `kind`, and its text. Raises RuleFileError."""
+def _loaded(path: Traversable | Path) -> tuple[object, bytes]:
+    """The document in a file, and its text. Raises RuleFileError."""
     try:
         text = path.read_bytes()
+        return strict_yaml.load(text), text
     except OSError as error:
         raise _wrong(path.name, "the file", f"can't be read ({error.strerror or 'unknown reason'})") from error
-    try:
-        return msgspec.convert(strict_yaml.load(text), type=kind, strict=True), text
     except (strict_yaml.YamlError, UnicodeDecodeError) as error:
         raise _wrong(path.name, "the text", str(error)) from error
+
+
+def _decode(path: Traversable | Path, kind: type[_FileT]) -> tuple[_FileT, bytes]:
+    """One rule file as `kind`, and its text. Raises RuleFileError."""
+    data, text = _loaded(path)
+    try:
+        return msgspec.convert(data, type=kind, strict=True), text
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at ")
         steps = tuple(int(index) if index else key for key, index in _STEP.findall(place.strip("`")))
@@ -463,13 +450,6 @@ def _check_unique(entries: Sequence[tuple[_Read, _Path, str]]) -> None:
         if name in seen:
             raise file.wrong(place, name, "the id stands twice" + ("" if seen[name] == file.name else f", also in {seen[name]}"))
         seen[name] = file.name
-
-
-def _check_patterns(file: str, place: str, patterns: Sequence[str]) -> None:
-    """Raise RuleFileError for the first pattern that does not compile."""
-    wrong = _first_wrong(patterns)
-    if wrong is not None:
-        raise _wrong(file, place, f"the pattern {wrong[0]!r} is no regular expression ({wrong[1]})")
 
 
 def _first_wrong(patterns: Sequence[str]) -> tuple[str, str] | None:

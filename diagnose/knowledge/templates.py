@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 Value = int | float | bool | str | tuple[str, ...] | None
 _FIELD = re.compile(r"\{([a-z0-9_]+)(?::([a-z]+))?\}")
 _SHOWN = re.compile(_FIELD.pattern + r"( (?:ms|µs|GiB))?")
-_UNITS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "ms": ("ns",),
-        "us": ("ns",),
-        "pct": ("share",),
-        "num": ("count", "share", "int", "float"),
-        "n": ("count", "int"),
-        "gib": ("bytes",),
-        "text": ("text", "bool", "list", "int", "float", "version"),
-    }
-)
+_UNITS: Mapping[str, tuple[str, ...]] = {
+    "ms": ("ns",),
+    "us": ("ns",),
+    "pct": ("share",),
+    "num": ("count", "share", "int", "float"),
+    "n": ("count", "int"),
+    "gib": ("bytes",),
+    "text": ("text", "bool", "list", "int", "float", "version"),
+}
 _ABSENT = "not known"
 
 
@@ -44,16 +41,14 @@ def _text(value: Value) -> str:
     return str(value)
 
 
-_FORMATS: Mapping[str, Callable[[float], str]] = MappingProxyType(
-    {
-        "ms": lambda value: decimal(value / 1e6),
-        "us": lambda value: decimal(value / 1e3),
-        "pct": percent,
-        "num": decimal,
-        "n": lambda value: f"{round(value):,}",
-        "gib": lambda value: decimal(value / 2**30),
-    }
-)
+_FORMATS: Mapping[str, Callable[[float], str]] = {
+    "ms": lambda value: decimal(value / 1e6),
+    "us": lambda value: decimal(value / 1e3),
+    "pct": percent,
+    "num": decimal,
+    "n": lambda value: f"{round(value):,}",
+    "gib": lambda value: decimal(value / 2**30),
+}
 
 
 def fill(template: str, values: Mapping[str, Value]) -> str:

@@ -29,10 +29,6 @@ class Vocabulary:
         """The colour of a wall, or of the capture, in a terminal."""
         return self.walls.topic(name).style if name == CAPTURE or name in self.walls.walls else "white"
 
-    def wall_meaning(self, name: Wall) -> str:
-        """What counts as a wall, in a few words."""
-        return self.walls.walls[name].meaning if name in self.walls.walls else ""
-
     def is_ceiling(self, name: Wall) -> bool:
         """Whether a wall's bound is what could be won at most, and not what ran."""
         return name not in self.walls.walls or self.walls.walls[name].contender

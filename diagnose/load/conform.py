@@ -7,7 +7,6 @@ relative to the capture's start and frames are put in order of time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -66,34 +65,17 @@ def typed(frame: pl.DataFrame, schema: str) -> pl.DataFrame:
     return frame.select(columns)
 
 
-def _refuse_bad_spans(raw: RawTable, ledger: Ledger) -> tuple[pl.DataFrame, Ledger]:
+def _check(raw: RawTable, ledger: Ledger) -> tuple[pl.DataFrame, Ledger]:
     """Rows with usable times; the others are counted. Open ranges keep their null end for now."""
     frame = typed(raw.frame, raw.schema)
-    missing = frame["start"].is_null()
-    if raw.schema != "ranges":
-        missing = missing | frame["end"].is_null()
-    negative = (frame["end"] < frame["start"]).fill_null(value=False)
-    n_missing, n_negative = int(missing.sum()), int((negative & ~missing).sum())
-    if n_missing or n_negative:
-        frame = frame.filter(~(missing | negative))
-    return frame, ledger.note("missing_time", raw.table, n_missing).note("negative_duration", raw.table, n_negative)
-
-
-def _refuse_bad_moments(raw: RawTable, ledger: Ledger) -> tuple[pl.DataFrame, Ledger]:
-    frame = typed(raw.frame, raw.schema)
-    missing = int(frame["time"].null_count())
-    if missing:
-        frame = frame.filter(pl.col("time").is_not_null())
-    return frame, ledger.note("missing_time", raw.table, missing)
-
-
-def _check(raw: RawTable, ledger: Ledger) -> tuple[pl.DataFrame, Ledger]:
-    if raw.schema in _SPANS:
-        frame, ledger = _refuse_bad_spans(raw, ledger)
-    elif raw.schema in _MOMENTS:
-        frame, ledger = _refuse_bad_moments(raw, ledger)
-    else:
-        frame = typed(raw.frame, raw.schema)
+    if raw.schema in (*_SPANS, *_MOMENTS):
+        start, end = (frame[name] for name in (("start", "end") if raw.schema in _SPANS else ("time", "time")))
+        missing = start.is_null() if raw.schema == "ranges" else start.is_null() | end.is_null()
+        negative = (end < start).fill_null(value=False)
+        n_missing, n_negative = int(missing.sum()), int((negative & ~missing).sum())
+        if n_missing or n_negative:
+            frame = frame.filter(~(missing | negative))
+        ledger = ledger.note("missing_time", raw.table, n_missing).note("negative_duration", raw.table, n_negative)
     return frame, ledger.table(raw.table, read=raw.read, kept=frame.height)
 
 
@@ -149,16 +131,11 @@ def conform(raw: RawTrace) -> Trace:
         frames[schema] = _relative(frames.pop(schema), schema, first)
     ledger = ledger.folded()
     ledger.check()
+    frames |= {
+        schema: typed(frame, schema) for schema, frame in (("names", raw.names), ("payloads", raw.payloads), ("threads", raw.threads))
+    }
     return Trace(
-        ops=frames["ops"],
-        calls=frames["calls"],
-        ranges=frames["ranges"],
-        waits=frames["waits"],
-        counters=frames["counters"],
-        memory=frames["memory"],
-        names=typed(raw.names, "names"),
-        payloads=typed(raw.payloads, "payloads"),
-        threads=typed(raw.threads, "threads"),
+        **frames,
         devices=raw.devices,
         ranks=raw.ranks,
         provenance=replace(raw.provenance, origin_ns=first),
@@ -176,9 +153,3 @@ def no_gpu_work(provenance: Provenance, ledger: Ledger) -> InputError:
         next_step="Capture again with CUDA tracing on (nsys profile --trace=cuda,nvtx, or activities=[CPU, CUDA] in torch.profiler) "
         "while the GPU is working.",
     )
-
-
-def intern(texts: Iterable[str]) -> pl.DataFrame:
-    """A `names` frame with dense ids for distinct `texts`, in the order given."""
-    listed = list(texts)
-    return pl.DataFrame({"id": range(len(listed)), "text": listed}, schema={"id": pl.Int32, "text": pl.String})

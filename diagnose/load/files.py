@@ -61,10 +61,6 @@ def _starts(*magic: bytes) -> Callable[[bytes, str], bool]:
     return lambda head, _name: head.startswith(magic)
 
 
-def _named(*suffixes: str) -> Callable[[bytes, str], bool]:
-    return lambda _head, name: name.endswith(suffixes)
-
-
 def _is_perfetto(head: bytes, name: str) -> bool:
     """A serialised perfetto.protos.Trace is a run of TracePackets: field 1, length-delimited, each a few kB."""
     return name.endswith((".pftrace", ".perfetto-trace")) or (
@@ -121,24 +117,27 @@ _FOREIGN = (
 )
 
 
+def refused(what: str, next_step: str) -> InputError:
+    """The error for an input of which nothing was analysed, in two sentences."""
+    return InputError(what, effect=NOTHING, next_step=next_step)
+
+
 def _refuse(path: Path, what: str, next_step: str) -> InputError:
-    return InputError(f"{path.name} is {what}.", effect=NOTHING, next_step=next_step.format(name=path.name, stem=path.stem))
+    return refused(f"{path.name} is {what}.", next_step.format(name=path.name, stem=path.stem))
 
 
 def _read_head(path: Path) -> bytes:
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
-            raise InputError(f"{path.name} is not a regular file.", effect=NOTHING, next_step="Copy the trace to a file first.")
+            raise refused(f"{path.name} is not a regular file.", "Copy the trace to a file first.")
         with path.open("rb") as file:
             return file.read(_HEAD)
     except FileNotFoundError:
         raise MissingInputError(f"{path.name} does not exist.", effect=NOTHING, next_step="Check the path.") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "the path cannot be used"
-        raise InputError(
-            f"{path.name} cannot be read: {reason}.", effect=NOTHING, next_step="Check the path and its permissions."
-        ) from None
+        raise refused(f"{path.name} cannot be read: {reason}.", "Check the path and its permissions.") from None
 
 
 def is_parquet_folder(path: Path) -> bool:
@@ -255,7 +254,7 @@ def _refuse_folder(path: Path) -> InputError:
 
 def unreadable_folder(path: Path, error: OSError) -> InputError:
     """The error for a folder that can't be listed."""
-    return InputError(f"The folder {path.name} cannot be read: {error.strerror}.", effect=NOTHING, next_step="Check its permissions.")
+    return refused(f"The folder {path.name} cannot be read: {error.strerror}.", "Check its permissions.")
 
 
 @contextmanager
@@ -270,7 +269,7 @@ class Reader:
     """One format of traces. `name` is what a trace's provenance calls it.
 
     `load(path, rank, nsys, rules)` reads one: `rank` names the global rank where the trace does not tell it, `nsys` is the program that exports
-    a report, `rules` say what of the environment may be taken out (None: the program's own). It raises InputError. `start` tells when the capture began, in ns since 1970, from a few bytes of it; None where it does not.
+    a report, `rules` say what of the environment may be taken out (None: nothing). It raises InputError. `start` tells when the capture began, in ns since 1970, from a few bytes of it; None where it does not.
     It may raise what a damaged file makes of it (OSError, ValueError and the like).
     """
 

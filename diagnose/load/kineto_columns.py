@@ -21,34 +21,6 @@ Number = int | float | str | None
 _NULL = msgspec.Raw(b"null")
 
 
-_ARG_KEYS = {
-    "registers": "registers per thread",
-    "shared_memory": "shared memory",
-    "graph_node": "graph node id",
-    "collective": "Collective name",
-    "group": "Process Group Description",
-    "group_name": "Process Group Name",
-    "group_size": "Group size",
-    "members": "Process Group Ranks",
-    "communicator": "Comms Id",
-    "elements_in": "In msg nelems",
-    "elements_out": "Out msg nelems",
-    "source_rank": "Src Rank",
-    "target_rank": "Dst Rank",
-    "sequence": "Sequence number",
-    "forward_thread": "Fwd thread id",
-    "sync_kind": "cuda_sync_kind",
-    "record": "wait_on_cuda_event_record_corr_id",
-    "event": "wait_on_cuda_event_id",
-    "recorded_on": "wait_on_stream",
-    "allocated": "Bytes",
-    "total_allocated": "Total Allocated",
-    "total_reserved": "Total Reserved",
-    "device_type": "Device Type",
-    "device_id": "Device Id",
-}
-
-
 class Triple(msgspec.Struct, gc=False, array_like=True, frozen=True):
     """A grid or block: up to three extents."""
 
@@ -57,7 +29,7 @@ class Triple(msgspec.Struct, gc=False, array_like=True, frozen=True):
     z: int = 1
 
 
-class Args(msgspec.Struct, gc=False, frozen=True, rename=_ARG_KEYS):
+class Args(msgspec.Struct, gc=False, frozen=True):
     """The arguments that any measure uses, of all categories together; all others are skipped while decoding."""
 
     device: Number = None
@@ -65,32 +37,32 @@ class Args(msgspec.Struct, gc=False, frozen=True, rename=_ARG_KEYS):
     correlation: Number = None
     grid: Triple | None = None
     block: Triple | None = None
-    registers: Number = None
-    shared_memory: Number = None
-    graph_node: Number = None
+    registers: Number = msgspec.field(default=None, name="registers per thread")
+    shared_memory: Number = msgspec.field(default=None, name="shared memory")
+    graph_node: Number = msgspec.field(default=None, name="graph node id")
     bytes: Number = None
-    collective: str | None = None
-    group: str | None = None
-    group_name: str | None = None
-    group_size: Number = None
-    members: str | None = None
-    communicator: Number = None
+    collective: str | None = msgspec.field(default=None, name="Collective name")
+    group: str | None = msgspec.field(default=None, name="Process Group Description")
+    group_name: str | None = msgspec.field(default=None, name="Process Group Name")
+    group_size: Number = msgspec.field(default=None, name="Group size")
+    members: str | None = msgspec.field(default=None, name="Process Group Ranks")
+    communicator: Number = msgspec.field(default=None, name="Comms Id")
     dtype: str | None = None
-    elements_in: Number = None
-    elements_out: Number = None
-    source_rank: Number = None
-    target_rank: Number = None
-    sequence: Number = None
-    forward_thread: Number = None
-    sync_kind: str | None = None
-    record: Number = None
-    event: Number = None
-    recorded_on: Number = None
-    allocated: Number = None
-    total_allocated: Number = None
-    total_reserved: Number = None
-    device_type: Number = None
-    device_id: Number = None
+    elements_in: Number = msgspec.field(default=None, name="In msg nelems")
+    elements_out: Number = msgspec.field(default=None, name="Out msg nelems")
+    source_rank: Number = msgspec.field(default=None, name="Src Rank")
+    target_rank: Number = msgspec.field(default=None, name="Dst Rank")
+    sequence: Number = msgspec.field(default=None, name="Sequence number")
+    forward_thread: Number = msgspec.field(default=None, name="Fwd thread id")
+    sync_kind: str | None = msgspec.field(default=None, name="cuda_sync_kind")
+    record: Number = msgspec.field(default=None, name="wait_on_cuda_event_record_corr_id")
+    event: Number = msgspec.field(default=None, name="wait_on_cuda_event_id")
+    recorded_on: Number = msgspec.field(default=None, name="wait_on_stream")
+    allocated: Number = msgspec.field(default=None, name="Bytes")
+    total_allocated: Number = msgspec.field(default=None, name="Total Allocated")
+    total_reserved: Number = msgspec.field(default=None, name="Total Reserved")
+    device_type: Number = msgspec.field(default=None, name="Device Type")
+    device_id: Number = msgspec.field(default=None, name="Device Id")
     name: Any = None
 
 
@@ -252,19 +224,14 @@ def present(name: str, values: Sequence[object]) -> pl.Series:
 
 def times(group: Sequence[Event | ExactEvent]) -> tuple[pl.Series, pl.Series]:
     """Columns start and end in nanoseconds, exact: both numbers are rounded to the nearest one (half to even) on their own."""
-    if isinstance(group[0], ExactEvent):
-        start = exact_ns([event.ts for event in group])
-        length = exact_ns([event.dur for event in group])
-    else:
-        start, length = (whole_ns(values) for values in ([event.ts for event in group], [event.dur for event in group]))
+    in_ns = exact_ns if isinstance(group[0], ExactEvent) else whole_ns
+    start, length = in_ns([event.ts for event in group]), in_ns([event.dur for event in group])
     return start.alias("start"), (start + length).alias("end")
 
 
 def instants(group: Sequence[Event | ExactEvent]) -> pl.Series:
     """The time of each event in nanoseconds."""
-    if isinstance(group[0], ExactEvent):
-        return exact_ns([event.ts for event in group])
-    return whole_ns([event.ts for event in group])
+    return (exact_ns if isinstance(group[0], ExactEvent) else whole_ns)([event.ts for event in group])
 
 
 def whole_ns(microseconds: Sequence[object]) -> pl.Series:
@@ -306,23 +273,12 @@ def _decimal_ns(text: str) -> int | None:
 
 # What a category holds, in the spelling of any version of the profiler. Others are counted and not needed.
 CATEGORIES = {
-    "kernel": "kernel",
-    "Kernel": "kernel",
-    "gpu_memcpy": "memcpy",
-    "Memcpy": "memcpy",
-    "gpu_memset": "memset",
-    "Memset": "memset",
-    "cuda_runtime": "call",
-    "cuda_driver": "call",
+    **dict.fromkeys(("kernel", "Kernel"), "kernel"),
+    **dict.fromkeys(("gpu_memcpy", "Memcpy"), "memcpy"),
+    **dict.fromkeys(("gpu_memset", "Memset"), "memset"),
+    **dict.fromkeys((f"{maker}_{part}" for maker in ("cuda", "hip", "xpu", "privateuse1") for part in ("runtime", "driver")), "call"),
     "Runtime": "call",
-    "hip_runtime": "call",
-    "hip_driver": "call",
-    "xpu_runtime": "call",
-    "xpu_driver": "call",
-    "privateuse1_runtime": "call",
-    "privateuse1_driver": "call",
-    "cpu_op": "operator",
-    "Operator": "operator",
+    **dict.fromkeys(("cpu_op", "Operator"), "operator"),
     "user_annotation": "annotation",
     "gpu_user_annotation": "gpu_annotation",
     "python_function": "python",
@@ -394,10 +350,10 @@ class Columns:
 
     def __init__(self) -> None:
         self.part = part = Part()
-        self._names = names = Lookup(lambda text: _append(part.names, text or ""))
+        self._names = names = Lookup(lambda text: append(part.names, text or ""))
         self._calls = Lookup(lambda text: names[_VERSION.sub("", text or "")])
         self._frame_names = Lookup(lambda text: names[_FOLDER.sub("", text)] if text and _FRAME.search(text) else None)
-        self._payloads = Lookup(lambda payload: _append(part.payloads, payload))
+        self._payloads = Lookup(lambda payload: append(part.payloads, payload))
         self._threads = Lookup(thread_number)
         self._sync_kinds = Lookup(sync_kind)
         self._handlers: dict[str, Callable[[str, list[Any]], None]] = {
@@ -432,8 +388,7 @@ class Columns:
     def _complete(self, table: str, group: list[Any], handler: Callable[[str, list[Any]], None]) -> None:
         complete = [event for event in group if event.ph == "X"]
         self.part.read[table] += len(group)
-        if len(complete) < len(group):
-            self.part.refused["wrong_type", table] += len(group) - len(complete)
+        self.part.refused["wrong_type", table] += len(group) - len(complete)
         if complete:
             handler(table, complete)
 
@@ -472,8 +427,7 @@ class Columns:
         """Allocator events of the GPU (device type 1 of PyTorch, CUDA and ROCm alike); those of the host are not needed."""
         on_gpu = [event for event in group if event.args is not None and integer(event.args.device_type) == 1]
         self.part.read[MEMORY] += len(group)
-        if len(on_gpu) < len(group):
-            self.part.refused["not_needed", MEMORY] += len(group) - len(on_gpu)
+        self.part.refused["not_needed", MEMORY] += len(group) - len(on_gpu)
         if on_gpu:
             args = [event.args for event in on_gpu]
             columns = [
@@ -551,16 +505,14 @@ class Columns:
     def _python(self, table: str, group: list[Any]) -> None:
         lookup = self._frame_names
         kept = [event for event in group if lookup[event.name] is not None]
-        if len(kept) < len(group):
-            self.part.refused["not_needed", table] += len(group) - len(kept)
+        self.part.refused["not_needed", table] += len(group) - len(kept)
         if kept:
             self.part.frames[table].append(pl.DataFrame([self._thread_column(kept), *times(kept), self._ids("text_id", lookup, kept)]))
 
     def _waits(self, table: str, group: list[Any]) -> None:
         kinds = [self._sync_kinds[(event.args and event.args.sync_kind) or event.name] for event in group]
         known = [event for event, kind in zip(group, kinds, strict=True) if kind is not None]
-        if len(known) < len(group):
-            self.part.refused["not_needed", table] += len(group) - len(known)
+        self.part.refused["not_needed", table] += len(group) - len(known)
         if not known:
             return
         args = arguments(known)
@@ -598,7 +550,8 @@ class _NoExtent:
 _NO_EXTENT = cast("Triple", _NoExtent())
 
 
-def _append(values: list[Any], value: object) -> int:
+def append(values: list[Any], value: object) -> int:
+    """The place of a value that is added to a list."""
     values.append(value)
     return len(values) - 1
 

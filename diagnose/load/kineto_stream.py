@@ -23,7 +23,7 @@ from collections.abc import Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -34,7 +34,19 @@ from typing import IO, Any, BinaryIO, cast
 import polars as pl
 
 from diagnose.errors import InputError
-from diagnose.load.kineto_columns import EXACT_EVENTS, UNDECODABLE, WHOLE_EVENTS, Columns, Events, ExactEvent, Lookup, Part, one_event
+from diagnose.load.files import refused
+from diagnose.load.kineto_columns import (
+    EXACT_EVENTS,
+    UNDECODABLE,
+    WHOLE_EVENTS,
+    Columns,
+    Events,
+    ExactEvent,
+    Lookup,
+    Part,
+    append,
+    one_event,
+)
 
 
 def _unpackers() -> tuple[Any, type[Exception]]:
@@ -67,7 +79,7 @@ class CutError(Exception):
 class Opened:
     """A byte stream being read: `blocks` yields it unpacked; `size` counts the packed bytes seen so far."""
 
-    blocks: Blocks
+    blocks: Blocks = field(init=False)
     size: int = 0
     is_plain: bool = False  # a regular file that is not packed
 
@@ -80,14 +92,10 @@ def open_blocks(source: Path | BinaryIO, display_name: str, chunk: int = CHUNK) 
     """
     try:
         file = source.open("rb") if isinstance(source, Path) else source
-        opened = Opened(_nothing())
+        opened = Opened()
         first = _head(file, chunk)
     except OSError as error:
-        raise InputError(
-            f"{display_name} cannot be read: {error.strerror or error}.",
-            effect="Nothing was analysed.",
-            next_step="Check the path and its permissions.",
-        ) from error
+        raise refused(f"{display_name} cannot be read: {error.strerror or error}.", "Check the path and its permissions.") from error
     is_regular = isinstance(source, Path) and stat.S_ISREG(source.stat().st_mode)
     opened.is_plain = is_regular and not first.startswith((b"\x1f\x8b", b"PK"))
     opened.blocks = _unpacked(file, first, opened, display_name, owned=isinstance(source, Path), chunk=chunk)
@@ -100,10 +108,6 @@ def _head(file: BinaryIO, chunk: int) -> bytes:
     while len(head) < 8 and (more := file.read(max(chunk, 8))):
         head += more
     return head
-
-
-def _nothing() -> Blocks:
-    yield from ()
 
 
 def _unpacked(file: BinaryIO, first: bytes, opened: Opened, name: str, *, owned: bool, chunk: int) -> Blocks:
@@ -136,31 +140,28 @@ def _refuse_other_packing(first: bytes, name: str) -> None:
     packings = {b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"7z\xbc\xaf": "7-Zip", b"\x04\x22\x4d\x18": "lz4"}
     for magic, packing in packings.items():
         if first.startswith(magic):
-            raise InputError(
-                f"{name} is packed with {packing}.", effect="Nothing was analysed.", next_step="Unpack it, or pack it with gzip."
-            )
+            raise refused(f"{name} is packed with {packing}.", "Unpack it, or pack it with gzip.")
     if first.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InputError(
-            f"{name} is text in UTF-16.", effect="Nothing was analysed.", next_step="Convert it to UTF-8; the profiler itself writes UTF-8."
-        )
-
-
-def _bomb(name: str, unpacked: int) -> InputError:
-    return InputError(
-        f"{name} unpacks to an implausible size "
-        f"(stopped at {unpacked >> 20} MiB, more than {_MAX_RATIO} times its own size or above 64 GiB).",
-        effect="It was not analysed, since such a file may be made to exhaust memory.",
-        next_step="If you trust the file, unpack it yourself and give the plain .json.",
-    )
+        raise refused(f"{name} is text in UTF-16.", "Convert it to UTF-8; the profiler itself writes UTF-8.")
 
 
 def _gunzipped(packed: Iterator[bytes], name: str) -> Blocks:
     """Unpack a gzip stream; memory stays at one chunk whatever the ratio."""
+    yield from _bounded(_members(packed), name)
+
+
+def _bounded(blocks: Iterator[tuple[int, bytes]], name: str) -> Blocks:
+    """The unpacked blocks that come with the packed bytes so far, while their sum is plausible."""
     written = 0
-    for seen, out in _members(packed):
+    for seen, out in blocks:
         written += len(out)
         if written > _MAX_UNPACKED or (written > _RATIO_FROM and written > _MAX_RATIO * seen):
-            raise _bomb(name, written)
+            raise InputError(
+                f"{name} unpacks to an implausible size "
+                f"(stopped at {written >> 20} MiB, more than {_MAX_RATIO} times its own size or above 64 GiB).",
+                effect="It was not analysed, since such a file may be made to exhaust memory.",
+                next_step="If you trust the file, unpack it yourself and give the plain .json.",
+            )
         if out:
             yield out
 
@@ -220,22 +221,14 @@ def _unzipped(file: BinaryIO, first: bytes, opened: Opened, name: str) -> Blocks
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error, EOFError, OSError) as error:
             if isinstance(error, RuntimeError) and "encrypted" not in str(error) and not isinstance(error, NotImplementedError):
                 raise
-            raise InputError(
-                f"{name} is a zip file that cannot be unpacked: {error}.",
-                effect="Nothing was analysed.",
-                next_step="Unpack it and give the trace inside.",
-            ) from error
+            raise refused(f"{name} is a zip file that cannot be unpacked: {error}.", "Unpack it and give the trace inside.") from error
 
 
 def _only_trace(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
     found = [info for info in archive.infolist() if info.filename.lower().endswith((".json", ".json.gz")) and not info.is_dir()]
     if len(found) != 1:
         held = "no .json file" if not found else f"{len(found)} .json files"
-        raise InputError(
-            f"{name} is a zip file that holds {held}.",
-            effect="Nothing was analysed.",
-            next_step="Unpack it and give the trace, or the folder of traces.",
-        )
+        raise refused(f"{name} is a zip file that holds {held}.", "Unpack it and give the trace, or the folder of traces.")
     return found[0]
 
 
@@ -244,12 +237,7 @@ def _member_blocks(member: IO[bytes], info: zipfile.ZipInfo, name: str) -> Block
     if first.startswith(b"\x1f\x8b"):
         yield from _gunzipped(_chain(first, member), name)
         return
-    written = 0
-    for block in _chain(first, member):
-        written += len(block)
-        if written > _MAX_UNPACKED or (written > _RATIO_FROM and written > _MAX_RATIO * max(info.compress_size, 1)):
-            raise _bomb(name, written)
-        yield block
+    yield from _bounded(((max(info.compress_size, 1), block) for block in _chain(first, member)), name)
 
 
 def _chain(first: bytes, member: IO[bytes]) -> Blocks:
@@ -593,7 +581,7 @@ def _blocks(path: Path, low: int, high: int, chunk: int) -> Iterator[bytes]:
 def joined(parts: list[Part]) -> Part:
     """One Part of several, in order, with the ids of the first; the later ones' are translated."""
     whole, *others = parts
-    known = {column: Lookup(partial(_append, getattr(whole, column))) for column in ("names", "payloads")}
+    known = {column: Lookup(partial(append, getattr(whole, column))) for column in ("names", "payloads")}
     for column, lookup in known.items():
         lookup.update({value: index for index, value in enumerate(getattr(whole, column))})
     for part in others:
@@ -615,8 +603,3 @@ def joined(parts: list[Part]) -> Part:
         whole.events += part.events
         whole.bad_text += part.bad_text
     return whole
-
-
-def _append(values: list[object], value: object) -> int:
-    values.append(value)
-    return len(values) - 1

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import polars as pl
 
 from diagnose.errors import ForeignInputError
 from diagnose.knowledge.environment import EnvironmentRules, RawEnvironment, environment
-from diagnose.load.conform import RawTable, RawTrace, intern
+from diagnose.load.conform import RawTable, RawTrace
 from diagnose.load.kineto_columns import CATEGORIES, PAYLOAD_COLUMNS, Part, integer
 from diagnose.model.environment import EnvironmentItem
 from diagnose.model.ledger import Ledger
-from diagnose.model.trace import PAYLOADS, CopyKind, Device, OpKind, Provenance, RangeKind, Rank, WaitKind
+from diagnose.model.trace import PAYLOADS, CopyKind, Device, OpKind, Provenance, RangeKind, Rank, RankSource, WaitKind
 
 _NAMING_KEYS = ("username", "user", "tw_user", "host_name", "hostname")
 
 
 def environment_of(keys: Mapping[str, Any], used: Iterable[int], rules: EnvironmentRules) -> tuple[EnvironmentItem, ...]:
     """The items of one file; `used` are the devices with work. A file of this profiler holds no environment variables."""
-    listed = keys.get("deviceProperties")
-    devices = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    devices = _properties(keys)
     ordinals = set(used)
     own = [one for one in devices if one.get("id") in ordinals] or devices
     wanted = [(place, key) for item in rules.items for one in item.from_ for place, key in one.items()]
@@ -38,6 +38,11 @@ def environment_of(keys: Mapping[str, Any], used: Iterable[int], rules: Environm
     return environment(told, rules)
 
 
+def _properties(keys: Mapping[str, Any]) -> list[dict[str, Any]]:
+    listed = keys.get("deviceProperties")
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+
+
 def _at(keys: Mapping[str, Any], path: str) -> object:
     """The value at a key, or below it where a point goes one level down."""
     node: object = keys
@@ -47,14 +52,9 @@ def _at(keys: Mapping[str, Any], path: str) -> object:
 
 
 _SCHEMAS = {
-    "kernel": "ops",
-    "memcpy": "ops",
-    "memset": "ops",
+    **dict.fromkeys(("kernel", "memcpy", "memset"), "ops"),
     "call": "calls",
-    "operator": "ranges",
-    "annotation": "ranges",
-    "gpu_annotation": "ranges",
-    "python": "ranges",
+    **dict.fromkeys(("operator", "annotation", "gpu_annotation", "python"), "ranges"),
     "wait": "waits",
 }
 RECORDS, UNDECODED = "cuda_sync records", "undecodable events"
@@ -86,14 +86,14 @@ def raw_trace(
     file: str,
     size: int,
     rank: int | None,
-    rules: EnvironmentRules,
+    rules: EnvironmentRules | None,
 ) -> RawTrace:
     """Join the columns of a file and what its top-level keys tell.
 
     Raises InputError when no event has a category that the PyTorch profiler writes.
     """
     described = _rank(keys, part, rank)
-    names = intern(part.names)
+    names = pl.DataFrame({"id": range(len(part.names)), "text": part.names}, schema={"id": pl.Int32, "text": pl.String})
     frames = {table: pl.concat(part.frames.pop(table)) for table in list(part.frames)}
     if not frames:
         raise _foreign(part, undecodable, file)
@@ -101,14 +101,15 @@ def raw_trace(
     ledger = _notes(ledger, keys, part, undecodable, cut, described)
     number = pl.lit(described.rank, dtype=pl.Int32).alias("rank")
     ranked = [RawTable(schema=table.schema, table=table.table, frame=table.frame.with_columns(number), read=table.read) for table in tables]
-    first = _first(ranked)
+    first, base = _first(ranked), _size(keys.get("baseTimeNanoseconds"))
+    start = first if first is None or first > _UNIX_NS else None if base is None else base + first
     return RawTrace(
         tables=ranked,
         names=names,
         payloads=_payloads(part),
         threads=_threads(part, ranked, described.rank),
         devices=_devices(keys, ranked, described.rank),
-        ranks=(_starting(described, keys, first),),
+        ranks=(replace(described, start_unix_ns=start),),
         provenance=_provenance(keys, part, ranked, names, file, size, described.rank, rules),
         ledger=ledger,
     )
@@ -249,11 +250,8 @@ def _rank(keys: Mapping[str, Any], part: Part, option: int | None) -> Rank:
     rank, world = _small(told.get("rank")), _small(told.get("world_size"))
     pids = [pid for pid, _ in part.pids.most_common(1)]
     pid = integer(pids[0]) if pids else None
-    if option is not None:
-        return Rank(rank=option, world_size=world, pid=pid, source="option")
-    if rank is not None:
-        return Rank(rank=rank, world_size=world, pid=pid, source="trace")
-    return Rank(rank=0, world_size=world, pid=pid, source="assigned")
+    source: RankSource = "option" if option is not None else "assigned" if rank is None else "trace"
+    return Rank(rank=(rank or 0) if option is None else option, world_size=world, pid=pid, source=source)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -278,13 +276,6 @@ def _first(tables: Sequence[RawTable]) -> int | None:
     return min(firsts, default=None)
 
 
-def _starting(described: Rank, keys: Mapping[str, Any], first: int | None) -> Rank:
-    """The rank with the wall-clock time of its first event, where the file's times can be placed in it."""
-    base = _size(keys.get("baseTimeNanoseconds"))
-    start = first if first is None or first > _UNIX_NS else None if base is None else base + first
-    return Rank(rank=described.rank, world_size=described.world_size, pid=described.pid, source=described.source, start_unix_ns=start)
-
-
 def _payloads(part: Part) -> pl.DataFrame:
     columns = list(zip(*part.payloads, strict=True)) or [()] * len(PAYLOAD_COLUMNS)
     data = {name: pl.Series(name, column, dtype=PAYLOADS[name]) for name, column in zip(PAYLOAD_COLUMNS, columns, strict=True)}
@@ -306,8 +297,7 @@ def _devices(keys: Mapping[str, Any], tables: Sequence[RawTable], rank: int) -> 
 
     ROCm numbers its operations' devices otherwise than its properties; they are then taken from any device where all have the same name.
     """
-    listed = keys.get("deviceProperties")
-    properties = [found for found in listed if isinstance(found, dict)] if isinstance(listed, list) else []
+    properties = _properties(keys)
     by_id = {found["id"]: found for found in properties if isinstance(found.get("id"), int)}
     alike = properties[0] if properties and len({str(found.get("name")) for found in properties}) == 1 else {}
     return tuple(_device(by_id.get(device, alike), rank, device) for device in _used(tables))
@@ -345,7 +335,7 @@ def _provenance(
     file: str,
     size: int,
     rank: int,
-    rules: EnvironmentRules,
+    rules: EnvironmentRules | None,
 ) -> Provenance:
     versions = [f"{label} {keys[key]}" for key, label in _VERSIONS.items() if isinstance(keys.get(key), int | float | str)]
     diagnostics = [*_messages(keys, "ERROR"), *_messages(keys, "WARNING")][:_MAX_MESSAGES]
@@ -365,7 +355,7 @@ def _provenance(
         overhead_ns=sum(part.overhead.values()) if part.overhead else None,
         graph_trace=_graph_trace(tables, names),
         diagnostics=tuple(text[:_MAX_LENGTH] for text in diagnostics),
-        environment=environment_of(keys, _used(tables), rules),
+        environment=() if rules is None else environment_of(keys, _used(tables), rules),
         notes=(*_rank_notes(keys, rank), *_pid_notes(part)),
     )
 

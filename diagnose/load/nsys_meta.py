@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import polars as pl
 
@@ -44,14 +43,6 @@ _MAX_TEXT = 200
 _WORLD = 10**6
 
 
-@dataclass(frozen=True, kw_only=True)
-class Clock:
-    """`base` is the unix time (ns) of the file's clock at 0; null where the export does not tell."""
-
-    base: int | None
-    duration: int | None
-
-
 def versions(source: Source) -> tuple[str | None, str | None, dict[str, str]]:
     """Product version, schema version and the export's own settings."""
     table = next((name for name in ("META_DATA_EXPORT", "EXPORT_META_DATA") if source.columns(name)), "META_DATA_EXPORT")
@@ -65,13 +56,16 @@ def versions(source: Source) -> tuple[str | None, str | None, dict[str, str]]:
     return version("EXPORT_PRODUCT_VERSION"), version("EXPORT_SCHEMA_VERSION"), settings
 
 
-def clock(source: Source, settings: Mapping[str, str]) -> Clock:
-    """The wall-clock time of the file's zero. With --ts-normalize the exporter's shift is the session's start, and zero is 1970."""
+def clock(source: Source, settings: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """The unix time (ns) of the file's clock at 0, and the capture's duration (ns); None where the export does not tell.
+
+    With --ts-normalize the exporter's shift is the session's start, and zero is 1970.
+    """
     start = next((value for row in source.small("TARGET_INFO_SESSION_START_TIME") if (value := whole(row.get("utcEpochNs")))), None)
     shift = settings.get("EXPORT_CONFIG_TIME_SHIFT", "0")
     moved = int(shift) if re.fullmatch(r"-?\d{1,19}", shift) else 0
     duration = next((value for row in source.small("ANALYSIS_DETAILS") if (value := whole(row.get("duration"))) and value > 0), None)
-    return Clock(base=None if start is None else start - moved, duration=duration)
+    return None if start is None else start - moved, duration
 
 
 def _environment(source: Source) -> dict[str, int]:
@@ -275,21 +269,14 @@ def plain(message: str) -> str:
 
 def diagnostics(source: Source, ledger: Ledger) -> tuple[tuple[str, ...], Ledger]:
     """Warnings and errors that nsys recorded, without repetition, and their entries in the ledger."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     shown: dict[str, None] = {}
     for row in source.small("DIAGNOSTIC_EVENT"):
         severity, message = whole(row.get("severity")), text(row.get("text"))
         if message is None or severity not in (_WARNING, _ERROR):
             continue
-        dropped = _DROPPED.search(message)
-        code = (
-            "dropped_by_profiler"
-            if dropped
-            else "profiler_error"
-            if severity == _ERROR and not _UNNEEDED.search(message)
-            else "profiler_warning"
-        )
-        counts[code] = counts.get(code, 0) + 1
+        code = "profiler_error" if severity == _ERROR and not _UNNEEDED.search(message) else "profiler_warning"
+        counts["dropped_by_profiler" if _DROPPED.search(message) else code] += 1
         shown.setdefault(plain(message))
     for code, count in counts.items():
         ledger = ledger.note(code, "DIAGNOSTIC_EVENT", count)
@@ -375,8 +362,7 @@ def _machine(source: Source) -> dict[str, tuple[object, ...]]:
 def _names(source: Source, given: Mapping[str, Sequence[object]]) -> list[str]:
     """Names of the user and the host, and of the host without its domain."""
     words = [str(value) for name in _NAMING_VARIABLES for value in given.get(name, ())]
-    words += [text(row.get("value")) or "" for row in source.small("TARGET_INFO_SYSTEM_ENV") if row.get("name") == "Hostname"]
-    words += [
-        text(row.get("value")) or "" for row in source.small("META_DATA_CAPTURE") if _NAMING_ROWS.fullmatch(text(row.get("name")) or "")
-    ]
+    rows = [row for row in source.small("TARGET_INFO_SYSTEM_ENV") if row.get("name") == "Hostname"]
+    rows += [row for row in source.small("META_DATA_CAPTURE") if _NAMING_ROWS.fullmatch(text(row.get("name")) or "")]
+    words += [text(row.get("value")) or "" for row in rows]
     return [part for word in words for part in {word, word.partition(".")[0]}]

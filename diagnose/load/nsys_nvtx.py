@@ -36,22 +36,19 @@ _RANGE: Wanted = {
 
 # NVTX payload extension, nvtxPayloadEntryType: struct codes by number. Payloads are little-endian and lie behind a header
 # of 32 bytes (domain, schema id, payload size, total size).
-_ENTRY: Mapping[int, str] = {
-    5: "i",
-    6: "I",
-    11: "b",
-    12: "B",
-    13: "h",
-    14: "H",
-    15: "i",
-    16: "I",
-    17: "q",
-    18: "Q",
-    19: "f",
-    20: "d",
-    22: "Q",
-    23: "Q",
+_NUMBERS = {
+    "b": (11,),
+    "B": (12,),
+    "h": (13,),
+    "H": (14,),
+    "i": (5, 15),
+    "I": (6, 16),
+    "q": (17,),
+    "Q": (18, 22, 23),
+    "f": (19,),
+    "d": (20,),
 }
+_ENTRY: Mapping[int, str] = {number: code for code, numbers in _NUMBERS.items() for number in numbers}
 _HEADER = struct.Struct("<IIIIQQ")
 _MAX_PAYLOADS = 200_000
 _NO_DESCRIPTION = ("ncclGroupStart", "ncclGroupEnd", "ncclCommCount", "ncclCommUserRank", "ncclCommCuDevice", "ncclCommGetAsyncError")

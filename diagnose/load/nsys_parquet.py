@@ -12,14 +12,12 @@ from pathlib import Path
 
 import polars as pl
 
-from diagnose.errors import InputError
-from diagnose.knowledge.environment import EnvironmentRules, load_environment_rules
+from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load.conform import RawTrace, conform
-from diagnose.load.files import Opening, Reader, is_parquet_folder, unreadable_folder
+from diagnose.load.files import Opening, Reader, is_parquet_folder, refused, unreadable_folder
 from diagnose.load.nsys_tables import EVENT_TABLES, META_TABLES, STRINGS, Rows, T, Wanted, damaged, shaped
 from diagnose.load.nsys_trace import build
 from diagnose.model.ledger import Ledger
-from diagnose.model.trace import Trace
 
 _SLICE = 1 << 20
 _SMALL_ROWS = 100_000
@@ -33,10 +31,6 @@ class ParquetSource:
     name: str
     files: dict[str, Path]
     schemas: dict[str, dict[str, pl.DataType]]
-
-    def tables(self) -> frozenset[str]:
-        """Names of all tables."""
-        return frozenset(self.schemas)
 
     def columns(self, table: str) -> frozenset[str]:
         """Column names of a table; empty when it is absent."""
@@ -156,20 +150,10 @@ def read(path: Path, *, rank: int | None = None, display_name: str | None = None
         source = _open(path, name)
         size = sum(file.stat().st_size for file in source.files.values())
     except OSError as error:
-        raise InputError(
-            f"The folder {path.name} cannot be read: {error.strerror}.", effect="Nothing was analysed.", next_step="Check its permissions."
-        ) from None
-    if not source.tables() & set(EVENT_TABLES):
-        raise InputError(
-            f"{name} holds no tables of events of Nsight Systems.",
-            effect="Nothing was analysed.",
-            next_step="Give the folder that nsys export --type parquetdir wrote.",
-        )
-    return build(source, file=name, size=size, format_="nsys-parquet", rank=rank, ledger=Ledger(), rules=rules or load_environment_rules())
-
-
-def _load(path: Path, rank: int | None, _nsys: Path | None, rules: EnvironmentRules | None) -> Trace:
-    return conform(read(path, rank=rank, rules=rules))
+        raise unreadable_folder(path, error) from None
+    if not source.schemas.keys() & set(EVENT_TABLES):
+        raise refused(f"{name} holds no tables of events of Nsight Systems.", "Give the folder that nsys export --type parquetdir wrote.")
+    return build(source, file=name, size=size, format_="nsys-parquet", rank=rank, ledger=Ledger(), rules=rules)
 
 
 def _start(path: Path) -> int | None:
@@ -189,4 +173,9 @@ def _recognises(given: Opening) -> bool:
         raise unreadable_folder(given.path, error) from None
 
 
-READER = Reader(name="nsys-parquet", recognises=_recognises, load=_load, start=_start)
+READER = Reader(
+    name="nsys-parquet",
+    recognises=_recognises,
+    load=lambda path, rank, _nsys, rules: conform(read(path, rank=rank, rules=rules)),
+    start=_start,
+)

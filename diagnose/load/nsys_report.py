@@ -14,7 +14,7 @@ from pathlib import Path
 from diagnose.errors import InputError
 from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load import nsys_parquet, nsys_sqlite
-from diagnose.load.files import REPORT, Reader, is_parquet_folder, may_be_report, opening, private_folder
+from diagnose.load.files import REPORT, Reader, is_parquet_folder, may_be_report, opening, private_folder, refused
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Trace
 
@@ -22,7 +22,6 @@ _TIMEOUT_S = 3600.0
 _NEWER = re.compile(r"newer than your current version|created (?:in|with|by) .*newer|unsupported report version", re.IGNORECASE)
 _VERSION = re.compile(r"\b\d{4}\.\d+(?:\.\d+)*\b")
 _MAX_OUTPUT = 1 << 20
-_NOTHING = "Nothing was analysed."
 
 
 # The export to read (a SQLite file or a Parquet folder), sentences on how it was obtained, and their ledger entries.
@@ -60,11 +59,7 @@ def find_nsys(given: Path | None) -> Path | None:
         return Path(found).absolute() if found else None
     path = shutil.which(str(given.absolute())) if given.exists() else None
     if path is None:
-        raise InputError(
-            f"The nsys that was given ({given.name}) is not a program that can be run.",
-            effect=_NOTHING,
-            next_step="Check the path given with --nsys.",
-        )
+        raise refused(f"The nsys that was given ({given.name}) is not a program that can be run.", "Check the path given with --nsys.")
     return Path(path)
 
 
@@ -132,19 +127,15 @@ def resolve(path: Path, *, nsys: Path | None = None, workdir: Path, timeout_s: f
     try:
         beside = _sibling(report)
     except OSError as error:
-        raise InputError(
-            f"{path.name} cannot be read: {error.strerror}.", effect=_NOTHING, next_step="Check the path and its permissions."
-        ) from None
+        raise refused(f"{path.name} cannot be read: {error.strerror}.", "Check the path and its permissions.") from None
     if beside is not None:
         note = f"{beside.name}, an export that lay beside the report and is not older, was read instead of {path.name}."
         return beside, (note,), Ledger().note("sibling_export", "all")
     program = find_nsys(nsys)
     if program is None:
-        raise InputError(
+        raise refused(
             f"{path.name} is an Nsight Systems report, and there is no nsys on this machine to export it.",
-            effect=_NOTHING,
-            next_step=f"Where Nsight Systems is installed, run: {_command(report)} — then give the .sqlite file. "
-            "Or give the program with --nsys.",
+            f"Where Nsight Systems is installed, run: {_command(report)} — then give the .sqlite file. Or give the program with --nsys.",
         )
     return _export(path, report, program, workdir, timeout_s)
 
@@ -156,29 +147,22 @@ def _export(path: Path, report: Path, program: Path, workdir: Path, timeout_s: f
     try:
         status, output = _run([str(program), "export", "--type", "sqlite", "--output", str(target), str(report)], workdir, timeout_s)
     except subprocess.TimeoutExpired:
-        raise InputError(
+        raise refused(
             f"{with_version} did not finish the export of {path.name} in {timeout_s:.0f} s, and was stopped.",
-            effect=_NOTHING,
-            next_step=f"Export it beforehand: {_command(report)}",
+            f"Export it beforehand: {_command(report)}",
         ) from None
     except OSError as error:
-        raise InputError(
-            f"{with_version} cannot be run: {error.strerror}.",
-            effect=_NOTHING,
-            next_step="Check the installation, or give another with --nsys.",
-        ) from None
+        raise refused(f"{with_version} cannot be run: {error.strerror}.", "Check the installation, or give another with --nsys.") from None
     if _NEWER.search(output):
-        raise InputError(
+        raise refused(
             f"{path.name} was captured by a newer Nsight Systems than the one here ({with_version}), which cannot read it.",
-            effect=_NOTHING,
-            next_step=f"Export it with the nsys that captured it: {_command(report)} — or give a newer one with --nsys.",
+            f"Export it with the nsys that captured it: {_command(report)} — or give a newer one with --nsys.",
         )
     # a failed export can leave a valid but empty database, so the exit status counts
     if status != 0 or not target.is_file():
-        raise InputError(
+        raise refused(
             f"{with_version} could not export {path.name}: {_useful_line(output, report)}.",
-            effect=_NOTHING,
-            next_step=f"Try it by hand to see all its messages: {_command(report)}",
+            f"Try it by hand to see all its messages: {_command(report)}",
         )
     note = f"{path.name} was exported to a private folder with {with_version}."
     return target, (note,), Ledger().note("exported", "all")
@@ -194,11 +178,7 @@ def _load(path: Path, rank: int | None, nsys: Path | None, rules: EnvironmentRul
         given = opening(export)
         reader = next((reader for reader in (nsys_sqlite.READER, nsys_parquet.READER) if reader.recognises(given)), None)
         if reader is None:
-            raise InputError(
-                f"{export.name} beside {path.name} is no export that can be read.",
-                effect=_NOTHING,
-                next_step="Remove it, or export the report again.",
-            )
+            raise refused(f"{export.name} beside {path.name} is no export that can be read.", "Remove it, or export the report again.")
         trace = reader.load(export, rank, nsys, rules)
     provenance = replace(trace.provenance, file=path.name, notes=(*notes, *trace.provenance.notes))
     return replace(trace, provenance=provenance, ledger=trace.ledger + ledger)

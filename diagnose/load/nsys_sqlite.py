@@ -20,14 +20,12 @@ import adbc_driver_manager
 import adbc_driver_sqlite.dbapi as adbc
 import polars as pl
 
-from diagnose.errors import InputError
-from diagnose.knowledge.environment import EnvironmentRules, load_environment_rules
+from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load.conform import RawTrace, conform
-from diagnose.load.files import SQLITE, Reader, private_folder
+from diagnose.load.files import SQLITE, Reader, private_folder, refused
 from diagnose.load.nsys_tables import EVENT_TABLES, META_TABLES, STRINGS, Rows, T, Wanted, damaged, decoded, shaped
 from diagnose.load.nsys_trace import build
 from diagnose.model.ledger import Ledger
-from diagnose.model.trace import Trace
 
 _SLICE = 1 << 18  # rows per slice: 20 columns take 40 MB, and there are two slices at a time
 _BATCH = 1 << 14  # rows per Arrow batch
@@ -79,10 +77,6 @@ class SqliteSource:
     arrow: adbc.Connection
     size: int  # bytes of the database
     tables_found: dict[str, frozenset[str]] = field(default_factory=dict)
-
-    def tables(self) -> frozenset[str]:
-        """Names of all real tables."""
-        return frozenset(self.tables_found)
 
     def columns(self, table: str) -> frozenset[str]:
         """Stored columns of a table; empty when it is absent."""
@@ -270,24 +264,21 @@ def _check_pages(uri: str, name: str) -> None:
 
 def _check_tables(source: SqliteSource) -> None:
     """Refuse a database that is no export of Nsight Systems."""
-    tables = source.tables()
+    tables = source.tables_found.keys()
     if not tables & {*EVENT_TABLES, *META_TABLES}:
-        raise InputError(
+        raise refused(
             f"{source.name} is a SQLite database, but not an export of Nsight Systems.",
-            effect="Nothing was analysed.",
-            next_step="Give the file that nsys export --type sqlite wrote.",
+            "Give the file that nsys export --type sqlite wrote.",
         )
     if "StringTable" in tables and STRINGS not in tables:
-        raise InputError(
+        raise refused(
             f"{source.name} is a trace of nvprof or the Visual Profiler, whose tables differ.",
-            effect="Nothing was analysed.",
-            next_step="Capture with Nsight Systems: nsys profile --trace=cuda,nvtx COMMAND.",
+            "Capture with Nsight Systems: nsys profile --trace=cuda,nvtx COMMAND.",
         )
     if not tables & set(EVENT_TABLES) and not any(name.startswith("TARGET_INFO_") for name in tables):
-        raise InputError(
+        raise refused(
             f"{source.name} holds no tables of events: such a file is left behind by an export that failed.",
-            effect="Nothing was analysed.",
-            next_step="Export the report again with an nsys at least as new as the one that captured it, and read its messages.",
+            "Export the report again with an nsys at least as new as the one that captured it, and read its messages.",
         )
 
 
@@ -296,11 +287,7 @@ def _header(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(100)
     except OSError as error:
-        raise InputError(
-            f"{path.name} cannot be read: {error.strerror}.",
-            effect="Nothing was analysed.",
-            next_step="Check the path and its permissions.",
-        ) from None
+        raise refused(f"{path.name} cannot be read: {error.strerror}.", "Check the path and its permissions.") from None
 
 
 def _refuse_cut(path: Path, name: str) -> None:
@@ -337,10 +324,9 @@ def _private_copy(path: Path, sidecars: Sequence[Path], folder: Path) -> Path:
             connection.execute("PRAGMA journal_mode = DELETE").fetchall()
             connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
     except OSError as error:
-        raise InputError(
+        raise refused(
             f"{path.name} cannot be copied to a private folder: {error.strerror}.",
-            effect="Nothing was analysed.",
-            next_step="Free space in the temporary folder, or close the program that writes the file.",
+            "Free space in the temporary folder, or close the program that writes the file.",
         ) from None
     except sqlite3.DatabaseError as error:
         raise damaged(path.name, _reason(error)) from None
@@ -351,7 +337,7 @@ def read(path: Path, *, rank: int | None = None, display_name: str | None = None
     """One SQLite export as raw tables.
 
     `rank` names the global rank of the process with GPU work (of several, the first by process id; the others count on from it).
-    `display_name` is shown instead of the file's own name; `rules` say what may be taken out of the environment (by default the program's own). Raises InputError for a foreign or damaged database.
+    `display_name` is shown instead of the file's own name; `rules` say what may be taken out of the environment (without them nothing is). Raises InputError for a foreign or damaged database.
     """
     name = display_name or path.name
     ledger = Ledger()
@@ -386,14 +372,10 @@ def read(path: Path, *, rank: int | None = None, display_name: str | None = None
                     format_="nsys-sqlite",
                     rank=rank,
                     ledger=ledger,
-                    rules=rules or load_environment_rules(),
+                    rules=rules,
                 )
             finally:
                 check.result()  # nothing leaves here before the check has passed; its error goes before any that the damage caused
-
-
-def _load(path: Path, rank: int | None, _nsys: Path | None, rules: EnvironmentRules | None) -> Trace:
-    return conform(read(path, rank=rank, rules=rules))
 
 
 def start(path: Path) -> int | None:
@@ -403,4 +385,9 @@ def start(path: Path) -> int | None:
     return row[0] if row and isinstance(row[0], int) and row[0] > 0 else None
 
 
-READER = Reader(name="nsys-sqlite", recognises=lambda given: given.head.startswith(SQLITE), load=_load, start=start)
+READER = Reader(
+    name="nsys-sqlite",
+    recognises=lambda given: given.head.startswith(SQLITE),
+    load=lambda path, rank, _nsys, rules: conform(read(path, rank=rank, rules=rules)),
+    start=start,
+)

@@ -14,6 +14,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 import polars as pl
 
 from diagnose.errors import InputError
+from diagnose.load.conform import RawTable
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import CopyKind, OpKind, WaitKind
 
@@ -69,32 +70,23 @@ class Rows(Generic[T]):
 class Source(Protocol):
     """One opened export."""
 
-    def tables(self) -> frozenset[str]:
-        """Names of all tables, empty ones included."""
-        ...
-
     def columns(self, table: str) -> frozenset[str]:
         """Column names of a table; empty when it is absent."""
-        ...
 
     def rows(self, table: str, wanted: Wanted, mapper: Callable[[pl.DataFrame], T]) -> Rows[T]:
         """`mapper` applied to slices of a table, each with exactly the columns `wanted` (absent ones null).
 
         Rows with a value of another type are left out and counted. Slices may be mapped in several threads.
         """
-        ...
 
     def small(self, table: str) -> list[dict[str, object]]:
         """All rows of a small table; an absent one has none. Values of unexpected types are passed on."""
-        ...
 
     def strings(self, ids: Sequence[int]) -> tuple[pl.DataFrame, int]:
         """The texts of StringIds for distinct `ids`: columns id (Int64), text; and how many held invalid UTF-8."""
-        ...
 
     def holding(self, table: str, columns: Sequence[str]) -> str | None:
         """The first of `columns` in which any row has a value."""
-        ...
 
 
 def shaped(frame: pl.DataFrame, wanted: Wanted) -> pl.DataFrame:
@@ -193,17 +185,13 @@ PLACES: Mapping[str, type[pl.DataType]] = {"process": pl.Int64, "device": pl.Int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Events:
+class Events(RawTable):
     """Mapped rows of one table: `frame` has columns of `schema`, process, and key where names are wanted.
 
     `keys` holds the distinct keys, each with the first short key seen, and `places` the distinct process, device and stream of
     device operations: both are gathered slice by slice, since looking for them in a whole table takes much memory.
     """
 
-    schema: str
-    table: str
-    frame: pl.DataFrame
-    read: int
     names: str = ""  # the name space of `key`
     keys: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=KEYS))
     places: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PLACES))
@@ -303,14 +291,30 @@ def _calls(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _wait(kind: pl.Expr, start: pl.Expr, end: pl.Expr, sync_id: pl.Expr) -> list[pl.Expr]:
+    return [
+        process_of("globalPid"),
+        _small("deviceId", "device"),
+        _some("streamId", "stream"),
+        start.alias("start"),
+        end.alias("end"),
+        kind.alias("kind"),
+        _some("eventId", "event"),
+        pl.when(sync_id).then(pl.col("eventSyncId")).alias("sync_id"),
+        pl.col("correlationId").alias("correlation"),
+    ]
+
+
+_HAS_SYNC_ID = (pl.col("eventSyncId") > 0) & (pl.col("eventSyncId") < NO_VALUE)
+
+
 def _waits(frame: pl.DataFrame) -> pl.DataFrame:
     """Synchronisations. What kind one is follows from which ids it has, not from `syncType`.
 
     Exporters up to 2024 wrote three different numberings of syncType under one enumeration (a cudaDeviceSynchronize is 0, 1
     or 4); with a stream, an event, both or neither, the four kinds are told apart in every version.
     """
-    stream, event = _some("streamId", "stream"), _some("eventId", "event")
-    has_stream, has_event = stream.is_not_null(), event.is_not_null()
+    has_stream, has_event = _some("streamId", "stream").is_not_null(), _some("eventId", "event").is_not_null()
     kind = (
         pl.when(has_stream & has_event)
         .then(pl.lit("stream_wait", dtype=WaitKind))
@@ -320,33 +324,13 @@ def _waits(frame: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("event_sync", dtype=WaitKind))
         .otherwise(pl.lit("device_sync", dtype=WaitKind))
     )
-    sync_id = pl.when(has_event & (pl.col("eventSyncId") > 0) & (pl.col("eventSyncId") < NO_VALUE)).then(pl.col("eventSyncId"))
-    return frame.select(
-        process_of("globalPid"),
-        _small("deviceId", "device"),
-        stream,
-        pl.col("start"),
-        pl.col("end"),
-        kind.alias("kind"),
-        event,
-        sync_id.alias("sync_id"),
-        pl.col("correlationId").alias("correlation"),
-    )
+    return frame.select(_wait(kind, pl.col("start"), pl.col("end"), has_event & _HAS_SYNC_ID))
 
 
 def _records(frame: pl.DataFrame) -> pl.DataFrame:
     """Event records. Their own `timestamp` is the device's and usually 0, so the host call is found by correlation."""
-    return frame.select(
-        process_of("globalPid"),
-        _small("deviceId", "device"),
-        _some("streamId", "stream"),
-        pl.lit(None, dtype=pl.Int64).alias("start"),
-        pl.lit(None, dtype=pl.Int64).alias("end"),
-        pl.lit("record", dtype=WaitKind).alias("kind"),
-        _some("eventId", "event"),
-        pl.when((pl.col("eventSyncId") > 0) & (pl.col("eventSyncId") < NO_VALUE)).then(pl.col("eventSyncId")).alias("sync_id"),
-        pl.col("correlationId").alias("correlation"),
-    )
+    none = pl.lit(None, dtype=pl.Int64)
+    return frame.select(_wait(pl.lit("record", dtype=WaitKind), none, none, _HAS_SYNC_ID))
 
 
 def _usage(released: int) -> Callable[[pl.DataFrame], pl.DataFrame]:
@@ -404,50 +388,45 @@ def _read(
     return Events(schema=schema, table=table, frame=frame, read=rows.read, names=names, keys=keys, places=places), ledger
 
 
+def _read_all(
+    source: Source, ledger: Ledger, *tables: tuple[str, str, Wanted, Callable[[pl.DataFrame], pl.DataFrame], str]
+) -> tuple[list[Events], Ledger]:
+    """Those of the tables (the arguments of `_read`) that the export holds."""
+    found = []
+    for table in tables:
+        events, ledger = _read(source, ledger, *table)
+        found += [] if events is None else [events]
+    return found, ledger
+
+
 def read_operations(source: Source, ledger: Ledger) -> tuple[list[Events], Ledger]:
     """Kernels, copies, memory sets and whole-graph executions."""
     columns = source.columns(KERNEL)
     name_column = next((name for name in ("demangledName", "mangledName", "shortName") if name in columns), "demangledName")
     kernel = {**_OP, **_NODE, **_SHAPE, name_column: "int", "shortName": "int"}
-    wanted = (
-        (KERNEL, kernel, _kernels(name_column), "kernel"),
-        (MEMCPY, {**_OP, **_NODE, "bytes": "int", "copyKind": "int", "srcKind": "int", "dstKind": "int"}, _copies, "copy"),
-        (MEMSET, {**_OP, **_NODE, "bytes": "int"}, _sets, "set"),
-        (GRAPH, _OP, _graphs, "graph"),
+    return _read_all(
+        source,
+        ledger,
+        ("ops", KERNEL, kernel, _kernels(name_column), "kernel"),
+        ("ops", MEMCPY, {**_OP, **_NODE, "bytes": "int", "copyKind": "int", "srcKind": "int", "dstKind": "int"}, _copies, "copy"),
+        ("ops", MEMSET, {**_OP, **_NODE, "bytes": "int"}, _sets, "set"),
+        ("ops", GRAPH, _OP, _graphs, "graph"),
     )
-    found = []
-    for table, needs, mapper, names in wanted:
-        events, ledger = _read(source, ledger, "ops", table, needs, mapper, names)
-        found.append(events)
-    return [events for events in found if events is not None], ledger
 
 
-def read_calls(source: Source, ledger: Ledger) -> tuple[list[Events], Ledger]:
-    """CUDA runtime and driver API calls."""
-    runtime, ledger = _read(source, ledger, "calls", RUNTIME, _CALL, _calls, "api")
-    driver, ledger = _read(source, ledger, "calls", DRIVER, _CALL, _calls, "api")
-    return [events for events in (runtime, driver) if events is not None], ledger
-
-
-def read_waits(source: Source, ledger: Ledger) -> tuple[list[Events], Ledger]:
-    """Synchronisations, stream waits and event records."""
-    syncs, ledger = _read(source, ledger, "waits", SYNC, _WAIT, _waits)
-    records, ledger = _read(source, ledger, "waits", EVENT, _RECORD, _records)
-    return [events for events in (syncs, records) if events is not None], ledger
-
-
-def read_memory(source: Source, ledger: Ledger) -> tuple[list[Events], Ledger]:
-    """Allocations and releases of GPU memory (nsys profile --cuda-memory-usage=true)."""
-    released = next(
-        (
-            row["id"]
-            for row in source.small("ENUM_CUDA_DEV_MEM_EVENT_OPER")
-            if "DEALLOC" in str(row.get("name", "")).upper() and isinstance(row.get("id"), int)
-        ),
-        1,
+def read_others(source: Source, ledger: Ledger) -> tuple[list[Events], Ledger]:
+    """API calls, synchronisations, stream waits and event records, and memory usage (nsys profile --cuda-memory-usage=true)."""
+    kinds = source.small("ENUM_CUDA_DEV_MEM_EVENT_OPER")
+    released = [row["id"] for row in kinds if "DEALLOC" in str(row.get("name", "")).upper() and isinstance(row.get("id"), int)]
+    return _read_all(
+        source,
+        ledger,
+        ("calls", RUNTIME, _CALL, _calls, "api"),
+        ("calls", DRIVER, _CALL, _calls, "api"),
+        ("waits", SYNC, _WAIT, _waits, ""),
+        ("waits", EVENT, _RECORD, _records, ""),
+        ("memory", MEMORY_USAGE, _USAGE, _usage(int(str((released or [1])[0]))), ""),
     )
-    events, ledger = _read(source, ledger, "memory", MEMORY_USAGE, _USAGE, _usage(int(str(released))))
-    return [events] if events is not None else [], ledger
 
 
 def read_metrics(source: Source, ledger: Ledger) -> tuple[Events | None, Ledger]:

@@ -9,10 +9,10 @@ from typing import Literal
 
 import polars as pl
 
-from diagnose.errors import InputError
 from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load import nsys_meta, nsys_nvtx, nsys_tables
 from diagnose.load.conform import RawTable, RawTrace, typed
+from diagnose.load.files import refused
 from diagnose.load.nsys_meta import environment_of
 from diagnose.load.nsys_tables import (
     COPY_NAMES,
@@ -83,6 +83,11 @@ def _text_column(space: str, keys: pl.DataFrame, strings: pl.DataFrame, metrics:
     return pl.DataFrame(rows, schema={"key": pl.Int64, "text": pl.String, "short": pl.String, "known": pl.Boolean}, orient="row")
 
 
+def _texts(source: Source, ids: pl.Series) -> tuple[pl.DataFrame, int]:
+    """What `Source.strings` tells of `ids`; nothing is read for none."""
+    return source.strings(ids.unique().sort().to_list()) if len(ids) else (pl.DataFrame(schema={"id": pl.Int64, "text": pl.String}), 0)
+
+
 def _named(source: Source, tables: Sequence[Events], inline: pl.Series) -> _Names:
     """One list of distinct names for all tables; NVTX texts that stand in their rows come as `inline`."""
     spaces: dict[str, list[pl.DataFrame]] = {}
@@ -100,8 +105,7 @@ def _named(source: Source, tables: Sequence[Events], inline: pl.Series) -> _Name
         ]
         + [threads]
     )
-    ids = wanted.filter(wanted != NO_KEY).unique().sort().to_list()
-    strings, bad = source.strings(ids) if ids else (pl.DataFrame(schema={"id": pl.Int64, "text": pl.String}), 0)
+    strings, bad = _texts(source, wanted.filter(wanted != NO_KEY))
     metrics = nsys_meta.metric_names(source) if "metric" in keys else {}
     texts = {space: _text_column(space, frame, strings, metrics) for space, frame in keys.items()}
     texts["inline"] = pl.DataFrame(
@@ -194,7 +198,7 @@ def _counters(source: Source, used: Sequence[tuple[int, int, int]], ledger: Ledg
     return replace(events, frame=frame), ledger.note("not_needed", events.table, events.frame.height - frame.height)
 
 
-def _first_time(tables: Sequence[Events]) -> int | None:
+def _first_time(tables: Sequence[RawTable]) -> int | None:
     """The earliest usable start, which becomes the capture's start."""
     firsts = []
     for events in tables:
@@ -204,7 +208,7 @@ def _first_time(tables: Sequence[Events]) -> int | None:
     return min((first for first in firsts if first is not None), default=None)
 
 
-def _extent(tables: Sequence[Events]) -> tuple[int, int]:
+def _extent(tables: Sequence[RawTable]) -> tuple[int, int]:
     """Start of the first and end of the last device operation."""
     frames = [events.frame for events in tables if events.schema == "ops" and not events.frame.is_empty()]
     starts, ends = (
@@ -215,12 +219,11 @@ def _extent(tables: Sequence[Events]) -> tuple[int, int]:
 
 
 def _refuse_wrong_types(file: str, operations: Sequence[Events], ledger: Ledger) -> None:
-    refused = sum(entry.count for entry in ledger.entries if entry.code == "wrong_type")
-    if refused and all(events.frame.is_empty() for events in operations):
-        raise InputError(
-            f"{file} holds device operations only with values of the wrong type ({refused} rows), as a table rebuilt from text has them.",
-            effect="Nothing was analysed.",
-            next_step="Export it again from the report: nsys export --type sqlite REPORT.nsys-rep",
+    wrong = sum(entry.count for entry in ledger.entries if entry.code == "wrong_type")
+    if wrong and all(events.frame.is_empty() for events in operations):
+        raise refused(
+            f"{file} holds device operations only with values of the wrong type ({wrong} rows), as a table rebuilt from text has them.",
+            "Export it again from the report: nsys export --type sqlite REPORT.nsys-rep",
         )
 
 
@@ -232,44 +235,32 @@ def build(
     format_: str,
     rank: int | None,
     ledger: Ledger,
-    rules: EnvironmentRules,
+    rules: EnvironmentRules | None,
 ) -> RawTrace:
     """One export as raw tables; `rank` is the user's number for the first process with GPU work."""
     version, schema, settings = nsys_meta.versions(source)
     for table in sorted(_IMPORTANT):
         ledger = ledger.note("missing_table", table, int(not source.columns(table)))
-    read, ledger = _read(source, file, ledger)
-    resolved, ledger = _resolved(source, read, rank, ledger)
-    diagnostics, ledger = nsys_meta.diagnostics(source, ledger)
-    overhead_ns, overhead_notes = nsys_meta.overhead(source, *_extent(resolved.tables))
-    clock = nsys_meta.clock(source, settings)
-    first = _first_time(resolved.tables)
-    start = clock.base + first if clock.base is not None and first is not None else None
-    ranks = tuple(replace(own, start_unix_ns=start) for own in resolved.ranks)
     provenance = Provenance(
-        file=file,
-        size=size,
-        format=format_,
-        profiler="Nsight Systems",
-        profiler_version=version,
-        schema_version=schema,
-        duration_ns=clock.duration,
+        file=file, size=size, format=format_, profiler="Nsight Systems", profiler_version=version, schema_version=schema
+    )
+    read, ledger = _read(source, file, ledger)
+    raw, used = _resolved(source, read, rank, provenance, ledger)
+    diagnostics, ledger = nsys_meta.diagnostics(source, raw.ledger)
+    overhead_ns, overhead_notes = nsys_meta.overhead(source, *_extent(raw.tables))
+    zero, duration = nsys_meta.clock(source, settings)
+    first = _first_time(raw.tables)
+    start = zero + first if zero is not None and first is not None else None
+    provenance = replace(
+        raw.provenance,
+        duration_ns=duration,
         overhead_ns=overhead_ns,
-        graph_trace=_graph_trace(resolved.tables),
+        graph_trace=_graph_trace(raw.tables),
         diagnostics=diagnostics,
-        environment=environment_of(source, settings, resolved.used, rules),
-        notes=(*resolved.notes, *overhead_notes),
+        environment=() if rules is None else environment_of(source, settings, used, rules),
+        notes=(*raw.provenance.notes, *overhead_notes),
     )
-    return RawTrace(
-        tables=[RawTable(schema=events.schema, table=events.table, frame=events.frame, read=events.read) for events in resolved.tables],
-        names=resolved.names,
-        payloads=resolved.payloads,
-        threads=_threads(source, read.processes, ranks),
-        devices=nsys_meta.devices(source, resolved.used),
-        ranks=ranks,
-        provenance=provenance,
-        ledger=ledger,
-    )
+    return replace(raw, ranks=tuple(replace(own, start_unix_ns=start) for own in raw.ranks), provenance=provenance, ledger=ledger)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,36 +275,28 @@ class _Read:
     places: pl.DataFrame
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Resolved:
-    """All tables with ranks and name ids; `used` are the (rank, process, device) with device work."""
-
-    tables: tuple[Events, ...]
-    names: pl.DataFrame
-    payloads: pl.DataFrame
-    ranks: tuple[Rank, ...]
-    notes: tuple[str, ...]
-    used: tuple[tuple[int, int, int], ...]
-
-
 def _read(source: Source, file: str, ledger: Ledger) -> tuple[_Read, Ledger]:
     operations, ledger = nsys_tables.read_operations(source, ledger)
     _refuse_wrong_types(file, operations, ledger)
-    calls, ledger = nsys_tables.read_calls(source, ledger)
-    waits, ledger = nsys_tables.read_waits(source, ledger)
-    memory, ledger = nsys_tables.read_memory(source, ledger)
+    others, ledger = nsys_tables.read_others(source, ledger)
     events, ranges, ledger = nsys_nvtx.read_ranges(source, ledger)
     nvtx = [events] if events is not None else []
     places = pl.concat([events.places for events in operations]).unique() if operations else pl.DataFrame(schema=PLACES)
-    processes = _processes(places, [*calls, *nvtx])
+    processes = _processes(places, [*(events for events in others if events.schema == "calls"), *nvtx])
     used = places.select("process", "device").unique().drop_nulls().sort("process", "device").rows()
     counters, ledger = _counters(source, [(processes.index(process), process, device) for process, device in used], ledger)
-    tables = [*operations, *calls, *waits, *memory, *nvtx]
-    return _Read(tables=tables, ranges=ranges, counters=counters, processes=processes, used=used, places=places), ledger
+    return _Read(
+        tables=[*operations, *others, *nvtx], ranges=ranges, counters=counters, processes=processes, used=used, places=places
+    ), ledger
 
 
-def _resolved(source: Source, read: _Read, option: int | None, ledger: Ledger) -> tuple[_Resolved, Ledger]:
-    """Name ids and ranks for all tables. `read.tables` is emptied on the way: each frame is let go as soon as it is done."""
+def _resolved(
+    source: Source, read: _Read, option: int | None, provenance: Provenance, ledger: Ledger
+) -> tuple[RawTrace, Sequence[tuple[int, int, int]]]:
+    """All tables with ranks and name ids, and the (rank, process, device) with device work.
+
+    `read.tables` is emptied on the way: each frame is let go as soon as it is done.
+    """
     counters = [] if read.counters is None else [read.counters]
     found = _named(source, [*read.tables, *counters], read.ranges.texts if read.ranges is not None else pl.Series([], dtype=pl.String))
     ledger = ledger.note("bad_text", STRINGS, found.bad_text)
@@ -339,19 +322,21 @@ def _resolved(source: Source, read: _Read, option: int | None, ledger: Ledger) -
         tables.append(replace(done, frame=done.frame.with_columns(in_order.gather(done.frame["rank"]).alias("rank"))))
     by_process = dict(zip(read.processes, numbers, strict=True))
     places = read.places.with_columns(pl.col("process").replace_strict(by_process, default=None, return_dtype=pl.Int32).alias("rank"))
-    tables = [_placed_waits(events, places) if events.schema == "waits" else events for events in tables]
-    resolved = _Resolved(
-        tables=tuple(tables),
+    used = [(by_process[process], process, device) for process, device in read.used]
+    raw = RawTrace(
+        tables=[_placed_waits(events, places) if events.schema == "waits" else events for events in tables],
         names=found.names,
         payloads=payloads,
+        threads=_threads(source, read.processes, ranks),
+        devices=nsys_meta.devices(source, used),
         ranks=ranks,
-        notes=notes,
-        used=tuple((numbers[read.processes.index(process)], process, device) for process, device in read.used),
+        provenance=replace(provenance, notes=notes),
+        ledger=ledger,
     )
-    return resolved, ledger
+    return raw, used
 
 
-def _graph_trace(tables: Sequence[Events]) -> Literal["none", "nodes", "opaque"]:
+def _graph_trace(tables: Sequence[RawTable]) -> Literal["none", "nodes", "opaque"]:
     operations = [events.frame for events in tables if events.schema == "ops"]
     if any("graph_node" not in frame.columns and (frame["kind"] == "graph").any() for frame in operations):
         return "opaque"
@@ -361,11 +346,7 @@ def _graph_trace(tables: Sequence[Events]) -> Literal["none", "nodes", "opaque"]
 def _threads(source: Source, processes: Sequence[int], ranks: Sequence[Rank]) -> pl.DataFrame:
     """Names of the threads of the ranks' processes."""
     frame = nsys_meta.thread_names(source)
-    strings, _ = (
-        source.strings(frame["key"].unique().sort().to_list())
-        if len(frame)
-        else (pl.DataFrame(schema={"id": pl.Int64, "text": pl.String}), 0)
-    )
+    strings, _ = _texts(source, frame["key"])
     known = pl.DataFrame({"process": processes, "rank": [own.rank for own in ranks]}, schema={"process": pl.Int64, "rank": pl.Int32})
     named = frame.with_columns(nsys_tables.process_of("thread")).join(
         strings, left_on="key", right_on="id", how="inner", maintain_order="left"

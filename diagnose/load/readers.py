@@ -15,7 +15,7 @@ from diagnose.errors import InputError
 from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load import nsys_parquet, nsys_report, nsys_sqlite, torch_json
 from diagnose.load.conform import conform
-from diagnose.load.files import NOTHING, REPORT_SUFFIXES, TORCH, Reader, is_parquet_folder, opening, refusal, unreadable_folder
+from diagnose.load.files import REPORT_SUFFIXES, TORCH, Reader, is_parquet_folder, opening, refusal, refused, unreadable_folder
 from diagnose.model.trace import Trace
 
 STDIN = "-"
@@ -26,7 +26,7 @@ def load(source: str | Path, *, rank: int | None = None, nsys: Path | None = Non
     """Read one trace: a path, or "-" for JSON on standard input.
 
     `rank` names the global rank where the trace does not tell it (or overrides it); `nsys` is the program that exports a report;
-    `rules` say what of the environment may be taken out (by default the program's own).
+    `rules` say what of the environment may be taken out (without them nothing is).
     Raises InputError for anything that holds no GPU work to diagnose.
     """
     if str(source) == STDIN:
@@ -70,7 +70,7 @@ def _glob(pattern: Path) -> list[Path]:
         Path(absolute.anchor).glob(str(absolute.relative_to(absolute.anchor))), key=lambda path: (str(path.parent), _natural(path))
     )
     if not found:
-        raise InputError(f"No file matches {pattern.name}.", effect=NOTHING, next_step="Check the pattern.")
+        raise refused(f"No file matches {pattern.name}.", "Check the pattern.")
     return found
 
 
@@ -143,7 +143,7 @@ def expand(inputs: Sequence[Path]) -> Inputs:
                 found = _scan(path)
                 if not found.traces:
                     seen = f" ({len(found.ignored)} other files)" if found.ignored else ""
-                    raise InputError(f"The folder {path.name} holds no trace{seen}.", effect=NOTHING, next_step=TORCH)
+                    raise refused(f"The folder {path.name} holds no trace{seen}.", TORCH)
                 traces += found.traces
                 ignored += found.ignored
             else:

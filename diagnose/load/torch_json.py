@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from diagnose.errors import InputError
-from diagnose.knowledge.environment import EnvironmentRules, load_environment_rules
+from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load.conform import RawTrace, conform
-from diagnose.load.files import Reader
+from diagnose.load.files import Reader, refused
 from diagnose.load.kineto_stream import (
     CHUNK,
     PAYS_FROM,
@@ -26,7 +26,6 @@ from diagnose.load.kineto_stream import (
     open_blocks,
 )
 from diagnose.load.kineto_tables import raw_trace
-from diagnose.model.trace import Trace
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*[^\s\[]')
@@ -55,8 +54,8 @@ def read(
 ) -> RawTrace:
     """Read one trace: a path or binary stream of plain, gzip or zip JSON.
 
-    `rank` names the global rank and goes before what the file tells. `rules` say what may be taken out of the environment (by default the
-    program's own). `chunk` is the size in bytes of the pieces decoded at once. With `processes` above 1 a large plain file is decoded by
+    `rank` names the global rank and goes before what the file tells. `rules` say what may be taken out of the environment (without them
+    nothing is). `chunk` is the size in bytes of the pieces decoded at once. With `processes` above 1 a large plain file is decoded by
     that many processes. Raises InputError for what is not such a trace.
     """
     opened = open_blocks(source, display_name, chunk)
@@ -77,9 +76,7 @@ def read(
     if not decoded.part.read and decoded.undecodable == 0:
         raise InputError(f"{display_name} is an empty list of events.", effect="There is nothing to diagnose.", next_step=_WRITE)
     size = source.stat().st_size if isinstance(source, Path) and opened.is_plain else opened.size
-    return raw_trace(
-        keys, decoded.part, decoded.undecodable, cut, file=display_name, size=size, rank=rank, rules=rules or load_environment_rules()
-    )
+    return raw_trace(keys, decoded.part, decoded.undecodable, cut, file=display_name, size=size, rank=rank, rules=rules)
 
 
 def _in_parallel(source: Path | BinaryIO, start: int, processes: int, chunk: int) -> Decoded | None:
@@ -100,7 +97,7 @@ def find_events(blocks: Iterator[bytes], name: str) -> tuple[dict[str, Any], byt
         if head[:1] == b"[":
             return {}, head[1:], False
         if head and head[:1] != b"{":
-            raise InputError(f"{name} is not JSON.", effect="Nothing was analysed.", next_step=_WRITE)
+            raise refused(f"{name} is not JSON.", _WRITE)
         found = _first_events(head)
         if found is not None:
             return found
@@ -132,17 +129,13 @@ def _object(text: bytes) -> dict[str, Any] | None:
 
 def _no_events(head: bytes, name: str) -> InputError:
     if not head:
-        return InputError(f"{name} is empty.", effect="Nothing was analysed.", next_step=_WRITE)
+        return refused(f"{name} is empty.", _WRITE)
     if _EVENTS_KEY.search(head):
-        return InputError(f'{name}: "traceEvents" is not a list.', effect="Nothing was analysed.", next_step=_WRITE)
+        return refused(f'{name}: "traceEvents" is not a list.', _WRITE)
     for pattern, what in _LOOKALIKES:
         if pattern.search(head[: 1 << 16]):
-            return InputError(f"{name} is {what}.", effect="Nothing was analysed.", next_step=_WRITE)
-    return InputError(
-        f'{name} is JSON, but no profiler trace: it has no "traceEvents", or it ends before them.',
-        effect="Nothing was analysed.",
-        next_step=_WRITE,
-    )
+            return refused(f"{name} is {what}.", _WRITE)
+    return refused(f'{name} is JSON, but no profiler trace: it has no "traceEvents", or it ends before them.', _WRITE)
 
 
 # --- the reader -------------------------------------------------------------------------------------------------------
@@ -151,10 +144,6 @@ _START_HEAD, _START_TAIL = 4 * 2**20, 2**16  # bytes that are looked through for
 _UNIX_NS = 10**18  # from 2001 on: such a time is a date, a smaller one counts from the base that the file names
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*([0-9]{1,20})')
 _TS = re.compile(rb'"ts"\s*:\s*"?([0-9]{1,20})(?:\.[0-9]*)?')
-
-
-def _load(path: Path, rank: int | None, _nsys: Path | None, rules: EnvironmentRules | None) -> Trace:
-    return conform(read(path, display_name=path.name, rank=rank, rules=rules))
 
 
 def _start(path: Path) -> int | None:
@@ -184,4 +173,9 @@ def _first_time(head: bytes, tail: bytes) -> int | None:
     return None if base is None else int(base.group(1)) + start
 
 
-READER = Reader(name="torch-json", recognises=lambda given: given.is_json, load=_load, start=_start)
+READER = Reader(
+    name="torch-json",
+    recognises=lambda given: given.is_json,
+    load=lambda path, rank, _nsys, rules: conform(read(path, display_name=path.name, rank=rank, rules=rules)),
+    start=_start,
+)

@@ -8,13 +8,13 @@ that table and lays the pieces of `stalls.Stalls` over the segments in which som
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import polars as pl
 
 from diagnose.document.device import RAN, WHY, Absent, StepBudget, StepSplit, Why
+from diagnose.measure.steps import per_window
 from diagnose.measure.waits.stalls import Stalls, ceilings, stall_times
 from diagnose.model.intervals import MAX_CLASSES, overlaps, sweep
 from diagnose.model.vocabulary import COMM_KINDS, CommKind
@@ -63,6 +63,13 @@ class Concurrency:
         """Time with a class of `mask` running and nothing else."""
         return self._sum((pl.col("mask") != 0) & ((pl.col("mask") & ~mask) == 0), windows)
 
+    def times(self, mask: int, windows: pl.DataFrame, alone: str, **labels: str) -> pl.DataFrame:
+        """One row per window: index, the labels, busy_ns, and by the name `alone` the time with nothing else."""
+        told = [pl.lit(text).alias(name) for name, text in labels.items()]
+        return windows.select("index", *told).with_columns(
+            self.busy(mask, windows).alias("busy_ns"), self.alone(mask, windows).alias(alone)
+        )
+
     def together(self, first: int, second: int, windows: pl.DataFrame | None = None) -> pl.Series:
         """Time with a class of `first` and a class of `second` running at once."""
         return self._sum(((pl.col("mask") & first) != 0) & ((pl.col("mask") & second) != 0), windows)
@@ -72,10 +79,7 @@ class Concurrency:
         chosen = self.frame.filter(condition)
         if windows is None:
             return pl.Series("ns", [int(chosen["ns"].sum())], dtype=pl.Int64)
-        summed = chosen.group_by("window").agg(pl.col("ns").sum())
-        return (
-            windows.select("index").join(summed, left_on="index", right_on="window", how="left", maintain_order="left")["ns"].fill_null(0)
-        )
+        return per_window(windows, chosen.group_by(pl.col("window").alias("index")).agg(pl.col("ns").sum()))["ns"].fill_null(0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,10 +98,12 @@ class Budget:
 def budget(ran: Concurrency, found: Stalls, work: pl.DataFrame, windows: pl.DataFrame, origin_ns: int) -> Budget:
     """Put together what ran and why compute was absent. `work`: all operations of the device, by row number."""
     of_ops = work["role"], work["copy_kind"]
-    per_step = step_times(ran, windows)
-    for part in (stall_times(found, windows, *of_ops), ceilings(found, windows, *of_ops, work.select("start", "issued"))):
-        per_step = per_step.join(part, on="index", how="left", maintain_order="left")
-    return Budget(per_step=per_step, totals=totals(work, ran, origin_ns), merged_classes=ran.merged_classes)
+    parts = (
+        step_times(ran, windows),
+        stall_times(found, windows, *of_ops),
+        ceilings(found, windows, *of_ops, work.select("start", "issued")),
+    )
+    return Budget(per_step=per_window(windows, *parts), totals=totals(work, ran, origin_ns), merged_classes=ran.merged_classes)
 
 
 def sweep_classes(classes: pl.DataFrame) -> tuple[pl.DataFrame, tuple[SweepClass, ...], int]:
@@ -197,18 +203,15 @@ def totals(work: pl.DataFrame, ran: Concurrency, origin_ns: int) -> dict[str, in
 
 Ran, Cause = pl.Enum(RAN), pl.Enum(WHY)
 # The host's causes as `StepBudget` sums them up; blocking goes by the role of what blocked.
-OF_CAUSE: Mapping[str, Why] = MappingProxyType(
-    {
-        "allocator": "allocator",
-        "host_sync": "host_sync",
-        "gc": "host_work",
-        "launch": "host_work",
-        "python": "host_work",
-        "dependency_stalled": "dependency_stalled",
-    }
-)
-OF_ROLE: Mapping[str, Why] = MappingProxyType({"transport": "transport", "packing": "packing", "copy": "copy"})
-CAUSES, ROLES = (*OF_CAUSE, "blocking"), ("compute", "transport", "packing", "copy")  # roles in the order of `device_work`
+OF_CAUSE: Mapping[str, Why] = {
+    "allocator": "allocator",
+    "host_sync": "host_sync",
+    "gc": "host_work",
+    "launch": "host_work",
+    "python": "host_work",
+    "dependency_stalled": "dependency_stalled",
+}
+CAUSES = (*OF_CAUSE, "blocking")
 STALLED = pl.lit("dependency_stalled", dtype=Cause)
 
 
@@ -329,14 +332,8 @@ def _meanings() -> pl.DataFrame:
     Compute cannot hold up compute while nothing computes; should a piece ever say so, it is not known what compute waited for.
     """
     causes: list[Why] = [OF_CAUSE.get(cause, "dependency_stalled") for cause in CAUSES]
-    roles: list[Why] = [OF_ROLE.get(role, "dependency_stalled") for role in ROLES]
+    roles: list[Why] = ["dependency_stalled", "transport", "packing", "copy"]  # in the order of the roles in `device_work`
     return pl.DataFrame({"why": [*causes, "step_end", *roles]}, schema={"why": Cause}).with_row_index("code").cast({"code": pl.UInt8})
-
-
-def check_splits(splits: Sequence[StepSplit], per_step: Sequence[StepBudget]) -> None:
-    """Raise AssertionError unless the split of every step agrees with the device's budget."""
-    for one, step in zip(splits, per_step, strict=True):
-        check_split(one, step)
 
 
 def check_split(split: StepSplit, budget: StepBudget) -> None:
@@ -382,15 +379,8 @@ class CommunicationTimes:
     beside: pl.DataFrame
 
 
-def communication(
-    ran: Concurrency, inside: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame, blocking: pl.DataFrame
-) -> CommunicationTimes:
-    """`inside`: the operations in the steps, with index and class_id; `blocking`: the frame of `Causes`."""
-    return CommunicationTimes(by_kind=by_kind(ran, inside, windows, classes, blocking), beside=beside_compute(ran, windows))
-
-
 def by_kind(ran: Concurrency, inside: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame, blocking: pl.DataFrame) -> pl.DataFrame:
-    """index, kind, backend, count, work_ns, busy_ns, exposed_ns, blocking_ns."""
+    """The frame of `CommunicationTimes`. `inside`: the operations in the steps, with index and class_id; `blocking`: the frame of `Causes`."""
     keys = ["index", "kind", "backend"]
     transport = classes.filter(pl.col("role") == "transport").select(
         "class_id", pl.col("kind").fill_null("other"), pl.col("backend").fill_null("other")
@@ -420,25 +410,14 @@ def is_transport(kind: CommKind | None = None, backend: str | None = None) -> Ca
 def transport_times(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame:
     """Busy and exposed time per window, kind and backend of transport: index, kind, backend, busy_ns, exposed_ns."""
     pairs = sorted({(one.kind or "other", one.backend or "other") for one in ran.classes if one.role == "transport"})
-    parts = [_transport(ran, windows, kind, backend) for kind in COMM_KINDS for other, backend in pairs if other == kind]
+    ordered = [(kind, backend) for kind in COMM_KINDS for other, backend in pairs if other == kind]
+    parts = [ran.times(ran.mask(is_transport(*pair)), windows, "exposed_ns", kind=pair[0], backend=pair[1]) for pair in ordered]
     empty = pl.DataFrame(schema={"index": pl.Int64, "kind": pl.String, "backend": pl.String, "busy_ns": pl.Int64, "exposed_ns": pl.Int64})
     return pl.concat([empty, *parts])
-
-
-def _transport(ran: Concurrency, windows: pl.DataFrame, kind: CommKind, backend: str) -> pl.DataFrame:
-    """The rows of one kind and backend."""
-    mask = ran.mask(is_transport(kind, backend))
-    return pl.DataFrame({"index": windows["index"], "busy_ns": ran.busy(mask, windows), "exposed_ns": ran.alone(mask, windows)}).select(
-        "index", pl.lit(kind).alias("kind"), pl.lit(backend).alias("backend"), "busy_ns", "exposed_ns"
-    )
 
 
 def beside_compute(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame:
     """Time per window and kind of transport in which compute ran too, or a graph whose content is unknown: index, kind, ns."""
     compute = ran.mask(lambda one: one.role == "compute" or one.opaque)
-    return pl.concat(
-        pl.DataFrame({"index": windows["index"], "ns": ran.together(ran.mask(is_transport(kind)), compute, windows)}).select(
-            "index", pl.lit(kind).alias("kind"), "ns"
-        )
-        for kind in COMM_KINDS
-    )
+    beside = {kind: ran.together(ran.mask(is_transport(kind)), compute, windows).alias("ns") for kind in COMM_KINDS}
+    return pl.concat(windows.select("index", pl.lit(kind).alias("kind")).with_columns(ns) for kind, ns in beside.items())

@@ -11,7 +11,7 @@ from diagnose.errors import UsageError
 from diagnose.knowledge.environment import digest
 from diagnose.knowledge.load import Knowledge
 from diagnose.measure.buckets.classify import classify
-from diagnose.measure.budget import check_splits
+from diagnose.measure.budget import check_split
 from diagnose.measure.device import DeviceMeasure, check_identities, device_work, measure_device
 from diagnose.measure.facts import trace_facts
 from diagnose.measure.host import attribute, kept_ranges
@@ -81,17 +81,10 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
     trace = replace(trace, ranges=kept_ranges(trace, knowledge.hosts))  # only the host's ranges are still needed
     devices: list[DeviceMeasure] = []
     for rank, device, work in device_work(trace, launches, classified):  # again, so that one device's operations are held at a time
-        one = measure_device(
-            trace,
-            work,
-            classified,
-            knowledge,
-            rank=rank,
-            device=device,
-            steps=steps[rank, device],
-        )
+        one = measure_device(trace, work, classified, knowledge, rank=rank, device=device, steps=steps[rank, device])
         check_identities(one.typical.per_step, rank)
-        check_splits(one.split, one.typical.per_step)
+        for step_split, step_budget in zip(one.split, one.typical.per_step, strict=True):
+            check_split(step_split, step_budget)
         ledger = ledger.note("merged_classes", "ops", one.budget.merged_classes)
         devices.append(one)
     return Measured(

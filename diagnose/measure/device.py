@@ -15,15 +15,15 @@ import polars as pl
 from diagnose.document.device import StepBudget, StepSplit
 from diagnose.knowledge.load import Knowledge
 from diagnose.measure.buckets.classify import Classified
-from diagnose.measure.budget import Budget, CommunicationTimes, budget, communication, concurrency, split
+from diagnose.measure.budget import Budget, CommunicationTimes, beside_compute, budget, by_kind, concurrency, split
 from diagnose.measure.exchanges import Exchanges, exchanges
-from diagnose.measure.host import Launches, graph_launches, host_activity
-from diagnose.measure.kernels import SmOccupancy, Usage, sm_occupancy, step_counts, usage
+from diagnose.measure.host import Launches, calls_named, graph_launches, host_activity
+from diagnose.measure.kernels import SmOccupancy, Usage, limits, occupancy, step_counts, usage
 from diagnose.measure.memory import MemoryUse, memory_use
 from diagnose.measure.steps import StepWindows, inside_windows
 from diagnose.measure.timeline import DrawnStep, timeline
 from diagnose.measure.waits.dependencies import resolve_waits
-from diagnose.measure.waits.stalls import Causes, causes, stalls
+from diagnose.measure.waits.stalls import Causes, blocking, host_costs, stalls
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import Device, Trace
 from diagnose.model.vocabulary import EVIDENCE, PHASES
@@ -233,11 +233,13 @@ def measure_device(
     inside = inside_windows(work, windows)
     ran = concurrency(work, classes, windows)
     host = host_activity(trace, work, rank, knowledge.hosts, device)
-    waits = resolve_waits(_waits_of(trace, rank, device), _stream_wait_calls(trace, rank))
+    here = (pl.col("device") == device) | pl.col("device").is_null()  # a wait that names no device may concern any
+    told = trace.waits.filter((pl.col("rank") == rank) & here)
+    waits = resolve_waits(told, calls_named(trace, "StreamWaitEvent").filter(pl.col("rank") == rank)["correlation"])
     found = stalls(work, windows, waits, host)
     times = budget(ran, found, work, windows, trace.provenance.origin_ns)
-    why = causes(found, work, classes, host, trace)
-    transport = communication(ran, inside, windows, classes, why.blocking)
+    why = Causes(blocking=blocking(found, work, classes), host=host_costs(found, host, trace))
+    transport = CommunicationTimes(by_kind=by_kind(ran, inside, windows, classes, why.blocking), beside=beside_compute(ran, windows))
     used = usage(inside, ran, windows, classified, trace)
     return DeviceMeasure(
         rank=rank,
@@ -260,19 +262,8 @@ def measure_device(
         usage=used,
         counts=step_counts(inside, windows, found, host, graph_launches(trace, rank, knowledge.hosts)),
         memory=memory_use(inside, windows, found.pieces, trace.memory, rank, device),
-        occupancy=sm_occupancy(inside, trace, info, knowledge.rulebook.platforms.sm_limits),
+        occupancy=occupancy(inside, trace.names["text"], info, limits(info, knowledge.rulebook.platforms.sm_limits)),
         exchanges=exchanges(work, inside, windows, classes, found, trace, knowledge.exchanges),
         timeline=timeline(inside, found, windows, trace, work["role"]),
         typical=typical_step(times, used, transport, why),
     )
-
-
-def _waits_of(trace: Trace, rank: int, device: int) -> pl.DataFrame:
-    """The waits of one device; what names no device may concern any."""
-    return trace.waits.filter((pl.col("rank") == rank) & ((pl.col("device") == device) | pl.col("device").is_null()))
-
-
-def _stream_wait_calls(trace: Trace, rank: int) -> pl.Series:
-    """Correlation ids of the stream-wait API calls of a rank."""
-    ids = trace.names.filter(pl.col("text").str.contains("StreamWaitEvent"))["id"]
-    return trace.calls.filter((pl.col("rank") == rank) & pl.col("name_id").is_in(ids.implode()))["correlation"]

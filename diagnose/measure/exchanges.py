@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
 from diagnose.knowledge.exchanges import ExchangeNames, Shape, operation_of
+from diagnose.measure.steps import per_window
 from diagnose.measure.waits.stalls import Stalls
 from diagnose.model.trace import Trace
 from diagnose.model.vocabulary import EXPERT_GEMM
@@ -147,39 +149,18 @@ def _lanes(rows: pl.DataFrame, trace: Trace, names: ExchangeNames) -> tuple[tupl
     return tuple(numbers), keyed.join(table, on=_TELLING, how="left", nulls_equal=True, maintain_order="left")["lane"]
 
 
-def _lane(row: Mapping[str, object], trace: Trace, names: ExchangeNames) -> Lane:
+def _lane(row: Mapping[str, Any], trace: Trace, names: ExchangeNames) -> Lane:
     """The lane of one row of what tells lanes apart."""
-
-    def text(name: str) -> str | None:
-        value = row[name]
-        return value if isinstance(value, str) and value else None
-
-    def number(name: str) -> int | None:
-        value = row[name]
-        return value if isinstance(value, int) else None
-
-    kernel = trace.names["text"][number("name_id") or 0]
-    operation = operation_of(names, str(row["kind"]), text("collective"), str(kernel))
-    return Lane(
-        kind=str(row["kind"]),
-        backend=str(row["backend"]),
-        operation=operation.id,
-        shape=operation.shape,
-        group=text("group"),
-        group_name=text("group_name"),
-        size=number("group_size"),
-        communicator=number("communicator"),
-        members=text("members"),
-        stream=number("stream"),
-    )
+    operation = operation_of(names, row["kind"], row["collective"], str(trace.names["text"][row["name_id"] or 0]))
+    told: dict[str, Any] = {name: row[name] for name in ("kind", "backend", "communicator", "stream")}
+    told |= {name: row[name] or None for name in ("group", "group_name", "members")}
+    return Lane(operation=operation.id, shape=operation.shape, size=row["group_size"], **told)
 
 
 def _expert_work(work: pl.DataFrame, until: pl.Series) -> pl.Series:
     """Work of expert GEMMs that began before each moment, from the capture's start."""
-    ran = work.filter((pl.col("bucket") == EXPERT_GEMM) & (pl.col("kind") == "kernel")).select(
-        "start", (pl.col("end") - pl.col("start")).alias("ns")
-    )
-    ran = ran.sort("start")
+    gemms = work.filter((pl.col("bucket") == EXPERT_GEMM) & (pl.col("kind") == "kernel"))
+    ran = gemms.select("start", (pl.col("end") - pl.col("start")).alias("ns")).sort("start")
     summed = pl.concat([pl.Series("ns", [0], dtype=pl.Int64), ran["ns"].cum_sum()])
     return summed.gather(ran["start"].search_sorted(until, side="left")).alias("expert_ns")
 
@@ -250,5 +231,4 @@ def _stage_waits(found: Stalls, work: pl.DataFrame, windows: pl.DataFrame, class
         length.filter(pipeline & cool).sum().alias("cool_down_ns"),
         length.filter(tail).sum().alias("tail_ns"),
     )
-    columns = ("warm_up_ns", "steady_ns", "cool_down_ns", "tail_ns")
-    return windows.select("index").join(summed, on="index", how="left", maintain_order="left").with_columns(pl.col(columns).fill_null(0))
+    return per_window(windows, summed).fill_null(0)

@@ -14,6 +14,7 @@ from diagnose.knowledge.features import Features, matching
 from diagnose.knowledge.load import Knowledge
 from diagnose.knowledge.taxonomy import HostRules
 from diagnose.measure.device import DeviceMeasure, step_median
+from diagnose.measure.host import calls_named
 from diagnose.measure.records import DeviceRecords
 from diagnose.model.trace import Trace
 from diagnose.model.vocabulary import COMM_KINDS, DENSE_GEMM, DISPATCH, EXPERT_GEMM, ROUTER, CommKind, FactValue, Status
@@ -47,11 +48,7 @@ def graph_launch_calls(trace: Trace, hosts: HostRules) -> int | None:
 
     Kernels tell their graph only in some formats and versions, the calls always do.
     """
-    if trace.calls.is_empty():
-        return None
-    pattern = hosts.call_pattern("graph_launch")
-    ids = trace.names.filter(pl.col("text").str.contains(pattern))["id"]
-    return trace.calls.filter(pl.col("name_id").is_in(ids.implode())).height
+    return None if trace.calls.is_empty() else calls_named(trace, hosts.call_pattern("graph_launch")).height
 
 
 def _beside_compute(one: DeviceMeasure, kind: CommKind) -> int:

@@ -59,21 +59,17 @@ def host_activity(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules,
     in_call = merge(calls)
     syncs = pl.concat([_synchronising(waits, work, calls, synchronising), _polling(work, in_call, trace.names, rules)]).sort("start")
     gc = _garbage_collection(trace, rank, rules)
-    parts = [
-        _with_bit(allocator, 0),
-        _with_bit(syncs.select("start", pl.col("awaited_end").alias("end")), 1),
-        _with_bit(syncs.select(pl.col("awaited_end").alias("start"), "end"), 2),
-        _with_bit(gc, 3),
-    ]
+    waiting = syncs.select("start", pl.col("awaited_end").alias("end"))
+    after = syncs.select(pl.col("awaited_end").alias("start"), "end")
+    states = pl.concat(
+        frame.select("start", "end", pl.lit(bit, dtype=pl.UInt8).alias("bit")) for bit, frame in enumerate((allocator, waiting, after, gc))
+    )
     named = pl.concat(
-        [
-            allocator.select("start", "end", "name_id", pl.lit("allocator").alias("cause")),
-            syncs.select("start", "end", "name_id", pl.lit("sync").alias("cause")),
-            gc.select("start", "end", "name_id", pl.lit("gc").alias("cause")),
-        ]
+        frame.select("start", "end", "name_id", pl.lit(cause).alias("cause"))
+        for cause, frame in (("allocator", allocator), ("sync", syncs), ("gc", gc))
     ).sort("start")
     return HostActivity(
-        state=sweep(pl.concat(parts), cuts=pl.concat([syncs["start"], syncs["awaited_end"]])).filter(pl.col("mask") != 0),
+        state=sweep(states, cuts=pl.concat([syncs["start"], syncs["awaited_end"]])).filter(pl.col("mask") != 0),
         in_call=in_call,
         blocked=syncs,
         named=named,
@@ -82,14 +78,15 @@ def host_activity(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules,
     )
 
 
-def _with_bit(frame: pl.DataFrame, bit: int) -> pl.DataFrame:
-    return frame.select("start", "end", pl.lit(bit, dtype=pl.UInt8).alias("bit"))
+def calls_named(trace: Trace, pattern: str) -> pl.DataFrame:
+    """The API calls whose name matches a pattern."""
+    ids = trace.names.filter(pl.col("text").str.contains(pattern))["id"]
+    return trace.calls.filter(pl.col("name_id").is_in(ids.implode()))
 
 
 def graph_launches(trace: Trace, rank: int, rules: HostRules) -> pl.Series:
     """Correlation ids of a rank's API calls that launched a CUDA graph: not every format tells a kernel's graph."""
-    ids = trace.names.filter(pl.col("text").str.contains(rules.call_pattern("graph_launch")))["id"]
-    return trace.calls.filter((pl.col("rank") == rank) & pl.col("name_id").is_in(ids.implode()))["correlation"].drop_nulls()
+    return calls_named(trace, rules.call_pattern("graph_launch")).filter(pl.col("rank") == rank)["correlation"].drop_nulls()
 
 
 def call_roles(names: pl.DataFrame, calls: pl.DataFrame, rules: HostRules) -> pl.DataFrame:

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import polars as pl
+from msgspec import structs
 
 from diagnose.document.device import KernelOccupancy, Occupancy
 from diagnose.knowledge.rulebook import SmLimits
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.budget import Concurrency
 from diagnose.measure.host import HostActivity, host_counts
+from diagnose.measure.steps import per_window
 from diagnose.measure.waits.stalls import Stalls, long_gaps
 from diagnose.model.intervals import merge, overlaps
 from diagnose.model.trace import Device, OpKind, Trace
@@ -95,15 +97,10 @@ def by_bucket(ran: Concurrency, per_step: pl.DataFrame, windows: pl.DataFrame, b
 
 def bucket_times(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame:
     """Busy and exclusive time per window and bucket: index, bucket, busy_ns, exclusive_ns."""
-    parts = []
-    for bucket in sorted({one.bucket for one in ran.classes}):
-        mask = sum(one.mask for one in ran.classes if one.bucket == bucket)
-        parts.append(
-            pl.DataFrame({"index": windows["index"], "busy_ns": ran.busy(mask, windows), "exclusive_ns": ran.alone(mask, windows)}).select(
-                "index", pl.lit(bucket).alias("bucket"), "busy_ns", "exclusive_ns"
-            )
-        )
-    return pl.concat(parts)
+    masks: dict[str, int] = {}
+    for one in sorted(ran.classes, key=lambda one: one.bucket):
+        masks[one.bucket] = masks.get(one.bucket, 0) | one.mask
+    return pl.concat(ran.times(mask, windows, "exclusive_ns", bucket=bucket) for bucket, mask in masks.items())
 
 
 def by_evidence(inside: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
@@ -235,17 +232,11 @@ _SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "regist
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one SM holds at most, and how many SMs the device has."""
+    """What one SM holds at most, how many SMs the device has, and the threads of a warp."""
 
+    sm: SmLimits
     sm_count: int
-    threads: int
-    blocks: int
-    registers: int
-    shared_memory: int
     warp_size: int
-    register_unit: int
-    shared_unit: int
-    reserved_shared: int
 
 
 def limits(device: Device | None, by_capability: Mapping[str, SmLimits]) -> Limits | None:
@@ -256,17 +247,18 @@ def limits(device: Device | None, by_capability: Mapping[str, SmLimits]) -> Limi
     if known is None:
         return None
     warp = device.warp_size or 32
-    return Limits(
-        sm_count=device.sm_count,
-        threads=device.max_threads_per_sm or known.warps * warp,
+    own = structs.replace(
+        known,
+        warps=device.max_threads_per_sm // warp if device.max_threads_per_sm else known.warps,
         blocks=device.max_blocks_per_sm or known.blocks,
         registers=device.registers_per_sm or known.registers,
-        shared_memory=device.shared_memory_per_sm or known.shared_bytes,
-        warp_size=warp,
-        register_unit=known.register_unit,
-        shared_unit=known.shared_unit,
-        reserved_shared=known.reserved_shared_bytes,
+        shared_bytes=device.shared_memory_per_sm or known.shared_bytes,
     )
+    return Limits(sm=own, sm_count=device.sm_count, warp_size=warp)
+
+
+def _in_units(amount: pl.Expr, unit: int) -> pl.Expr:
+    return (amount + unit - 1) // unit * unit
 
 
 def residency(shapes: pl.DataFrame, limit: Limits) -> pl.DataFrame:
@@ -277,20 +269,16 @@ def residency(shapes: pl.DataFrame, limit: Limits) -> pl.DataFrame:
     """
     threads = pl.col("block_x").cast(pl.Int64) * pl.col("block_y") * pl.col("block_z")
     grid = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
+    sm = limit.sm
     warps = (threads + limit.warp_size - 1) // limit.warp_size
-    max_warps = limit.threads // limit.warp_size
-    registers_per_warp = (
-        (pl.col("registers").cast(pl.Int64) * limit.warp_size + limit.register_unit - 1) // limit.register_unit
-    ) * limit.register_unit
-    warps_by_registers = (limit.registers // SCHEDULERS) // registers_per_warp.clip(lower_bound=1) * SCHEDULERS
-    shared = (
-        (pl.col("shared_memory").cast(pl.Int64) + limit.reserved_shared + limit.shared_unit - 1) // limit.shared_unit
-    ) * limit.shared_unit
+    registers_per_warp = _in_units(pl.col("registers").cast(pl.Int64) * limit.warp_size, sm.register_unit)
+    warps_by_registers = (sm.registers // SCHEDULERS) // registers_per_warp.clip(lower_bound=1) * SCHEDULERS
+    shared = _in_units(pl.col("shared_memory").cast(pl.Int64) + sm.reserved_shared_bytes, sm.shared_unit)
     caps = {
-        "warps": max_warps // warps.clip(lower_bound=1),
-        "blocks": pl.lit(limit.blocks, dtype=pl.Int64),
+        "warps": sm.warps // warps.clip(lower_bound=1),
+        "blocks": pl.lit(sm.blocks, dtype=pl.Int64),
         "registers": warps_by_registers // warps.clip(lower_bound=1),
-        "shared memory": limit.shared_memory // shared.clip(lower_bound=1),
+        "shared memory": sm.shared_bytes // shared.clip(lower_bound=1),
     }
     named = shapes.with_columns(threads.alias("_threads"), grid.alias("_grid"), *(cap.alias(f"_{name}") for name, cap in caps.items()))
     resident = pl.min_horizontal(*(f"_{name}" for name in caps))
@@ -303,7 +291,7 @@ def residency(shapes: pl.DataFrame, limit: Limits) -> pl.DataFrame:
     last = pl.min_horizontal(rest / limit.sm_count, pl.lit(1.0))
     fill = (pl.col("_grid") // at_once + last) / (pl.col("_grid") // at_once + (rest > 0).cast(pl.Int64))
     return named.with_columns(
-        pl.when(fits).then((resident * warps / max_warps).clip(upper_bound=1.0)).alias("occupancy"),
+        pl.when(fits).then((resident * warps / sm.warps).clip(upper_bound=1.0)).alias("occupancy"),
         pl.when(fits).then(waves).alias("waves"),
         pl.when(fits).then(fill).alias("fill"),
         pl.when(fits).then(limited).alias("limited_by"),
@@ -312,52 +300,31 @@ def residency(shapes: pl.DataFrame, limit: Limits) -> pl.DataFrame:
 
 @dataclass(frozen=True, kw_only=True)
 class SmOccupancy:
-    """`record` for the document, and `fills`: fill by bucket, "" for all compute kernels.
+    """`record` for the document, and `fills`: fill by bucket, "" for all compute kernels; nothing where device limits or shapes are unknown."""
 
-    None and {} where device limits or shapes were not recorded.
-    """
-
-    record: Occupancy | None
-    fills: Mapping[str, float | None]
+    record: Occupancy | None = None
+    fills: Mapping[str, float | None] = field(default_factory=dict)
 
 
-def sm_occupancy(inside: pl.DataFrame, trace: Trace, device: Device | None, sm_limits: Mapping[str, SmLimits]) -> SmOccupancy:
-    """Occupancy of the compute kernels among the operations in the steps.
-
-    `sm_limits` by compute capability, for what the trace does not tell of the device.
-    """
-    kernels = inside.filter((pl.col("kind") == "kernel") & (pl.col("role") == "compute"))
-    record, fills = occupancy(
-        kernels.select("name_id", "bucket", "start", "end", *_SHAPE), trace.name_texts(), device, limits(device, sm_limits)
-    )
-    return SmOccupancy(record=record, fills=fills)
-
-
-def occupancy(
-    kernels: pl.DataFrame, names: pl.Series, device: Device | None, limit: Limits | None
-) -> tuple[Occupancy | None, dict[str, float | None]]:
-    """Occupancy of the costliest kernels and fill by bucket, weighted by work.
-
-    `kernels`: compute kernels inside the steps with name_id, bucket, start, end and the launch shape. Returns the document's part and the
-    fill by bucket ("" for all compute kernels); None and {} where device limits or shapes were not recorded.
-    """
-    if limit is None or kernels.is_empty():
-        return None, {}
-    grouped = kernels.group_by("name_id", "bucket", *_SHAPE).agg(
-        pl.len().alias("kernels"), (pl.col("end") - pl.col("start")).sum().alias("work")
+def occupancy(inside: pl.DataFrame, names: pl.Series, device: Device | None, limit: Limits | None) -> SmOccupancy:
+    """Occupancy of the costliest compute kernels and fill by bucket, weighted by work. `inside`: the operations in the steps."""
+    if limit is None:
+        return SmOccupancy()
+    grouped = (
+        inside.filter((pl.col("kind") == "kernel") & (pl.col("role") == "compute"))
+        .group_by("name_id", "bucket", *_SHAPE)
+        .agg(pl.len().alias("kernels"), (pl.col("end") - pl.col("start")).sum().alias("work"))
     )
     known = residency(grouped, limit)
     if known["fill"].null_count() == known.height:
-        return None, {}
-    fills: dict[str, float | None] = {str(bucket): _mean(part, "fill") for (bucket,), part in sorted(known.group_by("bucket"), key=_key)}
+        return SmOccupancy()
+    fills: dict[str, float | None] = {
+        str(bucket): _mean(part, "fill") for (bucket,), part in sorted(known.group_by("bucket"), key=lambda pair: str(pair[0][0]))
+    }
     by_name = sorted(known.group_by("name_id", "bucket"), key=lambda pair: (-int(pair[1]["work"].sum()), pair[0]))
     rows = tuple(_kernel(names[int(key[0])], str(key[1]), part) for key, part in by_name[:SHOWN_KERNELS])
     part = Occupancy(device=device.name if device else None, sm_count=limit.sm_count, buckets=fills, kernels=rows)
-    return part, {**fills, "": _mean(known, "fill")}
-
-
-def _key(pair: tuple[tuple[object, ...], pl.DataFrame]) -> str:
-    return str(pair[0][0])
+    return SmOccupancy(record=part, fills={**fills, "": _mean(known, "fill")})
 
 
 def _kernel(name: str, bucket: str, shapes: pl.DataFrame) -> KernelOccupancy:
@@ -413,13 +380,7 @@ def step_counts(inside: pl.DataFrame, windows: pl.DataFrame, found: Stalls, host
         (pl.col("copy_kind") == "p2p").sum().alias("peer_copies_per_step"),
         pl.col("bytes").filter(pl.col("copy_kind") == "d2h").sum().alias("copy_d2h_bytes"),
     )
-    table = (
-        windows.select("index")
-        .join(by_ops, on="index", how="left", maintain_order="left")
-        .join(_busy(inside, windows), on="index", how="left", maintain_order="left")
-        .join(host_counts(host, windows), on="index", how="left", maintain_order="left")
-        .join(long_gaps(found), on="index", how="left", maintain_order="left")
-    )
+    table = per_window(windows, by_ops, _busy(inside, windows), host_counts(host, windows), long_gaps(found))
     return table.with_columns(pl.exclude("index", *_MAY_LACK).fill_null(0))
 
 
@@ -431,11 +392,9 @@ def _busy(inside: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         "quantize_busy_ns": pl.col("operation") == "quantize",
         "pageable_copy_ns": ~pl.col("pinned"),
     }
-    table = windows.select("index")
+    parts = []
     for name, condition in subsets.items():
         common = overlaps(merge(inside.filter(condition)), windows)
-        summed = (
-            pl.DataFrame({"index": windows["index"].gather(common["right"]), name: common["end"] - common["start"]}).group_by("index").sum()
-        )
-        table = table.join(summed, on="index", how="left", maintain_order="left").with_columns(pl.col(name).fill_null(0))
-    return table
+        timed = pl.DataFrame({"index": windows["index"].gather(common["right"]), name: common["end"] - common["start"]})
+        parts.append(timed.group_by("index").sum())
+    return per_window(windows, *parts).fill_null(0)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from diagnose.measure.steps import per_window
 from diagnose.model.intervals import union_length
 from diagnose.model.vocabulary import Status
 
@@ -64,7 +65,7 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -
     if not repeated.is_empty():
         waited = pieces.filter(pl.col("op").is_in(repeated["op"].implode()))
         per_window = pl.DataFrame(
-            {"index": windows["index"], "ns": [_union(repeated, index) + _length(waited, index) for index in windows["index"]]},
+            {"index": windows["index"], "ns": [_repeated(repeated, waited, index) for index in windows["index"]]},
             schema={"index": pl.Int64, "ns": pl.Int64},
         )
         return Recompute(per_window=per_window, status="measured", forward=counts[0], backward=counts[1])
@@ -85,15 +86,10 @@ def _without_backward_attention(work: pl.DataFrame, windows: pl.DataFrame) -> Re
     return Recompute(per_window=None, status=None, forward=None, backward=None)
 
 
-def _union(work: pl.DataFrame, index: int) -> int:
-    """Time (ns) in which any of the operations of one step ran."""
-    inside = work.filter(pl.col("index") == index)
-    return union_length(inside["start"], inside["end"])
-
-
-def _length(pieces: pl.DataFrame, index: int) -> int:
-    """Time (ns) of the pieces of one step."""
-    return int(pieces.filter(pl.col("index") == index).select((pl.col("end") - pl.col("start")).sum()).item())
+def _repeated(work: pl.DataFrame, pieces: pl.DataFrame, index: int) -> int:
+    """Time (ns) of one step in which any of the operations ran, and that of its pieces."""
+    ran, waited = (frame.filter(pl.col("index") == index) for frame in (work, pieces))
+    return union_length(ran["start"], ran["end"]) + int((waited["end"] - waited["start"]).sum())
 
 
 def _main_kernels(attention: pl.DataFrame) -> pl.DataFrame:
@@ -113,15 +109,11 @@ def _extra_forward(forward: pl.DataFrame, backward: pl.DataFrame, windows: pl.Da
     behind = backward.group_by(keys).agg(pl.len().alias("m"))
     extra = pl.when(pl.col("n") >= REPEATED * pl.col("m")).then(pl.col("work") * (pl.col("n") - pl.col("m")) // pl.col("n")).otherwise(0)
     per_part = ahead.join(behind, on=keys, how="inner").select("index", extra.cast(pl.Int64).alias("ns"))
-    return windows.select("index").join(per_part.group_by("index").sum(), on="index", how="left", maintain_order="left").fill_null(0)
+    return per_window(windows, per_part.group_by("index").sum()).fill_null(0)
 
 
 def peaks(events: pl.DataFrame, rank: int, device: int) -> tuple[int | None, int | None]:
     """Highest allocated and reserved bytes of a device; None without allocator events."""
     events = events.filter((pl.col("rank") == rank) & ((pl.col("device") == device) | pl.col("device").is_null()))
-    return _largest(events["total_allocated"]), _largest(events["total_reserved"])
-
-
-def _largest(values: pl.Series) -> int | None:
-    largest = values.max()
-    return largest if isinstance(largest, int) else None
+    allocated, reserved = events.select(pl.col("total_allocated", "total_reserved").max()).row(0)
+    return allocated, reserved

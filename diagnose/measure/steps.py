@@ -39,11 +39,6 @@ class StepWindows:
     dropped: tuple[Dropped, ...] = ()
     cross_check: tuple[CrossCheck, ...] = ()
 
-    @property
-    def median_ns(self) -> float:
-        """Median window length."""
-        return float((self.frame["end"] - self.frame["start"]).median() or 0)  # type: ignore[arg-type]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Anchored:
@@ -105,6 +100,14 @@ def inside_windows(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         strategy="backward",
     )
     return placed.filter(pl.col("start") < pl.col("_close")).drop("_begin", "_close")
+
+
+def per_window(windows: pl.DataFrame, *parts: pl.DataFrame) -> pl.DataFrame:
+    """One row per window: index, and the columns of `parts` by their index; null where a part has no row for a window."""
+    table = windows.select("index")
+    for part in parts:
+        table = table.join(part, on="index", how="left", maintain_order="left")
+    return table
 
 
 def _typed(windows: pl.DataFrame) -> pl.DataFrame:
@@ -275,17 +278,9 @@ def _by_recurrence(kernels: pl.DataFrame, work: pl.DataFrame, anchor: str, min_p
         places = (names == name_id).arg_true()
         starts = kernels["start"].gather(places)
         windows = pl.DataFrame({"index": range(count - 1), "start": starts[:-1], "end": starts[1:]}).filter(pl.col("end") > pl.col("start"))
-        if _all_go_backward(phased, windows):
+        if inside_windows(phased, windows).select("index", "phase").unique().height == 2 * windows.height:  # each window holds both
             return Anchored(anchor=anchor, windows=windows)
     return None
-
-
-def _all_go_backward(phased: pl.DataFrame, windows: pl.DataFrame) -> bool:
-    """Whether every window holds both forward and backward kernels."""
-    placed = phased.join_asof(windows.select("index", pl.col("start").alias("begin"), "end"), left_on="start", right_on="begin").filter(
-        pl.col("start") < pl.col("end")
-    )
-    return placed.select("index", "phase").unique().height == 2 * windows.height
 
 
 def _regular_period(names: pl.Series, name_id: int, count: int) -> int | None:
@@ -327,11 +322,4 @@ def _capturing(trace: Trace, work: pl.DataFrame, windows: pl.DataFrame, rank: in
     if calls.is_empty() or launched.is_empty():
         return []
     following = calls.join_asof(launched, left_on="start", right_on="call_start", strategy="forward").filter(pl.col("began").is_not_null())
-    return (
-        following.sort("began")
-        .join_asof(windows.select("index", pl.col("start").alias("begin"), pl.col("end").alias("close")), left_on="began", right_on="begin")
-        .filter(pl.col("began") < pl.col("close"))["index"]
-        .unique()
-        .sort()
-        .to_list()
-    )
+    return inside_windows(following.select(pl.col("began").alias("start")).sort("start"), windows)["index"].unique().sort().to_list()

@@ -39,7 +39,7 @@ def timeline(inside: pl.DataFrame, found: Stalls, windows: pl.DataFrame, trace: 
     role = roles.gather(pieces["producer"]).cast(pl.String)
     by_role = pl.when(pl.col("cause") == "blocking").then(pl.concat_str(pl.lit("blocking_"), role)).otherwise(None)
     named = pieces.select("start", "end", pl.coalesce(by_role, "cause").alias("cause"))
-    return drawn(own, named, (index, start, end), trace.name_texts())
+    return drawn(own, named, (index, start, end), trace.names["text"])
 
 
 def drawn(work: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int, int], names: pl.Series) -> DrawnStep:
@@ -51,25 +51,23 @@ def drawn(work: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int, int]
     index, begin, close = window
     bars, hidden = _bars(work.with_columns(pl.col("start").clip(begin, close), pl.col("end").clip(begin, close)), close - begin)
     gaps, left_out = _thin_gaps(pieces.select("start", "end", "cause"), close - begin)
+    times = (pl.col("start").alias("start_ns"), pl.col("end").alias("end_ns"))
+    named = bars.select("stream", *times, "bucket", "role", names.gather(bars["name_id"]).str.slice(0, 300).alias("name"), "kernels")
     return DrawnStep(
         step=index,
         start_ns=begin,
         end_ns=close,
-        ops=tuple(
-            TimelineOp(
-                stream=row["stream"],
-                start_ns=row["start"],
-                end_ns=row["end"],
-                bucket=row["bucket"],
-                role=row["role"],
-                name=names[row["name_id"]][:300],
-                kernels=row["kernels"],
-            )
-            for row in bars.iter_rows(named=True)
-        ),
-        gaps=tuple(TimelineGap(start_ns=start, end_ns=end, cause=cause) for start, end, cause in gaps.iter_rows()),
+        ops=tuple(TimelineOp(**row) for row in named.iter_rows(named=True)),
+        gaps=tuple(TimelineGap(**row) for row in gaps.select(*times, "cause").iter_rows(named=True)),
         omitted=hidden + left_out,
     )
+
+
+def _runs(frame: pl.DataFrame, begins: pl.Expr, *told: pl.Expr) -> pl.DataFrame:
+    """Rows joined up to the next one that begins a run: start, end, and what is told of each run; longest first."""
+    numbered = frame.with_columns(begins.fill_null(value=True).cum_sum().alias("run"))
+    joined = numbered.group_by("run").agg(pl.col("start").min(), pl.col("end").max(), *told)
+    return joined.sort(pl.col("end") - pl.col("start"), "start", descending=[True, False])
 
 
 def _bars(work: pl.DataFrame, length: int) -> tuple[pl.DataFrame, int]:
@@ -78,30 +76,11 @@ def _bars(work: pl.DataFrame, length: int) -> tuple[pl.DataFrame, int]:
     The BARS longest of them.
     """
     sight = max(1, length // 2000)
-    runs = (
-        work.sort("stream", "start", "end")
-        .with_columns(
-            (
-                (pl.col("bucket") != pl.col("bucket").shift(1))
-                | (pl.col("stream") != pl.col("stream").shift(1))
-                | (pl.col("start") - pl.col("end").shift(1) > pl.min_horizontal(pl.lit(sight), (pl.col("end") - pl.col("start")).shift(1)))
-            )
-            .fill_null(value=True)
-            .cum_sum()
-            .alias("run")
-        )
-        .group_by("run")
-        .agg(
-            pl.col("stream").first(),
-            pl.col("start").min(),
-            pl.col("end").max(),
-            pl.col("bucket").first(),
-            pl.col("role").first(),
-            pl.col("name_id").sort_by(pl.col("end") - pl.col("start")).last(),
-            pl.len().alias("kernels"),
-        )
-        .sort(pl.col("end") - pl.col("start"), "start", descending=[True, False])
-    )
+    lasting = pl.col("end") - pl.col("start")
+    begins = (pl.col("bucket") != pl.col("bucket").shift(1)) | (pl.col("stream") != pl.col("stream").shift(1))
+    begins |= pl.col("start") - pl.col("end").shift(1) > pl.min_horizontal(pl.lit(sight), lasting.shift(1))
+    name = pl.col("name_id").sort_by(lasting).last()
+    runs = _runs(work.sort("stream", "start", "end"), begins, pl.col("stream", "bucket", "role").first(), name, pl.len().alias("kernels"))
     drawn = runs.head(BARS).sort("stream", "start", "end")
     return drawn, int(runs.slice(BARS)["kernels"].sum())
 
@@ -109,16 +88,7 @@ def _bars(work: pl.DataFrame, length: int) -> tuple[pl.DataFrame, int]:
 def _thin_gaps(pieces: pl.DataFrame, length: int) -> tuple[pl.DataFrame, int]:
     """Touching pieces of one cause joined; the GAPS longest of them, and how many are left out. Nothing is drawn where compute ran."""
     seen = pieces.filter(pl.col("end") - pl.col("start") >= length // UNSEEN).sort("start")
-    runs = (
-        seen.with_columns(
-            ((pl.col("cause") != pl.col("cause").shift(1)) | (pl.col("start") > pl.col("end").shift(1)))
-            .fill_null(value=True)
-            .cum_sum()
-            .alias("run")
-        )
-        .group_by("run")
-        .agg(pl.col("start").min(), pl.col("end").max(), pl.col("cause").first())
-        .sort(pl.col("end") - pl.col("start"), "start", descending=[True, False])
-    )
+    begins = (pl.col("cause") != pl.col("cause").shift(1)) | (pl.col("start") > pl.col("end").shift(1))
+    runs = _runs(seen, begins, pl.col("cause").first())
     left_out = pieces.height - seen.height + max(0, runs.height - GAPS)
     return runs.head(GAPS).sort("start").select("start", "end", "cause"), left_out

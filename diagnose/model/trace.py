@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal
 
 import polars as pl
@@ -29,132 +28,114 @@ CopyKind = pl.Enum(COPY_KINDS)
 Schema = Mapping[str, pl.DataType | type[pl.DataType]]
 
 
-def _schema(columns: dict[str, pl.DataType | type[pl.DataType]]) -> Schema:
-    return MappingProxyType(columns)
-
-
 # One device operation: a kernel, copy, memory set, or one opaque execution of a whole CUDA graph.
-OPS: Schema = _schema(
-    {
-        "rank": pl.Int32,  # key into Trace.ranks; correlation ids are unique within a rank
-        "device": pl.Int32,  # CUDA ordinal as the process sees it
-        "start": pl.Int64,
-        "end": pl.Int64,
-        "kind": OpKind,
-        "stream": pl.Int64,
-        "name_id": pl.Int32,  # key into Trace.names
-        "correlation": pl.Int64,  # null: not recorded
-        "graph_node": pl.Int64,  # set when a CUDA graph launched it and its nodes were traced
-        "grid_x": pl.Int32,
-        "grid_y": pl.Int32,
-        "grid_z": pl.Int32,
-        "block_x": pl.Int32,
-        "block_y": pl.Int32,
-        "block_z": pl.Int32,
-        "registers": pl.Int32,  # per thread
-        "shared_memory": pl.Int32,  # bytes per block, static and dynamic together
-        "bytes": pl.Int64,  # of a copy or set
-        "copy_kind": CopyKind,
-        "pinned": pl.Boolean,  # False: a host side of the copy is pageable
-        "payload_id": pl.Int32,  # key into Trace.payloads, when the kernel itself carries a collective's description
-    }
-)
+OPS: Schema = {
+    "rank": pl.Int32,  # key into Trace.ranks; correlation ids are unique within a rank
+    "device": pl.Int32,  # CUDA ordinal as the process sees it
+    "start": pl.Int64,
+    "end": pl.Int64,
+    "kind": OpKind,
+    "stream": pl.Int64,
+    "name_id": pl.Int32,  # key into Trace.names
+    "correlation": pl.Int64,  # null: not recorded
+    "graph_node": pl.Int64,  # set when a CUDA graph launched it and its nodes were traced
+    "grid_x": pl.Int32,
+    "grid_y": pl.Int32,
+    "grid_z": pl.Int32,
+    "block_x": pl.Int32,
+    "block_y": pl.Int32,
+    "block_z": pl.Int32,
+    "registers": pl.Int32,  # per thread
+    "shared_memory": pl.Int32,  # bytes per block, static and dynamic together
+    "bytes": pl.Int64,  # of a copy or set
+    "copy_kind": CopyKind,
+    "pinned": pl.Boolean,  # False: a host side of the copy is pageable
+    "payload_id": pl.Int32,  # key into Trace.payloads, when the kernel itself carries a collective's description
+}
 
 # One host API call (CUDA runtime or driver).
-CALLS: Schema = _schema(
-    {
-        "rank": pl.Int32,
-        "thread": pl.Int64,
-        "start": pl.Int64,
-        "end": pl.Int64,
-        "name_id": pl.Int32,  # name without version suffix: cudaLaunchKernel, not cudaLaunchKernel_v7000
-        "correlation": pl.Int64,
-    }
-)
+CALLS: Schema = {
+    "rank": pl.Int32,
+    "thread": pl.Int64,
+    "start": pl.Int64,
+    "end": pl.Int64,
+    "name_id": pl.Int32,  # name without version suffix: cudaLaunchKernel, not cudaLaunchKernel_v7000
+    "correlation": pl.Int64,
+}
 
 # One NVTX range or mark, user annotation, framework operator or Python frame.
-RANGES: Schema = _schema(
-    {
-        "rank": pl.Int32,
-        "thread": pl.Int64,  # null for a range that belongs to no host thread (gpu_annotation)
-        "start": pl.Int64,
-        "end": pl.Int64,  # never null: a mark ends where it starts, an open range at the capture's end
-        "kind": RangeKind,
-        "text_id": pl.Int32,  # key into Trace.names; the emit_nvtx suffix ", seq = …, op_id = …, sizes = …" is cut off
-        "domain": pl.Int32,  # NVTX domain, 0 = default
-        "sequence": pl.Int64,  # autograd sequence number: links a backward node to its forward operator
-        "forward_thread": pl.Int64,  # thread of that forward operator, where recorded
-        "payload_id": pl.Int32,  # key into Trace.payloads
-    }
-)
+RANGES: Schema = {
+    "rank": pl.Int32,
+    "thread": pl.Int64,  # null for a range that belongs to no host thread (gpu_annotation)
+    "start": pl.Int64,
+    "end": pl.Int64,  # never null: a mark ends where it starts, an open range at the capture's end
+    "kind": RangeKind,
+    "text_id": pl.Int32,  # key into Trace.names; the emit_nvtx suffix ", seq = …, op_id = …, sizes = …" is cut off
+    "domain": pl.Int32,  # NVTX domain, 0 = default
+    "sequence": pl.Int64,  # autograd sequence number: links a backward node to its forward operator
+    "forward_thread": pl.Int64,  # thread of that forward operator, where recorded
+    "payload_id": pl.Int32,  # key into Trace.payloads
+}
 
 # One dependency: an event record, a stream's wait for an event, or a host synchronisation.
-WAITS: Schema = _schema(
-    {
-        "rank": pl.Int32,
-        "device": pl.Int32,
-        "stream": pl.Int64,  # the stream that records, waits, or is synchronised; null = all (device_sync) or unknown
-        "start": pl.Int64,  # of the host call; null where only the correlation is known
-        "end": pl.Int64,
-        "kind": WaitKind,
-        "event": pl.Int64,  # event handle: reused by the application, so only with order
-        "sync_id": pl.Int64,  # unique number of one record; a wait carries the number of the record that it waits for
-        "correlation": pl.Int64,
-    }
-)
+WAITS: Schema = {
+    "rank": pl.Int32,
+    "device": pl.Int32,
+    "stream": pl.Int64,  # the stream that records, waits, or is synchronised; null = all (device_sync) or unknown
+    "start": pl.Int64,  # of the host call; null where only the correlation is known
+    "end": pl.Int64,
+    "kind": WaitKind,
+    "event": pl.Int64,  # event handle: reused by the application, so only with order
+    "sync_id": pl.Int64,  # unique number of one record; a wait carries the number of the record that it waits for
+    "correlation": pl.Int64,
+}
 
 # One sample of a hardware metric.
-COUNTERS: Schema = _schema({"rank": pl.Int32, "device": pl.Int32, "time": pl.Int64, "name_id": pl.Int32, "value": pl.Float64})
+COUNTERS: Schema = {"rank": pl.Int32, "device": pl.Int32, "time": pl.Int64, "name_id": pl.Int32, "value": pl.Float64}
 
 # One allocator event.
-MEMORY: Schema = _schema(
-    {
-        "rank": pl.Int32,
-        "device": pl.Int32,
-        "time": pl.Int64,
-        "bytes": pl.Int64,  # positive: allocated, negative: freed
-        "total_allocated": pl.Int64,
-        "total_reserved": pl.Int64,
-    }
-)
+MEMORY: Schema = {
+    "rank": pl.Int32,
+    "device": pl.Int32,
+    "time": pl.Int64,
+    "bytes": pl.Int64,  # positive: allocated, negative: freed
+    "total_allocated": pl.Int64,
+    "total_reserved": pl.Int64,
+}
 
-# One interned string. `short` is the bare function name where the export holds it.
-NAMES: Schema = _schema({"id": pl.Int32, "text": pl.String, "short": pl.String})
+# One interned string; ids are dense from 0. `short` is the bare function name where the export holds it.
+NAMES: Schema = {"id": pl.Int32, "text": pl.String, "short": pl.String}
 
 # One distinct description of a collective call.
-PAYLOADS: Schema = _schema(
-    {
-        "id": pl.Int32,
-        "collective": pl.String,  # as recorded: allreduce, _allgather_base, alltoallv, ncclSend …
-        "group": pl.String,  # process group description, e.g. EXPERT_MODEL_PARALLEL_GROUP
-        "group_name": pl.String,
-        "group_size": pl.Int64,
-        "communicator": pl.Int64,
-        "dtype": pl.String,
-        "elements_in": pl.Int64,
-        "elements_out": pl.Int64,
-        "bytes": pl.Int64,
-        "peer": pl.Int64,
-        "members": pl.String,  # the group's global ranks as recorded: "[0, 1, 2, 3]", long lists cut short with "..."
-    }
-)
+PAYLOADS: Schema = {
+    "id": pl.Int32,
+    "collective": pl.String,  # as recorded: allreduce, _allgather_base, alltoallv, ncclSend …
+    "group": pl.String,  # process group description, e.g. EXPERT_MODEL_PARALLEL_GROUP
+    "group_name": pl.String,
+    "group_size": pl.Int64,
+    "communicator": pl.Int64,
+    "dtype": pl.String,
+    "elements_in": pl.Int64,
+    "elements_out": pl.Int64,
+    "bytes": pl.Int64,
+    "peer": pl.Int64,
+    "members": pl.String,  # the group's global ranks as recorded: "[0, 1, 2, 3]", long lists cut short with "..."
+}
 
 # One host thread.
-THREADS: Schema = _schema({"rank": pl.Int32, "thread": pl.Int64, "name": pl.String})
+THREADS: Schema = {"rank": pl.Int32, "thread": pl.Int64, "name": pl.String}
 
-SCHEMAS: Mapping[str, Schema] = MappingProxyType(
-    {
-        "ops": OPS,
-        "calls": CALLS,
-        "ranges": RANGES,
-        "waits": WAITS,
-        "counters": COUNTERS,
-        "memory": MEMORY,
-        "names": NAMES,
-        "payloads": PAYLOADS,
-        "threads": THREADS,
-    }
-)
+SCHEMAS: Mapping[str, Schema] = {
+    "ops": OPS,
+    "calls": CALLS,
+    "ranges": RANGES,
+    "waits": WAITS,
+    "counters": COUNTERS,
+    "memory": MEMORY,
+    "names": NAMES,
+    "payloads": PAYLOADS,
+    "threads": THREADS,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +215,3 @@ class Trace:
     ranks: tuple[Rank, ...] = ()
     provenance: Provenance
     ledger: Ledger = field(default_factory=Ledger)
-
-    def name_texts(self) -> pl.Series:
-        """All texts, indexed by name id: ids are dense from 0."""
-        return self.names["text"]

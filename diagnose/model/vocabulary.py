@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from msgspec import Meta
@@ -55,15 +54,13 @@ EVIDENCE = ("rule", "module", "operator", "name", "neighbours")
 Outcome = Literal["assert", "error", "out_of_memory", "wrong_result", "hang", "silently_off", "slow", "not_trustworthy"]
 Group = Literal["will_fail", "will_hang", "silently_off", "doubtful"]
 GROUPS: tuple[Group, ...] = get_args(Group)
-GROUP_OF: Mapping[Outcome, Group] = MappingProxyType(
-    {
-        "assert": "will_fail",
-        "error": "will_fail",
-        "out_of_memory": "will_fail",
-        "wrong_result": "will_fail",
-        "hang": "will_hang",
-        "silently_off": "silently_off",
-        "slow": "doubtful",
-        "not_trustworthy": "doubtful",
-    }
-)
+GROUP_OF: Mapping[Outcome, Group] = {
+    "assert": "will_fail",
+    "error": "will_fail",
+    "out_of_memory": "will_fail",
+    "wrong_result": "will_fail",
+    "hang": "will_hang",
+    "silently_off": "silently_off",
+    "slow": "doubtful",
+    "not_trustworthy": "doubtful",
+}

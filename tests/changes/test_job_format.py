@@ -47,7 +47,7 @@ def probed(program: ProgramCopy) -> ProgramCopy:
     program.write(f"{FORMATS}/probeworks.py", READER)
     table = f"{FORMATS}/__init__.py"
     program.replace(table, "plain, recipe, torchtitan", "plain, probeworks, recipe, torchtitan")
-    program.replace(table, "            torchtitan.READER,\n", "            probeworks.READER,\n            torchtitan.READER,\n")
+    program.replace(table, "in (torchtitan, ", "in (probeworks, torchtitan, ")
     program.append("trace_rules/job_formats.yaml", RECORD)
     for setting, key in (("tensor_model_parallel_size", "shards"), ("context_parallel_size", "context"), ("seq_length", "window")):
         settings = program.read("trace_rules/job_settings.yaml")

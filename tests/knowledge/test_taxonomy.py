@@ -51,12 +51,6 @@ def test_contexts_fit_the_mask_and_no_pattern_names_one_company_s_namespace(taxo
     ] == []
 
 
-def test_bit_finds_a_context_and_refuses_others(taxonomy: Taxonomy):
-    assert taxonomy.contexts[taxonomy.bit("vision")].id == "vision"
-    with pytest.raises(KeyError):
-        taxonomy.bit("no such context")
-
-
 def test_union_of_nothing_matches_nothing_and_words_are_ascii():
     texts = pl.Series(["", "a", "été"])
     assert texts.str.contains(union([])).to_list() == [False, False, False]

@@ -12,19 +12,24 @@ import pytest
 from diagnose.document.encoding import encode
 from diagnose.errors import InputError
 from diagnose.knowledge.environment import MAX_VARIABLES, digest, load_environment_rules, shown_value
+from diagnose.load import nsys_sqlite, readers, torch_json
 from diagnose.load.conform import conform
-from diagnose.load.readers import load as load_any
-from diagnose.load.torch_json import read
 from diagnose.measure.capture import merged
 from diagnose.model.environment import EnvironmentItem, EnvironmentKind
+from diagnose.model.trace import Trace
 from diagnose.pipeline import diagnose
 from tests.builders import nsys_db as db
 from tests.builders.cases import for_each
 from tests.builders.nsys_db import basic
-from tests.load.test_nsys_sqlite import GPU, add, gpu, load
+from tests.load.test_nsys_sqlite import GPU, add, gpu
 
 SYSTEM = "CREATE TABLE TARGET_INFO_SYSTEM_ENV (globalVid INTEGER, devStateName TEXT, name TEXT, nameEnum INTEGER, value TEXT)"
 HOST = "gpu-0042.cluster.example.com"
+RULES = load_environment_rules()
+
+
+def load(path: Path) -> Trace:
+    return conform(nsys_sqlite.read(path, rules=RULES))
 
 
 def told(found: tuple[EnvironmentItem, ...]) -> dict[str, str]:
@@ -108,7 +113,7 @@ def captured(tmp_path: Path, variables: dict[str, str], command: str = "python")
     ],
 )
 def test_real_captures(name: str, expected: dict[str, str], real_traces: Path) -> None:
-    found = told(load_any(real_traces / name).provenance.environment)
+    found = told(readers.load(real_traces / name, rules=RULES).provenance.environment)
     assert {key: found.get(key) for key in expected} == expected
 
 
@@ -117,7 +122,7 @@ def test_no_real_capture_gives_away_a_path_an_address_or_a_host(real_traces: Pat
     found = []
     for path in sorted((real_traces / "nsys").glob("*.sqlite")):
         try:
-            found += load_any(path).provenance.environment
+            found += readers.load(path, rules=RULES).provenance.environment
         except InputError:
             continue
     assert len(found) > 300
@@ -313,7 +318,7 @@ def test_odd_values_are_no_fault(tmp_path: Path) -> None:
 def kineto(**keys: object) -> dict[str, str]:
     kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 2, "args": {"device": 0, "stream": 7}}
     text = json.dumps({"schemaVersion": 1, **keys, "traceEvents": [kernel]}).encode()
-    return told(conform(read(io.BytesIO(text), display_name="t.json")).provenance.environment)
+    return told(conform(torch_json.read(io.BytesIO(text), display_name="t.json", rules=RULES)).provenance.environment)
 
 
 def test_only_listed_keys_of_a_pytorch_trace_are_taken() -> None:
@@ -377,7 +382,6 @@ def test_what_inputs_share_is_said_once_and_what_differs_shortly() -> None:
 
 
 def test_the_list_is_sound() -> None:
-    rules = load_environment_rules()
-    assert len({one.name for one in rules.items}) == len(rules.items)
-    assert all(place for one in rules.items for place in one.from_)
-    assert "NCCL_VERSION" in rules.used
+    assert len({one.name for one in RULES.items}) == len(RULES.items)
+    assert all(place for one in RULES.items for place in one.from_)
+    assert "NCCL_VERSION" in RULES.used

@@ -51,7 +51,7 @@ def test_kernel_sums_agree(state: str, real_traces: Path, tmp_path: Path) -> Non
     assert sum(total.kernel_count for total in found.totals) == sum(instances for _, instances in theirs.values())
     trace = load(source)
     kernels = trace.ops.filter(trace.ops["kind"] == "kernel")
-    names = trace.name_texts()
+    names = trace.names["text"]
     ours: Counter[str] = Counter()
     for name_id, start, end in kernels.select("name_id", "start", "end").iter_rows():
         ours[names[name_id]] += end - start

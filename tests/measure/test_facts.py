@@ -10,7 +10,7 @@ import pytest
 from diagnose.knowledge.features import matching
 from diagnose.knowledge.rulebook import Rulebook, load_rulebook
 from diagnose.measure.facts import device_facts, graph_launch_calls, hierarchical_context_groups, trace_facts, typed_facts
-from diagnose.measure.kernels import limits, occupancy, residency
+from diagnose.measure.kernels import SmOccupancy, limits, occupancy, residency
 from diagnose.measure.ranks.facts import rank_facts
 from diagnose.measure.records import device_records
 from diagnose.model.trace import PAYLOADS, Device, Provenance, Rank
@@ -433,5 +433,5 @@ def test_incomplete_shapes_are_null_and_impossible_ones_too() -> None:
 
 def test_without_device_limits_nothing_is_claimed() -> None:
     kernels = shape(10, 128, 32, 0).with_columns(name_id=0, bucket=pl.lit("norm"), start=0, end=5)
-    assert occupancy(kernels, pl.Series(["k"]), None, limits(None, {})) == (None, {})
+    assert occupancy(kernels, pl.Series(["k"]), None, limits(None, {})) == SmOccupancy()
     assert limits(H100, {}) is None

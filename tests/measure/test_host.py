@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
+from msgspec import structs
 
 from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, call_roles, host_activity
 from tests.builders.cases import for_each
@@ -188,7 +189,7 @@ def test_a_kernel_that_ended_before_the_host_went_quiet_is_not_polled() -> None:
 
 def test_a_polled_kernel_is_one_of_the_rules() -> None:
     one = polled()
-    assert host_activity(one.trace, one.work(), 0, replace(KNOWLEDGE.hosts, polled=())).blocked.is_empty()
+    assert host_activity(one.trace, one.work(), 0, structs.replace(KNOWLEDGE.hosts, polled=())).blocked.is_empty()
 
 
 # ---------------------------------------------------------------------------------------------------- garbage collection, Python

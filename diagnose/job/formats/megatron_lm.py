@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from diagnose.job.command_line import by_flag, flag_leaf, parsed_command
-from diagnose.job.edit import Editor, flag_editor, map_editor
+from diagnose.job.edit import flag_editor, map_editor
 from diagnose.job.formats import megatron_bridge
 from diagnose.job.formats.reader import Key, Reader, keys_of
 from diagnose.job.model import Leaf, Parsed, wrong_type
@@ -113,8 +113,4 @@ def _keys(spec: SettingSpec, table: JobSettings) -> Iterator[Key]:
     yield from keys_of(NAME, spec, table)
 
 
-def _editor(text: str) -> Editor | None:
-    return map_editor(text) or flag_editor(text)
-
-
-READER = Reader(name=NAME, read=_read, keys=_keys, editor=_editor)
+READER = Reader(name=NAME, read=_read, keys=_keys, editor=lambda text: map_editor(text) or flag_editor(text))

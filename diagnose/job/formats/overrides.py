@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.job.edit import override_editor
+from diagnose.job.edit import Editor, write_override
 from diagnose.job.formats.reader import Reader
 from diagnose.job.model import Parsed
 from diagnose.job.text import JobText, override_lines
@@ -14,4 +14,4 @@ def _read(text: JobText) -> Parsed | None:
     return Parsed(format=NAME, leaves=override_lines(text.text, text.source)) if text.syntax == "overrides" else None
 
 
-READER = Reader(name=NAME, read=_read, editor=override_editor)
+READER = Reader(name=NAME, read=_read, editor=lambda _text: Editor(write=write_override))

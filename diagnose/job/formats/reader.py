@@ -34,10 +34,6 @@ def keys_of(format_: str, spec: SettingSpec, table: JobSettings) -> Iterator[Key
             yield Key(spellings=spellings, origin="option" if options else "key", values=spec.values_in(format_, key))
 
 
-def _no_editor(_text: str) -> Editor | None:
-    return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Reader:
     """One format of job files; what else is known of it stands under its `name` in job_formats.yaml.
@@ -49,7 +45,7 @@ class Reader:
     name: str
     read: Callable[[JobText], Parsed | None]
     keys: Callable[[SettingSpec, JobSettings], Iterable[Key]] | None = None
-    editor: Callable[[str], Editor | None] = _no_editor
+    editor: Callable[[str], Editor | None] = lambda _text: None
 
     def keys_for(self, spec: SettingSpec, table: JobSettings) -> Iterator[Key]:
         """Every key that stands for a setting in a file of this format, best first, besides the setting's own name."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import polars as pl
 
@@ -139,18 +139,7 @@ class Classified:
     buckets: pl.Enum
 
 
-CLASS_SCHEMA: dict[str, type[pl.DataType]] = {
-    "bucket": pl.String,
-    "role": pl.String,
-    "kind": pl.String,
-    "backend": pl.String,
-    "phase": pl.String,
-    "operation": pl.String,
-    "decided_by": pl.String,
-    "rule": pl.String,
-    "weak": pl.Boolean,
-    "family": pl.String,
-}
+CLASS_SCHEMA: dict[str, type[pl.DataType]] = {one.name: pl.Boolean if one.name == "weak" else pl.String for one in fields(Verdict)}
 
 
 def _phase(family: Family, contexts: Sequence[Context], *, recorded: bool) -> str | None:

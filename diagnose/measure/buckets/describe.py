@@ -53,24 +53,20 @@ _REPEATS = 4  # times that a place between two kernels is laid out: the rules ab
 
 
 @dataclass(frozen=True, kw_only=True)
-class NameVerdict:
+class NameVerdict(Verdict):
     """What a kernel name means, with the context given.
 
     `weak`: neither name nor context decides; `bucket` is what is most likely then. `alternatives`: other buckets that the name may
     have. `not_understood`: keys of the context that had no meaning here, or a value that says nothing.
     """
 
-    bucket: str
-    role: str
-    kind: str | None
-    backend: str | None
-    phase: str | None
-    operation: str
-    evidence: str
-    rule: str
-    weak: bool
     alternatives: tuple[str, ...]
     not_understood: tuple[str, ...] = ()
+
+    @property
+    def evidence(self) -> str:
+        """The kind of evidence that decided."""
+        return self.decided_by
 
 
 def describe(name: str, taxonomy: Taxonomy, context: Context | None = None) -> NameVerdict:
@@ -182,15 +178,7 @@ def _family_of(text: str, taxonomy: Taxonomy) -> int:
 def _named(verdict: Verdict, family: Family, context: Context) -> NameVerdict:
     possible = dict.fromkeys(bucket for bucket in (family.bucket, family.default, *family.alternatives) if bucket is not None)
     return NameVerdict(
-        bucket=verdict.bucket,
-        role=verdict.role,
-        kind=verdict.kind,
-        backend=verdict.backend,
-        phase=verdict.phase,
-        operation=verdict.operation,
-        evidence=verdict.decided_by,
-        rule=verdict.rule,
-        weak=verdict.weak,
+        **vars(verdict),
         alternatives=tuple(bucket for bucket in possible if bucket != verdict.bucket),
         not_understood=_not_understood(context),
     )

@@ -168,10 +168,6 @@ class Line:
         """`frame` in order of start on each device, with the column place."""
         return frame.with_columns(self.lanes["place"].gather(frame["lane"])).sort("place", "start", maintain_order=True)
 
-    def ends(self, frame: pl.DataFrame) -> pl.Series:
-        """When the operations of `frame` end."""
-        return self.ops["end"].gather(frame["row"])
-
     def decided(self, made: pl.DataFrame) -> Line:
         """This line with the decisions `made`, over what was decided before, and with the signs that follow from them."""
         if made.is_empty():

@@ -113,11 +113,6 @@ def router_runs(line: Line) -> pl.DataFrame:
     return decisions(line, members.filter(headed & pl.col("part")), ROUTER, "between_gate_and_permutation", sign=Sign.ROUTER)
 
 
-def gate_gradients(line: Line, routed: pl.DataFrame) -> pl.DataFrame:
-    """A gate's products in backward. `routed`: what `router_runs` said."""
-    return pl.concat([_after_selection(line), _like_gates(line, routed)])
-
-
 def _after_selection(line: Line) -> pl.DataFrame:
     """The first products after the backward of a fused selection, generic kernels aside."""
     if not line.facts["routes_back"].any():
@@ -363,7 +358,7 @@ def transfers(line: Line) -> pl.DataFrame:
     if not line.facts["unknown"].any():
         return nothing()
     moving = line.known(line.placed(line.those("moving")), "unknown", "exchange", "gathers", "kind", "unphased_gather")
-    moving = moving.with_columns(line.ends(moving).alias("end"))
+    moving = moving.with_columns(line.ops["end"].gather(moving["row"]).alias("end"))
     telling = line.known(line.those("telling"), "phased")["phased"]
     voted = _beside(moving, line).with_columns(
         _vote(phased=int(telling.sum()) * 2 > telling.len(), marked=line.has(Sign.OPEN), carried=bool(line.facts["carries"].any())).alias(
@@ -536,7 +531,7 @@ def neighbours(ops: pl.DataFrame, case: pl.Series, verdicts: pl.DataFrame, taxon
 
 def _of_experts(line: Line, routed: pl.DataFrame) -> Line:
     """The line that knows what belongs to router, experts and the way between them."""
-    line = line.decided(gate_gradients(line, routed))
+    line = line.decided(pl.concat([_after_selection(line), _like_gates(line, routed)]))  # a gate's products in backward
     for rule in (side_products, between_products):
         line = line.decided(rule(line))
     packed = packing(line)

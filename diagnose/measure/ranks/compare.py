@@ -233,10 +233,7 @@ def _slowest(
     """The member that the verdict speaks of, and why it."""
     central = next(member for member in members if (member.rank.rank, member.device.device) == middle)
     if not any(own[member.place].matched or any(member.bubble) for member in members):
-        return (
-            central,
-            f"rank {central.rank.rank} is the one in the middle by step time; no exchange between ranks tells the slowest path",
-        )
+        return central, f"rank {central.rank.rank} is the one in the middle by step time; no exchange between ranks tells the slowest path"
     times = {member.place: own[member.place].median_ns for member in members}
     usual = median_low(list(times.values()))
     behind = [entry.rank for entry in lateness if entry.rank is not None]

@@ -207,9 +207,8 @@ def tails(members: Sequence[Member]) -> tuple[DataTail, ...]:
 
 
 SHOWN = 32
-SMALL = (
-    0.02  # of the largest place: places with less work are no expert layers (a count exchange, an overlap's edge); this project's choice
-)
+# Of the largest place: places with less work are no expert layers (a count exchange, an overlap's edge); this project's choice.
+SMALL = 0.02
 
 
 def experts(every: Sequence[Transfers], slow: Mapping[int, Slowness]) -> tuple[ExpertImbalance, ...]:
@@ -232,11 +231,7 @@ def _imbalance(every: Sequence[Transfers], slow: Mapping[int, Slowness]) -> Expe
         return None
     ranks = every[0].group.ranks
     n = len(ranks)
-    table = (
-        places.pivot(on="member", index=["step", "place"], values="work", aggregate_function="first").sort("step", "place")
-        if places.height
-        else places
-    )
+    table = places.pivot(on="member", index=["step", "place"], values="work", aggregate_function="first").sort("step", "place")
     columns = [str(number) for number in range(n)]
     speeds = [slow[part.member.place].ratio if part.member.place in slow else 1.0 for part in every[0].group.parts]
     table = table.with_columns((pl.col(column) / speed).cast(pl.Int64) for column, speed in zip(columns, speeds, strict=True))

@@ -194,43 +194,23 @@ def _cause(member: Member, others: Sequence[Member], wait: int, known: Backgroun
     slowness = known.slow.get(member.place)
     per = "in the capture" if member.device.steps.anchor == "capture" else "a step"
     if slowness is not None:
-        longer = _above(member, others, "compute_busy_ns")
-        return (
-            "slow_gpu",
-            None,
-            longer,
-            (
-                f"its kernels of like shape take {slowness.ratio:.2f} times as long as on the others (median of {slowness.shapes} "
-                "shapes by their work)"
-            ),
-        )
+        much = f"take {slowness.ratio:.2f} times as long as on the others (median of {slowness.shapes} shapes by their work)"
+        return "slow_gpu", None, _above(member, others, "compute_busy_ns"), f"its kernels of like shape {much}"
     starved = _above(member, others, "launch_starved_ns")
     bucket, more = _longest_bucket(member, others)
     if starved >= EXPLAINS * wait and starved >= more:
-        return (
-            "slow_host",
-            None,
-            starved,
-            f"its host issues work later: compute is launch-starved for {starved / 1e6:.3f} ms {per} more than on the others",
-        )
+        words = f"its host issues work later: compute is launch-starved for {starved / 1e6:.3f} ms {per} more than on the others"
+        return "slow_host", None, starved, words
     moving = integer_median(known.own[member.place].transfer) - median_low(
         [integer_median(known.own[one.place].transfer) for one in others]
     )
     if moving >= EXPLAINS * wait and moving >= more:
-        return (
-            "slow_link",
-            None,
-            moving,
-            f"the exchanges in its other groups transfer for {moving / 1e6:.3f} ms {per} more than those of the others",
-        )
+        words = f"the exchanges in its other groups transfer for {moving / 1e6:.3f} ms {per} more than those of the others"
+        return "slow_link", None, moving, words
     if bucket is None or more < EXPLAINS * wait:
         return "unknown", None, None, "no part of its step takes correspondingly longer than on the others"
-    return (
-        known.buckets[bucket].late_cause,
-        bucket,
-        more,
-        f"its work in the bucket {bucket.replace('_', ' ')} takes {more / 1e6:.3f} ms {per} more than on the others",
-    )
+    words = f"its work in the bucket {bucket.replace('_', ' ')} takes {more / 1e6:.3f} ms {per} more than on the others"
+    return known.buckets[bucket].late_cause, bucket, more, words
 
 
 def _above(member: Member, others: Sequence[Member], figure: str) -> int:

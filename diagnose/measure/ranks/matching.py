@@ -177,9 +177,7 @@ class Matched:
 class Unmatched:
     """Exchanges of one member that were not held against anybody's, and why."""
 
-    member: Member
-    lane: Lane
-    count: int
+    part: MemberLane
     why: str
 
 
@@ -203,7 +201,7 @@ def match(
     for part in _member_lanes(members):
         lane = part.lane
         if lane.shape == "pairwise" and lane.kind == "pipeline":
-            unmatched.append(Unmatched(member=part.member, lane=lane, count=part.rows.height, why=PAIRWISE))
+            unmatched.append(Unmatched(part=part, why=PAIRWISE))
         elif (key := _group_key(lane)) is not None and lane.shape != "pairwise":
             named[lane.kind, lane.backend, lane.operation, key].append(part)
         else:
@@ -348,9 +346,7 @@ def _by_common_ends(parts: Sequence[MemberLane], mesh: Mesh | None) -> Iterator[
 
 def _fits(reference: Course, course: Course, group: Sequence[MemberLane], part: MemberLane) -> bool:
     """Whether a sequence belongs to a group: another rank's, as long, and ending together."""
-    if any(one.member.place == part.member.place for one in group):
-        return False
-    return _end_together(reference, course)
+    return all(one.member.place != part.member.place for one in group) and _end_together(reference, course)
 
 
 def _end_together(reference: Course, course: Course) -> bool:
@@ -368,21 +364,14 @@ def _matched(parts: Sequence[MemberLane], clocks: Mapping[int, tuple[int, int]],
     reference = max(range(len(parts)), key=lambda place: (len(courses[place].ends), -place))
     fits: dict[int, Fit] = {reference: Fit(shift=0, scatter=0, n=len(courses[reference].ends))}
     for place, course in enumerate(courses):
-        if (
-            place != reference
-            and (found := fit(courses[reference], course)) is not None
-            and _believable(found, parts[reference].member, parts[place].member, clocks)
-        ):
+        found = fit(courses[reference], course) if place != reference else None
+        if found is not None and _believable(found, parts[reference].member, parts[place].member, clocks):
             fits[place] = found
     inside = [(place, parts[place]) for place in sorted(fits)]
-    left = [
-        Unmatched(member=part.member, lane=part.lane, count=part.rows.height, why=NO_FIT)
-        for place, part in enumerate(parts)
-        if place not in fits
-    ]
+    left = [Unmatched(part=part, why=NO_FIT) for place, part in enumerate(parts) if place not in fits]
     if len(inside) < 2:
         why = ALONE if len(parts) == 1 else NO_FIT
-        return None, [*left, *(Unmatched(member=part.member, lane=part.lane, count=part.rows.height, why=why) for _, part in inside)]
+        return None, [*left, *(Unmatched(part=part, why=why) for _, part in inside)]
     kept = tuple(part for _, part in inside)
     table = pl.concat([_numbered_instances(part, number, fits[place].shift) for number, (place, part) in enumerate(inside)])
     complete = table.group_by("ordinal").len().filter(pl.col("len") == len(kept)).select("ordinal")

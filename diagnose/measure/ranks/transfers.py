@@ -203,8 +203,9 @@ def left_alone(unmatched: Sequence[Unmatched]) -> tuple[str, ...]:
     """One sentence for each reason why exchanges were not matched."""
     counts: dict[tuple[str, str], tuple[int, set[int]]] = {}
     for one in unmatched:
-        number, ranks = counts.get((one.lane.kind, one.why), (0, set()))
-        counts[one.lane.kind, one.why] = number + one.count, ranks | {one.member.rank.rank}
+        kind, rank = one.part.lane.kind, one.part.member.rank.rank
+        number, ranks = counts.get((kind, one.why), (0, set()))
+        counts[kind, one.why] = number + one.part.rows.height, ranks | {rank}
     return tuple(
         f"{number} {kind} exchange{'s' if number != 1 else ''} on {len(ranks)} rank{'s' if len(ranks) != 1 else ''} "
         f"{'are' if number != 1 else 'is'} not matched: {why}."

@@ -111,7 +111,7 @@ def prepare(work: pl.DataFrame, waits: StreamWaits) -> Dependencies:
         issued = issued.clear()
     else:
         issued = _whole_graphs(work, issued).filter(pl.col("correlation").is_not_null()).sort("correlation", "end")
-        stream_waits = _neighbouring(stream_waits, issued, "stream", "correlation")
+        stream_waits = _neighbouring(stream_waits, issued)
     return Dependencies(
         ordered=work.select("op", "start", "end", "stream"),
         issued=issued,
@@ -181,16 +181,16 @@ def _event_producers(known: Dependencies, consumers: pl.DataFrame) -> tuple[pl.D
     return reached.select("op", "producer", "producer_end"), unresolved
 
 
-def _neighbouring(items: pl.DataFrame, issued: pl.DataFrame, stream: str, order: str) -> pl.DataFrame:
+def _neighbouring(items: pl.DataFrame, issued: pl.DataFrame) -> pl.DataFrame:
     """`items` with the correlation of the operation issued before (`previous`) and after (`next`) them on their stream."""
-    places = issued.select(pl.col("stream").alias(stream), pl.col("correlation").alias("place"))
-    known = items.sort(order)
+    places = issued.select("stream", pl.col("correlation").alias("place"))
+    known = items.sort("correlation")
     for name, strategy in (("previous", "backward"), ("next", "forward")):
         known = known.join_asof(
             places.with_columns(pl.col("place").alias(name)),
-            left_on=order,
+            left_on="correlation",
             right_on="place",
-            by=stream,
+            by="stream",
             strategy=strategy,  # type: ignore[arg-type]
             allow_exact_matches=False,
             check_sortedness=False,

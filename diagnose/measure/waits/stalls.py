@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, HostActivity
+from diagnose.measure.steps import per_window
 from diagnose.measure.waits.dependencies import Dependencies, StreamWaits, latest_producers, prepare
 from diagnose.model.intervals import merge, overlaps
 from diagnose.model.trace import Trace
@@ -221,9 +222,8 @@ def _with_producers(cut: pl.DataFrame, work: pl.DataFrame, known: Dependencies) 
     consumers = (
         found.filter(~pl.col("ends_step"))
         .select("op", pl.col("op_start").alias("start"), "stream", "correlation", "issued")
-        .filter(
-            (pl.col("op") != pl.col("op").shift(1)).fill_null(value=True)
-        )  # a gap that a window cuts stands in two rows, one after the other
+        # a gap that a window cuts stands in two rows, one after the other
+        .filter((pl.col("op") != pl.col("op").shift(1)).fill_null(value=True))
     )
     found = found.join(latest_producers(known, consumers), on="op", how="left", maintain_order="left")
     at_end, launched = pl.col("ends_step"), pl.col("issued").is_not_null()
@@ -336,12 +336,8 @@ def _bounds(found: pl.DataFrame, pieces: pl.DataFrame, work: pl.DataFrame, windo
         through_host.join(issued, on=["op", "index"], how="left").filter(pl.col("end") <= pl.col("issued")).select("index", length)
     )
     upper = pl.concat([may_block, resolved, before_issue])
-    both = (
-        windows.select("index")
-        .join(lower.group_by("index").agg(pl.col("ns").sum().alias("blocking_lower_ns")), on="index", how="left", maintain_order="left")
-        .join(upper.group_by("index").agg(pl.col("ns").sum().alias("blocking_upper_ns")), on="index", how="left", maintain_order="left")
-    )
-    return both.fill_null(0)
+    bounds = (("blocking_lower_ns", lower), ("blocking_upper_ns", upper))
+    return per_window(windows, *(part.group_by("index").agg(pl.col("ns").sum().alias(name)) for name, part in bounds)).fill_null(0)
 
 
 def stall_times(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds: pl.Series) -> pl.DataFrame:
@@ -376,8 +372,7 @@ def stall_times(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kin
         total(blocking & pl.col("inferred"), "blocking_inferred_ns"),
         total(pl.col("cause") == "dependency_stalled", "dependency_stalled_ns"),
     )
-    table = windows.select("index").join(summed, on="index", how="left", maintain_order="left")
-    return table.fill_null(0).join(found.bounds, on="index", how="left", maintain_order="left")
+    return per_window(windows, summed, found.bounds).fill_null(0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -390,11 +385,6 @@ class Causes:
 
     blocking: pl.DataFrame
     host: pl.DataFrame
-
-
-def causes(found: Stalls, work: pl.DataFrame, classes: pl.DataFrame, host: HostActivity, trace: Trace) -> Causes:
-    """Sum up the pieces of one device's gaps; `work` and `classes` tell what blocked, `host` and the trace's names what the host did."""
-    return Causes(blocking=blocking(found, work, classes), host=host_costs(found, host, trace))
 
 
 def blocking(found: Stalls, work: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
@@ -480,7 +470,8 @@ def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds:
         times["issued"].gather(producer).alias("issued"),
     )
     through_host = pl.col("through_host")
-    parts = (
+    return per_window(
+        windows,
         _handovers(pieces),
         _followers(pieces),
         _shadows(found.shadowed),
@@ -488,11 +479,7 @@ def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds:
         _restarts(pieces, pl.col("host_copy") & through_host, "host_copy_restart_ns"),
         _restarts(pieces, through_host | (pl.col("cause") == "host_sync"), "sync_restart_ns", capped=False),
         _restarts(pieces, pl.col("cause") == "allocator", "allocator_restart_ns", before=found.entered),
-    )
-    table = windows.select("index")
-    for part in parts:
-        table = table.join(part, on="index", how="left", maintain_order="left")
-    return table.fill_null(0)
+    ).fill_null(0)
 
 
 def _handovers(pieces: pl.DataFrame) -> pl.DataFrame:

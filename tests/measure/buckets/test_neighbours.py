@@ -507,4 +507,4 @@ def test_times_beyond_the_key_s_reach_are_coarsened_not_overflown(taxonomy: Taxo
 
 def test_masks_of_texts_are_those_of_ranges(taxonomy: Taxonomy):
     masks = masks_of([{"module": ["nn.Module: TopKRouter_3"], "operator": ["aten::mm"]}, {}], taxonomy)
-    assert masks == [1 << taxonomy.bit("router"), 0]
+    assert masks == [1 << [context.id for context in taxonomy.contexts].index("router"), 0]

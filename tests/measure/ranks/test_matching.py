@@ -33,7 +33,7 @@ def rans(times: Sequence[int], *, waits: int = 0, moved: int = 0) -> list[Ran]:
 
 def job(did: Sequence[Did], mesh_words: Sequence[str] = ()) -> tuple[list[tuple[str, str, tuple[int, ...], int]], list[tuple[int, str]]]:
     matched, unmatched = match(members(did), mesh_of(overridden_job(list(mesh_words))) if mesh_words else None)
-    return [(one.kind, one.by, one.ranks, one.matched) for one in matched], [(one.member.rank.rank, one.why) for one in unmatched]
+    return [(one.kind, one.by, one.ranks, one.matched) for one in matched], [(one.part.member.rank.rank, one.why) for one in unmatched]
 
 
 def test_a_communicator_names_its_group() -> None:

@@ -16,7 +16,7 @@ from diagnose.knowledge.buckets import bucket_type, load_buckets
 from diagnose.knowledge.taxonomy import load_host_rules
 from diagnose.measure import budget
 from diagnose.measure.buckets.classify import Classified
-from diagnose.measure.budget import absent_cells, check_split, check_splits, compute_shares
+from diagnose.measure.budget import absent_cells, check_split, compute_shares
 from diagnose.measure.device import DeviceMeasure, device_work
 from diagnose.measure.host import attribute, host_activity
 from diagnose.measure.waits import stalls
@@ -278,7 +278,8 @@ def test_a_step_by_hand() -> None:
 
 def test_the_parts_agree_with_the_budget_and_a_wrong_one_is_a_fault() -> None:
     one = overlapping()
-    check_splits(one.split, one.typical.per_step)
+    for split, step in zip(one.split, one.typical.per_step, strict=True):
+        check_split(split, step)
     step, (first, _) = one.typical.per_step[0], one.split
     for wrong in (
         structs.replace(first, window_ns=first.window_ns + 1),
