@@ -156,7 +156,7 @@ def test_the_wheel_holds_the_rules(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / done.stdout.splitlines()[-1]) as wheel:
         names = set(wheel.namelist())
     rules = {str(path.relative_to(ROOT)) for path in (ROOT / "trace_rules").rglob("*.yaml")}
-    templates = {str(path.relative_to(ROOT)) for path in (ROOT / "diagnose").rglob("*.j2")}
+    templates = {str(path.relative_to(ROOT)) for kind in ("*.j2", "*.js") for path in (ROOT / "diagnose").rglob(kind)}
     recipe = {f"diagnose/recipe/diagnose/{name}" for name in ("metadata.json", "nsight_recipe.py")}
     assert rules | templates | recipe <= names
     assert any(name.endswith("LICENSE") for name in names)

@@ -266,7 +266,7 @@ def _either(culprit: Culprit, kind: Kind) -> str:
     """The culprit by its name, or the stretch that holds it."""
     label, subject = story.short(culprit.label), f" “{culprit.subject}”" if culprit.subject else ""
     if culprit.among:
-        return f"one of {len(culprit.among) + 1} {story.NOUNS[kind]} after {story.short(culprit.before)} up to {label}"
+        return f"one of {len(culprit.among) + 1} {kind} after {story.short(culprit.before)} up to {label}"
     return f"{story.NOUN[kind]} {label}{subject}"
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -107,6 +107,11 @@ def fact(value: FactValue, unit: str) -> str:
 def plural(number: int, one: str, many: str = "") -> str:
     """`3 steps`, `1 step`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def listed(items: Sequence[object], most: int) -> str:
+    """The first of many things, and how many more there are."""
+    return ", ".join(map(str, items[:most])) + (f" and {len(items) - most} more" if len(items) > most else "")
 
 
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|µs|ns|GB/s|[KMGT]iB)(?!\w))")

@@ -16,6 +16,7 @@ from diagnose.bisect.trial import StopRequestedError
 from diagnose.document.bisection import Bisection, Trial
 from diagnose.document.encoding import encode
 from diagnose.errors import InputError, UsageError
+from diagnose.knowledge.comparison import load_comparison_rules
 
 ENTRIES = tuple(Entry(label=f"image-{number}", subject="", item=f"registry/image:{number}") for number in range(40))
 EXPERIMENT = Experiment(mode="items", entries=ENTRIES, metric="step_time", command=("profile", "{item}"))
@@ -35,7 +36,7 @@ def capture(place: int, number: int, log: Log) -> Line:
 
 def finished(folder: SearchFolder, log: Log) -> Bisection:
     answer = session.search(log, HEADER.criteria, lambda place, number: capture(place, number, log), load_numbers(), lambda _: None)
-    return session.document(folder, log, HEADER.criteria, answer, load_numbers())
+    return session.document(folder, log, HEADER.criteria, answer, load_numbers(), load_comparison_rules())
 
 
 @pytest.fixture

@@ -7,22 +7,14 @@ from collections.abc import Iterator
 
 from diagnose.document.bisection import Bisection, Candidate, CandidateState
 from diagnose.render import units
-from diagnose.render.figures.figure import Axis, Band, Figure, Look, Note, Point, Points, Shape, label
+from diagnose.render.figures.figure import Axis, Band, Figure, Look, Note, Point, Points, label
+from diagnose.render.issues import capitalised
 from diagnose.render.reports.bisection import story, tables
 from diagnose.render.reports.comparison.story import value
 
 CAPTURE, STEP = "#6b7683", "#d55e00"
 _SCALES = {"ns": 1e6, "share": 0.01}
 _NAMES = {"ns": "ms", "share": "%", "count": "count"}
-_SHAPE: dict[CandidateState, Shape] = {  # beside colours, so that neither is needed alone
-    "good": "circle",
-    "bad": "square",
-    "between": "diamond",
-    "outside": "triangle",
-    "cannot_tell": "ring",
-    "skipped": "cross",
-    "untested": "ring",
-}
 
 
 def figures(document: Bisection) -> Iterator[Figure]:
@@ -37,25 +29,23 @@ def figures(document: Bisection) -> Iterator[Figure]:
     bottom = low - 0.08 * (high - low)
     skipped = [(place, candidate) for place, candidate in enumerate(document.candidates) if candidate.state == "skipped"]
     faint = tuple(Point(place + 1, _scaled(document, number)) for place, number in captures)
-    marks = [Points(look=Look(label="one capture", colour=CAPTURE, shape="circle"), data=faint, faint=True)]
-    for state in story.STATE:
+    marks = [Points(look=Look("one capture", CAPTURE, shape="circle"), data=faint, faint=True)]
+    for state, look in story.LOOK.items():
         data = [_point(document, place, candidate) for place, candidate in measured if candidate.state == state]
         if state == "skipped":
             level = _scaled(document, bottom)
             data += [Point(place + 1, level, (*_names(candidate), "skipped")) for place, candidate in skipped if candidate.value is None]
         if data:
-            shape = Look(label=story.STATE[state], colour=story.COLOUR[state], shape=_SHAPE[state])
-            marks.append(Points(look=shape, hover="{0}\n{1}\n{2}", data=tuple(data)))
-    name = story.metric(document.metric)
+            marks.append(Points(look=look, hover="{0}\n{1}\n{2}", data=tuple(data)))
     good, bad = (units.shorten(story.short(end), 24) for end in (document.good, document.bad))
     steps = list(_steps(document))
     middle = (len(document.candidates) + 1) / 2
     yield Figure(
         key="metric",
-        title=f"{name[:1].upper()}{name[1:]} over the {story.NOUNS[document.kind]}",
+        title=f"{capitalised(story.metric(document.metric))} over the {document.kind}",
         caption=_caption(document, bool(skipped), bool(steps)),
         x=Axis(
-            title=f"{good} → place in the order ({story.NOUNS[document.kind]}) → {bad}",
+            title=f"{good} → place in the order ({document.kind}) → {bad}",
             low=0.3,
             high=len(document.candidates) + 0.7,
             whole=True,
@@ -89,7 +79,7 @@ def limit(document: Bisection) -> float | None:
 
 def _caption(document: Bisection, skipped: bool, steps: bool) -> str:
     first = (
-        f"From the good end to the bad one, in the order of the {story.NOUNS[document.kind]}. A mark is the median of a candidate's "
+        f"From the good end to the bad one, in the order of the {document.kind}. A mark is the median of a candidate's "
         "captures with its 95 % interval; faint dots are single captures, bands the levels of both ends."
     )
     parts = [first]
@@ -113,7 +103,7 @@ def _levels(document: Bisection) -> Iterator[Band]:
     for name, state in ends:
         end = next((candidate for candidate in document.candidates if candidate.label == name), None)
         if end is not None and end.low is not None and end.high is not None:
-            yield Band(axis="y", low=_scaled(document, end.low), high=_scaled(document, end.high), colour=story.COLOUR[state])
+            yield Band(axis="y", low=_scaled(document, end.low), high=_scaled(document, end.high), colour=story.LOOK[state].colour)
 
 
 def _steps(document: Bisection) -> Iterator[tuple[Band, float, str]]:

@@ -8,6 +8,7 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.rulebook import ChangeSpec, FixSpec, Requirement, Rule, Rulebook, Severity
 from diagnose.model.vocabulary import CAPTURE, GROUP_OF
 from diagnose.render import units, words
+from diagnose.render.issues import capitalised
 from diagnose.render.knowledge.entries import (
     Catalogue,
     Code,
@@ -131,7 +132,7 @@ def wall(know: Catalogue, key: str) -> Entry:
     *most, last = (book.walls.walls[name].title for name in book.walls.contenders)
     return Entry(
         name=key,
-        title=f"{spec.title[:1].upper()}{spec.title[1:]} wall",
+        title=f"{capitalised(spec.title)} wall",
         about=f"wall: {spec.meaning}",
         brief="at most, in ns per step",
         parts=(

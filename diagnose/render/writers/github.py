@@ -38,7 +38,7 @@ def _rest(left: list[Issue], results: IssueList) -> str:
     from diagnose.render import units  # noqa: PLC0415 - so that the command line starts quickly
 
     worst = next((level for level in ("error", "warning") if any(_level(one) == level for one in left)), "notice")
-    names = ", ".join(one.id for one in left[:20]) + (f" and {len(left) - 20} more" if len(left) > 20 else "")
+    names = units.listed([one.id for one in left], 20)
     return _command(worst, results.suite, f"{units.plural(len(left), 'more result')} without an annotation: {names}.", "", None)
 
 

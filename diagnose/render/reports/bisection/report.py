@@ -35,7 +35,7 @@ def report(document: Bisection) -> r.Report:
 
 
 def _sections(document: Bisection) -> tuple[Section, ...]:
-    over = f"over the {story.NOUNS[document.kind]}"
+    over = f"over the {document.kind}"
     metric = story.metric(document.metric)
     return (
         Section(id="over", title=f"{metric.capitalize()} {over}", nav=over.capitalize()),

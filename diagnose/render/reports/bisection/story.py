@@ -6,6 +6,7 @@ import re
 
 from diagnose.document.bisection import Bisection, BisectResult, CandidateState, Culprit, Kind
 from diagnose.render import units
+from diagnose.render.figures.figure import Look
 from diagnose.render.reports.comparison.story import metric as metric
 from diagnose.render.reports.comparison.story import value
 
@@ -16,26 +17,16 @@ RESULT: dict[BisectResult, str] = {
     "ends_alike": "The ends are alike",
     "cannot_tell": "Can't tell",
 }
-STATE: dict[CandidateState, str] = {
-    "good": "as the good end",
-    "bad": "as the bad end",
-    "between": "between the ends",
-    "outside": "beyond both ends",
-    "cannot_tell": "can't tell",
-    "skipped": "skipped",
-    "untested": "not needed",
-}
-COLOUR: dict[CandidateState, str] = {
-    "good": "#0072b2",
-    "bad": "#d55e00",
-    "between": "#8a2f7d",
-    "outside": "#00704d",
-    "cannot_tell": "#6b7683",
-    "skipped": "#6b7683",
-    "untested": "#6b7683",
+LOOK: dict[CandidateState, Look] = {  # shapes beside colours, so that neither is needed alone
+    "good": Look("as the good end", "#0072b2", shape="circle"),
+    "bad": Look("as the bad end", "#d55e00", shape="square"),
+    "between": Look("between the ends", "#8a2f7d", shape="diamond"),
+    "outside": Look("beyond both ends", "#00704d", shape="triangle"),
+    "cannot_tell": Look("can't tell", "#6b7683", shape="ring"),
+    "skipped": Look("skipped", "#6b7683", shape="cross"),
+    "untested": Look("not needed", "#6b7683", shape="ring"),
 }
 NOUN: dict[Kind, str] = {"commits": "commit", "items": "item", "traces": "trace"}
-NOUNS: dict[Kind, str] = {"commits": "commits", "items": "items", "traces": "traces"}
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _LONGEST = 60
 
@@ -56,7 +47,7 @@ def effort(document: Bisection) -> str:
     """How much was run."""
     tried = sum(one.state != "untested" for one in document.candidates)
     runs = units.plural(len(document.trials), "run")
-    return f"{runs} of {units.plural(tried, NOUN[document.kind], NOUNS[document.kind])} out of {len(document.candidates):,}"
+    return f"{runs} of {units.plural(tried, NOUN[document.kind])} out of {len(document.candidates):,}"
 
 
 def noise(document: Bisection) -> str:
@@ -76,7 +67,7 @@ def title_of(document: Bisection, culprit: Culprit) -> str:
     """What a step is called: its candidate, or the stretch that holds it."""
     if culprit.among:
         count = len(culprit.among) + 1
-        return f"One of {count} {NOUNS[document.kind]} up to {short(culprit.label)}"
+        return f"One of {count} {document.kind} up to {short(culprit.label)}"
     return f"{NOUN[document.kind].capitalize()} {short(culprit.label)}"
 
 
@@ -91,8 +82,7 @@ def among(document: Bisection, culprit: Culprit, most: int = 30) -> str:
     if not culprit.among:
         return ""
     names = [short(label) for label in (*culprit.among, culprit.label)]
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"It is one of {', '.join(names[:most])}{more}. The {NOUNS[document.kind]} among them could not be measured, or their captures did not decide."
+    return f"It is one of {units.listed(names, most)}. The {document.kind} among them could not be measured, or their captures did not decide."
 
 
 def shape(document: Bisection) -> str:

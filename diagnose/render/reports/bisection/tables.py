@@ -34,7 +34,7 @@ def candidates(document: Bisection) -> Table:
                     story.NOUN[document.kind]: story.short(one.label),
                     f"#{story.metric(document.metric)}": value(one.value, document.unit) if one.value is not None else units.MISSING,
                     "~$value and 95 % interval": strip(one, low, high),
-                    "level": f"{story.STATE[one.state]}{' ◄' if one.label in culprits else ''}",
+                    "level": f"{story.LOOK[one.state].label}{' ◄' if one.label in culprits else ''}",
                     "#captures?": str(one.trials) if one.trials else units.MISSING,
                     "#95 % interval?": _interval(one, document.unit),
                     "subject?": one.subject[:LONGEST_TEXT],

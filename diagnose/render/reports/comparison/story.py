@@ -200,10 +200,7 @@ NO_FIGURES = "The comparison is refused, so there are no figures of what moved."
 def unknown(document: Comparison, most: int = 12) -> str:
     """What one side or both do not tell; empty where both tell all."""
     names = document.comparability.unknown
-    if not names:
-        return ""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"Not told by both, so not compared: {', '.join(names[:most])}{more}."
+    return f"Not told by both, so not compared: {units.listed(names, most)}." if names else ""
 
 
 def same_environment(document: Comparison) -> str:

@@ -89,10 +89,9 @@ def job(document: Diagnosis) -> Table:
 
 def _job_note(found: JobRead) -> str:
     """What had to be said while the file was read, and what it holds beside the settings."""
-    shown, more = found.unknown[:_MOST_KEYS], len(found.unknown) - _MOST_KEYS
     parts = [f"{note[:1].upper()}{note[1:]}." for note in found.notes]
-    if shown:
-        parts.append(f"Kept, but not known to the program: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}.")
+    if found.unknown:
+        parts.append(f"Kept, but not known to the program: {units.listed(found.unknown, _MOST_KEYS)}.")
     return " ".join(parts)
 
 
@@ -146,7 +145,7 @@ def capture(document: Diagnosis) -> Table:
         ["format", f"{found.format}{'' if found.schema_version is None else f', schema {found.schema_version}'}"],
         ["profiler", f"{found.profiler} {found.profiler_version or '(version not recorded)'}"],
         ["devices", "; ".join(devices) or units.MISSING],
-        ["ranks captured", f"{len(ranks)} of {units.count(worlds[-1]) if worlds else 'an unknown number'}: {story.listed(ranks, 16)}"],
+        ["ranks captured", f"{len(ranks)} of {units.count(worlds[-1]) if worlds else 'an unknown number'}: {units.listed(ranks, 16)}"],
         *(
             [f"rank {one.rank}", f"{file_label(one.file)} (rank from: {one.source}){'' if one.host is None else f', host {one.host}'}"]
             for one in found.ranks[:16]

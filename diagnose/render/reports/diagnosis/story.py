@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBound
 from diagnose.render import units, words
 from diagnose.render.reports.diagnosis.tables import per, wall_ceiling
@@ -59,16 +57,11 @@ def finding_ceiling(finding: Finding, document: Diagnosis) -> str:
 def finding_where(finding: Finding, document: Diagnosis) -> str:
     """Ranks and steps of a finding; empty where it names none."""
     parts = [
-        f"{units.plural(len(numbers), one).split(' ', 1)[1]} {listed(numbers)}"
+        f"{units.plural(len(numbers), one).split(' ', 1)[1]} {units.listed(numbers, 12)}"
         for one, numbers in (("rank", finding.where.ranks), ("step", () if document.steps.anchor == "capture" else finding.where.steps))
         if numbers
     ]
     return " · ".join(parts)
-
-
-def listed(numbers: Sequence[int], most: int = 12) -> str:
-    """The first of many numbers."""
-    return ", ".join(map(str, numbers[:most])) + (f" and {len(numbers) - most} more" if len(numbers) > most else "")
 
 
 def framework(name: str) -> str:

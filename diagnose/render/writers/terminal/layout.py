@@ -19,6 +19,7 @@ from rich.text import Text as Words
 
 from diagnose.render import report as r
 from diagnose.render import units, words
+from diagnose.render.issues import capitalised
 from diagnose.render.writers import NARROWEST, WIDEST, Options
 
 MOST_ROWS = 12  # rows of a list that grows with the trace; the other outputs hold all
@@ -298,7 +299,7 @@ def _brief(finding: r.Finding) -> RenderableType:
     head = _line(
         (f" {finding.state.upper() if finding.loud else finding.state} ", "bold red" if finding.loud else "dim"),
         (f"{finding.severity} ", _SEVERITY[finding.severity]),
-        (f"{finding.title[:1].upper()}{finding.title[1:]}", "bold" if finding.loud else ""),
+        (capitalised(finding.title), "bold" if finding.loud else ""),
         (f"  {finding.id}", "dim"),
     )
     body: list[RenderableType] = [Words(_shown(finding.summary))] if finding.loud else []
