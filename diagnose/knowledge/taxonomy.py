@@ -58,7 +58,7 @@ Operation = Literal[
     "graph",
     "other",
 ]
-Backend = Literal["nccl", "rccl", "deepep", "hybridep", "nvshmem", "symmetric_memory", "userbuffers", "other"]
+Backend = Literal["nccl", "rccl", "deepep", "hybridep", "nvshmem", "symmetric_memory", "userbuffers", "peer_copy", "other"]
 Source = Literal["nvtx", "annotation", "operator", "module"]
 Marker = Literal["open", "close"]  # begins, or ends, the stretch in which experts compute
 Mark = Literal[

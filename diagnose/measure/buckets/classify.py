@@ -74,17 +74,18 @@ def normalised(names: pl.Series) -> pl.Series:
 def families(names: pl.Series, kinds: pl.Series, taxonomy: Taxonomy) -> pl.Series:
     """Index of each name's family in `taxonomy.families` (UInt16): the first whose patterns match; the last family otherwise.
 
-    `kinds` holds the operation kinds (kernel, memcpy, memset, graph). Copies, sets and graphs take the family of their kind,
-    whatever they are called.
+    `kinds` holds the operation kinds (kernel, memcpy, memset, graph). Copies, sets and graphs that no pattern names take the last family of
+    their kind.
     """
     left = pl.DataFrame({"name": normalised(names), "kind": kinds.cast(pl.String)}).with_row_index("row")
     unknown = len(taxonomy.families) - 1
+    last = {family.op_kind: index for index, family in enumerate(taxonomy.families)}
     parts = []
     for index, family in enumerate(taxonomy.families):
         if left.is_empty():
             break
         matches = pl.col("kind") == family.op_kind
-        if family.op_kind == "kernel":
+        if family.op_kind == "kernel" or index != last[family.op_kind]:
             matches &= pl.col("name").str.contains(union(family.patterns)).fill_null(value=False)
         hit = left.select(matches).to_series()
         if hit.any():
