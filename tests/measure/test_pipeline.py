@@ -192,3 +192,25 @@ def test_a_folder_s_other_files_are_listed(tmp_path: Path) -> None:
 def test_nothing_given_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="No trace was given"):
         diagnose([])
+
+
+def test_copies_between_devices_hold_compute_up_as_communication(tmp_path: Path) -> None:
+    """A ring of copy engines: six products of 100 µs a step, each behind a peer copy of 60 µs on its stream. No kernel of a collective runs."""
+    events = []
+    for number in range(4):
+        begin = 1000 + 1000 * number
+        events.append(annotation(begin, 990, f"ProfilerStep#{number}"))
+        for turn in range(6):
+            at, first = begin + 20 + 160 * turn, 100 * number + 10 * turn + 1
+            copy = kernel(at, 60, name="Memcpy PtoP (Device -> Device)", correlation=first)
+            events += [call(begin + 2 * turn, 1, correlation=first), {**copy, "cat": "gpu_memcpy"}]
+            events += [call(begin + 2 * turn + 1, 1, correlation=first + 1), kernel(at + 60, 100, correlation=first + 1)]
+    path = tmp_path / "t.json"
+    path.write_bytes(document(events))
+    found = diagnose([path])
+    (row,) = found.communication
+    assert (row.backend, row.kind, row.busy_ns, row.exposed_ns, row.blocking_ns) == ("peer_copy", "other", 360_000, 360_000, 360_000)
+    communication = next(wall for wall in found.walls if wall.wall == "communication")
+    assert communication.bound_ns is not None
+    assert 0.3 < communication.bound_ns / 1_000_000 < 0.4
+    assert [row.bucket for row in found.buckets] == ["dense_gemm", "collective"]
