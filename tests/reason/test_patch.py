@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diagnose.cli import main
 from diagnose.document.diagnosis import Fact, Tool
 from diagnose.errors import PatchRefusedError
+from diagnose.knowledge import strict_yaml
 from diagnose.reason.checks import check
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader
@@ -333,3 +335,16 @@ def test_changes_are_values_or_said_to_be_choices(job: str) -> None:
         if row.why.endswith("is no value")
     ]
     assert [(row.fix, row.key, row.to) for row in words] == []
+
+
+def test_the_expert_overlap_switches_off_the_overlap_that_it_excludes(tmp_path: Path) -> None:
+    job, changed = tmp_path / "job.yaml", tmp_path / "changed.yaml"
+    job.write_text(
+        "model: {num_moe_experts: 128, expert_model_parallel_size: 16, moe_token_dispatcher_type: alltoall, "
+        "moe_shared_expert_overlap: true, bf16: true}\nversions: {torch: 2.6.0}\n"
+    )
+    assert main(["patch", "--config", str(job), "--fix", "COM-06", "-o", str(changed)]) == 0
+    said = strict_yaml.load(changed.read_bytes())
+    assert isinstance(said, dict)
+    assert said["comm_overlap"] == {"overlap_moe_expert_parallel_comm": True}
+    assert said["model"]["moe_shared_expert_overlap"] is False
