@@ -80,20 +80,14 @@ def content(path: Path) -> str:
 # --- what it left -----------------------------------------------------------------------------------------------------
 
 
-def test_what_lies_in_the_output_folder_is_taken(tmp_path: Path) -> None:
+def test_the_output_folder_is_fresh_and_what_lies_in_it_is_taken(tmp_path: Path) -> None:
     found = ran(tmp_path, 'echo {} > "$DIAGNOSE_OUTPUT/a trace.json"; echo done; echo oops >&2')
     assert (found.ran.code, found.text) == (0, "")
     assert found.traces == (tmp_path / "state" / "output" / "a trace.json",)
     assert printed(tmp_path) == "done\noops\n"
     assert found.ran.seconds > 0
-
-
-def test_several_traces_in_it_are_ranks_of_one_capture(tmp_path: Path) -> None:
     found = ran(tmp_path, 'echo {} > "$DIAGNOSE_OUTPUT/r0.json"; echo {} > "$DIAGNOSE_OUTPUT/r1.json"')
     assert found.traces == (tmp_path / "state" / "output",)
-
-
-def test_the_output_folder_is_fresh(tmp_path: Path) -> None:
     ran(tmp_path, 'echo {} > "$DIAGNOSE_OUTPUT/old.json"')
     assert ran(tmp_path, 'ls -A "$DIAGNOSE_OUTPUT"').traces == ()
     assert printed(tmp_path) == ""
@@ -119,9 +113,11 @@ def test_a_trace_of_an_earlier_run_is_never_taken(tmp_path: Path) -> None:
     assert [path.name for path in ran(tmp_path, "echo {} > other.json", trace="*.json").traces] == ["other.json"]
 
 
-def test_without_a_fresh_match_the_output_folder_counts(tmp_path: Path) -> None:
+def test_without_a_fresh_match_the_output_folder_counts_and_nothing_left_is_said(tmp_path: Path) -> None:
     found = ran(tmp_path, 'echo {} > "$DIAGNOSE_OUTPUT/x.json"', trace="nothing/*.json")
     assert found.traces == (tmp_path / "state" / "output" / "x.json",)
+    assert ran(tmp_path, "true").text == "The command left nothing in $DIAGNOSE_OUTPUT, and no pattern says where else its trace is."
+    assert "nothing matches x/*.json, and $DIAGNOSE_OUTPUT is empty" in ran(tmp_path, "true", trace="x/*.json").text
 
 
 def test_exports_and_folders_count_as_what_they_are(tmp_path: Path) -> None:
@@ -130,11 +126,6 @@ def test_exports_and_folders_count_as_what_they_are(tmp_path: Path) -> None:
     assert [path.name for path in ran(tmp_path, "echo {} > run/r1.json", trace="run").traces] == ["r1.json"]  # r0 is of an earlier run
     report = ran(tmp_path, "echo report > x.nsys-rep; sleep 0.02; printf 'SQLite format 3\\0' > x.sqlite", trace="x.*")
     assert [path.name for path in report.traces] == ["x.sqlite"]
-
-
-def test_nothing_left_is_said(tmp_path: Path) -> None:
-    assert ran(tmp_path, "true").text == "The command left nothing in $DIAGNOSE_OUTPUT, and no pattern says where else its trace is."
-    assert "nothing matches x/*.json, and $DIAGNOSE_OUTPUT is empty" in ran(tmp_path, "true", trace="x/*.json").text
 
 
 # --- how it ended -----------------------------------------------------------------------------------------------------

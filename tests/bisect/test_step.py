@@ -63,12 +63,9 @@ def test_captures_are_judged_by_their_noise(new: list[float], error: float, expe
     assert judged(new, error=error) == expected
 
 
-def test_counts_repeat_more_exactly_than_times() -> None:
+def test_counts_repeat_more_exactly_and_what_shall_be_large_is_judged_the_other_way_round() -> None:
     assert judged([0.04], error=0.0) == "open"
     assert judged([0.04], error=0.0, counts=True) == "bad"
-
-
-def test_what_shall_be_large_is_judged_the_other_way_round() -> None:
     assert judged([-0.3], larger=False) == "bad"
     assert judged([0.3], larger=False) == "good"
     assert judged([-0.03] * 5, larger=False) == "open"  # the limit is 97

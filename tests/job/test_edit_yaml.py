@@ -255,15 +255,12 @@ train: {global_batch_size: 512,
     assert (found["global_batch_size"], found["micro_batch_size"]) == (16, 17)
 
 
-def test_an_override_takes_the_line_away_and_a_preset_keeps_that_of_its_name() -> None:
+def test_lines_of_overrides_presets_and_arguments_of_megatron() -> None:
     text = "num_layers: 48\nmodel.expert_model_parallel_size: 8\n"
     assert lines_of(text) == {"num_layers": 1, "expert_model_parallel_size": 2}
     assert lines_of(text, "num_layers=24")["num_layers"] is None
     assert {row.line for row in overridden_job(["num_layers=24"]).read().settings} == {None}
     assert overridden_job(["num_layers=24"]).read().file is None
-
-
-def test_arguments_of_megatron_in_yaml() -> None:
     text = "ENV_VARS:\n  CUDA_DEVICE_MAX_CONNECTIONS: 1\nMODEL_ARGS:\n  --num-layers: 48\n  --bf16: true\n"
     found = lines_of(text)
     assert (found["cuda_device_max_connections"], found["num_layers"], found["bf16"]) == (2, 4, 5)

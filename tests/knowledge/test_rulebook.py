@@ -53,21 +53,15 @@ def write(tmp_path: Path) -> Write:
     return one
 
 
-def test_own_rule_from_a_file_and_from_a_folder(write: Write, tmp_path: Path) -> None:
+def test_own_rules_come_from_files_and_folders_and_replace_built_in_ones_but_not_each_other(write: Write, tmp_path: Path) -> None:
     path = write()
     assert load_rulebook([path]).rules["host-mine"].name == "mine"
     assert load_rulebook([tmp_path]).rules["host-mine"].name == "mine"
     assert "host-mine" not in BOOK.rules
     assert load_rulebook([path]).sha256 != BOOK.sha256
-
-
-def test_own_rule_replaces_a_built_in_one(write: Write) -> None:
     book = load_rulebook([write(id="host-launch-starved")])
     assert book.rules["host-launch-starved"].name == "mine"
     assert len(book.rules) == len(BOOK.rules)
-
-
-def test_two_own_rules_with_one_id(write: Write, tmp_path: Path) -> None:
     write()
     write(name="other.yaml")
     with pytest.raises(RuleFileError, match="the id host-mine stands already in"):
@@ -159,22 +153,19 @@ def test_own_fix(tmp_path: Path) -> None:
     assert load_rulebook([fix_file(tmp_path)]).fixes["OWN-01"].title == "own"
 
 
-def test_broken_yaml_and_absent_path(tmp_path: Path) -> None:
-    broken = tmp_path / "broken.yaml"
-    broken.write_text("id: [1", encoding="utf-8")
-    with pytest.raises(RuleFileError, match=r"broken\.yaml"):
-        load_rulebook([broken])
-    with pytest.raises(RuleFileError, match="cannot be read"):
-        load_rulebook([tmp_path / "absent"])
-
-
-def test_folders_and_files_that_hold_no_rule(tmp_path: Path) -> None:
+def test_what_cannot_be_read_and_what_holds_no_rule_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RuleFileError, match="holds no rule file"):
         load_rulebook([tmp_path])
     (tmp_path / "other.yaml").write_text("buckets: []\n", encoding="utf-8")
     for path in (tmp_path, tmp_path / "other.yaml"):
         with pytest.raises(RuleFileError, match="neither a rule"):
             load_rulebook([path])
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("id: [1", encoding="utf-8")
+    with pytest.raises(RuleFileError, match=r"broken\.yaml"):
+        load_rulebook([broken])
+    with pytest.raises(RuleFileError, match="cannot be read"):
+        load_rulebook([tmp_path / "absent"])
 
 
 def test_bare_files_in_a_folder_count(write: Write, tmp_path: Path) -> None:
@@ -342,14 +333,11 @@ def test_files_and_ids_agree() -> None:
     assert [rule.id for rule in BOOK.rules.values() if rule.wall != prefixes.get(rule.id.split("-")[0], rule.id.split("-")[0])] == []
 
 
-def test_every_required_fix_exists_and_is_used() -> None:
+def test_required_fixes_are_used_and_all_change_something_cite_a_source_and_name_facts() -> None:
     assert set(BOOK.fixes) >= REQUIRED_FIXES
     used = {fix for rule in BOOK.rules.values() for fix in rule.fixes}
     reached = used | {item.first for fix in BOOK.fixes.values() for item in (*fix.needs, *fix.conflicts) if item.first}
     assert set(BOOK.fixes) == reached, "a fix that nothing leads to is never shown"
-
-
-def test_fixes_change_something_cite_a_source_and_are_verified_by_facts() -> None:
     fact = r"[a-z]+_ns\b|[a-z]+_bytes\b|_per_step\b|_share\b|expert_exchange_backend"
     assert [key for key, fix in BOOK.fixes.items() if not (fix.changes and fix.refs)] == []
     assert [key for key, fix in BOOK.fixes.items() if not re.search(fact, fix.verify)] == []
@@ -379,14 +367,11 @@ def test_facts_that_need_a_capture_option_come_with_it() -> None:
 # -------------------- checks of a job file
 
 
-def test_sentences() -> None:
+def test_sentences_and_groups_of_checks() -> None:
     checks = BOOK.checks
     assert [key for key, check in checks.items() if not check.say.endswith(".") or check.remedy.endswith(".")] == [], "`say` is a sentence"
     assert [key for key, check in checks.items() if not check.refs] == []
     assert [key for key in checks if not re.fullmatch(r"[a-z0-9-]+", key) or key in {*BOOK.rules, *BOOK.fixes, *BOOK.facts}] == []
-
-
-def test_groups_are_those_of_the_documents() -> None:
     assert GROUPS == ("will_fail", "will_hang", "silently_off", "doubtful")
 
 

@@ -94,28 +94,22 @@ def test_a_wrong_file_is_refused_with_file_place_and_reason(tmp_path: Path, text
         load_taxonomy(extra=[path])
 
 
-def test_too_many_contexts_are_refused(tmp_path: Path):
+def test_empty_folders_missing_files_and_too_many_contexts_are_refused(tmp_path: Path):
+    with pytest.raises(RuleFileError, match=r"holds no \.yaml file"):
+        load_taxonomy(tmp_path)
+    with pytest.raises(RuleFileError, match=r"gone.yaml: the file: can't be read \(No such file or directory\)"):
+        load_taxonomy(extra=[tmp_path / "gone.yaml"])
     entries = "".join(f"  - id: c{n}\n    patterns: ['x']\n    evidence: module\n    bucket: norm\n" for n in range(MAX_CONTEXTS + 1))
     (tmp_path / "a.yaml").write_text("contexts:\n" + entries)
     with pytest.raises(RuleFileError, match="at most 61"):
         load_taxonomy(tmp_path)
 
 
-def test_an_empty_folder_and_a_missing_file_are_refused(tmp_path: Path):
-    with pytest.raises(RuleFileError, match=r"holds no \.yaml file"):
-        load_taxonomy(tmp_path)
-    with pytest.raises(RuleFileError, match=r"gone.yaml: the file: can't be read \(No such file or directory\)"):
-        load_taxonomy(extra=[tmp_path / "gone.yaml"])
-
-
-def test_files_count_in_order_of_their_names(tmp_path: Path):
+def test_files_count_in_order_of_their_names_and_the_user_s_own_first(tmp_path: Path):
     (tmp_path / "20.yaml").write_text(FAMILY.replace("mine", "second"))
     (tmp_path / "10.yaml").write_text(FAMILY.replace("mine", "first"))
     (tmp_path / "notes.txt").write_text("not a rule")
     assert [family.id for family in load_taxonomy(tmp_path).families] == ["first", "second"]
-
-
-def test_the_user_s_own_entries_stand_first(tmp_path: Path):
     (tmp_path / "own.yaml").write_text(FAMILY)
     loaded = load_taxonomy(extra=[tmp_path / "own.yaml"])
     assert loaded.families[0].id == "mine"
@@ -285,12 +279,9 @@ def written(entries: dict[str, str]) -> bytes:
     return "".join(f"{name}: {entry}\n" for name, entry in entries.items()).encode()
 
 
-def test_the_order_of_the_rows_is_the_vocabulary_s() -> None:
+def test_rows_of_buckets_keep_their_order_are_explained_and_have_colours_of_their_own() -> None:
     entries = dict(reversed(whole().items()))
     assert tuple(load_buckets(written(entries))) == tuple(entries)
-
-
-def test_every_bucket_is_explained_and_has_a_colour_of_its_own() -> None:
     rows = load_buckets()
     assert all(row.title and row.holds and row.told_by and row.traps for row in rows.values())
     assert all(row.sources for name, row in rows.items() if name != "other")

@@ -65,15 +65,11 @@ def test_a_fact_that_is_never_null_never_is(one: Scene, rulebook: Rulebook) -> N
     assert [name for name in never if found[name] is None] == []
 
 
-def test_types_are_those_of_the_units(rulebook: Rulebook) -> None:
+def test_types_are_those_of_the_units_and_shares_lie_between_nought_and_one(rulebook: Rulebook) -> None:
     kinds = {"ns": int, "count": int, "bytes": int, "share": float, "text": str, "bool": bool}
     found = facts_of(FULL)
     wrong = [name for name, spec in rulebook.facts.items() if found.get(name) is not None and type(found[name]) is not kinds[spec.unit]]
     assert wrong == []
-
-
-def test_shares_lie_between_nought_and_one(rulebook: Rulebook) -> None:
-    found = facts_of(FULL)
     shares = {name: found[name] for name, spec in rulebook.facts.items() if spec.unit == "share" and found.get(name) is not None}
     shares.pop("attention_forward_per_backward", None)  # a ratio
     assert {name: value for name, value in shares.items() if not 0 <= float(value or 0) <= 1} == {}
@@ -183,12 +179,9 @@ def test_facts_of_the_capture() -> None:
     }
 
 
-def test_a_fact_that_the_table_lacks_is_a_fault() -> None:
+def test_typed_facts_follow_the_table_and_carry_their_status() -> None:
     with pytest.raises(KeyError, match="absent_fact"):
         typed_facts({"absent_fact": 1}, {"step_ns": "ns"})
-
-
-def test_typed_facts_follow_the_table_and_carry_their_status() -> None:
     found = typed_facts({"b": 2}, {"a": "ns", "b": "count"}, frozenset({"b"}))
     assert [(name, fact.value, fact.unit, fact.status) for name, fact in found.items()] == [
         ("a", None, "ns", "measured"),
@@ -208,11 +201,8 @@ def two_at_once(**more: object) -> list[Item]:
     ]
 
 
-def test_pageable_copies_that_run_together_count_once() -> None:
+def test_copies_and_tiny_kernels_that_run_together_count_once() -> None:
     assert facts_of(scene(two_at_once(pinned=False, copy_kind="h2d")))["pageable_copy_ns"] == 80
-
-
-def test_tiny_kernels_that_run_together_count_once() -> None:
     assert facts_of(scene([run("gemm", 0, 10, 0), run("gemm", 0, 10, 1, stream=9)]))["tiny_kernel_busy_ns"] == 10
 
 
@@ -223,16 +213,13 @@ def test_garbage_collections_are_counted_as_ranges(busy: bool) -> None:
     assert facts_of(one)["gc_ranges_per_step"] == 1
 
 
-def test_synchronisations_of_threads_that_launch_nothing_are_not_counted() -> None:
+def test_synchronisations_of_idle_threads_do_not_count_and_launches_belong_to_their_step() -> None:
     assert (
         facts_of(scene([run("gemm", 0, 10, 0), call("cudaEventSynchronize", 2, 3, thread=5), run("gemm", 20, 30, 6)]))[
             "sync_calls_per_step"
         ]
         == 0
     )
-
-
-def test_launches_belong_to_the_step_of_what_they_launched() -> None:
     found = facts_of(scene([run("gemm", 100 + 10 * n, 110 + 10 * n, 2 * n + 1) for n in range(10)]))
     assert (found["kernels_per_step"], found["launch_calls_per_step"]) == (10, 10)
 
@@ -288,21 +275,15 @@ def test_every_feature_has_a_pattern() -> None:
     }
 
 
-def test_transport_beside_compute_is_counted_once() -> None:
-    """100 ns of exchange, of which 30 lie beside one product and 20 beside another that overlaps it by 10."""
+def test_transport_beside_compute_counts_once_copies_do_not_and_without_it_shares_are_null() -> None:
+    # 100 ns of exchange, of which 30 lie beside one product and 20 beside another that overlaps it by 10
     one = scene([run("gemm", 0, 30), run("nccl", 0, 100, stream=20), run("gemm", 20, 40, stream=9), run("gemm", 150, 160)])
     found = facts_of(one)
     assert (found["expert_exchange_busy_ns"], found["expert_exchange_beside_compute_ns"]) == (100, 40)
     assert (found["data_parallel_beside_compute_ns"], found["tensor_parallel_beside_compute_ns"]) == (0, 0)
     assert found["expert_exchange_nccl_share"] == 1.0
-
-
-def test_a_copy_beside_the_exchange_is_no_compute() -> None:
     one = scene([run("nccl", 0, 100, stream=20), run("memcpy", 0, 100, copy_kind="d2h", bytes=8), run("gemm", 100, 110)])
     assert facts_of(one)["expert_exchange_beside_compute_ns"] == 0
-
-
-def test_without_exchange_or_names_shares_are_null() -> None:
     found = facts_of(scene([run("attention", 0, 10)]))
     assert (found["expert_exchange_nccl_share"], found["tensor_parallel_nccl_share"]) == (None, None)
     assert (found["low_precision_gemm_share"], found["vision_encoder_share"]) == (None, 0.0)
@@ -408,13 +389,10 @@ def test_fill_counts_the_sms_that_the_last_wave_reaches(grid: int, waves: float,
     assert row["fill"] == pytest.approx(fill)
 
 
-def test_incomplete_shapes_are_null_and_impossible_ones_too() -> None:
+def test_without_whole_shapes_or_limits_nothing_is_claimed() -> None:
     assert LIMIT is not None
     assert residency(shape(10, 128, None, 0), LIMIT)["fill"][0] is None
     assert residency(shape(10, 128, 32, 240_000), LIMIT)["fill"][0] is None
-
-
-def test_without_device_limits_nothing_is_claimed() -> None:
     kernels = shape(10, 128, 32, 0).with_columns(name_id=0, bucket=pl.lit("norm"), start=0, end=5)
     assert occupancy(kernels, pl.Series(["k"]), None, limits(None, {})) == SmOccupancy()
     assert limits(H100, {}) is None

@@ -172,14 +172,11 @@ def test_only_a_stretch_without_calls_from_launch_to_end_is_polling(between: Ite
     assert polled(between).host().blocked.height == int(held)
 
 
-def test_a_kernel_that_ended_before_the_host_went_quiet_is_not_polled() -> None:
+def test_only_a_running_kernel_of_the_rules_is_polled() -> None:
     done = run("nccl", 1_000, 1_001, 1_000, stream=20)
     one = scene([run("gemm", 0, 1_000, 0), done, run("gemm", 22_000, 23_000, 20_000)])
     renamed = replace(one.trace, names=one.trace.names.with_columns(pl.col("text").replace("nccl", NOTIFY)))
     assert replace(one, trace=renamed).host().blocked.is_empty()
-
-
-def test_a_polled_kernel_is_one_of_the_rules() -> None:
     one = polled()
     assert host_activity(one.trace, one.work(), 0, structs.replace(KNOWLEDGE.hosts, polled=())).blocked.is_empty()
 

@@ -77,14 +77,11 @@ def test_the_windows_stay_the_same(items: list[Item], spans: list[Span], added: 
     assert windows(scene(items, spans)) == [(index + added, start, end) for index, start, end in WINDOWS]
 
 
-def test_a_step_begins_at_its_first_operation_even_when_the_host_is_far_ahead() -> None:
+def test_a_step_begins_at_its_first_operation_and_reaches_over_a_hole_between_ranges() -> None:
     items = [run("gemm", 1000 + 100 * n, 1090 + 100 * n, 10 * n) for n in range(6)]
     spans = [Span(text=f"iteration {n}", start=20 * n, end=20 * n + 20) for n in range(3)]
     assert windows(scene(items, spans)) == [(0, 1000, 1200), (1, 1200, 1400), (2, 1400, 1590)]
-
-
-def test_windows_reach_over_a_hole_between_ranges() -> None:
-    """Work between two ranges (an evaluation) belongs to the step before it: the next step begins with its own operations."""
+    # Work between two ranges (an evaluation) belongs to the step before it: the next step begins with its own operations
     items = later(LOOP.items, 8, 500)
     spans = [*LOOP.spans[:2], *(replace(span, start=span.start + 500, end=span.end + 500) for span in LOOP.spans[2:])]
     extra = run("gemm", 2100, 2300, 2050)
@@ -126,19 +123,13 @@ def training(steps: int, forward: int = 6, burst: int = 3, clip: int = 0) -> lis
     return items
 
 
-def test_optimizer_bursts_end_steps() -> None:
+def test_optimizer_bursts_end_steps_in_two_parts_and_with_many_micro_batches_too() -> None:
     found = scene(training(5))
     assert found.steps().anchor == "optimizer kernels"
     assert windows(found) == [(1, 550, 1090), (2, 1090, 1630), (3, 1630, 2170), (4, 2170, 2700)]
-
-
-def test_a_burst_in_two_parts_is_one_burst() -> None:
-    """Gradient clipping, or a second parameter group, between two parts of the optimizer."""
+    # Gradient clipping, or a second parameter group, between two parts of the optimizer
     found = scene(training(4, forward=9, burst=2, clip=2))
     assert windows(found) == [(1, 910, 1810), (2, 1810, 2710), (3, 2710, 3600)]
-
-
-def test_gradient_accumulation_makes_one_step_of_many_micro_batches() -> None:
     assert len(windows(scene(training(4, forward=24)))) == 3
 
 
@@ -155,13 +146,10 @@ def recurring(steps: int, phases: tuple[str | None, str | None], kernels: int = 
     return items
 
 
-def test_a_recurring_kernel_sequence_with_a_backward_pass_is_a_step() -> None:
+def test_recurring_kernels_with_a_backward_pass_are_steps_and_collectives_go_before_them() -> None:
     found = scene(recurring(4, ("forward", "backward")))
     assert found.steps().anchor == "recurring kernels"
     assert windows(found) == [(0, 10, 2410), (1, 2410, 4810), (2, 4810, 7210)]
-
-
-def test_recurring_collectives_go_before_recurring_kernels() -> None:
     items = recurring(4, ("forward", "backward"), collectives=5)
     different = [replace(item, op="allreduce") if item.op == "nccl" and place % 24 == 2 else item for place, item in enumerate(items)]
     found = scene(different)
@@ -199,15 +187,12 @@ def test_without_an_anchor_the_capture_is_one_window() -> None:
     assert (found.anchor, found.frame.rows(), found.dropped, found.cross_check) == ("capture", [(0, 20, 90)], (), ())
 
 
-def test_a_slow_first_step_is_warm_up() -> None:
+def test_a_slow_first_step_is_warm_up_but_one_half_as_long_again_stays() -> None:
     items = later(LOOP.items, 4, 501)
     spans = [LOOP.spans[0], *(replace(span, start=span.start + 501, end=span.end + 501) for span in LOOP.spans[1:])]
     found = scene(items, spans).steps()
     assert [tuple(row) for row in found.frame.iter_rows()] == [(2, 1511, 2511), (3, 2511, 3511), (4, 3511, 4211)]
     assert [(one.index, one.why) for one in found.dropped] == [(1, "warm-up: 0.002 ms against a median of 0.001 ms")]
-
-
-def test_a_first_step_half_as_long_again_stays() -> None:
     items = later(LOOP.items, 4, 500)
     spans = [LOOP.spans[0], *(replace(span, start=span.start + 500, end=span.end + 500) for span in LOOP.spans[1:])]
     assert scene(items, spans).steps().dropped == ()
@@ -226,15 +211,11 @@ def test_where_every_step_would_be_dropped_all_stay() -> None:
     assert (found.frame.height, found.dropped) == (4, ())
 
 
-def test_two_anchors_that_agree() -> None:
+def test_two_anchors_that_disagree_by_more_than_a_twentieth_are_reported() -> None:
     items = training(6)
     spans = [Span(text=f"iteration {n}", start=540 * n, end=540 * n + 540) for n in range(6)]
     checks = scene(items, spans).steps().cross_check
     assert [(one.anchor, one.median_ns, one.n, one.disagrees) for one in checks] == [("optimizer kernels", 540, 5, False)]
-
-
-def test_two_anchors_that_disagree_by_more_than_a_twentieth_are_reported() -> None:
-    items = training(6)
     spans = [Span(text=f"iteration {n}", start=1080 * n, end=1080 * n + 1080) for n in range(3)]  # two optimizer steps each
     found = scene(items, spans).steps()
     assert found.anchor == "range iteration N"

@@ -66,14 +66,11 @@ def test_the_reason_is_that_of_the_fix() -> None:
     assert [fix.id for fix in one.fixes] == ["MEM-03", "MEM-02"]
 
 
-def test_what_follows_from_a_default_only_is_doubtful() -> None:
+def test_what_follows_from_a_default_only_is_doubtful_but_for_megatron_lm_s() -> None:
     found = report(**OVERLAP, model__expert_model_parallel_size=None)
     one = result(found, "expert-overlap-without-expert-parallelism")
     assert (one.group, one.assumed) == ("doubtful", ("expert_model_parallel_size",))
     assert not found.failed
-
-
-def test_the_defaults_of_megatron_lm_are_certain() -> None:
     found = check(parse_job("MODEL_ARGS:\n  --overlap-moe-expert-parallel-comm: true\n  --num-experts: 8\n  --bf16: true\n"), BOOK, TOOL)
     assert found.failed
     assert {"expert-overlap-without-expert-parallelism", "expert-overlap-with-allgather"} <= {

@@ -124,25 +124,19 @@ def test_a_feature_at_work_is_no_finding(name: str) -> None:
     assert fired(facts_of(name), job_of(name)) == {}
 
 
-def test_no_proof_fires_where_graphs_hide_what_runs() -> None:
+def test_nothing_is_proven_by_one_step_or_where_graphs_hide_what_runs() -> None:
     opaque = {**facts_of("compute-large-experts"), "opaque_graph_share": Fact(value=0.9, unit="share", status="measured")}
     job = job_of("pair-fp8", {"comm_overlap": {"overlap_moe_expert_parallel_comm": True, "tp_comm_overlap": True}})
     assert fired(opaque, job) == {}
-
-
-def test_one_step_proves_nothing() -> None:
     single = {**facts_of("host-slow-launches"), "steps_n": Fact(value=1, unit="count", status="measured")}
     assert fired(single, job_of("pair-scoped-graphs")) == {}
 
 
-def test_graphs_are_not_missed_in_the_steps_that_warm_them_up() -> None:
+def test_graphs_are_not_missed_while_they_warm_up_or_where_a_launch_call_shows_them() -> None:
     facts = facts_of("host-slow-launches")
     early = job_of("pair-scoped-graphs", {"profiling": {"profile_step_start": 1}})
     assert "host-graphs-not-replayed" not in fired(facts, early)
     assert "host-graphs-not-replayed" in fired(facts, job_of("pair-scoped-graphs", {"profiling": {"profile_step_start": 10}}))
-
-
-def test_a_launch_call_is_enough_where_kernels_do_not_tell_their_graph() -> None:
     facts = {**facts_of("host-slow-launches"), "graph_launch_calls": Fact(value=48, unit="count", status="measured")}
     assert "host-graphs-not-replayed" not in fired(facts, job_of("pair-scoped-graphs"))
 

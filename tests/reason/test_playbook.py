@@ -91,15 +91,12 @@ def test_the_job_may_name_the_platform_that_the_trace_does_not() -> None:
     assert fix("COM-01", job(platform="abacus")).state == "unknown"
 
 
-def test_without_a_job_file_nothing_is_applicable() -> None:
+def test_without_a_job_file_nothing_is_applicable_but_the_trace_decides_what_it_can() -> None:
     found = {key: fix(key, None) for key in BOOK.fixes}
     assert [key for key, one in found.items() if one.state not in ("unknown", "blocked", "already_on")] == []
     unknown = {key: one.unknown[0] for key, one in found.items() if one.state == "unknown"}
     assert [key for key, said in unknown.items() if not said.startswith("Give the job file (--config)")] == []
     assert [key for key, one in found.items() if any(change.from_ is not None for change in one.changes)] == []
-
-
-def test_without_a_job_file_the_trace_still_decides_what_it_can() -> None:
     assert fix("COM-01", None, GB200).state == "blocked"
     assert fix("COM-01", None, facts(expert_exchange_backend="deepep")).state == "already_on"
     assert "expert_model_parallel_size" in fix("COM-06", None).unknown[0]
@@ -219,14 +216,11 @@ def test_variables_for_offload_follow_the_nccl_version() -> None:
 # --- what it covers ---------------------------------------------------------------------------------------------------
 
 
-def test_the_eighty_five_fixes_of_the_index_and_what_the_founding_documents_name_are_entries() -> None:
+def test_the_fixes_of_the_index_are_entries_in_their_phase_and_place() -> None:
     assert [key for key in ALL_IDS if key not in BOOK.fixes] == []
     assert len(ALL_IDS) == 85
     answers = CASES["answers"].items()
     assert {said: absent for said, keys in answers if (absent := [key for key in keys if key not in BOOK.fixes])} == {}
-
-
-def test_phase_and_place() -> None:
     said = {key: (phase, step) for phase, step, keys in CASES["order"] for key in keys}
     assert {key: (BOOK.fixes[key].phase, BOOK.fixes[key].step) for key in said} == said
     assert {key for key in ALL_IDS if key.startswith(("MEM-", "COM-"))} == set(said)
@@ -242,12 +236,9 @@ def test_what_sources_dispute_is_said() -> None:
     assert silent == set(), "say which side is taken"
 
 
-def test_expected_effects_have_a_number_and_a_source() -> None:
+def test_expected_effects_have_a_number_and_a_source_and_verify_names_a_fact() -> None:
     effects = [(key, effect) for key, fix in BOOK.fixes.items() for effect in fix.expected]
     assert [key for key, effect in effects if not (effect.source and re.search(r"\d", effect.text))] == []
-
-
-def test_verify_names_a_fact() -> None:
     assert [key for key, fix in BOOK.fixes.items() if not set(FACT.findall(fix.verify)) & set(BOOK.facts)] == []
 
 

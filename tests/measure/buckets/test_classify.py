@@ -372,28 +372,22 @@ def test_the_kernels_on_either_side_decide_as_they_do_in_a_trace(taxonomy: Taxon
     assert all(one.weak for one in describe_all([(name, None) for name, *_ in cases], taxonomy))
 
 
-def test_the_phase_told_counts_where_no_range_tells_one(taxonomy: Taxonomy):
+def test_the_phase_told_counts_and_forward_modules_tell_the_bucket_but_no_phase(taxonomy: Taxonomy):
     assert describe(GEMM, taxonomy, {"phase": "backward"}).phase == "backward"
     assert describe(FLASH, taxonomy, {"phase": "end of backward"}).phase == "recompute"
     assert describe(GEMM, taxonomy, {"phase": "backward", "ops": ["CheckpointFunctionBackward", "_Linear"]}).phase == "recompute"
     found = describe(GEMM, taxonomy, {"phase": "optimizer (grad-norm)"})
     assert (found.bucket, found.phase) == ("optimizer", "optimizer")
     assert describe(GEMM, taxonomy, {"phase": "after optimizer step / next forward"}).not_understood == ("phase",)
-
-
-def test_the_forward_operator_s_modules_tell_the_bucket_but_not_the_phase(taxonomy: Taxonomy):
     found = describe(GEMM, taxonomy, {"fwd_modules": ["TopKRouter_0"], "ops": ["MmBackward0"]})
     assert (found.bucket, found.phase) == ("router", "backward")
     assert describe(ADD, taxonomy, {"fwd_modules": ["torch.optim.adamw.AdamW.step", "optimizer"]}).bucket == "elementwise"
 
 
-def test_what_is_not_understood_is_said(taxonomy: Taxonomy):
+def test_what_is_not_understood_is_said_and_ambiguous_names_name_their_candidates(taxonomy: Taxonomy):
     silent = {"grid": [1, 1, 1], "mean_us": 3.0, "origin": "trace", "ops": [], "nvtx": None}
     assert describe(ADD, taxonomy, silent).not_understood == ()
     assert describe(ADD, taxonomy, {"opps": ["x"], "ops": 3, "between": "one"}).not_understood == ("opps", "ops", "between")
-
-
-def test_ambiguous_names_name_their_candidates(taxonomy: Taxonomy):
     for name, candidates in ((GEMM, {"expert_gemm", "router"}), (SENDRECV, {"dispatch"}), (SOFTMAX, {"router"}), (ROWS, {"dispatch"})):
         found = describe(name, taxonomy)
         assert found.weak

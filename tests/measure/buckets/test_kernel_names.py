@@ -46,26 +46,20 @@ def nsys_spelling(name: str) -> str:
     return re.sub(r"(\w)\*", r"\1 *", name)
 
 
-def test_the_table_is_large_and_names_its_sources(table: list[tuple[set[str], str, str]]):
+def test_the_table_names_its_sources_and_every_name_lands_in_its_bucket(table: list[tuple[set[str], str, str]], taxonomy: Taxonomy):
     assert len(table) > 400
     assert all(source for _, _, source in table)
     assert len({name for _, name, _ in table}) == len(table)
-
-
-def test_every_name_lands_in_its_bucket(table: list[tuple[set[str], str, str]], taxonomy: Taxonomy):
     found = buckets([name for _, name, _ in table], taxonomy)
     assert [(name, bucket) for (right, name, _), bucket in zip(table, found, strict=True) if bucket not in right] == []
 
 
-def test_spelling_changes_nothing(table: list[tuple[set[str], str, str]], taxonomy: Taxonomy):
+def test_spelling_and_repetition_change_nothing(table: list[tuple[set[str], str, str]], taxonomy: Taxonomy):
     names = [name for _, name, _ in table]
     plain = buckets(names, taxonomy)
     assert sum(nsys_spelling(name) != name for name in names) > 150
     assert buckets([nsys_spelling(name) for name in names], taxonomy) == plain
     assert buckets([f"{name}.kd" for name in names], taxonomy) == plain
-
-
-def test_a_name_that_repeats_is_answered_each_time(taxonomy: Taxonomy):
     mangled = "_ZN7deep_ep9intranode7combineI13__nv_bfloat16Li8ELi768ELi4096EEEvPT_Pf"
     assert buckets([mangled, "x", mangled], taxonomy) == ["dispatch", "other", "dispatch"]
 
@@ -255,15 +249,12 @@ def demos(tmp_path_factory: pytest.TempPathFactory, taxonomy: Taxonomy) -> tuple
     return labelled(DEMO / "demo.pt.trace.json.gz", taxonomy), labelled(plain, taxonomy)
 
 
-def test_the_same_run_in_both_formats_falls_into_the_same_buckets(demos: tuple[Labelled, Labelled]):
+def test_the_same_run_in_both_formats_has_the_same_buckets_and_exchanges(demos: tuple[Labelled, Labelled]):
     torch, nsys = (dict(one.ops.group_by("bucket").len().rows()) for one in demos)
     for bucket in ("dispatch", "collective", "expert_gemm", "dense_gemm", "attention", "router", "norm", "activation", "loss", "embedding"):
         assert torch[bucket] == nsys[bucket], bucket
     assert "other" not in torch
     assert "other" not in nsys
-
-
-def test_the_expert_exchange_is_found_with_and_without_process_groups(demos: tuple[Labelled, Labelled]):
     kinds = [dict(one.where(role="transport").group_by("kind").len().rows()) for one in demos]
     assert kinds[0] == kinds[1]
     assert {"expert", "data"} <= set(kinds[0])

@@ -186,14 +186,11 @@ def in_linear(taxonomy: Taxonomy, names: list[str]) -> list[str]:
     )
 
 
-def test_linear_layers_one_after_the_other_between_permutation_and_return_are_experts(taxonomy: Taxonomy):
+def test_linear_layers_between_permutation_and_return_are_experts_but_not_a_single_block(taxonomy: Taxonomy):
     one = [GEMM, SWIGLU, GEMM]
     found = in_linear(taxonomy, [NORM, GEMM, FUSED, PERMUTE, *one, *one, UNPERMUTE, NORM, *one])
     assert found[4] == found[6] == found[7] == found[9] == "expert_gemm"
     assert found[1] == found[12] == "dense_gemm"
-
-
-def test_a_single_linear_block_there_may_be_a_shared_expert(taxonomy: Taxonomy):
     assert in_linear(taxonomy, [NORM, FUSED, PERMUTE, GEMM, SWIGLU, GEMM, UNPERMUTE])[3] == "dense_gemm"
 
 
@@ -208,15 +205,12 @@ def bare(steps: list[str | tuple[str, int]]) -> list[str]:
     return [step if isinstance(step, str) else step[0] for step in steps]
 
 
-def test_gathers_elsewhere_are_no_packing(taxonomy: Taxonomy):
+def test_gathers_elsewhere_or_without_any_exchange_are_no_packing(taxonomy: Taxonomy):
     embedding = run(taxonomy, *UNFUSED, SELECT, NORM)[-2]
     assert embedding == ("embedding", "name")
     for around in ([NORM, SELECT, (SENDRECV, 21), SELECT, FLASH, SELECT, (SENDRECV, 21)], [NORM, SORT, CAT, SCATTER, NORM]):
         found = run(taxonomy, *UNFUSED, *UNFUSED, *around)[2 * len(UNFUSED) :]
         assert "dispatch" not in {bucket for bucket, _ in found}
-
-
-def test_without_any_exchange_gathers_stay_what_they_are(taxonomy: Taxonomy):
     assert "neighbours" not in {by for _, by in run(taxonomy, NORM, FUSED, SELECT, GROUPED, SCATTER, NORM)}
 
 
@@ -248,39 +242,25 @@ def overlapped(taxonomy: Taxonomy, moving: list[tuple[str, int, int, int]], step
     return joined.filter(pl.col("stream").is_in([one[1] for one in moving])).select("bucket", "kind").rows()
 
 
-def test_parameters_gathered_under_the_experts_are_no_exchange_of_tokens(taxonomy: Taxonomy):
+def test_only_exchanges_of_their_own_between_router_and_experts_carry_tokens(taxonomy: Taxonomy):
     layer = [FLASH, NORM, FUSED, PERMUTE, GROUPED, UNPERMUTE]
     under = [(GATHER, 28, 340, 200), (GATHER, 28, 940, 200)]
     assert overlapped(taxonomy, under, layer * 2) == [("collective", "other")] * 2
     between = [(GATHER, 24, 295, 3), (GATHER, 24, 895, 3)]
     assert overlapped(taxonomy, between, layer * 2) == [("dispatch", "expert")] * 2
-
-
-def test_a_reduce_scatter_and_an_all_reduce_never_carry_tokens_by_themselves(taxonomy: Taxonomy):
-    layer = [FLASH, NORM, FUSED, PERMUTE, GROUPED, UNPERMUTE]
     for name in (SCATTERED, REDUCED):
         assert overlapped(taxonomy, [(name, 24, 295, 3), (name, 24, 895, 3)], layer * 2) == [("collective", "other")] * 2
-
-
-def test_a_dispatcher_that_gathers_tokens_reduces_them_on_the_same_stream(taxonomy: Taxonomy):
-    layer = [FLASH, NORM, FUSED, PERMUTE, GROUPED, UNPERMUTE]
     moving = [(GATHER, 24, 295, 3), (SCATTERED, 24, 595, 3), (GATHER, 24, 895, 3), (SCATTERED, 24, 1195, 3)]
     assert overlapped(taxonomy, moving, layer * 2) == [("dispatch", "expert")] * 4
-
-
-def test_an_exchange_under_other_work_has_no_vote(taxonomy: Taxonomy):
     layer = [FLASH, NORM, FUSED, PERMUTE, GROUPED, GROUPED, UNPERMUTE]
     early = [(SENDRECV, 56, 395, 200), (SENDRECV, 56, 1095, 200)]
     assert overlapped(taxonomy, early, layer * 2) == [("collective", "other")] * 2
 
 
-def test_where_another_library_carries_tokens_nccl_does_not(taxonomy: Taxonomy):
+def test_nccl_carries_no_tokens_beside_another_library_or_by_chance(taxonomy: Taxonomy):
     out, back = "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*)", "void deep_ep::intranode::combine<int>(int4*)"
     layer = [FLASH, NORM, FUSED, (out, 30), PERMUTE, (SENDRECV, 56), GROUPED, UNPERMUTE, (back, 30)]
     assert run(taxonomy, *layer, *layer)[5] == ("collective", "name")
-
-
-def test_far_fewer_votes_than_another_stream_are_chance(taxonomy: Taxonomy):
     by_chance = [NORM, FUSED, PERMUTE, (SENDRECV, 56), GROUPED, UNPERMUTE]
     found = run(taxonomy, *[*EXPERTS, FLASH] * 3, *by_chance * 2)
     assert (found[-3], found[3]) == (("collective", "name"), ("dispatch", "neighbours"))
@@ -293,15 +273,12 @@ TOWER_BACK = [GEMM, GEMM, GELU_BACK, GEMM, GEMM, LAYER_NORM_BACK, FLASH_BACK, GE
 DECODER = [SELECT, NORM, GEMM, FLASH, GEMM, ADD, NORM, GATE, FUSED, PERMUTE, GROUPED, SWIGLU, UNPERMUTE]
 
 
-def test_a_tower_of_another_make_before_the_decoder_is_vision(taxonomy: Taxonomy):
+def test_a_tower_of_another_make_is_vision_and_its_backward_takes_the_outer_layers_along(taxonomy: Taxonomy):
     found = run(taxonomy, *TOWER, *DECODER, *TOWER, *DECODER)
     assert found[: len(TOWER)] == [("vision_encoder", "neighbours")] * len(TOWER)
     rest = found[len(TOWER) : len(TOWER) + len(DECODER)]
     assert "vision_encoder" not in {bucket for bucket, _ in rest}
     assert rest[0] == ("embedding", "name")
-
-
-def test_its_backward_takes_the_outer_layers_products_along(taxonomy: Taxonomy):
     decoder_back = [FUSED_BACK, GEMM, GEMM, NORM_BACK, GEMM, GEMM, NORM_BACK, "embedding_backward_feature_kernel"]
     found = buckets(taxonomy, *TOWER, *DECODER, *decoder_back, *TOWER_BACK, ADAM)
     assert set(found[-len(TOWER_BACK) - 1 : -1]) == {"vision_encoder"}

@@ -37,12 +37,9 @@ def given(found: Ranks, *names: str) -> dict[str, FactValue]:
     return {name: facts[name] for name in names}
 
 
-def test_every_fact_of_ranks_has_its_producer_here() -> None:
+def test_every_fact_of_ranks_has_its_producer_here_and_with_one_rank_all_are_null() -> None:
     assert set(rank_facts(None, STEP)) == OF_RANKS
     assert set(rank_facts(ranks(), STEP)) == OF_RANKS
-
-
-def test_with_one_captured_rank_all_are_null() -> None:
     assert rank_facts(None, STEP) == dict.fromkeys(OF_RANKS)
 
 

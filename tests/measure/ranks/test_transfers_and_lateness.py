@@ -130,12 +130,9 @@ def blocked(is_late: bool) -> int:
     return 0 if is_late else 6_000_000
 
 
-def test_a_host_that_issues_late_is_named() -> None:
+def test_a_host_that_issues_late_and_more_images_are_named() -> None:
     (found,) = judged(four(1, blocked_ns=blocked, starved_ns=lambda is_late: 7_000_000 if is_late else 900_000))
     assert (found.rank, found.cause, found.bucket) == (1, "slow_host", None)
-
-
-def test_more_images_are_named() -> None:
     work = {True: {"vision_encoder": 9_000_000, "attention": 5_000_000}, False: {"vision_encoder": 3_000_000, "attention": 5_000_000}}
     (found,) = judged(four(3, blocked_ns=blocked, work=lambda is_late: work[is_late]))
     assert (found.rank, found.cause, found.bucket, found.longer_ns) == (3, "vision_work", "vision_encoder", 6_000_000)

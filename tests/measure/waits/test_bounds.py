@@ -81,15 +81,12 @@ def test_what_is_handed_over(one: Scene, end: int, why: dict[str, int], expected
     assert beyond(one, 0, end) == [expected]
 
 
-def test_a_rest_longer_than_ten_microseconds_is_no_latency() -> None:
+def test_a_rest_longer_than_ten_microseconds_is_no_latency_and_windows_share_a_gap() -> None:
     assert HANDOVER_NS == 10_000
     assert beyond(waited_for(EXCHANGE, consumer=run("gemm", 10_058, 10_100, 4)), 0, 10_100) == [{"transport_handover": 10_000}]
     assert beyond(waited_for(EXCHANGE, consumer=run("gemm", 10_057, 10_100, 4)), 0, 10_100) == [{"transport_handover": 9_999}]
     assert beyond(waited_for(EXCHANGE, consumer=run("gemm", 90_000, 90_100, 4)), 0, 90_100) == [{"transport_handover": 10_000}]
-
-
-def test_a_gap_across_two_windows_hands_each_its_part() -> None:
-    """Cut at 50, while the exchange runs."""
+    # Cut at 50, while the exchange runs
     assert beyond(scene(waited_items()), 0, 50, 80) == [{"transport_handover": 2}, {"transport_handover": 5}]
 
 
@@ -133,22 +130,19 @@ def test_a_late_host_costs_nothing_while_what_is_waited_for_runs(one: Scene, exp
     assert shadows(one) == expected
 
 
-def test_shadows_by_cause() -> None:
+def test_shadows_by_cause_are_counted_in_their_window() -> None:
     found = late(call("cudaMalloc", 20, 30)).stalls(0, 80).shadowed
     assert found.group_by("index", "cause").sum().sort("cause").rows() == [(0, "allocator", 10), (0, "launch", 1), (0, "python", 17)]
     collecting = late(spans=(Span(text="gc.collect", start=20, end=30),))
     assert causes(collecting.stalls(0, 80))["gc"] == 10
+    rows = beyond(late(), 0, 30, 80)
+    assert [row.get("launch_shadowed") for row in rows] == [18, 10]
 
 
 def test_what_the_operation_does_not_wait_for_casts_no_shadow() -> None:
     elsewhere = [run("memset", 1, 2, 1, stream=90), record(2, 90, sync=900), await_event(3, 91, sync=900)]
     one = scene([run("gemm", 0, 10, 0), *elsewhere, run("nccl", 12, 60, 4, stream=20), run("gemm", 65, 80, 39)])
     assert beyond(one, 0, 80) == [{"launch_handover": 25}]
-
-
-def test_shadows_are_counted_in_their_window() -> None:
-    rows = beyond(late(), 0, 30, 80)
-    assert [row.get("launch_shadowed") for row in rows] == [18, 10]
 
 
 # ---------------------------------------------------------------------------------------------------- what follows transport
@@ -281,19 +275,13 @@ def repeated(one: Scene) -> list[tuple[int, int]]:
     return list(measured.memory.recompute.per_window.iter_rows())
 
 
-def test_only_gaps_that_repeated_compute_ends_are_recompute() -> None:
-    """10 … 20 and the repetition itself; not 30 … 50, before a backward kernel."""
+def test_gaps_that_repeated_compute_ends_are_recompute_in_the_step_in_which_they_lie() -> None:
+    # 10 … 20 and the repetition itself; not 30 … 50, before a backward kernel
     items = [run("gemm", 0, 10, 0, phase="forward"), run("gemm", 20, 30, 1, phase="recompute"), run("gemm", 50, 60, 2, phase="backward")]
     assert repeated(scene(items)) == [(0, 20)]
-
-
-def test_repeated_compute_that_starts_beside_other_compute_ends_no_gap() -> None:
     items = [run("gemm", 0, 30, 0, phase="forward"), run("gemm", 20, 40, 1, stream=9, phase="recompute")]
     assert repeated(scene(items)) == [(0, 20)]
-
-
-def test_a_gap_is_counted_in_the_step_in_which_it_lies() -> None:
-    """Steps begin with their first compute, so at 0 and at 50; the gap 10 … 50 lies in the first."""
+    # Steps begin with their first compute, so at 0 and at 50; the gap 10 … 50 lies in the first
     items = [run("gemm", 0, 10, 1, phase="forward"), run("nccl", 30, 40, 22, phase="recompute"), run("gemm", 50, 57, 23, phase="recompute")]
     spans = [Span(text=f"iteration {n}", start=20 * n - 20, end=20 * n) for n in (1, 2)]
     assert repeated(scene(items, spans)) == [(1, 40), (2, 7)]

@@ -67,14 +67,11 @@ def test_what_changed_around_the_code() -> None:
     assert (same, notes) == (2, ())
 
 
-def test_a_capture_that_tells_nothing_has_not_lost_everything() -> None:
+def test_what_a_capture_does_not_tell_is_not_gone() -> None:
     changes, same, (note,) = environment(document(STEPS), document(STEPS, environment=[item("CUDA", "12.8")]))
     assert (changes, same) == ((), 0)
     assert note.startswith("The capture of base does not tell")
     assert environment(document(STEPS), document(STEPS))[2][0].startswith("Neither capture tells")
-
-
-def test_a_kind_that_one_capture_does_not_record_is_not_gone() -> None:
     base = document(STEPS, environment=[item("CUDA", "12.8"), item("NCCL_ALGO", "Ring", "variable")])
     changes, same, (note,) = environment(base, document(STEPS, environment=[item("CUDA", "12.8")]))
     assert (changes, same) == ((), 1)
@@ -94,12 +91,9 @@ def test_what_changed_in_the_job_file_with_its_lines() -> None:
     assert notes == ()
 
 
-def test_a_missing_job_file_is_said() -> None:
+def test_a_missing_job_file_and_keys_that_nobody_knows_are_said() -> None:
     assert settings(document(STEPS), document(STEPS, job=job()))[1][0].startswith("The base run has no job file")
     assert settings(document(STEPS), document(STEPS))[1][0].startswith("Neither run has a job file")
-
-
-def test_keys_that_nobody_knows_are_said_where_they_differ() -> None:
     one = structs.replace(job(), unknown=("model.mine", "model.ours"))
     two = structs.replace(job(), unknown=("model.ours", "model.yours"))
     (note,) = settings(document(STEPS, job=one), document(STEPS, job=two))[1]
@@ -334,10 +328,13 @@ def test_exposed_transport_says_which_exchange_and_why(base: Communication, new:
     assert found.overlap[0].lost_ns == (4_000_000 if "less" in words else None if new.backend == "deepep" else 0)
 
 
-def test_another_wall_is_said() -> None:
+def test_another_wall_and_lost_data_are_said() -> None:
     new = document(WORSE)
     other = structs.replace(new, verdict=structs.replace(new.verdict, dominant_wall="host_overhead"))
     assert run(document(BOTH), other).outcome.moved.endswith("Host overhead dominates now, compute did before.")
+    entry = LedgerEntry(code="cut_file", severity="data_loss", origin="capture", table="x", count=3, meaning="")
+    found = run(document(BOTH), document(WORSE, ledger=(entry,)))
+    assert "Data was lost in the new run: 3 × cut_file." in found.outcome.reasons
 
 
 def test_one_step_against_one_says_so() -> None:
@@ -346,12 +343,6 @@ def test_one_step_against_one_says_so() -> None:
     assert "1 step against 1" in found.outcome.sentence
     assert "is assumed" in found.outcome.sentence
     assert any("Capture several steps" in reason for reason in found.outcome.reasons)
-
-
-def test_lost_data_is_a_reason() -> None:
-    entry = LedgerEntry(code="cut_file", severity="data_loss", origin="capture", table="x", count=3, meaning="")
-    found = run(document(BOTH), document(WORSE, ledger=(entry,)))
-    assert "Data was lost in the new run: 3 × cut_file." in found.outcome.reasons
 
 
 def test_an_older_document_is_compared_as_far_as_it_goes() -> None:

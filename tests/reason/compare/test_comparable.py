@@ -92,15 +92,12 @@ def test_the_same_work_in_another_way_is_noted(aspect: str, changes: dict[str, o
     assert (mismatch.aspect, mismatch.state) == (aspect, "noted")
 
 
-def test_tunables_are_what_comparing_is_for() -> None:
+def test_tunables_and_defaults_spelt_out_are_no_other_work() -> None:
     base = document(STEPS, job=job(moe_permute_fusion=False, recompute_granularity="full"))
     found = run(base, document(STEPS, job=job(moe_permute_fusion=True, recompute_granularity="none")))
     assert found.comparability.comparable
     assert not found.comparability.mismatches
     assert len(found.settings) == 2
-
-
-def test_a_default_that_one_file_spells_out_is_the_same() -> None:
     base, new = document(STEPS, job=job(pipeline_model_parallel_size=None)), document(STEPS, job=job(pipeline_model_parallel_size=1))
     found = run(base, new)
     assert found.comparability.comparable
@@ -147,37 +144,28 @@ def test_another_batch_is_compared_per_token_where_both_files_tell() -> None:
     assert "per token" in found.outcome.sentence
 
 
-def test_tokens_of_a_log_go_before_the_job_files() -> None:
+def test_tokens_of_a_log_go_before_the_job_files_and_the_same_are_not_normalised() -> None:
     base, new = document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(32))
     found = run(base, new, tokens=(100_000.0, 125_000.0), tokens_source="train.log")
     assert found.comparability.normalised is not None
     assert found.comparability.normalised.source == "train.log"
     assert found.effect.relative == pytest.approx(-0.2)
-
-
-def test_tokens_do_not_make_up_for_another_sequence_length() -> None:
-    base, new = document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(16, seq_length=8192))
-    assert refused(run(base, new, tokens=(1000.0, 1000.0))) >= {("sequence", "seq_length")}
-
-
-def test_another_batch_without_tokens_is_refused() -> None:
-    assert refused(run(document(STEPS, job=job()), document(STEPS, job=job(global_batch_size=64)))) == {("batch", "global_batch_size")}
-
-
-def test_the_same_tokens_are_not_normalised() -> None:
     found = run(document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(32)))
     assert (found.comparability.normalised, found.effect.unit) == (None, "ns")
+
+
+def test_another_sequence_length_and_another_batch_without_tokens_are_refused() -> None:
+    base, new = document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(16, seq_length=8192))
+    assert refused(run(base, new, tokens=(1000.0, 1000.0))) >= {("sequence", "seq_length")}
+    assert refused(run(document(STEPS, job=job()), document(STEPS, job=job(global_batch_size=64)))) == {("batch", "global_batch_size")}
 
 
 # --- ranks, device, capture -------------------------------------------------------------------------------------------
 
 
-def test_other_ranks_are_refused() -> None:
+def test_other_ranks_and_none_in_common_are_refused() -> None:
     found = run(document(STEPS, ranks=(0, 1), job=job()), document(STEPS, ranks=(0, 1, 2, 3), job=job()))
     assert refused(found) == {("ranks", "captured ranks")}
-
-
-def test_no_rank_in_common_is_refused_and_still_a_document() -> None:
     found = run(document(STEPS, rank=0, job=job()), document(STEPS, rank=5, job=job()))
     assert refused(found) == {("ranks", "captured ranks")}
     assert (found.base.rank, found.new.rank) == (0, 5)
@@ -224,20 +212,13 @@ def test_another_way_of_capturing_is_refused(here: dict[str, str], there: dict[s
     assert refused(run(capture(base, **here), capture(base, **there))) == {("capture", name)}
 
 
-def test_formats_of_one_profiler_are_one_way_of_capturing() -> None:
+def test_formats_graphs_and_steps_mismatch_only_where_they_hide_something() -> None:
     base = document(STEPS, job=job())
     assert run(capture(base, format="nsys-sqlite"), capture(base, format="nsys-parquet")).comparability.mismatches == ()
-
-
-def test_graphs_that_only_one_side_has_are_no_mismatch_unless_they_hide_their_kernels() -> None:
-    base = document(STEPS, job=job())
     assert run(capture(base, cuda_graphs="none"), capture(base, cuda_graphs="nodes")).comparability.mismatches == ()
     found = run(capture(base, cuda_graphs="none"), capture(base, cuda_graphs="opaque"))
     assert [(one.aspect, one.state) for one in found.comparability.mismatches] == [("capture", "noted")]
     assert found.outcome.reasons
-
-
-def test_a_step_is_not_held_against_a_whole_capture() -> None:
     assert refused(run(document(STEPS, job=job()), document(STEPS[:1], anchor="capture", job=job()))) == {("capture", "steps")}
     found = run(document(STEPS, job=job()), document(STEPS, anchor="optimizer kernels", job=job()))
     assert [(one.name, one.state) for one in found.comparability.mismatches] == [("steps", "noted")]
@@ -253,15 +234,12 @@ def test_a_perturbed_run_is_said() -> None:
 # --- the work by its kernels ------------------------------------------------------------------------------------------
 
 
-def test_without_job_files_a_bucket_of_one_side_only_is_other_work() -> None:
+def test_without_job_files_a_bucket_of_one_side_or_very_many_more_kernels_are_other_work() -> None:
     both: tuple[dict[str, int], ...] = ({"attention": 900_000, "expert_gemm": 100_000},) * 4
     assert refused(run(document(both), document(STEPS))) == {("kernels", "expert_gemm")}
     little = ({"attention": 990_000, "expert_gemm": 10_000},) * 4
     assert run(document(little), document(STEPS)).comparability.comparable
     assert run(document(both, job=job()), document(STEPS, job=job())).comparability.comparable  # proven by the job files
-
-
-def test_without_job_files_very_many_more_kernels_are_other_work() -> None:
     base = document(STEPS)
     more = structs.replace(base, buckets=tuple(structs.replace(row, kernels=25) for row in base.buckets))
     assert refused(run(base, more)) == {("kernels", "kernels per step")}
@@ -289,17 +267,13 @@ def test_captures_of_different_length_are_brought_to_the_same_work() -> None:
     assert (found.delta.delta_ns, found.kernels) == (1_500_000, ())
 
 
-def test_slower_kernels_are_not_more_work() -> None:
+def test_slower_kernels_are_not_more_work_and_unlike_ones_are_refused() -> None:
     base = whole([kernel("a", 100, 10_000), kernel("b", 50, 20_000)], idle=500_000)
     new = whole([kernel("a", 100, 20_000), kernel("b", 50, 20_000)], idle=500_000)
     found = run(base, new)
     assert found.comparability.normalised is None
     assert found.effect.relative == pytest.approx(1_000_000 / 2_500_000)
     assert [(row.kind, row.name) for row in found.kernels] == [("slower", "a")]
-
-
-def test_captures_of_unlike_kernels_are_refused() -> None:
-    base = whole([kernel("a", 100, 10_000), kernel("b", 50, 20_000)], idle=500_000)
     new = whole([kernel("a", 100, 10_000), kernel("c", 50, 20_000)], idle=500_000)
     assert refused(run(base, new)) == {("kernels", "work in the capture")}
 
@@ -314,21 +288,18 @@ def test_captures_of_very_different_length_or_of_hardly_anything_are_refused() -
     assert run(whole(few, idle=0), whole(few, idle=0)).outcome.result == "no_change"
 
 
-def test_what_nothing_proves_is_said() -> None:
+def test_what_nothing_proves_and_what_is_not_told_is_said() -> None:
     assert any("Nothing proves" in reason for reason in run(document(STEPS), document(SLOWER)).outcome.reasons)
     assert run(document(STEPS, job=job()), document(SLOWER, job=job())).outcome.reasons == ()
+    found = run(document(STEPS, gpu=None), document(STEPS, job=job()))
+    assert set(found.comparability.unknown) == {*JOB_ASPECTS, "tokens", "device"}
+    assert run(document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(32))).comparability.unknown == ()
 
 
 def test_a_launch_or_two_at_the_edges_of_a_capture_do_not_count() -> None:
     base = whole([kernel("a", 100, 10_000), kernel("b", 5, 20_000)], idle=0)
     new = whole([kernel("a", 80, 10_000), kernel("b", 2, 20_000)], idle=0)
     assert run(base, new).comparability.comparable
-
-
-def test_what_is_not_told_is_listed() -> None:
-    found = run(document(STEPS, gpu=None), document(STEPS, job=job()))
-    assert set(found.comparability.unknown) == {*JOB_ASPECTS, "tokens", "device"}
-    assert run(document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(32))).comparability.unknown == ()
 
 
 def test_settings_of_the_file_are_all_job_settings_with_a_source() -> None:

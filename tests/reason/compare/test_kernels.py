@@ -32,43 +32,31 @@ A, B, C, D = (kernel(name, 10, 50_000, stream=7) for name in ("alpha", "beta", "
 BASE = sequence((A, B, C, D))
 
 
-def test_the_same_kernels_are_no_change() -> None:
+def test_the_same_kernels_are_no_change_whatever_their_streams() -> None:
     found = changes(BASE, BASE)
     assert (found.changes, found.same, found.notes) == ((), 4, ())
-
-
-def test_numbers_of_streams_mean_nothing() -> None:
     other = [structs.replace(row, stream=20) for row in BASE]
     assert changes(BASE, other).changes == ()
 
 
-def test_a_renamed_kernel_is_known_by_its_place() -> None:
+def test_renamed_kernels_are_known_by_their_places() -> None:
     found = only(BASE, sequence((A, kernel("other", 10, 60_000), C, D)))
     assert (found.kind, found.was, found.name) == ("renamed", "beta", "other")
     assert found.delta_ns == 100_000
     assert "before and after" in found.why
-
-
-def test_neighbours_that_were_renamed_too_help_each_other() -> None:
     base = sequence(tuple(kernel(f"old_{name}", 10, 10_000) if name in "cdef" else kernel(name, 10, 10_000) for name in "abcdefgh"))
     new = sequence(tuple(kernel(f"new_{name}", 10, 10_000) if name in "cdef" else kernel(name, 10, 10_000) for name in "abcdefgh"))
     found = changes(base, new)
     assert {(row.kind, row.was, row.name) for row in found.changes} == {("renamed", f"old_{name}", f"new_{name}") for name in "cdef"}
 
 
-def test_where_several_could_be_meant_none_is() -> None:
-    """A new kernel that may be either of two gone ones: same bucket, same launches, the same kernel before it."""
+def test_no_rename_where_several_could_be_meant_or_place_or_part_are_others() -> None:
+    # A new kernel that may be either of two gone ones: same bucket, same launches, the same kernel before it
     base = [kernel("a", 10, 1000), kernel("x", 10, 1000, previous=0), kernel("y", 10, 1000, previous=0)]
     new = [kernel("a", 10, 1000), kernel("z", 10, 1000, previous=0)]
     assert sorted((row.kind, row.name) for row in changes(base, new).changes) == [("gone", "x"), ("gone", "y"), ("new", "z")]
-
-
-def test_a_kernel_elsewhere_in_the_sequence_is_new_and_not_renamed() -> None:
     found = changes(sequence((A, B, C, D)), sequence((A, C, D, kernel("epsilon", 3, 500))))
     assert sorted((row.kind, row.name) for row in found.changes) == [("gone", "beta"), ("new", "epsilon")]
-
-
-def test_another_part_of_the_model_is_no_rename() -> None:
     found = changes(BASE, sequence((A, kernel("other", 10, 50_000, bucket="norm"), C, D)))
     assert sorted(row.kind for row in found.changes) == ["gone", "new"]
 
@@ -106,12 +94,9 @@ def test_slower_and_faster_go_by_the_launch() -> None:
     assert changes(*tiny).changes == ()  # a few ticks of the clock
 
 
-def test_more_and_fewer_go_by_the_count() -> None:
+def test_more_and_fewer_go_by_the_count_and_the_larger_change_names_it() -> None:
     assert only(BASE, sequence((A, kernel("beta", 15, 50_000), C, D))).kind == "more"
     assert only(BASE, sequence((A, kernel("beta", 5, 50_000), C, D))).kind == "fewer"
-
-
-def test_of_several_changes_the_larger_one_names_it() -> None:
     assert only(BASE, sequence((A, kernel("beta", 20, 55_000), C, D))).kind == "more"
     assert only(BASE, sequence((A, kernel("beta", 11, 150_000), C, D))).kind == "slower"
 
