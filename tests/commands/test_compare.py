@@ -86,7 +86,9 @@ def slow(here: Path) -> str:
 # --- inputs -----------------------------------------------------------------------------------------------------------
 
 
-def test_saved_diagnoses_are_compared_without_measuring(pipeline: Fake, fast: str, slow: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_saved_diagnoses_are_compared_without_measuring_and_traces_against_them(
+    pipeline: Fake, fast: str, slow: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["compare", fast, slow]) == 0
     out, err = capsys.readouterr()
     assert pipeline.calls == []
@@ -94,9 +96,6 @@ def test_saved_diagnoses_are_compared_without_measuring(pipeline: Fake, fast: st
     assert "REGRESSION" in out
     assert "exposed transport" in out
     assert "+2.000" in out
-
-
-def test_a_trace_against_a_saved_diagnosis(pipeline: Fake, fast: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", fast, "slow.sqlite", "--format", "json"]) == 0
     found = c.decode(capsys.readouterr().out.encode())
     assert (found.base.label, found.new.label, found.outcome.result) == ("fast.json", "slow.sqlite", "regression")
@@ -143,22 +142,16 @@ def test_what_is_given_twice_is_measured_once(pipeline: Fake, here: Path, capsys
     assert len(pipeline.calls) == 3, "with another job file it is another side"
 
 
-def test_standard_input_may_be_one_side(pipeline: Fake, fast: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sides_are_called_by_what_tells_them_apart(
+    pipeline: Fake, fast: str, capsys: pytest.CaptureFixture[str], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert main(["compare", fast, "-", "--format", "json"]) == 0
     assert c.decode(capsys.readouterr().out.encode()).new.label == "standard input"
-
-
-def test_sides_of_one_name_are_told_apart_by_their_folders(pipeline: Fake, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for folder in ("before", "after"):
         (here / folder).mkdir()
     assert main(["compare", "before/fast.sqlite", "after/fast.sqlite", "--format", "json"]) == 0
     found = c.decode(capsys.readouterr().out.encode())
     assert (found.base.label, found.new.label) == ("before/fast.sqlite", "after/fast.sqlite")
-
-
-def test_a_pattern_is_called_with_its_folder(
-    pipeline: Fake, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     pipeline.answers["*.sqlite"] = pipeline.answers["slow.sqlite"]
     assert main(["compare", "fast.sqlite", "runs/new/*.sqlite", "--format", "json"]) == 0
     assert c.decode(capsys.readouterr().out.encode()).new.label == "new/*.sqlite"

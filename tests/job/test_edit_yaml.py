@@ -96,7 +96,7 @@ def test_drop(path: Keys, went: list[str], came: list[str]) -> None:
     assert changed(TEXT, drop(TEXT, path)) == (went, came)
 
 
-def test_members() -> None:
+def test_members_and_those_that_are_enums() -> None:
     assert changed(TEXT, add_items(TEXT, ("section", "names"), ["c"])) == ([], ["    - c\n"])
     assert changed(TEXT, remove_items(TEXT, ("section", "names"), ["a"])) == (["    - a  # first\n"], [])
     assert changed(TEXT, remove_items(TEXT, ("section", "names"), ["a", "b"]))[1] == ["    names: []\n"]
@@ -105,9 +105,6 @@ def test_members() -> None:
     assert changed(TEXT, add_items(TEXT, ("bare",), ["x"])) == (["bare:\n"], ["bare: [x]\n"])
     assert changed(TEXT, add_items(TEXT, ("new",), ["x"])) == ([], ["new: [x]\n"])
     assert remove_items(TEXT, ("nothing",), ["x"]) == TEXT
-
-
-def test_members_that_are_enums_go_by_their_name() -> None:
     text = "scope:\n- {_target_: Scope, _name_: attn}\n- {_target_: Scope, _name_: mlp}\n"
     assert remove_items(text, ("scope",), ["mlp"]) == "scope:\n- {_target_: Scope, _name_: attn}\n"
 

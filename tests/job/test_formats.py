@@ -93,14 +93,11 @@ def test_variants_change_what_they_name_and_nothing_else(name: str, expected: di
     assert read(read_job(JOBS / name)) == expected, "a file of overrides alone tells only what it names"
 
 
-def test_the_second_variant_of_deepseek_v3() -> None:
+def test_traits_of_the_example_dumps_and_of_a_variant() -> None:
     job = read_job(JOBS / "b1_deepseek_v3_gb200.yaml", lines_of("b2_mxfp8.overrides"))
     assert (job.get("fp8"), job.get("fp8_recipe"), job.get("cuda_graph_impl")) == ("e4m3", "mxfp8", "full_iteration")
     assert (job.get("cuda_graph_modules"), job.get("moe_expert_rank_capacity_factor")) == ((), 1.5)
     assert job.settings["fp8"].shown == "mixed_precision (bf16_with_mxfp8_mixed) (--set)"
-
-
-def test_bridge_traits_of_the_example_dumps() -> None:
     b1, c = read_job(JOBS / "b1_deepseek_v3_gb200.yaml"), read_job(JOBS / "c_qwen3_vl_235b_gb200.yaml")
     assert (b1.format, b1.unknown) == ("megatron-bridge", ())
     assert b1.get("pipeline_model_parallel_layout") == "Etttt|" + "tttt|" * 14 + "tmL"
@@ -119,10 +116,13 @@ def test_selective_recompute_without_modules_is_core_attention() -> None:
 # --- overrides ----------------------------------------------------------------------------------------------------------
 
 
-def test_overrides_say_where_they_come_from() -> None:
+def test_overrides_say_where_they_come_from_and_may_take_a_key_away() -> None:
     job = read_job(A1, ["model.num_layers=24", "++model.num_layers=12"])
     assert (job.get("num_layers"), job.settings["num_layers"].shown) == (12, "model.num_layers (--set)")
     assert [row.key for row in job.read().settings if row.name == "num_layers"] == ["model.num_layers (--set)"]
+    job = read_job(A1, ["~model.moe_token_dispatcher_type", "~comm_overlap"])
+    assert job.get("moe_token_dispatcher_type") is None
+    assert job.settings["overlap_moe_expert_parallel_comm"].source == "default"
 
 
 @for_each("text", "num_layers=7", "model.num_layers=7", "model.transformer.num_layers=7", "--num-layers=7", "++model/num_layers=7")
@@ -139,12 +139,6 @@ def test_a_framework_key_replaces_only_itself() -> None:
     with pytest.raises(JobFileError, match=r"model.seq_length = 8192 and dataset.seq_length = 4096"):
         read_job(A1, ["model.seq_length=8192"])
     assert read_job(A1, ["seq_length=8192"]).get("seq_length") == 8192
-
-
-def test_an_override_may_take_a_key_away() -> None:
-    job = read_job(A1, ["~model.moe_token_dispatcher_type", "~comm_overlap"])
-    assert job.get("moe_token_dispatcher_type") is None
-    assert job.settings["overlap_moe_expert_parallel_comm"].source == "default"
 
 
 def test_values_of_overrides() -> None:
@@ -258,12 +252,9 @@ def test_flags_keep_their_lines() -> None:
     assert job.get("apply_rope_fusion") is False
 
 
-def test_of_a_flag_given_twice_the_last_counts_and_this_is_said() -> None:
+def test_of_a_flag_given_twice_the_last_counts_and_signs_of_the_shell_are_plain() -> None:
     job = parse_job("--num-layers 48\n--num_layers 24\n")
     assert (job.get("num_layers"), job.notes) == (24, ("--num_layers is given twice; line 2 counts",))
-
-
-def test_signs_of_the_shell_are_plain_in_a_file_of_flags() -> None:
     job = parse_job("--pipeline-model-parallel-layout Et*3|(tt|)*29m|L\n--moe-layer-freq ([0]*3+[1]*2)\n")
     assert job.get("pipeline_model_parallel_layout") == "Et*3|(tt|)*29m|L"
     assert job.get("moe_layer_freq") == ("0", "0", "0", "1", "1")

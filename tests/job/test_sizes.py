@@ -41,16 +41,13 @@ def test_the_example_jobs(path: Path, expected: tuple[object, ...]) -> None:
     assert problems(path) == []
 
 
-def test_each_size_says_how_it_follows() -> None:
+def test_each_size_says_how_it_follows_and_rules_see_it() -> None:
     found = {one.name: one.from_ for one in sizes(read_job(A1)).derived}
     assert (found["world_size"], found["data_parallel_size"]) == ("world_size", "world 16 / (TP 1 × CP 1 × PP 1)")
     assert found["num_microbatches"] == "GBS 1024 / (MBS 1 × DP 16)"
     told = {one.name: one.from_ for one in sizes(read_job(C)).derived}
     assert "frozen parts are counted as if they were trained (freeze_language_model, freeze_vision_model)" in told["flop_per_token"]
     assert "the vision tower is not in it" in told["flop_per_token"]
-
-
-def test_rules_see_the_sizes() -> None:
     columns = read_job(B1).columns()
     assert (columns["job_data_parallel_size"], columns["job_expert_data_parallel_size"], columns["job_num_microbatches"]) == (64, 1, 64)
 
@@ -291,31 +288,19 @@ def tiny(**more: object) -> dict[str, int]:
     return parts_of(job, 10)
 
 
-def test_a_dense_model_by_hand() -> None:
+def test_a_dense_model_by_hand_with_gated_mlp_grouped_queries_and_a_padded_vocabulary() -> None:
     assert tiny() == {**DENSE, "logits": 6 * 8 * 112}
-
-
-def test_gated_mlp_has_three_products() -> None:
     assert tiny(gated_linear_unit="true")["mlp"] == DENSE["mlp"] * 3 // 2
-
-
-def test_grouped_queries_and_an_output_gate() -> None:
     assert tiny(num_query_groups=1)["attention_linear"] == 6 * (8 * (8 + 2 * 4) + 8 * 8) * 4
     assert tiny(attention_output_gate="true")["attention_linear"] == DENSE["attention_linear"] + 6 * 8 * 8 * 4
-
-
-def test_vocabulary_is_padded_to_tensor_parallel_ranks() -> None:
     assert tiny(tensor_model_parallel_size=2)["logits"] == 6 * 8 * 128
     assert flops.padded_vocab(129280, 128, 1) == 129280
     assert flops.padded_vocab(129281, 128, 8) == 130048
 
 
-def test_experts_every_second_layer() -> None:
+def test_experts_by_hand() -> None:
     found = tiny(num_moe_experts=4, moe_router_topk=2, moe_ffn_hidden_size=3, moe_layer_freq=2)
     assert found["mlp"] == 6 * 8 * 2 * (2 * 16 + 2 * 2 * 3)
-
-
-def test_experts_by_list_with_shared_ones_and_multi_token_prediction() -> None:
     found = tiny(
         num_moe_experts=4,
         moe_router_topk=2,
@@ -327,9 +312,6 @@ def test_experts_by_list_with_shared_ones_and_multi_token_prediction() -> None:
     assert found["mlp"] == 6 * 8 * 2 * (3 * 16 + 3 * (2 * 3 + 5)), "prediction layers are of the last layer's kind"
     assert (found["attention_core"], found["mtp"]) == (6 * 10 * 8 * 6, 6 * 2 * (3 * 8 + 2 * 64))
     assert found["logits"] == 6 * 8 * 112 * 3
-
-
-def test_experts_in_a_latent_dimension() -> None:
     found = tiny(num_moe_experts=4, moe_router_topk=2, moe_ffn_hidden_size=3, moe_latent_size=2)
     assert found["mlp"] == 6 * 4 * (2 * 3 * 2 * 2 + 2 * 8 * 2)
 

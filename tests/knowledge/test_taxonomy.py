@@ -22,13 +22,10 @@ def hosts() -> HostRules:
     return load_host_rules()
 
 
-def test_every_bucket_can_be_reached(taxonomy: Taxonomy):
+def test_every_bucket_can_be_reached_and_every_example_finds_its_own_family(taxonomy: Taxonomy):
     entries = [*taxonomy.families, *taxonomy.contexts]
     reached = {bucket for entry in entries for bucket in (entry.bucket, getattr(entry, "default", None))}
     assert reached - {None} == set(taxonomy.buckets)
-
-
-def test_every_example_finds_its_own_family(taxonomy: Taxonomy):
     cases = [(family.id, example) for family in taxonomy.families for example in family.examples]
     names = pl.Series([example for _, example in cases])
     found = families(names, op_kinds(names, taxonomy), taxonomy)

@@ -143,9 +143,14 @@ def test_what_was_not_recorded_is_null_never_zero(names: tuple[str, ...]) -> Non
     assert {name: found[name] for name in names} == dict.fromkeys(names)
 
 
-def test_without_compute_there_is_no_kernel_median() -> None:
+def test_the_kernel_median_needs_compute_and_the_spread_two_steps() -> None:
     found = facts_of(scene([run("nccl", 0, 10, 0), run("nccl", 20, 30, 11)]))
     assert (found["kernel_median_ns"], found["tiny_kernel_share"], found["compute_busy_ns"]) == (None, None, 0)
+    items = [run("gemm", 10, 100, 1), run("gemm", 200, 290, 191), run("gemm", 300, 350, 295)]
+    spans = [Span(text=f"iteration {n}", start=start, end=end) for n, (start, end) in enumerate([(0, 190), (190, 292), (292, 400)])]
+    found = facts_of(scene(items, spans))
+    assert (found["step_ns"], found["steps_n"], found["steps_anchored"]) == (100, 3, True)
+    assert found["step_spread"] == (190 - 50) / 100
 
 
 def test_an_opaque_graph_hides_how_many_kernels_graphs_launched() -> None:
@@ -153,14 +158,6 @@ def test_an_opaque_graph_hides_how_many_kernels_graphs_launched() -> None:
     assert (opaque["graph_kernel_share"], opaque["opaque_graph_share"]) == (None, 0.7)
     nodes = facts_of(scene([run("gemm", 0, 30, 0), run("gemm", 40, 110, 31, node=4)]))
     assert (nodes["graph_kernel_share"], nodes["opaque_graph_share"]) == (0.5, 0.0)
-
-
-def test_the_spread_needs_two_steps() -> None:
-    items = [run("gemm", 10, 100, 1), run("gemm", 200, 290, 191), run("gemm", 300, 350, 295)]
-    spans = [Span(text=f"iteration {n}", start=start, end=end) for n, (start, end) in enumerate([(0, 190), (190, 292), (292, 400)])]
-    found = facts_of(scene(items, spans))
-    assert (found["step_ns"], found["steps_n"], found["steps_anchored"]) == (100, 3, True)
-    assert found["step_spread"] == (190 - 50) / 100
 
 
 def test_facts_of_the_capture() -> None:
@@ -246,13 +243,10 @@ WIDE = [
 SILENT = ["fused_moe_kernel", "_p_matmul_ogs", "setup_grouped_gemm_kernel", "nvjet_sm100_ootst_128x256_TNT"]
 
 
-def test_names_of_products_tell_their_operands() -> None:
+def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> None:
     every = [*NARROW, *WIDE, *SILENT]
     assert matching(KNOWLEDGE.features["narrow_gemm"], every) == set(NARROW)
     assert matching(KNOWLEDGE.features["wide_gemm"], every) - matching(KNOWLEDGE.features["narrow_gemm"], every) == set(WIDE)
-
-
-def test_fused_kernels_are_told_from_others() -> None:
     assert matching(
         KNOWLEDGE.features["fused_router"],
         ["void transformer_engine::fused_router::fused_moe_aux_loss_forward_kernel<float, int>(float const*)"],
@@ -262,9 +256,6 @@ def test_fused_kernels_are_told_from_others() -> None:
     assert matching(
         KNOWLEDGE.features["fused_permutation"], [*fused, "indexSelectLargeIndex", "hybrid_ep::permute_preprocessing_kernel"]
     ) == set(fused)
-
-
-def test_every_feature_has_a_pattern() -> None:
     assert set(KNOWLEDGE.features) == {
         "narrow_gemm",
         "wide_gemm",

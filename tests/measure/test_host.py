@@ -102,12 +102,9 @@ def test_blocking_behind_an_unknown_stream_is_inferred(wait: Item, inferred: boo
     assert blocked_by(found, one)["nccl"] == 50
 
 
-def test_the_awaited_operation_is_that_of_the_call_that_still_waits() -> None:
+def test_the_awaited_operation_is_that_of_the_call_that_still_waits_and_without_calls_none_is() -> None:
     one = gap(EXCHANGE, run("memset", 0, 1, 1, thread=2, stream=9), synchronised(), synchronised(20, 25, thread=2, stream=9))
     assert blocked_by(one.stalls(0, 120), one) == {"nccl": 50}
-
-
-def test_without_calls_nothing_is_known_of_the_host() -> None:
     one = scene([run("gemm", 0, 10), run("gemm", 50, 60)])
     assert not one.host().has_calls
     assert causes(one.stalls(0, 60)) == {"dependency_stalled": 40}

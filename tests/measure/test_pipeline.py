@@ -143,10 +143,7 @@ def test_progress_is_told_input_by_input(tmp_path: Path) -> None:
         "2 of 2 traces measured, 0 left, T so far",
         "drawing conclusions",
     ]
-
-
-def test_progress_of_one_input_is_what_happens_to_it(tmp_path: Path) -> None:
-    said: list[str] = []
+    said.clear()
     diagnose([write(tmp_path, "a", rank=0)], progress=said.append)
     assert said == ["reading a.json", "measuring a.json", "drawing conclusions"]
 

@@ -88,9 +88,10 @@ def test_a_step_begins_at_its_first_operation_and_reaches_over_a_hole_between_ra
     assert windows(scene([*items[:8], extra, *items[8:]], spans)) == [(1, 10, 1010), (2, 1010, 2510), (3, 2510, 3510), (4, 3510, 4210)]
 
 
-def test_equal_numbers_are_counted_anew() -> None:
+def test_equal_numbers_are_counted_anew_and_an_own_range_that_marks_nothing_is_passed_over() -> None:
     spans = [replace(span, text="iteration 7") for span in LOOP.spans]
     assert [index for index, _, _ in windows(scene(LOOP.items, spans))] == [0, 1, 2, 3]
+    assert scene(LOOP.items, LOOP.spans).steps("absent").anchor == "range ProfilerStep#N"
 
 
 # ---------------------------------------------------------------------------------------------------- the user's own range
@@ -102,10 +103,6 @@ def test_the_users_own_range_goes_before_all(pattern: str, first: int) -> None:
     found = scene(LOOP.items, [*halves, *texts("outer {}")])
     assert found.steps(pattern).anchor == "step range outer N"
     assert windows(found, pattern) == [(index - 1 + first, start, end) for index, start, end in WINDOWS]
-
-
-def test_an_own_range_that_marks_nothing_leaves_the_other_anchors() -> None:
-    assert scene(LOOP.items, LOOP.spans).steps("absent").anchor == "range ProfilerStep#N"
 
 
 # ---------------------------------------------------------------------------------------------------- optimizer kernels
@@ -225,14 +222,11 @@ def test_two_anchors_that_disagree_by_more_than_a_twentieth_are_reported() -> No
 # ---------------------------------------------------------------------------------------------------- windows on two devices
 
 
-def test_each_device_of_a_process_has_its_own_windows() -> None:
+def test_each_device_of_a_process_has_its_own_windows_and_a_huge_number_is_no_fault() -> None:
     second = [replace(item, device=1, start=item.start + 5, end=item.end + 5, at=(item.at or 0) + 3) for item in LOOP.items]
     one = scene([*LOOP.items, *second], LOOP.spans)
     assert [tuple(row) for row in one.steps(place=0).frame.iter_rows()] == WINDOWS
     assert [tuple(row) for row in one.steps(place=1).frame.iter_rows()] == [(n, start + 5, end + 5) for n, start, end in WINDOWS]
-
-
-def test_a_huge_number_is_no_fault() -> None:
     found = scene(LOOP.items, [replace(span, text=f"iteration 2024013112345{number}") for number, span in enumerate(LOOP.spans)])
     assert [(start, end) for _, start, end in windows(found)] == [(start, end) for _, start, end in WINDOWS]
 

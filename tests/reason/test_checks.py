@@ -78,15 +78,12 @@ def test_what_follows_from_a_default_only_is_doubtful_but_for_megatron_lm_s() ->
     }
 
 
-def test_checks_of_one_framework_are_not_asked_of_the_other() -> None:
+def test_checks_of_one_framework_are_not_asked_of_the_other_and_what_is_missing_is_named() -> None:
     lines = "  --sequence-parallel: true\n  --tensor-model-parallel-size: 1\n"
     megatron = check(parse_job(f"MODEL_ARGS:\n{lines}"), BOOK, TOOL)
     bridge = check(parse_job("model:\n  sequence_parallel: true\n  tensor_model_parallel_size: 1\n"), BOOK, TOOL)
     assert [one.id for one in megatron.results] == ["sequence-parallel-switched-off"]
     assert [one.id for one in bridge.results] == ["sequence-parallel-without-tensor-parallel"]
-
-
-def test_what_is_missing_is_named_with_its_key() -> None:
     found = report(**OVERLAP)
     lacking = {one.id: one for one in found.not_assessed}
     assert lacking["expert-overlap-on-old-torch"].missing == ("torch_version",)
@@ -95,7 +92,7 @@ def test_what_is_missing_is_named_with_its_key() -> None:
     assert {one.id: one.how for one in megatron.not_assessed}["sequence-not-divisible-for-context-parallelism"] == "--seq-length"
 
 
-def test_the_platform_comes_from_the_command_line_or_from_the_job() -> None:
+def test_the_platform_comes_from_the_command_line_or_the_job_and_without_it_checks_are_not_assessed() -> None:
     change = {"model__moe_token_dispatcher_type": "flex", "model__moe_flex_dispatcher_backend": "deepep", "model__moe_router_dtype": "fp32"}
     assert not report(platform="h100", **change).failed
     assert result(report(platform="gb200", **change), "deepep-on-unsupported-gpu").group == "silently_off"
@@ -104,9 +101,6 @@ def test_the_platform_comes_from_the_command_line_or_from_the_job() -> None:
     assert "deepep-on-unsupported-gpu" in {one.id for one in own.results}
     with pytest.raises(UsageError, match="tpu"):
         report(platform="tpu")
-
-
-def test_without_a_platform_its_checks_are_not_assessed() -> None:
     change = {"model__moe_token_dispatcher_type": "flex", "model__moe_flex_dispatcher_backend": "deepep"}
     found = report(platform=None, **change)
     lacking = {one.id: one.how for one in found.not_assessed}

@@ -146,12 +146,9 @@ def test_where() -> None:
 COMMUNICATION_VALUES = {**CLEAN, "expert_exchange_blocking_ns": 4_000_000, "expert_exchange_blocking_share": 0.04}
 
 
-def test_without_an_anchor_summaries_do_not_say_per_step() -> None:
+def test_without_an_anchor_nothing_is_per_step_and_a_bound_of_the_whole_step_gives_no_ceiling() -> None:
     found = found_with(facts(COMMUNICATION_VALUES, steps_anchored=False))
     assert "4.00 ms in the whole capture (4.0 %)" in found["communication-blocking-expert-exchange"].summary
-
-
-def test_a_bound_of_the_whole_step_gives_no_ceiling() -> None:
     found = found_with(facts(launch_starved_ns=100_000_000))["host-launch-starved"]
     assert (found.bound_ns, found.speedup_ceiling) == (100_000_000, None)
 
@@ -305,14 +302,11 @@ def test_one_captured_rank_is_told_once_and_in_the_same_words() -> None:
     assert {one.how for one in with_job.values()} == {SEVERAL_RANKS}
 
 
-def test_without_a_pipeline_its_rules_are_silent_and_without_experts_theirs() -> None:
+def test_why_rules_of_several_ranks_are_not_assessed_is_told_one_by_one() -> None:
     _, unknown = of_ranks(ranks(), job(model__pipeline_model_parallel_size=1))
     assert set(unknown) == {"compute-expert-imbalance", "communication-data-parallel-tail"}
     dense = {**CLEAN, "ranks_captured": 8, "expert_exchange_count": 0, **rank_facts(ranks(), STEP)}
     assert "compute-expert-imbalance" not in {one.id for one in find(facts(dense), job=None, rulebook=BOOK)[1]}
-
-
-def test_several_ranks_that_share_nothing_are_told_why_one_by_one() -> None:
     apart = ranks(survey=tuple(survey(rank, wait=None, skew=None) for rank in range(2)), captured=2, exchanges=(), clocks=())
     _, unknown = of_ranks(apart)
     assert SEVERAL_RANKS not in {one.how for one in unknown.values()}

@@ -141,16 +141,13 @@ def test_graphs_are_not_missed_while_they_warm_up_or_where_a_launch_call_shows_t
     assert "host-graphs-not-replayed" not in fired(facts, job_of("pair-scoped-graphs"))
 
 
-def test_a_vision_job_whose_encoder_hardly_runs() -> None:
+def test_image_free_data_and_grouped_products_are_told_by_what_runs() -> None:
     def ids(name: str) -> set[str]:
         return {finding.id for finding in find(facts_of(name), job=job_of("healthy-vision"), rulebook=BOOK)[0]}
 
     assert "capture-image-free-data" in ids("healthy-one-node")
     assert "capture-image-free-data" not in ids("healthy-vision")
-
-
-def test_grouped_gemm_by_plain_products_on_several_streams_is_no_contradiction() -> None:
-    """Transformer Engine runs cuBLAS per expert where it has no grouped kernel: the setting is active all the same."""
+    # Transformer Engine runs cuBLAS per expert where it has no grouped kernel: the setting is active all the same
     found = {finding.id for finding in find(facts_of("healthy-one-node"), job=job_of("healthy-one-node"), rulebook=BOOK)[0]}
     assert facts_of("healthy-one-node")["expert_gemm_grouped_share"].value == 0.0
     assert "compute-ungrouped-experts" not in found

@@ -82,14 +82,11 @@ def test_only_the_lines_that_change_change() -> None:
     ]
 
 
-def test_a_section_that_is_null_becomes_a_map() -> None:
+def test_a_section_that_is_null_becomes_a_map_and_a_new_one_names_its_class() -> None:
     assert changed(BRIDGE, patched(BRIDGE, "COM-06").text) == (
         ["comm_overlap: null              # nothing yet\n"],
         ["comm_overlap:              # nothing yet\n", "  overlap_moe_expert_parallel_comm: true\n"],
     )
-
-
-def test_a_new_section_of_a_saved_configuration_names_its_class() -> None:
     text = "_target_: megatron.bridge.training.config.ConfigContainer\n" + BRIDGE
     went, came = changed(text, patched(text, "COM-06").text)
     assert went == ["comm_overlap: null              # nothing yet\n"]
@@ -155,7 +152,7 @@ FLAGS = """\
 """
 
 
-def test_a_file_of_flags() -> None:
+def test_files_of_flags_and_of_overrides() -> None:
     text = FLAGS.replace("--recompute-granularity full", "--no-rope-fusion")
     assert changed(text, patched(text, "COM-06").text) == (
         ["--no-rope-fusion\n"],
@@ -164,9 +161,6 @@ def test_a_file_of_flags() -> None:
     less = patched(FLAGS, "MEM-03")
     assert parse_job(less.text).get("recompute_granularity") == "selective"
     assert changed(FLAGS, less.text)[0] == ["--recompute-granularity full\n"]
-
-
-def test_a_file_of_overrides() -> None:
     text = (
         "# ours\nmodel.num_moe_experts=8\nmodel.expert_model_parallel_size=8\nmodel.moe_token_dispatcher_type=alltoall\nmodel.bf16=true\n"
     )

@@ -73,16 +73,13 @@ def test_platform_gates() -> None:
     assert fix("CMP-05", job(), facts(platform="a100", gpu_compute_major=8, nvlink_domain=8)).state == "blocked"
 
 
-def test_the_platform_decides_the_recipe() -> None:
+def test_the_platform_decides_the_recipe_and_the_job_may_name_it() -> None:
     def chosen(given: dict[str, Fact]) -> dict[str, str]:
         return {change.key: change.to for change in fix("CMP-05", job(), given).changes}
 
     assert chosen(H100)["mixed_precision"] == "bf16_with_fp8_subchannel_scaling_mixed"
     assert chosen(H100)["--fp8-recipe"] == "blockwise"
     assert (chosen(GB200)["mixed_precision"], chosen(GB200)["--fp8-recipe"]) == ("bf16_with_mxfp8_mixed", "mxfp8")
-
-
-def test_the_job_may_name_the_platform_that_the_trace_does_not() -> None:
     unnamed = facts(platform=None, gpu_compute_major=None, nvlink_domain=None)
     assert fix("COM-01", job(), unnamed).state == "unknown"
     assert "set platform in the job file" in fix("COM-01", job(), unnamed).unknown[0]
@@ -102,15 +99,12 @@ def test_without_a_job_file_nothing_is_applicable_but_the_trace_decides_what_it_
     assert "expert_model_parallel_size" in fix("COM-06", None).unknown[0]
 
 
-def test_values_are_computed_from_the_job() -> None:
+def test_values_are_computed_from_the_job_and_a_full_device_blocks_what_costs_memory() -> None:
     changes = {change.key: (change.from_, change.to) for change in fix("HOST-05", job(train__micro_batch_size=2)).changes}
     assert changes == {"train.micro_batch_size": ("2", "4"), "--micro-batch-size": ("2", "4")}
     offload = fix("CPY-02", job(optimizer__optimizer_cpu_offload=True, optimizer__optimizer_offload_fraction=0.5))
     assert offload.state == "applicable"
     assert ("optimizer.optimizer_offload_fraction", "0.5", "0.25") in {(change.key, change.from_, change.to) for change in offload.changes}
-
-
-def test_a_full_device_blocks_what_costs_memory() -> None:
     full: dict[str, FactValue] = {"peak_reserved_bytes": 80 * 10**9, "device_memory_bytes": 80 * 2**30}
     found = fix("HOST-05", job(), facts(**full))
     assert found.state == "blocked"
@@ -161,7 +155,7 @@ def test_the_example_job_is_complete() -> None:
 # --- conflicts --------------------------------------------------------------------------------------------------------
 
 
-def test_conflict_matrix() -> None:
+def test_conflicts_are_those_of_the_matrix_and_a_rejected_pair_alone_blocks() -> None:
     offenders, ready = [], CASES["ready"]
     for key, feature, verdict in ((row["fix"], *pair) for row in CASES["matrix"] for pair in row["with"]):
         found = fix(key, job(**{**ready.get(key, {}), **CASES["features"][feature]}))
@@ -169,10 +163,7 @@ def test_conflict_matrix() -> None:
         if found.state != ("blocked" if verdict == "blocked" else "applicable") or not said:
             offenders.append((key, feature, verdict, found.state, found.unknown))
     assert offenders == []
-
-
-def test_a_rejected_pair_is_the_only_thing_that_blocks() -> None:
-    """Without the feature the same job is not blocked: so it is the pair that blocks, not the base."""
+    # Without the feature the same job is not blocked: so it is the pair that blocks, not the base
     blocked = {row["fix"] for row in CASES["matrix"] if "blocked" in dict(row["with"]).values()}
     states = {key: fix(key, job(**CASES["ready"].get(key, {}))).state for key in blocked}
     assert {key: state for key, state in states.items() if state not in ("applicable", "unknown")} == {}

@@ -157,7 +157,7 @@ def test_what_is_applied_is_what_the_framework_accepts() -> None:
         assert overlap == {"applicable": "applicable"}
 
 
-def test_recompute_goes_down_in_steps() -> None:
+def test_recompute_goes_down_in_steps_and_offload_takes_its_place() -> None:
     data = bridge_job({"recompute_granularity": "selective", "recompute_modules": ["moe"]})
     assert applied("MEM-03", data, H100).get("recompute_granularity") == "none"
     flags = lm_job({})
@@ -165,9 +165,6 @@ def test_recompute_goes_down_in_steps() -> None:
     assert parse_job(yaml.safe_dump(flags)).get("recompute_granularity") == "selective"
     assert applied("MEM-03", flags, H100).get("recompute_granularity") == "none"
     assert applied("MEM-19", flags, H100).get("recompute_granularity") == "full"
-
-
-def test_offload_takes_the_place_of_recompute() -> None:
     data = bridge_job({"recompute_granularity": "selective", "recompute_modules": ["moe", "moe_act", "layernorm"]})
     job = applied("MEM-08", data, H100)
     assert job.get("recompute_modules") == ("layernorm",)
@@ -200,13 +197,10 @@ def test_the_nvlink_domain_follows_the_rule(key: str, given: dict[str, Fact], ex
     assert tuple(job.get(name) for name in ("hybrid_ep_ranks_per_nvlink_domain", "nvlink_domain_size", "use_mnnvl")) == expected
 
 
-def test_the_older_knobs_of_the_dispatcher_go() -> None:
+def test_the_older_knobs_of_the_dispatcher_go_and_fsdp_frees_the_connections() -> None:
     data = bridge_job({**FLEX, "moe_hybridep_num_sms": 16})
     assert applied("COM-03", data, H100).get("moe_hybridep_num_sms") is None
-
-
-def test_fsdp_frees_the_connections() -> None:
-    """The assertion of Megatron-LM against one connection under FSDP is answered in the same change."""
+    # The assertion of Megatron-LM against one connection under FSDP is answered in the same change
     job = applied("MEM-10", lm_job({}), H100)
     assert (job.get("cuda_device_max_connections"), job.get("ckpt_format")) == (None, "fsdp_dtensor")
     assert job.get("data_parallel_sharding_strategy") == "optim_grads_params"

@@ -50,14 +50,11 @@ def test_it_is_the_line_of_the_setting_however_it_is_spelt() -> None:
     assert place_of(asked, found).line == 40
 
 
-def test_a_setting_that_the_file_holds_goes_first_and_one_that_stays_last() -> None:
+def test_a_setting_that_the_file_holds_goes_first_one_that_stays_last_and_one_it_lacks_has_no_line() -> None:
     asked = finding(fix(change("comm_overlap.delay_wgrad_compute"), change("model.moe_router_fusion", now="false")))
     assert place_of(asked, BRIDGE) == SettingPlace(fix="the fix", key="model.moe_router_fusion", line=12)
     asked = finding(fix(change("train.micro_batch_size", now="true"), change("model.moe_router_fusion", now="false")))
     assert place_of(asked, BRIDGE).line == 12
-
-
-def test_a_setting_that_the_file_lacks_has_its_framework_s_key_and_no_line() -> None:
     asked = finding(fix(change("--moe-router-fusion", framework="megatron-lm"), change("comm_overlap.overlap_grad_reduce")))
     assert place_of(asked, BRIDGE) == SettingPlace(fix="the fix", key="comm_overlap.overlap_grad_reduce")
     assert place_of(asked, None) == SettingPlace(fix="the fix", key="comm_overlap.overlap_grad_reduce")

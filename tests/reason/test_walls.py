@@ -53,15 +53,12 @@ def test_bounds_and_their_parts() -> None:
         assert sum(value or 0 for value in bound.parts.values()) == bound.bound_ns
 
 
-def test_parts_may_leave_a_rest_and_a_missing_fact_leaves_the_bound_unknown() -> None:
+def test_parts_may_leave_a_rest_and_missing_or_inferred_facts_weaken_a_bound() -> None:
     found = walls(launch_starved_ns=2_100_000)
     assert found["host_overhead"].parts == {"host_work": 1_500_000, "host_sync": 500_000, "handover": 0, "rest": 100_000}
     memory = walls(recompute_ns=None, host_copy_blocking_ns=7_000_000)["memory"]
     assert (memory.bound_ns, memory.share) == (None, None)
     assert memory.parts == {"recompute": None, "blocking_copies": 7_000_000, "handover": 0, "allocator": 0, "restart": 0}
-
-
-def test_status_is_that_of_the_weakest_fact() -> None:
     found = {bound.wall: bound for bound in bounds(facts(inferred=("transport_blocking_ns",)), BOOK)}
     assert (found["communication"].status, found["memory"].status) == ("inferred", "measured")
 
@@ -106,7 +103,7 @@ def test_sentence_for_hidden_communication() -> None:
     assert (found.certainty, found.certainty_reasons) == ("medium", ("only one step was captured",))
 
 
-def test_sentences_for_communication_and_for_a_bound_partly_known() -> None:
+def test_sentences_for_communication_bounds_partly_known_and_compute_that_is_left() -> None:
     found = judged(transport_blocking_ns=24_000_000, expert_exchange_blocking_ns=22_000_000, data_parallel_blocking_ns=2_000_000)
     assert found.sentence == (
         "Communication dominates: transport holds compute up for 24.00 of 100.0 ms per step (24.0 %; expert 22.00 ms, data 2.00 ms)."
@@ -117,9 +114,6 @@ def test_sentences_for_communication_and_for_a_bound_partly_known() -> None:
         "Memory dominates: at least 50.00 of 100.0 ms per step (50.0 %) go to recompute, blocking copies and the allocator (blocking copies 50.00 ms)."
     )
     assert found.certainty == "medium"
-
-
-def test_sentence_when_compute_is_only_what_is_left() -> None:
     found = judged(compute_busy_ns=20_000_000, compute_busy_share=0.2, compute_absent_ns=80_000_000, dependency_stalled_ns=75_000_000)
     assert found.dominant_wall == "compute"
     assert found.sentence.startswith(

@@ -56,7 +56,7 @@ def test_one_kernel_in_every_spelling(taxonomy: Taxonomy, name: str):
     )
 
 
-def test_normalised_names():
+def test_names_are_normalised_and_demangled():
     names = [
         "void at::native::(anonymous namespace)::f<4, true, std::array<char*, 3ul> >(int)",
         "void at::native::<unnamed>::f<(int)4, (bool)1, std::array<char *, (unsigned long)3>>(int)",
@@ -69,9 +69,6 @@ def test_normalised_names():
         "Cijk_A",
         None,
     ]
-
-
-def test_demangling_keeps_identifiers_with_digits_and_skips_literals():
     name = "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bLi256ELb1EEEvPT0_S4_i"
     assert demangled(name) == f"aiter::add_rmsnorm_quant_kernel:: {name}"
     assert demangled("plain_kernel") == "plain_kernel"
@@ -79,10 +76,11 @@ def test_demangling_keeps_identifiers_with_digits_and_skips_literals():
     assert demangled("_Z99999999short") == "short:: _Z99999999short"
 
 
-def test_a_plain_product_may_belong_to_several(taxonomy: Taxonomy):
+def test_a_plain_product_may_belong_to_several_but_is_dense_where_nothing_is_of_experts(taxonomy: Taxonomy):
     alone = describe(GEMM, taxonomy)
     assert (alone.bucket, alone.weak, alone.evidence) == ("dense_gemm", True, "name")
     assert set(alone.alternatives) == {"expert_gemm", "router", "vision_encoder"}
+    assert rows(trace_of([Launch(name=GEMM, at=0)]), taxonomy, "bucket", "weak") == [("dense_gemm", False)]
 
 
 TOWER = ["Qwen3VLVisionModel_0", "Qwen3VLVisionTransformerBlock_0", "nn.Module: SelfAttention_3"]
@@ -208,10 +206,6 @@ def test_classes_are_decided_per_launch_context_not_per_name(taxonomy: Taxonomy)
         ("dense_gemm", "operator", False),
         ("dense_gemm", "name", True),
     ]
-
-
-def test_where_nothing_belongs_to_experts_a_plain_product_is_surely_dense(taxonomy: Taxonomy):
-    assert rows(trace_of([Launch(name=GEMM, at=0)]), taxonomy, "bucket", "weak") == [("dense_gemm", False)]
 
 
 def test_descriptions_reach_the_collective_from_kernel_or_range(taxonomy: Taxonomy):
@@ -397,7 +391,7 @@ def test_what_is_not_understood_is_said_and_ambiguous_names_name_their_candidate
 REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
-def test_payload_tells_where_the_group_does_not_and_no_more_than_it_can(taxonomy: Taxonomy) -> None:
+def test_payload_tells_where_the_group_does_not_and_one_that_says_nothing_is_reported(taxonomy: Taxonomy) -> None:
     telling = [
         {"pg_desc": "default_pg", "collective": "allreduce", "dtype": "Float", "in_msg_nelems": 1_000_000},
         {"collective": "_reduce_scatter_base", "dtype": "Float", "in_msg_nelems": 8_000_000},
@@ -417,7 +411,4 @@ def test_payload_tells_where_the_group_does_not_and_no_more_than_it_can(taxonomy
     ]
     found = describe_all([(REDUCE, context) for context in silent], taxonomy)
     assert not any(one.rule.endswith("_by_payload") for one in found)
-
-
-def test_a_payload_that_says_nothing_is_reported(taxonomy: Taxonomy) -> None:
     assert describe(REDUCE, taxonomy, {"in_msg_nelems": "many"}).not_understood == ("in_msg_nelems",)

@@ -177,7 +177,7 @@ def deepseek(real_traces: Path, taxonomy: Taxonomy) -> Labelled:
     return labelled(real_traces / "kineto" / "deepseek-ai_profile-data_train.json", taxonomy)
 
 
-def test_deepseek_transport_to_the_nanosecond(deepseek: Labelled):
+def test_deepseek_falls_into_its_buckets_and_phases(deepseek: Labelled):
     moving = deepseek.where(role="transport")
     rest = deepseek.ops.filter(pl.col("role") != "transport")
     busy = intervals.union_length(deepseek.ops["start"], deepseek.ops["end"])
@@ -185,17 +185,11 @@ def test_deepseek_transport_to_the_nanosecond(deepseek: Labelled):
     assert busy - intervals.union_length(rest["start"], rest["end"]) == 4_149_000
     assert set(moving.select("kind", "backend", "bucket").rows()) == {("expert", "deepep", "dispatch")}
     assert moving["stream"].unique().to_list() == [27]
-
-
-def test_deepseek_leaves_next_to_nothing_unknown(deepseek: Labelled):
     work = int(deepseek.ops["work"].sum())
     assert deepseek.where(bucket="other")["work"].sum() < 0.02 * work
     assert deepseek.ops.filter("weak")["work"].sum() < 0.05 * work
     assert {"router", "attention", "dispatch", "expert_gemm", "norm", "dense_gemm", "activation"} <= set(deepseek.ops["bucket"])
     assert deepseek.ops.null_count()["bucket"].item() == 0
-
-
-def test_deepseek_experts_told_from_dense_products(deepseek: Labelled):
     assert deepseek.buckets("m_grouped_fp8") == {"expert_gemm"}
     assert deepseek.buckets("::fp8_ptp128c::GemmKernel") == {"dense_gemm"}
     weight_gradients = deepseek.ops.filter(pl.col("name").str.contains("fp8_dptp128c_acc"))
@@ -203,9 +197,6 @@ def test_deepseek_experts_told_from_dense_products(deepseek: Labelled):
     assert dict(weight_gradients.group_by("bucket").len().rows()) == {"expert_gemm": 40, "dense_gemm": 20}
     assert weight_gradients.filter(pl.col("stream") == 23)["bucket"].unique().to_list() == ["expert_gemm"]
     assert deepseek.buckets("grouped_gemm::cuda::utils::transpose") <= {"elementwise", "attention"}
-
-
-def test_deepseek_router_and_phases(deepseek: Labelled):
     assert deepseek.buckets("bf16f32_bf16f32_f32_tn") == {"router"}
     assert deepseek.buckets("gatherTopK|topk_sum_and_topk_idx|aux_fi") == {"router"}
     forward = deepseek.where(bucket="attention", phase="forward")["name"].str.contains("compute_attn_ws").sum()
@@ -226,13 +217,10 @@ def test_sequence_parallel_exchange_of_a_diffusion_model(real_traces: Path, taxo
     assert found.where(bucket="expert_gemm").height == found.where(bucket="router").height == 0
 
 
-def test_vision_models_are_vision(real_traces: Path, taxonomy: Taxonomy):
+def test_vision_models_are_vision_and_checkpoints_recompute(real_traces: Path, taxonomy: Taxonomy):
     name = "AMD-AGI_TraceLens_tests.traces.h100.facebook_timesformer-base-finetuned-k400_1016002.json.gz"
     found = labelled(real_traces / "kineto" / name, taxonomy)
     assert set(found.ops.filter(pl.col("op_kind") == "kernel")["bucket"]) == {"vision_encoder"}
-
-
-def test_recompute_of_an_activation_checkpoint(real_traces: Path, taxonomy: Taxonomy):
     found = labelled(real_traces / "kineto" / "AMD-AGI_TraceLens_tests.traces.mi300.resnet_act_checkpoint.json.gz", taxonomy)
     again = found.where(phase="recompute")
     assert again.height > 50

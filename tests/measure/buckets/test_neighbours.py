@@ -194,24 +194,21 @@ def test_linear_layers_between_permutation_and_return_are_experts_but_not_a_sing
     assert in_linear(taxonomy, [NORM, FUSED, PERMUTE, GEMM, SWIGLU, GEMM, UNPERMUTE])[3] == "dense_gemm"
 
 
-def test_packing_has_its_role(taxonomy: Taxonomy):
+def test_packing_has_its_role_and_gathers_elsewhere_or_without_any_exchange_are_none(taxonomy: Taxonomy):
     trace = trace_of([Launch(name=name, start=100 * at, stream=20 if name == SENDRECV else 7) for at, name in enumerate(bare(UNFUSED) * 2)])
     found = classify(trace, attribute(trace), taxonomy)
     roles = dict(found.classes.filter(pl.col("bucket") == "dispatch").select("rule", "role").rows())
     assert roles == {"between_router_exchange_and_experts": "packing", "collective_by_stream_and_neighbours": "transport"}
-
-
-def bare(steps: list[str | tuple[str, int]]) -> list[str]:
-    return [step if isinstance(step, str) else step[0] for step in steps]
-
-
-def test_gathers_elsewhere_or_without_any_exchange_are_no_packing(taxonomy: Taxonomy):
     embedding = run(taxonomy, *UNFUSED, SELECT, NORM)[-2]
     assert embedding == ("embedding", "name")
     for around in ([NORM, SELECT, (SENDRECV, 21), SELECT, FLASH, SELECT, (SENDRECV, 21)], [NORM, SORT, CAT, SCATTER, NORM]):
         found = run(taxonomy, *UNFUSED, *UNFUSED, *around)[2 * len(UNFUSED) :]
         assert "dispatch" not in {bucket for bucket, _ in found}
     assert "neighbours" not in {by for _, by in run(taxonomy, NORM, FUSED, SELECT, GROUPED, SCATTER, NORM)}
+
+
+def bare(steps: list[str | tuple[str, int]]) -> list[str]:
+    return [step if isinstance(step, str) else step[0] for step in steps]
 
 
 # ---------------------------------------------------------------------------------------------- collectives
@@ -317,13 +314,10 @@ def ids_at(trace: Trace, taxonomy: Taxonomy) -> list[set[str]]:
     return [{name for bit, name in named.items() if mask & bit} for mask in found.mask]
 
 
-def test_a_launch_is_inside_from_the_range_s_start_to_before_its_end(taxonomy: Taxonomy):
+def test_a_launch_is_inside_from_a_range_s_start_to_before_its_end_on_its_own_thread(taxonomy: Taxonomy):
     router = Range(text="nn.Module: TopKRouter_3", start=100, end=200, kind="python")
     launches = [Launch(name="k", at=at, start=at + 1000) for at in (99, 100, 150, 199, 200)]
     assert ids_at(trace_of(launches, [router]), taxonomy) == [set(), {"router"}, {"router"}, {"router"}, set()]
-
-
-def test_threads_and_ranks_keep_apart(taxonomy: Taxonomy):
     ranges = [
         Range(text="_GroupedLinear", start=0, end=100, thread=1),
         Range(text="_Linear", start=0, end=100, thread=2),
@@ -343,10 +337,13 @@ def test_threads_and_ranks_keep_apart(taxonomy: Taxonomy):
     ]
 
 
-def test_the_answer_follows_the_rows_of_ops_and_not_the_launches(taxonomy: Taxonomy):
+def test_the_answer_follows_the_rows_of_ops_and_without_ranges_there_is_none(taxonomy: Taxonomy):
     ranges = [Range(text="_GroupedLinear", start=0, end=20), Range(text="ProfilerStep#1", start=0, end=100, kind="annotation")]
     launches = [Launch(name="late", at=50, start=60), Launch(name="early", at=10, start=70), Launch(name="unlaunched", start=80)]
     assert ids_at(trace_of(launches, ranges), taxonomy) == [set(), {"expert_operator", "forward"}, set()]
+    assert ids_at(trace_of([Launch(name="k", at=5)]), taxonomy) == [set()]
+    assert ids_at(trace_of([Launch(name="k")], [Range(text="_Linear", start=0, end=100)]), taxonomy) == [set()]
+    assert ids_at(trace_of([Launch(name="k", at=5)], [Range(text="nothing known", start=0, end=100)]), taxonomy) == [set()]
 
 
 def test_a_kind_of_range_only_meets_the_contexts_for_it(tmp_path, taxonomy: Taxonomy):
@@ -357,12 +354,6 @@ def test_a_kind_of_range_only_meets_the_contexts_for_it(tmp_path, taxonomy: Taxo
     ranges = [Range(text="here", start=100 * n, end=100 * n + 50, kind=kind) for n, kind in enumerate(kinds)]
     launches = [Launch(name="k", at=100 * n + 10) for n in range(len(kinds))]
     assert ids_at(trace_of(launches, ranges), own) == [{"only_nvtx"}, {"only_nvtx"}, set(), set(), set(), set(), set()]
-
-
-def test_a_trace_without_ranges_or_launches_has_no_context(taxonomy: Taxonomy):
-    assert ids_at(trace_of([Launch(name="k", at=5)]), taxonomy) == [set()]
-    assert ids_at(trace_of([Launch(name="k")], [Range(text="_Linear", start=0, end=100)]), taxonomy) == [set()]
-    assert ids_at(trace_of([Launch(name="k", at=5)], [Range(text="nothing known", start=0, end=100)]), taxonomy) == [set()]
 
 
 @pytest.mark.parametrize("forward_thread", [7, None])
@@ -404,7 +395,7 @@ def test_backward_nodes_inherit_their_forward_operator_s_contexts(taxonomy: Taxo
     assert found == [{"router", "backward"}, {"vision", "backward"}, set(), {"backward"}]
 
 
-def test_a_number_used_again_links_to_the_operator_before(taxonomy: Taxonomy):
+def test_a_number_used_again_links_to_the_operator_before_and_operators_are_forward(taxonomy: Taxonomy):
     ranges = [
         Range(text="nn.Module: TopKRouter_0", start=0, end=50, kind="python"),
         Range(text="aten::mm", start=10, end=20, sequence=1),
@@ -415,9 +406,6 @@ def test_a_number_used_again_links_to_the_operator_before(taxonomy: Taxonomy):
     ]
     found = ids_at(trace_of([Launch(name="k", at=120, thread=2), Launch(name="k", at=320, thread=2)], ranges), taxonomy)
     assert found == [{"router", "backward"}, {"shared_experts", "backward"}]
-
-
-def test_recorded_operators_are_forward_and_backward_nodes_are_not(taxonomy: Taxonomy):
     ranges = [Range(text="aten::mul", start=0, end=50, sequence=3), Range(text="MulBackward0", start=100, end=150, sequence=3)]
     found = ids_at(trace_of([Launch(name="k", at=20), Launch(name="k", at=120)], ranges), taxonomy)
     assert found == [{"FORWARD"}, {"backward"}]

@@ -72,13 +72,18 @@ def test_a_transfer_between_stages_is_not_matched_by_order() -> None:
     assert left == [(0, PAIRWISE), (1, PAIRWISE)]
 
 
-def test_a_capture_that_began_later_is_matched_at_the_right_place() -> None:
+def test_a_later_beginning_and_several_streams_still_make_one_sequence() -> None:
     times = ends(40, 9)
     one = lane(communicator=7)
     found, _ = match(members([Did(rank=0, lanes={one: rans(times)}), Did(rank=1, lanes={one: rans(times[13:], moved=55)})]), None)
     assert (found[0].matched, found[0].seen) == (27, 40)
     pairs = found[0].instances.group_by("ordinal", maintain_order=True).agg("end")["end"].to_list()
     assert all(second - first == 55 for first, second in pairs)
+    times = ends(10, 11)
+    name: Lane = lane(communicator=7)
+    split = {name: rans(times[::2]), lane(communicator=7, stream=3): rans(times[1::2])}
+    found, _ = job([Did(rank=0, lanes=split), Did(rank=1, lanes={name: rans(times)})])
+    assert found == [("expert", "communicator", (0, 1), 10)]
 
 
 def test_one_clock_that_contradicts_the_match_refuses_it() -> None:
@@ -88,14 +93,6 @@ def test_one_clock_that_contradicts_the_match_refuses_it() -> None:
     assert job(apart) == ([], [(1, NO_FIT), (0, NO_FIT)])
     elsewhere = [apart[0], Did(rank=1, host=1, lanes={one: rans(times, moved=21_000_000)})]
     assert job(elsewhere)[0] == [("expert", "communicator", (0, 1), 6)]
-
-
-def test_one_group_on_several_streams_is_one_sequence() -> None:
-    times = ends(10, 11)
-    name: Lane = lane(communicator=7)
-    split = {name: rans(times[::2]), lane(communicator=7, stream=3): rans(times[1::2])}
-    found, _ = job([Did(rank=0, lanes=split), Did(rank=1, lanes={name: rans(times)})])
-    assert found == [("expert", "communicator", (0, 1), 10)]
 
 
 # -------------------- sequences of ends are laid beside each other where they end together
@@ -179,16 +176,13 @@ def compared(*every: Did):  # type: ignore[no-untyped-def]
     return clocks(found, match(found, None)[0])
 
 
-def test_the_offset_is_the_median_of_the_ends() -> None:
+def test_the_offset_is_the_median_of_ends_that_are_enough_and_agree() -> None:
     told = compared(did(0, 0), did(1, 4_321_000, spread=30_000))
     (pair,) = told.pairs
     assert (pair.reference, pair.rank, pair.n, pair.aligned) == (0, 1, 40, True)
     assert abs(pair.offset_ns - 4_321_000) <= 15_000
     assert -30_000 <= pair.residual_p5_ns <= 0 <= pair.residual_p95_ns <= 30_000
     assert told.known == {0: (0, 0), 1: (0, pair.offset_ns)}
-
-
-def test_a_residual_above_the_limit_and_too_few_ends_align_nothing() -> None:
     told = compared(did(0, 0), did(1, 0, spread=4 * LIMIT_NS))
     assert [pair.aligned for pair in told.pairs] == [False]
     assert told.known == {0: (0, 0), 1: (1, 0)}

@@ -139,10 +139,12 @@ def test_shadows_by_cause_are_counted_in_their_window() -> None:
     assert [row.get("launch_shadowed") for row in rows] == [18, 10]
 
 
-def test_what_the_operation_does_not_wait_for_casts_no_shadow() -> None:
+def test_what_is_not_waited_for_casts_no_shadow_and_what_runs_before_does_not_follow() -> None:
     elsewhere = [run("memset", 1, 2, 1, stream=90), record(2, 90, sync=900), await_event(3, 91, sync=900)]
     one = scene([run("gemm", 0, 10, 0), *elsewhere, run("nccl", 12, 60, 4, stream=20), run("gemm", 65, 80, 39)])
     assert beyond(one, 0, 80) == [{"launch_handover": 25}]
+    one = waited_for(run("permute", 2, 20, 1, stream=20), run("nccl", 20, 60, 1, stream=20), consumer=run("gemm", 60, 100, 4))
+    assert "transport_follow" not in beyond(one, 0, 100)[0]
 
 
 # ---------------------------------------------------------------------------------------------------- what follows transport
@@ -158,11 +160,6 @@ def test_what_follows_an_exchange_that_ran_ahead_of_the_gap_goes_with_it(began: 
     one = waited_for(exchange, permutation, consumer=run("gemm", 60 + length, 100, 4))
     (found,) = beyond(one, 0, 100)
     assert found.get("transport_follow", 0) == follow
-
-
-def test_what_runs_before_the_exchange_does_not_follow_it() -> None:
-    one = waited_for(run("permute", 2, 20, 1, stream=20), run("nccl", 20, 60, 1, stream=20), consumer=run("gemm", 60, 100, 4))
-    assert "transport_follow" not in beyond(one, 0, 100)[0]
 
 
 # ---------------------------------------------------------------------------------------------------- restarts
@@ -253,13 +250,10 @@ OF_CALLS = ("allocator_shadowed_ns", "allocator_restart_ns", "sync_restart_ns")
 ALWAYS = ("transport_handover_ns", "transport_follow_ns", "transport_restart_ns", "host_copy_handover_ns", "host_copy_restart_ns")
 
 
-def test_figures_of_the_host_are_null_where_it_was_not_recorded() -> None:
+def test_facts_are_the_figures_of_the_step_and_null_where_the_host_was_not_recorded() -> None:
     found = facts_of(scene([run("gemm", 0, 10), run("gemm", 50, 60)]))
     assert {name: found[name] for name in (*OF_LAUNCHES, *OF_CALLS)} == dict.fromkeys((*OF_LAUNCHES, *OF_CALLS))
     assert {name: found[name] for name in ALWAYS} == dict.fromkeys(ALWAYS, 0)
-
-
-def test_facts_are_the_figures_of_the_step() -> None:
     found = facts_of(synchronised(60, 80))
     expected = {"transport_handover_ns": 10, "launch_handover_ns": 10, "transport_restart_ns": 40, "sync_restart_ns": 20}
     assert {name: found[name] for name in (*OF_LAUNCHES, *OF_CALLS, *ALWAYS) if found[name]} == expected

@@ -103,11 +103,16 @@ def test_a_missing_job_file_and_keys_that_nobody_knows_are_said() -> None:
 # --- fingerprint ------------------------------------------------------------------------------------------------------
 
 
-def test_the_fingerprint_is_of_the_job_and_the_device() -> None:
+def test_the_fingerprint_is_of_the_job_and_the_device_and_what_is_not_told_is_said_so() -> None:
     one = document(STEPS, job=job())
     assert len(fingerprint(one)) == 16
     assert fingerprint(one) == fingerprint(document(SLOWER, ranks=(0, 1), job=job(micro_batch_size=4, moe_permute_fusion=True)))
     assert fingerprint(one) == fingerprint(capture(one, format="nsys-sqlite"))
+    parts = dict(describe(document(STEPS, gpu=None)))
+    assert set(parts.values()) == {NOT_TOLD}
+    assert dict(describe(document(STEPS, job=job())))["world"] == "16 ranks"
+    named = document(STEPS, job=job({**SETTINGS, "mixed_precision": "bf16_mixed", "fp16": False, "fp4": "none"}))
+    assert fingerprint(named) == fingerprint(document(STEPS, job=job()))
 
 
 @for_each(
@@ -125,14 +130,6 @@ def test_another_job_or_device_has_another_fingerprint_and_says_why(part: str, o
     one = document(STEPS, job=job())
     assert fingerprint(one) != fingerprint(other)
     assert [name for name, _, _ in differing(one, other)] == [part]
-
-
-def test_what_is_not_told_is_said_so() -> None:
-    parts = dict(describe(document(STEPS, gpu=None)))
-    assert set(parts.values()) == {NOT_TOLD}
-    assert dict(describe(document(STEPS, job=job())))["world"] == "16 ranks"
-    named = document(STEPS, job=job({**SETTINGS, "mixed_precision": "bf16_mixed", "fp16": False, "fp4": "none"}))
-    assert fingerprint(named) == fingerprint(document(STEPS, job=job()))
 
 
 # --- findings, walls, gate --------------------------------------------------------------------------------------------
@@ -250,11 +247,12 @@ def test_noise_that_can_only_hide_an_improvement_meets_the_gate() -> None:
     assert found.gate.met is True
 
 
-def test_what_is_refused_can_not_be_judged() -> None:
+def test_what_is_refused_or_was_not_asked_for_is_not_judged() -> None:
     found = run(document(STEPS, job=job()), document(STEPS, job=job(num_layers=2)), max_regression=0.03, fail_on="low")
     assert found.gate is not None
     assert found.gate.met is None
     assert "--anyway" in found.gate.sentence
+    assert run(document(STEPS), document(STEPS)).gate is None
 
 
 @for_each(
@@ -272,17 +270,13 @@ def test_findings_that_may_not_be_new_or_worse(new: Finding, level: Level, met: 
     assert met or new.id in found.gate.sentence
 
 
-def test_no_gate_where_none_was_asked_for() -> None:
-    assert run(document(STEPS), document(STEPS)).gate is None
-
-
 # --- the headline -----------------------------------------------------------------------------------------------------
 
 BOTH = ({"attention": 30_000_000, ("transport", "transport"): 10_000_000, ("nothing", "host_work"): 5_000_000},) * 4
 WORSE = ({"attention": 30_600_000, ("transport", "transport"): 14_000_000, ("nothing", "host_work"): 5_900_000},) * 4
 
 
-def test_the_headline_has_the_figures() -> None:
+def test_the_headline_has_the_figures_and_names_a_bucket_with_its_kernel() -> None:
     found = run(document(BOTH), document(WORSE))
     assert (
         found.outcome.sentence
@@ -290,9 +284,6 @@ def test_the_headline_has_the_figures() -> None:
     )
     assert found.outcome.moved.startswith("Exposed transport grew by 4.00 ms (10.00 → 14.00 ms); launch-starved time")
     assert run(document(WORSE), document(BOTH)).outcome.sentence.startswith("The step became 10.9 % faster")
-
-
-def test_a_bucket_is_named_with_its_kernel() -> None:
     base = document(({"attention": 10_000_000},) * 4, kernels=[kernel("flash_fwd", 10, 1_000_000)])
     new = document(({"attention": 13_000_000},) * 4, kernels=[kernel("flash_fwd", 10, 1_300_000)])
     assert (
@@ -328,16 +319,13 @@ def test_exposed_transport_says_which_exchange_and_why(base: Communication, new:
     assert found.overlap[0].lost_ns == (4_000_000 if "less" in words else None if new.backend == "deepep" else 0)
 
 
-def test_another_wall_and_lost_data_are_said() -> None:
+def test_another_wall_lost_data_and_a_single_step_are_said() -> None:
     new = document(WORSE)
     other = structs.replace(new, verdict=structs.replace(new.verdict, dominant_wall="host_overhead"))
     assert run(document(BOTH), other).outcome.moved.endswith("Host overhead dominates now, compute did before.")
     entry = LedgerEntry(code="cut_file", severity="data_loss", origin="capture", table="x", count=3, meaning="")
     found = run(document(BOTH), document(WORSE, ledger=(entry,)))
     assert "Data was lost in the new run: 3 × cut_file." in found.outcome.reasons
-
-
-def test_one_step_against_one_says_so() -> None:
     found = run(document(BOTH[:1]), document(WORSE[:1]))
     assert found.effect.basis == "single step"
     assert "1 step against 1" in found.outcome.sentence
@@ -345,7 +333,7 @@ def test_one_step_against_one_says_so() -> None:
     assert any("Capture several steps" in reason for reason in found.outcome.reasons)
 
 
-def test_an_older_document_is_compared_as_far_as_it_goes() -> None:
+def test_an_older_document_is_compared_as_far_as_it_goes_and_other_rules_are_said() -> None:
     old = structs.replace(document(BOTH), split=(), kernels=(), environment=())
     found = run(old, document(WORSE, kernels=[kernel("a", 1, 5)]))
     assert found.outcome.result == "regression"
@@ -353,9 +341,6 @@ def test_an_older_document_is_compared_as_far_as_it_goes() -> None:
     assert sum("diagnose its trace again" in note for note in found.notes) == 2
     same = run(old, old)
     assert same.outcome.result == "no_change"
-
-
-def test_documents_of_different_rules_are_said() -> None:
     other = document(BOTH)
     other = structs.replace(other, tool=structs.replace(other.tool, rules_sha256="another"))
     assert any("different versions" in note for note in run(document(BOTH), other).notes)

@@ -57,8 +57,11 @@ def test_other_work_is_refused_with_its_reason(aspect: str, setting: str, value:
     assert found.settings  # what differs in the job files is shown all the same
 
 
-def test_every_aspect_of_the_job_is_among_them() -> None:
+def test_every_aspect_of_the_job_is_among_them_and_has_settings_with_a_source() -> None:
     assert {aspect for aspect, _, _ in CHANGES} == set(JOB_ASPECTS)
+    limits = RULES.limits
+    assert set(limits.aspects) == set(JOB_ASPECTS)
+    assert all(spec.source and spec.refused for spec in limits.aspects.values())
 
 
 @pytest.mark.parametrize(("aspect", "setting", "value"), CHANGES[:5])
@@ -105,17 +108,14 @@ def test_tunables_and_defaults_spelt_out_are_no_other_work() -> None:
     assert refused(run(base, document(STEPS, job=job(pipeline_model_parallel_size=4)))) == {("layout", "pipeline_model_parallel_size")}
 
 
-def test_an_override_file_leaves_things_open() -> None:
-    """What a recipe decides is not the framework's default."""
+def test_an_override_file_leaves_things_open_and_a_named_precision_is_what_it_stands_for() -> None:
+    # What a recipe decides is not the framework's default
     part = structs.replace(job({"fp8": "hybrid"}), format="overrides")
     found = run(document(STEPS, job=part), document(STEPS, job=job(fp8="hybrid")))
     assert found.comparability.comparable
     assert {"model", "layers", "layout", "batch", "sequence", "precision"} <= set(found.comparability.unknown)
     script = structs.replace(job({"fp8": "hybrid"}), notes=("line 3: $EXTRA may hold more flags, so what is not given is not known",))
     assert "layout" in run(document(STEPS, job=script), document(STEPS, job=job())).comparability.unknown
-
-
-def test_a_named_precision_is_what_it_stands_for() -> None:
     named = job({**SETTINGS, "mixed_precision": "bf16_mixed"})
     found = run(document(STEPS, job=named), document(STEPS, job=job()))
     assert found.comparability.comparable
@@ -184,15 +184,13 @@ def test_the_rank_compared_is_the_new_runs_then_the_bases_then_the_lowest_common
     assert (neither.base.rank, neither.new.rank) == (2, 2)
 
 
-def test_another_gpu_is_refused() -> None:
+def test_another_gpu_and_a_world_that_only_the_traces_tell_are_refused() -> None:
     found = run(document(STEPS, job=job()), document(STEPS, gpu="NVIDIA A100-SXM4-80GB", job=job()))
     assert refused(found) == {("device", "GPU")}
     unknown = run(document(STEPS, job=job()), document(STEPS, gpu=None, job=job()))
     assert unknown.comparability.comparable
     assert "device" in unknown.comparability.unknown
 
-
-def test_a_world_that_only_the_traces_tell_counts_too() -> None:
     def told(ranks: int) -> Diagnosis:
         from diagnose.document.diagnosis import Fact
 
@@ -224,11 +222,16 @@ def test_formats_graphs_and_steps_mismatch_only_where_they_hide_something() -> N
     assert [(one.name, one.state) for one in found.comparability.mismatches] == [("steps", "noted")]
 
 
-def test_a_perturbed_run_is_said() -> None:
+def test_a_perturbed_run_and_what_nothing_proves_or_tells_are_said() -> None:
     base = document(STEPS, job=job())
     slow = structs.replace(base, verdict=structs.replace(base.verdict, perturbed=True))
     found = run(base, slow)
     assert any("slowed the new run" in reason for reason in found.outcome.reasons)
+    assert any("Nothing proves" in reason for reason in run(document(STEPS), document(SLOWER)).outcome.reasons)
+    assert run(document(STEPS, job=job()), document(SLOWER, job=job())).outcome.reasons == ()
+    found = run(document(STEPS, gpu=None), document(STEPS, job=job()))
+    assert set(found.comparability.unknown) == {*JOB_ASPECTS, "tokens", "device"}
+    assert run(document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(32))).comparability.unknown == ()
 
 
 # --- the work by its kernels ------------------------------------------------------------------------------------------
@@ -278,7 +281,7 @@ def test_slower_kernels_are_not_more_work_and_unlike_ones_are_refused() -> None:
     assert refused(run(base, new)) == {("kernels", "work in the capture")}
 
 
-def test_captures_of_very_different_length_or_of_hardly_anything_are_refused() -> None:
+def test_captures_of_very_different_length_are_refused_but_launches_at_the_edges_do_not_count() -> None:
     rows = [kernel("a", 100, 10_000), kernel("b", 50, 20_000)]
     long = [structs.replace(row, launches=5 * row.launches, work_ns=5 * row.work_ns) for row in rows]
     assert refused(run(whole(rows, idle=0), whole(long, idle=0))) == {("kernels", "work in the capture")}
@@ -286,23 +289,6 @@ def test_captures_of_very_different_length_or_of_hardly_anything_are_refused() -
     more = [structs.replace(row, launches=row.launches // 10, work_ns=row.work_ns // 10) for row in rows]
     assert refused(run(whole(few, idle=0), whole(more, idle=0))) == {("kernels", "work in the capture")}
     assert run(whole(few, idle=0), whole(few, idle=0)).outcome.result == "no_change"
-
-
-def test_what_nothing_proves_and_what_is_not_told_is_said() -> None:
-    assert any("Nothing proves" in reason for reason in run(document(STEPS), document(SLOWER)).outcome.reasons)
-    assert run(document(STEPS, job=job()), document(SLOWER, job=job())).outcome.reasons == ()
-    found = run(document(STEPS, gpu=None), document(STEPS, job=job()))
-    assert set(found.comparability.unknown) == {*JOB_ASPECTS, "tokens", "device"}
-    assert run(document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(32))).comparability.unknown == ()
-
-
-def test_a_launch_or_two_at_the_edges_of_a_capture_do_not_count() -> None:
     base = whole([kernel("a", 100, 10_000), kernel("b", 5, 20_000)], idle=0)
     new = whole([kernel("a", 80, 10_000), kernel("b", 2, 20_000)], idle=0)
     assert run(base, new).comparability.comparable
-
-
-def test_settings_of_the_file_are_all_job_settings_with_a_source() -> None:
-    limits = RULES.limits
-    assert set(limits.aspects) == set(JOB_ASPECTS)
-    assert all(spec.source and spec.refused for spec in limits.aspects.values())

@@ -110,7 +110,7 @@ def test_a_kernel_on_another_stream_has_moved() -> None:
     assert "stream 20" in found.why
 
 
-def test_what_is_gone_from_one_stream_says_where_it_still_runs() -> None:
+def test_what_is_gone_says_where_it_still_runs_and_one_name_may_be_two_kernels() -> None:
     base = [*BASE, kernel("beta", 5, 50_000, stream=20), kernel("comm", 4, 9000, stream=20)]
     new = [
         kernel("beta", 15, 50_000) if row.name == "beta" and row.stream == 7 else row
@@ -120,25 +120,19 @@ def test_what_is_gone_from_one_stream_says_where_it_still_runs() -> None:
     found = {row.kind: row for row in changes(base, new).changes}
     assert set(found) == {"more", "gone"}
     assert found["gone"].why == "It still runs on stream 7."
-
-
-def test_the_same_name_for_two_parts_of_the_model_is_two_kernels() -> None:
     rows = [kernel("gather", 10, 1000, bucket="dispatch"), kernel("gather", 20, 1000, bucket="embedding"), A]
     assert changes(rows, rows).changes == ()
     (gone,) = changes(rows, rows[1:]).changes
     assert (gone.kind, gone.bucket) == ("gone", "dispatch")
 
 
-def test_names_that_a_document_leaves_out_are_said() -> None:
+def test_names_left_out_are_said_and_captures_of_other_length_are_scaled() -> None:
     base, new = document(kernels=BASE), document(kernels=BASE)
     new = structs.replace(new, kernels=(DeviceKernels(rank=0, device=0, kernels=BASE, omitted=7, omitted_ns=1000),))
     (note,) = kernels(base, new, HERE).notes
     assert "leaves out 7 kernel names" in note
     (absent,) = kernels(base, document(), HERE).notes
     assert "does not hold the kernels" in absent
-
-
-def test_captures_of_other_length_are_scaled() -> None:
     twice = [structs.replace(row, launches=2 * row.launches, work_ns=2 * row.work_ns) for row in BASE]
     assert (changes(BASE, twice, Fraction(1, 2)).changes, len(changes(BASE, twice).changes)) == ((), 4)
 
