@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def commits(folder: Path, good: str, bad: str) -> Order:
 def _not_in_line(folder: Path, names: tuple[str, str], ends: tuple[str, str]) -> UsageError:
     """Why no line of history leads from the good commit to the bad one, and what to name instead."""
     good, bad = names
-    base = git.common_ancestor(folder, *ends)
+    base = git.output_or_empty(folder, "merge-base", *ends)  # empty: they have none
     if base == ends[1]:
         return UsageError(
             f"The good commit {good} comes after the bad one, {bad}.",
@@ -89,8 +89,8 @@ def traces(pattern: str, folder: Path) -> Order:
 
 
 def _matching(pattern: str, folder: Path) -> list[Path]:
-    absolute = Path(pattern)
-    base, relative = (Path(absolute.anchor), pattern[len(absolute.anchor) :]) if absolute.is_absolute() else (folder, pattern)
+    anchor = Path(pattern).anchor
+    base, relative = (Path(anchor), pattern[len(anchor) :]) if anchor else (folder, pattern)
     named = [path for path in base.glob(relative) if not path.name.startswith(".")]
     if not named:
         raise InputError(f"No file matches {pattern}.", effect=_NOTHING, next_step="Check the pattern, and quote it for the shell.")
@@ -164,7 +164,7 @@ def between(order: Order, good: str | None, bad: str | None) -> Order:
     first, last = _index(order, good, 0), _index(order, bad, len(order.entries) - 1)
     if first >= last:
         raise UsageError("The good end comes after the bad one in this order.", effect=_NOTHING, next_step=f"{order.how} Swap them.")
-    return Order(entries=order.entries[first : last + 1], how=order.how, notes=order.notes)
+    return replace(order, entries=order.entries[first : last + 1])
 
 
 def _index(order: Order, name: str | None, otherwise: int) -> int:

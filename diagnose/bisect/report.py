@@ -356,14 +356,6 @@ def series_outcome(log: Log, line: Line) -> str:
     return f"{story.short(log.header.experiment.entries[line.trial.candidate].label)}: {outcome(line)}"
 
 
-def interrupted(log: Log, more: str = "") -> tuple[str, str]:
-    """What an interruption cost, and how to go on."""
-    return (
-        f"{units.plural(len(log.lines), 'run')} are kept, the last one is lost.",
-        f"Go on with: diagnose bisect --resume --state {log.path.parent}{'.' if more else ''}{more}",
-    )
-
-
 # --- one step of git's bisection --------------------------------------------------------------------------------------
 
 Verdict = Literal["good", "bad", "open"]

@@ -1,7 +1,4 @@
-"""One search from its experiment to its document.
-
-A folder, a log to begin or to go on with, advice and trials until there is an answer, the report.
-"""
+"""One search from its experiment to its document: a folder, its log, advice and trials until there is an answer, the report."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +30,7 @@ from diagnose.bisect.trial import (
     read_diagnosis,
     unusable,
 )
-from diagnose.document.bisection import Bisection, Trial
+from diagnose.document.bisection import Bisection
 from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.document.encoding import encode
 from diagnose.document.files import write_file
@@ -42,7 +40,6 @@ from diagnose.model.statistics import median_with_error
 from diagnose.reason.compare.metrics import place_of
 
 if TYPE_CHECKING:
-    from diagnose.pipeline import Progress
     from diagnose.scale.engine import Engine
 
 _REPORT = "report.json"
@@ -65,7 +62,7 @@ class Options:
     skip: tuple[str, ...] = ()
     nsys: Path | None = None
     engine: Engine | None = None
-    notice: Progress | None = None
+    notice: Say | None = None
 
 
 def folder_for(experiment: Experiment, base: Path) -> Path:
@@ -205,37 +202,23 @@ def measure_series(kept: Log, trials: Trials, say: Say) -> None:
         return
     from diagnose.pipeline import diagnose_each  # noqa: PLC0415 - imports polars
 
-    how, captures = trials.options, [[trials.work / trials.experiment.entries[candidate].item] for candidate in left]
+    captures = [[trials.work / trials.experiment.entries[candidate].item] for candidate in left]
     saved = [is_saved(capture) for capture in captures]
-    stream = diagnose_each(
-        [capture for capture, known in zip(captures, saved, strict=True) if not known],
-        config=None if how.config is None else trials.work / how.config,
-        overrides=how.overrides,
-        rules=how.rules,
-        rank=how.rank,
-        step_range=how.step_range,
-        nsys=how.nsys,
-        engine=how.engine,
-        notice=how.notice,
-    )
-    with closing(stream):
+    unsaved = [capture for capture, known in zip(captures, saved, strict=True) if not known]
+    with closing(diagnose_each(unsaved, **trials.options.arguments(trials.work))) as stream:
         for candidate, capture, known in zip(left, captures, saved, strict=True):
             number = len(kept.lines) + 1
             try:
-                line = trials.measured(candidate, number, read_capture(capture) if known else _diagnosis(next(stream), capture))
+                outcome = read_capture(capture) if known else next(stream)
+                if isinstance(outcome, DiagnoseError):
+                    raise unusable(outcome, capture) from outcome
+                line = trials.measured(candidate, number, outcome)
             except UnusableError as fault:
                 line = no_value(candidate, number, "unusable", fault)
             except KeyboardInterrupt as fault:
                 raise _stopped(kept, "Interrupted.") from fault
             kept.append(line)
             say(report.series_outcome(kept, line))
-
-
-def _diagnosis(outcome: Diagnosis | DiagnoseError, capture: Sequence[Path]) -> Diagnosis:
-    """What came of a capture that was to be diagnosed. Raises UnusableError where that failed."""
-    if isinstance(outcome, DiagnoseError):
-        raise unusable(outcome, capture) from outcome
-    return outcome
 
 
 # --- captures that cost something -------------------------------------------------------------------------------------
@@ -261,8 +244,12 @@ def search(kept: Log, criteria: Criteria, run: Runner, numbers: Numbers, say: Sa
 
 
 def _stopped(kept: Log, what: str, more: str = "") -> StoppedError:
-    effect, next_step = report.interrupted(kept, more)
-    return StoppedError(what, effect=effect, next_step=next_step)
+    """What an interruption cost, and how to go on."""
+    return StoppedError(
+        what,
+        effect=f"{report.runs(len(kept.lines))} are kept, the last one is lost.",
+        next_step=f"Go on with: diagnose bisect --resume --state {kept.path.parent}{'.' if more else ''}{more}",
+    )
 
 
 def state_of(header: Header, criteria: Criteria, lines: Sequence[Line], numbers: Numbers) -> State:
@@ -277,12 +264,11 @@ def state_of(header: Header, criteria: Criteria, lines: Sequence[Line], numbers:
         noise=criteria.noise,
         counts=next((line.unit for line in lines if line.unit), "") == "count",
     )
-    return State(question, numbers, [_measurement(line.trial) for line in lines])
-
-
-def _measurement(trial: Trial) -> Measurement:
-    value, error = median_with_error(trial.values) if trial.values else (None, 0.0)
-    return Measurement(trial.candidate, value, error, hopeless=trial.state == "failed")
+    taken = []
+    for trial in (line.trial for line in lines):
+        value, error = median_with_error(trial.values) if trial.values else (None, 0.0)
+        taken.append(Measurement(trial.candidate, value, error, hopeless=trial.state == "failed"))
+    return State(question, numbers, taken)
 
 
 # --- the document -----------------------------------------------------------------------------------------------------
@@ -294,10 +280,7 @@ def document(folder: SearchFolder, kept: Log, criteria: Criteria, answer: Answer
     first = _first_document(folder, kept)
     tool = Tool(name="diagnose", version=__version__, rules_sha256="" if first is None else first.tool.rules_sha256)
     work = Path(kept.header.work)
-
-    def message(entry: Entry) -> tuple[str, str]:
-        return _commit(work, entry) if kept.header.experiment.mode == "commits" else ("", "")
-
+    message = partial(_commit, work) if kept.header.experiment.mode == "commits" else lambda _: ("", "")
     return report.report(
         kept.header, criteria, kept.lines, state, answer, documents=folder.documents, message=message, tool=tool, rules=rules
     )
