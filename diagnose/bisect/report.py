@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -48,7 +48,7 @@ def report(
     rules: ComparisonRules,
 ) -> Bisection:
     """The document. `documents`: the folder of saved diagnoses; `message` tells what a commit says."""
-    builder = _Builder(header, lines, state, documents, message, rules)
+    builder = _Builder(header=header, lines=lines, state=state, documents=documents, message=message, rules=rules)
     result = result_of(state, answer)
     culprits = tuple(builder.culprit(one) for one in answer.found) if result != "cannot_tell" else ()
     good, bad = (median_of(state, place) for place in (0, state.last))
@@ -145,14 +145,17 @@ def _standing(state: State, answer: Answer, place: int) -> CandidateState:
 # --- culprits ---------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Builder:
-    """Makes culprits, and collects what has to be said about them."""
+    """Makes culprits, and collects in `notes` what has to be said about them."""
 
-    def __init__(
-        self, header: Header, lines: Sequence[Line], state: State, documents: Path, message: Message, rules: ComparisonRules
-    ) -> None:
-        self.header, self.lines, self.state, self.documents, self.message, self.rules = header, lines, state, documents, message, rules
-        self.notes: list[str] = []
+    header: Header
+    lines: Sequence[Line]
+    state: State
+    documents: Path
+    message: Message
+    rules: ComparisonRules
+    notes: list[str] = field(default_factory=list)
 
     def culprit(self, found: ChangePoint) -> Culprit:
         """One step with what it is called, what it says, and what moved."""

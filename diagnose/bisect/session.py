@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,7 +15,7 @@ from diagnose import __version__
 from diagnose.bisect import git, log, report
 from diagnose.bisect.candidates import Order
 from diagnose.bisect.git import Checkout
-from diagnose.bisect.log import DEFAULT_FOLDER, Criteria, Entry, Experiment, Header, Line, Log, SearchFolder
+from diagnose.bisect.log import DEFAULT_FOLDER, Criteria, Entry, Experiment, Header, Line, Log, SearchError, SearchFolder
 from diagnose.bisect.model import Numbers
 from diagnose.bisect.search import Answer, Measurement, Question, State, advise
 from diagnose.bisect.trial import (
@@ -34,13 +33,10 @@ from diagnose.document.bisection import Bisection
 from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.document.encoding import encode
 from diagnose.document.files import write_file
-from diagnose.errors import DiagnoseError, InputError, UsageError
+from diagnose.errors import DiagnoseError, InputError
 from diagnose.knowledge.comparison import ComparisonRules, load_comparison_rules
 from diagnose.model.statistics import median_with_error
 from diagnose.reason.compare.metrics import place_of
-
-if TYPE_CHECKING:
-    from diagnose.scale.engine import Engine
 
 _REPORT = "report.json"
 _SHORT_HASH = 12
@@ -56,13 +52,11 @@ class StoppedError(DiagnoseError):
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What may differ between runs of one search: how patient (seconds), which candidates to leave out, and what measures traces."""
+    """What may differ between runs of one search: how patient (seconds), which candidates to leave out, and what measures `traces`."""
 
     timeout: float | None = None
     skip: tuple[str, ...] = ()
-    nsys: Path | None = None
-    engine: Engine | None = None
-    notice: Say | None = None
+    traces: TraceOptions = field(default_factory=TraceOptions)
 
 
 def folder_for(experiment: Experiment, base: Path) -> Path:
@@ -74,11 +68,7 @@ def latest(base: Path) -> Path:
     """The folder of the search in the repository at `base` that ran last. Raises UsageError."""
     logs = [folder.log for folder in map(SearchFolder, (base / DEFAULT_FOLDER).glob("*")) if folder.log.is_file()]
     if not logs:
-        raise UsageError(
-            f"There is no search to go on with in {base / DEFAULT_FOLDER}.",
-            effect="Nothing was run.",
-            next_step="Name its folder with --state.",
-        )
+        raise SearchError(f"There is no search to go on with in {base / DEFAULT_FOLDER}.", next_step="Name its folder with --state.")
     return max((path.stat().st_mtime_ns, path.parent) for path in logs)[1]
 
 
@@ -139,15 +129,13 @@ def _trials(folder: SearchFolder, kept: Log, options: Options, lock: int, rules:
     if experiment.mode == "commits":
         checkout = Checkout(folder.clone, work, keep=experiment.keep_untracked)
         checkout.prepare()
-    how = TraceOptions(
+    how = replace(
+        options.traces,
         config=experiment.config,
         overrides=experiment.overrides,
         rules=tuple(Path(rule) for rule in experiment.rules),
         rank=experiment.rank,
         step_range=experiment.step_range,
-        nsys=options.nsys,
-        engine=options.engine,
-        notice=options.notice,
     )
     first = _first_document(folder, kept)
     return Trials(
@@ -177,9 +165,7 @@ def _candidate_named(experiment: Experiment, name: str) -> int:
     if not named and experiment.mode == "commits" and len(name) >= 4:
         named = [index for index, entry in enumerate(entries) if entry.item.startswith(name)]
     if len(named) != 1:
-        raise UsageError(
-            f"--skip {name} names {len(named)} candidates.", effect="Nothing was run.", next_step="Give a label as the list has it."
-        )
+        raise SearchError(f"--skip {name} names {len(named)} candidates.", next_step="Give a label as the list has it.")
     return named[0]
 
 

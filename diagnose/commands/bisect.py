@@ -93,6 +93,7 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     from diagnose.bisect import session  # noqa: PLC0415
     from diagnose.bisect.log import SearchFolder  # noqa: PLC0415
     from diagnose.bisect.model import load_numbers  # noqa: PLC0415
+    from diagnose.bisect.trial import TraceOptions  # noqa: PLC0415
 
     here = Path.cwd()
     base = root_of(here) or here
@@ -110,9 +111,7 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     options = session.Options(
         timeout=search.timeout,
         skip=search.skip,
-        nsys=measuring.nsys,
-        engine=measuring.chosen_engine(),
-        notice=None if output.quiet else say,
+        traces=TraceOptions(nsys=measuring.nsys, engine=measuring.chosen_engine(), notice=None if output.quiet else say),
     )
     result = session.run(folder, experiment, lambda before: _criteria(search, before), options, load_numbers(), tell)
     write_document(result, output)
