@@ -102,12 +102,6 @@ def git(folder: Path, *arguments: str, settings: Sequence[str] = (), repository:
     return ended.stdout.decode(errors="replace")
 
 
-def _not_started(folder: Path) -> GitError:
-    if not folder.is_dir():
-        return GitError(f"{folder} is no folder.", effect=_NOTHING, next_step="Name a folder of the repository.")
-    return GitError("git was not found.", effect="Commits can't be searched without it.", next_step="Install git, or put it on PATH.")
-
-
 def failure_reason(text: str) -> str:
     """The line of git's output that says why it failed, without paths and user names."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]

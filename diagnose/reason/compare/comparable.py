@@ -41,18 +41,15 @@ class Job:
             return None if spec is not None and value in spec.presets else value
         if name in self.derived:
             return self.derived[name]
-        if spec is None or not self.whole or self._in_preset(name):
+        presets = (self.table.specs[one].presets for one in self.read if one in self.table.specs)
+        in_preset = any(name in inner for preset in presets for inner in preset.values())  # of one that the file names
+        if spec is None or not self.whole or in_preset:
             return None
         return self.table.default(name, self.format, {other: setting.value for other, setting in self.read.items()})
 
     def holds(self, name: str) -> bool:
         """Whether the file itself says it."""
         return name in self.read
-
-    def _in_preset(self, name: str) -> bool:
-        """Whether a preset that the file names decides it, so that the framework's default does not hold."""
-        presets = (self.table.specs[one].presets for one in self.read if one in self.table.specs)
-        return any(name in inner for preset in presets for inner in preset.values())
 
 
 def job_of(document: Diagnosis, table: JobSettings) -> Job | None:

@@ -91,6 +91,8 @@ def step_delta(
 def _category(name: str, first: Middle, second: Middle, bound: tuple[float, float] | None, *, certain: bool, least: float) -> Category:
     """One category in the median step; `bound`: the interval of its difference over all steps, `certain`: that it is more than noise."""
     here, there = _total(first, name), _total(second, name)
+    # why compute was absent inside it, in the order of the vocabulary; none of compute
+    causes = [(why, first.cells.get((name, why), 0), second.cells.get((name, why), 0)) for why in WHY]
     return Category(
         category=name,
         base_ns=here,
@@ -99,18 +101,12 @@ def _category(name: str, first: Middle, second: Middle, bound: tuple[float, floa
         moved=certain and abs(there - here) >= least,
         low=None if bound is None else round(bound[0]),
         high=None if bound is None else round(bound[1]),
-        parts=tuple(_reasons(name, first, second)),
+        parts=tuple(Part(why=why, base_ns=old, new_ns=now, delta_ns=now - old) for why, old, now in causes if old or now),
     )
 
 
 def _total(step: Middle, name: str) -> int:
     return sum(ns for (category, _), ns in step.cells.items() if category == name)
-
-
-def _reasons(name: str, first: Middle, second: Middle) -> list[Part]:
-    """Why compute was absent inside a category, in the order of the vocabulary; empty for compute."""
-    rows = [(why, first.cells.get((name, why), 0), second.cells.get((name, why), 0)) for why in WHY]
-    return [Part(why=why, base_ns=here, new_ns=there, delta_ns=there - here) for why, here, there in rows if here or there]
 
 
 # --- overlap gained and lost: transport by kind and backend, how much of it ran beside compute ------------------------
