@@ -115,10 +115,7 @@ class NotCountedError(ValueError):
 
 
 def shape_of(get: Getter, *, nulls_are_told: bool) -> Shape:
-    """The shape that a job's settings describe. `nulls_are_told`: a setting that is absent is off, as in a whole dump.
-
-    Raises NotCountedError where something is missing or the model has terms of its own.
-    """
+    """What settings describe (`nulls_are_told`: an absent one is off). Raises NotCountedError for what is missing or has its own terms."""
     _refuse_variants(get)
     layers, hidden, heads = (needed(get, name) for name in ("num_layers", "hidden_size", "num_attention_heads"))
     moe = moe_layers(get, layers)

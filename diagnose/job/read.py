@@ -403,10 +403,7 @@ def _short(left: list[int], right: list[int]) -> list[int]:
 
 
 def _typed(raw: object, spec: SettingSpec, origin: Origin) -> SettingValue | None:
-    """A file's value in the setting's type; None where it has another.
-
-    Flags, options and environment variables are text by nature, so a number or a switch may be written as text there.
-    """
+    """A file's value in the setting's type; None for another. In flags, options and variables numbers and switches may be text."""
     match spec.type:
         case "bool":
             return _boolean(raw, origin)

@@ -112,10 +112,7 @@ _TOKEN = re.compile(rf"(?P<skip>{_SKIPPED.pattern})|(?P<open>[\[{{])|(?P<close>[
 
 
 def toml_lines(text: str) -> Lines:
-    """The line of every key and table in a text that tomllib accepts; of an array of tables the first.
-
-    Keys inside an inline table are not told apart from it.
-    """
+    """The line of every key and table in text that tomllib accepts; of an array of tables the first, of an inline table only its own."""
     found: dict[KeyPath, int] = {}
     table: KeyPath = ()
     at, line = 0, 1

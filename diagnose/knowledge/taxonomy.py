@@ -140,10 +140,7 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a process group's description tells about its collectives.
-
-    With a `payload` the entry speaks of collectives whose group no description tells, and its patterns match the collective's name.
-    """
+    """What a group's description tells of its collectives; with a `payload`, of those that no description tells, by their own names."""
 
     id: str
     patterns: tuple[str, ...]
@@ -280,10 +277,7 @@ def load_taxonomy(folder: Traversable | Path | None = None, extra: Sequence[Path
 
 
 def own_bucket_files(paths: Sequence[Path]) -> list[Path]:
-    """The bucket files among the rules that the user named: of a folder those in its `buckets/` and those that lie bare.
-
-    Bucket files are told by their keys. Raises RuleFileError.
-    """
+    """The user's bucket files (told by their keys): in a folder those in `buckets/` and those that lie bare. Raises RuleFileError."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():

@@ -74,10 +74,7 @@ def exchanges(
     trace: Trace,
     names: ExchangeNames,
 ) -> Exchanges:
-    """`work`: all operations of the device, `inside`: those in steps, with index.
-
-    Both with class_id, name_id, payload_id, bucket, role, phase.
-    """
+    """`work`: all operations, `inside`: those in steps, with index; both with class_id, name_id, payload_id, bucket, role, phase."""
     lanes, instances = _instances(work, windows, classes, trace, names)
     phases = inside.filter((pl.col("role") == "compute") & pl.col("phase").is_in(["forward", "backward"]))
     return Exchanges(

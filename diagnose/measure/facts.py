@@ -44,10 +44,7 @@ def hierarchical_context_groups(trace: Trace, features: Features) -> bool | None
 
 
 def graph_launch_calls(trace: Trace, hosts: HostRules) -> int | None:
-    """API calls of the whole capture that launched a CUDA graph; None where no call was recorded.
-
-    Kernels tell their graph only in some formats and versions, the calls always do.
-    """
+    """API calls of the capture that launched a CUDA graph (not all formats tell it of kernels); None where no call was recorded."""
     return None if trace.calls.is_empty() else calls_named(trace, hosts.call_pattern("graph_launch")).height
 
 

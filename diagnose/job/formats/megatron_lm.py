@@ -70,10 +70,7 @@ def _of_tree(tree: Tree, source: str) -> Iterator[Leaf]:
 
 
 def _flags(tokens: Sequence[Token], table: JobSettings) -> tuple[list[Leaf], list[str], bool]:
-    """Flags with the words that follow them, what has to be said of them, and whether a word may stand for more flags.
-
-    Of a flag given twice the last counts, as argparse has it.
-    """
+    """Flags with their words (of one given twice the last, as in argparse), notes on them, and whether a word may stand for more flags."""
     found: dict[str, Leaf] = {}
     notes: list[str] = []
     open_ended = False

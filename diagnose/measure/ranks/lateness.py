@@ -83,10 +83,7 @@ def _blames(every: Sequence[Transfers]) -> Iterator[_Blame]:
 
 
 def _behind(group: Sequence[Transfers], members: tuple[Member, ...]) -> tuple[dict[int, int], dict[int, int]]:
-    """By member: how long the others wait behind it, and how often it came last.
-
-    The wait is the mean per step (ns), at most as long as transport held compute up.
-    """
+    """By member: how long the others wait (mean ns per step, at most what transport held compute up), and how often it came last."""
     table = pl.concat(
         [
             one.rows.select("ordinal", "place", "index", "wait", "last").with_columns(pl.lit(number).alias("lane"))
