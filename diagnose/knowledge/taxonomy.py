@@ -81,8 +81,6 @@ ContextMark = Literal[
 ]
 HostRole = Literal["allocator", "synchronise", "launch", "graph_launch", "capture"]
 
-_COMPUTE: Role = "compute"
-
 
 class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One family of device operations, recognised by name.
@@ -98,7 +96,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     bucket: str | None = None
     default: str | None = None
     decisive: bool = False
-    role: Role = _COMPUTE
+    role: Role = "compute"
     kind: CommKind | None = None
     backend: Backend | None = None
     phase: Phase | None = None

@@ -224,11 +224,7 @@ def split(found: Stalls, ran: Concurrency, work: pl.DataFrame, windows: pl.DataF
 
 
 def compute_shares(ran: Concurrency, buckets: pl.Enum) -> pl.DataFrame:
-    """Time per step and bucket in which the bucket computed: index, bucket, ns; in order, without zeros.
-
-    Where several compute at once each gets an equal share; nanoseconds that do not divide go to the first in the order of `buckets`, the
-    vocabulary.
-    """
+    """index, bucket, ns: how long it computed (ordered, no zeros). Several at once share evenly; odd ns go to the first of `buckets`."""
     masks = {
         bucket: sum(one.mask for one in ran.classes if one.role == "compute" and one.bucket == bucket) for bucket in buckets.categories
     }
@@ -288,10 +284,7 @@ def _beside(ran: Concurrency) -> pl.DataFrame:
 
 
 def _numbered(pieces: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Pieces in order of start with a number for why compute was absent, which `_meanings` explains: index, start, end, code (UInt8).
-
-    Numbers, since there may be as many pieces as operations, and texts are slow.
-    """
+    """`pieces` by start: index, start, end, code (UInt8, see `_meanings`): there may be as many as operations, and texts are slow."""
     role = work["role"].to_physical().gather(pieces["producer"]).alias("role")
     coded = pieces.select(
         "index", "start", "end", pl.col("cause").cast(pl.Enum(CAUSES)).to_physical().cast(pl.UInt8).alias("cause"), role.cast(pl.UInt8)

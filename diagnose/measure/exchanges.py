@@ -1,9 +1,4 @@
-"""What one device shows of its exchanges with other ranks, and what else a comparison of ranks needs.
-
-Small frames that the reduction over ranks works on.
-
-Nothing here looks at another rank. Times are the trace's own (ns from the capture's start).
-"""
+"""What one device shows of its exchanges, for the reduction over ranks; no other rank is looked at. Times: ns from the capture's start."""
 
 from __future__ import annotations
 

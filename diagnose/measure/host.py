@@ -221,11 +221,7 @@ class Launches:
 
 
 def attribute(trace: Trace) -> Launches:
-    """Join every device operation to the API call that issued it.
-
-    Correlation ids are unique within a process (a rank), so the join is on rank and correlation id. A CUDA graph launch issues all of its
-    nodes with one id.
-    """
+    """Every operation's issuing call, joined on rank and correlation id (unique in a process); a CUDA graph's nodes have its launch's."""
     key = _launch_key(trace)
     calls = (
         trace.calls.lazy()

@@ -40,11 +40,7 @@ def timeline(inside: pl.DataFrame, found: Stalls, windows: pl.DataFrame, trace: 
 
 
 def drawn(work: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int, int], names: pl.Series) -> DrawnStep:
-    """Thin one step of one device.
-
-    `work`: the step's operations with start, end, stream, bucket, role, name_id; `pieces`: its gap pieces with start, end, cause; `window`:
-    (index, start, end).
-    """
+    """Thin one step. `work`: start, end, stream, bucket, role, name_id; `pieces`: start, end, cause; `window`: (index, start, end)."""
     index, begin, close = window
     bars, hidden = _bars(work.with_columns(pl.col("start").clip(begin, close), pl.col("end").clip(begin, close)), close - begin)
     gaps, left_out = _thin_gaps(pieces.select("start", "end", "cause"), close - begin)

@@ -40,10 +40,7 @@ class _Blame:
 
 @dataclass(frozen=True, kw_only=True)
 class Background:
-    """What is known of all members, by their places: own times, those with a slow device, the like group of each.
-
-    And of their experts, their clocks, and the buckets in use.
-    """
+    """What is known of all members, by place: own times, those with a slow device, like groups; and experts, clocks, buckets in use."""
 
     own: Mapping[int, OwnTimes]
     slow: Mapping[int, Slowness]

@@ -221,10 +221,7 @@ def _member_lanes(members: Sequence[Member]) -> Iterator[MemberLane]:
 
 
 def _group_key(lane: Lane) -> Hashable | None:
-    """What names the group on every rank alike; None where nothing does.
-
-    PyTorch's names of groups count up alike on all ranks; where a name is all there is, the description belongs to it.
-    """
+    """What names the group alike on every rank; None: nothing. PyTorch's names count up alike; a bare name goes with its description."""
     if lane.communicator is not None:
         return lane.communicator
     members = members_told(lane)
@@ -409,11 +406,7 @@ MIN_ENDS = 8  # fewer matched ends align nothing
 
 @dataclass(frozen=True, kw_only=True)
 class Clocks:
-    """`pairs` for the report.
-
-    `known`: by a member's place, the set of clocks that are aligned with its own, and what to take off its times to have those of that
-    set's first.
-    """
+    """`pairs` for the report; `known`: by place, the set of aligned clocks, and what to take off its times for those of its first."""
 
     pairs: tuple[ClockPair, ...]
     known: Mapping[int, tuple[int, int]]

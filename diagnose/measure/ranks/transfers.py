@@ -58,11 +58,7 @@ def split_exchanges(group: Matched) -> Transfers:
 
 
 def _step(rows: pl.DataFrame) -> pl.Expr:
-    """The step of each instance: the same on every member, where members number their steps alike.
-
-    An exchange at the border of two steps lies before it on one member and after it on another; it counts to the later one, as a gather of
-    parameters does.
-    """
+    """The step of each instance, alike on all members that number theirs alike; at the border of two steps it counts to the later one."""
     steps = rows.group_by("ordinal").agg(pl.col("index").drop_nulls().n_unique().alias("n"), pl.col("index").count().alias("told"))
     alike = steps.filter((pl.col("n") == 1) & (pl.col("told") > 1)).height
     if 2 * alike < steps.filter(pl.col("told") > 1).height:
