@@ -97,9 +97,7 @@ def test_an_export_folder_equals_the_sqlite_export_of_the_same_report(real_trace
 
 def test_deepseek_budget(deepseek: Diagnosis) -> None:
     (step,) = budgets(deepseek)
-    assert step.window_ns == 129_012_000
-    assert step.device_busy_ns == 128_515_000
-    assert step.transport_busy_ns == 113_030_000
+    assert (step.window_ns, step.device_busy_ns, step.transport_busy_ns) == (129_012_000, 128_515_000, 113_030_000)
     assert step.transport_exposed_ns == 4_149_000
     assert deepseek.steps.anchor == "range ProfilerStep#N"
 

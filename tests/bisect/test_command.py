@@ -16,6 +16,7 @@ from diagnose.bisect import guard, trial
 from diagnose.bisect.log import SearchFolder, Workspace
 from diagnose.bisect.trial import CommandResult, substituted
 from diagnose.errors import InputError, OutputError
+from tests.builders.cases import for_each
 
 ROOT = Path(__file__).parents[2]
 
@@ -139,17 +140,15 @@ def test_nothing_left_is_said(tmp_path: Path) -> None:
 # --- how it ended -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("script", "code", "text"),
-    [
-        ("echo {} > $DIAGNOSE_OUTPUT/x.json; exit 1", 1, "The command failed with exit code 1. It printed nothing."),
-        ("echo fine; echo 'make: *** [all] Error 2' >&2; exit 2", 2, "exit code 2. It printed at the end: fine / make: *** [all] Error 2"),
-        ("exit 125", 125, "asked to skip it (exit code 125)"),
-        ("exit 127", 127, "failed with exit code 127"),
-        ("exit 128", 128, "failed with exit code 128."),
-        ("exit 139", 139, "exit code 139, which stands for SIGSEGV"),
-        ("kill -KILL $$", 137, "exit code 137, which stands for SIGKILL"),
-    ],
+@for_each(
+    "script, code, text",
+    ("echo {} > $DIAGNOSE_OUTPUT/x.json; exit 1", 1, "The command failed with exit code 1. It printed nothing."),
+    ("echo fine; echo 'make: *** [all] Error 2' >&2; exit 2", 2, "exit code 2. It printed at the end: fine / make: *** [all] Error 2"),
+    ("exit 125", 125, "asked to skip it (exit code 125)"),
+    ("exit 127", 127, "failed with exit code 127"),
+    ("exit 128", 128, "failed with exit code 128."),
+    ("exit 139", 139, "exit code 139, which stands for SIGSEGV"),
+    ("kill -KILL $$", 137, "exit code 137, which stands for SIGKILL"),
 )
 def test_every_other_end(tmp_path: Path, script: str, code: int, text: str) -> None:
     found = ran(tmp_path, script)

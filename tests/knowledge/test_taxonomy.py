@@ -79,7 +79,7 @@ WRONG = [
 ]  # fmt: skip
 
 
-@for_each(("text", "reason", "line"), WRONG)
+@for_each("text, reason, line", *WRONG)
 def test_a_wrong_file_is_refused_with_file_place_and_reason(tmp_path: Path, text: str, reason: str, line: int):
     path = tmp_path / "50-mine.yaml"
     path.write_text(text)
@@ -141,9 +141,12 @@ def test_host_calls_have_one_role(hosts: HostRules):
             assert found == ([wanted] if wanted else []), name
 
 
-@pytest.mark.parametrize(
-    ("call", "waits_for"),
-    [("cudaStreamSynchronize", "stream"), ("cudaEventSynchronize", "event"), ("cudaDeviceSynchronize", "device"), ("cudaMemcpy", "stream")],
+@for_each(
+    "call, waits_for",
+    ("cudaStreamSynchronize", "stream"),
+    ("cudaEventSynchronize", "event"),
+    ("cudaDeviceSynchronize", "device"),
+    ("cudaMemcpy", "stream"),
 )
 def test_what_a_synchronising_call_waits_for(hosts: HostRules, call: str, waits_for: str):
     found = [
@@ -152,16 +155,14 @@ def test_what_a_synchronising_call_waits_for(hosts: HostRules, call: str, waits_
     assert found == [waits_for]
 
 
-@pytest.mark.parametrize(
-    ("text", "meaning"),
-    [
-        ("<built-in method collect of module object>", "garbage_collection"),
-        ("gc: 2", "garbage_collection"),
-        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "data_loading"),
-        ("get_data", "data_loading"),
-        ("aten::mul", None),
-        ("garbage", None),
-    ],
+@for_each(
+    "text, meaning",
+    ("<built-in method collect of module object>", "garbage_collection"),
+    ("gc: 2", "garbage_collection"),
+    ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "data_loading"),
+    ("get_data", "data_loading"),
+    ("aten::mul", None),
+    ("garbage", None),
 )
 def test_host_ranges(hosts: HostRules, text: str, meaning: str | None):
     meanings = ("garbage_collection", "data_loading")
@@ -170,20 +171,18 @@ def test_host_ranges(hosts: HostRules, text: str, meaning: str | None):
 
 
 @for_each(
-    ("text", "anchor", "number"),
-    [
-        ("ProfilerStep#12", "profiler_step", "12"),
-        ("megatron.bridge.training.train.train.training_step_7", "training_step", "7"),
-        ("iteration 31", "iteration", "31"),
-        ("iteration31", "iteration", "31"),
-        (":iter_4", "iteration", "4"),
-        ("step_9", "step", "9"),
-        ("train step #9", "step", "9"),
-        ("megatron.bridge.training.train.train_step", "train_step", None),
-        ("1F1B", "unnumbered_step", None),
-        ("megatron.bridge.training.train.train_step.optimizer_step", None, None),
-        ("aten::step", None, None),
-    ],
+    "text, anchor, number",
+    ("ProfilerStep#12", "profiler_step", "12"),
+    ("megatron.bridge.training.train.train.training_step_7", "training_step", "7"),
+    ("iteration 31", "iteration", "31"),
+    ("iteration31", "iteration", "31"),
+    (":iter_4", "iteration", "4"),
+    ("step_9", "step", "9"),
+    ("train step #9", "step", "9"),
+    ("megatron.bridge.training.train.train_step", "train_step", None),
+    ("1F1B", "unnumbered_step", None),
+    ("megatron.bridge.training.train.train_step.optimizer_step", None, None),
+    ("aten::step", None, None),
 )
 def test_step_anchors_in_order_of_preference(hosts: HostRules, text: str, anchor: str | None, number: str | None):
     first = next((one for one in hosts.steps if pl.Series([text]).str.contains(one.pattern).item()), None)
@@ -299,17 +298,15 @@ def test_every_bucket_is_explained_and_has_a_colour_of_its_own() -> None:
     assert len({row.part.order for row in rows.values() if row.part}) == sum(1 for row in rows.values() if row.part)
 
 
-@pytest.mark.parametrize(
-    ("entries", "reason"),
-    [
-        ({name: entry for name, entry in whole().items() if name != "dispatch"}, "the bucket dispatch is missing, which measures go by"),
-        (whole() | {"Norm s": ENTRY}, "'Norm s' is no name for a bucket"),
-        (whole() | {"norm": ENTRY.replace("#aabbcc", "blue")}, "norm: 'blue' is no colour"),
-        (whole() | {"norm": ENTRY.replace("holds", "hold")}, "unknown field `hold`"),
-        (whole() | {"norm": ENTRY.replace("holds: a", "holds: a, sign: loud")}, "Invalid enum value 'loud'"),
-        (whole() | {"norm": "[]"}, "Expected `object`"),
-        (whole() | {"norm": "{"}, "buckets.yaml is wrong"),
-    ],
+@for_each(
+    "entries, reason",
+    ({name: entry for name, entry in whole().items() if name != "dispatch"}, "the bucket dispatch is missing, which measures go by"),
+    (whole() | {"Norm s": ENTRY}, "'Norm s' is no name for a bucket"),
+    (whole() | {"norm": ENTRY.replace("#aabbcc", "blue")}, "norm: 'blue' is no colour"),
+    (whole() | {"norm": ENTRY.replace("holds", "hold")}, "unknown field `hold`"),
+    (whole() | {"norm": ENTRY.replace("holds: a", "holds: a, sign: loud")}, "Invalid enum value 'loud'"),
+    (whole() | {"norm": "[]"}, "Expected `object`"),
+    (whole() | {"norm": "{"}, "buckets.yaml is wrong"),
 )
 def test_wrong_files_are_refused(entries: dict[str, str], reason: str) -> None:
     with pytest.raises(RuleFileError, match=reason) as raised:

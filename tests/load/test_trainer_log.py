@@ -10,6 +10,7 @@ import pytest
 from diagnose.errors import InputError
 from diagnose.load import trainer_log
 from diagnose.load.trainer_log import load_specs
+from tests.builders.cases import for_each
 
 BRIDGE = " [2026-11-01 10:00:{second:02d}] iteration {iteration:8d}/{whole:8d} | consumed samples: {samples:12d} | elapsed time per iteration (ms): 1234.5 | global batch size: {batch:5d} |\n"
 DEEPSPEED = " iteration {iteration:8d}/{whole:8d} | consumed samples: {samples:12d} | consumed tokens: {tokens:12d} | elapsed time per iteration (ms): 1234.5 |\n"
@@ -51,13 +52,11 @@ def test_a_run_that_was_taken_up_again_counts_once(tmp_path: Path) -> None:
     assert (found.tokens, found.iterations) == (32 * 1024, 7)
 
 
-@pytest.mark.parametrize(
-    ("lines", "sequence", "says"),
-    [
-        ([], 4096, "does not tell"),
-        ([bridge(1, 256)], 4096, "two iterations"),
-        ([bridge(1, 256), bridge(2, 512)], None, "sequence length is not known"),
-    ],
+@for_each(
+    "lines, sequence, says",
+    ([], 4096, "does not tell"),
+    ([bridge(1, 256)], 4096, "two iterations"),
+    ([bridge(1, 256), bridge(2, 512)], None, "sequence length is not known"),
 )
 def test_a_log_that_does_not_tell_is_refused(tmp_path: Path, lines: list[str], sequence: int | None, says: str) -> None:
     with pytest.raises(InputError, match=says):

@@ -128,28 +128,19 @@ def test_the_values_of_a_small_step() -> None:
 
 @for_each(
     "names",
-    [
-        ("launch_starved_ns", "launch_starved_share", "host_work_ns", "longest_host_gap_ns", "host_gap_excess_ns"),  # no launch
-        (
-            "allocator_ns",
-            "host_sync_ns",
-            "python_gap_ns",
-            "launch_calls_per_step",
-            "graph_launches_per_step",
-            "sync_calls_per_step",
-        ),  # no call
-        ("gpu_name", "gpu_compute_major", "device_memory_bytes"),  # no device row
-        ("step_spread",),  # one step
-        ("peak_allocated_bytes", "peak_reserved_bytes"),  # no allocator events
-        ("resolved_wait_rate",),  # no stream wait
-        ("gc_ns", "gc_ranges_per_step"),  # no range that would show it
-        ("pageable_copy_ns", "copy_h2d_bytes", "copy_d2h_bytes"),  # neither kind nor size recorded
-        ("expert_gemm_fill", "compute_fill"),  # neither shapes nor limits
-        ("recompute_ns", "recompute_share", "attention_forward_per_backward"),
-        ("expert_exchange_backend", "transport_hidden_share", "expert_gemm_median_ns", "expert_gemm_grouped_share"),  # nothing of it ran
-        ("blocking_inferred_share",),  # nothing blocked
-        ("world_size", "profiler_overhead_ns"),
-    ],
+    ("launch_starved_ns", "launch_starved_share", "host_work_ns", "longest_host_gap_ns", "host_gap_excess_ns"),  # no launch
+    ("allocator_ns", "host_sync_ns", "python_gap_ns", "launch_calls_per_step", "graph_launches_per_step", "sync_calls_per_step"),  # no call
+    ("gpu_name", "gpu_compute_major", "device_memory_bytes"),  # no device row
+    ("step_spread",),  # one step
+    ("peak_allocated_bytes", "peak_reserved_bytes"),  # no allocator events
+    ("resolved_wait_rate",),  # no stream wait
+    ("gc_ns", "gc_ranges_per_step"),  # no range that would show it
+    ("pageable_copy_ns", "copy_h2d_bytes", "copy_d2h_bytes"),  # neither kind nor size recorded
+    ("expert_gemm_fill", "compute_fill"),  # neither shapes nor limits
+    ("recompute_ns", "recompute_share", "attention_forward_per_backward"),
+    ("expert_exchange_backend", "transport_hidden_share", "expert_gemm_median_ns", "expert_gemm_grouped_share"),  # nothing of it ran
+    ("blocking_inferred_share",),  # nothing blocked
+    ("world_size", "profiler_overhead_ns"),
 )
 def test_what_was_not_recorded_is_null_never_zero(names: tuple[str, ...]) -> None:
     found = facts_of(BARE)
@@ -313,10 +304,8 @@ def test_a_copy_beside_the_exchange_is_no_compute() -> None:
 
 def test_without_exchange_or_names_shares_are_null() -> None:
     found = facts_of(scene([run("attention", 0, 10)]))
-    assert found["expert_exchange_nccl_share"] is None
-    assert found["tensor_parallel_nccl_share"] is None
-    assert found["low_precision_gemm_share"] is None
-    assert found["vision_encoder_share"] == 0.0
+    assert (found["expert_exchange_nccl_share"], found["tensor_parallel_nccl_share"]) == (None, None)
+    assert (found["low_precision_gemm_share"], found["vision_encoder_share"]) == (None, 0.0)
 
 
 def test_graph_launches_are_counted_by_call() -> None:
@@ -330,14 +319,12 @@ def test_graph_launches_are_counted_by_call() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("groups", "known"),
-    [
-        ([], None),
-        (["DATA_PARALLEL_GROUP"], None),
-        (["CONTEXT_PARALLEL_GROUP", "DATA_PARALLEL_GROUP"], False),
-        (["CONTEXT_PARALLEL_GROUP", "HIERARCHICAL_CONTEXT_PARALLEL_GROUPS_L0"], True),
-    ],
+@for_each(
+    "groups, known",
+    ([], None),
+    (["DATA_PARALLEL_GROUP"], None),
+    (["CONTEXT_PARALLEL_GROUP", "DATA_PARALLEL_GROUP"], False),
+    (["CONTEXT_PARALLEL_GROUP", "HIERARCHICAL_CONTEXT_PARALLEL_GROUPS_L0"], True),
 )
 def test_levels_of_the_context_exchange(groups: list[str], known: bool | None) -> None:
     trace = scene([run("gemm", 0, 10)]).trace
@@ -392,14 +379,12 @@ def shape(grid: int, block: int, registers: int | None, shared: int | None) -> p
     )
 
 
-@pytest.mark.parametrize(
-    ("grid", "block", "registers", "shared", "resident", "limited_by"),
-    [
-        (132, 128, 32, 0, 16, "warps"),  # 64 warps / 4 warps per block
-        (132, 32, 32, 0, 32, "blocks"),  # 64 blocks by warps, but 32 blocks at most
-        (132, 384, 168, 0, 1, "registers"),  # 168·32 = 5376 registers per warp; 16384 // 5376 = 3 per scheduler, 12 warps, 1 block of 12
-        (132, 128, 32, 199 * 1024, 1, "shared memory"),  # 200 KiB of 228 KiB
-    ],
+@for_each(
+    "grid, block, registers, shared, resident, limited_by",
+    (132, 128, 32, 0, 16, "warps"),  # 64 warps / 4 warps per block
+    (132, 32, 32, 0, 32, "blocks"),  # 64 blocks by warps, but 32 blocks at most
+    (132, 384, 168, 0, 1, "registers"),  # 168·32 = 5376 registers per warp; 16384 // 5376 = 3 per scheduler, 12 warps, 1 block of 12
+    (132, 128, 32, 199 * 1024, 1, "shared memory"),  # 200 KiB of 228 KiB
 )
 def test_resident_blocks(grid: int, block: int, registers: int, shared: int, resident: int, limited_by: str) -> None:
     assert LIMIT is not None
@@ -409,14 +394,12 @@ def test_resident_blocks(grid: int, block: int, registers: int, shared: int, res
     assert row["waves"] == pytest.approx(grid / (resident * 132))
 
 
-@pytest.mark.parametrize(
-    ("grid", "waves", "fill"),
-    [
-        (132, 132 / 2112, 1.0),  # one block on each SM: every SM has work, though sixteen would fit
-        (66, 66 / 2112, 0.5),  # half of the SMs have none
-        (132 * 16 + 132 * 8, 1.5, 1.0),  # the last wave reaches every SM
-        (132 * 16 + 33, 2145 / 2112, (1 + 0.25) / 2),  # the last wave reaches a quarter of them
-    ],
+@for_each(
+    "grid, waves, fill",
+    (132, 132 / 2112, 1.0),  # one block on each SM: every SM has work, though sixteen would fit
+    (66, 66 / 2112, 0.5),  # half of the SMs have none
+    (132 * 16 + 132 * 8, 1.5, 1.0),  # the last wave reaches every SM
+    (132 * 16 + 33, 2145 / 2112, (1 + 0.25) / 2),  # the last wave reaches a quarter of them
 )
 def test_fill_counts_the_sms_that_the_last_wave_reaches(grid: int, waves: float, fill: float) -> None:
     assert LIMIT is not None

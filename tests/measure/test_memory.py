@@ -55,7 +55,7 @@ FOUND: dict[str, tuple[list[Run], tuple[list[int] | None, str | None, int | None
 }  # fmt: skip
 
 
-@for_each(("runs", "expected"), FOUND.values())
+@for_each("runs, expected", *FOUND.values())
 def test_recompute(runs: list[Run], expected: tuple[list[int] | None, str | None, int | None, int | None]) -> None:
     found = recompute(*runs)
     assert outcome(found) == expected

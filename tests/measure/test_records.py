@@ -21,6 +21,7 @@ from diagnose.measure.timeline import BARS, GAPS, DrawnStep, drawn
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import OpKind
 from diagnose.reason.conclude import _with_kernels
+from tests.builders.cases import for_each
 from tests.builders.scene import Item, Span, call, run, scene
 
 STEPS = [Span(text=f"iteration {number}", start=1000 * number, end=1000 * number + 1000) for number in range(3)]
@@ -39,9 +40,7 @@ def three_steps(extra: tuple[Item, ...] = ()) -> DeviceMeasure:
     return one
 
 
-@pytest.mark.parametrize(
-    ("values", "middle"), [([], 0), ([5], 5), ([5, 8], 6), ([9, 1, 5], 5), ([1, 2, 3, 10], 2), ([None, 4], 4), ([-5, -2], -4)]
-)
+@for_each("values, middle", ([], 0), ([5], 5), ([5, 8], 6), ([9, 1, 5], 5), ([1, 2, 3, 10], 2), ([None, 4], 4), ([-5, -2], -4))
 def test_the_median_is_an_integer_rounded_down(values: list[int | None], middle: int) -> None:
     assert step_median(pl.Series(values, dtype=pl.Int64)) == middle
 
@@ -89,8 +88,7 @@ def test_buckets_come_with_most_work_first() -> None:
 def test_communication_by_kind_and_backend() -> None:
     (row,) = device_records(three_steps()).communication
     assert (row.kind, row.backend, row.count, row.work_ns, row.busy_ns, row.exposed_ns) == ("expert", "nccl", 1, 100, 100, 100)
-    assert row.overlap == 0.0
-    assert row.transfer_ns is None
+    assert (row.overlap, row.transfer_ns) == (0.0, None)
 
 
 def test_overlap_is_what_ran_beside_other_work() -> None:
@@ -167,16 +165,14 @@ def test_a_sound_budget_passes() -> None:
     check_identities(three_steps().typical.per_step, 0)
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"device_idle_ns": 1}, "device_busy \\+ device_idle = window"),
-        ({"compute_busy_ns": -1}, "compute_busy \\+ compute_absent = window"),
-        ({"blocking_ns": 1}, "stalls = compute_absent"),
-        ({"dependency_stalled_ns": -1}, "stalls = compute_absent"),
-        ({"host_work_ns": 1}, "host parts = launch_starved"),
-        ({"blocking_copy_ns": 10_000}, "blocking parts ≤ blocking"),
-    ],
+@for_each(
+    "change, named",
+    ({"device_idle_ns": 1}, "device_busy \\+ device_idle = window"),
+    ({"compute_busy_ns": -1}, "compute_busy \\+ compute_absent = window"),
+    ({"blocking_ns": 1}, "stalls = compute_absent"),
+    ({"dependency_stalled_ns": -1}, "stalls = compute_absent"),
+    ({"host_work_ns": 1}, "host parts = launch_starved"),
+    ({"blocking_copy_ns": 10_000}, "blocking parts ≤ blocking"),
 )
 def test_a_budget_that_does_not_add_up_is_a_fault(change: dict[str, int], named: str) -> None:
     with pytest.raises(AssertionError, match=f"budget of step 0 on rank 0 does not add up.*{named}"):

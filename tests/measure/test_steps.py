@@ -33,18 +33,16 @@ def texts(spelling: str) -> list[Span]:
 # ---------------------------------------------------------------------------------------------------- iteration ranges
 
 
-@pytest.mark.parametrize(
-    ("spelling", "anchor"),
-    [
-        ("ProfilerStep#{}", "range ProfilerStep#N"),
-        ("ProfilerStep #{}", "range ProfilerStep #N"),
-        ("iteration {}", "range iteration N"),
-        ("Training Iter: {}", "range Training Iter: N"),
-        ("train_iteration_{}", "range train_iteration_N"),
-        ("step {}", "range step N"),
-        ("global_step_{}", "range global_step_N"),
-        (":train.training_step_{}", "range :train.training_step_N"),
-    ],
+@for_each(
+    "spelling, anchor",
+    ("ProfilerStep#{}", "range ProfilerStep#N"),
+    ("ProfilerStep #{}", "range ProfilerStep #N"),
+    ("iteration {}", "range iteration N"),
+    ("Training Iter: {}", "range Training Iter: N"),
+    ("train_iteration_{}", "range train_iteration_N"),
+    ("step {}", "range step N"),
+    ("global_step_{}", "range global_step_N"),
+    (":train.training_step_{}", "range :train.training_step_N"),
 )
 def test_a_numbered_range_cuts_steps_and_gives_their_numbers(spelling: str, anchor: str) -> None:
     found = scene(LOOP.items, texts(spelling))
@@ -191,7 +189,7 @@ NO_ANCHOR: dict[str, tuple[list[Item], list[Span]]] = {
 }  # fmt: skip
 
 
-@for_each(("items", "spans"), NO_ANCHOR.values())
+@for_each("items, spans", *NO_ANCHOR.values())
 def test_what_is_no_anchor(items: list[Item], spans: list[Span]) -> None:
     assert scene(items, spans).steps().anchor == "capture"
 

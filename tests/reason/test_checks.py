@@ -12,6 +12,7 @@ from diagnose.errors import UsageError
 from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.reason.checks import check
 from fixtures import scenario
+from tests.builders.cases import for_each
 from tests.builders.facts import BOOK
 from tests.builders.jobs import A1, B1, job, parse_job
 from tests.builders.suites import kind_of
@@ -35,16 +36,14 @@ def test_the_published_jobs_are_fine() -> None:
         assert not found.failed
 
 
-@pytest.mark.parametrize(
-    ("change", "key", "group"),
-    [
-        ({**OVERLAP, "model__recompute_granularity": "full"}, "expert-overlap-with-full-recompute", "will_fail"),
-        ({**OVERLAP, "versions__torch": "2.5.1"}, "expert-overlap-on-old-torch", "will_hang"),
-        ({**OVERLAP, "dataset__packing_buffer_size": 8}, "expert-overlap-off-under-packing", "silently_off"),
-        ({"model__moe_router_force_load_balancing": True}, "forced-load-balance", "doubtful"),
-        ({"train__global_batch_size": 24}, "batch-not-divisible", "will_fail"),
-        ({"model__context_parallel_size": 4, "model__seq_length": 4100}, "sequence-not-divisible-for-context-parallelism", "will_fail"),
-    ],
+@for_each(
+    "change, key, group",
+    ({**OVERLAP, "model__recompute_granularity": "full"}, "expert-overlap-with-full-recompute", "will_fail"),
+    ({**OVERLAP, "versions__torch": "2.5.1"}, "expert-overlap-on-old-torch", "will_hang"),
+    ({**OVERLAP, "dataset__packing_buffer_size": 8}, "expert-overlap-off-under-packing", "silently_off"),
+    ({"model__moe_router_force_load_balancing": True}, "forced-load-balance", "doubtful"),
+    ({"train__global_batch_size": 24}, "batch-not-divisible", "will_fail"),
+    ({"model__context_parallel_size": 4, "model__seq_length": 4100}, "sequence-not-divisible-for-context-parallelism", "will_fail"),
 )
 def test_each_group(change: dict[str, object], key: str, group: str) -> None:
     found = report(**change)
@@ -145,10 +144,7 @@ def test_fixes_that_are_on_are_asked_for_their_conflicts(tmp_path: Path) -> None
     lines = "  tensor_model_parallel_size: 2\n  num_layers: 4\n  hidden_size: 64\n  vocab_size: 99\n"
     found = check(parse_job(f"model:\n  sequence_parallel: true\n{lines}"), load_rulebook([tmp_path]), TOOL)
     own = [(one.summary, one.group, one.outcome, one.source) for one in found.results if one.id == "OWN-01-requirement"]
-    assert own == [
-        ("The hidden size is 64.", "will_fail", "error", "fix"),
-        ("The vocabulary is small (99).", "doubtful", None, "fix"),
-    ]
+    assert own == [("The hidden size is 64.", "will_fail", "error", "fix"), ("The vocabulary is small (99).", "doubtful", None, "fix")]
 
 
 def test_no_simulated_job_is_said_to_fail() -> None:

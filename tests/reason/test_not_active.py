@@ -101,7 +101,7 @@ PAIRS = [
 ]
 
 
-@for_each(("active", "plain", "rule"), PAIRS)
+@for_each("active, plain, rule", *PAIRS)
 def test_the_job_of_the_feature_on_the_plain_run_is_a_finding(active: str, plain: str, rule: str) -> None:
     found = fired(facts_of(plain), job_of(active))
     assert rule in found
@@ -119,7 +119,7 @@ def test_kept_facts_are_those_of_the_run(name: str) -> None:
     assert FACTS[name] == fresh(name), RENEW
 
 
-@for_each("name", sorted({pair[0] for pair in PAIRS} | {"healthy-expert-overlap", "healthy-graphs", "healthy-one-node"}))
+@for_each("name", *sorted({pair[0] for pair in PAIRS} | {"healthy-expert-overlap", "healthy-graphs", "healthy-one-node"}))
 def test_a_feature_at_work_is_no_finding(name: str) -> None:
     assert fired(facts_of(name), job_of(name)) == {}
 

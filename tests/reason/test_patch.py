@@ -17,6 +17,7 @@ from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader
 from diagnose.reason.patch import Patched, Patcher, Wanted, framework_of, is_step, plan
 from fixtures import scenario
+from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import parse_job
 from tests.job.test_edit_yaml import changed
@@ -197,14 +198,12 @@ def test_scripts_are_not_rewritten_but_the_change_is_judged_and_told(name: str) 
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "fix", "sentence"),
-    [
-        ("recompute_granularity: null", "recompute_granularity: full", "COM-06", "Full recompute is on, which the overlap refuses."),
-        ("moe_token_dispatcher_type: alltoall", "moe_token_dispatcher_type: allgather", "COM-06", "The dispatcher is allgather"),
-        ("comm_overlap: null ", "comm_overlap: &shared {tp_comm_overlap: false}\nother: *shared ", "COM-06", "by an anchor"),
-        ("train: {", "train: &t {", "HOST-03", "by an anchor"),
-    ],
+@for_each(
+    "old, new, fix, sentence",
+    ("recompute_granularity: null", "recompute_granularity: full", "COM-06", "Full recompute is on, which the overlap refuses."),
+    ("moe_token_dispatcher_type: alltoall", "moe_token_dispatcher_type: allgather", "COM-06", "The dispatcher is allgather"),
+    ("comm_overlap: null ", "comm_overlap: &shared {tp_comm_overlap: false}\nother: *shared ", "COM-06", "by an anchor"),
+    ("train: {", "train: &t {", "HOST-03", "by an anchor"),
 )
 def test_what_can_not_be_is_refused(old: str, new: str, fix: str, sentence: str) -> None:
     with pytest.raises(PatchRefusedError, match=sentence) as caught:

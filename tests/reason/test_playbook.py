@@ -51,8 +51,7 @@ def test_every_case_of_a_fix_and_its_job() -> None:
 
 def test_expert_overlap_applies_to_the_all_to_all_baseline() -> None:
     found = fix("COM-06", job())
-    assert found.state == "applicable"
-    assert found.blocked_by == ()
+    assert (found.state, found.blocked_by) == ("applicable", ())
     assert [(change.framework, change.key, change.from_, change.to) for change in found.changes] == [
         ("megatron-bridge", "comm_overlap.overlap_moe_expert_parallel_comm", "false", "true"),
         ("megatron-lm", "--overlap-moe-expert-parallel-comm", "false", "true"),
@@ -68,8 +67,7 @@ def test_platform_gates() -> None:
     assert deepep.blocked_by == (
         "Megatron-Bridge allows DeepEP on Ampere, Hopper, B200 and B300, not on gb200 (compute capability 10); there it falls back to all-to-all or raises an error.",
     )
-    assert fix("COM-02", job(), GB200).state == "applicable"
-    assert fix("COM-01", job()).state == "applicable"
+    assert (fix("COM-02", job(), GB200).state, fix("COM-01", job()).state) == ("applicable", "applicable")
     assert fix("COM-01", job(), facts(platform="b200", gpu_compute_major=10, nvlink_domain=8)).state == "applicable"
     assert fix("COM-02", job(model__expert_model_parallel_size=128), GB200).state == "blocked"
     assert fix("CMP-05", job(), facts(platform="a100", gpu_compute_major=8, nvlink_domain=8)).state == "blocked"
@@ -81,8 +79,7 @@ def test_the_platform_decides_the_recipe() -> None:
 
     assert chosen(H100)["mixed_precision"] == "bf16_with_fp8_subchannel_scaling_mixed"
     assert chosen(H100)["--fp8-recipe"] == "blockwise"
-    assert chosen(GB200)["mixed_precision"] == "bf16_with_mxfp8_mixed"
-    assert chosen(GB200)["--fp8-recipe"] == "mxfp8"
+    assert (chosen(GB200)["mixed_precision"], chosen(GB200)["--fp8-recipe"]) == ("bf16_with_mxfp8_mixed", "mxfp8")
 
 
 def test_the_job_may_name_the_platform_that_the_trace_does_not() -> None:
@@ -161,8 +158,7 @@ def test_order_is_applicable_unknown_blocked_already_on() -> None:
 
 
 def test_the_example_job_is_complete() -> None:
-    assert job(A1).unknown == ()
-    assert job(B1).unknown == ()
+    assert (job(A1).unknown, job(B1).unknown) == ((), ())
 
 
 # --- conflicts --------------------------------------------------------------------------------------------------------

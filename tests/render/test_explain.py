@@ -16,6 +16,7 @@ from diagnose.render import Options, write
 from diagnose.render.knowledge.entries import Catalogue, unfilled
 from diagnose.render.knowledge.kinds import BY_NAME, KINDS, PAGES
 from diagnose.render.reports.explanation import Explanation
+from tests.builders.cases import for_each
 from tests.builders.diagnosis import rich
 
 WIDTH = 96
@@ -197,14 +198,12 @@ def test_buckets_of_the_user_are_explained_too(tmp_path: Path, capsys: pytest.Ca
     assert main(["explain", "my_family"]) == 2
 
 
-@pytest.mark.parametrize(
-    ("wrong", "near"),
-    [
-        ("COM-6", "COM-06"),
-        ("expert-gemm", "expert_gemm"),
-        ("job_recompute_module", "recompute_modules"),
-        ("rule:host-launch-starvd", "host-launch-starved"),
-    ],
+@for_each(
+    "wrong, near",
+    ("COM-6", "COM-06"),
+    ("expert-gemm", "expert_gemm"),
+    ("job_recompute_module", "recompute_modules"),
+    ("rule:host-launch-starvd", "host-launch-starved"),
 )
 def test_unknown_ids_get_what_is_near(wrong: str, near: str) -> None:
     with pytest.raises(UsageError, match=near) as raised:

@@ -42,7 +42,7 @@ def test_they_are_made_the_same_twice() -> None:
     assert reference.pages(Catalogue(book=load_rulebook(), taxonomy=load_taxonomy())) == MADE
 
 
-@for_each("name", sorted(MADE))
+@for_each("name", *sorted(MADE))
 def test_links_resolve(name: str) -> None:
     local = {target for target in targets(MADE[name]) if "://" not in target}
     missing = []
@@ -69,7 +69,7 @@ def test_every_id_has_one_anchor_and_stands_in_the_contents(kind: Kind) -> None:
         assert f"[`{key}`](#{kind.anchor(key)})" in text
 
 
-@for_each("name", sorted(MADE))
+@for_each("name", *sorted(MADE))
 def test_markdown_shows_what_the_data_say(name: str) -> None:
     """No markup comes from the data: no HTML but our anchors, no image, and every table keeps its columns."""
     width = 0

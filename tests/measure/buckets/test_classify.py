@@ -14,6 +14,7 @@ from diagnose.measure.buckets.classify import Classified, classify, decide, dema
 from diagnose.measure.buckets.describe import describe, describe_all
 from diagnose.measure.host import attribute
 from diagnose.model.trace import Trace
+from tests.builders.cases import for_each
 from tests.builders.small_traces import Launch, Range, trace_of
 
 GEMM = "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN"
@@ -34,17 +35,15 @@ def rows(trace: Trace, taxonomy: Taxonomy, *columns: str) -> list[Any]:
     return joined[columns[0]].to_list() if len(columns) == 1 else joined.select(columns).rows()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
-    [
-        "void deep_ep::intranode::combine<__nv_bfloat16, 8, 768, 4096>(__nv_bfloat16*, float*)",
-        "void deep_ep::intranode::combine<__nv_bfloat16, (int)8, (int)768, (int)4096>(T1 *, float *)",
-        "void some_fork::ep::intranode::combine<__nv_bfloat16, 8, 768, 4096>(__nv_bfloat16*, float*)",
-        "void deep_ep::legacy::intranode::combine<__nv_bfloat16, 8>(__nv_bfloat16*)",
-        "_ZN7deep_ep9intranode7combineI13__nv_bfloat16Li8ELi768ELi4096EEEvPT_PfPKS2_",
-        "_ZN7deep_ep9intranode7combineI13__nv_bfloat16Li8ELi768ELi4096EEEvPT_PfPKS2_.kd",
-        "void deep_ep::intranode::combine<__nv_bf",
-    ],
+    "void deep_ep::intranode::combine<__nv_bfloat16, 8, 768, 4096>(__nv_bfloat16*, float*)",
+    "void deep_ep::intranode::combine<__nv_bfloat16, (int)8, (int)768, (int)4096>(T1 *, float *)",
+    "void some_fork::ep::intranode::combine<__nv_bfloat16, 8, 768, 4096>(__nv_bfloat16*, float*)",
+    "void deep_ep::legacy::intranode::combine<__nv_bfloat16, 8>(__nv_bfloat16*)",
+    "_ZN7deep_ep9intranode7combineI13__nv_bfloat16Li8ELi768ELi4096EEEvPT_PfPKS2_",
+    "_ZN7deep_ep9intranode7combineI13__nv_bfloat16Li8ELi768ELi4096EEEvPT_PfPKS2_.kd",
+    "void deep_ep::intranode::combine<__nv_bf",
 )
 def test_one_kernel_in_every_spelling(taxonomy: Taxonomy, name: str):
     verdict = describe(name, taxonomy)

@@ -75,10 +75,7 @@ BESIDE = [NORM, FUSED, PERMUTE, (GEMM, 33), (SWIGLU, 33), (GEMM, 33), (GEMM, 20)
 ON_MAIN = [NORM, FUSED, PERMUTE, (GEMM, 20), (GEMM, 21), SWIGLU, (GEMM, 20), (GEMM, 21), GEMM, SWIGLU, GEMM, UNPERMUTE]
 GATED = [NORM, GATE, ADD, TOPK, ADD]
 GATED_LAYER = [*GATED, PERMUTE, UNPERMUTE, FLASH]
-UNFUSED = [
-    *[NORM, FUSED, SORT, SORT, SELECT, (SENDRECV, 20), CAT, GROUPED],
-    *[CAT, (SENDRECV, 20), SCATTER, ADD, NORM, FLASH],
-]
+UNFUSED = [*[NORM, FUSED, SORT, SORT, SELECT, (SENDRECV, 20), CAT, GROUPED], *[CAT, (SENDRECV, 20), SCATTER, ADD, NORM, FLASH]]
 Steps = list[str | tuple[str, int]]
 
 # Kernels one after the other; the bucket, and by what evidence, of those at these places.
@@ -156,7 +153,7 @@ RUNS: dict[str, tuple[Steps, dict[tuple[int, ...], tuple[str, str]]]] = {
 }  # fmt: skip
 
 
-@for_each(("steps", "expected"), RUNS.values())
+@for_each("steps, expected", *RUNS.values())
 def test_what_kernels_learn_from_those_around_them(
     taxonomy: Taxonomy, steps: Steps, expected: dict[tuple[int, ...], tuple[str, str]]
 ) -> None:
@@ -286,8 +283,7 @@ def test_where_another_library_carries_tokens_nccl_does_not(taxonomy: Taxonomy):
 def test_far_fewer_votes_than_another_stream_are_chance(taxonomy: Taxonomy):
     by_chance = [NORM, FUSED, PERMUTE, (SENDRECV, 56), GROUPED, UNPERMUTE]
     found = run(taxonomy, *[*EXPERTS, FLASH] * 3, *by_chance * 2)
-    assert found[-3] == ("collective", "name")
-    assert found[3] == ("dispatch", "neighbours")
+    assert (found[-3], found[3]) == (("collective", "name"), ("dispatch", "neighbours"))
 
 
 # ---------------------------------------------------------------------------------------------- a vision tower
@@ -445,10 +441,7 @@ def test_a_number_used_again_links_to_the_operator_before(taxonomy: Taxonomy):
 
 
 def test_recorded_operators_are_forward_and_backward_nodes_are_not(taxonomy: Taxonomy):
-    ranges = [
-        Range(text="aten::mul", start=0, end=50, sequence=3),
-        Range(text="MulBackward0", start=100, end=150, sequence=3),
-    ]
+    ranges = [Range(text="aten::mul", start=0, end=50, sequence=3), Range(text="MulBackward0", start=100, end=150, sequence=3)]
     found = ids_at(trace_of([Launch(name="k", at=20), Launch(name="k", at=120)], ranges), taxonomy)
     assert found == [{"FORWARD"}, {"backward"}]
 

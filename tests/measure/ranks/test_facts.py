@@ -333,7 +333,7 @@ LINKS: dict[str, tuple[Ranks, tuple[int | None, float | None, str | None]]] = {
 }  # fmt: skip
 
 
-@for_each(("found", "expected"), LINKS.values())
+@for_each("found, expected", *LINKS.values())
 def test_a_slow_link(found: Ranks, expected: tuple[int | None, float | None, str | None]) -> None:
     assert tuple(given(found, *LINK).values()) == expected
 

@@ -145,7 +145,7 @@ def test_the_shift_is_found_whatever_the_clocks_say(
     assert abs(found.offset - offset) <= jitter
 
 
-@for_each("seed", range(20))
+@for_each("seed", *range(20))
 def test_sequences_of_different_groups_do_not_fit(seed: int) -> None:
     chance = random.Random(seed)
     other = sorted(chance.randrange(200_000_000) for _ in range(60))

@@ -75,7 +75,7 @@ HANDOVERS: dict[str, tuple[Scene, int, dict[str, int], dict[str, int]]] = {
 }  # fmt: skip
 
 
-@for_each(("one", "end", "why", "expected"), HANDOVERS.values())
+@for_each("one, end, why, expected", *HANDOVERS.values())
 def test_what_is_handed_over(one: Scene, end: int, why: dict[str, int], expected: dict[str, int]) -> None:
     assert causes(one.stalls(0, end)) == why
     assert beyond(one, 0, end) == [expected]
@@ -128,7 +128,7 @@ SHADOWS: dict[str, tuple[Scene, dict[str, int]]] = {
 }  # fmt: skip
 
 
-@for_each(("one", "expected"), SHADOWS.values())
+@for_each("one, expected", *SHADOWS.values())
 def test_a_late_host_costs_nothing_while_what_is_waited_for_runs(one: Scene, expected: dict[str, int]) -> None:
     assert shadows(one) == expected
 
@@ -233,7 +233,7 @@ RESTARTS: dict[str, tuple[Scene, int, dict[str, int]]] = {
 }  # fmt: skip
 
 
-@for_each(("one", "end", "expected"), RESTARTS.values())
+@for_each("one, end, expected", *RESTARTS.values())
 def test_a_host_that_was_held_starts_anew(one: Scene, end: int, expected: dict[str, int]) -> None:
     assert restarts(one, end) == expected
 

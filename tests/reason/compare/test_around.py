@@ -18,6 +18,7 @@ from diagnose.model.environment import EnvironmentItem, EnvironmentKind
 from diagnose.model.vocabulary import FixState, Level, Wall
 from diagnose.reason.compare.baselines import NOT_TOLD
 from diagnose.reason.compare.comparable import environment
+from tests.builders.cases import for_each
 from tests.builders.compared import SETTINGS, capture, document, job, kernel
 from tests.builders.comparing import RULES, compare, describe, differing, fingerprint, settings
 
@@ -115,18 +116,16 @@ def test_the_fingerprint_is_of_the_job_and_the_device() -> None:
     assert fingerprint(one) == fingerprint(capture(one, format="nsys-sqlite"))
 
 
-@pytest.mark.parametrize(
-    ("part", "other"),
-    [
-        ("model", document(STEPS, job=job(hidden_size=4096))),
-        ("layers", document(STEPS, job=job(num_layers=2))),
-        ("batch", document(STEPS, job=job(global_batch_size=64))),
-        ("sequence", document(STEPS, job=job(seq_length=8192))),
-        ("layout", document(STEPS, job=job(tensor_model_parallel_size=2))),
-        ("precision", document(STEPS, job=job(fp8="hybrid"))),
-        ("world", document(STEPS, job=job(world_size=8))),
-        ("device", document(STEPS, job=job(), gpu="NVIDIA A100-SXM4-80GB")),
-    ],
+@for_each(
+    "part, other",
+    ("model", document(STEPS, job=job(hidden_size=4096))),
+    ("layers", document(STEPS, job=job(num_layers=2))),
+    ("batch", document(STEPS, job=job(global_batch_size=64))),
+    ("sequence", document(STEPS, job=job(seq_length=8192))),
+    ("layout", document(STEPS, job=job(tensor_model_parallel_size=2))),
+    ("precision", document(STEPS, job=job(fp8="hybrid"))),
+    ("world", document(STEPS, job=job(world_size=8))),
+    ("device", document(STEPS, job=job(), gpu="NVIDIA A100-SXM4-80GB")),
 )
 def test_another_job_or_device_has_another_fingerprint_and_says_why(part: str, other: Diagnosis) -> None:
     one = document(STEPS, job=job())
@@ -228,20 +227,13 @@ def test_walls_side_by_side() -> None:
     assert run(document(STEPS, walls=walls(None)), document(STEPS, walls=walls(130))).walls[0].delta_ns is None
 
 
-@pytest.mark.parametrize(
-    ("steps", "limit", "met", "words"),
-    [
-        (SLOWER, 0.03, False, "not met: +12.0 %"),
-        (SLOWER, 0.20, True, "within the 20.0 %"),
-        (STEPS, 0.03, True, "no regression"),
-        (({"attention": 900_000},) * 4, 0.03, True, "no regression"),
-        (
-            ({"attention": 900_000}, {"attention": 1_200_000}, {"attention": 1_300_000}, {"attention": 950_000}),
-            0.03,
-            None,
-            "can't be judged",
-        ),
-    ],
+@for_each(
+    "steps, limit, met, words",
+    (SLOWER, 0.03, False, "not met: +12.0 %"),
+    (SLOWER, 0.20, True, "within the 20.0 %"),
+    (STEPS, 0.03, True, "no regression"),
+    (({"attention": 900_000},) * 4, 0.03, True, "no regression"),
+    (({"attention": 900_000}, {"attention": 1_200_000}, {"attention": 1_300_000}, {"attention": 950_000}), 0.03, None, "can't be judged"),
 )
 def test_the_largest_regression_allowed(steps: tuple[dict[str, int], ...], limit: float, met: bool | None, words: str) -> None:
     base = (
@@ -271,15 +263,13 @@ def test_what_is_refused_can_not_be_judged() -> None:
     assert "--anyway" in found.gate.sentence
 
 
-@pytest.mark.parametrize(
-    ("new", "level", "met"),
-    [
-        (finding("other", "medium"), "medium", False),
-        (finding("other", "medium"), "high", True),
-        (finding("other", "high", wall="capture"), "low", True),
-        (finding("known", "medium", 200_000), "medium", False),
-        (finding("known", "medium"), "low", True),
-    ],
+@for_each(
+    "new, level, met",
+    (finding("other", "medium"), "medium", False),
+    (finding("other", "medium"), "high", True),
+    (finding("other", "high", wall="capture"), "low", True),
+    (finding("known", "medium", 200_000), "medium", False),
+    (finding("known", "medium"), "low", True),
 )
 def test_findings_that_may_not_be_new_or_worse(new: Finding, level: Level, met: bool) -> None:
     found = run(with_findings(finding("known")), with_findings(new), fail_on=level)
@@ -332,13 +322,11 @@ def exchange(busy: int, exposed: int, backend: str = "nccl") -> Communication:
     )
 
 
-@pytest.mark.parametrize(
-    ("base", "new", "words"),
-    [
-        (exchange(20_000_000, 10_000_000), exchange(20_000_000, 14_000_000), "because less of it runs beside compute (50.0 % → 30.0 %)"),
-        (exchange(20_000_000, 10_000_000), exchange(28_000_000, 14_000_000), "because it runs longer (20.00 → 28.00 ms)"),
-        (exchange(20_000_000, 10_000_000), exchange(28_000_000, 14_000_000, "deepep"), "because it runs longer (20.00 → 28.00 ms)"),
-    ],
+@for_each(
+    "base, new, words",
+    (exchange(20_000_000, 10_000_000), exchange(20_000_000, 14_000_000), "because less of it runs beside compute (50.0 % → 30.0 %)"),
+    (exchange(20_000_000, 10_000_000), exchange(28_000_000, 14_000_000), "because it runs longer (20.00 → 28.00 ms)"),
+    (exchange(20_000_000, 10_000_000), exchange(28_000_000, 14_000_000, "deepep"), "because it runs longer (20.00 → 28.00 ms)"),
 )
 def test_exposed_transport_says_which_exchange_and_why(base: Communication, new: Communication, words: str) -> None:
     found = run(document(BOTH, communication=(base,)), document(WORSE, communication=(new,)))
@@ -400,17 +388,15 @@ def text(old: str = "", new: str = "") -> bytes:
     return data.replace(old, new, 1).encode()
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("  floor: {value: 0.02", "  flor: {value: 0.02", "flor"),
-        ("  floor: {value: 0.02", "  floor: {value: much", "value"),
-        ("num_layers, moe_layer_freq", "number_of_layers, num_layers, moe_layer_freq", "no job setting"),
-        ("refused: [num_layers, ", "refused: [num_layers, hidden_size, ", "two places"),
-        ("proves: [num_layers]", "proves: [hidden_size]", "does not hold"),
-        ('source: "the usual level of a two-sided test, that of the interval"', 'source: ""', "noise.p_value has no source"),
-        ("  world:\n", "  planet:\n", "planet"),
-    ],
+@for_each(
+    "old, new, words",
+    ("  floor: {value: 0.02", "  flor: {value: 0.02", "flor"),
+    ("  floor: {value: 0.02", "  floor: {value: much", "value"),
+    ("num_layers, moe_layer_freq", "number_of_layers, num_layers, moe_layer_freq", "no job setting"),
+    ("refused: [num_layers, ", "refused: [num_layers, hidden_size, ", "two places"),
+    ("proves: [num_layers]", "proves: [hidden_size]", "does not hold"),
+    ('source: "the usual level of a two-sided test, that of the interval"', 'source: ""', "noise.p_value has no source"),
+    ("  world:\n", "  planet:\n", "planet"),
 )
 def test_a_wrong_file_is_refused_with_the_place(old: str, new: str, words: str) -> None:
     with pytest.raises(RuleFileError, match=words):

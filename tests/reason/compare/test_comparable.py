@@ -24,8 +24,7 @@ def run(base: Diagnosis, new: Diagnosis, **options: Any) -> Comparison:
 
 
 def refused(found: Comparison) -> set[tuple[str, str]]:
-    assert found.outcome.result == "refused"
-    assert found.effect.result == "refused"
+    assert (found.outcome.result, found.effect.result) == ("refused", "refused")
     assert (found.delta, found.kernels, found.findings) == (None, (), ())
     assert "can't be compared" in found.outcome.sentence
     return {(one.aspect, one.name) for one in found.comparability.mismatches if one.state == "refused"}
@@ -46,7 +45,7 @@ CHANGES: list[tuple[str, str, object]] = [
 ]
 
 
-@for_each(("aspect", "setting", "value"), CHANGES)
+@for_each("aspect, setting, value", *CHANGES)
 def test_other_work_is_refused_with_its_reason(aspect: str, setting: str, value: object) -> None:
     base, new = document(STEPS, job=job()), document(STEPS, job=job(**{setting: value}))
     found = run(base, new)
@@ -77,14 +76,12 @@ def test_anyway_changes_nothing_where_runs_can_be_compared() -> None:
     assert (found.comparability.comparable, found.comparability.anyway) == (True, False)
 
 
-@pytest.mark.parametrize(
-    ("aspect", "changes"),
-    [
-        ("batch", {"micro_batch_size": 2}),
-        ("layout", {"virtual_pipeline_model_parallel_size": 2}),
-        ("model", {"moe_router_force_load_balancing": True}),
-        ("sequence", {"enable_offline_packing": True}),
-    ],
+@for_each(
+    "aspect, changes",
+    ("batch", {"micro_batch_size": 2}),
+    ("layout", {"virtual_pipeline_model_parallel_size": 2}),
+    ("model", {"moe_router_force_load_balancing": True}),
+    ("sequence", {"enable_offline_packing": True}),
 )
 def test_the_same_work_in_another_way_is_noted(aspect: str, changes: dict[str, object]) -> None:
     base = document(STEPS, job=job(moe_router_force_load_balancing=False, virtual_pipeline_model_parallel_size=1))
@@ -169,8 +166,7 @@ def test_another_batch_without_tokens_is_refused() -> None:
 
 def test_the_same_tokens_are_not_normalised() -> None:
     found = run(document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(32)))
-    assert found.comparability.normalised is None
-    assert found.effect.unit == "ns"
+    assert (found.comparability.normalised, found.effect.unit) == (None, "ns")
 
 
 # --- ranks, device, capture -------------------------------------------------------------------------------------------
@@ -218,12 +214,10 @@ def test_a_world_that_only_the_traces_tell_counts_too() -> None:
     assert run(told(8), told(8)).comparability.comparable
 
 
-@pytest.mark.parametrize(
-    ("here", "there", "name"),
-    [
-        ({"format": "nsys-sqlite"}, {"format": "torch-json"}, "format"),
-        ({"cuda_graphs": "nodes"}, {"cuda_graphs": "opaque"}, "CUDA graphs"),
-    ],
+@for_each(
+    "here, there, name",
+    ({"format": "nsys-sqlite"}, {"format": "torch-json"}, "format"),
+    ({"cuda_graphs": "nodes"}, {"cuda_graphs": "opaque"}, "CUDA graphs"),
 )
 def test_another_way_of_capturing_is_refused(here: dict[str, str], there: dict[str, str], name: str) -> None:
     base = document(STEPS, job=job())
@@ -286,15 +280,13 @@ def test_captures_of_different_length_are_brought_to_the_same_work() -> None:
     new = whole([kernel("a", 80, 10_000), kernel("b", 40, 20_000)], idle=1_600_000)
     found = run(base, new)
     assert found.comparability.normalised is not None
-    assert found.comparability.normalised.unit == "ns of kernel work"
-    assert found.effect.unit == "ns"
+    assert (found.comparability.normalised.unit, found.effect.unit) == ("ns of kernel work", "ns")
     assert found.effect.new == pytest.approx(3_200_000 * 100 / 80)
     assert found.outcome.result == "regression"
     assert found.delta is not None
     moved = {row.category: row.delta_ns for row in found.delta.categories}
     assert moved == {"launch_starved": 1_500_000, "compute:attention": 0}
-    assert found.delta.delta_ns == 1_500_000
-    assert found.kernels == ()
+    assert (found.delta.delta_ns, found.kernels) == (1_500_000, ())
 
 
 def test_slower_kernels_are_not_more_work() -> None:
