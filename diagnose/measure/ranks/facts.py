@@ -177,7 +177,7 @@ def _matched(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
 
 
 def _blocking(ranks: Ranks | None, wait: int | None, pipeline: int | None) -> int | None:
-    """What steps lost to others, without the bubble: waiting in exchanges, as far as it can have held compute up."""
+    """What steps lost to others, without the bubble: waiting in exchanges other than the pipeline's, as far as it can hold compute up."""
     if ranks is None or wait is None or pipeline is None:
         return None
     lost = [[step.window_ns - step.own_ns for step in one.steps if step.own_ns is not None] for one in ranks.survey]
