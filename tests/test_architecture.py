@@ -32,8 +32,6 @@ LOADERS = {
 }
 # What loads knowledge although it is no entrance, and what keeps it; both lists only shrink.
 LOADED_ELSEWHERE = {
-    ("render.knowledge.entries", "load_rulebook"),
-    ("render.knowledge.entries", "load_taxonomy"),
     ("render.words", "load_job_settings"),  # how a saved document of whatever rules is shown
     ("render.words", "load_vocabulary"),
 }
@@ -133,8 +131,9 @@ def test_knowledge_is_loaded_at_the_entrances_and_handed_down() -> None:
         "diagnose.commands.",
         "diagnose.pipeline",
         "diagnose.scale.",
-        "diagnose.bisect.session",
-    )  # a search has the rules of its log
+        "diagnose.bisect.session",  # a search has the rules of its log
+        "diagnose.render.knowledge.reference",  # a command line of its own
+    )
     calls = set()
     for name, path in modules().items():
         for node in () if name.startswith(entrances) else ast.walk(tree_of(path)):
