@@ -14,10 +14,11 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.ranks import Measurement
+from diagnose.errors import InputError
 from diagnose.pipeline import with_distinct_ranks
 from diagnose.reason.conclude import conclude
 from diagnose.render import write
-from diagnose.scale.engine import Outcome, Settings, Task, attempt, measure_all, prepare
+from diagnose.scale.engine import Outcome, Run, Settings, Task, attempt, measure_each, prepare, tasks_of
 from diagnose.scale.local import LocalEngine
 
 _warm: set[int] = set()
@@ -52,19 +53,15 @@ def main() -> None:
     job, traces = Path(sys.argv[1]), [Path(name) for name in sys.argv[2:]]
     prepared = prepare(config=job, overrides=(), rules=(), step_range=None, nsys=None)
     begin = time.perf_counter()
-    gathered = measure_all(
-        traces,
-        engine=LocalEngine(task=timed) if len(traces) > 1 else LocalEngine(),
-        settings=prepared.settings,
-        knowledge=prepared.knowledge,
-        rank=None,
-        say=_silent,
-        notice=_logged,
-    )
+    run = Run(settings=prepared.settings, knowledge=prepared.knowledge, tasks=tuple(tasks_of(traces, None)), notice=_logged)
+    outcomes = dict(measure_each(run, LocalEngine(task=timed) if len(traces) > 1 else LocalEngine()))
     measured = time.perf_counter()
-    if gathered.refused:
-        raise gathered.refused[0][1]
-    result = conclude(with_distinct_ranks(gathered.measured), prepared.job, prepared.knowledge)
+    summaries = []
+    for _, outcome in sorted(outcomes.items()):
+        if isinstance(outcome, InputError):
+            raise outcome
+        summaries.append(outcome)
+    result = conclude(with_distinct_ranks(summaries), prepared.job, prepared.knowledge)
     reduced = time.perf_counter()
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << (20 if sys.platform == "darwin" else 10))
     shown = [write(result, kind) for kind in ("html", "json")]
@@ -80,7 +77,7 @@ def main() -> None:
                 reducing_s=reduced - measured,
                 rendering_s=rendered - reduced,
                 peak_mib=peak_mib,
-                summary_bytes=round(statistics.fmean(len(pickle.dumps(one)) for one in gathered.measured)),
+                summary_bytes=round(statistics.fmean(len(pickle.dumps(one)) for one in summaries)),
                 document_mib=len(shown[-1].encode()) / (1 << 20),
             )
         )

@@ -68,15 +68,7 @@ class Diagnose(recipe.Recipe):  # type: ignore[misc] # nsys' library has no type
         from diagnose.pipeline import diagnose  # noqa: PLC0415 - only now; see the module's text
         from diagnose.render import format_of, write  # noqa: PLC0415
 
-        document = diagnose(
-            reports,
-            config=options.config,
-            overrides=options.overrides,
-            rules=options.rules,
-            step_range=options.step_range,
-            nsys=options.nsys,
-            engine=ElsewhereEngine(outcomes=packed),
-        )
+        document = diagnose(reports, engine=ElsewhereEngine(outcomes=packed), **vars(options))
         for extension, kind in OUTPUTS.items():
             file = Path(self.add_output_file(f"diagnosis{extension}", kind))
             file.write_text(write(document, format_of(file, "diagnosis") or ""), encoding="utf-8")

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.errors import DiagnoseError, InputError, JobFileError, UsageError
+from diagnose.errors import DiagnoseError, ForeignInputError, InputError, JobFileError, UsageError
 from diagnose.measure.capture import Measured
+from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Rank
 from diagnose.reason.conclude import conclude
 from diagnose.scale.engine import (
     Engine,
-    Gathered,
     HereEngine,
     Inputs,
     Prepared,
+    Run,
+    Say,
     find_inputs,
-    gathered,
-    measure_all,
     measure_each,
+    name_of,
     prepare,
-    sorted_out,
+    silent,
     tasks_of,
-    with_inputs_left_out,
 )
-
-Progress = Callable[[str], None]
 
 
 def diagnose(
@@ -42,8 +40,8 @@ def diagnose(
     nsys: Path | None = None,
     include_host_info: bool = False,
     engine: Engine | None = None,
-    progress: Progress | None = None,
-    notice: Progress | None = None,
+    progress: Say | None = None,
+    notice: Say | None = None,
 ) -> Diagnosis:
     """Diagnose one or several traces of a job.
 
@@ -52,21 +50,18 @@ def diagnose(
     (KEY=VALUE) go on top of it; its own rules are used beside `rules`. `step_range` is a pattern for the ranges that mark steps. `progress`
     is told where the run stands, `notice` what a log should keep (a worker that died). Raises the errors of `diagnose.errors`.
     """
-    say = progress or (lambda _: None)
     prepared = prepare(config=config, overrides=overrides, rules=rules, step_range=step_range, nsys=nsys)
     found = find_inputs(inputs)
-    measured = measure_all(
-        found.paths,
-        engine=engine or HereEngine(),
+    run = Run(
         settings=prepared.settings,
         knowledge=prepared.knowledge,
-        rank=rank,
-        say=say,
-        notice=notice or (lambda _: None),
+        tasks=tuple(tasks_of(found.paths, rank)),
+        doing=progress or silent,
+        notice=notice or silent,
     )
-    if measured.measured:
-        say("drawing conclusions")
-    return _concluded(measured, found, prepared, include_host_info=include_host_info)
+    with closing(measure_each(run, engine or HereEngine())) as stream:
+        outcomes = dict(stream)
+    return _concluded(found, outcomes, prepared, say=run.doing, include_host_info=include_host_info)
 
 
 def diagnose_each(
@@ -79,7 +74,7 @@ def diagnose_each(
     step_range: str | None = None,
     nsys: Path | None = None,
     engine: Engine | None = None,
-    notice: Progress | None = None,
+    notice: Say | None = None,
 ) -> Generator[Diagnosis | DiagnoseError, None, None]:
     """Diagnose several captures of a job, each by itself, all in one run of the engine: diagnoses or errors, in order.
 
@@ -90,15 +85,13 @@ def diagnose_each(
     of_one = [[] if isinstance(found, InputError) else tasks_of(found.paths, rank) for found in inputs]
     owners = [(index, task) for index, tasks in enumerate(of_one) for task in tasks]
     outcomes: dict[int, dict[int, Measured | InputError]] = {index: {} for index in range(len(captures))}
-    stream = measure_each(
-        [replace(task, place=place) for place, (_, task) in enumerate(owners)],
-        engine=engine or HereEngine(),
+    run = Run(
         settings=prepared.settings,
         knowledge=prepared.knowledge,
-        say=lambda _: None,
-        notice=notice or (lambda _: None),
+        tasks=tuple(replace(task, place=place) for place, (_, task) in enumerate(owners)),
+        notice=notice or silent,
     )
-    with closing(stream):
+    with closing(measure_each(run, engine or HereEngine())) as stream:
         for index, found in enumerate(inputs):
             while len(outcomes[index]) < len(of_one[index]):
                 place, outcome = next(stream)
@@ -117,23 +110,38 @@ def _inputs(capture: Sequence[str | Path]) -> Inputs | InputError:
 def _diagnosis_or_error(found: Inputs, outcomes: Mapping[int, Measured | InputError], prepared: Prepared) -> Diagnosis | DiagnoseError:
     """What the measured inputs of one of several captures come to, or what is wrong with it."""
     try:
-        return _concluded(gathered(found.paths, outcomes), found, prepared, include_host_info=False)
+        return _concluded(found, outcomes, prepared)
     except (InputError, JobFileError, UsageError) as fault:
         return fault
 
 
-def _concluded(measured: Gathered, found: Inputs, prepared: Prepared, *, include_host_info: bool) -> Diagnosis:
+def _concluded(
+    found: Inputs, outcomes: Mapping[int, Measured | InputError], prepared: Prepared, *, say: Say = silent, include_host_info: bool = False
+) -> Diagnosis:
     """What the measured inputs of one capture come to. Raises InputError where none could be measured."""
-    if not measured.measured:
-        raise measured.refused[0][1] if measured.refused else _nothing_given()
-    first, *others = measured.measured
-    failed, unfit = sorted_out(measured.refused, found)
-    first = replace(first, ledger=with_inputs_left_out(first.ledger, failed, (*found.ignored, *unfit)))
-    return conclude(with_distinct_ranks([first, *others]), prepared.job, prepared.knowledge, include_host_info=include_host_info)
+    in_order = [(path, outcomes[place]) for place, path in enumerate(found.paths)]
+    refused = [(path, outcome) for path, outcome in in_order if isinstance(outcome, InputError)]
+    measured = [outcome for _, outcome in in_order if not isinstance(outcome, InputError)]
+    if refused and not measured:
+        raise refused[0][1]
+    if not measured:
+        raise UsageError("No trace was given.", effect="Nothing was analysed.", next_step="Name a trace, a folder of traces, or a pattern.")
+    say("drawing conclusions")
+    first = replace(measured[0], ledger=_with_inputs_left_out(measured[0].ledger, refused, found))
+    return conclude(with_distinct_ranks([first, *measured[1:]]), prepared.job, prepared.knowledge, include_host_info=include_host_info)
 
 
-def _nothing_given() -> UsageError:
-    return UsageError("No trace was given.", effect="Nothing was analysed.", next_step="Name a trace, a folder of traces, or a pattern.")
+def _with_inputs_left_out(ledger: Ledger, refused: Sequence[tuple[str | Path, InputError]], found: Inputs) -> Ledger:
+    """The ledger with an entry for every input that failed, and for every file of a folder that is no trace and that nobody named."""
+    ignored = list(found.ignored)
+    for path, error in refused:
+        if isinstance(error, ForeignInputError) and path in found.in_folders:
+            ignored.append((name_of(path), error.what))
+        else:
+            ledger = ledger.note("refused_input", "inputs", detail=error.what)
+    for name, reason in ignored:
+        ledger = ledger.note("ignored_file", "inputs", detail=f"{name}: {reason}")
+    return ledger
 
 
 def with_distinct_ranks(measured: Sequence[Measured]) -> list[Measured]:

@@ -13,7 +13,7 @@ from tests.builders.cases import for_each
 def test_every_case_is_tried_and_each_that_fails_is_named(tmp_path: Path) -> None:
     tried = []
 
-    @for_each(("number", "text"), [(1, "one"), (2, "two"), (3, "three"), (4, "four")])
+    @for_each("number, text", (1, "one"), (2, "two"), (3, "three"), (4, "four"))
     def holds(tmp_path: Path, number: int, text: str) -> None:
         tried.append(number)
         (tmp_path / text).touch()
@@ -33,4 +33,4 @@ def test_every_case_is_tried_and_each_that_fails_is_named(tmp_path: Path) -> Non
 
 def test_no_case_is_no_success() -> None:
     with pytest.raises(pytest.skip.Exception):
-        for_each("number", [])(lambda number: number)()
+        for_each("number")(lambda number: number)()

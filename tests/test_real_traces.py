@@ -95,25 +95,17 @@ def test_an_export_folder_equals_the_sqlite_export_of_the_same_report(real_trace
     assert folder.buckets == database.buckets
 
 
-def test_deepseek_budget(deepseek: Diagnosis) -> None:
+def test_deepseek_is_bound_by_compute_and_its_exchange_is_hidden(deepseek: Diagnosis) -> None:
     (step,) = budgets(deepseek)
-    assert step.window_ns == 129_012_000
-    assert step.device_busy_ns == 128_515_000
-    assert step.transport_busy_ns == 113_030_000
+    assert (step.window_ns, step.device_busy_ns, step.transport_busy_ns) == (129_012_000, 128_515_000, 113_030_000)
     assert step.transport_exposed_ns == 4_149_000
     assert deepseek.steps.anchor == "range ProfilerStep#N"
-
-
-def test_deepseek_is_bound_by_compute_and_its_exchange_is_hidden(deepseek: Diagnosis) -> None:
     assert deepseek.verdict.dominant_wall == "compute"
     hidden = next(finding for finding in deepseek.findings if finding.id == "communication-hidden")
     assert hidden.bound_ns is None
     (exchange,) = deepseek.communication
     assert (exchange.kind, exchange.backend, exchange.count) == ("expert", "deepep", 32)
     assert "hidden" in deepseek.verdict.sentence
-
-
-def test_deepseek_buckets_are_filled(deepseek: Diagnosis) -> None:
     work = {row.bucket: row.work_ns for row in deepseek.buckets}
     assert all(work.get(bucket, 0) > 0 for bucket in ("router", "attention", "dispatch", "expert_gemm", "norm"))
     assert work.get("other", 0) / sum(work.values()) < 0.02

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 from diagnose.bisect import git
-from diagnose.bisect.log import Entry
+from diagnose.bisect.log import Entry, SearchError
 from diagnose.errors import InputError, UsageError
 from diagnose.load.files import is_parquet_folder
 from diagnose.load.readers import expand, start_of
@@ -32,7 +32,7 @@ def commits(folder: Path, good: str, bad: str) -> Order:
     git.check_repository(folder)
     first, last = git.commit_of(folder, good), git.commit_of(folder, bad)
     if first == last:
-        raise UsageError(f"{good} and {bad} are the same commit.", effect=_NOTHING, next_step="Name two commits.")
+        raise SearchError(f"{good} and {bad} are the same commit.", next_step="Name two commits.")
     if not git.is_ancestor(folder, first, last):
         raise _not_in_line(folder, (good, bad), (first, last))
     line = git.line_of(folder, first, last)
@@ -47,16 +47,13 @@ def commits(folder: Path, good: str, bad: str) -> Order:
 def _not_in_line(folder: Path, names: tuple[str, str], ends: tuple[str, str]) -> UsageError:
     """Why no line of history leads from the good commit to the bad one, and what to name instead."""
     good, bad = names
-    base = git.common_ancestor(folder, *ends)
+    base = git.output_or_empty(folder, "merge-base", *ends)  # empty: they have none
     if base == ends[1]:
-        return UsageError(
-            f"The good commit {good} comes after the bad one, {bad}.",
-            effect=_NOTHING,
-            next_step="Swap them; a change for the better is found as well.",
+        return SearchError(
+            f"The good commit {good} comes after the bad one, {bad}.", next_step="Swap them; a change for the better is found as well."
         )
-    return UsageError(
+    return SearchError(
         f"The bad commit {bad} does not descend from the good one, {good}.",
-        effect=_NOTHING,
         next_step=f"Both go back to {base[:12]}: try that one as good."
         if base
         else "They have no history in common. Name two commits of one line.",
@@ -89,8 +86,8 @@ def traces(pattern: str, folder: Path) -> Order:
 
 
 def _matching(pattern: str, folder: Path) -> list[Path]:
-    absolute = Path(pattern)
-    base, relative = (Path(absolute.anchor), pattern[len(absolute.anchor) :]) if absolute.is_absolute() else (folder, pattern)
+    anchor = Path(pattern).anchor
+    base, relative = (Path(anchor), pattern[len(anchor) :]) if anchor else (folder, pattern)
     named = [path for path in base.glob(relative) if not path.name.startswith(".")]
     if not named:
         raise InputError(f"No file matches {pattern}.", effect=_NOTHING, next_step="Check the pattern, and quote it for the shell.")
@@ -156,15 +153,15 @@ def _commit_in(name: str, folder: Path) -> str | None:
 
 def _check(labels: Sequence[str], where: str) -> None:
     if len(labels) < 2:
-        raise UsageError(f"{where} gives {len(labels)} candidates.", effect=_NOTHING, next_step="At least two are needed.")
+        raise SearchError(f"{where} gives {len(labels)} candidates.", next_step="At least two are needed.")
 
 
 def between(order: Order, good: str | None, bad: str | None) -> Order:
     """The part of an order from the label `good` to the label `bad`. Raises UsageError."""
     first, last = _index(order, good, 0), _index(order, bad, len(order.entries) - 1)
     if first >= last:
-        raise UsageError("The good end comes after the bad one in this order.", effect=_NOTHING, next_step=f"{order.how} Swap them.")
-    return Order(entries=order.entries[first : last + 1], how=order.how, notes=order.notes)
+        raise SearchError("The good end comes after the bad one in this order.", next_step=f"{order.how} Swap them.")
+    return replace(order, entries=order.entries[first : last + 1])
 
 
 def _index(order: Order, name: str | None, otherwise: int) -> int:
@@ -172,7 +169,5 @@ def _index(order: Order, name: str | None, otherwise: int) -> int:
         return otherwise
     found = [index for index, entry in enumerate(order.entries) if name in (entry.label, entry.item, Path(entry.item).name)]
     if len(found) != 1:
-        raise UsageError(
-            f"{name!r} names {len(found)} candidates.", effect=_NOTHING, next_step="Give a label as it stands in the list, or an item."
-        )
+        raise SearchError(f"{name!r} names {len(found)} candidates.", next_step="Give a label as it stands in the list, or an item.")
     return found[0]

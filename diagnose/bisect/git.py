@@ -23,31 +23,13 @@ from diagnose.errors import OutputError, UsageError
 # Variables that name a repository, its parts or how it is read (`git rev-parse --local-env-vars`, and those of hooks): git in a hook or
 # alias sets them, and every other git would then work there. Those that hold single settings stay, as git keeps them for its own
 # submodules.
-_REPOSITORY_VARIABLES = (
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_CONFIG",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_IMPLICIT_WORK_TREE",
-    "GIT_GRAFT_FILE",
-    "GIT_INDEX_FILE",
-    "GIT_INDEX_VERSION",
-    "GIT_NO_REPLACE_OBJECTS",
-    "GIT_REPLACE_REF_BASE",
-    "GIT_PREFIX",
-    "GIT_SHALLOW_FILE",
-    "GIT_COMMON_DIR",
-    "GIT_NAMESPACE",
-    "GIT_QUARANTINE_PATH",
-    "GIT_REFLOG_ACTION",
-    "GIT_EDITOR",
-    "GIT_SEQUENCE_EDITOR",
-    "GIT_LITERAL_PATHSPECS",
-    "GIT_GLOB_PATHSPECS",
-    "GIT_NOGLOB_PATHSPECS",
-    "GIT_ICASE_PATHSPECS",
-)
+_REPOSITORY_VARIABLES = {
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_IMPLICIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_CONFIG"),
+    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_QUARANTINE_PATH", "GIT_GRAFT_FILE", "GIT_SHALLOW_FILE"),
+    *("GIT_INDEX_FILE", "GIT_INDEX_VERSION", "GIT_NO_REPLACE_OBJECTS", "GIT_REPLACE_REF_BASE", "GIT_REFLOG_ACTION"),
+    *("GIT_LITERAL_PATHSPECS", "GIT_GLOB_PATHSPECS", "GIT_NOGLOB_PATHSPECS", "GIT_ICASE_PATHSPECS"),
+    *("GIT_EDITOR", "GIT_SEQUENCE_EDITOR"),
+}
 _OURS: Mapping[str, str] = MappingProxyType(
     {
         "LC_ALL": "C",  # messages that can be read, whatever the user's language
@@ -70,7 +52,10 @@ _ADDRESS = re.compile(r"<?[\w.+-]+@[\w-]+(?:\.[\w-]+)+>?")
 
 
 class GitError(UsageError):
-    """Git is not there, or a repository can't be used as asked."""
+    """Git is not there, or a repository can't be used as asked; as a rule nothing was run."""
+
+    def __init__(self, what: str, *, effect: str = _NOTHING, next_step: str = "") -> None:
+        super().__init__(what, effect=effect, next_step=next_step)
 
 
 class GitFailedError(GitError):
@@ -78,7 +63,7 @@ class GitFailedError(GitError):
 
     def __init__(self, reason: str, code: int) -> None:
         self.reason, self.code = reason, code
-        super().__init__(f"git failed: {reason}.", effect=_NOTHING)
+        super().__init__(f"git failed: {reason}.")
 
 
 def environment() -> dict[str, str]:
@@ -105,18 +90,16 @@ def git(folder: Path, *arguments: str, settings: Sequence[str] = (), repository:
             check=False,
         )
     except FileNotFoundError as fault:
-        raise _not_started(folder) from fault
+        if not folder.is_dir():
+            raise GitError(f"{folder} is no folder.", next_step="Name a folder of the repository.") from fault
+        raise GitError(
+            "git was not found.", effect="Commits can't be searched without it.", next_step="Install git, or put it on PATH."
+        ) from fault
     except OSError as fault:
-        raise GitError(f"git could not be started: {fault.strerror}.", effect=_NOTHING) from fault
+        raise GitError(f"git could not be started: {fault.strerror}.") from fault
     if ended.returncode:
         raise GitFailedError(failure_reason(ended.stderr.decode(errors="replace")) or f"it ended with {ended.returncode}", ended.returncode)
     return ended.stdout.decode(errors="replace")
-
-
-def _not_started(folder: Path) -> GitError:
-    if not folder.is_dir():
-        return GitError(f"{folder} is no folder.", effect=_NOTHING, next_step="Name a folder of the repository.")
-    return GitError("git was not found.", effect="Commits can't be searched without it.", next_step="Install git, or put it on PATH.")
 
 
 def failure_reason(text: str) -> str:
@@ -136,9 +119,7 @@ def check_repository(folder: Path) -> None:
         shallow = git(folder, "rev-parse", "--is-shallow-repository").strip() == "true"
     except GitFailedError as fault:
         raise GitError(
-            f"{folder} can't be used as a git repository: {fault.reason}.",
-            effect=_NOTHING,
-            next_step="Run it inside the repository that holds the commits.",
+            f"{folder} can't be used as a git repository: {fault.reason}.", next_step="Run it inside the repository that holds the commits."
         ) from fault
     if shallow:
         raise GitError(
@@ -164,11 +145,10 @@ def output_or_empty(folder: Path, *arguments: str) -> str:
 
 def commit_of(folder: Path, name: str) -> str:
     """The full hash of the commit that `name` stands for. Raises GitError."""
-    found = (
-        "" if name.startswith("-") else output_or_empty(folder, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
-    )  # it would be an option
+    is_option = name.startswith("-")
+    found = "" if is_option else output_or_empty(folder, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
     if not found:
-        raise GitError(f"{name!r} is no commit of this repository.", effect=_NOTHING, next_step="Name a commit, a tag or a branch.")
+        raise GitError(f"{name!r} is no commit of this repository.", next_step="Name a commit, a tag or a branch.")
     return found
 
 
@@ -181,11 +161,6 @@ def is_ancestor(folder: Path, old: str, new: str) -> bool:
             raise
         return False
     return True
-
-
-def common_ancestor(folder: Path, one: str, other: str) -> str:
-    """The newest commit that both descend from; empty where there is none."""
-    return output_or_empty(folder, "merge-base", one, other)
 
 
 def line_of(folder: Path, good: str, bad: str) -> tuple[tuple[str, str], ...]:
@@ -286,7 +261,6 @@ class Checkout:
             if not (self.folder / ".git" / _MARK).is_file():
                 raise GitError(
                     f"{self.folder} holds something else than a clone that this program made.",
-                    effect="Nothing was run.",
                     next_step="Remove it, or name another --state.",
                 )
             if self._whole():
@@ -338,7 +312,7 @@ class Checkout:
                 next_step="Name another --state.",
             ) from fault
         except GitFailedError as fault:
-            raise GitError(f"The repository could not be cloned to {self.folder}: {fault.reason}.", effect="Nothing was run.") from fault
+            raise GitError(f"The repository could not be cloned to {self.folder}: {fault.reason}.") from fault
 
     def check_out(self, commit: str) -> None:
         """Put `commit` (a full hash) into the folder, with its submodules and, unless `keep`, without anything else.
@@ -347,22 +321,19 @@ class Checkout:
         """
         if not _HASH.fullmatch(commit):
             raise CheckoutError(f"{commit!r} is no full hash of a commit.")
+        own = self.folder / ".git"
         try:
-            self._check_out(commit)
+            for lock in own.rglob("*.lock"):  # of a run that was killed; nobody else works here
+                lock.unlink(missing_ok=True)
+            if not self.keep and (self.folder / ".gitmodules").is_file():
+                with contextlib.suppress(GitFailedError):  # of a commit whose .gitmodules is wrong
+                    git(self.folder, "submodule", "--quiet", "deinit", "--all", "--force", repository=own)
+            git(self.folder, "checkout", "--quiet", "--detach", "--force", commit, repository=own)
+            if not self.keep:
+                git(self.folder, "clean", "--quiet", "-ffdx", repository=own)
+            _fill_submodules(self.folder, own, self.users)
         except GitFailedError as fault:
             raise CheckoutError(f"{commit[:12]} could not be checked out: {fault.reason}.") from fault
-
-    def _check_out(self, commit: str) -> None:
-        own = self.folder / ".git"
-        for lock in own.rglob("*.lock"):  # of a run that was killed; nobody else works here
-            lock.unlink(missing_ok=True)
-        if not self.keep and (self.folder / ".gitmodules").is_file():
-            with contextlib.suppress(GitFailedError):  # of a commit whose .gitmodules is wrong
-                git(self.folder, "submodule", "--quiet", "deinit", "--all", "--force", repository=own)
-        git(self.folder, "checkout", "--quiet", "--detach", "--force", commit, repository=own)
-        if not self.keep:
-            git(self.folder, "clean", "--quiet", "-ffdx", repository=own)
-        _fill_submodules(self.folder, own, self.users)
 
 
 # --- submodules, filled from what the user's repository holds of them, so that no network is needed ---------------------
@@ -397,13 +368,8 @@ def _submodules(folder: Path) -> Iterator[tuple[str, str]]:
     for entry in paths.split("\0"):
         key, _, path = entry.partition("\n")
         name = key.removeprefix("submodule.").removesuffix(".path")
-        if name and path and all(_is_inside(one) for one in (name, path)):
+        if name and path and not any(PurePosixPath(one).is_absolute() or ".." in PurePosixPath(one).parts for one in (name, path)):
             yield name, path
-
-
-def _is_inside(path: str) -> bool:
-    parts = PurePosixPath(path).parts
-    return ".." not in parts and not PurePosixPath(path).is_absolute()
 
 
 def _available(source: UserRepository, name: str, path: str) -> UserRepository | None:

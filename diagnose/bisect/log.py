@@ -29,6 +29,13 @@ _NAME = "log.jsonl"
 _PATIENCE_SECONDS = 20.0  # for what a killed run left to end
 
 
+class SearchError(UsageError):
+    """A search can't be begun, or gone on with, as it is asked for; nothing was run."""
+
+    def __init__(self, what: str, *, next_step: str = "") -> None:
+        super().__init__(what, effect="Nothing was run.", next_step=next_step)
+
+
 class Entry(Struct, frozen=True, kw_only=True):
     """One candidate: what it is called, one line about it, and what stands for it in the command (commit, item) or is read (trace)."""
 
@@ -152,10 +159,8 @@ class Log:
 def begin(path: Path, header: Header) -> Log:
     """A new log, whole or not at all. Raises UsageError where there is one already."""
     if path.exists():
-        raise UsageError(
-            f"There is a log of this search already: {path}.",
-            effect="Nothing was run.",
-            next_step="Go on with --resume, or name another --state to begin anew.",
+        raise SearchError(
+            f"There is a log of this search already: {path}.", next_step="Go on with --resume, or name another --state to begin anew."
         )
     temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("wb") as file:
@@ -190,9 +195,8 @@ def check_same(experiment: Experiment, logged: Experiment) -> None:
         return
     different = [name.replace("_", " ") for name in Experiment.__struct_fields__ if getattr(experiment, name) != getattr(logged, name)]
     shown = ", ".join("candidates" if name == "entries" else name for name in different)
-    raise UsageError(
+    raise SearchError(
         f"The log in that folder belongs to another search; different: {shown}.",
-        effect="Nothing was run.",
         next_step="Give --resume --state alone to go on with it as it was, or name another --state to begin anew.",
     )
 
@@ -286,11 +290,7 @@ def _lock(descriptor: int, path: Path, say: Callable[[str], None]) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > until:
-                raise UsageError(
-                    f"Another run works in {path}.",
-                    effect="Nothing was run.",
-                    next_step="Let it end, or name another --state.",
-                ) from None
+                raise SearchError(f"Another run works in {path}.", next_step="Let it end, or name another --state.") from None
             if not told:
                 say("waiting for what an earlier run left in its folder to end")
             told = True

@@ -46,15 +46,10 @@ class Numbers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     line_error: Number
 
 
-def parse_numbers(data: bytes) -> Numbers:
-    """The numbers in `data` (YAML). Raises RuleFileError."""
-    with checked(_FILE, effect="Nothing was searched.", next_step="Correct the file; each number needs value, meaning and source."):
-        return converted(data, Numbers)
-
-
 def load_numbers() -> Numbers:
-    """The numbers in use."""
-    return parse_numbers(packaged(_FILE))
+    """The numbers in use. Raises RuleFileError."""
+    with checked(_FILE, effect="Nothing was searched.", next_step="Correct the file; each number needs value, meaning and source."):
+        return converted(packaged(_FILE), Numbers)
 
 
 _WIDEST = 20.0  # ends further apart than this factor are compared by shares: a level near nought has little absolute noise
@@ -68,9 +63,7 @@ _SMALL = math.log(1e-4)  # a number of change points whose sets together weigh l
 
 @dataclass(frozen=True)
 class Transform:
-    """Numbers on which values of a metric are compared.
-
-    Logarithms where that makes noise alike on all levels, else shares of the larger end.
+    """Numbers on which values are compared: logarithms where that makes noise alike on all levels, else shares of the larger end.
 
     `unit` is the value that counts as one (shares), or the least that is told from nought (logarithms).
     """
@@ -164,9 +157,7 @@ def robust_noise(values: Values, prior: Noise) -> Noise:
 
 
 def flaky(values: Values, prior: Noise, error: float) -> dict[int, tuple[int, ...]]:
-    """Of candidates with three captures or more, those captures that are too far from their fellows to be noise.
-
-    Candidate → places in its list.
+    """Of candidates with three captures or more, those too far from their fellows to be noise: candidate → places in its list.
 
     Each is held against the mean of its fellows by a t test of error probability `error`. The farthest goes first; the majority and two
     captures always stay.

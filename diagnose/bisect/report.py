@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -48,7 +48,7 @@ def report(
     rules: ComparisonRules,
 ) -> Bisection:
     """The document. `documents`: the folder of saved diagnoses; `message` tells what a commit says."""
-    builder = _Builder(header, lines, state, documents, message, rules)
+    builder = _Builder(header=header, lines=lines, state=state, documents=documents, message=message, rules=rules)
     result = result_of(state, answer)
     culprits = tuple(builder.culprit(one) for one in answer.found) if result != "cannot_tell" else ()
     good, bad = (median_of(state, place) for place in (0, state.last))
@@ -145,14 +145,17 @@ def _standing(state: State, answer: Answer, place: int) -> CandidateState:
 # --- culprits ---------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Builder:
-    """Makes culprits, and collects what has to be said about them."""
+    """Makes culprits, and collects in `notes` what has to be said about them."""
 
-    def __init__(
-        self, header: Header, lines: Sequence[Line], state: State, documents: Path, message: Message, rules: ComparisonRules
-    ) -> None:
-        self.header, self.lines, self.state, self.documents, self.message, self.rules = header, lines, state, documents, message, rules
-        self.notes: list[str] = []
+    header: Header
+    lines: Sequence[Line]
+    state: State
+    documents: Path
+    message: Message
+    rules: ComparisonRules
+    notes: list[str] = field(default_factory=list)
 
     def culprit(self, found: ChangePoint) -> Culprit:
         """One step with what it is called, what it says, and what moved."""
@@ -354,14 +357,6 @@ def outcome(line: Line) -> str:
 def series_outcome(log: Log, line: Line) -> str:
     """How the trial of a capture that was there already ended."""
     return f"{story.short(log.header.experiment.entries[line.trial.candidate].label)}: {outcome(line)}"
-
-
-def interrupted(log: Log, more: str = "") -> tuple[str, str]:
-    """What an interruption cost, and how to go on."""
-    return (
-        f"{units.plural(len(log.lines), 'run')} are kept, the last one is lost.",
-        f"Go on with: diagnose bisect --resume --state {log.path.parent}{'.' if more else ''}{more}",
-    )
 
 
 # --- one step of git's bisection --------------------------------------------------------------------------------------

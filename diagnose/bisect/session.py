@@ -1,16 +1,13 @@
-"""One search from its experiment to its document.
-
-A folder, a log to begin or to go on with, advice and trials until there is an answer, the report.
-"""
+"""One search from its experiment to its document: a folder, its log, advice and trials until there is an answer, the report."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,7 +15,7 @@ from diagnose import __version__
 from diagnose.bisect import git, log, report
 from diagnose.bisect.candidates import Order
 from diagnose.bisect.git import Checkout
-from diagnose.bisect.log import DEFAULT_FOLDER, Criteria, Entry, Experiment, Header, Line, Log, SearchFolder
+from diagnose.bisect.log import DEFAULT_FOLDER, Criteria, Entry, Experiment, Header, Line, Log, SearchError, SearchFolder
 from diagnose.bisect.model import Numbers
 from diagnose.bisect.search import Answer, Measurement, Question, State, advise
 from diagnose.bisect.trial import (
@@ -32,18 +29,14 @@ from diagnose.bisect.trial import (
     read_diagnosis,
     unusable,
 )
-from diagnose.document.bisection import Bisection, Trial
+from diagnose.document.bisection import Bisection
 from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.document.encoding import encode
 from diagnose.document.files import write_file
-from diagnose.errors import DiagnoseError, InputError, UsageError
+from diagnose.errors import DiagnoseError, InputError
 from diagnose.knowledge.comparison import ComparisonRules, load_comparison_rules
 from diagnose.model.statistics import median_with_error
 from diagnose.reason.compare.metrics import place_of
-
-if TYPE_CHECKING:
-    from diagnose.pipeline import Progress
-    from diagnose.scale.engine import Engine
 
 _REPORT = "report.json"
 _SHORT_HASH = 12
@@ -59,13 +52,11 @@ class StoppedError(DiagnoseError):
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What may differ between runs of one search: how patient (seconds), which candidates to leave out, and what measures traces."""
+    """What may differ between runs of one search: how patient (seconds), which candidates to leave out, and what measures `traces`."""
 
     timeout: float | None = None
     skip: tuple[str, ...] = ()
-    nsys: Path | None = None
-    engine: Engine | None = None
-    notice: Progress | None = None
+    traces: TraceOptions = field(default_factory=TraceOptions)
 
 
 def folder_for(experiment: Experiment, base: Path) -> Path:
@@ -77,11 +68,7 @@ def latest(base: Path) -> Path:
     """The folder of the search in the repository at `base` that ran last. Raises UsageError."""
     logs = [folder.log for folder in map(SearchFolder, (base / DEFAULT_FOLDER).glob("*")) if folder.log.is_file()]
     if not logs:
-        raise UsageError(
-            f"There is no search to go on with in {base / DEFAULT_FOLDER}.",
-            effect="Nothing was run.",
-            next_step="Name its folder with --state.",
-        )
+        raise SearchError(f"There is no search to go on with in {base / DEFAULT_FOLDER}.", next_step="Name its folder with --state.")
     return max((path.stat().st_mtime_ns, path.parent) for path in logs)[1]
 
 
@@ -142,15 +129,13 @@ def _trials(folder: SearchFolder, kept: Log, options: Options, lock: int, rules:
     if experiment.mode == "commits":
         checkout = Checkout(folder.clone, work, keep=experiment.keep_untracked)
         checkout.prepare()
-    how = TraceOptions(
+    how = replace(
+        options.traces,
         config=experiment.config,
         overrides=experiment.overrides,
         rules=tuple(Path(rule) for rule in experiment.rules),
         rank=experiment.rank,
         step_range=experiment.step_range,
-        nsys=options.nsys,
-        engine=options.engine,
-        notice=options.notice,
     )
     first = _first_document(folder, kept)
     return Trials(
@@ -180,9 +165,7 @@ def _candidate_named(experiment: Experiment, name: str) -> int:
     if not named and experiment.mode == "commits" and len(name) >= 4:
         named = [index for index, entry in enumerate(entries) if entry.item.startswith(name)]
     if len(named) != 1:
-        raise UsageError(
-            f"--skip {name} names {len(named)} candidates.", effect="Nothing was run.", next_step="Give a label as the list has it."
-        )
+        raise SearchError(f"--skip {name} names {len(named)} candidates.", next_step="Give a label as the list has it.")
     return named[0]
 
 
@@ -205,37 +188,23 @@ def measure_series(kept: Log, trials: Trials, say: Say) -> None:
         return
     from diagnose.pipeline import diagnose_each  # noqa: PLC0415 - imports polars
 
-    how, captures = trials.options, [[trials.work / trials.experiment.entries[candidate].item] for candidate in left]
+    captures = [[trials.work / trials.experiment.entries[candidate].item] for candidate in left]
     saved = [is_saved(capture) for capture in captures]
-    stream = diagnose_each(
-        [capture for capture, known in zip(captures, saved, strict=True) if not known],
-        config=None if how.config is None else trials.work / how.config,
-        overrides=how.overrides,
-        rules=how.rules,
-        rank=how.rank,
-        step_range=how.step_range,
-        nsys=how.nsys,
-        engine=how.engine,
-        notice=how.notice,
-    )
-    with closing(stream):
+    unsaved = [capture for capture, known in zip(captures, saved, strict=True) if not known]
+    with closing(diagnose_each(unsaved, **trials.options.arguments(trials.work))) as stream:
         for candidate, capture, known in zip(left, captures, saved, strict=True):
             number = len(kept.lines) + 1
             try:
-                line = trials.measured(candidate, number, read_capture(capture) if known else _diagnosis(next(stream), capture))
+                outcome = read_capture(capture) if known else next(stream)
+                if isinstance(outcome, DiagnoseError):
+                    raise unusable(outcome, capture) from outcome
+                line = trials.measured(candidate, number, outcome)
             except UnusableError as fault:
                 line = no_value(candidate, number, "unusable", fault)
             except KeyboardInterrupt as fault:
                 raise _stopped(kept, "Interrupted.") from fault
             kept.append(line)
             say(report.series_outcome(kept, line))
-
-
-def _diagnosis(outcome: Diagnosis | DiagnoseError, capture: Sequence[Path]) -> Diagnosis:
-    """What came of a capture that was to be diagnosed. Raises UnusableError where that failed."""
-    if isinstance(outcome, DiagnoseError):
-        raise unusable(outcome, capture) from outcome
-    return outcome
 
 
 # --- captures that cost something -------------------------------------------------------------------------------------
@@ -261,8 +230,12 @@ def search(kept: Log, criteria: Criteria, run: Runner, numbers: Numbers, say: Sa
 
 
 def _stopped(kept: Log, what: str, more: str = "") -> StoppedError:
-    effect, next_step = report.interrupted(kept, more)
-    return StoppedError(what, effect=effect, next_step=next_step)
+    """What an interruption cost, and how to go on."""
+    return StoppedError(
+        what,
+        effect=f"{report.runs(len(kept.lines))} are kept, the last one is lost.",
+        next_step=f"Go on with: diagnose bisect --resume --state {kept.path.parent}{'.' if more else ''}{more}",
+    )
 
 
 def state_of(header: Header, criteria: Criteria, lines: Sequence[Line], numbers: Numbers) -> State:
@@ -277,12 +250,11 @@ def state_of(header: Header, criteria: Criteria, lines: Sequence[Line], numbers:
         noise=criteria.noise,
         counts=next((line.unit for line in lines if line.unit), "") == "count",
     )
-    return State(question, numbers, [_measurement(line.trial) for line in lines])
-
-
-def _measurement(trial: Trial) -> Measurement:
-    value, error = median_with_error(trial.values) if trial.values else (None, 0.0)
-    return Measurement(trial.candidate, value, error, hopeless=trial.state == "failed")
+    taken = []
+    for trial in (line.trial for line in lines):
+        value, error = median_with_error(trial.values) if trial.values else (None, 0.0)
+        taken.append(Measurement(trial.candidate, value, error, hopeless=trial.state == "failed"))
+    return State(question, numbers, taken)
 
 
 # --- the document -----------------------------------------------------------------------------------------------------
@@ -294,10 +266,7 @@ def document(folder: SearchFolder, kept: Log, criteria: Criteria, answer: Answer
     first = _first_document(folder, kept)
     tool = Tool(name="diagnose", version=__version__, rules_sha256="" if first is None else first.tool.rules_sha256)
     work = Path(kept.header.work)
-
-    def message(entry: Entry) -> tuple[str, str]:
-        return _commit(work, entry) if kept.header.experiment.mode == "commits" else ("", "")
-
+    message = partial(_commit, work) if kept.header.experiment.mode == "commits" else lambda _: ("", "")
     return report.report(
         kept.header, criteria, kept.lines, state, answer, documents=folder.documents, message=message, tool=tool, rules=rules
     )

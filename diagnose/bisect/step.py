@@ -114,7 +114,11 @@ class Step:
     def _repeated(self, trials: Trials, folder: SearchFolder) -> int:
         captures: list[_Capture] = []
         for number in range(1, self.repeats + 1):
-            capture = self._capture(self._run(trials, folder, number), folder, trials)
+            try:
+                line = trials.run(0, number)
+            finally:
+                self._keep(folder.path / "logs")
+            capture = self._capture(line, folder, trials)
             if isinstance(capture, str) and not captures:
                 return self._skip(capture)
             if isinstance(capture, str):
@@ -125,12 +129,6 @@ class Step:
             if verdict != "open":
                 return GOOD if verdict == "good" else BAD
         return self._skip(f"after {runs(self.repeats)} the noise is still larger than the effect.")
-
-    def _run(self, trials: Trials, folder: SearchFolder, number: int) -> Line:
-        try:
-            return trials.run(0, number)
-        finally:
-            self._keep(folder.path / "logs")
 
     def _keep(self, logs: Path) -> None:
         last = max(logs.iterdir(), default=None)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import structs
 
@@ -31,8 +31,7 @@ from diagnose.load.readers import expand, superseded
 from diagnose.reason.compare.metrics import NO_STEPS, STEP_TIME, Samples, UnmeasuredError, place_of, samples
 
 if TYPE_CHECKING:
-    from diagnose.pipeline import Progress
-    from diagnose.scale.engine import Engine
+    from diagnose.scale.engine import Engine, Say
 
 OUTPUT = "DIAGNOSE_OUTPUT"  # in the command's environment: the fresh folder in which its trace is looked for
 SKIP = 125
@@ -212,7 +211,11 @@ class TraceOptions:
     step_range: str | None = None
     nsys: Path | None = None
     engine: Engine | None = None
-    notice: Progress | None = None
+    notice: Say | None = None
+
+    def arguments(self, folder: Path) -> dict[str, Any]:
+        """The pipeline's keyword arguments for a command that works in `folder`."""
+        return {**vars(self), "config": None if self.config is None else folder / self.config}
 
 
 def document_of(capture: Sequence[Path], options: TraceOptions, folder: Path) -> Diagnosis:
@@ -222,17 +225,7 @@ def document_of(capture: Sequence[Path], options: TraceOptions, folder: Path) ->
     from diagnose.pipeline import diagnose  # noqa: PLC0415 - imports polars
 
     try:
-        return diagnose(
-            [str(path) for path in capture],
-            config=None if options.config is None else folder / options.config,
-            overrides=options.overrides,
-            rules=options.rules,
-            rank=options.rank,
-            step_range=options.step_range,
-            nsys=options.nsys,
-            engine=options.engine,
-            notice=options.notice,
-        )
+        return diagnose(capture, **options.arguments(folder))
     except (InputError, JobFileError, UsageError) as fault:
         raise unusable(fault, capture) from fault
 

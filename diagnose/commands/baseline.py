@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from diagnose.commands import sides
 from diagnose.commands.options import Group, JobFile, Measuring, color_option, folder_option, format_option, option, takes
 from diagnose.commands.output import coloured, print_document, root_of, say, width
 from diagnose.errors import InputError
@@ -59,7 +60,6 @@ def baseline() -> None:
 @takes(job=JobFile, measuring=Measuring, saving=Saving)
 def save(name: str, inputs: tuple[str, ...], job: JobFile, measuring: Measuring, saving: Saving) -> int:
     """Store a run: traces of it, or its saved diagnosis (.json). Host names are not kept."""
-    from diagnose.commands import sides  # noqa: PLC0415
     from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415
     from diagnose.reason.compare import baselines  # noqa: PLC0415
 

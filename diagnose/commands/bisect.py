@@ -24,7 +24,6 @@ from diagnose.commands.output import check_outputs, root_of, say, write_document
 from diagnose.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from diagnose.bisect import session
     from diagnose.bisect.candidates import Order
     from diagnose.bisect.log import Criteria, Experiment
     from diagnose.document.bisection import BisectResult
@@ -69,11 +68,6 @@ class Search(Group):
     config: str | None = option("--config", metavar="PATH", help="Job file; a relative path is looked for where the command runs.")
     overrides: tuple[str, ...] = set_option()
 
-    @property
-    def names_candidates(self) -> bool:
-        """Whether the user says what is searched, and does not only go on."""
-        return any(given is not None for given in (self.good, self.bad, self.items, self.traces))
-
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
@@ -92,16 +86,20 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
 
     Exit codes: 0 found, or narrowed down; 3 the ends are alike, or it can't be told; 130 interrupted, go on with --resume.
     """  # noqa: D301 - \\b is click's sign for "do not rewrap"
-    _check(search, measuring, output)
+    measuring.check()
+    if search.items is not None and search.traces is not None:
+        raise UsageError("--items and --traces do not go together.", effect="Nothing was run.", next_step="Give one of them.")
+    check_outputs(output, kind="bisection", effect="Nothing was run.")
     from diagnose.bisect import session  # noqa: PLC0415
     from diagnose.bisect.log import SearchFolder  # noqa: PLC0415
     from diagnose.bisect.model import load_numbers  # noqa: PLC0415
+    from diagnose.bisect.trial import TraceOptions  # noqa: PLC0415
 
     here = Path.cwd()
     base = root_of(here) or here
     tell = (lambda _: None) if output.quiet else say
     state = None if search.state is None else search.state.absolute()  # commands run in other folders than this
-    if search.resume and not search.names_candidates:
+    if search.resume and all(given is None for given in (search.good, search.bad, search.items, search.traces)):
         experiment, folder = None, SearchFolder(state or session.latest(base))
     else:
         order, work = _order(search, command, here)
@@ -110,18 +108,14 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
         if not search.resume:
             session.begin(folder.path, experiment, _criteria(search), order, work)
             tell(f"{len(order.entries)} candidates. {order.how} Everything is kept in {folder.path}")
-    options = _running(search, measuring, output)
+    options = session.Options(
+        timeout=search.timeout,
+        skip=search.skip,
+        traces=TraceOptions(nsys=measuring.nsys, engine=measuring.chosen_engine(), notice=None if output.quiet else say),
+    )
     result = session.run(folder, experiment, lambda before: _criteria(search, before), options, load_numbers(), tell)
     write_document(result, output)
     return InputError.exit_code if result.result in _UNANSWERED else 0
-
-
-def _check(search: Search, measuring: Measuring, output: BisectionOutput) -> None:
-    """Refuse what does not go together, and outputs that can't be written, before any work. Raises UsageError."""
-    measuring.check()
-    if search.items is not None and search.traces is not None:
-        raise UsageError("--items and --traces do not go together.", effect="Nothing was run.", next_step="Give one of them.")
-    check_outputs(output, kind="bisection", effect="Nothing was run.")
 
 
 def _order(search: Search, command: tuple[str, ...], here: Path) -> tuple[Order, Path]:
@@ -177,16 +171,4 @@ def _criteria(search: Search, before: Criteria | None = None) -> Criteria:
         smallest=old.smallest if search.smallest_step is None else search.smallest_step,
         noise=old.noise if search.noise is None else search.noise,
         first=old.first if search.first is None else search.first,
-    )
-
-
-def _running(search: Search, measuring: Measuring, output: BisectionOutput) -> session.Options:
-    from diagnose.bisect import session  # noqa: PLC0415
-
-    return session.Options(
-        timeout=search.timeout,
-        skip=search.skip,
-        nsys=measuring.nsys,
-        engine=measuring.chosen_engine(),
-        notice=None if output.quiet else say,
     )

@@ -139,7 +139,7 @@ def _baseline(limit: Limit, options: TraceOptions, rules: ComparisonRules) -> Ca
     files: dict[str, Diagnosis] = {}
     names: list[str] = []
     for name in limit.baselines:
-        if _is_run(name):
+        if any(sign in name for sign in "*?[/") or name.endswith(".json") or Path(name).exists():
             try:
                 files[name] = document_of([Path(name)], options, Path.cwd())
                 values_of(files[name], limit.metric, None, rules)
@@ -159,7 +159,3 @@ def _baseline(limit: Limit, options: TraceOptions, rules: ComparisonRules) -> Ca
         return [*files.items(), *((name, baselines.find(limit.path, name, new, rules)) for name in names)]
 
     return good_captures
-
-
-def _is_run(text: str) -> bool:
-    return any(sign in text for sign in "*?[/") or text.endswith(".json") or Path(text).exists()

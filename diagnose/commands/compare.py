@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from diagnose.commands import sides
 from diagnose.commands.baseline import Store
 from diagnose.commands.options import LEVELS, PATH, Group, JobFile, Measuring, Output, Share, metric_option, option, set_option, takes
 from diagnose.commands.output import EXIT_GATE, check_outputs, lost, progress, say, write_document
 from diagnose.errors import ComparisonRefusedError, DataLossError, UsageError
 
 if TYPE_CHECKING:
-    from diagnose.commands.sides import Given
     from diagnose.document.comparison import Comparison
     from diagnose.document.diagnosis import Diagnosis
     from diagnose.knowledge.comparison import ComparisonRules
@@ -87,8 +87,6 @@ def gate(context: click.Context, /, runs: tuple[str, ...], asked: Sides, questio
 
 def _compare(runs: tuple[str, ...], asked: Sides, question: Question, measuring: Measuring, output: Output) -> int:
     """Check, measure, compare, write, judge."""
-    from diagnose.commands import sides  # noqa: PLC0415 - so that the command line starts quickly
-
     base, new = _sides(runs, asked)
     both = [side for side in (base, new) if side is not None]
     sides.check(both, measuring)
@@ -119,10 +117,8 @@ def _compare(runs: tuple[str, ...], asked: Sides, question: Question, measuring:
     return _status(result, documents, strict=question.strict)
 
 
-def _sides(runs: tuple[str, ...], asked: Sides) -> tuple[Given | None, Given]:
+def _sides(runs: tuple[str, ...], asked: Sides) -> tuple[sides.Given | None, sides.Given]:
     """Both sides; BASE is None where a baseline stands for it. Raises UsageError."""
-    from diagnose.commands import sides  # noqa: PLC0415 - so that the command line starts quickly
-
     wanted = 1 if asked.baseline is not None else 2
     if len(runs) != wanted:
         sentence = "With --baseline only NEW is given." if asked.baseline is not None else "Two runs are compared: BASE and NEW."
@@ -158,22 +154,16 @@ def _tokens(question: Question, documents: tuple[Diagnosis, Diagnosis]) -> tuple
     from diagnose.load.trainer_log import load_specs, tokens_per_step  # noqa: PLC0415
 
     specs = load_specs()
-    base, new = (tokens_per_step(path, _sequence(document), specs) for path, document in zip(question.logs, documents, strict=True))
+    settings = ([] if document.job is None else document.job.settings for document in documents)
+    integers = [{setting.name: setting.value for setting in own if isinstance(setting.value, int)} for own in settings]
+    base, new = (tokens_per_step(path, lengths.get("seq_length"), specs) for path, lengths in zip(question.logs, integers, strict=True))
     return (base.tokens, new.tokens), base.source if base.source == new.source else f"{base.source}; {new.source}"
 
 
-def _sequence(document: Diagnosis) -> int | None:
-    """The job file's sequence length in tokens."""
-    settings = document.job.settings if document.job is not None else ()
-    return next((setting.value for setting in settings if setting.name == "seq_length" and isinstance(setting.value, int)), None)
-
-
 def _documents(
-    base: Given | None, new: Given, asked: Sides, measuring: Measuring, output: Output, rules: ComparisonRules
+    base: sides.Given | None, new: sides.Given, asked: Sides, measuring: Measuring, output: Output, rules: ComparisonRules
 ) -> tuple[Diagnosis, Diagnosis]:
     """The diagnoses of both sides. What is given twice is measured once."""
-    from diagnose.commands import sides  # noqa: PLC0415 - so that the command line starts quickly
-
     notice = None if output.quiet else say
     with progress(shown=not output.quiet and output.format == "text") as report:
         if base is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -32,10 +33,7 @@ def kernel(names: tuple[str, ...], asking: Asking) -> int:
     from diagnose.knowledge.taxonomy import load_taxonomy, own_bucket_files  # noqa: PLC0415
 
     taxonomy = load_taxonomy(extra=own_bucket_files(asking.rules))
-    answered = answers([line for name in names for line in (_lines() if name == "-" else [name])], taxonomy)
+    lines = [sys.stdin.buffer.read().decode("utf-8", errors="replace").splitlines() if name == "-" else [name] for name in names]
+    answered = answers(list(chain.from_iterable(lines)), taxonomy)
     print_document(answered, asking.format)
     return InputError.exit_code if any(answer.error for answer in answered.answers) else 0
-
-
-def _lines() -> list[str]:
-    return sys.stdin.buffer.read().decode("utf-8", errors="replace").splitlines()

@@ -79,14 +79,10 @@ def print_document(document: Any, format_name: str, options: Options | None = No
 
 
 def write_diagnosis(document: Diagnosis, output: Output, *, config: Path | None, fail_on: Level | None) -> int:
-    """Write a diagnosis; the exit code: 1 if the gate of `fail_on` is not met."""
+    """Write a diagnosis; the exit code: 1 if a finding about the run (not about its capture) is as severe as `fail_on`, or more."""
     write_document(document, output, config=config, fail_on=fail_on)
-    return EXIT_GATE if fail_on and _reaches(document, fail_on) else 0
-
-
-def _reaches(document: Diagnosis, level: Level) -> bool:
-    """True when a finding about the run (not about its capture) is at least that severe."""
-    return any(LEVELS.index(finding.severity) >= LEVELS.index(level) for finding in document.findings if finding.wall != "capture")
+    levels = [LEVELS.index(finding.severity) for finding in document.findings if finding.wall != "capture"]
+    return EXIT_GATE if fail_on and max(levels, default=-1) >= LEVELS.index(fail_on) else 0
 
 
 def lost(document: Diagnosis) -> bool:

@@ -11,6 +11,7 @@ from diagnose.job.model import UNRESOLVED, Leaf, Parsed, job_error
 from diagnose.job.shell import Run, Token, read_script
 from diagnose.knowledge.settings import JobSettings, flag_name
 
+_LAUNCHER = re.compile(r"(.*/)?(python[\d.]*|torchrun)")
 _SCRIPT = re.compile(r".*\.py")
 _TORCHRUN = re.compile(r"(.*/)?torchrun|torch\.distributed\.(run|launch)")
 _NOT_A_JOB = "Give the command that starts the training with its flags, or a file of them."
@@ -18,10 +19,7 @@ _NOT_A_JOB = "Give the command that starts the training with its flags, or a fil
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """The words of a command, or of a file of flags, and those behind the program.
-
-    `around` is what launcher and environment tell. `notes` come before what is said of the arguments, `conditional` after it.
-    """
+    """`around`: what launcher and environment tell. `notes` come before what is said of the arguments, `conditional` after it."""
 
     words: tuple[Token, ...]
     arguments: tuple[Token, ...]
@@ -132,16 +130,12 @@ def _program(tokens: Sequence[Token], table: JobSettings) -> int | None:
     options = {f"-{name}" for names in table.keys_written("options") for name in names.split("|")}
     for place, token in enumerate(tokens):
         module = place > 0 and tokens[place - 1].text == "-m" and not _TORCHRUN.fullmatch(token.text)
-        if not (_SCRIPT.fullmatch(token.text) or (module and _is_launcher(tokens[: place - 1]))):
+        if not (_SCRIPT.fullmatch(token.text) or (module and any(_LAUNCHER.fullmatch(one.text) for one in tokens[: place - 1]))):
             continue
         rest = [one.text.split("=")[0] for one in tokens[place + 1 :]]
         if any((text.startswith("--") and flag_name(text) in flags) or text in options for text in rest):
             return place
     return None
-
-
-def _is_launcher(tokens: Sequence[Token]) -> bool:
-    return any(re.fullmatch(r"(.*/)?(python[\d.]*|torchrun)", token.text) for token in tokens)
 
 
 def _world(tokens: Sequence[Token]) -> list[Leaf]:

@@ -274,10 +274,7 @@ _FLAG = re.compile(r"(?P<indent>\s*)(?P<flag>--[\w-]+)(?P<sign>\s+|=)?(?P<value>
 
 
 def flag_editor(text: str) -> Editor | None:
-    """What writes into a file of flags, which takes no environment variable.
-
-    None unless every line holds one flag with its value, or a comment, or nothing.
-    """
+    """What writes into a file of flags, no environment variables; None unless every line is one flag with its value, a comment or empty."""
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if not lines or not all(_FLAG.fullmatch(line) and " --" not in line.strip() for line in lines):
         return None

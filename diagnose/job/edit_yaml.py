@@ -39,11 +39,6 @@ class Node:
         """True for a value that is left out or written as null."""
         return self.kind == "scalar" and not self.quote and self.value in _NULLS
 
-    @property
-    def names_a_class(self) -> bool:
-        """True for a map that stands for one name, as `{_target_: torch.bfloat16, _call_: false}` does."""
-        return self.kind == "map" and {key.value for key, _ in self.entries} == {"_target_", "_call_"}
-
     def entry(self, key: str) -> tuple[Node, Node] | None:
         """The entry of a map with this key."""
         return next((pair for pair in self.entries if pair[0].value == key), None)
@@ -202,7 +197,8 @@ def _refuse_shared(node: Node, path: Path) -> None:
 def _replace(text: str, key: Node, value: Node, literal_: str) -> str:
     if value.anchored:
         raise YamlEditError(f"{key.value} is shared with other places of the file by an anchor")
-    if value.kind == "map" and not value.names_a_class:
+    # {_target_: torch.bfloat16, _call_: false} stands for one name
+    if value.kind == "map" and {inner.value for inner, _ in value.entries} != {"_target_", "_call_"}:
         raise YamlEditError(f"{key.value} is a map here, which {literal_} would replace as a whole")
     if value.start == value.end or not value.flow:
         start = text.index(":", key.end) + 1

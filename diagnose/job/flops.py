@@ -52,11 +52,6 @@ class Shape:
         """Layers with experts, those of multi-token prediction included: they are of the last layer's kind."""
         return sum(self.moe_layers) + self.mtp_layers * self.moe_layers[-1]
 
-    @property
-    def dense_count(self) -> int:
-        """Layers without experts, in the same way."""
-        return self.layers + self.mtp_layers - self.moe_count
-
 
 def per_token(shape: Shape, seq_length: int) -> dict[str, int]:
     """FLOP for one token of an unpacked sequence, by part of the model. The sum is the count."""
@@ -81,7 +76,8 @@ def _mlp(shape: Shape) -> int:
     else:
         routed = routed * shape.latent_size + 2 * shape.hidden * shape.latent_size
     shared = shape.hidden * shape.shared_ffn * factor
-    return shape.hidden * shape.ffn * factor * shape.dense_count + (routed + shared) * shape.moe_count
+    dense = shape.hidden * shape.ffn * factor * (shape.layers + shape.mtp_layers - shape.moe_count)
+    return dense + (routed + shared) * shape.moe_count
 
 
 def _grouped_attention(shape: Shape) -> tuple[int, int]:
@@ -115,10 +111,7 @@ class NotCountedError(ValueError):
 
 
 def shape_of(get: Getter, *, nulls_are_told: bool) -> Shape:
-    """The shape that a job's settings describe. `nulls_are_told`: a setting that is absent is off, as in a whole dump.
-
-    Raises NotCountedError where something is missing or the model has terms of its own.
-    """
+    """What settings describe (`nulls_are_told`: an absent one is off). Raises NotCountedError for what is missing or has its own terms."""
     _refuse_variants(get)
     layers, hidden, heads = (needed(get, name) for name in ("num_layers", "hidden_size", "num_attention_heads"))
     moe = moe_layers(get, layers)

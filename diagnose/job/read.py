@@ -41,21 +41,16 @@ def parse_job(
     text: str | bytes, table: JobSettings, *, source: str = "job file", overrides: Sequence[str] = (), folder: Path | None = None
 ) -> Job:
     """The job in `text`; `source` names it in messages, `folder` is where its own paths start. Raises JobFileError."""
-    parsed = _parsed(JobText(text=decoded(text, source), source=source, folder=folder, table=table))
+    whole = JobText(text=decoded(text, source), source=source, folder=folder, table=table)
+    parsed = next((found for reader in READERS.values() if (found := reader.read(whole)) is not None), None)
+    if parsed is None:
+        raise job_error(source, "is in no format that is known", "Give a configuration dump, flags, or the command that started the job.")
     return settle(replace(parsed, leaves=(*parsed.leaves, *parse_overrides(overrides))), table, source)
 
 
 def overridden_job(overrides: Sequence[str], table: JobSettings) -> Job:
     """A job of which only overrides are known. Raises JobFileError."""
     return settle(Parsed(format=OVERRIDES, leaves=parse_overrides(overrides)), table, "--set")
-
-
-def _parsed(text: JobText) -> Parsed:
-    for reader in READERS.values():
-        parsed = reader.read(text)
-        if parsed is not None:
-            return parsed
-    raise job_error(text.source, "is in no format that is known", "Give a configuration dump, flags, or the command that started the job.")
 
 
 _INTEGER = re.compile(r"-?\d{1,15}")
@@ -374,13 +369,13 @@ def _list_expression(raw: object) -> tuple[str, ...] | None:
 def _evaluated(node: ast.expr) -> list[int]:
     """Raises ValueError for what is no list of integers."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return _short(_evaluated(node.left), _evaluated(node.right))
+        return _bounded(_evaluated(node.left), more=_evaluated(node.right))
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         if isinstance(node.left, ast.Constant):
-            return _repeated(_evaluated(node.right), _integer(node.left))
-        return _repeated(_evaluated(node.left), _integer(node.right))
+            return _bounded(_evaluated(node.right), _integer(node.left))
+        return _bounded(_evaluated(node.left), _integer(node.right))
     if isinstance(node, ast.List | ast.Tuple):
-        return _short([_integer(item) for item in node.elts], [])
+        return _bounded([_integer(item) for item in node.elts])
     return [_integer(node)]
 
 
@@ -390,23 +385,14 @@ def _integer(node: ast.expr) -> int:
     raise ValueError
 
 
-def _repeated(items: list[int], times: int) -> list[int]:
-    if times < 0 or len(items) * times > _MAX_ITEMS:
+def _bounded(items: list[int], times: int = 1, more: Sequence[int] = ()) -> list[int]:
+    if times < 0 or len(items) * times + len(more) > _MAX_ITEMS:
         raise ValueError
-    return items * times
-
-
-def _short(left: list[int], right: list[int]) -> list[int]:
-    if len(left) + len(right) > _MAX_ITEMS:
-        raise ValueError
-    return left + right
+    return [*items * times, *more]
 
 
 def _typed(raw: object, spec: SettingSpec, origin: Origin) -> SettingValue | None:
-    """A file's value in the setting's type; None where it has another.
-
-    Flags, options and environment variables are text by nature, so a number or a switch may be written as text there.
-    """
+    """A file's value in the setting's type; None for another. In flags, options and variables numbers and switches may be text."""
     match spec.type:
         case "bool":
             return _boolean(raw, origin)

@@ -445,16 +445,11 @@ def _expanded(word: Word, state: _State, *, split: bool = True) -> tuple[Token, 
                 tokens.add_split(value)
             else:
                 tokens.add(value)
-        _bound(tokens)
+        if sum(len(one.text) + 1 for one in (*tokens.done, *tokens.current)) > _MAX_TEXT:  # variables that hold themselves twice
+            raise ValueError(f"unfolds to more than {_MAX_TEXT} characters")
     tokens.cut()
     quoted = any(part.quoted for part in word.parts)
     return tuple(token for token in tokens.done if token.text or token.unresolved or quoted)
-
-
-def _bound(tokens: _Tokens) -> None:
-    """Raise where a word unfolds to more than a job can need: variables that hold themselves twice grow without end."""
-    if sum(len(one.text) + 1 for one in (*tokens.done, *tokens.current)) > _MAX_TEXT:
-        raise ValueError(f"unfolds to more than {_MAX_TEXT} characters")
 
 
 def _pieces(value: Token) -> list[Token]:

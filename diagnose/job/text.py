@@ -112,17 +112,14 @@ _TOKEN = re.compile(rf"(?P<skip>{_SKIPPED.pattern})|(?P<open>[\[{{])|(?P<close>[
 
 
 def toml_lines(text: str) -> Lines:
-    """The line of every key and table in a text that tomllib accepts; of an array of tables the first.
-
-    Keys inside an inline table are not told apart from it.
-    """
+    """The line of every key and table in text that tomllib accepts; of an array of tables the first, of an inline table only its own."""
     found: dict[KeyPath, int] = {}
     table: KeyPath = ()
     at, line = 0, 1
     while at < len(text):
         match = _STATEMENT.match(text, at)
         if match is not None:
-            path = _path(match["header"] or match["key"])
+            path = tuple(_unquoted(part) for part in re.findall(_PART, match["header"] or match["key"]))
             table = path if match["table"] else table
             found.setdefault(path if match["table"] else (*table, *path), line)
         end = _statement_end(text, at if match is None else match.end())
@@ -139,11 +136,6 @@ def _statement_end(text: str, at: int) -> int:
         if token["end"] and depth <= 0:
             return token.end()
     return len(text)
-
-
-def _path(dotted: str) -> KeyPath:
-    """The keys of a dotted path, without quotes."""
-    return tuple(_unquoted(part) for part in re.findall(_PART, dotted))
 
 
 def _unquoted(part: str) -> str:

@@ -159,10 +159,7 @@ class FixSpec(_Strict, frozen=True, kw_only=True):
 
 
 class CheckSpec(_Strict, frozen=True, kw_only=True):
-    """One way in which a job fails, hangs or silently does something else; trace_rules/README.md explains the fields.
-
-    Without `when` no job file can show it: a log or a run has to, as `confirm` says.
-    """
+    """One way in which a job fails or silently errs (fields: trace_rules/README.md); without `when` only a log or run can show it."""
 
     title: str
     outcome: Outcome

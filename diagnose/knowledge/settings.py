@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -156,13 +157,8 @@ def flag_name(text: str) -> str:
 def version_number(text: str) -> int:
     """A version such as 2.6.0a0+git as major * 1000000 + minor * 1000 + patch. Raises ValueError."""
     release = text.strip().removeprefix("v").split("+")[0].split("-")[0]
-    parts = [_leading_digits(part) for part in release.split(".")[:3]]
-    if not parts or parts[0] is None:
+    parts = [re.match(r"[0-9]{1,3}(?![0-9])", part) for part in release.split(".")[:3]]
+    if parts[0] is None:
         raise ValueError(text)
-    numbers = [part or 0 for part in parts] + [0, 0]
-    return numbers[0] * 1_000_000 + numbers[1] * 1000 + numbers[2]
-
-
-def _leading_digits(text: str) -> int | None:
-    digits = text[: len(text) - len(text.lstrip("0123456789"))]
-    return int(digits) if digits and len(digits) < 4 else None
+    major, minor, patch = [int(part[0]) if part else 0 for part in (*parts, None, None)][:3]
+    return major * 1_000_000 + minor * 1000 + patch

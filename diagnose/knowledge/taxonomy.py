@@ -81,8 +81,6 @@ ContextMark = Literal[
 ]
 HostRole = Literal["allocator", "synchronise", "launch", "graph_launch", "capture"]
 
-_COMPUTE: Role = "compute"
-
 
 class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One family of device operations, recognised by name.
@@ -98,7 +96,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     bucket: str | None = None
     default: str | None = None
     decisive: bool = False
-    role: Role = _COMPUTE
+    role: Role = "compute"
     kind: CommKind | None = None
     backend: Backend | None = None
     phase: Phase | None = None
@@ -140,10 +138,7 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a process group's description tells about its collectives.
-
-    With a `payload` the entry speaks of collectives whose group no description tells, and its patterns match the collective's name.
-    """
+    """What a group's description tells of its collectives; with a `payload`, of those that no description tells, by their own names."""
 
     id: str
     patterns: tuple[str, ...]
@@ -280,10 +275,7 @@ def load_taxonomy(folder: Traversable | Path | None = None, extra: Sequence[Path
 
 
 def own_bucket_files(paths: Sequence[Path]) -> list[Path]:
-    """The bucket files among the rules that the user named: of a folder those in its `buckets/` and those that lie bare.
-
-    Bucket files are told by their keys. Raises RuleFileError.
-    """
+    """The user's bucket files (told by their keys): in a folder those in `buckets/` and those that lie bare. Raises RuleFileError."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():

@@ -125,10 +125,7 @@ def sweep_classes(classes: pl.DataFrame) -> tuple[pl.DataFrame, tuple[SweepClass
 
 
 def concurrency(work: pl.DataFrame, classes: pl.DataFrame, windows: pl.DataFrame) -> Concurrency:
-    """Sweep one device's operations.
-
-    `work` has start, end, kind, class_id; `classes` is the table of `Classified`; `windows` has index, start, end (disjoint).
-    """
+    """Sweep one device's operations. `work`: start, end, kind, class_id; `classes`: of `Classified`; `windows`: index, start, end."""
     present = work.select("class_id", (pl.col("kind") == "graph").alias("opaque")).unique()
     known = present.join(classes.select("class_id", "bucket", "role", "kind", "backend"), on="class_id", how="left")
     by_class, named, merged = sweep_classes(known)
@@ -184,10 +181,7 @@ def step_times(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def totals(work: pl.DataFrame, ran: Concurrency, origin_ns: int) -> dict[str, int]:
-    """Figures of one device over the whole capture, without windows, by the fields of the document's `Totals`.
-
-    `origin_ns`: the file's clock at the trace's zero.
-    """
+    """Figures of one device's whole capture, by the fields of the document's `Totals`. `origin_ns`: the file's clock at the trace's 0."""
     kernels = work.filter(pl.col("kind") == "kernel")
     return {
         "kernel_count": kernels.height,
@@ -216,10 +210,7 @@ STALLED = pl.lit("dependency_stalled", dtype=Cause)
 
 
 def split(found: Stalls, ran: Concurrency, work: pl.DataFrame, windows: pl.DataFrame, buckets: pl.Enum) -> tuple[StepSplit, ...]:
-    """Every step of one device, each nanosecond counted once.
-
-    `work` holds op (row number), start and role of all operations, `windows` index, start, end; `buckets`: their vocabulary, in order.
-    """
+    """One device's steps, each nanosecond counted once. `work`: op (row number), start, role; `windows`: index, start, end."""
     compute: dict[int, dict[str, int]] = {}
     for index, bucket, ns in compute_shares(ran, buckets).iter_rows():
         compute.setdefault(index, {})[bucket] = ns
@@ -233,11 +224,7 @@ def split(found: Stalls, ran: Concurrency, work: pl.DataFrame, windows: pl.DataF
 
 
 def compute_shares(ran: Concurrency, buckets: pl.Enum) -> pl.DataFrame:
-    """Time per step and bucket in which the bucket computed: index, bucket, ns; in order, without zeros.
-
-    Where several compute at once each gets an equal share; nanoseconds that do not divide go to the first in the order of `buckets`, the
-    vocabulary.
-    """
+    """index, bucket, ns: how long it computed (ordered, no zeros). Several at once share evenly; odd ns go to the first of `buckets`."""
     masks = {
         bucket: sum(one.mask for one in ran.classes if one.role == "compute" and one.bucket == bucket) for bucket in buckets.categories
     }
@@ -297,10 +284,7 @@ def _beside(ran: Concurrency) -> pl.DataFrame:
 
 
 def _numbered(pieces: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Pieces in order of start with a number for why compute was absent, which `_meanings` explains: index, start, end, code (UInt8).
-
-    Numbers, since there may be as many pieces as operations, and texts are slow.
-    """
+    """`pieces` by start: index, start, end, code (UInt8, see `_meanings`): there may be as many as operations, and texts are slow."""
     role = work["role"].to_physical().gather(pieces["producer"]).alias("role")
     coded = pieces.select(
         "index", "start", "end", pl.col("cause").cast(pl.Enum(CAUSES)).to_physical().cast(pl.UInt8).alias("cause"), role.cast(pl.UInt8)
@@ -337,10 +321,7 @@ def _meanings() -> pl.DataFrame:
 
 
 def check_split(split: StepSplit, budget: StepBudget) -> None:
-    """Raise AssertionError unless the split of a step agrees with its budget to the nanosecond.
-
-    `dependency_stalled` of the budget is that of the split and its `step_end` together.
-    """
+    """Raise AssertionError unless split and budget of a step agree to the ns; `step_end` is part of the budget's `dependency_stalled`."""
     why = dict.fromkeys(WHY, 0)
     for cell in split.absent:
         why[cell.why] += cell.ns
@@ -369,11 +350,7 @@ def check_split(split: StepSplit, budget: StepBudget) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class CommunicationTimes:
-    """Transport per step window.
-
-    `by_kind`: index, kind, backend, count, work_ns, busy_ns, exposed_ns, blocking_ns. `beside`: index, kind, ns (transport while compute
-    ran).
-    """
+    """By step. `by_kind`: index, kind, backend, count, work_ns, busy_ns, exposed_ns, blocking_ns. `beside` compute: index, kind, ns."""
 
     by_kind: pl.DataFrame
     beside: pl.DataFrame

@@ -153,10 +153,7 @@ def check_identities(per_step: Sequence[StepBudget], rank: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """What the trace tells of one device: without it some figures are not known.
-
-    `resolved_wait_rate`: share of stream waits whose event record was found.
-    """
+    """What a trace may lack: some figures are then not known. `resolved_wait_rate`: share of stream waits whose event record was found."""
 
     operations: int
     launched: int  # operations whose launching call was recorded

@@ -1,9 +1,4 @@
-"""What one device shows of its exchanges with other ranks, and what else a comparison of ranks needs.
-
-Small frames that the reduction over ranks works on.
-
-Nothing here looks at another rank. Times are the trace's own (ns from the capture's start).
-"""
+"""What one device shows of its exchanges, for the reduction over ranks; no other rank is looked at. Times: ns from the capture's start."""
 
 from __future__ import annotations
 
@@ -74,10 +69,7 @@ def exchanges(
     trace: Trace,
     names: ExchangeNames,
 ) -> Exchanges:
-    """`work`: all operations of the device, `inside`: those in steps, with index.
-
-    Both with class_id, name_id, payload_id, bucket, role, phase.
-    """
+    """`work`: all operations, `inside`: those in steps, with index; both with class_id, name_id, payload_id, bucket, role, phase."""
     lanes, instances = _instances(work, windows, classes, trace, names)
     phases = inside.filter((pl.col("role") == "compute") & pl.col("phase").is_in(["forward", "backward"]))
     return Exchanges(

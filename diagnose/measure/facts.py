@@ -24,6 +24,7 @@ _OVERLAPPED: tuple[tuple[CommKind, str], ...] = (("expert", "expert_exchange"), 
 
 def feature_facts(one: DeviceMeasure, communication: Sequence[Communication], features: Features) -> dict[str, FactValue]:
     """The facts of one device, by name."""
+    packing = (pl.col("bucket").cast(pl.String) == DISPATCH) & (pl.col("role").cast(pl.String) == "packing")
     return {
         **{f"{prefix}_beside_compute_ns": _beside_compute(one, kind) for kind, prefix in _OVERLAPPED},
         "expert_exchange_nccl_share": _nccl_share(communication, "expert"),
@@ -31,7 +32,7 @@ def feature_facts(one: DeviceMeasure, communication: Sequence[Communication], fe
         "low_precision_gemm_share": _low_precision_share(one, features),
         "fused_router_kernels_per_step": _kernels_of(one, features["fused_router"], ROUTER),
         "fused_permutation_kernels_per_step": _kernels_of(one, features["fused_permutation"], DISPATCH),
-        "permutation_kernels_per_step": _permutations(one),
+        "permutation_kernels_per_step": _per_step(one, one.usage.names.filter(packing)),  # fused or not
     }
 
 
@@ -44,10 +45,7 @@ def hierarchical_context_groups(trace: Trace, features: Features) -> bool | None
 
 
 def graph_launch_calls(trace: Trace, hosts: HostRules) -> int | None:
-    """API calls of the whole capture that launched a CUDA graph; None where no call was recorded.
-
-    Kernels tell their graph only in some formats and versions, the calls always do.
-    """
+    """API calls of the capture that launched a CUDA graph (not all formats tell it of kernels); None where no call was recorded."""
     return None if trace.calls.is_empty() else calls_named(trace, hosts.call_pattern("graph_launch")).height
 
 
@@ -88,13 +86,6 @@ def _kernels_of(one: DeviceMeasure, feature: re.Pattern[str], bucket: str) -> in
     own = one.usage.names.filter(pl.col("bucket").cast(pl.String) == bucket)
     found = matching(feature, own["name"].drop_nulls().unique().to_list())
     return _per_step(one, own.filter(pl.col("name").is_in(sorted(found))))
-
-
-def _permutations(one: DeviceMeasure) -> int:
-    """Kernels that order tokens by expert or put them back, fused or not."""
-    return _per_step(
-        one, one.usage.names.filter((pl.col("bucket").cast(pl.String) == DISPATCH) & (pl.col("role").cast(pl.String) == "packing"))
-    )
 
 
 def _per_step(one: DeviceMeasure, rows: pl.DataFrame) -> int:
@@ -148,7 +139,8 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         "resolved_wait_rate": one.recorded.resolved_wait_rate,
     }
     values |= dict.fromkeys(_not_recorded(one))
-    return {**_step_shares(values, one.median_step_ns, names), **values}
+    stems = [name.removesuffix("_share") for name in names if name.endswith("_share")]
+    return {**{f"{stem}_share": _share(values[f"{stem}_ns"], one.median_step_ns) for stem in stems if f"{stem}_ns" in values}, **values}
 
 
 def _share(part: FactValue, whole: int | None) -> float | None:
@@ -175,12 +167,6 @@ def _not_recorded(one: DeviceMeasure) -> Sequence[str]:
         (told.bytes, _OF_BYTES),
     )
     return [name for recorded, facts in groups if not recorded for name in facts]
-
-
-def _step_shares(values: Mapping[str, FactValue], step_ns: int, names: Collection[str]) -> dict[str, FactValue]:
-    """X_share for every X_ns among `values`."""
-    stems = [name.removesuffix("_share") for name in names if name.endswith("_share")]
-    return {f"{stem}_share": _share(values[f"{stem}_ns"], step_ns) for stem in stems if f"{stem}_ns" in values}
 
 
 def _buckets(one: DeviceMeasure, buckets: Buckets, names: Collection[str]) -> dict[str, FactValue]:

@@ -1,7 +1,4 @@
-"""What the host was doing: calls, and what they were for.
-
-Which call launched each device operation, calls by family, the work that synchronising calls waited for, garbage collection.
-"""
+"""What the host was doing: which call launched each operation, calls by family, what synchronising calls waited for, garbage collection."""
 
 from __future__ import annotations
 
@@ -194,10 +191,7 @@ def _garbage_collection(trace: Trace, rank: int, rules: HostRules) -> pl.DataFra
 
 
 def host_counts(host: HostActivity, windows: pl.DataFrame) -> pl.DataFrame:
-    """index, sync_calls_per_step, allocator_calls_per_step, gc_ranges_per_step.
-
-    By the host's clock, with what lies before the first or after the last step counted to those.
-    """
+    """Index and counts per step, by the host's clock; what lies before the first or after the last step counts to those."""
     open_ended = windows.with_columns(
         pl.when(pl.int_range(pl.len()) == 0).then(pl.lit(-(2**62))).otherwise("start").alias("start"),
         pl.when(pl.int_range(pl.len()) == pl.len() - 1).then(pl.lit(2**62)).otherwise("end").alias("end"),
@@ -227,11 +221,7 @@ class Launches:
 
 
 def attribute(trace: Trace) -> Launches:
-    """Join every device operation to the API call that issued it.
-
-    Correlation ids are unique within a process (a rank), so the join is on rank and correlation id. A CUDA graph launch issues all of its
-    nodes with one id.
-    """
+    """Every operation's issuing call, joined on rank and correlation id (unique in a process); a CUDA graph's nodes have its launch's."""
     key = _launch_key(trace)
     calls = (
         trace.calls.lazy()

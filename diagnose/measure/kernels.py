@@ -129,11 +129,7 @@ def by_name(per_step: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 
 def uses(inside: pl.DataFrame, buckets: pl.Enum) -> Uses:
-    """Count the operations in the steps.
-
-    `buckets`: the type of the column bucket. `inside`: index, name_id, bucket, role, kind, operation, stream, start, end, in order of
-    start.
-    """
+    """Count the operations in the steps. `inside`: index, name_id, bucket, role, kind, operation, stream, start, end, in order of start."""
     streams = inside["stream"].unique().sort()
     number = streams.search_sorted(inside["stream"]).alias("number")
     code = pl.col("name_id").cast(pl.Int64).fill_null(-1) + 1
@@ -197,10 +193,7 @@ def _medians(per_step: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _neighbours(coded: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
-    """key, previous, next: the keys that most often ran just before and after on the same stream within a step.
-
-    Of equally frequent ones that with more work.
-    """
+    """key, previous, next: the keys that most often ran just before and after on its stream in a step; of equals the one with more work."""
     told = keys.select("code", "key", "stream")
     pairs = (
         coded.select("code", pl.when(pl.col("index") == pl.col("index").shift(1)).then(pl.col("code").shift(1)).alias("before"))
@@ -353,10 +346,7 @@ _MAY_LACK = ("kernel_median_ns", "expert_gemm_median_ns", "longest_host_gap_ns")
 
 
 def step_counts(inside: pl.DataFrame, windows: pl.DataFrame, found: Stalls, host: HostActivity, graphs: pl.Series) -> pl.DataFrame:
-    """One row per window.
-
-    `inside`: the operations in the steps, with index; `graphs`: correlation ids of the calls that launched a CUDA graph.
-    """
+    """One row per window. `inside`: operations in the steps, with index; `graphs`: correlation ids of calls that launched a CUDA graph."""
     of_graph = pl.col("graph_node").is_not_null() | (pl.col("correlation").is_in(graphs.implode()) & pl.col("correlation").is_not_null())
     length = pl.col("end") - pl.col("start")
     kernel, compute = pl.col("kind") == "kernel", (pl.col("kind") == "kernel") & (pl.col("role") == "compute")

@@ -75,10 +75,7 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -
 
 
 def _without_backward_attention(work: pl.DataFrame, windows: pl.DataFrame) -> Recompute:
-    """Nothing is recomputed where forward kernels ran and no backward kernel did.
-
-    With a backward pass of other kernels it can't be told.
-    """
+    """Nothing is recomputed where forward kernels ran and no backward kernel did; with other kernels in backward it can't be told."""
     phases = set(work["phase"].drop_nulls().unique().cast(pl.String).to_list())
     if "forward" in phases and "backward" not in phases:
         nothing = windows.select("index", pl.lit(0, dtype=pl.Int64).alias("ns"))
@@ -100,10 +97,7 @@ def _main_kernels(attention: pl.DataFrame) -> pl.DataFrame:
 
 
 def _extra_forward(forward: pl.DataFrame, backward: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Time of the forward attention kernels beyond one per backward kernel of the same part: a lower bound of what is recomputed.
-
-    0 below REPEATED.
-    """
+    """Time of forward attention beyond one kernel per backward one of the same part: a lower bound of recomputation, 0 below REPEATED."""
     keys = ["index", "bucket"]
     ahead = forward.group_by(keys).agg(pl.len().alias("n"), (pl.col("end") - pl.col("start")).sum().alias("work"))
     behind = backward.group_by(keys).agg(pl.len().alias("m"))

@@ -28,10 +28,7 @@ SAME_SEQUENCE = 0.9  # share of equal names that makes two stretches the same se
 
 @dataclass(frozen=True, kw_only=True)
 class StepWindows:
-    """Windows of one device.
-
-    `frame` has index, start, end (relative ns, disjoint, in order); dropped steps are not in it, but in `every`.
-    """
+    """Windows of one device. `frame`: index, start, end (relative ns, disjoint, in order); dropped steps are in `every` alone."""
 
     frame: pl.DataFrame
     every: pl.DataFrame
@@ -214,10 +211,7 @@ def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_optimizer(work: pl.DataFrame, model_work: Sequence[str]) -> Anchored | None:
-    """Windows between bursts of optimizer kernels: each step ends with its burst.
-
-    Two optimizer kernels belong to one burst unless the model itself worked between them about as long as it does in a step.
-    """
+    """Windows that end with bursts of optimizer kernels; a burst is over where the model then works about as long as in a step."""
     kernels = work.filter((pl.col("kind") == "kernel") & (pl.col("end") > pl.col("start"))).select("start", "end", "bucket")
     is_optimizer = kernels["bucket"] == OPTIMIZER
     if int(is_optimizer.sum()) < 2 * MIN_REPEATS:

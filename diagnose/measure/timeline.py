@@ -28,10 +28,7 @@ class DrawnStep:
 
 
 def timeline(inside: pl.DataFrame, found: Stalls, windows: pl.DataFrame, trace: Trace, roles: pl.Series) -> DrawnStep:
-    """The step of median length; blocking pieces are named by the role of what blocked.
-
-    `roles`: of every operation of the device, by row number.
-    """
+    """The step of median length; blocking pieces are named by the role of what blocked. `roles`: of every operation, by row number."""
     ordered = windows.with_columns((pl.col("end") - pl.col("start")).alias("length")).sort("length", "index")
     index, start, end = ordered.select("index", "start", "end").row((ordered.height - 1) // 2)
     own = inside.filter(pl.col("index") == index).select("start", "end", "stream", "bucket", "role", "name_id")
@@ -43,11 +40,7 @@ def timeline(inside: pl.DataFrame, found: Stalls, windows: pl.DataFrame, trace: 
 
 
 def drawn(work: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int, int], names: pl.Series) -> DrawnStep:
-    """Thin one step of one device.
-
-    `work`: the step's operations with start, end, stream, bucket, role, name_id; `pieces`: its gap pieces with start, end, cause; `window`:
-    (index, start, end).
-    """
+    """Thin one step. `work`: start, end, stream, bucket, role, name_id; `pieces`: start, end, cause; `window`: (index, start, end)."""
     index, begin, close = window
     bars, hidden = _bars(work.with_columns(pl.col("start").clip(begin, close), pl.col("end").clip(begin, close)), close - begin)
     gaps, left_out = _thin_gaps(pieces.select("start", "end", "cause"), close - begin)
@@ -71,10 +64,7 @@ def _runs(frame: pl.DataFrame, begins: pl.Expr, *told: pl.Expr) -> pl.DataFrame:
 
 
 def _bars(work: pl.DataFrame, length: int) -> tuple[pl.DataFrame, int]:
-    """Runs of one bucket on one stream, joined across distances that are too short to see and shorter than what ran before.
-
-    The BARS longest of them.
-    """
+    """The BARS longest runs of one bucket on one stream, joined across distances too short to see and shorter than what ran before."""
     sight = max(1, length // 2000)
     lasting = pl.col("end") - pl.col("start")
     begins = (pl.col("bucket") != pl.col("bucket").shift(1)) | (pl.col("stream") != pl.col("stream").shift(1))

@@ -30,8 +30,14 @@ def check(job: Job, book: Rulebook, tool: Tool, platform: str | None = None) -> 
     """Everything that is known to go wrong with `job`. `platform` overrules the job file's own. Raises UsageError."""
     job = on_platform(job, book, platform)
     context = make_context(_NO_FACTS, job, book)
-    stated = make_context(_NO_FACTS, _without_defaults(job), book)
-    specs = {key: spec for key, spec in book.checks.items() if spec.when is not None and _concerns(spec, job)}
+    own = job.table.formats[job.format]
+    read = MappingProxyType({name: item for name, item in job.settings.items() if item.source == "read"})
+    stated = make_context(
+        _NO_FACTS, job if own.sure else replace(job, settings=read), book
+    )  # without defaults that the file leaves to them
+    # those for this file's framework; a plain one may be meant for either
+    concerned = {key: spec for key, spec in book.checks.items() if not spec.frameworks or set(spec.frameworks) & set(own.frameworks)}
+    specs = {key: spec for key, spec in concerned.items() if spec.when is not None}
     texts = [spec.when or "" for spec in specs.values()]
     holds = dict(zip(specs, context.holds_all(texts), strict=True))
     certain = dict(zip(specs, stated.holds_all(texts), strict=True))
@@ -64,21 +70,9 @@ def on_platform(job: Job, book: Rulebook, platform: str | None) -> Job:
     return replace(job, settings=MappingProxyType({**job.settings, "platform": named}))
 
 
-def _without_defaults(job: Job) -> Job:
-    """The job with what its file states only; all of it where the file is the only source of settings."""
-    if job.table.formats[job.format].sure:
-        return job
-    return replace(job, settings=MappingProxyType({name: item for name, item in job.settings.items() if item.source == "read"}))
-
-
-def _concerns(spec: CheckSpec, job: Job) -> bool:
-    """Whether a check speaks of a framework whose keys this job's file holds; a plain one may be meant for either."""
-    return not spec.frameworks or not set(spec.frameworks).isdisjoint(job.table.formats[job.format].frameworks)
-
-
 def _result(key: str, spec: CheckSpec, context: Context, *, assumes: bool) -> CheckResult:
     book = context.rulebook
-    names = book.expression(spec.when or "").names
+    settings = _deciding(book.expression(spec.when or "").names, context)
     return CheckResult(
         id=key,
         title=spec.title,
@@ -86,8 +80,8 @@ def _result(key: str, spec: CheckSpec, context: Context, *, assumes: bool) -> Ch
         outcome=spec.outcome,
         summary=templates.fill(spec.say, context.values),
         symptom=spec.symptom,
-        settings=_deciding(names, context),
-        assumed=_assumed(names, context) if assumes else (),
+        settings=settings,
+        assumed=tuple(item.name for item in settings if assumes and item.source == "default"),
         remedy=spec.remedy,
         fixes=tuple(FixName(id=fix, title=book.fixes[fix].title) for fix in spec.fixes),
         refs=spec.refs,
@@ -103,12 +97,6 @@ def _deciding(names: Sequence[str], context: Context) -> tuple[Deciding, ...]:
     plain = {name: value for name in names if name in PLATFORM_FACTS and not isinstance(value := context.values.get(name), tuple)}
     rows += [Deciding(name=name, value=value, key="platform", source="platform") for name, value in plain.items() if value is not None]
     return tuple(rows)
-
-
-def _assumed(names: Sequence[str], context: Context) -> tuple[str, ...]:
-    settings = {} if context.job is None else context.job.settings
-    found = [settings[name.removeprefix("job_")] for name in names if name.startswith("job_") and name.removeprefix("job_") in settings]
-    return tuple(item.name for item in found if item.source == "default")
 
 
 def _lacking(key: str, spec: CheckSpec, context: Context) -> NotAssessed:
@@ -156,7 +144,8 @@ def _of_fixes(context: Context, stated: Context, told: Sequence[Sequence[str]]) 
         for item in (one for one in verdicts.failed if one in asked or one.outcome is not None):
             names = set(context.rulebook.expression(item.condition).names)
             covered = any(names <= set(read) and (own & set(read) or own <= names) for read in told)
-            if covered or item.condition in seen or not all(_static(name) for name in names):
+            static = all(name.startswith("job_") or name in PLATFORM_FACTS for name in names)
+            if covered or item.condition in seen or not static:
                 continue
             seen.add(item.condition)
             yield _conflict(spec, item, reader, assumes=item.condition not in sure)
@@ -168,13 +157,10 @@ def _is_switch(spec: FixSpec, own: set[str]) -> bool:
     return own <= turned_on and (spec.already_on or "") == " AND ".join(sorted(own, key=(spec.already_on or "").index))
 
 
-def _static(name: str) -> bool:
-    return name.startswith("job_") or name in PLATFORM_FACTS
-
-
 def _conflict(spec: FixSpec, item: Requirement, reader: FixReader, *, assumes: bool) -> CheckResult:
     book = reader.context.rulebook
-    names = tuple(dict.fromkeys([*book.expression(spec.already_on or "").names, *book.expression(item.condition).names]))
+    names = dict.fromkeys([*book.expression(spec.already_on or "").names, *book.expression(item.condition).names])
+    settings = _deciding(tuple(names), reader.context)
     return CheckResult(
         id=f"{spec.id}-requirement",
         title=f"{spec.title}: on, without what it needs",
@@ -182,8 +168,8 @@ def _conflict(spec: FixSpec, item: Requirement, reader: FixReader, *, assumes: b
         outcome=item.outcome,
         summary=templates.fill(item.say, reader.context.values),
         symptom="",
-        settings=_deciding(names, reader.context),
-        assumed=_assumed(names, reader.context) if assumes else (),
+        settings=settings,
+        assumed=tuple(row.name for row in settings if assumes and row.source == "default"),
         remedy=f"see `diagnose explain {spec.id}`",
         fixes=() if item.first is None else (FixName(id=item.first, title=book.fixes[item.first].title),),
         refs=spec.refs,

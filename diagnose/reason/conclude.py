@@ -57,7 +57,18 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
         walls=walls,
         job=_job(job, traced),
         capture=_capture(measured, facts, ledger, shown, chosen, include_host_info=include_host_info),
-        ledger=_ledger(ledger),
+        ledger=tuple(
+            LedgerEntry(
+                code=entry.code,
+                severity=entry.severity,
+                origin=CODES[entry.code].origin,
+                table=entry.table,
+                count=entry.count,
+                meaning=CODES[entry.code].meaning,
+                detail=entry.detail,
+            )
+            for entry in ledger.folded().entries
+        ),
         steps=steps(devices, shown),
         totals=tuple(own.totals for own in records.values()),
         budget=tuple(own.budget for own in records.values()),
@@ -206,13 +217,15 @@ def _capture(
         if CODES[entry.code].refuses:
             refused[entry.table] = refused.get(entry.table, 0) + entry.count
     graphs = {part.provenance.graph_trace for part in measured}
+    devices = [device for part in measured for device in part.devices]
+    several = f"{len(devices)} devices are analysed; the verdict speaks of rank {verdict_of.rank}, device {verdict_of.device}: {chosen}."
     rate, resolved = facts["correlation_rate"].value, facts["resolved_wait_rate"].value
     return Capture(
         format=first.format,
         profiler=first.profiler,
         profiler_version=first.profiler_version,
         schema_version=first.schema_version,
-        devices=tuple(_device_info(one) for part in measured for one in part.devices),
+        devices=tuple(_device_info(one) for one in devices),
         ranks=tuple(
             RankInfo(
                 rank=rank.rank,
@@ -231,16 +244,8 @@ def _capture(
         metrics=measured[0].metrics,
         slowdown=None,
         tables=tuple(TableCount(table=row.table, read=row.read, kept=row.kept, refused=refused.get(row.table, 0)) for row in ledger.rows),
-        notes=(*_scope(measured, verdict_of, chosen), *dict.fromkeys(note for part in measured for note in part.provenance.notes)),
+        notes=(*([several] if len(devices) > 1 else []), *dict.fromkeys(note for part in measured for note in part.provenance.notes)),
     )
-
-
-def _scope(measured: Sequence[Measured], shown: DeviceMeasure, chosen: str) -> tuple[str, ...]:
-    """What the verdict speaks of, where there is more than one device."""
-    devices = sum(len(part.devices) for part in measured)
-    if devices == 1:
-        return ()
-    return (f"{devices} devices are analysed; the verdict speaks of rank {shown.rank}, device {shown.device}: {chosen}.",)
 
 
 def _device_info(one: DeviceMeasure) -> DeviceInfo:
@@ -254,20 +259,4 @@ def _device_info(one: DeviceMeasure) -> DeviceInfo:
         sm_count=info.sm_count if info else None,
         compute_capability=capability,
         memory_bytes=info.total_memory if info else None,
-    )
-
-
-def _ledger(ledger: Ledger) -> tuple[LedgerEntry, ...]:
-    """The ledger, with what each of its codes means."""
-    return tuple(
-        LedgerEntry(
-            code=entry.code,
-            severity=entry.severity,
-            origin=CODES[entry.code].origin,
-            table=entry.table,
-            count=entry.count,
-            meaning=CODES[entry.code].meaning,
-            detail=entry.detail,
-        )
-        for entry in ledger.folded().entries
     )

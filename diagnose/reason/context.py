@@ -30,16 +30,13 @@ class Context:
 
     def holds_all(self, texts: list[str]) -> list[bool | None]:
         """The same for many conditions in one pass."""
-        return [None if value is None else bool(value) for value in self._run([self.rulebook.expression(text) for text in texts])]
+        values = conditions.evaluate([self.rulebook.expression(text) for text in texts], self.frame)
+        return [None if value is None else bool(value) for value in values]
 
     def numbers(self, texts: list[str]) -> list[float | None]:
         """The values of many number expressions of the rulebook; None where something is unknown."""
-        return [
-            None if value is None else float(value) for value in self._run([self.rulebook.expression(text, "number") for text in texts])
-        ]
-
-    def _run(self, expressions: list[Expression]) -> tuple[bool | float | None, ...]:
-        return conditions.evaluate(expressions, self.frame)
+        values = conditions.evaluate([self.rulebook.expression(text, "number") for text in texts], self.frame)
+        return [None if value is None else float(value) for value in values]
 
     def missing(self, expression: Expression) -> tuple[str, ...]:
         """Names that an expression reads and that have no value here, in order."""

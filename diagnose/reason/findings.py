@@ -154,7 +154,7 @@ class FixReader:
     def _assumed(self, spec: FixSpec, job: Job) -> list[str]:
         names = [name.removeprefix("job_") for name in self._names(spec)]
         found = [job.settings[name] for name in names if name in job.settings]
-        return [f"{item.name} = {_shown(item.value)}" for item in found if item.source == "default"]
+        return [f"{item.name} = {shown(item.value)}" for item in found if item.source == "default"]
 
     def _change(self, spec: ChangeSpec) -> Change:
         """One change with the job's present value."""
@@ -164,17 +164,20 @@ class FixReader:
         return Change(
             framework=spec.framework,
             key=spec.key,
-            from_=None if now is None else _shown(now),
+            from_=shown(now),
             to=to,
             op=spec.op,
             choose=spec.choose and number is None,
         )
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str | None:
+    """A setting's value as documents show it; None where there is none."""
+    if value is None:
+        return None
     if isinstance(value, bool):
         return "true" if value else "false"
-    return "[" + ", ".join(value) + "]" if isinstance(value, tuple) else str(value)
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
 
 
 _LEVELS: Mapping[Level, int] = {"high": 0, "medium": 1, "low": 2}
@@ -199,17 +202,14 @@ def find(
     reader = FixReader(context=context)
     found = [_finding(rule, saves.get(rule.id), context, reader, where or {}) for rule, true in zip(rules, holds, strict=True) if true]
     unknown = tuple(_not_assessed(rule, context) for rule, true in zip(rules, holds, strict=True) if true is None)
-    return tuple(sorted(found, key=_order)), unknown
+    found.sort(key=lambda finding: (-(finding.bound_ns or 0), _LEVELS[finding.severity], finding.id))
+    return tuple(found), unknown
 
 
 def passed(rulebook: Rulebook, findings: Sequence[Finding], not_assessed: Sequence[NotAssessed]) -> tuple[str, ...]:
     """Ids of the rules that were asked and found nothing, in order."""
     others = {finding.id for finding in findings} | {rule.id for rule in not_assessed}
     return tuple(sorted(rule.id for rule in rulebook.rules.values() if rule.status != "deprecated" and rule.id not in others))
-
-
-def _order(finding: Finding) -> tuple[int, int, str]:
-    return -(finding.bound_ns or 0), _LEVELS[finding.severity], finding.id
 
 
 def _finding(rule: Rule, saves: float | None, context: Context, reader: FixReader, where: Mapping[str, Where]) -> Finding:

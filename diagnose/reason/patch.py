@@ -7,11 +7,11 @@ the changed text is read again as a job, and every fix applied so far is held ag
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from diagnose.document.diagnosis import Change, Diagnosis, Fact, Finding, Fix, JobRead, JobSetting, Tool
+from diagnose.document.diagnosis import Change, Diagnosis, Fact, Finding, Fix, JobRead, Tool
 from diagnose.document.job import PATCH_SCHEMA, Applied, CheckResult, LeftToYou, PatchReport, Skipped, Written
 from diagnose.errors import JobFileError, PatchRefusedError
 from diagnose.job import Job, SettingValue, parse_job
@@ -25,6 +25,7 @@ from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name
 from diagnose.reason.checks import check
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.findings import FixReader
+from diagnose.reason.findings import shown as setting_shown
 
 _NONE: frozenset[type] = frozenset()
 _TYPES: Mapping[str, frozenset[type]] = MappingProxyType(
@@ -55,17 +56,14 @@ def plan(spec: FixSpec, context: Context, framework: str) -> Plan:
         wanted = True if change.only is None else context.holds(change.only)
         if wanted is False:
             continue
-        made = _edit(change, context) if wanted else "whether it is wanted is not known: " + _unknown(change, context)
+        names = [] if wanted else context.missing(context.rulebook.expression(change.only or ""))
+        missing = ", ".join(name.removeprefix("job_") for name in names)
+        made = _edit(change, context) if wanted else f"whether it is wanted is not known: {missing} is not given"
         if isinstance(made, Edit):
             edits.append(made)
         else:
             left.append(LeftToYou(fix=spec.id, framework=change.framework, key=change.key, to=change.to, why=made))
     return Plan(edits=tuple(edits), left=tuple(left))
-
-
-def _unknown(change: ChangeSpec, context: Context) -> str:
-    names = context.missing(context.rulebook.expression(change.only or ""))
-    return f"{', '.join(name.removeprefix('job_') for name in names)} is not given"
 
 
 def _edit(change: ChangeSpec, context: Context) -> Edit | str:
@@ -96,8 +94,9 @@ def _value(change: ChangeSpec, setting: SettingSpec | None, context: Context) ->
     except strict_yaml.YamlError:
         plain = change.to
     kind = setting.type if setting is not None else None
-    if isinstance(plain, dict):
-        plain = _class_name(plain, setting)
+    if isinstance(plain, dict):  # a class, such as {_target_: torch.bfloat16, _call_: false}
+        named = str(plain.get("_target_", "")).rpartition(".")[2]
+        plain = named if setting is None else setting.aliases.get(named, named)
     if kind == "list" or (kind is None and isinstance(plain, list)):
         return _members(plain)
     if kind in ("text", "version") and change.op in ("add", "remove"):
@@ -107,12 +106,6 @@ def _value(change: ChangeSpec, setting: SettingSpec | None, context: Context) ->
     if not isinstance(plain, bool | int | float | str):
         return None
     return plain if kind is None or _TYPES.get(kind, _NONE).issuperset({type(plain)}) else None
-
-
-def _class_name(plain: dict[object, object], setting: SettingSpec | None) -> str:
-    """The name that a map such as `{_target_: torch.bfloat16, _call_: false}` stands for."""
-    named = str(plain.get("_target_", "")).rpartition(".")[2]
-    return named if setting is None else setting.aliases.get(named, named)
 
 
 def _members(plain: object) -> tuple[str, ...] | None:
@@ -127,33 +120,29 @@ def _members(plain: object) -> tuple[str, ...] | None:
 # --- for the command line ---------------------------------------------------------------------------------------------
 
 
-def bridge_overrides(edits: Sequence[Edit], job: Job) -> Iterator[str]:
-    """`key=value` for Megatron-Bridge's command line."""
-    for edit in edits:
-        if edit.framework == megatron_bridge.NAME:
-            yield f"{edit.key}={shlex.quote(_as_text(whole(edit, job), ','))}"
+def _bridge_override(key: str, value: SettingValue | None) -> str:
+    return f"{key}={shlex.quote(_as_text(value))}"
 
 
-def megatron_flags(edits: Sequence[Edit], job: Job) -> Iterator[str]:
-    """`--flag value` for Megatron-LM's command line; a flag to leave out says so."""
-    for edit in edits:
-        if edit.framework != megatron_lm.NAME:
-            continue
-        value = whole(edit, job)
-        if value is True:
-            yield edit.key
-        elif value is None or value is False:
-            yield f"(leave out {edit.key})"
-        else:
-            yield f"{edit.key} {' '.join(map(shlex.quote, _texts(value)))}"
+def _megatron_flag(key: str, value: SettingValue | None) -> str:
+    if value is True:
+        return key
+    return f"(leave out {key})" if value is None or value is False else f"{key} {' '.join(map(shlex.quote, _texts(value)))}"
 
 
-def exports(edits: Sequence[Edit], job: Job) -> Iterator[str]:
-    """`export NAME=value` for the shell."""
-    for edit in edits:
-        if edit.framework == ENVIRONMENT:
-            value = whole(edit, job)
-            yield f"unset {edit.key}" if value is None else f"export {edit.key}={shlex.quote(_as_text(value, ',', brackets=False))}"
+def _export(key: str, value: SettingValue | None) -> str:
+    return f"unset {key}" if value is None else f"export {key}={shlex.quote(_as_text(value, brackets=False))}"
+
+
+_LAUNCH: Mapping[str, Callable[[str, SettingValue | None], str]] = MappingProxyType(
+    {megatron_bridge.NAME: _bridge_override, megatron_lm.NAME: _megatron_flag, ENVIRONMENT: _export}
+)
+
+
+def at_launch(edits: Sequence[Edit], job: Job, framework: str) -> tuple[str, ...]:
+    """The edits for one framework's command line, or the shell's environment, each once."""
+    forms = (_LAUNCH[framework](edit.key, whole(edit, job)) for edit in edits if edit.framework == framework)
+    return tuple(dict.fromkeys(forms))
 
 
 def _texts(value: SettingValue) -> tuple[str, ...]:
@@ -172,9 +161,9 @@ def whole(edit: Edit, job: Job) -> SettingValue | None:
     return (*present, *(member for member in members if member not in present))
 
 
-def _as_text(value: SettingValue | None, sign: str, *, brackets: bool = True) -> str:
+def _as_text(value: SettingValue | None, *, brackets: bool = True) -> str:
     if isinstance(value, tuple):
-        return f"[{sign.join(value)}]" if brackets else sign.join(value)
+        return f"[{','.join(value)}]" if brackets else ",".join(value)
     if value is None:
         return "null"
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
@@ -202,7 +191,8 @@ def place_of(finding: Finding, job: JobRead | None, table: JobSettings) -> Setti
         return SettingPlace()
     changes = _own_changes(fix, job, table)
     held = {setting.name: setting for setting in job.settings} if job is not None else {}
-    found = next((setting for setting in (_setting(one, held, table) for one in changes) if setting is not None), None)
+    names = (table.names.get(flag_name(one.key) if one.key.startswith("-") else one.key) for one in changes)
+    found = next((held[name] for name in names if name in held), None)
     if found is not None:
         return SettingPlace(fix=fix.title, key=found.key, line=found.line)
     return SettingPlace(fix=fix.title, key=changes[0].key if changes else "")
@@ -215,12 +205,6 @@ def _own_changes(fix: Fix, job: JobRead | None, table: JobSettings) -> Sequence[
         one for one in fix.changes if one.framework in (*table.frameworks, ENVIRONMENT)
     ]
     return sorted(mine, key=lambda one: one.from_ == one.to)
-
-
-def _setting(change: Change, held: Mapping[str, JobSetting], table: JobSettings) -> JobSetting | None:
-    """The setting of the job file that a change is about; None where the file does not hold it."""
-    name = table.names.get(flag_name(change.key) if change.key.startswith("-") else change.key)
-    return None if name is None else held.get(name)
 
 
 # --- fixes applied to the text ----------------------------------------------------------------------------------------
@@ -282,9 +266,9 @@ class Patcher:
             written=state.written,
             left_to_you=state.left,
             still_wrong=tuple(result for result in self._wrong(state.job) if result.id in before),
-            bridge_overrides=tuple(dict.fromkeys(self._forms(job, state, megatron_bridge.NAME))),
-            megatron_flags=tuple(dict.fromkeys(self._forms(job, state, megatron_lm.NAME))),
-            environment=tuple(dict.fromkeys(exports(state.edits, job))),
+            bridge_overrides=self._launch(job, state, megatron_bridge.NAME),
+            megatron_flags=self._launch(job, state, megatron_lm.NAME),
+            environment=at_launch(state.edits, job, ENVIRONMENT),
         )
         return Patched(text=state.text, report=report)
 
@@ -297,13 +281,11 @@ class Patcher:
         platform = seen.value if seen is not None and job.get("platform") is None and isinstance(seen.value, str) else None
         return [result for result in check(job, self.book, self.tool, platform).results if result.group != "doubtful"]
 
-    def _forms(self, job: Job, state: _State, framework: str) -> Iterator[str]:
+    def _launch(self, job: Job, state: _State, framework: str) -> tuple[str, ...]:
         """The changes as one framework's command line; where it is not the job's own, from the fixes anew."""
         if framework == framework_of(job.format, self.book.job):
-            edits = list(state.edits)
-        else:
-            edits = [edit for spec in state.specs for edit in plan(spec, self._context(job), framework).edits]
-        yield from (bridge_overrides if framework == megatron_bridge.NAME else megatron_flags)(edits, job)
+            return at_launch(state.edits, job, framework)
+        return at_launch([edit for spec in state.specs for edit in plan(spec, self._context(job), framework).edits], job, framework)
 
     def _apply(self, state: _State, wanted: Wanted) -> _State:
         """The first of some fixes that can be applied; for a finding the others are skipped with the reason."""
@@ -337,7 +319,8 @@ class Patcher:
             return reason
         try:
             text, unwritten = _edited(state, asked)
-            overrides = (*state.overrides, *(_override(edit, state.job) for edit in unwritten))
+            given = ((edit.setting or edit.key, whole(edit, state.job)) for edit in unwritten)
+            overrides = (*state.overrides, *(f"~{key}" if value is None else f"{key}={shown(value)}" for key, value in given))
             job = parse_job(text, self.book.job, source=state.job.source, overrides=overrides)
         except (YamlEditError, JobFileError) as error:
             return _Reason(why=f"It can't be written: {str(error).rstrip('.')}.")
@@ -347,6 +330,8 @@ class Patcher:
         broken = self._broken(state, new, spec, asked)
         if broken:
             return _Reason(why=broken)
+        why = "this file can't take it; give it at launch"
+        left = (LeftToYou(fix=spec.id, framework=one.framework, key=one.key, to=shown(whole(one, state.job)), why=why) for one in unwritten)
         return replace(
             new,
             applied=(
@@ -354,7 +339,7 @@ class Patcher:
                 Applied(id=spec.id, title=spec.title, for_finding=finding, expected=spec.expected, verify=spec.verify, unknown=fix.unknown),
             ),
             written=(*state.written, *_written(state.job, job, spec, asked)),
-            left=(*state.left, *asked.left, *(_left(spec, edit, state.job) for edit in unwritten)),
+            left=(*state.left, *asked.left, *left),
             edits=(*state.edits, *_by_key(state, asked)),
         )
 
@@ -424,17 +409,6 @@ def _edited(state: _State, asked: Plan) -> tuple[str, tuple[Edit, ...]]:
     return text, tuple(unwritten)
 
 
-def _override(edit: Edit, job: Job) -> str:
-    value = whole(edit, job)
-    return f"~{edit.setting or edit.key}" if value is None else f"{edit.setting or edit.key}={shown(value)}"
-
-
-def _left(spec: FixSpec, edit: Edit, job: Job) -> LeftToYou:
-    return LeftToYou(
-        fix=spec.id, framework=edit.framework, key=edit.key, to=shown(whole(edit, job)), why="this file can't take it; give it at launch"
-    )
-
-
 def _written(before: Job, after: Job, spec: FixSpec, asked: Plan) -> Iterator[Written]:
     """What changed, setting by setting, with the key that it is read from now."""
     for edit in asked.edits:
@@ -448,17 +422,9 @@ def _written(before: Job, after: Job, spec: FixSpec, asked: Plan) -> Iterator[Wr
             fix=spec.id,
             framework=edit.framework,
             key=key,
-            from_=None if old is None or old.source == "default" else _shown(old.value),
-            to=_shown(edit.value) if new is None else _shown(new.value),
+            from_=None if old is None or old.source == "default" else setting_shown(old.value),
+            to=setting_shown(edit.value if new is None else new.value),
         )
-
-
-def _shown(value: object) -> str | None:
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
 
 
 def wanted_by(document: Diagnosis) -> tuple[Wanted, ...]:

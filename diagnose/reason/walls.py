@@ -66,7 +66,7 @@ def verdict(walls: Sequence[WallBound], facts: Mapping[str, Fact], rulebook: Rul
         dominant_wall=dominant,
         runner_up=runner_up,
         certainty=certainty,
-        sentence=_sentence([*leads[:1], *also], context, columns),
+        sentence="; ".join(templates.fill(say, {**context.values, **columns}) for say in [*leads[:1], *also]) + ".",
         perturbed=_holds([rulebook.walls.perturbed], context, columns)[0] is True,
         certainty_reasons=reasons,
     )
@@ -108,11 +108,6 @@ def _holds(texts: Sequence[str], context: Context, columns: Mapping[str, conditi
     frame = context.frame.hstack(conditions.row(columns, VERDICT_COLUMNS).get_columns())
     values = conditions.evaluate([context.rulebook.expression(text) for text in texts], frame)
     return [None if value is None else bool(value) for value in values]
-
-
-def _sentence(says: Sequence[str], context: Context, columns: Mapping[str, conditions.Value]) -> str:
-    values = {**context.values, **columns}
-    return "; ".join(templates.fill(say, values) for say in says) + "."
 
 
 def _certainty(context: Context, columns: Mapping[str, conditions.Value]) -> tuple[Certainty, tuple[str, ...]]:

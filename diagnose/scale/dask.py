@@ -12,7 +12,7 @@ import pickle
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -41,7 +41,10 @@ class DaskEngine:
         """As the protocol says."""
         distributed = _distributed()
         with self._client(distributed, run) as client:
-            work = _Work(distributed, client, self.task, _everywhere(run.settings))
+            # paths that mean the same in any folder
+            rules, nsys = tuple(path.absolute() for path in run.settings.rules), run.settings.nsys
+            settings = replace(run.settings, rules=rules, nsys=nsys.absolute() if nsys else None)
+            work = _Work(distributed, client, self.task, settings)
             # alone, each has the cluster to itself: a worker that dies then was ended by this very task
             suspects: deque[Task] = deque()
             attempts: Counter[int] = Counter()
@@ -161,13 +164,6 @@ def _address(scheduler: str) -> str:
     return address
 
 
-def _everywhere(settings: Settings) -> Settings:
-    """The settings with paths that mean the same in any folder."""
-    return replace(
-        settings, rules=tuple(path.absolute() for path in settings.rules), nsys=settings.nsys.absolute() if settings.nsys else None
-    )
-
-
 class _Call:
     """A call that is made where its pickle is loaded.
 
@@ -182,15 +178,15 @@ class _Call:
         return self._parts
 
 
+@dataclass(frozen=True)
 class _Work:
     """Tasks handed to a cluster, and their outcomes."""
 
-    def __init__(self, distributed: Any, client: Any, task: Attempt, settings: Settings) -> None:
-        self._distributed = distributed
-        self._client = client
-        self._task = task
-        self._settings = settings
-        self._flying: dict[Any, Task] = {}
+    distributed: Any
+    client: Any
+    task: Attempt
+    settings: Settings
+    flying: dict[Any, Task] = field(default_factory=dict)
 
     def outcomes(self, tasks: list[Task], suspects: deque[Task], run: Run) -> Iterator[Outcome]:
         """The outcome of each task but of those whose worker died, which join `suspects`.
@@ -199,11 +195,11 @@ class _Work:
         """
         prefix = f"diagnose-{uuid4().hex}"  # never a key that was used before, so that no old result is taken for a new one
         for task in tasks:
-            call = pickle.dumps(_Call(self._task, self._settings, task))
-            future = self._client.submit(pickle.loads, call, key=(prefix, task.place), pure=False, retries=MOST_ATTEMPTS - 1)
-            self._flying[future] = task
-        for future in self._distributed.as_completed(list(self._flying), loop=self._client.loop):
-            task = self._flying.pop(future)
+            call = pickle.dumps(_Call(self.task, self.settings, task))
+            future = self.client.submit(pickle.loads, call, key=(prefix, task.place), pure=False, retries=MOST_ATTEMPTS - 1)
+            self.flying[future] = task
+        for future in self.distributed.as_completed(list(self.flying), loop=self.client.loop):
+            task = self.flying.pop(future)
             outcome = self._outcome(future, task)
             future.release()
             if outcome is None:
@@ -219,9 +215,9 @@ class _Work:
         """
         try:
             return _seen(future.result(), task)
-        except self._distributed.KilledWorker:
+        except self.distributed.KilledWorker:
             return None
-        except self._distributed.CancelledError:
+        except self.distributed.CancelledError:
             raise UsageError(
                 f"The Dask scheduler dropped the task of {task.name}.",
                 effect="There is no result.",
@@ -236,9 +232,9 @@ class _Work:
 
     def cancel(self) -> None:
         """Let go of everything that is still in flight."""
-        if self._flying:
-            self._client.cancel(list(self._flying), force=True)
-            self._flying.clear()
+        if self.flying:
+            self.client.cancel(list(self.flying), force=True)
+            self.flying.clear()
 
 
 def _seen(outcome: Outcome, task: Task) -> Outcome:

@@ -30,17 +30,9 @@ class Options:
 
 
 def measure_input(path: str, options: Options) -> bytes:
-    """The pickled outcome of one input with the settings it was measured under.
-
-    Bytes, so that whoever passes them on need not know what is in them.
-    """
+    """One input's outcome and the settings it was measured under, as bytes: who passes them on need not know what is in them."""
     from diagnose.errors import DiagnoseError  # noqa: PLC0415
-    from diagnose.scale.engine import (  # noqa: PLC0415
-        Outcome,
-        Task,
-        attempt,
-        name_of,
-    )
+    from diagnose.scale.engine import Outcome, Task, attempt, name_of  # noqa: PLC0415
 
     try:
         settings = _prepared(options).settings
@@ -53,9 +45,7 @@ def measure_input(path: str, options: Options) -> bytes:
 def _prepared(options: Options) -> Prepared:
     from diagnose.scale.engine import prepare  # noqa: PLC0415
 
-    return prepare(
-        config=options.config, overrides=options.overrides, rules=options.rules, step_range=options.step_range, nsys=options.nsys
-    )
+    return prepare(**vars(options))
 
 
 @dataclass(frozen=True, kw_only=True)

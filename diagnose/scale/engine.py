@@ -2,29 +2,28 @@
 
 A task loads one input, measures it and gives its summary back, in this process or in a worker's. It gets `Settings` and a `Task`, both small.
 Rules are not sent: each process reads them once and compares their digest with the caller's. Engines yield outcomes in any order;
-`measure_all` puts them back into the order of the inputs, so that the document has the same bytes whichever task ended first.
+the pipeline puts them back into the order of the inputs, so that the document has the same bytes whichever task ended first.
 """
 
 from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import polars as pl
 
-from diagnose.errors import DiagnoseError, ForeignInputError, InputError, UsageError
+from diagnose.errors import DiagnoseError, InputError, UsageError
 from diagnose.job import Job, overridden_job, read_job
 from diagnose.knowledge.load import Knowledge, load_knowledge
 from diagnose.knowledge.settings import load_job_settings
 from diagnose.load.readers import STDIN, expand, load
 from diagnose.measure.capture import Measured, measure
-from diagnose.model.ledger import Ledger
 from diagnose.version import __version__
 
 
@@ -66,27 +65,6 @@ def _same_file(path: Path) -> Path:
 def name_of(path: str | Path) -> str:
     """How people know an input: its bare name."""
     return Path(path).name if str(path) != STDIN else "standard input"
-
-
-def sorted_out(refused: Sequence[tuple[str | Path, InputError]], found: Inputs) -> tuple[list[InputError], list[tuple[str, str]]]:
-    """Inputs that failed, and those that are no traces at all and that nobody named: other files of a folder, as (bare name, reason)."""
-    failed: list[InputError] = []
-    unfit: list[tuple[str, str]] = []
-    for path, error in refused:
-        if isinstance(error, ForeignInputError) and path in found.in_folders:
-            unfit.append((name_of(path), error.what))
-        else:
-            failed.append(error)
-    return failed, unfit
-
-
-def with_inputs_left_out(ledger: Ledger, refused: Sequence[InputError], ignored: Sequence[tuple[str, str]]) -> Ledger:
-    """The ledger with an entry for every input that was refused and for every file of a folder that is no input."""
-    for error in refused:
-        ledger = ledger.note("refused_input", "inputs", detail=error.what)
-    for name, reason in ignored:
-        ledger = ledger.note("ignored_file", "inputs", detail=f"{name}: {reason}")
-    return ledger
 
 
 MOST_ATTEMPTS = 3  # a task whose worker dies is started again at most twice
@@ -131,6 +109,11 @@ class Outcome:
 
 
 Attempt: TypeAlias = Callable[[Settings, Task], Outcome]
+Say = Callable[[str], None]
+
+
+def silent(_: str) -> None:
+    """Workers, and callers that do not ask, have nobody to tell what is done just now."""
 
 
 class WorkerFaultError(Exception):
@@ -150,7 +133,7 @@ def _kept_knowledge(rules: tuple[Path, ...], rules_sha256: str) -> Knowledge:
     return knowledge
 
 
-def measured(task: Task, settings: Settings, knowledge: Knowledge, say: Callable[[str], None]) -> Measured:
+def measured(task: Task, settings: Settings, knowledge: Knowledge, say: Say) -> Measured:
     """The summary of one input. Raises InputError where it can't be analysed."""
     say(f"reading {task.name}")
     trace = load(task.path, rank=task.rank, nsys=settings.nsys, rules=knowledge.environment)
@@ -162,7 +145,7 @@ def attempt(settings: Settings, task: Task) -> Outcome:
     """The task as a worker runs it: never raises, since not every exception can travel between processes."""
     try:
         _check_version(settings.version)
-        return Outcome(place=task.place, result=measured(task, settings, _kept_knowledge(settings.rules, settings.rules_sha256), _silent))
+        return Outcome(place=task.place, result=measured(task, settings, _kept_knowledge(settings.rules, settings.rules_sha256), silent))
     except DiagnoseError as error:
         return Outcome(place=task.place, result=error)
     except (KeyboardInterrupt, SystemExit):
@@ -179,10 +162,6 @@ def _check_version(asked: str) -> None:
             effect="Their figures would not be comparable; nothing was analysed.",
             next_step="Install the same version everywhere.",
         )
-
-
-def _silent(_: str) -> None:
-    """Workers have nobody to tell what they do just now."""
 
 
 def fault_of(name: str, fault: BaseException) -> Fault:
@@ -237,9 +216,6 @@ def _check_pattern(step_range: str | None) -> None:
         ) from None
 
 
-Say = Callable[[str], None]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """What an engine is asked to do.
@@ -250,8 +226,8 @@ class Run:
     settings: Settings
     tasks: tuple[Task, ...]
     knowledge: Knowledge
-    doing: Say
-    notice: Say
+    doing: Say = silent
+    notice: Say = silent
 
 
 class Engine(Protocol):
@@ -274,14 +250,6 @@ class HereEngine:
             except InputError as error:
                 result = error
             yield Outcome(place=task.place, result=result)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gathered:
-    """Summaries of the inputs that could be measured, and the others with their errors, both in the order of the inputs."""
-
-    measured: tuple[Measured, ...]
-    refused: tuple[tuple[str | Path, InputError], ...]
 
 
 class Tally:
@@ -331,39 +299,18 @@ def tasks_of(paths: Sequence[str | Path], rank: int | None) -> list[Task]:
     return [Task(place=place, path=path, name=name_of(path), rank=rank if len(paths) == 1 else None) for place, path in enumerate(paths)]
 
 
-def measure_all(
-    paths: Sequence[str | Path], *, engine: Engine, settings: Settings, knowledge: Knowledge, rank: int | None, say: Say, notice: Say
-) -> Gathered:
-    """Measure every input of one capture, each in its own task. Raises as `measure_each` does."""
-    stream = measure_each(tasks_of(paths, rank), engine=engine, settings=settings, knowledge=knowledge, say=say, notice=notice)
-    with closing(stream):
-        return gathered(paths, dict(stream))
-
-
-def gathered(paths: Sequence[str | Path], outcomes: Mapping[int, Measured | InputError]) -> Gathered:
-    """The outcomes of the inputs of one capture, in their order."""
-    in_order = [outcomes[place] for place in range(len(paths))]
-    return Gathered(
-        measured=tuple(outcome for outcome in in_order if not isinstance(outcome, InputError)),
-        refused=tuple((path, outcome) for path, outcome in zip(paths, in_order, strict=True) if isinstance(outcome, InputError)),
-    )
-
-
-def measure_each(
-    tasks: Sequence[Task], *, engine: Engine, settings: Settings, knowledge: Knowledge, say: Say, notice: Say
-) -> Generator[tuple[int, Measured | InputError], None, None]:
+def measure_each(run: Run, engine: Engine) -> Generator[tuple[int, Measured | InputError], None, None]:
     """Run every task: its place and its outcome, as they end. Closing the generator ends all workers.
 
     Raises what ends a run: errors that are not about one input, and faults in workers (WorkerFaultError).
     """
-    tally = Tally(len(tasks), say)
+    tally = Tally(len(run.tasks), run.doing)
     ended: set[int] = set()
-    # standard input can't be read by another process
-    for here, part in ((True, [task for task in tasks if task.path == STDIN]), (False, [task for task in tasks if task.path != STDIN])):
+    for piped in (True, False):  # standard input can't be read by another process
+        part = tuple(task for task in run.tasks if (task.path == STDIN) is piped)
         if not part:
             continue
-        run = Run(settings=settings, tasks=tuple(part), knowledge=knowledge, doing=tally.show, notice=notice)
-        with closing(_outcomes(HereEngine() if here else engine, run)) as outcomes:
+        with closing(_outcomes(HereEngine() if piped else engine, replace(run, tasks=part, doing=tally.show))) as outcomes:
             for outcome in outcomes:
                 if outcome is None:
                     tally.show()
@@ -374,7 +321,7 @@ def measure_each(
                 result = _of_one_input(outcome)
                 tally.end(failed=isinstance(result, InputError))
                 yield outcome.place, result
-    missing = [task.name for task in tasks if task.place not in ended]
+    missing = [task.name for task in run.tasks if task.place not in ended]
     if missing:
         raise AssertionError(f"no outcome of {', '.join(missing[:8])}")
 

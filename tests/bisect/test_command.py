@@ -16,6 +16,7 @@ from diagnose.bisect import guard, trial
 from diagnose.bisect.log import SearchFolder, Workspace
 from diagnose.bisect.trial import CommandResult, substituted
 from diagnose.errors import InputError, OutputError
+from tests.builders.cases import for_each
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,20 +80,14 @@ def content(path: Path) -> str:
 # --- what it left -----------------------------------------------------------------------------------------------------
 
 
-def test_what_lies_in_the_output_folder_is_taken(tmp_path: Path) -> None:
+def test_the_output_folder_is_fresh_and_what_lies_in_it_is_taken(tmp_path: Path) -> None:
     found = ran(tmp_path, 'echo {} > "$DIAGNOSE_OUTPUT/a trace.json"; echo done; echo oops >&2')
     assert (found.ran.code, found.text) == (0, "")
     assert found.traces == (tmp_path / "state" / "output" / "a trace.json",)
     assert printed(tmp_path) == "done\noops\n"
     assert found.ran.seconds > 0
-
-
-def test_several_traces_in_it_are_ranks_of_one_capture(tmp_path: Path) -> None:
     found = ran(tmp_path, 'echo {} > "$DIAGNOSE_OUTPUT/r0.json"; echo {} > "$DIAGNOSE_OUTPUT/r1.json"')
     assert found.traces == (tmp_path / "state" / "output",)
-
-
-def test_the_output_folder_is_fresh(tmp_path: Path) -> None:
     ran(tmp_path, 'echo {} > "$DIAGNOSE_OUTPUT/old.json"')
     assert ran(tmp_path, 'ls -A "$DIAGNOSE_OUTPUT"').traces == ()
     assert printed(tmp_path) == ""
@@ -118,9 +113,11 @@ def test_a_trace_of_an_earlier_run_is_never_taken(tmp_path: Path) -> None:
     assert [path.name for path in ran(tmp_path, "echo {} > other.json", trace="*.json").traces] == ["other.json"]
 
 
-def test_without_a_fresh_match_the_output_folder_counts(tmp_path: Path) -> None:
+def test_without_a_fresh_match_the_output_folder_counts_and_nothing_left_is_said(tmp_path: Path) -> None:
     found = ran(tmp_path, 'echo {} > "$DIAGNOSE_OUTPUT/x.json"', trace="nothing/*.json")
     assert found.traces == (tmp_path / "state" / "output" / "x.json",)
+    assert ran(tmp_path, "true").text == "The command left nothing in $DIAGNOSE_OUTPUT, and no pattern says where else its trace is."
+    assert "nothing matches x/*.json, and $DIAGNOSE_OUTPUT is empty" in ran(tmp_path, "true", trace="x/*.json").text
 
 
 def test_exports_and_folders_count_as_what_they_are(tmp_path: Path) -> None:
@@ -131,25 +128,18 @@ def test_exports_and_folders_count_as_what_they_are(tmp_path: Path) -> None:
     assert [path.name for path in report.traces] == ["x.sqlite"]
 
 
-def test_nothing_left_is_said(tmp_path: Path) -> None:
-    assert ran(tmp_path, "true").text == "The command left nothing in $DIAGNOSE_OUTPUT, and no pattern says where else its trace is."
-    assert "nothing matches x/*.json, and $DIAGNOSE_OUTPUT is empty" in ran(tmp_path, "true", trace="x/*.json").text
-
-
 # --- how it ended -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("script", "code", "text"),
-    [
-        ("echo {} > $DIAGNOSE_OUTPUT/x.json; exit 1", 1, "The command failed with exit code 1. It printed nothing."),
-        ("echo fine; echo 'make: *** [all] Error 2' >&2; exit 2", 2, "exit code 2. It printed at the end: fine / make: *** [all] Error 2"),
-        ("exit 125", 125, "asked to skip it (exit code 125)"),
-        ("exit 127", 127, "failed with exit code 127"),
-        ("exit 128", 128, "failed with exit code 128."),
-        ("exit 139", 139, "exit code 139, which stands for SIGSEGV"),
-        ("kill -KILL $$", 137, "exit code 137, which stands for SIGKILL"),
-    ],
+@for_each(
+    "script, code, text",
+    ("echo {} > $DIAGNOSE_OUTPUT/x.json; exit 1", 1, "The command failed with exit code 1. It printed nothing."),
+    ("echo fine; echo 'make: *** [all] Error 2' >&2; exit 2", 2, "exit code 2. It printed at the end: fine / make: *** [all] Error 2"),
+    ("exit 125", 125, "asked to skip it (exit code 125)"),
+    ("exit 127", 127, "failed with exit code 127"),
+    ("exit 128", 128, "failed with exit code 128."),
+    ("exit 139", 139, "exit code 139, which stands for SIGSEGV"),
+    ("kill -KILL $$", 137, "exit code 137, which stands for SIGKILL"),
 )
 def test_every_other_end(tmp_path: Path, script: str, code: int, text: str) -> None:
     found = ran(tmp_path, script)

@@ -16,6 +16,7 @@ from diagnose.document.diagnosis import Diagnosis
 from tests.bisect.profile_step import stretched
 from tests.bisect.repositories import call as git
 from tests.bisect.simulated import COMMAND, History, make_repository, set_world, snapshot
+from tests.builders.cases import for_each
 
 
 @pytest.fixture
@@ -49,8 +50,7 @@ def test_a_commit_is_found_and_reported_in_every_format(history: History, capsys
     assert culprit[:12] in said.out
     assert "runs left" in said.err
     found = decode((tmp_path / "r.json").read_bytes())
-    assert found.result == "found"
-    assert found.culprits[0].label == culprit
+    assert (found.result, found.culprits[0].label) == ("found", culprit)
     assert found.culprits[0].message == git(history.folder, "show", "--no-patch", "--format=%B", culprit).strip()
     assert "A U Thor" not in (tmp_path / "r.json").read_text()
     assert "author@example.com" not in (tmp_path / "r.html").read_text()
@@ -217,8 +217,7 @@ def test_a_list_of_traces_needs_no_command(nightly: Path, capsys: pytest.Capture
     Path("list.txt").write_text("".join(f"nightly/night-{number}.sqlite\n" for number in range(20)))
     assert main(["bisect", "--items", "list.txt", "--good", "nightly/night-5.sqlite", "--format", "json"]) == 0
     found = result(capsys)
-    assert found.culprits[0].label == "nightly/night-12.sqlite"
-    assert len(found.candidates) == 15
+    assert (found.culprits[0].label, len(found.candidates)) == ("nightly/night-12.sqlite", 15)
 
 
 @pytest.mark.deep
@@ -297,25 +296,23 @@ def test_saved_diagnoses_and_traces_stand_side_by_side(nightly: Path, capsys: py
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((), "needs --good, --bad"),
-        (("--good", "main~3", "--", "true"), "needs --good, --bad"),
-        (("--good", "main~3", "--bad", "main"), "needs --good, --bad"),
-        (("--good", "main", "--bad", "main~3", "--", "true"), "Swap"),
-        (("--good", "nothing", "--bad", "main", "--", "true"), "no commit"),
-        (("--items", "x", "--traces", "y"), "do not go together"),
-        (("--items", "notes.txt", "--", "true"), "does not say {item}"),
-        (("--items", "nothing.txt"), "can't be read"),
-        (("--traces", "*.nothing"), "No file matches"),
-        (("--traces", "*.py", "--", "true"), "runs no command"),
-        (("--good", "main~3", "--bad", "main", "-o", "x.sarif", "--", "true"), "does not name a format"),
-        (("--good", "main~3", "--bad", "main", "-o", "notes.txt", "--", "true"), "exists"),
-        (("--good", "main~3", "--bad", "main", "--max-regression", "3", "--", "true"), "no share"),
-        (("--good", "main~3", "--bad", "main", "--metric", "nonsense", "--", *COMMAND), "no metric 'nonsense'"),
-        (("--resume",), "no search to go on with"),
-    ],
+@for_each(
+    "arguments, words",
+    (("--resume",), "no search to go on with"),  # before one of the others has begun one
+    ((), "needs --good, --bad"),
+    (("--good", "main~3", "--", "true"), "needs --good, --bad"),
+    (("--good", "main~3", "--bad", "main"), "needs --good, --bad"),
+    (("--good", "main", "--bad", "main~3", "--", "true"), "Swap"),
+    (("--good", "nothing", "--bad", "main", "--", "true"), "no commit"),
+    (("--items", "x", "--traces", "y"), "do not go together"),
+    (("--items", "notes.txt", "--", "true"), "does not say {item}"),
+    (("--items", "nothing.txt"), "can't be read"),
+    (("--traces", "*.nothing"), "No file matches"),
+    (("--traces", "*.py", "--", "true"), "runs no command"),
+    (("--good", "main~3", "--bad", "main", "-o", "x.sarif", "--", "true"), "does not name a format"),
+    (("--good", "main~3", "--bad", "main", "-o", "notes.txt", "--", "true"), "exists"),
+    (("--good", "main~3", "--bad", "main", "--max-regression", "3", "--", "true"), "no share"),
+    (("--good", "main~3", "--bad", "main", "--metric", "nonsense", "--", *COMMAND), "no metric 'nonsense'"),
 )
 def test_what_does_not_go_together_is_refused(
     history: History, arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]

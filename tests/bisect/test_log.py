@@ -132,10 +132,8 @@ def test_candidates_left_out_by_hand_are_in_the_log(tmp_path: Path) -> None:
     session.skip(log, [19])
     assert [(trial.candidate, trial.state) for trial in log.trials] == [(19, "failed"), (23, "failed")]
     document = finished(folder, log)
-    assert document.result == "range"
-    assert document.culprits[0].label == "image-24"
-    assert document.culprits[0].among == ("image-23",)
-    assert document.candidates[19].state == "skipped"
+    assert (document.result, document.culprits[0].label) == ("range", "image-24")
+    assert (document.culprits[0].among, document.candidates[19].state) == (("image-23",), "skipped")
 
 
 def test_only_one_run_works_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

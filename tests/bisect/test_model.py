@@ -23,16 +23,13 @@ from diagnose.bisect.model import (
 )
 
 
-def test_noise_is_pooled_and_outweighs_what_was_assumed() -> None:
+def test_noise_is_pooled_with_every_deviation_and_outweighs_what_was_assumed() -> None:
     chance = random.Random(1)
     found = [readings(place, [chance.gauss(place, 0.03) for _ in range(6)]) for place in range(20)]
     seen = pooled_noise(found, Noise(scale=0.01, freedom=2))
     assert seen.freedom == 2 + 100
     assert seen.scale == pytest.approx(0.03, rel=0.15)
     assert pooled_noise([], Noise(scale=0.01, freedom=2)).scale == pytest.approx(0.01)
-
-
-def test_pooling_keeps_every_deviation() -> None:
     values = [1.0, 2.0, 4.0, 8.0, 8.5]
     whole = readings(0, values)
     assert pooled([readings(0, values[:2]), readings(1, values[2:])]) == Readings(
@@ -50,16 +47,13 @@ def test_a_few_strange_captures_do_not_raise_the_usual_noise() -> None:
     assert flaky(values, Noise(scale=0.01, freedom=2), 0.0005) == {3: (0,), 5: (1,)}
 
 
-def test_noise_alone_seldom_looks_flaky() -> None:
+def test_noise_alone_seldom_looks_flaky_but_captures_that_contradict_each_other_are_doubtful() -> None:
     chance = random.Random(4)
     left_out = 0
     for _ in range(300):
         values = {place: [chance.gauss(0, 0.02) for _ in range(4)] for place in range(6)}
         left_out += sum(map(len, flaky(values, Noise(scale=0.01, freedom=2), 0.0005).values()))
     assert left_out <= 300 * 24 * 0.002
-
-
-def test_two_captures_that_contradict_each_other_are_doubtful() -> None:
     values = {0: [0.0, 0.01, -0.01], 1: [0.0, 0.4], 2: [0.2, 0.21]}
     assert discordant(values, Noise(scale=0.01, freedom=2), 0.0005) == (1,)
 

@@ -44,33 +44,28 @@ def judged(
 
 
 @for_each(
-    ("new", "error", "expected"),
-    [
-        ([0.5], 0.002, "bad"),
-        ([-0.3], 0.002, "good"),
-        ([0.0], 0.002, "open"),  # three deviations of the assumed noise, which is not much to go by
-        ([0.0, 0.001], 0.002, "good"),
-        ([0.06, 0.061], 0.002, "bad"),
-        ([0.04, 0.042], 0.002, "open"),
-        ([0.04, 0.042, 0.041, 0.04, 0.041], 0.002, "bad"),
-        ([0.2, 0.0], 0.002, "open"),
-        ([0.2, 0.0, 0.19], 0.002, "open"),
-        ([0.5], 0.3, "open"),  # steps that differ so much inside the capture
-        ([0.03, 0.03, 0.03], 0.0, "open"),
-        ([5.0, 5.3], 0.002, "bad"),
-        ([40.0, 42.0], 0.002, "bad"),
-    ],
+    "new, error, expected",
+    ([0.5], 0.002, "bad"),
+    ([-0.3], 0.002, "good"),
+    ([0.0], 0.002, "open"),  # three deviations of the assumed noise, which is not much to go by
+    ([0.0, 0.001], 0.002, "good"),
+    ([0.06, 0.061], 0.002, "bad"),
+    ([0.04, 0.042], 0.002, "open"),
+    ([0.04, 0.042, 0.041, 0.04, 0.041], 0.002, "bad"),
+    ([0.2, 0.0], 0.002, "open"),
+    ([0.2, 0.0, 0.19], 0.002, "open"),
+    ([0.5], 0.3, "open"),  # steps that differ so much inside the capture
+    ([0.03, 0.03, 0.03], 0.0, "open"),
+    ([5.0, 5.3], 0.002, "bad"),
+    ([40.0, 42.0], 0.002, "bad"),
 )
 def test_captures_are_judged_by_their_noise(new: list[float], error: float, expected: str) -> None:
     assert judged(new, error=error) == expected
 
 
-def test_counts_repeat_more_exactly_than_times() -> None:
+def test_counts_repeat_more_exactly_and_what_shall_be_large_is_judged_the_other_way_round() -> None:
     assert judged([0.04], error=0.0) == "open"
     assert judged([0.04], error=0.0, counts=True) == "bad"
-
-
-def test_what_shall_be_large_is_judged_the_other_way_round() -> None:
     assert judged([-0.3], larger=False) == "bad"
     assert judged([0.3], larger=False) == "good"
     assert judged([-0.03] * 5, larger=False) == "open"  # the limit is 97
@@ -165,8 +160,7 @@ def test_metrics_of_every_kind(simulated: dict[str, Path], here: Path, capsys: p
 def never_starved(step: StepSplit) -> StepSplit:
     """As if the host had never been late for itself."""
     return structs.replace(
-        step,
-        absent=tuple(structs.replace(one, why="host_sync") if one.why in {"allocator", "host_work"} else one for one in step.absent),
+        step, absent=tuple(structs.replace(one, why="host_sync") if one.why in {"allocator", "host_work"} else one for one in step.absent)
     )
 
 

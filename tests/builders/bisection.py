@@ -41,11 +41,7 @@ def huge() -> Bisection:
         notes=(long,) * 300,
         culprits=tuple(
             structs.replace(
-                document.culprits[0],
-                label=candidates[place].label,
-                before=candidates[place - 1].label,
-                message=long,
-                among=(long,) * 100,
+                document.culprits[0], label=candidates[place].label, before=candidates[place - 1].label, message=long, among=(long,) * 100
             )
             for place in (700, 1500, 2100)
         ),

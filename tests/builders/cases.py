@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 import pytest
 
 
-def for_each(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def for_each(names: str, *cases: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Like `pytest.mark.parametrize`, but all cases are one test: it goes on after a case that fails, and in the end names each of them.
 
     A case finds `tmp_path` empty and nothing in `capsys`; all other fixtures are the same for all cases.
     """
-    wanted = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    wanted = names.split(", ")
     rows = [dict(zip(wanted, case if len(wanted) > 1 else (case,), strict=True)) for case in cases]
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:

@@ -11,6 +11,7 @@ import msgspec
 from diagnose.document import job as j
 from diagnose.document.baselines import Baselines, StoredBaseline
 from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.render.figures.figure import Figure
 from diagnose.render.reports import KINDS
 from diagnose.render.reports.explanation import Explanation
@@ -70,7 +71,7 @@ def kernels(text: str = "") -> KernelAnswers:
 
 def explanation(name: str) -> Explanation:
     """What is known of a name, in the numbers of a run."""
-    return Explanation(name=name, book=load_rulebook(), diagnosis=diagnosis.rich())
+    return Explanation(name=name, book=load_rulebook(), taxonomy=load_taxonomy(), diagnosis=diagnosis.rich())
 
 
 DOCUMENTS: Mapping[str, Sample] = {

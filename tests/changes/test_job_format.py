@@ -103,16 +103,13 @@ def test_a_format_that_the_table_does_not_know_is_an_error(program: ProgramCopy)
     program.python("-m", "diagnose", "check", job, status=2)
 
 
-def test_every_format_has_a_record_and_a_reader() -> None:
+def test_every_format_has_a_record_and_a_reader_and_no_other_file_names_it() -> None:
     assert set(READERS) == set(load_job_settings().formats)
     assert list(READERS)[-1] == "plain", "any map of keys can be a plain job file"
     for name, row in load_job_settings().formats.items():
         assert (row.keys_are is None) == (not any(spec.keys_in(name) for spec in load_job_settings().specs.values())), name
     schema = json_schema(JobRead, walls=(), job_formats=tuple(load_job_settings().formats))
     assert schema["$defs"]["JobRead"]["properties"]["format"] == {"enum": sorted(READERS)}
-
-
-def test_no_other_file_names_a_format() -> None:
     ordinary = {"plain", "overrides", "recipe"}  # words that mean other things elsewhere
     names = set(load_job_settings().formats) - ordinary
     assert names

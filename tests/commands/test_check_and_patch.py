@@ -12,6 +12,7 @@ import pytest
 import diagnose.pipeline
 from diagnose.cli import main
 from diagnose.document.job import CheckReport, PatchReport
+from tests.builders.cases import for_each
 from tests.builders.diagnosis import minimal
 
 ROOT = Path(__file__).parents[2]
@@ -59,10 +60,7 @@ def test_check_as_json(broken: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert list(json.loads(out)) == ["schema", "tool", "job", "platform", "failed", "checked", "results", "not_assessed"]
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [("model: [\n", "not valid YAML"), ("", "holds nothing"), ("model: {num_layers: many}\n", "expected int")],
-)
+@for_each("text, said", ("model: [\n", "not valid YAML"), ("", "holds nothing"), ("model: {num_layers: many}\n", "expected int"))
 def test_check_of_a_wrong_file_is_2(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(text, encoding="utf-8")
@@ -144,15 +142,13 @@ def test_a_launch_script_is_not_written(tmp_path: Path, capsys: pytest.CaptureFi
     assert "\n --overlap-moe-expert-parallel-comm\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["patch", "--config", str(DEMO)], "nothing to go by"),
-        (["patch", "--config", str(DEMO), "--fix", "COM-99"], "no fix has this id"),
-        (["patch", "--fix", "COM-06"], "--config"),
-        (["patch", "--config", str(DEMO), "--fix", "COM-06", "-o", str(DEMO), "--force"], "is an input"),
-        (["x.json", "--patch", "new.yaml"], "Name it with --config"),
-    ],
+@for_each(
+    "arguments, said",
+    (["patch", "--config", str(DEMO)], "nothing to go by"),
+    (["patch", "--config", str(DEMO), "--fix", "COM-99"], "no fix has this id"),
+    (["patch", "--fix", "COM-06"], "--config"),
+    (["patch", "--config", str(DEMO), "--fix", "COM-06", "-o", str(DEMO), "--force"], "is an input"),
+    (["x.json", "--patch", "new.yaml"], "Name it with --config"),
 )
 def test_wrong_usage_is_2(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2

@@ -27,6 +27,7 @@ from diagnose.knowledge.taxonomy import Taxonomy
 from diagnose.render import write
 from diagnose.scale.dask import DaskEngine
 from diagnose.scale.local import LocalEngine
+from tests.builders.cases import for_each
 from tests.builders.diagnosis import HOSTILE, minimal, rich
 from tests.builders.kineto import document, kernel
 
@@ -504,19 +505,17 @@ def test_render_gives_what_the_analysis_gave(pipeline: Fake, saved: Path, capsys
     assert capsys.readouterr().out == first
 
 
-@pytest.mark.parametrize(
+@for_each(
     "content",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b'{"schema":"diagnosis/9"}',
-        b'{"schema":"diagnosis/1"}',
-        b'{"traceEvents":[]}',
-        b"\xff\xfe",
-        b"[" * 100_000,
-        b'{"schema":NaN}',
-    ],
+    b"",
+    b"{",
+    b"[]",
+    b'{"schema":"diagnosis/9"}',
+    b'{"schema":"diagnosis/1"}',
+    b'{"traceEvents":[]}',
+    b"\xff\xfe",
+    b"[" * 100_000,
+    b'{"schema":NaN}',
 )
 def test_what_is_not_a_diagnosis_is_3(tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "d.json"
@@ -610,17 +609,15 @@ def test_one_line_of_json_for_each_in_order(taxonomy: Taxonomy):
     assert (third["bucket"], fourth["bucket"]) == ("memset", "memcpy")
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("{bad", "the line is no JSON object"),
-        ('{"name": "a"} trailing', "the line is no JSON object"),
-        ('{"nane": "a"}', "`name` is missing"),
-        ('{"name": 3}', "`name` is missing"),
-        ('{"name": " "}', "`name` is missing"),
-        ('{"name": "a", "context": ["x"]}', "`context` is no object"),
-        ("{" * 5000, "the line is no JSON object"),
-    ],
+@for_each(
+    "line, reason",
+    ("{bad", "the line is no JSON object"),
+    ('{"name": "a"} trailing', "the line is no JSON object"),
+    ('{"nane": "a"}', "`name` is missing"),
+    ('{"name": 3}', "`name` is missing"),
+    ('{"name": " "}', "`name` is missing"),
+    ('{"name": "a", "context": ["x"]}', "`context` is no object"),
+    ("{" * 5000, "the line is no JSON object"),
 )
 def test_a_broken_line_is_answered_in_its_place_and_the_rest_goes_on(taxonomy: Taxonomy, line: str, reason: str):
     rows = asked([GEMM, line, "flash_fwd_kernel"], taxonomy)

@@ -22,6 +22,7 @@ from diagnose.document.files import schema_of
 from diagnose.errors import InputError
 from diagnose.scale.dask import DaskEngine
 from diagnose.scale.local import LocalEngine
+from tests.builders.cases import for_each
 from tests.builders.compared import document, job
 from tests.builders.diagnosis import rich
 from tests.render.sarif_structure import check_log
@@ -85,7 +86,9 @@ def slow(here: Path) -> str:
 # --- inputs -----------------------------------------------------------------------------------------------------------
 
 
-def test_saved_diagnoses_are_compared_without_measuring(pipeline: Fake, fast: str, slow: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_saved_diagnoses_are_compared_without_measuring_and_traces_against_them(
+    pipeline: Fake, fast: str, slow: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["compare", fast, slow]) == 0
     out, err = capsys.readouterr()
     assert pipeline.calls == []
@@ -93,9 +96,6 @@ def test_saved_diagnoses_are_compared_without_measuring(pipeline: Fake, fast: st
     assert "REGRESSION" in out
     assert "exposed transport" in out
     assert "+2.000" in out
-
-
-def test_a_trace_against_a_saved_diagnosis(pipeline: Fake, fast: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", fast, "slow.sqlite", "--format", "json"]) == 0
     found = c.decode(capsys.readouterr().out.encode())
     assert (found.base.label, found.new.label, found.outcome.result) == ("fast.json", "slow.sqlite", "regression")
@@ -142,52 +142,44 @@ def test_what_is_given_twice_is_measured_once(pipeline: Fake, here: Path, capsys
     assert len(pipeline.calls) == 3, "with another job file it is another side"
 
 
-def test_standard_input_may_be_one_side(pipeline: Fake, fast: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sides_are_called_by_what_tells_them_apart(
+    pipeline: Fake, fast: str, capsys: pytest.CaptureFixture[str], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert main(["compare", fast, "-", "--format", "json"]) == 0
     assert c.decode(capsys.readouterr().out.encode()).new.label == "standard input"
-
-
-def test_sides_of_one_name_are_told_apart_by_their_folders(pipeline: Fake, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for folder in ("before", "after"):
         (here / folder).mkdir()
     assert main(["compare", "before/fast.sqlite", "after/fast.sqlite", "--format", "json"]) == 0
     found = c.decode(capsys.readouterr().out.encode())
     assert (found.base.label, found.new.label) == ("before/fast.sqlite", "after/fast.sqlite")
-
-
-def test_a_pattern_is_called_with_its_folder(
-    pipeline: Fake, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     pipeline.answers["*.sqlite"] = pipeline.answers["slow.sqlite"]
     assert main(["compare", "fast.sqlite", "runs/new/*.sqlite", "--format", "json"]) == 0
     assert c.decode(capsys.readouterr().out.encode()).new.label == "new/*.sqlite"
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["fast.sqlite"], "Two runs are compared: BASE and NEW. 1 was given."),
-        (["a", "b", "c"], "a quoted pattern"),
-        (["-", "-"], "Standard input can be one side only."),
-        (["fast.json", "slow.json", "--rank", "1"], "--rank is about measuring a trace"),
-        (["fast.json", "slow.json", "--step-range", "x"], "--step-range is about measuring a trace"),
-        (["fast.json", "slow.json", "--set", "a=1"], "slow.json is a saved diagnosis, to which no setting can be added."),
-        (["fast.json", "slow.json", "--config", "job.yaml"], "slow.json is a saved diagnosis, which was made without a job file."),
-        (["fast.json", "slow.json", "--tokens", "0", "5"], "--tokens takes two numbers above nought."),
-        (["fast.json", "slow.json", "--tokens", "nan", "5"], "--tokens takes two numbers above nought."),
-        (["fast.json", "slow.json", "--folder", "x"], "--folder says where baselines are."),
-        (["fast.json", "slow.json", "--baseline", "main"], "With --baseline only NEW is given."),
-        (["slow.json", "--baseline", "main", "--base-set", "a=1"], "A baseline has its own job file."),
-        (["slow.json", "--baseline", "../main"], "can't be the name of a baseline"),
-        (["fast.json", "slow.json", "--max-regression", "3"], "'3' is no share. Write it as 3% or 0.03."),
-        (["fast.json", "slow.json", "--max-regression", "-1%"], "is no share"),
-        (["fast.json", "slow.json", "--max-regression", "much"], "is no share"),
-        (["fast.json", "slow.json", "--metric", "happiness"], "happiness"),
-        (["fast.json", "slow.json", "--fail-on", "never"], "never"),
-        (["fast.json", "slow.json", "--engine", "dask", "--jobs", "2", "--scheduler", "x"], "--jobs and --scheduler"),
-        (["fast.json", "slow.json", "-o", "x.pdf"], "does not name a format"),
-        (["fast.json", "slow.json", "-o", "slow.json", "--force"], "is an input"),
-    ],
+@for_each(
+    "words, said",
+    (["fast.sqlite"], "Two runs are compared: BASE and NEW. 1 was given."),
+    (["a", "b", "c"], "a quoted pattern"),
+    (["-", "-"], "Standard input can be one side only."),
+    (["fast.json", "slow.json", "--rank", "1"], "--rank is about measuring a trace"),
+    (["fast.json", "slow.json", "--step-range", "x"], "--step-range is about measuring a trace"),
+    (["fast.json", "slow.json", "--set", "a=1"], "slow.json is a saved diagnosis, to which no setting can be added."),
+    (["fast.json", "slow.json", "--config", "job.yaml"], "slow.json is a saved diagnosis, which was made without a job file."),
+    (["fast.json", "slow.json", "--tokens", "0", "5"], "--tokens takes two numbers above nought."),
+    (["fast.json", "slow.json", "--tokens", "nan", "5"], "--tokens takes two numbers above nought."),
+    (["fast.json", "slow.json", "--folder", "x"], "--folder says where baselines are."),
+    (["fast.json", "slow.json", "--baseline", "main"], "With --baseline only NEW is given."),
+    (["slow.json", "--baseline", "main", "--base-set", "a=1"], "A baseline has its own job file."),
+    (["slow.json", "--baseline", "../main"], "can't be the name of a baseline"),
+    (["fast.json", "slow.json", "--max-regression", "3"], "'3' is no share. Write it as 3% or 0.03."),
+    (["fast.json", "slow.json", "--max-regression", "-1%"], "is no share"),
+    (["fast.json", "slow.json", "--max-regression", "much"], "is no share"),
+    (["fast.json", "slow.json", "--metric", "happiness"], "happiness"),
+    (["fast.json", "slow.json", "--fail-on", "never"], "never"),
+    (["fast.json", "slow.json", "--engine", "dask", "--jobs", "2", "--scheduler", "x"], "--jobs and --scheduler"),
+    (["fast.json", "slow.json", "-o", "x.pdf"], "does not name a format"),
+    (["fast.json", "slow.json", "-o", "slow.json", "--force"], "is an input"),
 )
 def test_wrong_usage_is_2_and_nothing_is_written(
     pipeline: Fake, fast: str, slow: str, capsys: pytest.CaptureFixture[str], words: list[str], said: str
@@ -205,13 +197,11 @@ def test_a_saved_comparison_is_no_side(fast: str, slow: str, capsys: pytest.Capt
     assert "c.json is a comparison already." in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (b'{"schema": "diagnosis/1"}', "is not a whole diagnosis"),
-        (b'{"schema": "diagnosis/2", "verdict": {}}', "which a newer version of this program wrote; this one reads diagnosis/1"),
-        (b'{"schema": "bisect/1"}', "it is not a diagnosis of schema diagnosis/1"),
-    ],
+@for_each(
+    "text, said",
+    (b'{"schema": "diagnosis/1"}', "is not a whole diagnosis"),
+    (b'{"schema": "diagnosis/2", "verdict": {}}', "which a newer version of this program wrote; this one reads diagnosis/1"),
+    (b'{"schema": "bisect/1"}', "it is not a diagnosis of schema diagnosis/1"),
 )
 def test_documents_that_cannot_be_used_are_3(
     pipeline: Fake, here: Path, fast: str, capsys: pytest.CaptureFixture[str], text: bytes, said: str
@@ -228,19 +218,17 @@ def test_a_fault_of_one_side_ends_the_run(pipeline: Fake, here: Path, capsys: py
     assert not (here / "c.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "schema"),
-    [
-        (b'\n {"schema": "diagnosis/1", ', "diagnosis/1"),
-        (b'{"a": 1, "schema": "comparison/1"}', "comparison/1"),
-        (b'{"schemaVersion": 1, "schema": "diagnosis/1", "traceEvents": []}', None),
-        (b'{"schema": 7}', None),
-        (b'{"schema": "../x"}', None),
-        (b'{"a": ', None),
-        (b'["schema"]', None),
-        (b"SQLite format 3\0", None),
-        (b"", None),
-    ],
+@for_each(
+    "text, schema",
+    (b'\n {"schema": "diagnosis/1", ', "diagnosis/1"),
+    (b'{"a": 1, "schema": "comparison/1"}', "comparison/1"),
+    (b'{"schemaVersion": 1, "schema": "diagnosis/1", "traceEvents": []}', None),
+    (b'{"schema": 7}', None),
+    (b'{"schema": "../x"}', None),
+    (b'{"a": ', None),
+    (b'["schema"]', None),
+    (b"SQLite format 3\0", None),
+    (b"", None),
 )
 def test_the_kind_of_a_file_is_told_by_its_content(tmp_path: Path, text: bytes, schema: str | None) -> None:
     file = tmp_path / "x"
@@ -311,14 +299,8 @@ def test_the_analysis_has_the_same_three_outputs(pipeline: Fake, here: Path, cap
     assert main(["slow.sqlite", "--format", "sarif"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("path", "found"),
-    [
-        ("job.yaml", "job.yaml"),
-        ("./a/../job.yaml", "job.yaml"),
-        ("sub/../../x.yaml", ""),
-        ("sub/job.yaml", "sub/job.yaml"),
-    ],
+@for_each(
+    "path, found", ("job.yaml", "job.yaml"), ("./a/../job.yaml", "job.yaml"), ("sub/../../x.yaml", ""), ("sub/job.yaml", "sub/job.yaml")
 )
 def test_a_path_in_the_repository_is_never_absolute(here: Path, path: str, found: str) -> None:
     assert path_in_repository(Path(path)) == found
@@ -342,18 +324,16 @@ def test_a_repository_within_a_repository_is_the_job_file_s_own(here: Path) -> N
 # --- how a run ends ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        ([], 0),
-        (["--max-regression", "3%"], 1),
-        (["--max-regression", "0.03"], 1),
-        (["--max-regression", "50%"], 0),
-        (["--metric", "transport", "--max-regression", "50%"], 1),
-        (["--metric", "compute:attention", "--max-regression", "3%"], 0),
-        (["--fail-on", "high"], 0),
-        (["--tokens", "1000", "2000", "--max-regression", "3%"], 0),
-    ],
+@for_each(
+    "words, code",
+    ([], 0),
+    (["--max-regression", "3%"], 1),
+    (["--max-regression", "0.03"], 1),
+    (["--max-regression", "50%"], 0),
+    (["--metric", "transport", "--max-regression", "50%"], 1),
+    (["--metric", "compute:attention", "--max-regression", "3%"], 0),
+    (["--fail-on", "high"], 0),
+    (["--tokens", "1000", "2000", "--max-regression", "3%"], 0),
 )
 def test_the_gate_decides_the_exit_code(fast: str, slow: str, words: list[str], code: int) -> None:
     assert main(["compare", fast, slow, "-q", *words]) == code
@@ -514,9 +494,7 @@ def test_the_wrong_baseline_is_refused_with_what_differs(fast: str, here: Path, 
     assert main(["compare", "--baseline", "main", other, "-q"]) == 0
 
 
-@pytest.mark.parametrize(
-    "words", [["save", "main"], ["save", "a/b", "x"], ["remove"], ["nonsense"], [], ["save", "x", "fast.json", "slow.json"]]
-)
+@for_each("words", ["save", "main"], ["save", "a/b", "x"], ["remove"], ["nonsense"], [], ["save", "x", "fast.json", "slow.json"])
 def test_wrong_usage_of_baselines_is_2(fast: str, slow: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["baseline", *words]) == 2
     assert "Traceback" not in capsys.readouterr().err

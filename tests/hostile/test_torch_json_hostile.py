@@ -110,7 +110,7 @@ BAD_EVENTS = {
 }
 
 
-@for_each("bad", BAD_EVENTS)
+@for_each("bad", *BAD_EVENTS)
 def test_one_bad_event_is_counted_and_costs_nothing_else(bad: str) -> None:
     events = [json.dumps(event).encode() for event in small(40)]
     events.insert(100, BAD_EVENTS[bad])
@@ -136,7 +136,7 @@ STRANGE = {
 }
 
 
-@for_each("strange", STRANGE)
+@for_each("strange", *STRANGE)
 def test_strange_values_do_not_cost_the_event(strange: str) -> None:
     addition = STRANGE[strange]
     events = [json.dumps(event).encode() for event in small(3)]

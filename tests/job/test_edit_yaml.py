@@ -53,23 +53,21 @@ def changed(before: str, after: str) -> tuple[list[str], list[str]]:
 
 
 @for_each(
-    ("path", "value", "went", "came"),
-    [
-        (("one",), "2", ["one: 1   # the first\n"], ["one: 2   # the first\n"]),
-        (("section", "flow", "q"), "3", ["    flow: {p: 1,  q: 2}   # kept\n"], ["    flow: {p: 1,  q: 3}   # kept\n"]),
-        (("section", "flow", "r"), "3", ["    flow: {p: 1,  q: 2}   # kept\n"], ["    flow: {p: 1,  q: 2, r: 3}   # kept\n"]),
-        (("section", "new"), "true", [], ["    new: true\n"]),
-        (("section", "deep", "er"), "1", [], ["    deep:\n", "      er: 1\n"]),
-        (("section", "names"), "[c]", ["    names:\n", "    - a  # first\n", "    - b\n"], ["    names: [c]\n"]),
-        (("empty",), "5", ["empty: null  # was null\n"], ["empty: 5  # was null\n"]),
-        (("empty", "inner"), "5", ["empty: null  # was null\n"], ["empty:  # was null\n", "  inner: 5\n"]),
-        (("bare",), "5", ["bare:\n"], ["bare: 5\n"]),
-        (("bare", "inner"), "5", [], ["  inner: 5\n"]),
-        (("quoted",), "0", ['quoted: "32"\n'], ["quoted: 0\n"]),
-        (("block",), "text", ["block: |\n", "  line one\n", "\n", "  line two\n"], ["block: text\n"]),
-        (("last",), "[3]", ["last: [1,  2]\n"], ["last: [3]\n"]),
-        (("other", "key"), "1", [], ["other:\n", "  key: 1\n"]),
-    ],
+    "path, value, went, came",
+    (("one",), "2", ["one: 1   # the first\n"], ["one: 2   # the first\n"]),
+    (("section", "flow", "q"), "3", ["    flow: {p: 1,  q: 2}   # kept\n"], ["    flow: {p: 1,  q: 3}   # kept\n"]),
+    (("section", "flow", "r"), "3", ["    flow: {p: 1,  q: 2}   # kept\n"], ["    flow: {p: 1,  q: 2, r: 3}   # kept\n"]),
+    (("section", "new"), "true", [], ["    new: true\n"]),
+    (("section", "deep", "er"), "1", [], ["    deep:\n", "      er: 1\n"]),
+    (("section", "names"), "[c]", ["    names:\n", "    - a  # first\n", "    - b\n"], ["    names: [c]\n"]),
+    (("empty",), "5", ["empty: null  # was null\n"], ["empty: 5  # was null\n"]),
+    (("empty", "inner"), "5", ["empty: null  # was null\n"], ["empty:  # was null\n", "  inner: 5\n"]),
+    (("bare",), "5", ["bare:\n"], ["bare: 5\n"]),
+    (("bare", "inner"), "5", [], ["  inner: 5\n"]),
+    (("quoted",), "0", ['quoted: "32"\n'], ["quoted: 0\n"]),
+    (("block",), "text", ["block: |\n", "  line one\n", "\n", "  line two\n"], ["block: text\n"]),
+    (("last",), "[3]", ["last: [1,  2]\n"], ["last: [3]\n"]),
+    (("other", "key"), "1", [], ["other:\n", "  key: 1\n"]),
 )
 def test_put(path: Keys, value: str, went: list[str], came: list[str]) -> None:
     after = put(TEXT, path, value)
@@ -84,23 +82,21 @@ def at(data: Any, path: Keys) -> Any:
     return data
 
 
-@pytest.mark.parametrize(
-    ("path", "went", "came"),
-    [
-        (("one",), ["one: 1   # the first\n"], []),
-        (("section", "flow", "p"), ["    flow: {p: 1,  q: 2}   # kept\n"], ["    flow: {q: 2}   # kept\n"]),
-        (("section", "flow", "q"), ["    flow: {p: 1,  q: 2}   # kept\n"], ["    flow: {p: 1}   # kept\n"]),
-        (("section", "names"), ["    names:\n", "    - a  # first\n", "    - b\n"], []),
-        (("block",), ["block: |\n", "  line one\n", "\n", "  line two\n"], []),
-        (("nothing", "here"), [], []),
-        (("one", "deeper"), [], []),
-    ],
+@for_each(
+    "path, went, came",
+    (("one",), ["one: 1   # the first\n"], []),
+    (("section", "flow", "p"), ["    flow: {p: 1,  q: 2}   # kept\n"], ["    flow: {q: 2}   # kept\n"]),
+    (("section", "flow", "q"), ["    flow: {p: 1,  q: 2}   # kept\n"], ["    flow: {p: 1}   # kept\n"]),
+    (("section", "names"), ["    names:\n", "    - a  # first\n", "    - b\n"], []),
+    (("block",), ["block: |\n", "  line one\n", "\n", "  line two\n"], []),
+    (("nothing", "here"), [], []),
+    (("one", "deeper"), [], []),
 )
 def test_drop(path: Keys, went: list[str], came: list[str]) -> None:
     assert changed(TEXT, drop(TEXT, path)) == (went, came)
 
 
-def test_members() -> None:
+def test_members_and_those_that_are_enums() -> None:
     assert changed(TEXT, add_items(TEXT, ("section", "names"), ["c"])) == ([], ["    - c\n"])
     assert changed(TEXT, remove_items(TEXT, ("section", "names"), ["a"])) == (["    - a  # first\n"], [])
     assert changed(TEXT, remove_items(TEXT, ("section", "names"), ["a", "b"]))[1] == ["    names: []\n"]
@@ -109,9 +105,6 @@ def test_members() -> None:
     assert changed(TEXT, add_items(TEXT, ("bare",), ["x"])) == (["bare:\n"], ["bare: [x]\n"])
     assert changed(TEXT, add_items(TEXT, ("new",), ["x"])) == ([], ["new: [x]\n"])
     assert remove_items(TEXT, ("nothing",), ["x"]) == TEXT
-
-
-def test_members_that_are_enums_go_by_their_name() -> None:
     text = "scope:\n- {_target_: Scope, _name_: attn}\n- {_target_: Scope, _name_: mlp}\n"
     assert remove_items(text, ("scope",), ["mlp"]) == "scope:\n- {_target_: Scope, _name_: attn}\n"
 
@@ -122,18 +115,16 @@ def test_a_file_without_a_last_newline_and_one_of_windows() -> None:
     assert drop("a: 1\r\nb: 2\r\n", ("a",)) == "b: 2\r\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "path"),
-    [
-        ("a: &x {b: 1}\nc: *x\n", ("a", "b")),
-        ("a: &x 1\nc: *x\n", ("a",)),
-        ("a: &x {b: 1}\nc: *x\n", ("c", "b")),
-        ("a: 1\n", ("a", "b")),
-        ("a: {b: 1}\n", ("a",)),
-        ("- 1\n", ("a",)),
-        ("a: [\n", ("a",)),
-        ("", ("a",)),
-    ],
+@for_each(
+    "text, path",
+    ("a: &x {b: 1}\nc: *x\n", ("a", "b")),
+    ("a: &x 1\nc: *x\n", ("a",)),
+    ("a: &x {b: 1}\nc: *x\n", ("c", "b")),
+    ("a: 1\n", ("a", "b")),
+    ("a: {b: 1}\n", ("a",)),
+    ("- 1\n", ("a",)),
+    ("a: [\n", ("a",)),
+    ("", ("a",)),
 )
 def test_what_is_refused(text: str, path: Keys) -> None:
     with pytest.raises(YamlEditError):
@@ -144,7 +135,7 @@ def test_an_alias_is_replaced_where_it_stands() -> None:
     assert put("a: &x 1\nc: *x\n", ("c",), "2") == "a: &x 1\nc: 2\n"
 
 
-@for_each("value", [True, None, 3, 1.5, "flex", "expandable_segments:True", "a b", "x: y", "# no", "", "yes", "12", "1e3", ["a", "b, c"]])
+@for_each("value", *[True, None, 3, 1.5, "flex", "expandable_segments:True", "a b", "x: y", "# no", "", "yes", "12", "1e3", ["a", "b, c"]])
 def test_a_literal_is_read_as_what_it_was(value: object) -> None:
     assert yaml.safe_load(f"x: {literal(value)}") == {"x": value}
     assert yaml.safe_load(f"x: {{y: {literal(value, flow=True)}}}") == {"x": {"y": value}}
@@ -219,7 +210,7 @@ def words(key: str) -> set[str]:
     return {re.sub(r"\W.*", "", part.strip().lstrip("-").rpartition(".")[2]).replace("-", "_") for part in key.split(",")}
 
 
-@for_each("name", FILES)
+@for_each("name", *FILES)
 def test_the_line_of_every_setting_holds_its_key(name: str) -> None:
     text = (JOBS / name).read_text(encoding="utf-8").split("\n")
     found = read_job(JOBS / name).read()
@@ -261,15 +252,12 @@ train: {global_batch_size: 512,
     assert (found["global_batch_size"], found["micro_batch_size"]) == (16, 17)
 
 
-def test_an_override_takes_the_line_away_and_a_preset_keeps_that_of_its_name() -> None:
+def test_lines_of_overrides_presets_and_arguments_of_megatron() -> None:
     text = "num_layers: 48\nmodel.expert_model_parallel_size: 8\n"
     assert lines_of(text) == {"num_layers": 1, "expert_model_parallel_size": 2}
     assert lines_of(text, "num_layers=24")["num_layers"] is None
     assert {row.line for row in overridden_job(["num_layers=24"]).read().settings} == {None}
     assert overridden_job(["num_layers=24"]).read().file is None
-
-
-def test_arguments_of_megatron_in_yaml() -> None:
     text = "ENV_VARS:\n  CUDA_DEVICE_MAX_CONNECTIONS: 1\nMODEL_ARGS:\n  --num-layers: 48\n  --bf16: true\n"
     found = lines_of(text)
     assert (found["cuda_device_max_connections"], found["num_layers"], found["bf16"]) == (2, 4, 5)

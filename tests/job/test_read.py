@@ -177,26 +177,17 @@ def test_bridge_keys_defaults_and_unknown_keys() -> None:
     assert job.settings["expandable_segments"].key == "env_vars.PYTORCH_CUDA_ALLOC_CONF"
     assert (job.get("mtp_num_layers"), job.settings["mtp_num_layers"].source) == (0, "default")
     assert job.get("moe_permute_fusion_into_hybridep") is None, "a dump that lacks the key tells nothing"
-    assert job.unknown == (
-        "comm_overlap",
-        "model.attention_backend",
-        "model.init_method",
-        "model.transformer.params_dtype",
-        "peft",
-    )
+    assert job.unknown == ("comm_overlap", "model.attention_backend", "model.init_method", "model.transformer.params_dtype", "peft")
     assert "mtp_num_layers" not in {row.name for row in job.read().settings}
 
 
 def test_megatron_arguments() -> None:
     job = parse_job(MEGATRON)
-    assert job.format == "megatron-lm"
-    assert job.unknown == ()
-    assert job.get("moe_layer_freq") == ("0",) * 3 + ("1",) * 11
+    assert (job.format, job.unknown, job.get("moe_layer_freq")) == ("megatron-lm", (), ("0",) * 3 + ("1",) * 11)
     got = read(job)
     assert (got["num_moe_experts"], got["virtual_pipeline_model_parallel_size"]) == (128, 2)
     assert (got["add_bias_linear"], got["apply_rope_fusion"]) == (False, False)
-    assert got["recompute_modules"] == ("moe_act", "layernorm")
-    assert got["optimizer_offload_fraction"] == 0.5
+    assert (got["recompute_modules"], got["optimizer_offload_fraction"]) == (("moe_act", "layernorm"), 0.5)
     assert (got["cuda_device_max_connections"], got["nccl_nvls_enable"]) == (1, 0)
     assert job.settings["num_moe_experts"].key == "MODEL_ARGS.--num-experts"
     assert job.get("moe_grouped_gemm") is False, "a flag that is not given is off"
@@ -204,23 +195,17 @@ def test_megatron_arguments() -> None:
 
 def test_flat_arguments() -> None:
     job = parse_job(FLAT_ARGS)
-    assert job.format == "megatron-lm"
-    assert job.unknown == ("some_other_argument",)
-    assert job.get("num_moe_experts") == 128
+    assert (job.format, job.unknown, job.get("num_moe_experts")) == ("megatron-lm", ("some_other_argument",), 128)
     assert job.get("recompute_granularity") == "none"
 
 
 def test_plain_file() -> None:
     job = parse_job(PLAIN)
-    assert job.format == "plain"
-    assert job.unknown == ("tokenizer.vocab_size",)
+    assert (job.format, job.unknown) == ("plain", ("tokenizer.vocab_size",))
     assert job.get("tokenizer_type") == "NullTokenizer"
-    assert job.get("cuda_graph_modules") == ("moe_router", "moe_preprocess")
-    assert job.get("platform") == "gb200"
-    assert job.step_range == "iteration [0-9]+"
-    assert job.columns()["job_torch_version"] == 2_006_000
-    assert job.columns()["job_transformer_engine_version"] == 2_010_000
-    assert job.get("overlap_param_gather") is None
+    assert (job.get("cuda_graph_modules"), job.get("platform")) == (("moe_router", "moe_preprocess"), "gb200")
+    assert (job.step_range, job.columns()["job_torch_version"]) == ("iteration [0-9]+", 2_006_000)
+    assert (job.columns()["job_transformer_engine_version"], job.get("overlap_param_gather")) == (2_010_000, None)
 
 
 def test_normalised_names_make_a_plain_file() -> None:
@@ -230,34 +215,29 @@ def test_normalised_names_make_a_plain_file() -> None:
         "expert_model_parallel_size": 16,
         "moe_token_dispatcher_type": "alltoall",
         "expert_tensor_parallel_size": 1,
-    } or read(job) == {
-        "expert_model_parallel_size": 16,
-        "moe_token_dispatcher_type": "alltoall",
-    }
+    } or read(job) == {"expert_model_parallel_size": 16, "moe_token_dispatcher_type": "alltoall"}
 
 
 @for_each(
-    ("text", "key", "expected"),
-    [
-        ("model: {num_layers: '48'}", "model.num_layers = '48' (text)", "expected int"),
-        ("model: {num_layers: 48.0}", "model.num_layers = 48.0 (float)", "expected int"),
-        ("model: {num_layers: true}", "model.num_layers = True (bool)", "expected int"),
-        ("model: {sequence_parallel: 1}", "model.sequence_parallel = 1 (int)", "expected bool"),
-        ("model: {sequence_parallel: 'yes'}", "model.sequence_parallel = 'yes' (text)", "expected bool"),
-        ("model: {moe_token_dispatcher_type: 3}", "model.moe_token_dispatcher_type = 3 (int)", "expected text"),
-        ("model: {recompute_modules: [1.5]}", "model.recompute_modules = [1.5] (list)", "expected list of names"),
-        ("model: {num_layers: {a: 1}}", "model.num_layers = {'a': 1} (a map)", "expected int"),
-        ("model: {transformer: {num_layers: {a: {b: 1}}}}", "model.transformer.num_layers = {'a.b': 1} (a map)", "expected int"),
-        ("optimizer: {optimizer_offload_fraction: .nan}", "optimizer.optimizer_offload_fraction = nan (float)", "expected float"),
-        ("optimizer: {optimizer_offload_fraction: .inf}", "optimizer.optimizer_offload_fraction = inf (float)", "expected float"),
-        ("model: {num_layers: 99999999999999999999999}", "model.num_layers = 99999999999999999999999 (int)", "expected int"),
-        ("versions: {torch: 2.6}", "versions.torch = 2.6 (float)", 'expected version in quotes, such as "2.6.0"'),
-        ("MODEL_ARGS: {--num-layers: 8.7}", "MODEL_ARGS.--num-layers = 8.7 (float)", "expected int"),
-        ("MODEL_ARGS: {--num-layers: '8.7'}", "MODEL_ARGS.--num-layers = '8.7' (text)", "expected int"),
-        ("MODEL_ARGS: {--no-rope-fusion: 3}", "MODEL_ARGS.--no-rope-fusion = 3 (int)", "expected bool"),
-        ("MODEL_ARGS: [1]", "MODEL_ARGS = [1] (list)", "expected map"),
-        ("model: {}\nenv_vars: {NCCL_GRAPH_REGISTER: off}", "env_vars.NCCL_GRAPH_REGISTER = False (bool)", "expected int"),
-    ],
+    "text, key, expected",
+    ("model: {num_layers: '48'}", "model.num_layers = '48' (text)", "expected int"),
+    ("model: {num_layers: 48.0}", "model.num_layers = 48.0 (float)", "expected int"),
+    ("model: {num_layers: true}", "model.num_layers = True (bool)", "expected int"),
+    ("model: {sequence_parallel: 1}", "model.sequence_parallel = 1 (int)", "expected bool"),
+    ("model: {sequence_parallel: 'yes'}", "model.sequence_parallel = 'yes' (text)", "expected bool"),
+    ("model: {moe_token_dispatcher_type: 3}", "model.moe_token_dispatcher_type = 3 (int)", "expected text"),
+    ("model: {recompute_modules: [1.5]}", "model.recompute_modules = [1.5] (list)", "expected list of names"),
+    ("model: {num_layers: {a: 1}}", "model.num_layers = {'a': 1} (a map)", "expected int"),
+    ("model: {transformer: {num_layers: {a: {b: 1}}}}", "model.transformer.num_layers = {'a.b': 1} (a map)", "expected int"),
+    ("optimizer: {optimizer_offload_fraction: .nan}", "optimizer.optimizer_offload_fraction = nan (float)", "expected float"),
+    ("optimizer: {optimizer_offload_fraction: .inf}", "optimizer.optimizer_offload_fraction = inf (float)", "expected float"),
+    ("model: {num_layers: 99999999999999999999999}", "model.num_layers = 99999999999999999999999 (int)", "expected int"),
+    ("versions: {torch: 2.6}", "versions.torch = 2.6 (float)", 'expected version in quotes, such as "2.6.0"'),
+    ("MODEL_ARGS: {--num-layers: 8.7}", "MODEL_ARGS.--num-layers = 8.7 (float)", "expected int"),
+    ("MODEL_ARGS: {--num-layers: '8.7'}", "MODEL_ARGS.--num-layers = '8.7' (text)", "expected int"),
+    ("MODEL_ARGS: {--no-rope-fusion: 3}", "MODEL_ARGS.--no-rope-fusion = 3 (int)", "expected bool"),
+    ("MODEL_ARGS: [1]", "MODEL_ARGS = [1] (list)", "expected map"),
+    ("model: {}\nenv_vars: {NCCL_GRAPH_REGISTER: off}", "env_vars.NCCL_GRAPH_REGISTER = False (bool)", "expected int"),
 )
 def test_wrong_types_name_the_key_and_both_types(text: str, key: str, expected: str) -> None:
     with pytest.raises(JobFileError) as caught:
@@ -266,20 +246,18 @@ def test_wrong_types_name_the_key_and_both_types(text: str, key: str, expected: 
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "first", "second"),
-    [
-        ("model: {seq_length: 4096}\ndataset: {seq_length: 8192}", "model.seq_length = 4096", "dataset.seq_length = 8192"),
-        ("model: {num_layers: 4, transformer: {num_layers: 8}}", "model.num_layers = 4", "model.transformer.num_layers = 8"),
-        ("num_layers: 4\nmodel.num_layers: 8", "num_layers = 4", "model.num_layers = 8"),
-        ("MODEL_ARGS: {--seq-length: 1}\nseq_length: 2", "MODEL_ARGS.--seq-length = 1", "seq_length = 2"),
-        (
-            "model: {cuda_graph_modules: [attn], cuda_graph_scope: [moe]}",
-            "model.cuda_graph_modules = ('attn',)",
-            "model.cuda_graph_scope = ('moe',)",
-        ),
-        ("bf16: false\nmixed_precision: bf16_mixed", "mixed_precision = 'bf16_mixed'", "bf16 = False"),
-    ],
+@for_each(
+    "text, first, second",
+    ("model: {seq_length: 4096}\ndataset: {seq_length: 8192}", "model.seq_length = 4096", "dataset.seq_length = 8192"),
+    ("model: {num_layers: 4, transformer: {num_layers: 8}}", "model.num_layers = 4", "model.transformer.num_layers = 8"),
+    ("num_layers: 4\nmodel.num_layers: 8", "num_layers = 4", "model.num_layers = 8"),
+    ("MODEL_ARGS: {--seq-length: 1}\nseq_length: 2", "MODEL_ARGS.--seq-length = 1", "seq_length = 2"),
+    (
+        "model: {cuda_graph_modules: [attn], cuda_graph_scope: [moe]}",
+        "model.cuda_graph_modules = ('attn',)",
+        "model.cuda_graph_scope = ('moe',)",
+    ),
+    ("bf16: false\nmixed_precision: bf16_mixed", "mixed_precision = 'bf16_mixed'", "bf16 = False"),
 )
 def test_conflicts_name_both_keys(text: str, first: str, second: str) -> None:
     with pytest.raises(JobFileError) as caught:
@@ -310,26 +288,21 @@ def test_older_names_of_modules() -> None:
     assert parse_job("recompute_modules: [up_proj, norm, moe_act]").get("recompute_modules") == ("mla_up_proj", "layernorm", "moe_act")
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("a: [1", "line 1"),
-        ("num_layers: 1\nnum_layers: 2\n", "line 2: the key 'num_layers' stands already in line 1"),
-        ("", "holds nothing"),
-        ("- 1\n- 2\n", "holds list"),
-        ("just words", "holds text"),
-        ("a: !!python/object:os.system x", "could not determine a constructor"),
-        ("a: 1\nz: !!bool abc", "line 2: the value does not fit its tag"),
-        ("z: !!timestamp abc", "line 1: the value does not fit its tag"),
-        ("z: !!set [1]", "expected a mapping"),
-        ("z: !!map [1]", "expected a mapping"),
-        ("a: &a {<<: *a}", "a map merges itself"),
-        ("a: {<<: 3}", "expected a mapping or list of mappings for merging"),
-        (
-            "a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 12)),
-            "merges more than",
-        ),
-    ],
+@for_each(
+    "text, said",
+    ("a: [1", "line 1"),
+    ("num_layers: 1\nnum_layers: 2\n", "line 2: the key 'num_layers' stands already in line 1"),
+    ("", "holds nothing"),
+    ("- 1\n- 2\n", "holds list"),
+    ("just words", "holds text"),
+    ("a: !!python/object:os.system x", "could not determine a constructor"),
+    ("a: 1\nz: !!bool abc", "line 2: the value does not fit its tag"),
+    ("z: !!timestamp abc", "line 1: the value does not fit its tag"),
+    ("z: !!set [1]", "expected a mapping"),
+    ("z: !!map [1]", "expected a mapping"),
+    ("a: &a {<<: *a}", "a map merges itself"),
+    ("a: {<<: 3}", "expected a mapping or list of mappings for merging"),
+    ("a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 12)), "merges more than"),
 )
 def test_files_that_are_no_job(text: str, said: str) -> None:
     with pytest.raises(JobFileError) as caught:

@@ -41,17 +41,13 @@ def test_the_example_jobs(path: Path, expected: tuple[object, ...]) -> None:
     assert problems(path) == []
 
 
-def test_each_size_says_how_it_follows() -> None:
+def test_each_size_says_how_it_follows_and_rules_see_it() -> None:
     found = {one.name: one.from_ for one in sizes(read_job(A1)).derived}
-    assert found["world_size"] == "world_size"
-    assert found["data_parallel_size"] == "world 16 / (TP 1 × CP 1 × PP 1)"
+    assert (found["world_size"], found["data_parallel_size"]) == ("world_size", "world 16 / (TP 1 × CP 1 × PP 1)")
     assert found["num_microbatches"] == "GBS 1024 / (MBS 1 × DP 16)"
     told = {one.name: one.from_ for one in sizes(read_job(C)).derived}
     assert "frozen parts are counted as if they were trained (freeze_language_model, freeze_vision_model)" in told["flop_per_token"]
     assert "the vision tower is not in it" in told["flop_per_token"]
-
-
-def test_rules_see_the_sizes() -> None:
     columns = read_job(B1).columns()
     assert (columns["job_data_parallel_size"], columns["job_expert_data_parallel_size"], columns["job_num_microbatches"]) == (64, 1, 64)
 
@@ -75,31 +71,26 @@ def test_what_is_unknown_is_null_and_says_what_it_needs() -> None:
 
 
 @for_each(
-    ("overrides", "said"),
-    [
-        (("world_size=24",), "expert-mesh: world_size 24 is not divisible by the expert mesh's ETP 1 × EP 16 × PP 1 = 16."),
-        (("world_size=8",), "minimum-gpus: world_size 8 is below the fewest ranks that both meshes fit on, 16."),
-        (
-            ("world_size=32", "model.context_parallel_size=3"),
-            "attention-mesh: world_size 32 is not divisible by the attention mesh's TP 1 × CP 3 × PP 1 = 3.",
-        ),
-        (("train.global_batch_size=1000",), "batch: global_batch_size 1000 is not divisible by MBS 1 × DP 16 = 16."),
-        (("train.global_batch_size=8",), "batch: global_batch_size 8 is below MBS 1 × DP 16 = 16: some ranks would have nothing to do."),
-        (
-            ("model.context_parallel_size=2", "seq_length=4098"),
-            "sequence: seq_length 4098 is not divisible by 2 × CP 2 = 4.",
-        ),
-        (("model.num_moe_experts=100",), "experts: num_moe_experts 100 is not divisible by EP 16."),
-        (("model.tensor_model_parallel_size=3",), "heads: num_attention_heads 32 is not divisible by TP 3."),
-        (("model.pipeline_model_parallel_size=5",), "layers: num_layers 48 can't be cut evenly over 5 of PP 5 stages."),
-        (
-            ("model.pipeline_model_parallel_size=4", "model.virtual_pipeline_model_parallel_size=5"),
-            "layers: a stage's 12 layers are not divisible by VPP 5.",
-        ),
-        (("model.moe_layer_freq=[1,1]",), "moe-layers: moe_layer_freq lists 2 layers, num_layers says 48."),
-        (("model.expert_model_parallel_size=0",), "not-positive: expert_model_parallel_size is 0, but must be at least 1."),
-        (("train.micro_batch_size=-2",), "not-positive: micro_batch_size is -2, but must be at least 1."),
-    ],
+    "overrides, said",
+    (("world_size=24",), "expert-mesh: world_size 24 is not divisible by the expert mesh's ETP 1 × EP 16 × PP 1 = 16."),
+    (("world_size=8",), "minimum-gpus: world_size 8 is below the fewest ranks that both meshes fit on, 16."),
+    (
+        ("world_size=32", "model.context_parallel_size=3"),
+        "attention-mesh: world_size 32 is not divisible by the attention mesh's TP 1 × CP 3 × PP 1 = 3.",
+    ),
+    (("train.global_batch_size=1000",), "batch: global_batch_size 1000 is not divisible by MBS 1 × DP 16 = 16."),
+    (("train.global_batch_size=8",), "batch: global_batch_size 8 is below MBS 1 × DP 16 = 16: some ranks would have nothing to do."),
+    (("model.context_parallel_size=2", "seq_length=4098"), "sequence: seq_length 4098 is not divisible by 2 × CP 2 = 4."),
+    (("model.num_moe_experts=100",), "experts: num_moe_experts 100 is not divisible by EP 16."),
+    (("model.tensor_model_parallel_size=3",), "heads: num_attention_heads 32 is not divisible by TP 3."),
+    (("model.pipeline_model_parallel_size=5",), "layers: num_layers 48 can't be cut evenly over 5 of PP 5 stages."),
+    (
+        ("model.pipeline_model_parallel_size=4", "model.virtual_pipeline_model_parallel_size=5"),
+        "layers: a stage's 12 layers are not divisible by VPP 5.",
+    ),
+    (("model.moe_layer_freq=[1,1]",), "moe-layers: moe_layer_freq lists 2 layers, num_layers says 48."),
+    (("model.expert_model_parallel_size=0",), "not-positive: expert_model_parallel_size is 0, but must be at least 1."),
+    (("train.micro_batch_size=-2",), "not-positive: micro_batch_size is -2, but must be at least 1."),
 )
 def test_what_does_not_fit_is_said(overrides: tuple[str, ...], said: str) -> None:
     assert said in problems(A1, *overrides)
@@ -126,14 +117,13 @@ def test_two_world_sizes_are_said() -> None:
     assert problems(A1, world_size=32) == ["world-size: the job file says 16 ranks, the trace 32: they may belong to different runs."]
 
 
-@pytest.mark.parametrize(
-    ("mesh", "expected"),
-    [  # Megatron-Bridge, parallelism strategies: not the product of all sizes
-        ({"pp": 2, "tp": 2, "cp": 1, "ep": 8, "etp": 1}, 16),
-        ({"pp": 1, "tp": 2, "cp": 4, "ep": 8, "etp": 1}, 8),
-        ({"pp": 1, "tp": 1, "cp": 1, "ep": 4, "etp": 2}, 8),
-        ({"pp": 1, "tp": 2, "cp": 1, "ep": 3, "etp": 1}, 6),
-    ],
+@for_each(
+    "mesh, expected",
+    # Megatron-Bridge, parallelism strategies: not the product of all sizes
+    ({"pp": 2, "tp": 2, "cp": 1, "ep": 8, "etp": 1}, 16),
+    ({"pp": 1, "tp": 2, "cp": 4, "ep": 8, "etp": 1}, 8),
+    ({"pp": 1, "tp": 1, "cp": 1, "ep": 4, "etp": 2}, 8),
+    ({"pp": 1, "tp": 2, "cp": 1, "ep": 3, "etp": 1}, 6),
 )
 def test_fewest_gpus(mesh: dict[str, int], expected: int) -> None:
     assert minimum_gpus(**mesh) == expected
@@ -169,14 +159,8 @@ def test_both_meshes_multiply_to_the_world(mesh: tuple[int, ...], times: int) ->
     assert [one.id for one in sizes(job).problems] == []
 
 
-@pytest.mark.parametrize(
-    ("layout", "stages", "layers"),
-    [
-        ("Et*3|(tt|)*29m|L", 32, 61),
-        ("Et*2|(tt|)*5t|tmL", 8, 14),
-        ("Ett|tt|ttL", 3, 6),
-        ("E t, t | t L", 2, 3),
-    ],
+@for_each(
+    "layout, stages, layers", ("Et*3|(tt|)*29m|L", 32, 61), ("Et*2|(tt|)*5t|tmL", 8, 14), ("Ett|tt|ttL", 3, 6), ("E t, t | t L", 2, 3)
 )
 def test_layouts(layout: str, stages: int, layers: int) -> None:
     found = stages_of(layout)
@@ -222,11 +206,7 @@ def total(job: Job) -> int:
         (QWEN_30B, 2.3006e10, {"mlp": 1.0872e10, "attention_linear": 5.436e9, "attention_core": 4.832e9, "logits": 1.867e9, "mtp": 0}),
         (QWEN_235B, 1.4803e11, {"mlp": 8.516e10, "attention_linear": 4.022e10, "attention_core": 1.893e10, "logits": 3.734e9, "mtp": 0}),
         (DSV3_PLAIN, 2.4981e11, {}),
-        (
-            DSV3,
-            2.5999e11,
-            {"mlp": 1.4745e11, "attention_linear": 6.960e10, "attention_core": 3.121e10, "mtp": 6.2e8, "logits": 1.112e10},
-        ),
+        (DSV3, 2.5999e11, {"mlp": 1.4745e11, "attention_linear": 6.960e10, "attention_core": 3.121e10, "mtp": 6.2e8, "logits": 1.112e10}),
     ],
     ids=["qwen3-30b", "qwen3-235b", "dsv3", "dsv3-mtp"],
 )
@@ -238,22 +218,20 @@ def test_flop_per_token_and_its_parts(job: Job, expected: float, parts: dict[str
 
 
 @for_each(
-    ("job", "gpus", "batch", "seconds", "published"),
-    [
-        (QWEN_30B, 16, 1024, 20.14729, 299.352),
-        (QWEN_30B, 16, 1024, 24.7138, 244.039),
-        (QWEN_30B, 16, 1024, 20.99203, 287.305),
-        (QWEN_30B, 16, 1024, 30.28955, 199.12),
-        (QWEN_30B, 16, 1024, 41.25, 146.2),
-        (QWEN_30B, 16, 1024, 31.31, 192.6),
-        (QWEN_30B, 8, 512, 6.50112, 927.68),
-        (QWEN_30B, 8, 512, 5.85491, 1030.07),
-        (QWEN_235B, 256, 8192, 14.92084, 1300.44),
-        (QWEN_235B, 256, 8192, 17.90534, 1083.66),
-        (DSV3, 1024, 16384, 61.756, 276.03),
-        (DSV3, 256, 4096, 13.841, 1231.04),
-        (DSV3, 256, 4096, 10.667, 1597.31),
-    ],
+    "job, gpus, batch, seconds, published",
+    (QWEN_30B, 16, 1024, 20.14729, 299.352),
+    (QWEN_30B, 16, 1024, 24.7138, 244.039),
+    (QWEN_30B, 16, 1024, 20.99203, 287.305),
+    (QWEN_30B, 16, 1024, 30.28955, 199.12),
+    (QWEN_30B, 16, 1024, 41.25, 146.2),
+    (QWEN_30B, 16, 1024, 31.31, 192.6),
+    (QWEN_30B, 8, 512, 6.50112, 927.68),
+    (QWEN_30B, 8, 512, 5.85491, 1030.07),
+    (QWEN_235B, 256, 8192, 14.92084, 1300.44),
+    (QWEN_235B, 256, 8192, 17.90534, 1083.66),
+    (DSV3, 1024, 16384, 61.756, 276.03),
+    (DSV3, 256, 4096, 13.841, 1231.04),
+    (DSV3, 256, 4096, 10.667, 1597.31),
 )
 def test_step_times_give_the_published_throughput(job: Job, gpus: int, batch: int, seconds: float, published: float) -> None:
     shape = flops.shape_of(job.get, nulls_are_told=True)
@@ -262,29 +240,27 @@ def test_step_times_give_the_published_throughput(job: Job, gpus: int, batch: in
 
 
 @for_each(
-    ("job", "tokens_per_second", "published", "tolerance"),
-    [
-        (QWEN_235B, 8784.5, 1300.44, 1e-3),
-        (DSV3, 1061.2, 276.030, 1e-3),
-        (DSV3, 4734.856, 1231.04, 1e-3),
-        (DSV3, 6143.635, 1597.31, 1e-3),
-        (DSV3, 4912, 1276, 1e-3),
-        (DSV3, 6288, 1635, 1e-3),
-        (QWEN_235B, 8816, 1306, 1e-3),
-        (QWEN_235B, 7280, 1077, 1e-3),
-        # printed without decimals, so half a TFLOP/s is rounding; those of the 30 B model print rounded tokens as well (card: 44,773)
-        (QWEN_30B, 8826, 203, 0.5 / 203),
-        (QWEN_30B, 8960, 206, 0.5 / 206),
-        (QWEN_30B, 9058, 208, 0.5 / 208),
-        (QWEN_30B, 5113, 118, 0.5 / 118),
-        (QWEN_30B, 44544, 1029, 5e-3),
-        (QWEN_30B, 39936, 923, 5e-3),
-        (DSV3, 3328, 864, 2e-3),
-        (DSV3, 3456, 898, 1e-3),
-        (DSV3, 3541, 920, 1e-3),
-        (QWEN_235B, 3776, 560, 2e-3),
-        (QWEN_235B, 5936, 878, 1e-3),
-    ],
+    "job, tokens_per_second, published, tolerance",
+    (QWEN_235B, 8784.5, 1300.44, 1e-3),
+    (DSV3, 1061.2, 276.030, 1e-3),
+    (DSV3, 4734.856, 1231.04, 1e-3),
+    (DSV3, 6143.635, 1597.31, 1e-3),
+    (DSV3, 4912, 1276, 1e-3),
+    (DSV3, 6288, 1635, 1e-3),
+    (QWEN_235B, 8816, 1306, 1e-3),
+    (QWEN_235B, 7280, 1077, 1e-3),
+    # printed without decimals, so half a TFLOP/s is rounding; those of the 30 B model print rounded tokens as well (card: 44,773)
+    (QWEN_30B, 8826, 203, 0.5 / 203),
+    (QWEN_30B, 8960, 206, 0.5 / 206),
+    (QWEN_30B, 9058, 208, 0.5 / 208),
+    (QWEN_30B, 5113, 118, 0.5 / 118),
+    (QWEN_30B, 44544, 1029, 5e-3),
+    (QWEN_30B, 39936, 923, 5e-3),
+    (DSV3, 3328, 864, 2e-3),
+    (DSV3, 3456, 898, 1e-3),
+    (DSV3, 3541, 920, 1e-3),
+    (QWEN_235B, 3776, 560, 2e-3),
+    (QWEN_235B, 5936, 878, 1e-3),
 )
 def test_tokens_per_second_give_the_published_throughput(job: Job, tokens_per_second: float, published: float, tolerance: float) -> None:
     assert total(job) * tokens_per_second / 1e12 == pytest.approx(published, rel=tolerance)
@@ -312,31 +288,19 @@ def tiny(**more: object) -> dict[str, int]:
     return parts_of(job, 10)
 
 
-def test_a_dense_model_by_hand() -> None:
+def test_a_dense_model_by_hand_with_gated_mlp_grouped_queries_and_a_padded_vocabulary() -> None:
     assert tiny() == {**DENSE, "logits": 6 * 8 * 112}
-
-
-def test_gated_mlp_has_three_products() -> None:
     assert tiny(gated_linear_unit="true")["mlp"] == DENSE["mlp"] * 3 // 2
-
-
-def test_grouped_queries_and_an_output_gate() -> None:
     assert tiny(num_query_groups=1)["attention_linear"] == 6 * (8 * (8 + 2 * 4) + 8 * 8) * 4
     assert tiny(attention_output_gate="true")["attention_linear"] == DENSE["attention_linear"] + 6 * 8 * 8 * 4
-
-
-def test_vocabulary_is_padded_to_tensor_parallel_ranks() -> None:
     assert tiny(tensor_model_parallel_size=2)["logits"] == 6 * 8 * 128
     assert flops.padded_vocab(129280, 128, 1) == 129280
     assert flops.padded_vocab(129281, 128, 8) == 130048
 
 
-def test_experts_every_second_layer() -> None:
+def test_experts_by_hand() -> None:
     found = tiny(num_moe_experts=4, moe_router_topk=2, moe_ffn_hidden_size=3, moe_layer_freq=2)
     assert found["mlp"] == 6 * 8 * 2 * (2 * 16 + 2 * 2 * 3)
-
-
-def test_experts_by_list_with_shared_ones_and_multi_token_prediction() -> None:
     found = tiny(
         num_moe_experts=4,
         moe_router_topk=2,
@@ -346,12 +310,8 @@ def test_experts_by_list_with_shared_ones_and_multi_token_prediction() -> None:
         mtp_num_layers=2,
     )
     assert found["mlp"] == 6 * 8 * 2 * (3 * 16 + 3 * (2 * 3 + 5)), "prediction layers are of the last layer's kind"
-    assert found["attention_core"] == 6 * 10 * 8 * 6
-    assert found["mtp"] == 6 * 2 * (3 * 8 + 2 * 64)
+    assert (found["attention_core"], found["mtp"]) == (6 * 10 * 8 * 6, 6 * 2 * (3 * 8 + 2 * 64))
     assert found["logits"] == 6 * 8 * 112 * 3
-
-
-def test_experts_in_a_latent_dimension() -> None:
     found = tiny(num_moe_experts=4, moe_router_topk=2, moe_ffn_hidden_size=3, moe_latent_size=2)
     assert found["mlp"] == 6 * 4 * (2 * 3 * 2 * 2 + 2 * 8 * 2)
 
@@ -367,22 +327,20 @@ def test_latent_attention_without_compressed_queries() -> None:
 
 
 @for_each(
-    ("override", "said"),
-    [
-        ("model.experimental_attention_variant=gated_delta_net", "attention of the variant gated_delta_net has terms of its own"),
-        ("model.is_hybrid_model=true", "a hybrid model's Mamba"),
-        ("model.hybrid_layer_pattern='M-M*'", "a hybrid model's Mamba"),
-        ("model.window_size=[128,0]", "sliding-window attention has a term of its own"),
-        ("dataset.enable_in_batch_packing=true", "sequences are packed"),
-        ("model.moe_layer_freq=[0,1]", "moe_layer_freq lists 2 layers, num_layers says 48"),
-        ("model.moe_layer_freq=0", "moe_layer_freq is 0"),
-        ("~model.vocab_size", "vocab_size is not known"),
-        ("~model.seq_length", ""),
-        ("~model.num_moe_experts", "num_moe_experts is not known"),
-        ("model.hidden_size=0", "hidden_size is 0"),
-        ("model.num_layers=-1", "num_layers is -1"),
-        ("model.num_layers=9000000000", "num_layers is 9000000000"),
-    ],
+    "override, said",
+    ("model.experimental_attention_variant=gated_delta_net", "attention of the variant gated_delta_net has terms of its own"),
+    ("model.is_hybrid_model=true", "a hybrid model's Mamba"),
+    ("model.hybrid_layer_pattern='M-M*'", "a hybrid model's Mamba"),
+    ("model.window_size=[128,0]", "sliding-window attention has a term of its own"),
+    ("dataset.enable_in_batch_packing=true", "sequences are packed"),
+    ("model.moe_layer_freq=[0,1]", "moe_layer_freq lists 2 layers, num_layers says 48"),
+    ("model.moe_layer_freq=0", "moe_layer_freq is 0"),
+    ("~model.vocab_size", "vocab_size is not known"),
+    ("~model.seq_length", ""),
+    ("~model.num_moe_experts", "num_moe_experts is not known"),
+    ("model.hidden_size=0", "hidden_size is 0"),
+    ("model.num_layers=-1", "num_layers is -1"),
+    ("model.num_layers=9000000000", "num_layers is 9000000000"),
 )
 def test_what_can_not_be_counted_is_null_with_its_reason(override: str, said: str) -> None:
     found = {one.name: one for one in sizes(read_job(JOBS / "a1_qwen3_30b_h100.yaml", [override])).derived}

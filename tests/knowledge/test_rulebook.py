@@ -54,62 +54,54 @@ def write(tmp_path: Path) -> Write:
     return one
 
 
-def test_own_rule_from_a_file_and_from_a_folder(write: Write, tmp_path: Path) -> None:
+def test_own_rules_come_from_files_and_folders_and_replace_built_in_ones_but_not_each_other(write: Write, tmp_path: Path) -> None:
     path = write()
     assert load_rulebook([path]).rules["host-mine"].name == "mine"
     assert load_rulebook([tmp_path]).rules["host-mine"].name == "mine"
     assert "host-mine" not in BOOK.rules
     assert load_rulebook([path]).sha256 != BOOK.sha256
-
-
-def test_own_rule_replaces_a_built_in_one(write: Write) -> None:
     book = load_rulebook([write(id="host-launch-starved")])
     assert book.rules["host-launch-starved"].name == "mine"
     assert len(book.rules) == len(BOOK.rules)
-
-
-def test_two_own_rules_with_one_id(write: Write, tmp_path: Path) -> None:
     write()
     write(name="other.yaml")
     with pytest.raises(RuleFileError, match="the id host-mine stands already in"):
         load_rulebook([tmp_path])
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"when": "launch_starved_nss > 1"}, "when: unknown name launch_starved_nss"),
-        ({"when": "job_nonsense"}, "when: unknown name job_nonsense"),
-        ({"when": "launch_starved_ns"}, "when: must be true or false, but is Float64"),
-        ({"when": "platform > 3"}, "when: "),
-        ({"when": "job_torch_version > '2.6'"}, "when: "),
-        ({"when": "1 > 0"}, "when: reads no fact and no setting"),
-        ({"when": "step_ns / launch_starved_ns > 2"}, "when: a division must be by NULLIF"),
-        ({"when": "step_ns > 1 -- note"}, "when: '--' would begin a comment"),
-        ({"when": "step_ns > 1; step_ns > 2"}, "when: unexpected"),
-        ({"when": "(SELECT step_ns) > 1"}, "when: unknown name SELECT"),
-        ({"when": "CASE WHEN step_ns > 1 THEN TRUE ELSE FALSE END"}, "when: unknown name CASE"),
-        ({"when": "GREATEST(step_ns, launch_starved_ns) > 1"}, "when: GREATEST() is not allowed"),
-        ({"when": "step_ns >"}, "when: not an expression"),
-        ({"when": "(" * 40 + "step_ns > 1" + ")" * 40}, "when: more than 30 brackets deep"),
-        ({"when": " OR ".join(["step_ns > 1"] * 60)}, "when: longer than 500 characters"),
-        ({"saves": "python_stacks"}, "saves: must be a number, but is Boolean"),
-        ({"saves": "platform"}, "saves: must be a number, but is String"),
-        ({"severity": {"of": "nothing", "high": 1}}, "severity.of: unknown name nothing"),
-        ({"severity": "grave"}, "$.severity"),
-        ({"evidence": ["nothing"]}, "evidence: unknown name nothing"),
-        ({"fixes": ["COM-99"]}, "fixes: unknown fix COM-99"),
-        ({"where": ["bucket:kitchen"]}, "where: unknown place bucket:kitchen"),
-        ({"summary": "{nothing:ms} ms"}, "summary: unknown name nothing"),
-        ({"summary": "{step_ns:pct}"}, "summary: step_ns is in ns, which the format pct does not show"),
-        ({"summary": "{step_ns.real:ms}"}, "summary: stray brace"),
-        ({"summary": "{step_ns!r}"}, "summary: stray brace"),
-        ({"examples": {"fires": [{"nothing": 1}], "silent": []}}, "examples: unknown name nothing"),
-        ({"wall": "east"}, "wall: unknown wall east"),
-        ({"colour": "red"}, "unknown field `colour`"),
-        ({"why": None}, "missing required field `why`"),
-        ({"claim": 3}, "$.claim"),
-    ],
+@for_each(
+    "change, said",
+    ({"when": "launch_starved_nss > 1"}, "when: unknown name launch_starved_nss"),
+    ({"when": "job_nonsense"}, "when: unknown name job_nonsense"),
+    ({"when": "launch_starved_ns"}, "when: must be true or false, but is Float64"),
+    ({"when": "platform > 3"}, "when: "),
+    ({"when": "job_torch_version > '2.6'"}, "when: "),
+    ({"when": "1 > 0"}, "when: reads no fact and no setting"),
+    ({"when": "step_ns / launch_starved_ns > 2"}, "when: a division must be by NULLIF"),
+    ({"when": "step_ns > 1 -- note"}, "when: '--' would begin a comment"),
+    ({"when": "step_ns > 1; step_ns > 2"}, "when: unexpected"),
+    ({"when": "(SELECT step_ns) > 1"}, "when: unknown name SELECT"),
+    ({"when": "CASE WHEN step_ns > 1 THEN TRUE ELSE FALSE END"}, "when: unknown name CASE"),
+    ({"when": "GREATEST(step_ns, launch_starved_ns) > 1"}, "when: GREATEST() is not allowed"),
+    ({"when": "step_ns >"}, "when: not an expression"),
+    ({"when": "(" * 40 + "step_ns > 1" + ")" * 40}, "when: more than 30 brackets deep"),
+    ({"when": " OR ".join(["step_ns > 1"] * 60)}, "when: longer than 500 characters"),
+    ({"saves": "python_stacks"}, "saves: must be a number, but is Boolean"),
+    ({"saves": "platform"}, "saves: must be a number, but is String"),
+    ({"severity": {"of": "nothing", "high": 1}}, "severity.of: unknown name nothing"),
+    ({"severity": "grave"}, "$.severity"),
+    ({"evidence": ["nothing"]}, "evidence: unknown name nothing"),
+    ({"fixes": ["COM-99"]}, "fixes: unknown fix COM-99"),
+    ({"where": ["bucket:kitchen"]}, "where: unknown place bucket:kitchen"),
+    ({"summary": "{nothing:ms} ms"}, "summary: unknown name nothing"),
+    ({"summary": "{step_ns:pct}"}, "summary: step_ns is in ns, which the format pct does not show"),
+    ({"summary": "{step_ns.real:ms}"}, "summary: stray brace"),
+    ({"summary": "{step_ns!r}"}, "summary: stray brace"),
+    ({"examples": {"fires": [{"nothing": 1}], "silent": []}}, "examples: unknown name nothing"),
+    ({"wall": "east"}, "wall: unknown wall east"),
+    ({"colour": "red"}, "unknown field `colour`"),
+    ({"why": None}, "missing required field `why`"),
+    ({"claim": 3}, "$.claim"),
 )
 def test_wrong_rules_name_file_and_place(write: Write, change: dict[str, object], said: str) -> None:
     with pytest.raises(RuleFileError) as caught:
@@ -139,22 +131,17 @@ def fix_file(tmp_path: Path, **changes: object) -> Path:
 
 
 @for_each(
-    ("change", "said"),
-    [
-        ({"needs": [{"if": "job_nothing", "say": "no"}]}, "needs[0].if: unknown name job_nothing"),
-        ({"conflicts": [{"if": "step_ns", "say": "no"}]}, "conflicts[0].if: must be true or false"),
-        ({"needs": [{"if": "job_bf16", "say": "{job_nothing}"}]}, "say: unknown name job_nothing"),
-        ({"needs": [{"if": "job_bf16", "say": "no", "first": "COM-99"}]}, "first: unknown fix COM-99"),
-        ({"needs": [{"if": "job_bf16", "say": "no", "gate": "soft"}]}, "$.needs[0].gate"),
-        ({"already_on": "job_num_layers"}, "already_on: must be true or false"),
-        ({"changes": [{"framework": "megatron-lm", "key": "--own", "to": "1", "setting": "nothing"}]}, "changes: unknown setting nothing"),
-        ({"changes": [{"framework": "megatron-lm", "key": "--own", "to": "1", "value": "job_bf16"}]}, "changes[0].value: must be a number"),
-        (
-            {"changes": [{"framework": "megatron-lm", "key": "--own", "to": "1", "only": "step_ns"}]},
-            "changes[0].only: must be true or false",
-        ),
-        ({"changes": [{"framework": "abacus", "key": "--own", "to": "1"}]}, "changes[0].framework: unknown framework abacus"),
-    ],
+    "change, said",
+    ({"needs": [{"if": "job_nothing", "say": "no"}]}, "needs[0].if: unknown name job_nothing"),
+    ({"conflicts": [{"if": "step_ns", "say": "no"}]}, "conflicts[0].if: must be true or false"),
+    ({"needs": [{"if": "job_bf16", "say": "{job_nothing}"}]}, "say: unknown name job_nothing"),
+    ({"needs": [{"if": "job_bf16", "say": "no", "first": "COM-99"}]}, "first: unknown fix COM-99"),
+    ({"needs": [{"if": "job_bf16", "say": "no", "gate": "soft"}]}, "$.needs[0].gate"),
+    ({"already_on": "job_num_layers"}, "already_on: must be true or false"),
+    ({"changes": [{"framework": "megatron-lm", "key": "--own", "to": "1", "setting": "nothing"}]}, "changes: unknown setting nothing"),
+    ({"changes": [{"framework": "megatron-lm", "key": "--own", "to": "1", "value": "job_bf16"}]}, "changes[0].value: must be a number"),
+    ({"changes": [{"framework": "megatron-lm", "key": "--own", "to": "1", "only": "step_ns"}]}, "changes[0].only: must be true or false"),
+    ({"changes": [{"framework": "abacus", "key": "--own", "to": "1"}]}, "changes[0].framework: unknown framework abacus"),
 )
 def test_wrong_fixes_name_file_and_place(tmp_path: Path, change: dict[str, object], said: str) -> None:
     with pytest.raises(RuleFileError) as caught:
@@ -167,22 +154,19 @@ def test_own_fix(tmp_path: Path) -> None:
     assert load_rulebook([fix_file(tmp_path)]).fixes["OWN-01"].title == "own"
 
 
-def test_broken_yaml_and_absent_path(tmp_path: Path) -> None:
-    broken = tmp_path / "broken.yaml"
-    broken.write_text("id: [1", encoding="utf-8")
-    with pytest.raises(RuleFileError, match=r"broken\.yaml"):
-        load_rulebook([broken])
-    with pytest.raises(RuleFileError, match="cannot be read"):
-        load_rulebook([tmp_path / "absent"])
-
-
-def test_folders_and_files_that_hold_no_rule(tmp_path: Path) -> None:
+def test_what_cannot_be_read_and_what_holds_no_rule_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RuleFileError, match="holds no rule file"):
         load_rulebook([tmp_path])
     (tmp_path / "other.yaml").write_text("buckets: []\n", encoding="utf-8")
     for path in (tmp_path, tmp_path / "other.yaml"):
         with pytest.raises(RuleFileError, match="neither a rule"):
             load_rulebook([path])
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("id: [1", encoding="utf-8")
+    with pytest.raises(RuleFileError, match=r"broken\.yaml"):
+        load_rulebook([broken])
+    with pytest.raises(RuleFileError, match="cannot be read"):
+        load_rulebook([tmp_path / "absent"])
 
 
 def test_bare_files_in_a_folder_count(write: Write, tmp_path: Path) -> None:
@@ -206,25 +190,23 @@ SCHEMA: dict[str, pl.DataType] = {"x": pl.Float64(), "t": pl.String(), "l": pl.L
 
 
 @for_each(
-    ("text", "values", "expected"),
-    [
-        ("x > 1", {"x": 2.0}, True),
-        ("x > 1", {}, None),
-        ("NOT x > 1", {}, None),
-        ("x > 1 OR b", {"b": True}, True),
-        ("x > 1 OR b", {"b": False}, None),
-        ("x > 1 AND b", {"b": False}, False),
-        ("COALESCE(x, 0) > 1", {}, False),
-        ("x / NULLIF(x - 2, 0) > 1", {"x": 2.0}, None),
-        ("t IN ('a', 'b')", {"t": "b"}, True),
-        ("t NOT IN ('a', 'b')", {}, None),
-        ("ARRAY_CONTAINS(l, 'moe')", {"l": ("attn", "moe")}, True),
-        ("NOT ARRAY_CONTAINS(l, 'moe')", {"l": ()}, True),
-        ("ARRAY_CONTAINS(l, 'moe')", {}, None),
-        ("x IS NULL", {}, True),
-        ("x BETWEEN 1 AND 3", {"x": 3.0}, True),
-        ("t LIKE '%seg%'", {"t": "expandable_segments"}, True),
-    ],
+    "text, values, expected",
+    ("x > 1", {"x": 2.0}, True),
+    ("x > 1", {}, None),
+    ("NOT x > 1", {}, None),
+    ("x > 1 OR b", {"b": True}, True),
+    ("x > 1 OR b", {"b": False}, None),
+    ("x > 1 AND b", {"b": False}, False),
+    ("COALESCE(x, 0) > 1", {}, False),
+    ("x / NULLIF(x - 2, 0) > 1", {"x": 2.0}, None),
+    ("t IN ('a', 'b')", {"t": "b"}, True),
+    ("t NOT IN ('a', 'b')", {}, None),
+    ("ARRAY_CONTAINS(l, 'moe')", {"l": ("attn", "moe")}, True),
+    ("NOT ARRAY_CONTAINS(l, 'moe')", {"l": ()}, True),
+    ("ARRAY_CONTAINS(l, 'moe')", {}, None),
+    ("x IS NULL", {}, True),
+    ("x BETWEEN 1 AND 3", {"x": 3.0}, True),
+    ("t LIKE '%seg%'", {"t": "expandable_segments"}, True),
 )
 def test_three_valued_evaluation(text: str, values: dict[str, object], expected: bool | None) -> None:
     expression = compile_expression(text, "condition", SCHEMA)
@@ -248,65 +230,59 @@ def test_what_is_no_part_of_the_language(text: str) -> None:
 
 
 @for_each(
-    ("name", "expected"),
-    [
-        ("NVIDIA H100 80GB HBM3", "h100"),
-        ("NVIDIA H100 NVL", "h100_nvl"),
-        ("NVIDIA H200", "h200"),
-        ("NVIDIA H20", "h20"),
-        ("NVIDIA H800", "h800"),
-        ("NVIDIA GH200 480GB", "gh200"),
-        ("NVIDIA GB200", "gb200"),
-        ("NVIDIA B200", "b200"),
-        ("NVIDIA GB300", "gb300"),
-        ("A100-SXM4-40GB", "a100"),
-        ("NVIDIA RTX A1000", None),
-        ("NVIDIA L40S", None),
-        ("AMD Instinct MI300X", None),
-        ("", None),
-        (None, None),
-    ],
+    "name, expected",
+    ("NVIDIA H100 80GB HBM3", "h100"),
+    ("NVIDIA H100 NVL", "h100_nvl"),
+    ("NVIDIA H200", "h200"),
+    ("NVIDIA H20", "h20"),
+    ("NVIDIA H800", "h800"),
+    ("NVIDIA GH200 480GB", "gh200"),
+    ("NVIDIA GB200", "gb200"),
+    ("NVIDIA B200", "b200"),
+    ("NVIDIA GB300", "gb300"),
+    ("A100-SXM4-40GB", "a100"),
+    ("NVIDIA RTX A1000", None),
+    ("NVIDIA L40S", None),
+    ("AMD Instinct MI300X", None),
+    ("", None),
+    (None, None),
 )
 def test_platform_by_name(name: str | None, expected: str | None) -> None:
     assert platform_of(name, BOOK.platforms) == expected
 
 
 @for_each(
-    ("template", "values", "expected"),
-    [
-        ("{a:ms} ms", {"a": 129_012_000}, "129.0 ms"),
-        ("{a:ms} ms", {"a": 4_149_000}, "4.15 ms"),
-        ("{a:ms} ms", {"a": 96_600}, "0.097 ms"),
-        ("{a:ms} ms", {"a": 41_250_000_000}, "41,250 ms"),
-        ("{a:ms} ms", {"a": 0}, "0 ms"),
-        ("{a:ms} ms of it", {}, "not known of it"),
-        ("{a:us} µs", {"a": 12_340}, "12.34 µs"),
-        ("{a:pct}", {"a": 0.1234}, "12.3 %"),
-        ("{a:pct}", {"a": 0.0054}, "0.54 %"),
-        ("{a:pct}", {"a": 0.0}, "0.0 %"),
-        ("{a:n}", {"a": 7621.0}, "7,621"),
-        ("{a:gib} GiB", {"a": 85_899_345_920}, "80.00 GiB"),
-        ("{a}", {"a": True}, "true"),
-        ("{a}", {"a": ("moe", "attn")}, "[moe, attn]"),
-        ("{a}{b}", {"a": "{b}", "b": "x"}, "{b}x"),
-    ],
+    "template, values, expected",
+    ("{a:ms} ms", {"a": 129_012_000}, "129.0 ms"),
+    ("{a:ms} ms", {"a": 4_149_000}, "4.15 ms"),
+    ("{a:ms} ms", {"a": 96_600}, "0.097 ms"),
+    ("{a:ms} ms", {"a": 41_250_000_000}, "41,250 ms"),
+    ("{a:ms} ms", {"a": 0}, "0 ms"),
+    ("{a:ms} ms of it", {}, "not known of it"),
+    ("{a:us} µs", {"a": 12_340}, "12.34 µs"),
+    ("{a:pct}", {"a": 0.1234}, "12.3 %"),
+    ("{a:pct}", {"a": 0.0054}, "0.54 %"),
+    ("{a:pct}", {"a": 0.0}, "0.0 %"),
+    ("{a:n}", {"a": 7621.0}, "7,621"),
+    ("{a:gib} GiB", {"a": 85_899_345_920}, "80.00 GiB"),
+    ("{a}", {"a": True}, "true"),
+    ("{a}", {"a": ("moe", "attn")}, "[moe, attn]"),
+    ("{a}{b}", {"a": "{b}", "b": "x"}, "{b}x"),
 )
 def test_templates(template: str, values: dict[str, object], expected: str) -> None:
     assert templates.fill(template, values) == expected  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("changes", "key"),
-    [
-        ({"when": "launch_starved_nss > 1"}, "when:"),
-        ({"evidence": ["launch_starved_ns", "nothing"]}, "- nothing"),
-        ({"fixes": ["HOST-03", "COM-99"]}, "- COM-99"),
-        ({"severity": {"of": "nothing", "high": 1}}, "of:"),
-        ({"severity": "grave"}, "severity:"),
-        ({"colour": "red"}, "colour:"),
-        ({"why": None}, "id:"),
-        ({"claim": 3}, "claim:"),
-    ],
+@for_each(
+    "changes, key",
+    ({"when": "launch_starved_nss > 1"}, "when:"),
+    ({"evidence": ["launch_starved_ns", "nothing"]}, "- nothing"),
+    ({"fixes": ["HOST-03", "COM-99"]}, "- COM-99"),
+    ({"severity": {"of": "nothing", "high": 1}}, "of:"),
+    ({"severity": "grave"}, "severity:"),
+    ({"colour": "red"}, "colour:"),
+    ({"why": None}, "id:"),
+    ({"claim": 3}, "claim:"),
 )
 def test_a_wrong_rule_is_refused_with_its_line(write: Write, changes: dict[str, object], key: str) -> None:
     path = write(**changes)
@@ -315,13 +291,11 @@ def test_a_wrong_rule_is_refused_with_its_line(write: Write, changes: dict[str, 
         load_rulebook([path])
 
 
-@pytest.mark.parametrize(
-    ("changes", "key"),
-    [
-        ({"needs": [{"if": "job_bf16", "say": "no"}, {"if": "job_nothing", "say": "no"}]}, "- if: job_nothing"),
-        ({"changes": [{"framework": "megatron-lm", "key": "--own", "to": "1", "only": "nothing > 1"}]}, "only:"),
-        ({"phase": "later"}, "phase:"),
-    ],
+@for_each(
+    "changes, key",
+    ({"needs": [{"if": "job_bf16", "say": "no"}, {"if": "job_nothing", "say": "no"}]}, "- if: job_nothing"),
+    ({"changes": [{"framework": "megatron-lm", "key": "--own", "to": "1", "only": "nothing > 1"}]}, "only:"),
+    ({"phase": "later"}, "phase:"),
 )
 def test_a_wrong_fix_is_refused_with_its_line(tmp_path: Path, changes: dict[str, object], key: str) -> None:
     path = fix_file(tmp_path, **changes)
@@ -360,14 +334,11 @@ def test_files_and_ids_agree() -> None:
     assert [rule.id for rule in BOOK.rules.values() if rule.wall != prefixes.get(rule.id.split("-")[0], rule.id.split("-")[0])] == []
 
 
-def test_every_required_fix_exists_and_is_used() -> None:
+def test_required_fixes_are_used_and_all_change_something_cite_a_source_and_name_facts() -> None:
     assert set(BOOK.fixes) >= REQUIRED_FIXES
     used = {fix for rule in BOOK.rules.values() for fix in rule.fixes}
     reached = used | {item.first for fix in BOOK.fixes.values() for item in (*fix.needs, *fix.conflicts) if item.first}
     assert set(BOOK.fixes) == reached, "a fix that nothing leads to is never shown"
-
-
-def test_fixes_change_something_cite_a_source_and_are_verified_by_facts() -> None:
     fact = r"[a-z]+_ns\b|[a-z]+_bytes\b|_per_step\b|_share\b|expert_exchange_backend"
     assert [key for key, fix in BOOK.fixes.items() if not (fix.changes and fix.refs)] == []
     assert [key for key, fix in BOOK.fixes.items() if not re.search(fact, fix.verify)] == []
@@ -397,14 +368,11 @@ def test_facts_that_need_a_capture_option_come_with_it() -> None:
 # -------------------- checks of a job file
 
 
-def test_sentences() -> None:
+def test_sentences_and_groups_of_checks() -> None:
     checks = BOOK.checks
     assert [key for key, check in checks.items() if not check.say.endswith(".") or check.remedy.endswith(".")] == [], "`say` is a sentence"
     assert [key for key, check in checks.items() if not check.refs] == []
     assert [key for key in checks if not re.fullmatch(r"[a-z0-9-]+", key) or key in {*BOOK.rules, *BOOK.fixes, *BOOK.facts}] == []
-
-
-def test_groups_are_those_of_the_documents() -> None:
     assert GROUPS == ("will_fail", "will_hang", "silently_off", "doubtful")
 
 
@@ -421,19 +389,17 @@ a-check:
 
 
 @for_each(
-    ("old", "new", "message"),
-    [
-        ("outcome: assert", "outcome: explode", "explode"),
-        ("  title: t", "  title: t\n  colour: red", "colour"),
-        ("when: job_bf16", "when: job_bf17", "a-check.when: unknown name job_bf17"),
-        ("when: job_bf16", "when: step_ns > 1", "step_ns is not known without a trace"),
-        ("when: job_bf16", "when: job_num_layers", "must be true or false"),
-        ("{job_bf16}.", "{job_bf17}.", "unknown name job_bf17"),
-        ("  refs: [x]", "  refs: [x]\n  fixes: [NO-1]", "unknown fix NO-1"),
-        ("fires: [{job_bf16", "fires: [{job_bf17", "unknown name job_bf17"),
-        ("when: job_bf16", "when: null", "say how to tell"),
-        ("  examples: {fires: [{job_bf16: true}], silent: [{job_bf16: false}, {job_bf16: false}]}", "", "needs them"),
-    ],
+    "old, new, message",
+    ("outcome: assert", "outcome: explode", "explode"),
+    ("  title: t", "  title: t\n  colour: red", "colour"),
+    ("when: job_bf16", "when: job_bf17", "a-check.when: unknown name job_bf17"),
+    ("when: job_bf16", "when: step_ns > 1", "step_ns is not known without a trace"),
+    ("when: job_bf16", "when: job_num_layers", "must be true or false"),
+    ("{job_bf16}.", "{job_bf17}.", "unknown name job_bf17"),
+    ("  refs: [x]", "  refs: [x]\n  fixes: [NO-1]", "unknown fix NO-1"),
+    ("fires: [{job_bf16", "fires: [{job_bf17", "unknown name job_bf17"),
+    ("when: job_bf16", "when: null", "say how to tell"),
+    ("  examples: {fires: [{job_bf16: true}], silent: [{job_bf16: false}, {job_bf16: false}]}", "", "needs them"),
 )
 def test_wrong_checks_are_refused(old: str, new: str, message: str, tmp_path: Path) -> None:
     folder = tmp_path / "checks"

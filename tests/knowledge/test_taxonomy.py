@@ -22,13 +22,10 @@ def hosts() -> HostRules:
     return load_host_rules()
 
 
-def test_every_bucket_can_be_reached(taxonomy: Taxonomy):
+def test_every_bucket_can_be_reached_and_every_example_finds_its_own_family(taxonomy: Taxonomy):
     entries = [*taxonomy.families, *taxonomy.contexts]
     reached = {bucket for entry in entries for bucket in (entry.bucket, getattr(entry, "default", None))}
     assert reached - {None} == set(taxonomy.buckets)
-
-
-def test_every_example_finds_its_own_family(taxonomy: Taxonomy):
     cases = [(family.id, example) for family in taxonomy.families for example in family.examples]
     names = pl.Series([example for _, example in cases])
     found = families(names, op_kinds(names, taxonomy), taxonomy)
@@ -79,7 +76,7 @@ WRONG = [
 ]  # fmt: skip
 
 
-@for_each(("text", "reason", "line"), WRONG)
+@for_each("text, reason, line", *WRONG)
 def test_a_wrong_file_is_refused_with_file_place_and_reason(tmp_path: Path, text: str, reason: str, line: int):
     path = tmp_path / "50-mine.yaml"
     path.write_text(text)
@@ -94,28 +91,22 @@ def test_a_wrong_file_is_refused_with_file_place_and_reason(tmp_path: Path, text
         load_taxonomy(extra=[path])
 
 
-def test_too_many_contexts_are_refused(tmp_path: Path):
+def test_empty_folders_missing_files_and_too_many_contexts_are_refused(tmp_path: Path):
+    with pytest.raises(RuleFileError, match=r"holds no \.yaml file"):
+        load_taxonomy(tmp_path)
+    with pytest.raises(RuleFileError, match=r"gone.yaml: the file: can't be read \(No such file or directory\)"):
+        load_taxonomy(extra=[tmp_path / "gone.yaml"])
     entries = "".join(f"  - id: c{n}\n    patterns: ['x']\n    evidence: module\n    bucket: norm\n" for n in range(MAX_CONTEXTS + 1))
     (tmp_path / "a.yaml").write_text("contexts:\n" + entries)
     with pytest.raises(RuleFileError, match="at most 61"):
         load_taxonomy(tmp_path)
 
 
-def test_an_empty_folder_and_a_missing_file_are_refused(tmp_path: Path):
-    with pytest.raises(RuleFileError, match=r"holds no \.yaml file"):
-        load_taxonomy(tmp_path)
-    with pytest.raises(RuleFileError, match=r"gone.yaml: the file: can't be read \(No such file or directory\)"):
-        load_taxonomy(extra=[tmp_path / "gone.yaml"])
-
-
-def test_files_count_in_order_of_their_names(tmp_path: Path):
+def test_files_count_in_order_of_their_names_and_the_user_s_own_first(tmp_path: Path):
     (tmp_path / "20.yaml").write_text(FAMILY.replace("mine", "second"))
     (tmp_path / "10.yaml").write_text(FAMILY.replace("mine", "first"))
     (tmp_path / "notes.txt").write_text("not a rule")
     assert [family.id for family in load_taxonomy(tmp_path).families] == ["first", "second"]
-
-
-def test_the_user_s_own_entries_stand_first(tmp_path: Path):
     (tmp_path / "own.yaml").write_text(FAMILY)
     loaded = load_taxonomy(extra=[tmp_path / "own.yaml"])
     assert loaded.families[0].id == "mine"
@@ -141,9 +132,12 @@ def test_host_calls_have_one_role(hosts: HostRules):
             assert found == ([wanted] if wanted else []), name
 
 
-@pytest.mark.parametrize(
-    ("call", "waits_for"),
-    [("cudaStreamSynchronize", "stream"), ("cudaEventSynchronize", "event"), ("cudaDeviceSynchronize", "device"), ("cudaMemcpy", "stream")],
+@for_each(
+    "call, waits_for",
+    ("cudaStreamSynchronize", "stream"),
+    ("cudaEventSynchronize", "event"),
+    ("cudaDeviceSynchronize", "device"),
+    ("cudaMemcpy", "stream"),
 )
 def test_what_a_synchronising_call_waits_for(hosts: HostRules, call: str, waits_for: str):
     found = [
@@ -152,16 +146,14 @@ def test_what_a_synchronising_call_waits_for(hosts: HostRules, call: str, waits_
     assert found == [waits_for]
 
 
-@pytest.mark.parametrize(
-    ("text", "meaning"),
-    [
-        ("<built-in method collect of module object>", "garbage_collection"),
-        ("gc: 2", "garbage_collection"),
-        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "data_loading"),
-        ("get_data", "data_loading"),
-        ("aten::mul", None),
-        ("garbage", None),
-    ],
+@for_each(
+    "text, meaning",
+    ("<built-in method collect of module object>", "garbage_collection"),
+    ("gc: 2", "garbage_collection"),
+    ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "data_loading"),
+    ("get_data", "data_loading"),
+    ("aten::mul", None),
+    ("garbage", None),
 )
 def test_host_ranges(hosts: HostRules, text: str, meaning: str | None):
     meanings = ("garbage_collection", "data_loading")
@@ -170,20 +162,18 @@ def test_host_ranges(hosts: HostRules, text: str, meaning: str | None):
 
 
 @for_each(
-    ("text", "anchor", "number"),
-    [
-        ("ProfilerStep#12", "profiler_step", "12"),
-        ("megatron.bridge.training.train.train.training_step_7", "training_step", "7"),
-        ("iteration 31", "iteration", "31"),
-        ("iteration31", "iteration", "31"),
-        (":iter_4", "iteration", "4"),
-        ("step_9", "step", "9"),
-        ("train step #9", "step", "9"),
-        ("megatron.bridge.training.train.train_step", "train_step", None),
-        ("1F1B", "unnumbered_step", None),
-        ("megatron.bridge.training.train.train_step.optimizer_step", None, None),
-        ("aten::step", None, None),
-    ],
+    "text, anchor, number",
+    ("ProfilerStep#12", "profiler_step", "12"),
+    ("megatron.bridge.training.train.train.training_step_7", "training_step", "7"),
+    ("iteration 31", "iteration", "31"),
+    ("iteration31", "iteration", "31"),
+    (":iter_4", "iteration", "4"),
+    ("step_9", "step", "9"),
+    ("train step #9", "step", "9"),
+    ("megatron.bridge.training.train.train_step", "train_step", None),
+    ("1F1B", "unnumbered_step", None),
+    ("megatron.bridge.training.train.train_step.optimizer_step", None, None),
+    ("aten::step", None, None),
 )
 def test_step_anchors_in_order_of_preference(hosts: HostRules, text: str, anchor: str | None, number: str | None):
     first = next((one for one in hosts.steps if pl.Series([text]).str.contains(one.pattern).item()), None)
@@ -286,12 +276,9 @@ def written(entries: dict[str, str]) -> bytes:
     return "".join(f"{name}: {entry}\n" for name, entry in entries.items()).encode()
 
 
-def test_the_order_of_the_rows_is_the_vocabulary_s() -> None:
+def test_rows_of_buckets_keep_their_order_are_explained_and_have_colours_of_their_own() -> None:
     entries = dict(reversed(whole().items()))
     assert tuple(load_buckets(written(entries))) == tuple(entries)
-
-
-def test_every_bucket_is_explained_and_has_a_colour_of_its_own() -> None:
     rows = load_buckets()
     assert all(row.title and row.holds and row.told_by and row.traps for row in rows.values())
     assert all(row.sources for name, row in rows.items() if name != "other")
@@ -299,17 +286,15 @@ def test_every_bucket_is_explained_and_has_a_colour_of_its_own() -> None:
     assert len({row.part.order for row in rows.values() if row.part}) == sum(1 for row in rows.values() if row.part)
 
 
-@pytest.mark.parametrize(
-    ("entries", "reason"),
-    [
-        ({name: entry for name, entry in whole().items() if name != "dispatch"}, "the bucket dispatch is missing, which measures go by"),
-        (whole() | {"Norm s": ENTRY}, "'Norm s' is no name for a bucket"),
-        (whole() | {"norm": ENTRY.replace("#aabbcc", "blue")}, "norm: 'blue' is no colour"),
-        (whole() | {"norm": ENTRY.replace("holds", "hold")}, "unknown field `hold`"),
-        (whole() | {"norm": ENTRY.replace("holds: a", "holds: a, sign: loud")}, "Invalid enum value 'loud'"),
-        (whole() | {"norm": "[]"}, "Expected `object`"),
-        (whole() | {"norm": "{"}, "buckets.yaml is wrong"),
-    ],
+@for_each(
+    "entries, reason",
+    ({name: entry for name, entry in whole().items() if name != "dispatch"}, "the bucket dispatch is missing, which measures go by"),
+    (whole() | {"Norm s": ENTRY}, "'Norm s' is no name for a bucket"),
+    (whole() | {"norm": ENTRY.replace("#aabbcc", "blue")}, "norm: 'blue' is no colour"),
+    (whole() | {"norm": ENTRY.replace("holds", "hold")}, "unknown field `hold`"),
+    (whole() | {"norm": ENTRY.replace("holds: a", "holds: a, sign: loud")}, "Invalid enum value 'loud'"),
+    (whole() | {"norm": "[]"}, "Expected `object`"),
+    (whole() | {"norm": "{"}, "buckets.yaml is wrong"),
 )
 def test_wrong_files_are_refused(entries: dict[str, str], reason: str) -> None:
     with pytest.raises(RuleFileError, match=reason) as raised:

@@ -214,28 +214,26 @@ def test_a_difference_of_hidden_values_still_shows(tmp_path: Path) -> None:
 
 @for_each(
     "value",
-    [
-        "1",
-        "-1",
-        "0.85",
-        "LAZY",
-        "expandable_segments:True,max_split_size_mb:512,garbage_collection_threshold:0.8",
-        ":4096:8",
-        ":16:8",
-        ":4096:2:16:8",
-        "mlx5_0:1,mlx5_1:1",
-        "^mlx5_3",
-        "=eth0",
-        "Ring,Tree",
-        "INIT,GRAPH",
-        "allreduce:tree;broadcast:ring",
-        "rc,cuda_copy,cuda_ipc",
-        "0,1,2,3,4,5,6,7",
-        "2.21.5-1+cuda12.4",
-        "8.0 9.0 10.0 12.0+PTX",
-        "LL128",
-        "8388608",
-    ],
+    "1",
+    "-1",
+    "0.85",
+    "LAZY",
+    "expandable_segments:True,max_split_size_mb:512,garbage_collection_threshold:0.8",
+    ":4096:8",
+    ":16:8",
+    ":4096:2:16:8",
+    "mlx5_0:1,mlx5_1:1",
+    "^mlx5_3",
+    "=eth0",
+    "Ring,Tree",
+    "INIT,GRAPH",
+    "allreduce:tree;broadcast:ring",
+    "rc,cuda_copy,cuda_ipc",
+    "0,1,2,3,4,5,6,7",
+    "2.21.5-1+cuda12.4",
+    "8.0 9.0 10.0 12.0+PTX",
+    "LL128",
+    "8388608",
 )
 def test_plain_values_are_shown(value: str) -> None:
     assert shown_value(value, frozenset({"alice"})) == value
@@ -243,33 +241,31 @@ def test_plain_values_are_shown(value: str) -> None:
 
 @for_each(
     "value",
-    [
-        "/opt/x",
-        "~",
-        "./x",
-        "a/b/c",
-        "s3://bucket/key",
-        "node17.cluster",
-        "01.cluster.example",
-        "3-node.example",
-        "192.168.1.7",
-        "192.168.1.7:29500",
-        "2001:db8:0:0:0:0:2:1",
-        "2001:1234:5678:1:2:3:4:5",
-        "::1",
-        "00:1b:44:11:3a:b7",
-        "me@host",
-        "ALICE_cfg",
-        "x" * 33,
-        "1" * 17,
-        "00000000-0000-0000-0000-000000000001",
-        "0123456789ab",
-        "$(id)",
-        "<b>",
-        "word " * 40,
-        "ünïcode / path",
-        "\x1b[31m",
-    ],
+    "/opt/x",
+    "~",
+    "./x",
+    "a/b/c",
+    "s3://bucket/key",
+    "node17.cluster",
+    "01.cluster.example",
+    "3-node.example",
+    "192.168.1.7",
+    "192.168.1.7:29500",
+    "2001:db8:0:0:0:0:2:1",
+    "2001:1234:5678:1:2:3:4:5",
+    "::1",
+    "00:1b:44:11:3a:b7",
+    "me@host",
+    "ALICE_cfg",
+    "x" * 33,
+    "1" * 17,
+    "00000000-0000-0000-0000-000000000001",
+    "0123456789ab",
+    "$(id)",
+    "<b>",
+    "word " * 40,
+    "ünïcode / path",
+    "\x1b[31m",
 )
 def test_other_values_are_digests(value: str) -> None:
     assert shown_value(value, frozenset({"alice"})) == digest(value.strip())
@@ -347,7 +343,7 @@ def test_only_listed_keys_of_a_pytorch_trace_are_taken() -> None:
     }
 
 
-@for_each("value", [None, True, [], {}, "", "none", -1, 1e300, "12 ; rm", [1, 2]])
+@for_each("value", *[None, True, [], {}, "", "none", -1, 1e300, "12 ; rm", [1, 2]])
 def test_odd_values_of_keys_are_no_fault(value: object) -> None:
     found = kineto(cuda_driver_version=value, distributedInfo=value, deviceProperties=value, cupti_version=value)
     assert set(found) <= {"CUPTI"}

@@ -85,7 +85,7 @@ FOREIGN = [
 ]
 
 
-@for_each(("name", "content", "words"), FOREIGN)
+@for_each("name, content, words", *FOREIGN)
 def test_foreign_content_is_named_and_the_way_out_is_told(tmp_path: Path, name: str, content: bytes, words: str) -> None:
     with pytest.raises(InputError) as caught:
         sniff(write(tmp_path / name, content))

@@ -58,18 +58,7 @@ KERNELS = {
     "zx3xyy_assignment2-systems_result_2_7B_compile_ro": 30,
     "zx3xyy_assignment2-systems_result_2_7B_nvtx": 7328,
 }
-VERSIONS = {
-    "3.0.0",
-    "3.1.2",
-    "3.1.7",
-    "3.7.2",
-    "3.11.1",
-    "3.16.1",
-    "3.17.1",
-    "3.24.14",
-    "3.25.0",
-    None,
-}
+VERSIONS = {"3.0.0", "3.1.2", "3.1.7", "3.7.2", "3.11.1", "3.16.1", "3.17.1", "3.24.14", "3.25.0", None}
 REPORT = "LeiWang1999_memfusion_artifact_report1"
 EXPORT = f"{REPORT}.nsys-rep-nsys-2024.2.3.38"
 
@@ -82,7 +71,7 @@ def test_the_list_is_complete(real_traces: Path) -> None:
     assert {path.stem for path in (real_traces / "nsys").glob("*.sqlite")} == set(KERNELS)
 
 
-@for_each("stem", [stem for stem, kernels in KERNELS.items() if kernels is not None])
+@for_each("stem", *(stem for stem, kernels in KERNELS.items() if kernels is not None))
 def test_totals_equal_the_reference(real_traces: Path, reference: ModuleType, stem: str) -> None:
     trace = load(real_traces, stem)
     expected = {key: value for key, value in reference.measure(str(real_traces / "nsys" / f"{stem}.sqlite")).items() if "/" in key}
@@ -103,7 +92,7 @@ def test_totals_equal_the_reference(real_traces: Path, reference: ModuleType, st
     assert trace.ops.filter(kind="kernel").height == KERNELS[stem]
 
 
-@for_each("stem", [stem for stem, kernels in KERNELS.items() if kernels is None])
+@for_each("stem", *(stem for stem, kernels in KERNELS.items() if kernels is None))
 def test_exports_without_gpu_work_are_refused(real_traces: Path, stem: str) -> None:
     with pytest.raises(InputError, match=r"no GPU work|export that failed"):
         load(real_traces, stem)
@@ -135,7 +124,7 @@ def test_waits_of_the_two_process_trace_lie_on_the_process_s_own_device(real_tra
     }
 
 
-@for_each("stem", [stem for stem, kernels in KERNELS.items() if kernels])
+@for_each("stem", *(stem for stem, kernels in KERNELS.items() if kernels))
 def test_the_kind_of_each_synchronisation_fits_its_api_call(real_traces: Path, stem: str) -> None:
     trace = load(real_traces, stem)
     names = trace.names["text"]

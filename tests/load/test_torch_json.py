@@ -275,7 +275,7 @@ NUMBERS = [
 ]
 
 
-@for_each("number", NUMBERS)
+@for_each("number", *NUMBERS)
 def test_times_are_exact(number: str) -> None:
     event = json.dumps(kernel(0, 0)).replace('"ts": 0', f'"ts": {number}').replace('"dur": 0', f'"dur": {number}')
     trace = load(f'{{"traceEvents": [{event}]}}'.encode())
@@ -335,8 +335,8 @@ LAYOUTS = {
 }
 
 
-@for_each("chunk", [64, 1000, 1 << 22])
-@for_each("layout", LAYOUTS)
+@for_each("chunk", 64, 1000, 1 << 22)
+@for_each("layout", *LAYOUTS)
 def test_every_layout_reads_alike(layout: str, chunk: int) -> None:
     expected = load(document(small()))
     trace = load(LAYOUTS[layout](small()), chunk=chunk)
@@ -412,7 +412,7 @@ FOREIGN = {
 }
 
 
-@for_each("data", FOREIGN)
+@for_each("data", *FOREIGN)
 def test_what_is_no_trace_is_refused_with_its_name(data: bytes) -> None:
     with pytest.raises(InputError) as caught:
         load(data)

@@ -10,6 +10,7 @@ import pytest
 from diagnose.errors import InputError
 from diagnose.load import trainer_log
 from diagnose.load.trainer_log import load_specs
+from tests.builders.cases import for_each
 
 BRIDGE = " [2026-11-01 10:00:{second:02d}] iteration {iteration:8d}/{whole:8d} | consumed samples: {samples:12d} | elapsed time per iteration (ms): 1234.5 | global batch size: {batch:5d} |\n"
 DEEPSPEED = " iteration {iteration:8d}/{whole:8d} | consumed samples: {samples:12d} | consumed tokens: {tokens:12d} | elapsed time per iteration (ms): 1234.5 |\n"
@@ -27,37 +28,26 @@ def bridge(iteration: int, samples: int, batch: int = 256) -> str:
     return BRIDGE.format(second=iteration % 60, iteration=iteration, whole=500, samples=samples, batch=batch)
 
 
-def test_samples_count_times_the_sequence_length(tmp_path: Path) -> None:
+def test_tokens_of_a_step_follow_from_tokens_or_samples_of_iterations_counted_once(tmp_path: Path) -> None:
     found = tokens_per_step(written(tmp_path, [bridge(number, 256 * number) for number in range(1, 9)]), 4096)
     assert (found.tokens, found.iterations) == (256 * 4096, 7)
     assert "padding included" in found.source
-
-
-def test_iterations_that_were_not_logged_are_counted(tmp_path: Path) -> None:
     found = tokens_per_step(written(tmp_path, [bridge(number, 64 * number, 64) for number in (10, 20, 30)]), 8192)
     assert found.tokens == 64 * 8192
-
-
-def test_tokens_go_before_samples_and_need_no_sequence_length(tmp_path: Path) -> None:
     tokens = [100_000, 190_000, 290_000, 380_000]  # packing: not the same in every step
     lines = [DEEPSPEED.format(iteration=at, whole=9, samples=8 * at, tokens=count) for at, count in enumerate(tokens, 1)]
     assert tokens_per_step(written(tmp_path, lines), None).tokens == 90_000
-
-
-def test_a_run_that_was_taken_up_again_counts_once(tmp_path: Path) -> None:
     first = [bridge(number, 32 * number, 32) for number in range(1, 6)]
     again = [bridge(number, 32 * number, 32) for number in range(3, 9)]
     found = tokens_per_step(written(tmp_path, first + again), 1024)
     assert (found.tokens, found.iterations) == (32 * 1024, 7)
 
 
-@pytest.mark.parametrize(
-    ("lines", "sequence", "says"),
-    [
-        ([], 4096, "does not tell"),
-        ([bridge(1, 256)], 4096, "two iterations"),
-        ([bridge(1, 256), bridge(2, 512)], None, "sequence length is not known"),
-    ],
+@for_each(
+    "lines, sequence, says",
+    ([], 4096, "does not tell"),
+    ([bridge(1, 256)], 4096, "two iterations"),
+    ([bridge(1, 256), bridge(2, 512)], None, "sequence length is not known"),
 )
 def test_a_log_that_does_not_tell_is_refused(tmp_path: Path, lines: list[str], sequence: int | None, says: str) -> None:
     with pytest.raises(InputError, match=says):

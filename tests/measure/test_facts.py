@@ -65,15 +65,11 @@ def test_a_fact_that_is_never_null_never_is(one: Scene, rulebook: Rulebook) -> N
     assert [name for name in never if found[name] is None] == []
 
 
-def test_types_are_those_of_the_units(rulebook: Rulebook) -> None:
+def test_types_are_those_of_the_units_and_shares_lie_between_nought_and_one(rulebook: Rulebook) -> None:
     kinds = {"ns": int, "count": int, "bytes": int, "share": float, "text": str, "bool": bool}
     found = facts_of(FULL)
     wrong = [name for name, spec in rulebook.facts.items() if found.get(name) is not None and type(found[name]) is not kinds[spec.unit]]
     assert wrong == []
-
-
-def test_shares_lie_between_nought_and_one(rulebook: Rulebook) -> None:
-    found = facts_of(FULL)
     shares = {name: found[name] for name, spec in rulebook.facts.items() if spec.unit == "share" and found.get(name) is not None}
     shares.pop("attention_forward_per_backward", None)  # a ratio
     assert {name: value for name, value in shares.items() if not 0 <= float(value or 0) <= 1} == {}
@@ -128,37 +124,33 @@ def test_the_values_of_a_small_step() -> None:
 
 @for_each(
     "names",
-    [
-        ("launch_starved_ns", "launch_starved_share", "host_work_ns", "longest_host_gap_ns", "host_gap_excess_ns"),  # no launch
-        (
-            "allocator_ns",
-            "host_sync_ns",
-            "python_gap_ns",
-            "launch_calls_per_step",
-            "graph_launches_per_step",
-            "sync_calls_per_step",
-        ),  # no call
-        ("gpu_name", "gpu_compute_major", "device_memory_bytes"),  # no device row
-        ("step_spread",),  # one step
-        ("peak_allocated_bytes", "peak_reserved_bytes"),  # no allocator events
-        ("resolved_wait_rate",),  # no stream wait
-        ("gc_ns", "gc_ranges_per_step"),  # no range that would show it
-        ("pageable_copy_ns", "copy_h2d_bytes", "copy_d2h_bytes"),  # neither kind nor size recorded
-        ("expert_gemm_fill", "compute_fill"),  # neither shapes nor limits
-        ("recompute_ns", "recompute_share", "attention_forward_per_backward"),
-        ("expert_exchange_backend", "transport_hidden_share", "expert_gemm_median_ns", "expert_gemm_grouped_share"),  # nothing of it ran
-        ("blocking_inferred_share",),  # nothing blocked
-        ("world_size", "profiler_overhead_ns"),
-    ],
+    ("launch_starved_ns", "launch_starved_share", "host_work_ns", "longest_host_gap_ns", "host_gap_excess_ns"),  # no launch
+    ("allocator_ns", "host_sync_ns", "python_gap_ns", "launch_calls_per_step", "graph_launches_per_step", "sync_calls_per_step"),  # no call
+    ("gpu_name", "gpu_compute_major", "device_memory_bytes"),  # no device row
+    ("step_spread",),  # one step
+    ("peak_allocated_bytes", "peak_reserved_bytes"),  # no allocator events
+    ("resolved_wait_rate",),  # no stream wait
+    ("gc_ns", "gc_ranges_per_step"),  # no range that would show it
+    ("pageable_copy_ns", "copy_h2d_bytes", "copy_d2h_bytes"),  # neither kind nor size recorded
+    ("expert_gemm_fill", "compute_fill"),  # neither shapes nor limits
+    ("recompute_ns", "recompute_share", "attention_forward_per_backward"),
+    ("expert_exchange_backend", "transport_hidden_share", "expert_gemm_median_ns", "expert_gemm_grouped_share"),  # nothing of it ran
+    ("blocking_inferred_share",),  # nothing blocked
+    ("world_size", "profiler_overhead_ns"),
 )
 def test_what_was_not_recorded_is_null_never_zero(names: tuple[str, ...]) -> None:
     found = facts_of(BARE)
     assert {name: found[name] for name in names} == dict.fromkeys(names)
 
 
-def test_without_compute_there_is_no_kernel_median() -> None:
+def test_the_kernel_median_needs_compute_and_the_spread_two_steps() -> None:
     found = facts_of(scene([run("nccl", 0, 10, 0), run("nccl", 20, 30, 11)]))
     assert (found["kernel_median_ns"], found["tiny_kernel_share"], found["compute_busy_ns"]) == (None, None, 0)
+    items = [run("gemm", 10, 100, 1), run("gemm", 200, 290, 191), run("gemm", 300, 350, 295)]
+    spans = [Span(text=f"iteration {n}", start=start, end=end) for n, (start, end) in enumerate([(0, 190), (190, 292), (292, 400)])]
+    found = facts_of(scene(items, spans))
+    assert (found["step_ns"], found["steps_n"], found["steps_anchored"]) == (100, 3, True)
+    assert found["step_spread"] == (190 - 50) / 100
 
 
 def test_an_opaque_graph_hides_how_many_kernels_graphs_launched() -> None:
@@ -166,14 +158,6 @@ def test_an_opaque_graph_hides_how_many_kernels_graphs_launched() -> None:
     assert (opaque["graph_kernel_share"], opaque["opaque_graph_share"]) == (None, 0.7)
     nodes = facts_of(scene([run("gemm", 0, 30, 0), run("gemm", 40, 110, 31, node=4)]))
     assert (nodes["graph_kernel_share"], nodes["opaque_graph_share"]) == (0.5, 0.0)
-
-
-def test_the_spread_needs_two_steps() -> None:
-    items = [run("gemm", 10, 100, 1), run("gemm", 200, 290, 191), run("gemm", 300, 350, 295)]
-    spans = [Span(text=f"iteration {n}", start=start, end=end) for n, (start, end) in enumerate([(0, 190), (190, 292), (292, 400)])]
-    found = facts_of(scene(items, spans))
-    assert (found["step_ns"], found["steps_n"], found["steps_anchored"]) == (100, 3, True)
-    assert found["step_spread"] == (190 - 50) / 100
 
 
 def test_facts_of_the_capture() -> None:
@@ -192,12 +176,9 @@ def test_facts_of_the_capture() -> None:
     }
 
 
-def test_a_fact_that_the_table_lacks_is_a_fault() -> None:
+def test_typed_facts_follow_the_table_and_carry_their_status() -> None:
     with pytest.raises(KeyError, match="absent_fact"):
         typed_facts({"absent_fact": 1}, {"step_ns": "ns"})
-
-
-def test_typed_facts_follow_the_table_and_carry_their_status() -> None:
     found = typed_facts({"b": 2}, {"a": "ns", "b": "count"}, frozenset({"b"}))
     assert [(name, fact.value, fact.unit, fact.status) for name, fact in found.items()] == [
         ("a", None, "ns", "measured"),
@@ -217,11 +198,8 @@ def two_at_once(**more: object) -> list[Item]:
     ]
 
 
-def test_pageable_copies_that_run_together_count_once() -> None:
+def test_copies_and_tiny_kernels_that_run_together_count_once() -> None:
     assert facts_of(scene(two_at_once(pinned=False, copy_kind="h2d")))["pageable_copy_ns"] == 80
-
-
-def test_tiny_kernels_that_run_together_count_once() -> None:
     assert facts_of(scene([run("gemm", 0, 10, 0), run("gemm", 0, 10, 1, stream=9)]))["tiny_kernel_busy_ns"] == 10
 
 
@@ -232,16 +210,13 @@ def test_garbage_collections_are_counted_as_ranges(busy: bool) -> None:
     assert facts_of(one)["gc_ranges_per_step"] == 1
 
 
-def test_synchronisations_of_threads_that_launch_nothing_are_not_counted() -> None:
+def test_synchronisations_of_idle_threads_do_not_count_and_launches_belong_to_their_step() -> None:
     assert (
         facts_of(scene([run("gemm", 0, 10, 0), call("cudaEventSynchronize", 2, 3, thread=5), run("gemm", 20, 30, 6)]))[
             "sync_calls_per_step"
         ]
         == 0
     )
-
-
-def test_launches_belong_to_the_step_of_what_they_launched() -> None:
     found = facts_of(scene([run("gemm", 100 + 10 * n, 110 + 10 * n, 2 * n + 1) for n in range(10)]))
     assert (found["kernels_per_step"], found["launch_calls_per_step"]) == (10, 10)
 
@@ -268,13 +243,10 @@ WIDE = [
 SILENT = ["fused_moe_kernel", "_p_matmul_ogs", "setup_grouped_gemm_kernel", "nvjet_sm100_ootst_128x256_TNT"]
 
 
-def test_names_of_products_tell_their_operands() -> None:
+def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> None:
     every = [*NARROW, *WIDE, *SILENT]
     assert matching(KNOWLEDGE.features["narrow_gemm"], every) == set(NARROW)
     assert matching(KNOWLEDGE.features["wide_gemm"], every) - matching(KNOWLEDGE.features["narrow_gemm"], every) == set(WIDE)
-
-
-def test_fused_kernels_are_told_from_others() -> None:
     assert matching(
         KNOWLEDGE.features["fused_router"],
         ["void transformer_engine::fused_router::fused_moe_aux_loss_forward_kernel<float, int>(float const*)"],
@@ -284,9 +256,6 @@ def test_fused_kernels_are_told_from_others() -> None:
     assert matching(
         KNOWLEDGE.features["fused_permutation"], [*fused, "indexSelectLargeIndex", "hybrid_ep::permute_preprocessing_kernel"]
     ) == set(fused)
-
-
-def test_every_feature_has_a_pattern() -> None:
     assert set(KNOWLEDGE.features) == {
         "narrow_gemm",
         "wide_gemm",
@@ -297,26 +266,18 @@ def test_every_feature_has_a_pattern() -> None:
     }
 
 
-def test_transport_beside_compute_is_counted_once() -> None:
-    """100 ns of exchange, of which 30 lie beside one product and 20 beside another that overlaps it by 10."""
+def test_transport_beside_compute_counts_once_copies_do_not_and_without_it_shares_are_null() -> None:
+    # 100 ns of exchange, of which 30 lie beside one product and 20 beside another that overlaps it by 10
     one = scene([run("gemm", 0, 30), run("nccl", 0, 100, stream=20), run("gemm", 20, 40, stream=9), run("gemm", 150, 160)])
     found = facts_of(one)
     assert (found["expert_exchange_busy_ns"], found["expert_exchange_beside_compute_ns"]) == (100, 40)
     assert (found["data_parallel_beside_compute_ns"], found["tensor_parallel_beside_compute_ns"]) == (0, 0)
     assert found["expert_exchange_nccl_share"] == 1.0
-
-
-def test_a_copy_beside_the_exchange_is_no_compute() -> None:
     one = scene([run("nccl", 0, 100, stream=20), run("memcpy", 0, 100, copy_kind="d2h", bytes=8), run("gemm", 100, 110)])
     assert facts_of(one)["expert_exchange_beside_compute_ns"] == 0
-
-
-def test_without_exchange_or_names_shares_are_null() -> None:
     found = facts_of(scene([run("attention", 0, 10)]))
-    assert found["expert_exchange_nccl_share"] is None
-    assert found["tensor_parallel_nccl_share"] is None
-    assert found["low_precision_gemm_share"] is None
-    assert found["vision_encoder_share"] == 0.0
+    assert (found["expert_exchange_nccl_share"], found["tensor_parallel_nccl_share"]) == (None, None)
+    assert (found["low_precision_gemm_share"], found["vision_encoder_share"]) == (None, 0.0)
 
 
 def test_graph_launches_are_counted_by_call() -> None:
@@ -330,14 +291,12 @@ def test_graph_launches_are_counted_by_call() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("groups", "known"),
-    [
-        ([], None),
-        (["DATA_PARALLEL_GROUP"], None),
-        (["CONTEXT_PARALLEL_GROUP", "DATA_PARALLEL_GROUP"], False),
-        (["CONTEXT_PARALLEL_GROUP", "HIERARCHICAL_CONTEXT_PARALLEL_GROUPS_L0"], True),
-    ],
+@for_each(
+    "groups, known",
+    ([], None),
+    (["DATA_PARALLEL_GROUP"], None),
+    (["CONTEXT_PARALLEL_GROUP", "DATA_PARALLEL_GROUP"], False),
+    (["CONTEXT_PARALLEL_GROUP", "HIERARCHICAL_CONTEXT_PARALLEL_GROUPS_L0"], True),
 )
 def test_levels_of_the_context_exchange(groups: list[str], known: bool | None) -> None:
     trace = scene([run("gemm", 0, 10)]).trace
@@ -392,14 +351,12 @@ def shape(grid: int, block: int, registers: int | None, shared: int | None) -> p
     )
 
 
-@pytest.mark.parametrize(
-    ("grid", "block", "registers", "shared", "resident", "limited_by"),
-    [
-        (132, 128, 32, 0, 16, "warps"),  # 64 warps / 4 warps per block
-        (132, 32, 32, 0, 32, "blocks"),  # 64 blocks by warps, but 32 blocks at most
-        (132, 384, 168, 0, 1, "registers"),  # 168·32 = 5376 registers per warp; 16384 // 5376 = 3 per scheduler, 12 warps, 1 block of 12
-        (132, 128, 32, 199 * 1024, 1, "shared memory"),  # 200 KiB of 228 KiB
-    ],
+@for_each(
+    "grid, block, registers, shared, resident, limited_by",
+    (132, 128, 32, 0, 16, "warps"),  # 64 warps / 4 warps per block
+    (132, 32, 32, 0, 32, "blocks"),  # 64 blocks by warps, but 32 blocks at most
+    (132, 384, 168, 0, 1, "registers"),  # 168·32 = 5376 registers per warp; 16384 // 5376 = 3 per scheduler, 12 warps, 1 block of 12
+    (132, 128, 32, 199 * 1024, 1, "shared memory"),  # 200 KiB of 228 KiB
 )
 def test_resident_blocks(grid: int, block: int, registers: int, shared: int, resident: int, limited_by: str) -> None:
     assert LIMIT is not None
@@ -409,14 +366,12 @@ def test_resident_blocks(grid: int, block: int, registers: int, shared: int, res
     assert row["waves"] == pytest.approx(grid / (resident * 132))
 
 
-@pytest.mark.parametrize(
-    ("grid", "waves", "fill"),
-    [
-        (132, 132 / 2112, 1.0),  # one block on each SM: every SM has work, though sixteen would fit
-        (66, 66 / 2112, 0.5),  # half of the SMs have none
-        (132 * 16 + 132 * 8, 1.5, 1.0),  # the last wave reaches every SM
-        (132 * 16 + 33, 2145 / 2112, (1 + 0.25) / 2),  # the last wave reaches a quarter of them
-    ],
+@for_each(
+    "grid, waves, fill",
+    (132, 132 / 2112, 1.0),  # one block on each SM: every SM has work, though sixteen would fit
+    (66, 66 / 2112, 0.5),  # half of the SMs have none
+    (132 * 16 + 132 * 8, 1.5, 1.0),  # the last wave reaches every SM
+    (132 * 16 + 33, 2145 / 2112, (1 + 0.25) / 2),  # the last wave reaches a quarter of them
 )
 def test_fill_counts_the_sms_that_the_last_wave_reaches(grid: int, waves: float, fill: float) -> None:
     assert LIMIT is not None
@@ -425,13 +380,10 @@ def test_fill_counts_the_sms_that_the_last_wave_reaches(grid: int, waves: float,
     assert row["fill"] == pytest.approx(fill)
 
 
-def test_incomplete_shapes_are_null_and_impossible_ones_too() -> None:
+def test_without_whole_shapes_or_limits_nothing_is_claimed() -> None:
     assert LIMIT is not None
     assert residency(shape(10, 128, None, 0), LIMIT)["fill"][0] is None
     assert residency(shape(10, 128, 32, 240_000), LIMIT)["fill"][0] is None
-
-
-def test_without_device_limits_nothing_is_claimed() -> None:
     kernels = shape(10, 128, 32, 0).with_columns(name_id=0, bucket=pl.lit("norm"), start=0, end=5)
     assert occupancy(kernels, pl.Series(["k"]), None, limits(None, {})) == SmOccupancy()
     assert limits(H100, {}) is None

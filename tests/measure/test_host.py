@@ -63,36 +63,32 @@ GAPS: dict[str, tuple[list[Item], dict[str, int]]] = {
 }  # fmt: skip
 
 
-@for_each(("between", "why"), GAPS.values())
+@for_each("between, why", *GAPS.values())
 def test_why_compute_was_absent(between: list[Item], why: dict[str, int]) -> None:
     assert causes(gap(*between).stalls(0, 120)) == {"dependency_stalled": 10, **why}
 
 
-@pytest.mark.parametrize(
-    ("between", "state"),
-    [
-        ([call("cudaMalloc", 30, 70)], [(30, 70, ALLOCATOR)]),
-        ([EXCHANGE, OTHER, synchronised()], [(3, 60, WAITING), (60, 80, SYNC)]),
-        ([copied(30, 60, 25, 70, "cudaMemcpy", pinned=True, copy_kind="d2h")], [(25, 60, WAITING), (60, 70, SYNC)]),
-    ],
+@for_each(
+    "between, state",
+    ([call("cudaMalloc", 30, 70)], [(30, 70, ALLOCATOR)]),
+    ([EXCHANGE, OTHER, synchronised()], [(3, 60, WAITING), (60, 80, SYNC)]),
+    ([copied(30, 60, 25, 70, "cudaMemcpy", pinned=True, copy_kind="d2h")], [(25, 60, WAITING), (60, 70, SYNC)]),
 )
 def test_the_state_of_the_host(between: list[Item], state: list[tuple[int, int, str]]) -> None:
     assert gap(*between).host().state.rows() == state
 
 
-@pytest.mark.parametrize(
-    ("between", "blocked"),
-    [
-        ([EXCHANGE, synchronised(65)], [(65, 80, None, 65, False)]),  # the stream was done
-        ([EXCHANGE, DEVICE_SYNC], [(3, 80, 1, 60, False)]),  # waiting for the device is not guessed
-        ([copied(30, 60, 25, 70, pinned=False, copy_kind="d2h")], [(25, 70, 1, 60, False)]),
-        # A copy that outlasts its call holds the host until that returned: to the device the driver may return once the data is staged.
-        ([copied(30, 90, 25, 40, pinned=False, copy_kind="h2d")], [(25, 40, 1, 40, False)]),
-        ([copied(30, 60, 25, 28, pinned=True, copy_kind="h2d")], []),
-        # A copy quicker than its asynchronous call.
-        ([copied(36, 38, 30, 50, copy_kind="d2d")], []),
-        ([copied(36, 38, 30, 50, copy_kind="h2d", pinned=True)], []),
-    ],
+@for_each(
+    "between, blocked",
+    ([EXCHANGE, synchronised(65)], [(65, 80, None, 65, False)]),  # the stream was done
+    ([EXCHANGE, DEVICE_SYNC], [(3, 80, 1, 60, False)]),  # waiting for the device is not guessed
+    ([copied(30, 60, 25, 70, pinned=False, copy_kind="d2h")], [(25, 70, 1, 60, False)]),
+    # A copy that outlasts its call holds the host until that returned: to the device the driver may return once the data is staged.
+    ([copied(30, 90, 25, 40, pinned=False, copy_kind="h2d")], [(25, 40, 1, 40, False)]),
+    ([copied(30, 60, 25, 28, pinned=True, copy_kind="h2d")], []),
+    # A copy quicker than its asynchronous call.
+    ([copied(36, 38, 30, 50, copy_kind="d2d")], []),
+    ([copied(36, 38, 30, 50, copy_kind="h2d", pinned=True)], []),
 )
 def test_what_held_the_host(between: list[Item], blocked: list[tuple[int, int, int | None, int, bool]]) -> None:
     assert gap(*between).host().blocked.select("start", "end", "awaited", "awaited_end", "guessed").rows() == blocked
@@ -106,12 +102,9 @@ def test_blocking_behind_an_unknown_stream_is_inferred(wait: Item, inferred: boo
     assert blocked_by(found, one)["nccl"] == 50
 
 
-def test_the_awaited_operation_is_that_of_the_call_that_still_waits() -> None:
+def test_the_awaited_operation_is_that_of_the_call_that_still_waits_and_without_calls_none_is() -> None:
     one = gap(EXCHANGE, run("memset", 0, 1, 1, thread=2, stream=9), synchronised(), synchronised(20, 25, thread=2, stream=9))
     assert blocked_by(one.stalls(0, 120), one) == {"nccl": 50}
-
-
-def test_without_calls_nothing_is_known_of_the_host() -> None:
     one = scene([run("gemm", 0, 10), run("gemm", 50, 60)])
     assert not one.host().has_calls
     assert causes(one.stalls(0, 60)) == {"dependency_stalled": 40}
@@ -146,15 +139,13 @@ def test_kernels_whose_end_the_host_polls_for(name: str) -> None:
     assert polled(name=name).host().blocked.height == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
-    [
-        "void deep_ep::intranode::cached_notify_dispatch<8>(int const*, int)",  # its counts are known: nobody waits
-        "void deep_ep::internode::cached_notify<true>(int, int)",
-        "void deep_ep::intranode::dispatch<8, 768>(int4*, float*)",
-        "notify_dispatcher",
-        "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
-    ],
+    "void deep_ep::intranode::cached_notify_dispatch<8>(int const*, int)",  # its counts are known: nobody waits
+    "void deep_ep::internode::cached_notify<true>(int, int)",
+    "void deep_ep::intranode::dispatch<8, 768>(int4*, float*)",
+    "notify_dispatcher",
+    "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
 )
 def test_kernels_that_nobody_polls_for(name: str) -> None:
     assert causes(polled(name=name).stalls(0, 63_000))["python"] == 58_999  # nothing held the host
@@ -165,29 +156,24 @@ def test_a_host_that_stays_quiet_long_after_the_kernel_did_not_poll(until: int, 
     assert polled(until=until).host().blocked.height == int(held)
 
 
-@pytest.mark.parametrize(
-    ("between", "held"),
-    [
-        (call("cudaMemGetInfo", 1_001, 31_001), True),  # calls without a pause, until 30 µs after the launch
-        (call("cudaMemGetInfo", 1_001, 31_002), False),
-        (call("cudaEventQuery", 20_000, 20_001), False),  # a host that polls calls nothing
-        (call("cudaMemGetInfo", 49_000, 51_000), False),
-        (call("cudaEventQuery", 50_000, 50_001), True),
-        (call("cudaEventQuery", 20_000, 20_001, thread=5), True),  # of a thread that launches nothing
-    ],
+@for_each(
+    "between, held",
+    (call("cudaMemGetInfo", 1_001, 31_001), True),  # calls without a pause, until 30 µs after the launch
+    (call("cudaMemGetInfo", 1_001, 31_002), False),
+    (call("cudaEventQuery", 20_000, 20_001), False),  # a host that polls calls nothing
+    (call("cudaMemGetInfo", 49_000, 51_000), False),
+    (call("cudaEventQuery", 50_000, 50_001), True),
+    (call("cudaEventQuery", 20_000, 20_001, thread=5), True),  # of a thread that launches nothing
 )
 def test_only_a_stretch_without_calls_from_launch_to_end_is_polling(between: Item, held: bool) -> None:
     assert polled(between).host().blocked.height == int(held)
 
 
-def test_a_kernel_that_ended_before_the_host_went_quiet_is_not_polled() -> None:
+def test_only_a_running_kernel_of_the_rules_is_polled() -> None:
     done = run("nccl", 1_000, 1_001, 1_000, stream=20)
     one = scene([run("gemm", 0, 1_000, 0), done, run("gemm", 22_000, 23_000, 20_000)])
     renamed = replace(one.trace, names=one.trace.names.with_columns(pl.col("text").replace("nccl", NOTIFY)))
     assert replace(one, trace=renamed).host().blocked.is_empty()
-
-
-def test_a_polled_kernel_is_one_of_the_rules() -> None:
     one = polled()
     assert host_activity(one.trace, one.work(), 0, structs.replace(KNOWLEDGE.hosts, polled=())).blocked.is_empty()
 
@@ -195,9 +181,8 @@ def test_a_polled_kernel_is_one_of_the_rules() -> None:
 # ---------------------------------------------------------------------------------------------------- garbage collection, Python
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["gc.collect", "GC", "gc: generation 2", "<built-in method collect of module object>", "<built-in function collect>", "python_gc"],
+@for_each(
+    "text", "gc.collect", "GC", "gc: generation 2", "<built-in method collect of module object>", "<built-in function collect>", "python_gc"
 )
 def test_a_garbage_collection_range_names_host_work(text: str) -> None:
     one = gap(spans=(Span(text=text, start=20, end=60),))
@@ -206,8 +191,8 @@ def test_a_garbage_collection_range_names_host_work(text: str) -> None:
     assert one.host().state.rows() == [(20, 60, GC)]
 
 
-@pytest.mark.parametrize(
-    "text", ["collect_metrics", "GCN forward", "magic", "logcollect", "<built-in function collective>", "<built-in function recollect>"]
+@for_each(
+    "text", "collect_metrics", "GCN forward", "magic", "logcollect", "<built-in function collective>", "<built-in function recollect>"
 )
 def test_ranges_that_only_sound_like_it_do_not(text: str) -> None:
     assert not gap(spans=(Span(text=text, start=20, end=60),)).host().has_gc_ranges
@@ -222,25 +207,23 @@ def test_a_synchronisation_inside_a_collection_is_a_synchronisation() -> None:
 
 
 @for_each(
-    ("name", "role"),
-    [
-        ("cudaLaunchKernel", "launch"),
-        ("cudaLaunchKernelExC", "launch"),
-        ("cuLaunchKernelEx", "launch"),
-        ("hipModuleLaunchKernel", "launch"),
-        ("hipExtModuleLaunchKernel", "launch"),
-        ("cudaMemcpyAsync", "launch"),
-        ("cudaMemsetAsync", "launch"),
-        ("cudaGraphLaunch", "graph_launch"),
-        ("cudaStreamSynchronize", "synchronise"),
-        ("hipStreamSynchronize", "synchronise"),
-        ("hipMemcpyWithStream", "synchronise"),
-        ("cudaMemcpy", "synchronise"),
-        ("cuCtxSynchronize", "synchronise"),
-        ("cudaMalloc", "allocator"),
-        ("cudaStreamBeginCapture", None),
-        ("cudaStreamWaitEvent", None),
-    ],
+    "name, role",
+    ("cudaLaunchKernel", "launch"),
+    ("cudaLaunchKernelExC", "launch"),
+    ("cuLaunchKernelEx", "launch"),
+    ("hipModuleLaunchKernel", "launch"),
+    ("hipExtModuleLaunchKernel", "launch"),
+    ("cudaMemcpyAsync", "launch"),
+    ("cudaMemsetAsync", "launch"),
+    ("cudaGraphLaunch", "graph_launch"),
+    ("cudaStreamSynchronize", "synchronise"),
+    ("hipStreamSynchronize", "synchronise"),
+    ("hipMemcpyWithStream", "synchronise"),
+    ("cudaMemcpy", "synchronise"),
+    ("cuCtxSynchronize", "synchronise"),
+    ("cudaMalloc", "allocator"),
+    ("cudaStreamBeginCapture", None),
+    ("cudaStreamWaitEvent", None),
 )
 def test_the_family_of_a_call(name: str, role: str | None) -> None:
     trace = scene([run("gemm", 0, 10, 0), call(name, 20, 30)]).trace

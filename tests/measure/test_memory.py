@@ -55,7 +55,7 @@ FOUND: dict[str, tuple[list[Run], tuple[list[int] | None, str | None, int | None
 }  # fmt: skip
 
 
-@for_each(("runs", "expected"), FOUND.values())
+@for_each("runs, expected", *FOUND.values())
 def test_recompute(runs: list[Run], expected: tuple[list[int] | None, str | None, int | None, int | None]) -> None:
     found = recompute(*runs)
     assert outcome(found) == expected
@@ -63,7 +63,7 @@ def test_recompute(runs: list[Run], expected: tuple[list[int] | None, str | None
     assert found.ratio == (forward / backward if forward and backward else None)
 
 
-def test_repeated_kernels_on_two_streams_count_once() -> None:
+def test_repeated_kernels_on_two_streams_count_once_in_each_window() -> None:
     items = [
         run("gemm", 0, 10, 0, phase="forward"),
         run("gemm", 20, 40, 1, phase="recompute"),
@@ -71,10 +71,7 @@ def test_repeated_kernels_on_two_streams_count_once() -> None:
     ]
     (one,) = scene(items).measure()
     assert outcome(one.memory.recompute)[:2] == ([40], "measured"), "30 ns of two kernels, 10 ns until the first"
-
-
-def test_each_window_is_counted_by_itself() -> None:
-    """The second of two steps repeats its forward pass."""
+    # The second of two steps repeats its forward pass
     plain = (("attention", "forward", 2, 10), ("attention_bwd", "backward", 2, 20))
     twice = (("attention", "forward", 4, 10), ("attention_bwd", "backward", 2, 20))
     items = sequence(*plain, *twice)

@@ -56,26 +56,22 @@ def codes(found: Diagnosis) -> dict[str, int]:
 # ---------------------------------------------------------------------------------------------------- ranks
 
 
-def test_inputs_with_ranks_of_their_own_keep_them(tmp_path: Path) -> None:
+def test_claimed_ranks_are_kept_or_renumbered_and_the_others_numbered_in_order(tmp_path: Path) -> None:
     found = diagnose([write(tmp_path, "a", rank=5), write(tmp_path, "b", rank=2)])
     assert ranks(found) == [(5, "trace", "a.json"), (2, "trace", "b.json")]
     assert [total.rank for total in found.totals] == [5, 2]
     assert found.facts["ranks_captured"].value == 2
     assert "renumbered_rank" not in codes(found)
-
-
-def test_a_claimed_rank_that_is_taken_gets_the_next_free_number_and_is_told(tmp_path: Path) -> None:
     found = diagnose([write(tmp_path, "a", rank=3), write(tmp_path, "b", rank=3), write(tmp_path, "c", rank=4)])
     assert [rank for rank, _, _ in ranks(found)] == [3, 4, 5]
     assert codes(found)["renumbered_rank"] == 2
     for part in (found.totals, found.budget, found.buckets, found.steps.windows):
         assert sorted({row.rank for row in part}) == [3, 4, 5]
-
-
-def test_ranks_that_the_traces_do_not_tell_are_numbered_in_order(tmp_path: Path) -> None:
     found = diagnose([write(tmp_path, name, rank=None) for name in "abc"])
     assert [(rank, source) for rank, source, _ in ranks(found)] == [(0, "assigned"), (1, "assigned"), (2, "assigned")]
     assert "renumbered_rank" not in codes(found)
+    found = diagnose([write(tmp_path, "a", rank=None), write(tmp_path, "b", rank=0)])
+    assert [rank for rank, _, _ in ranks(found)] == [1, 0]
 
 
 def test_a_folder_is_all_of_its_traces(tmp_path: Path) -> None:
@@ -97,9 +93,10 @@ def test_the_verdict_speaks_of_the_device_in_the_middle(tmp_path: Path, steps: t
     assert len(found.budget) == len(steps)
 
 
-def test_each_device_of_a_process_is_measured(tmp_path: Path) -> None:
+def test_each_device_of_a_process_is_measured_and_they_are_one_rank(tmp_path: Path) -> None:
     found = diagnose([write(tmp_path, "a", devices=(0, 1))])
     assert [(row.rank, row.device, len(row.per_step)) for row in found.budget] == [(3, 0, 3), (3, 1, 3)]
+    assert diagnose([write(tmp_path, "a", devices=(0, 1))]).facts["ranks_captured"].value == 1
 
 
 # ---------------------------------------------------------------------------------------------------- step range, host, bytes
@@ -126,11 +123,8 @@ def test_host_names_are_kept_only_on_request(tmp_path: Path, knowledge: Knowledg
     assert [rank.host for rank in shown.capture.ranks] == ["node-17.example"]
 
 
-def test_no_path_enters_the_document(tmp_path: Path) -> None:
+def test_equal_inputs_give_equal_bytes_that_hold_no_path(tmp_path: Path) -> None:
     assert str(tmp_path).encode() not in encode(diagnose([write(tmp_path, "a")]))
-
-
-def test_equal_inputs_give_equal_bytes(tmp_path: Path) -> None:
     paths = [write(tmp_path, name, step=step, rank=place) for place, (name, step) in enumerate({"a": 100, "b": 300, "c": 200}.items())]
     first = encode(diagnose(paths))
     assert [encode(diagnose(paths)) for _ in range(2)] == [first] * 2
@@ -149,10 +143,7 @@ def test_progress_is_told_input_by_input(tmp_path: Path) -> None:
         "2 of 2 traces measured, 0 left, T so far",
         "drawing conclusions",
     ]
-
-
-def test_progress_of_one_input_is_what_happens_to_it(tmp_path: Path) -> None:
-    said: list[str] = []
+    said.clear()
     diagnose([write(tmp_path, "a", rank=0)], progress=said.append)
     assert said == ["reading a.json", "measuring a.json", "drawing conclusions"]
 
@@ -160,21 +151,9 @@ def test_progress_of_one_input_is_what_happens_to_it(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------- known to be wrong
 
 
-def test_a_claimed_rank_goes_before_an_assigned_one(tmp_path: Path) -> None:
-    found = diagnose([write(tmp_path, "a", rank=None), write(tmp_path, "b", rank=0)])
-    assert [rank for rank, _, _ in ranks(found)] == [1, 0]
-
-
-def test_two_devices_of_one_process_are_one_rank(tmp_path: Path) -> None:
-    assert diagnose([write(tmp_path, "a", devices=(0, 1))]).facts["ranks_captured"].value == 1
-
-
-def test_a_step_range_that_is_no_pattern_is_the_users_error(tmp_path: Path) -> None:
+def test_a_step_range_that_is_no_pattern_or_marks_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DiagnoseError, match="step"):
         diagnose([write(tmp_path, "a")], step_range="[")
-
-
-def test_a_step_range_that_marks_nothing_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"marks no step in .* Leave it out, or name one of the ranges"):
         diagnose([write(tmp_path, "a")], step_range="absent")
 

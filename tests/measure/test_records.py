@@ -21,6 +21,7 @@ from diagnose.measure.timeline import BARS, GAPS, DrawnStep, drawn
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import OpKind
 from diagnose.reason.conclude import _with_kernels
+from tests.builders.cases import for_each
 from tests.builders.scene import Item, Span, call, run, scene
 
 STEPS = [Span(text=f"iteration {number}", start=1000 * number, end=1000 * number + 1000) for number in range(3)]
@@ -39,9 +40,7 @@ def three_steps(extra: tuple[Item, ...] = ()) -> DeviceMeasure:
     return one
 
 
-@pytest.mark.parametrize(
-    ("values", "middle"), [([], 0), ([5], 5), ([5, 8], 6), ([9, 1, 5], 5), ([1, 2, 3, 10], 2), ([None, 4], 4), ([-5, -2], -4)]
-)
+@for_each("values, middle", ([], 0), ([5], 5), ([5, 8], 6), ([9, 1, 5], 5), ([1, 2, 3, 10], 2), ([None, 4], 4), ([-5, -2], -4))
 def test_the_median_is_an_integer_rounded_down(values: list[int | None], middle: int) -> None:
     assert step_median(pl.Series(values, dtype=pl.Int64)) == middle
 
@@ -77,29 +76,19 @@ def test_a_bucket_that_a_step_lacks_counts_as_nothing_there() -> None:
     assert rows["dispatch"].decided_by == {"rule": 0.0, "module": 0.0, "operator": 0.0, "name": 1.0, "neighbours": 0.0}
 
 
-def test_a_bucket_in_one_of_three_steps_has_median_zero_and_still_its_share() -> None:
+def test_buckets_come_with_most_work_first_and_one_of_a_single_step_has_median_zero() -> None:
     rows = {row.bucket: row for row in device_records(three_steps((run("adam", 2420, 2500, 2410),))).buckets}
     assert (rows["optimizer"].kernels, rows["optimizer"].work_ns, rows["optimizer"].share) == (0, 0, 80 / 1980)
-
-
-def test_buckets_come_with_most_work_first() -> None:
     assert [row.bucket for row in device_records(three_steps()).buckets] == ["dense_gemm", "dispatch"]
 
 
-def test_communication_by_kind_and_backend() -> None:
+def test_communication_by_kind_and_backend_and_what_ran_beside_it() -> None:
     (row,) = device_records(three_steps()).communication
     assert (row.kind, row.backend, row.count, row.work_ns, row.busy_ns, row.exposed_ns) == ("expert", "nccl", 1, 100, 100, 100)
-    assert row.overlap == 0.0
-    assert row.transfer_ns is None
-
-
-def test_overlap_is_what_ran_beside_other_work() -> None:
+    assert (row.overlap, row.transfer_ns) == (0.0, None)
     (one,) = scene([run("gemm", 0, 100, 0), run("nccl", 40, 140, 1, stream=20)]).measure()
     (row,) = device_records(one).communication
     assert (row.busy_ns, row.exposed_ns, row.overlap) == (100, 40, 0.6)
-
-
-def test_two_kinds_that_run_together_are_neither_exposed() -> None:
     (one,) = scene([run("gemm", 0, 10, 0), run("nccl", 20, 120, 1, stream=20), run("allreduce", 20, 120, 2, stream=21)]).measure()
     assert [(row.kind, row.exposed_ns) for row in device_records(one).communication] == [("expert", 0), ("data", 0)]
     assert one.budget.per_step["transport_exposed_ns"].to_list() == [100]
@@ -167,16 +156,14 @@ def test_a_sound_budget_passes() -> None:
     check_identities(three_steps().typical.per_step, 0)
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"device_idle_ns": 1}, "device_busy \\+ device_idle = window"),
-        ({"compute_busy_ns": -1}, "compute_busy \\+ compute_absent = window"),
-        ({"blocking_ns": 1}, "stalls = compute_absent"),
-        ({"dependency_stalled_ns": -1}, "stalls = compute_absent"),
-        ({"host_work_ns": 1}, "host parts = launch_starved"),
-        ({"blocking_copy_ns": 10_000}, "blocking parts ≤ blocking"),
-    ],
+@for_each(
+    "change, named",
+    ({"device_idle_ns": 1}, "device_busy \\+ device_idle = window"),
+    ({"compute_busy_ns": -1}, "compute_busy \\+ compute_absent = window"),
+    ({"blocking_ns": 1}, "stalls = compute_absent"),
+    ({"dependency_stalled_ns": -1}, "stalls = compute_absent"),
+    ({"host_work_ns": 1}, "host parts = launch_starved"),
+    ({"blocking_copy_ns": 10_000}, "blocking parts ≤ blocking"),
 )
 def test_a_budget_that_does_not_add_up_is_a_fault(change: dict[str, int], named: str) -> None:
     with pytest.raises(AssertionError, match=f"budget of step 0 on rank 0 does not add up.*{named}"):
@@ -208,37 +195,25 @@ def bars(found: DrawnStep) -> list[tuple[int, int, int, str, int]]:
     return [(bar.start_ns, bar.end_ns, bar.stream, bar.bucket, bar.kernels) for bar in found.ops]
 
 
-def test_operations_of_one_bucket_that_touch_are_one_bar() -> None:
+def test_what_touches_and_is_alike_is_one_bar_or_gap_within_the_step() -> None:
     found = draw([(0, 10, 7, "norm"), (10, 20, 7, "norm"), (21, 30, 7, "norm"), (32, 40, 7, "norm")])
     assert bars(found) == [(0, 30, 7, "norm", 3), (32, 40, 7, "norm", 1)]  # in a step of 1000 ns, 1 ns can't be seen
-
-
-def test_other_buckets_and_streams_are_bars_of_their_own() -> None:
     found = draw([(0, 10, 7, "norm"), (10, 20, 7, "loss"), (20, 30, 7, "norm"), (0, 10, 8, "norm")])
     assert bars(found) == [(0, 10, 7, "norm", 1), (10, 20, 7, "loss", 1), (20, 30, 7, "norm", 1), (0, 10, 8, "norm", 1)]
-
-
-def test_no_bar_reaches_out_of_the_step() -> None:
     found = draw([(90, 150, 7, "norm"), (180, 260, 8, "norm")], window=(3, 100, 200))
     assert bars(found) == [(100, 150, 7, "norm", 1), (180, 200, 8, "norm", 1)]
     assert (found.step, found.start_ns, found.end_ns) == (3, 100, 200)
+    found = draw([], [(0, 10, "python"), (10, 20, "python"), (20, 30, "launch"), (40, 50, "launch")])
+    assert [(gap.start_ns, gap.end_ns, gap.cause) for gap in found.gaps] == [(0, 20, "python"), (20, 30, "launch"), (40, 50, "launch")]
 
 
-def test_bars_beyond_the_bound_are_counted_and_the_longest_stay() -> None:
+def test_bars_and_gaps_beyond_the_bound_are_counted_and_the_longest_stay() -> None:
     rows = [(100 * n, 100 * n + (20 if n % 2 else 10), stream, "norm") for stream in range(4) for n in range(BARS // 2)]
     found = draw(rows, window=(0, 0, 50 * BARS))
     assert len(found.ops) == BARS
     assert {bar.end_ns - bar.start_ns for bar in found.ops} == {20}
     assert found.omitted == BARS
     assert sum(bar.kernels for bar in found.ops) + found.omitted == len(rows)
-
-
-def test_gaps_of_one_cause_that_touch_are_one_and_others_stay_apart() -> None:
-    found = draw([], [(0, 10, "python"), (10, 20, "python"), (20, 30, "launch"), (40, 50, "launch")])
-    assert [(gap.start_ns, gap.end_ns, gap.cause) for gap in found.gaps] == [(0, 20, "python"), (20, 30, "launch"), (40, 50, "launch")]
-
-
-def test_gaps_beyond_the_bound_are_counted_and_the_longest_stay() -> None:
     pieces = [(100 * n, 100 * n + (50 if n % 2 else 40), "python") for n in range(2 * GAPS)]
     found = draw([], pieces, window=(0, 0, 200 * GAPS))
     assert len(found.gaps) == GAPS
@@ -246,12 +221,9 @@ def test_gaps_beyond_the_bound_are_counted_and_the_longest_stay() -> None:
     assert found.omitted == GAPS
 
 
-def test_long_names_are_cut() -> None:
+def test_long_names_are_cut_and_an_empty_step_is_drawn_empty() -> None:
     found = drawn(ops([(0, 5, 7, "norm")]).with_columns(pl.lit(0, dtype=pl.Int32).alias("name_id")), gaps([]), (0, 0, 10), NAMES)
     assert found.ops[0].name == "a" * 300
-
-
-def test_an_empty_step_is_drawn_empty() -> None:
     assert draw([]) == DrawnStep(step=0, start_ns=0, end_ns=1000, ops=(), gaps=(), omitted=0)
 
 

@@ -33,18 +33,16 @@ def texts(spelling: str) -> list[Span]:
 # ---------------------------------------------------------------------------------------------------- iteration ranges
 
 
-@pytest.mark.parametrize(
-    ("spelling", "anchor"),
-    [
-        ("ProfilerStep#{}", "range ProfilerStep#N"),
-        ("ProfilerStep #{}", "range ProfilerStep #N"),
-        ("iteration {}", "range iteration N"),
-        ("Training Iter: {}", "range Training Iter: N"),
-        ("train_iteration_{}", "range train_iteration_N"),
-        ("step {}", "range step N"),
-        ("global_step_{}", "range global_step_N"),
-        (":train.training_step_{}", "range :train.training_step_N"),
-    ],
+@for_each(
+    "spelling, anchor",
+    ("ProfilerStep#{}", "range ProfilerStep#N"),
+    ("ProfilerStep #{}", "range ProfilerStep #N"),
+    ("iteration {}", "range iteration N"),
+    ("Training Iter: {}", "range Training Iter: N"),
+    ("train_iteration_{}", "range train_iteration_N"),
+    ("step {}", "range step N"),
+    ("global_step_{}", "range global_step_N"),
+    (":train.training_step_{}", "range :train.training_step_N"),
 )
 def test_a_numbered_range_cuts_steps_and_gives_their_numbers(spelling: str, anchor: str) -> None:
     found = scene(LOOP.items, texts(spelling))
@@ -79,23 +77,21 @@ def test_the_windows_stay_the_same(items: list[Item], spans: list[Span], added: 
     assert windows(scene(items, spans)) == [(index + added, start, end) for index, start, end in WINDOWS]
 
 
-def test_a_step_begins_at_its_first_operation_even_when_the_host_is_far_ahead() -> None:
+def test_a_step_begins_at_its_first_operation_and_reaches_over_a_hole_between_ranges() -> None:
     items = [run("gemm", 1000 + 100 * n, 1090 + 100 * n, 10 * n) for n in range(6)]
     spans = [Span(text=f"iteration {n}", start=20 * n, end=20 * n + 20) for n in range(3)]
     assert windows(scene(items, spans)) == [(0, 1000, 1200), (1, 1200, 1400), (2, 1400, 1590)]
-
-
-def test_windows_reach_over_a_hole_between_ranges() -> None:
-    """Work between two ranges (an evaluation) belongs to the step before it: the next step begins with its own operations."""
+    # Work between two ranges (an evaluation) belongs to the step before it: the next step begins with its own operations
     items = later(LOOP.items, 8, 500)
     spans = [*LOOP.spans[:2], *(replace(span, start=span.start + 500, end=span.end + 500) for span in LOOP.spans[2:])]
     extra = run("gemm", 2100, 2300, 2050)
     assert windows(scene([*items[:8], extra, *items[8:]], spans)) == [(1, 10, 1010), (2, 1010, 2510), (3, 2510, 3510), (4, 3510, 4210)]
 
 
-def test_equal_numbers_are_counted_anew() -> None:
+def test_equal_numbers_are_counted_anew_and_an_own_range_that_marks_nothing_is_passed_over() -> None:
     spans = [replace(span, text="iteration 7") for span in LOOP.spans]
     assert [index for index, _, _ in windows(scene(LOOP.items, spans))] == [0, 1, 2, 3]
+    assert scene(LOOP.items, LOOP.spans).steps("absent").anchor == "range ProfilerStep#N"
 
 
 # ---------------------------------------------------------------------------------------------------- the user's own range
@@ -107,10 +103,6 @@ def test_the_users_own_range_goes_before_all(pattern: str, first: int) -> None:
     found = scene(LOOP.items, [*halves, *texts("outer {}")])
     assert found.steps(pattern).anchor == "step range outer N"
     assert windows(found, pattern) == [(index - 1 + first, start, end) for index, start, end in WINDOWS]
-
-
-def test_an_own_range_that_marks_nothing_leaves_the_other_anchors() -> None:
-    assert scene(LOOP.items, LOOP.spans).steps("absent").anchor == "range ProfilerStep#N"
 
 
 # ---------------------------------------------------------------------------------------------------- optimizer kernels
@@ -128,19 +120,13 @@ def training(steps: int, forward: int = 6, burst: int = 3, clip: int = 0) -> lis
     return items
 
 
-def test_optimizer_bursts_end_steps() -> None:
+def test_optimizer_bursts_end_steps_in_two_parts_and_with_many_micro_batches_too() -> None:
     found = scene(training(5))
     assert found.steps().anchor == "optimizer kernels"
     assert windows(found) == [(1, 550, 1090), (2, 1090, 1630), (3, 1630, 2170), (4, 2170, 2700)]
-
-
-def test_a_burst_in_two_parts_is_one_burst() -> None:
-    """Gradient clipping, or a second parameter group, between two parts of the optimizer."""
+    # Gradient clipping, or a second parameter group, between two parts of the optimizer
     found = scene(training(4, forward=9, burst=2, clip=2))
     assert windows(found) == [(1, 910, 1810), (2, 1810, 2710), (3, 2710, 3600)]
-
-
-def test_gradient_accumulation_makes_one_step_of_many_micro_batches() -> None:
     assert len(windows(scene(training(4, forward=24)))) == 3
 
 
@@ -157,13 +143,10 @@ def recurring(steps: int, phases: tuple[str | None, str | None], kernels: int = 
     return items
 
 
-def test_a_recurring_kernel_sequence_with_a_backward_pass_is_a_step() -> None:
+def test_recurring_kernels_with_a_backward_pass_are_steps_and_collectives_go_before_them() -> None:
     found = scene(recurring(4, ("forward", "backward")))
     assert found.steps().anchor == "recurring kernels"
     assert windows(found) == [(0, 10, 2410), (1, 2410, 4810), (2, 4810, 7210)]
-
-
-def test_recurring_collectives_go_before_recurring_kernels() -> None:
     items = recurring(4, ("forward", "backward"), collectives=5)
     different = [replace(item, op="allreduce") if item.op == "nccl" and place % 24 == 2 else item for place, item in enumerate(items)]
     found = scene(different)
@@ -191,7 +174,7 @@ NO_ANCHOR: dict[str, tuple[list[Item], list[Span]]] = {
 }  # fmt: skip
 
 
-@for_each(("items", "spans"), NO_ANCHOR.values())
+@for_each("items, spans", *NO_ANCHOR.values())
 def test_what_is_no_anchor(items: list[Item], spans: list[Span]) -> None:
     assert scene(items, spans).steps().anchor == "capture"
 
@@ -201,15 +184,12 @@ def test_without_an_anchor_the_capture_is_one_window() -> None:
     assert (found.anchor, found.frame.rows(), found.dropped, found.cross_check) == ("capture", [(0, 20, 90)], (), ())
 
 
-def test_a_slow_first_step_is_warm_up() -> None:
+def test_a_slow_first_step_is_warm_up_but_one_half_as_long_again_stays() -> None:
     items = later(LOOP.items, 4, 501)
     spans = [LOOP.spans[0], *(replace(span, start=span.start + 501, end=span.end + 501) for span in LOOP.spans[1:])]
     found = scene(items, spans).steps()
     assert [tuple(row) for row in found.frame.iter_rows()] == [(2, 1511, 2511), (3, 2511, 3511), (4, 3511, 4211)]
     assert [(one.index, one.why) for one in found.dropped] == [(1, "warm-up: 0.002 ms against a median of 0.001 ms")]
-
-
-def test_a_first_step_half_as_long_again_stays() -> None:
     items = later(LOOP.items, 4, 500)
     spans = [LOOP.spans[0], *(replace(span, start=span.start + 500, end=span.end + 500) for span in LOOP.spans[1:])]
     assert scene(items, spans).steps().dropped == ()
@@ -228,15 +208,11 @@ def test_where_every_step_would_be_dropped_all_stay() -> None:
     assert (found.frame.height, found.dropped) == (4, ())
 
 
-def test_two_anchors_that_agree() -> None:
+def test_two_anchors_that_disagree_by_more_than_a_twentieth_are_reported() -> None:
     items = training(6)
     spans = [Span(text=f"iteration {n}", start=540 * n, end=540 * n + 540) for n in range(6)]
     checks = scene(items, spans).steps().cross_check
     assert [(one.anchor, one.median_ns, one.n, one.disagrees) for one in checks] == [("optimizer kernels", 540, 5, False)]
-
-
-def test_two_anchors_that_disagree_by_more_than_a_twentieth_are_reported() -> None:
-    items = training(6)
     spans = [Span(text=f"iteration {n}", start=1080 * n, end=1080 * n + 1080) for n in range(3)]  # two optimizer steps each
     found = scene(items, spans).steps()
     assert found.anchor == "range iteration N"
@@ -246,14 +222,11 @@ def test_two_anchors_that_disagree_by_more_than_a_twentieth_are_reported() -> No
 # ---------------------------------------------------------------------------------------------------- windows on two devices
 
 
-def test_each_device_of_a_process_has_its_own_windows() -> None:
+def test_each_device_of_a_process_has_its_own_windows_and_a_huge_number_is_no_fault() -> None:
     second = [replace(item, device=1, start=item.start + 5, end=item.end + 5, at=(item.at or 0) + 3) for item in LOOP.items]
     one = scene([*LOOP.items, *second], LOOP.spans)
     assert [tuple(row) for row in one.steps(place=0).frame.iter_rows()] == WINDOWS
     assert [tuple(row) for row in one.steps(place=1).frame.iter_rows()] == [(n, start + 5, end + 5) for n, start, end in WINDOWS]
-
-
-def test_a_huge_number_is_no_fault() -> None:
     found = scene(LOOP.items, [replace(span, text=f"iteration 2024013112345{number}") for number, span in enumerate(LOOP.spans)])
     assert [(start, end) for _, start, end in windows(found)] == [(start, end) for _, start, end in WINDOWS]
 

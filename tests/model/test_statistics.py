@@ -86,20 +86,14 @@ def test_the_spread_is_robust_and_pooled_within_the_sides() -> None:
 # --- quantiles and tails ----------------------------------------------------------------------------------------------
 
 
-def test_normal_quantiles_are_those_of_scipy() -> None:
+def test_quantiles_tails_and_the_incomplete_beta_function_are_those_of_scipy() -> None:
     for share in (0.001, 0.025, 0.2, 0.5, 0.8, 0.95, 0.975, 0.995, 0.99999):
         assert normal_quantile(share) == pytest.approx(stats.norm.ppf(share), abs=1e-6)
-
-
-def test_tails_and_quantiles_of_student_are_those_of_scipy() -> None:
     for freedom in FREEDOMS:
         for t in (0.0, 0.01, 0.5, 1.0, 2.0, 3.3, 7.0, 40.0, 1000.0):
             assert t_tail(t, freedom) == pytest.approx(stats.t.sf(t, freedom), rel=1e-7, abs=1e-300), (t, freedom)
         for tail in (0.4, 0.1, 0.025, 0.005, 0.0005, 1e-6):
             assert t_quantile(tail, freedom) == pytest.approx(stats.t.isf(tail, freedom), rel=1e-6), (tail, freedom)
-
-
-def test_the_incomplete_beta_function_is_that_of_scipy() -> None:
     for a, b in itertools.product((0.25, 0.5, 1, 2.5, 40), (0.5, 1, 3)):
         for x in (-1.0, 0.0, 1e-9, 0.01, 0.3, 0.5, 0.77, 0.999, 1.0, 2.0):
             assert incomplete_beta(x, a, b) == pytest.approx(special.betainc(a, b, min(max(x, 0), 1)), rel=1e-8), (x, a, b)

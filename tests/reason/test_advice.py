@@ -58,14 +58,11 @@ def test_every_case_of_a_job_and_its_advice() -> None:
     assert offenders == []
 
 
-def test_image_free_data_is_severe() -> None:
+def test_image_free_data_is_severe_but_not_for_a_text_job() -> None:
     given = facts(vision_encoder_share=0.0, pipeline_parallel_busy_ns=0)
     found = {finding.id: finding for finding in find(given, job=job(QWEN3_VL), rulebook=BOOK)[0]}
     assert found["capture-image-free-data"].severity == "high"
     assert [fix.id for fix in found["capture-image-free-data"].fixes] == ["VLM-02", "VLM-08"]
-
-
-def test_a_text_job_gets_no_vision_advice() -> None:
     found = ids({**A1, "tokenizer.tokenizer_type": "NullTokenizer"}, vision_encoder_share=0.0)
     assert not {name for name in found if "vision" in name or "image" in name}
 

@@ -12,6 +12,7 @@ from diagnose.errors import UsageError
 from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.reason.checks import check
 from fixtures import scenario
+from tests.builders.cases import for_each
 from tests.builders.facts import BOOK
 from tests.builders.jobs import A1, B1, job, parse_job
 from tests.builders.suites import kind_of
@@ -35,16 +36,14 @@ def test_the_published_jobs_are_fine() -> None:
         assert not found.failed
 
 
-@pytest.mark.parametrize(
-    ("change", "key", "group"),
-    [
-        ({**OVERLAP, "model__recompute_granularity": "full"}, "expert-overlap-with-full-recompute", "will_fail"),
-        ({**OVERLAP, "versions__torch": "2.5.1"}, "expert-overlap-on-old-torch", "will_hang"),
-        ({**OVERLAP, "dataset__packing_buffer_size": 8}, "expert-overlap-off-under-packing", "silently_off"),
-        ({"model__moe_router_force_load_balancing": True}, "forced-load-balance", "doubtful"),
-        ({"train__global_batch_size": 24}, "batch-not-divisible", "will_fail"),
-        ({"model__context_parallel_size": 4, "model__seq_length": 4100}, "sequence-not-divisible-for-context-parallelism", "will_fail"),
-    ],
+@for_each(
+    "change, key, group",
+    ({**OVERLAP, "model__recompute_granularity": "full"}, "expert-overlap-with-full-recompute", "will_fail"),
+    ({**OVERLAP, "versions__torch": "2.5.1"}, "expert-overlap-on-old-torch", "will_hang"),
+    ({**OVERLAP, "dataset__packing_buffer_size": 8}, "expert-overlap-off-under-packing", "silently_off"),
+    ({"model__moe_router_force_load_balancing": True}, "forced-load-balance", "doubtful"),
+    ({"train__global_batch_size": 24}, "batch-not-divisible", "will_fail"),
+    ({"model__context_parallel_size": 4, "model__seq_length": 4100}, "sequence-not-divisible-for-context-parallelism", "will_fail"),
 )
 def test_each_group(change: dict[str, object], key: str, group: str) -> None:
     found = report(**change)
@@ -67,14 +66,11 @@ def test_the_reason_is_that_of_the_fix() -> None:
     assert [fix.id for fix in one.fixes] == ["MEM-03", "MEM-02"]
 
 
-def test_what_follows_from_a_default_only_is_doubtful() -> None:
+def test_what_follows_from_a_default_only_is_doubtful_but_for_megatron_lm_s() -> None:
     found = report(**OVERLAP, model__expert_model_parallel_size=None)
     one = result(found, "expert-overlap-without-expert-parallelism")
     assert (one.group, one.assumed) == ("doubtful", ("expert_model_parallel_size",))
     assert not found.failed
-
-
-def test_the_defaults_of_megatron_lm_are_certain() -> None:
     found = check(parse_job("MODEL_ARGS:\n  --overlap-moe-expert-parallel-comm: true\n  --num-experts: 8\n  --bf16: true\n"), BOOK, TOOL)
     assert found.failed
     assert {"expert-overlap-without-expert-parallelism", "expert-overlap-with-allgather"} <= {
@@ -82,15 +78,12 @@ def test_the_defaults_of_megatron_lm_are_certain() -> None:
     }
 
 
-def test_checks_of_one_framework_are_not_asked_of_the_other() -> None:
+def test_checks_of_one_framework_are_not_asked_of_the_other_and_what_is_missing_is_named() -> None:
     lines = "  --sequence-parallel: true\n  --tensor-model-parallel-size: 1\n"
     megatron = check(parse_job(f"MODEL_ARGS:\n{lines}"), BOOK, TOOL)
     bridge = check(parse_job("model:\n  sequence_parallel: true\n  tensor_model_parallel_size: 1\n"), BOOK, TOOL)
     assert [one.id for one in megatron.results] == ["sequence-parallel-switched-off"]
     assert [one.id for one in bridge.results] == ["sequence-parallel-without-tensor-parallel"]
-
-
-def test_what_is_missing_is_named_with_its_key() -> None:
     found = report(**OVERLAP)
     lacking = {one.id: one for one in found.not_assessed}
     assert lacking["expert-overlap-on-old-torch"].missing == ("torch_version",)
@@ -99,7 +92,7 @@ def test_what_is_missing_is_named_with_its_key() -> None:
     assert {one.id: one.how for one in megatron.not_assessed}["sequence-not-divisible-for-context-parallelism"] == "--seq-length"
 
 
-def test_the_platform_comes_from_the_command_line_or_from_the_job() -> None:
+def test_the_platform_comes_from_the_command_line_or_the_job_and_without_it_checks_are_not_assessed() -> None:
     change = {"model__moe_token_dispatcher_type": "flex", "model__moe_flex_dispatcher_backend": "deepep", "model__moe_router_dtype": "fp32"}
     assert not report(platform="h100", **change).failed
     assert result(report(platform="gb200", **change), "deepep-on-unsupported-gpu").group == "silently_off"
@@ -108,9 +101,6 @@ def test_the_platform_comes_from_the_command_line_or_from_the_job() -> None:
     assert "deepep-on-unsupported-gpu" in {one.id for one in own.results}
     with pytest.raises(UsageError, match="tpu"):
         report(platform="tpu")
-
-
-def test_without_a_platform_its_checks_are_not_assessed() -> None:
     change = {"model__moe_token_dispatcher_type": "flex", "model__moe_flex_dispatcher_backend": "deepep"}
     found = report(platform=None, **change)
     lacking = {one.id: one.how for one in found.not_assessed}
@@ -145,10 +135,7 @@ def test_fixes_that_are_on_are_asked_for_their_conflicts(tmp_path: Path) -> None
     lines = "  tensor_model_parallel_size: 2\n  num_layers: 4\n  hidden_size: 64\n  vocab_size: 99\n"
     found = check(parse_job(f"model:\n  sequence_parallel: true\n{lines}"), load_rulebook([tmp_path]), TOOL)
     own = [(one.summary, one.group, one.outcome, one.source) for one in found.results if one.id == "OWN-01-requirement"]
-    assert own == [
-        ("The hidden size is 64.", "will_fail", "error", "fix"),
-        ("The vocabulary is small (99).", "doubtful", None, "fix"),
-    ]
+    assert own == [("The hidden size is 64.", "will_fail", "error", "fix"), ("The vocabulary is small (99).", "doubtful", None, "fix")]
 
 
 def test_no_simulated_job_is_said_to_fail() -> None:

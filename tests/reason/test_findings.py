@@ -77,13 +77,10 @@ def test_findings_are_ordered_by_bound_then_severity() -> None:
     ]
 
 
-def test_hidden_communication_claims_no_saving() -> None:
+def test_hidden_communication_claims_no_saving_and_an_inferred_fact_weakens_a_claim() -> None:
     found = found_with(facts(transport_busy_share=0.876, transport_blocking_share=0.0157, transport_hidden_share=0.963))
     hidden = found["communication-hidden"]
     assert (hidden.bound_ns, hidden.speedup_ceiling, hidden.severity, hidden.fixes) == (None, None, "medium", ())
-
-
-def test_an_inferred_fact_weakens_the_claim() -> None:
     given = facts(inferred=("expert_exchange_blocking_ns",), expert_exchange_blocking_ns=4_000_000, expert_exchange_blocking_share=0.04)
     assert found_with(given)["communication-blocking-expert-exchange"].status == "inferred"
 
@@ -116,14 +113,11 @@ def test_evidence_leaves_out_what_was_not_measured() -> None:
     assert {item.fact: (item.value, item.unit) for item in evidence}["expert_exchange_backend"] == ("nccl", "text")
 
 
-def test_a_missing_fact_makes_a_rule_not_assessed() -> None:
+def test_a_missing_fact_or_setting_makes_a_rule_not_assessed() -> None:
     unknown = unknown_with(gc_ns=None)
     assert unknown["host-garbage-collection"].missing == ("gc_ns",)
     assert unknown["host-garbage-collection"].how.startswith("gc_ns: the trace holds no range that would show garbage collection.")
     assert "host-garbage-collection" not in unknown_with(gc_ns=0)
-
-
-def test_a_missing_setting_makes_a_rule_not_assessed() -> None:
     without = unknown_with()["memory-full-recompute-configured"]
     assert without.missing == ("job_recompute_granularity",)
     assert without.how == "Give the job file (--config), which says recompute_granularity."
@@ -152,12 +146,9 @@ def test_where() -> None:
 COMMUNICATION_VALUES = {**CLEAN, "expert_exchange_blocking_ns": 4_000_000, "expert_exchange_blocking_share": 0.04}
 
 
-def test_without_an_anchor_summaries_do_not_say_per_step() -> None:
+def test_without_an_anchor_nothing_is_per_step_and_a_bound_of_the_whole_step_gives_no_ceiling() -> None:
     found = found_with(facts(COMMUNICATION_VALUES, steps_anchored=False))
     assert "4.00 ms in the whole capture (4.0 %)" in found["communication-blocking-expert-exchange"].summary
-
-
-def test_a_bound_of_the_whole_step_gives_no_ceiling() -> None:
     found = found_with(facts(launch_starved_ns=100_000_000))["host-launch-starved"]
     assert (found.bound_ns, found.speedup_ceiling) == (100_000_000, None)
 
@@ -263,22 +254,15 @@ def test_without_aligned_clocks_starts_are_not_compared() -> None:
     assert SEVERAL_RANKS not in how
 
 
-def test_waiting_that_is_hidden_is_no_finding() -> None:
+def test_waiting_above_transfer_is_a_balance_problem_unless_hidden_or_for_other_stages() -> None:
     hidden = tuple(survey(rank, wait=25_000_000, held=1_000_000) for rank in range(4))
     assert of_ranks(ranks(survey=hidden, exchanges=(exchange((0, 1, 2, 3), wait=25_000_000),), clocks=()))[0] == {}
-
-
-def test_waiting_above_transfer_is_a_balance_problem() -> None:
     slow = tuple(survey(rank, wait=25_000_000) for rank in range(4))
     found, _ = of_ranks(ranks(survey=slow, exchanges=(exchange((0, 1, 2, 3), wait=25_000_000),), clocks=()))
     assert set(found) == {"communication-wait-above-transfer"}
     finding = found["communication-wait-above-transfer"]
     assert finding.summary.endswith("a balance problem, not a network problem.")
     assert (finding.bound_ns, finding.where.ranks) == (25_000_000, (0, 1, 2, 3))
-
-
-def test_waiting_for_other_stages_is_left_to_the_rules_of_pipelines() -> None:
-    slow = tuple(survey(rank, wait=25_000_000) for rank in range(4))
     found, _ = of_ranks(ranks(survey=slow, exchanges=(exchange((0, 1, 2, 3), kind="pipeline", wait=25_000_000),), clocks=()))
     assert found == {}
 
@@ -318,14 +302,11 @@ def test_one_captured_rank_is_told_once_and_in_the_same_words() -> None:
     assert {one.how for one in with_job.values()} == {SEVERAL_RANKS}
 
 
-def test_without_a_pipeline_its_rules_are_silent_and_without_experts_theirs() -> None:
+def test_why_rules_of_several_ranks_are_not_assessed_is_told_one_by_one() -> None:
     _, unknown = of_ranks(ranks(), job(model__pipeline_model_parallel_size=1))
     assert set(unknown) == {"compute-expert-imbalance", "communication-data-parallel-tail"}
     dense = {**CLEAN, "ranks_captured": 8, "expert_exchange_count": 0, **rank_facts(ranks(), STEP)}
     assert "compute-expert-imbalance" not in {one.id for one in find(facts(dense), job=None, rulebook=BOOK)[1]}
-
-
-def test_several_ranks_that_share_nothing_are_told_why_one_by_one() -> None:
     apart = ranks(survey=tuple(survey(rank, wait=None, skew=None) for rank in range(2)), captured=2, exchanges=(), clocks=())
     _, unknown = of_ranks(apart)
     assert SEVERAL_RANKS not in {one.how for one in unknown.values()}

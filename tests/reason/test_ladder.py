@@ -54,7 +54,7 @@ def read(key: str, place: int, platform: str = "gb200") -> Fix:
     return FixReader(context=make_context(given, job(before(place)), BOOK)).fix(BOOK.fixes[key])
 
 
-@for_each("place", range(len(LADDER)))
+@for_each("place", *range(len(LADDER)))
 def test_the_next_rung_is_known_and_not_blocked(place: int) -> None:
     for key in LADDER[place].fixes:
         found = read(key, place)
@@ -67,10 +67,7 @@ def test_the_next_rung_is_known_and_not_blocked(place: int) -> None:
         assert any(key in rule.fixes for rule in BOOK.rules.values()), "a rule offers it"
 
 
-@pytest.mark.parametrize(
-    ("key", "place"),
-    [("CMP-03", 0), ("CMP-02", 1), ("MEM-03", 3), ("HOST-01", 4), ("COM-03", 5), ("COM-02", 9), ("CMP-08", 11)],
-)
+@for_each("key, place", ("CMP-03", 0), ("CMP-02", 1), ("MEM-03", 3), ("HOST-01", 4), ("COM-03", 5), ("COM-02", 9), ("CMP-08", 11))
 def test_what_the_job_file_decides_is_applicable_on_its_rung(key: str, place: int) -> None:
     assert read(key, place).state == "applicable"
 
@@ -80,9 +77,16 @@ def test_a_rung_that_was_climbed_is_already_on(key: str, place: int) -> None:
     assert read(key, place).state == "already_on"
 
 
-@pytest.mark.parametrize(
-    ("key", "place"),
-    [("MEM-03", 3), ("HOST-01", 4), ("COM-03", 5), ("HOST-04", 6), ("HOST-01", 8), ("COM-02", 9), ("HOST-04", 10), ("CMP-08", 11)],
+@for_each(
+    "key, place",
+    ("MEM-03", 3),
+    ("HOST-01", 4),
+    ("COM-03", 5),
+    ("HOST-04", 6),
+    ("HOST-01", 8),
+    ("COM-02", 9),
+    ("HOST-04", 10),
+    ("CMP-08", 11),
 )
 def test_the_published_throughput_stands_with_the_fix(key: str, place: int) -> None:
     """The rounded figures before and after the rung are in one of the fix's published effects."""

@@ -101,7 +101,7 @@ PAIRS = [
 ]
 
 
-@for_each(("active", "plain", "rule"), PAIRS)
+@for_each("active, plain, rule", *PAIRS)
 def test_the_job_of_the_feature_on_the_plain_run_is_a_finding(active: str, plain: str, rule: str) -> None:
     found = fired(facts_of(plain), job_of(active))
     assert rule in found
@@ -119,44 +119,35 @@ def test_kept_facts_are_those_of_the_run(name: str) -> None:
     assert FACTS[name] == fresh(name), RENEW
 
 
-@for_each("name", sorted({pair[0] for pair in PAIRS} | {"healthy-expert-overlap", "healthy-graphs", "healthy-one-node"}))
+@for_each("name", *sorted({pair[0] for pair in PAIRS} | {"healthy-expert-overlap", "healthy-graphs", "healthy-one-node"}))
 def test_a_feature_at_work_is_no_finding(name: str) -> None:
     assert fired(facts_of(name), job_of(name)) == {}
 
 
-def test_no_proof_fires_where_graphs_hide_what_runs() -> None:
+def test_nothing_is_proven_by_one_step_or_where_graphs_hide_what_runs() -> None:
     opaque = {**facts_of("compute-large-experts"), "opaque_graph_share": Fact(value=0.9, unit="share", status="measured")}
     job = job_of("pair-fp8", {"comm_overlap": {"overlap_moe_expert_parallel_comm": True, "tp_comm_overlap": True}})
     assert fired(opaque, job) == {}
-
-
-def test_one_step_proves_nothing() -> None:
     single = {**facts_of("host-slow-launches"), "steps_n": Fact(value=1, unit="count", status="measured")}
     assert fired(single, job_of("pair-scoped-graphs")) == {}
 
 
-def test_graphs_are_not_missed_in_the_steps_that_warm_them_up() -> None:
+def test_graphs_are_not_missed_while_they_warm_up_or_where_a_launch_call_shows_them() -> None:
     facts = facts_of("host-slow-launches")
     early = job_of("pair-scoped-graphs", {"profiling": {"profile_step_start": 1}})
     assert "host-graphs-not-replayed" not in fired(facts, early)
     assert "host-graphs-not-replayed" in fired(facts, job_of("pair-scoped-graphs", {"profiling": {"profile_step_start": 10}}))
-
-
-def test_a_launch_call_is_enough_where_kernels_do_not_tell_their_graph() -> None:
     facts = {**facts_of("host-slow-launches"), "graph_launch_calls": Fact(value=48, unit="count", status="measured")}
     assert "host-graphs-not-replayed" not in fired(facts, job_of("pair-scoped-graphs"))
 
 
-def test_a_vision_job_whose_encoder_hardly_runs() -> None:
+def test_image_free_data_and_grouped_products_are_told_by_what_runs() -> None:
     def ids(name: str) -> set[str]:
         return {finding.id for finding in find(facts_of(name), job=job_of("healthy-vision"), rulebook=BOOK)[0]}
 
     assert "capture-image-free-data" in ids("healthy-one-node")
     assert "capture-image-free-data" not in ids("healthy-vision")
-
-
-def test_grouped_gemm_by_plain_products_on_several_streams_is_no_contradiction() -> None:
-    """Transformer Engine runs cuBLAS per expert where it has no grouped kernel: the setting is active all the same."""
+    # Transformer Engine runs cuBLAS per expert where it has no grouped kernel: the setting is active all the same
     found = {finding.id for finding in find(facts_of("healthy-one-node"), job=job_of("healthy-one-node"), rulebook=BOOK)[0]}
     assert facts_of("healthy-one-node")["expert_gemm_grouped_share"].value == 0.0
     assert "compute-ungrouped-experts" not in found

@@ -19,6 +19,7 @@ from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader
 from diagnose.reason.patch import Patched, Patcher, Wanted, framework_of, is_step, plan
 from fixtures import scenario
+from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import parse_job
 from tests.job.test_edit_yaml import changed
@@ -83,14 +84,11 @@ def test_only_the_lines_that_change_change() -> None:
     ]
 
 
-def test_a_section_that_is_null_becomes_a_map() -> None:
+def test_a_section_that_is_null_becomes_a_map_and_a_new_one_names_its_class() -> None:
     assert changed(BRIDGE, patched(BRIDGE, "COM-06").text) == (
         ["comm_overlap: null              # nothing yet\n"],
         ["comm_overlap:              # nothing yet\n", "  overlap_moe_expert_parallel_comm: true\n"],
     )
-
-
-def test_a_new_section_of_a_saved_configuration_names_its_class() -> None:
     text = "_target_: megatron.bridge.training.config.ConfigContainer\n" + BRIDGE
     went, came = changed(text, patched(text, "COM-06").text)
     assert went == ["comm_overlap: null              # nothing yet\n"]
@@ -101,19 +99,20 @@ def test_a_new_section_of_a_saved_configuration_names_its_class() -> None:
     ]
 
 
-def test_transformer_keys_go_where_the_model_keeps_them() -> None:
+def test_keys_precisions_and_quotes_are_written_as_the_file_has_them() -> None:
     text = "model:\n  transformer:\n    num_moe_experts: 8\n    moe_grouped_gemm: true\n    recompute_granularity: null\n  seq_length: 64\ntrain:\n  micro_batch_size: 1\n"
     assert changed(text, patched(text, "MEM-02").text) == (
         ["    recompute_granularity: null\n"],
         ["    recompute_granularity: selective\n", "    recompute_modules: [moe_act]\n"],
     )
-
-
-def test_a_precision_is_written_as_saved_configurations_spell_it() -> None:
     text = "optimizer:\n  exp_avg_dtype:\n    _target_: torch.float32\n    _call_: false\n  use_distributed_optimizer: true\n"
     done = patched(text, "MEM-05")
     assert "  exp_avg_dtype: {_target_: torch.bfloat16, _call_: false}\n" in done.text
     assert parse_job(done.text).get("exp_avg_dtype") == "bf16"
+    text = BRIDGE.replace("comm_overlap: null ", "comm_overlap: {overlap_moe_expert_parallel_comm: true} ")
+    done = patched(text, "COM-18")
+    assert changed(text, done.text) == (['  CUDA_DEVICE_MAX_CONNECTIONS: "1"\n'], ['  CUDA_DEVICE_MAX_CONNECTIONS: "32"\n'])
+    assert done.report.environment == ("export CUDA_DEVICE_MAX_CONNECTIONS=32",)
 
 
 def test_every_key_that_sets_it_is_changed() -> None:
@@ -122,13 +121,6 @@ def test_every_key_that_sets_it_is_changed() -> None:
     assert parse_job(done.text).get("overlap_grad_reduce") is True
     assert changed(DEMO, done.text)[0].count("  overlap_grad_reduce: false\n") == 2
     assert set(done.report.bridge_overrides) == {"ddp.overlap_grad_reduce=true", "comm_overlap.overlap_grad_reduce=true"}
-
-
-def test_quotes_of_the_environment_stay() -> None:
-    text = BRIDGE.replace("comm_overlap: null ", "comm_overlap: {overlap_moe_expert_parallel_comm: true} ")
-    done = patched(text, "COM-18")
-    assert changed(text, done.text) == (['  CUDA_DEVICE_MAX_CONNECTIONS: "1"\n'], ['  CUDA_DEVICE_MAX_CONNECTIONS: "32"\n'])
-    assert done.report.environment == ("export CUDA_DEVICE_MAX_CONNECTIONS=32",)
 
 
 def test_megatron_lm_arguments() -> None:
@@ -141,13 +133,10 @@ def test_megatron_lm_arguments() -> None:
     assert "comm_overlap.overlap_moe_expert_parallel_comm=true" in done.report.bridge_overrides
 
 
-def test_lists_of_megatron_lm_are_words() -> None:
+def test_lists_of_megatron_lm_are_words_and_a_plain_job_keeps_its_way_of_naming() -> None:
     done = patched(MEGATRON, "MEM-02")
     assert "  --recompute-modules: moe_act\n" in done.text
     assert parse_job(done.text).get("recompute_modules") == ("moe_act",)
-
-
-def test_a_plain_job_keeps_its_way_of_naming() -> None:
     flat = "num_moe_experts: 8\nexpert_model_parallel_size: 8\nmoe_token_dispatcher_type: alltoall\nbf16: true\n"
     assert patched(flat, "COM-06").text == flat + "overlap_moe_expert_parallel_comm: true\n"
     dotted = "model.num_moe_experts: 8\nmodel.expert_model_parallel_size: 8\nmodel.moe_token_dispatcher_type: alltoall\nmodel.bf16: true\n"
@@ -165,7 +154,7 @@ FLAGS = """\
 """
 
 
-def test_a_file_of_flags() -> None:
+def test_files_of_flags_and_of_overrides() -> None:
     text = FLAGS.replace("--recompute-granularity full", "--no-rope-fusion")
     assert changed(text, patched(text, "COM-06").text) == (
         ["--no-rope-fusion\n"],
@@ -174,9 +163,6 @@ def test_a_file_of_flags() -> None:
     less = patched(FLAGS, "MEM-03")
     assert parse_job(less.text).get("recompute_granularity") == "selective"
     assert changed(FLAGS, less.text)[0] == ["--recompute-granularity full\n"]
-
-
-def test_a_file_of_overrides() -> None:
     text = (
         "# ours\nmodel.num_moe_experts=8\nmodel.expert_model_parallel_size=8\nmodel.moe_token_dispatcher_type=alltoall\nmodel.bf16=true\n"
     )
@@ -199,14 +185,12 @@ def test_scripts_are_not_rewritten_but_the_change_is_judged_and_told(name: str) 
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "fix", "sentence"),
-    [
-        ("recompute_granularity: null", "recompute_granularity: full", "COM-06", "Full recompute is on, which the overlap refuses."),
-        ("moe_token_dispatcher_type: alltoall", "moe_token_dispatcher_type: allgather", "COM-06", "The dispatcher is allgather"),
-        ("comm_overlap: null ", "comm_overlap: &shared {tp_comm_overlap: false}\nother: *shared ", "COM-06", "by an anchor"),
-        ("train: {", "train: &t {", "HOST-03", "by an anchor"),
-    ],
+@for_each(
+    "old, new, fix, sentence",
+    ("recompute_granularity: null", "recompute_granularity: full", "COM-06", "Full recompute is on, which the overlap refuses."),
+    ("moe_token_dispatcher_type: alltoall", "moe_token_dispatcher_type: allgather", "COM-06", "The dispatcher is allgather"),
+    ("comm_overlap: null ", "comm_overlap: &shared {tp_comm_overlap: false}\nother: *shared ", "COM-06", "by an anchor"),
+    ("train: {", "train: &t {", "HOST-03", "by an anchor"),
 )
 def test_what_can_not_be_is_refused(old: str, new: str, fix: str, sentence: str) -> None:
     with pytest.raises(PatchRefusedError, match=sentence) as caught:
@@ -214,13 +198,10 @@ def test_what_can_not_be_is_refused(old: str, new: str, fix: str, sentence: str)
     assert caught.value.exit_code == 2
 
 
-def test_a_later_fix_that_breaks_an_earlier_one_is_refused() -> None:
+def test_a_change_that_breaks_an_earlier_one_or_a_check_is_refused() -> None:
     with pytest.raises(PatchRefusedError, match="COM-08 can't be applied"):
         patched(BRIDGE.replace("  num_layers: 4\n", "  num_layers: 4\n  moe_shared_expert_intermediate_size: 64\n"), "COM-06", "COM-08")
-
-
-def test_a_change_that_a_check_knows_to_fail_is_refused() -> None:
-    """DeepEP's fix says nothing of padded capacity; the checks do."""
+    # DeepEP's fix says nothing of padded capacity; the checks do
     text = BRIDGE.replace(
         "  num_layers: 4\n", "  num_layers: 4\n  moe_pad_expert_input_to_capacity: true\n  moe_expert_capacity_factor: 1.0\n"
     )
@@ -244,15 +225,12 @@ def test_for_a_finding_the_next_fix_is_taken() -> None:
     assert [(one.id, one.for_finding) for one in done.report.applied] == [("HOST-03", "some-finding")]
 
 
-def test_what_a_person_has_to_do_is_left() -> None:
+def test_what_a_person_has_to_do_is_left_and_a_fix_that_is_on_changes_nothing() -> None:
     done = patched(BRIDGE, "HOST-04")
     assert done.text == BRIDGE
     assert not done.report.applied
     assert {row.framework for row in done.report.left_to_you} <= {"launcher", "code", "environment", "megatron-bridge"}
     assert done.report.left_to_you
-
-
-def test_a_fix_that_is_on_changes_nothing() -> None:
     once = patched(BRIDGE, "COM-06")
     again = patched(once.text, "COM-06")
     assert again.text == once.text

@@ -51,8 +51,7 @@ def test_every_case_of_a_fix_and_its_job() -> None:
 
 def test_expert_overlap_applies_to_the_all_to_all_baseline() -> None:
     found = fix("COM-06", job())
-    assert found.state == "applicable"
-    assert found.blocked_by == ()
+    assert (found.state, found.blocked_by) == ("applicable", ())
     assert [(change.framework, change.key, change.from_, change.to) for change in found.changes] == [
         ("megatron-bridge", "comm_overlap.overlap_moe_expert_parallel_comm", "false", "true"),
         ("megatron-lm", "--overlap-moe-expert-parallel-comm", "false", "true"),
@@ -68,24 +67,19 @@ def test_platform_gates() -> None:
     assert deepep.blocked_by == (
         "Megatron-Bridge allows DeepEP on Ampere, Hopper, B200 and B300, not on gb200 (compute capability 10); there it falls back to all-to-all or raises an error.",
     )
-    assert fix("COM-02", job(), GB200).state == "applicable"
-    assert fix("COM-01", job()).state == "applicable"
+    assert (fix("COM-02", job(), GB200).state, fix("COM-01", job()).state) == ("applicable", "applicable")
     assert fix("COM-01", job(), facts(platform="b200", gpu_compute_major=10, nvlink_domain=8)).state == "applicable"
     assert fix("COM-02", job(model__expert_model_parallel_size=128), GB200).state == "blocked"
     assert fix("CMP-05", job(), facts(platform="a100", gpu_compute_major=8, nvlink_domain=8)).state == "blocked"
 
 
-def test_the_platform_decides_the_recipe() -> None:
+def test_the_platform_decides_the_recipe_and_the_job_may_name_it() -> None:
     def chosen(given: dict[str, Fact]) -> dict[str, str]:
         return {change.key: change.to for change in fix("CMP-05", job(), given).changes}
 
     assert chosen(H100)["mixed_precision"] == "bf16_with_fp8_subchannel_scaling_mixed"
     assert chosen(H100)["--fp8-recipe"] == "blockwise"
-    assert chosen(GB200)["mixed_precision"] == "bf16_with_mxfp8_mixed"
-    assert chosen(GB200)["--fp8-recipe"] == "mxfp8"
-
-
-def test_the_job_may_name_the_platform_that_the_trace_does_not() -> None:
+    assert (chosen(GB200)["mixed_precision"], chosen(GB200)["--fp8-recipe"]) == ("bf16_with_mxfp8_mixed", "mxfp8")
     unnamed = facts(platform=None, gpu_compute_major=None, nvlink_domain=None)
     assert fix("COM-01", job(), unnamed).state == "unknown"
     assert "set platform in the job file" in fix("COM-01", job(), unnamed).unknown[0]
@@ -94,29 +88,23 @@ def test_the_job_may_name_the_platform_that_the_trace_does_not() -> None:
     assert fix("COM-01", job(platform="abacus")).state == "unknown"
 
 
-def test_without_a_job_file_nothing_is_applicable() -> None:
+def test_without_a_job_file_nothing_is_applicable_but_the_trace_decides_what_it_can() -> None:
     found = {key: fix(key, None) for key in BOOK.fixes}
     assert [key for key, one in found.items() if one.state not in ("unknown", "blocked", "already_on")] == []
     unknown = {key: one.unknown[0] for key, one in found.items() if one.state == "unknown"}
     assert [key for key, said in unknown.items() if not said.startswith("Give the job file (--config)")] == []
     assert [key for key, one in found.items() if any(change.from_ is not None for change in one.changes)] == []
-
-
-def test_without_a_job_file_the_trace_still_decides_what_it_can() -> None:
     assert fix("COM-01", None, GB200).state == "blocked"
     assert fix("COM-01", None, facts(expert_exchange_backend="deepep")).state == "already_on"
     assert "expert_model_parallel_size" in fix("COM-06", None).unknown[0]
 
 
-def test_values_are_computed_from_the_job() -> None:
+def test_values_are_computed_from_the_job_and_a_full_device_blocks_what_costs_memory() -> None:
     changes = {change.key: (change.from_, change.to) for change in fix("HOST-05", job(train__micro_batch_size=2)).changes}
     assert changes == {"train.micro_batch_size": ("2", "4"), "--micro-batch-size": ("2", "4")}
     offload = fix("CPY-02", job(optimizer__optimizer_cpu_offload=True, optimizer__optimizer_offload_fraction=0.5))
     assert offload.state == "applicable"
     assert ("optimizer.optimizer_offload_fraction", "0.5", "0.25") in {(change.key, change.from_, change.to) for change in offload.changes}
-
-
-def test_a_full_device_blocks_what_costs_memory() -> None:
     full: dict[str, FactValue] = {"peak_reserved_bytes": 80 * 10**9, "device_memory_bytes": 80 * 2**30}
     found = fix("HOST-05", job(), facts(**full))
     assert found.state == "blocked"
@@ -161,14 +149,13 @@ def test_order_is_applicable_unknown_blocked_already_on() -> None:
 
 
 def test_the_example_job_is_complete() -> None:
-    assert job(A1).unknown == ()
-    assert job(B1).unknown == ()
+    assert (job(A1).unknown, job(B1).unknown) == ((), ())
 
 
 # --- conflicts --------------------------------------------------------------------------------------------------------
 
 
-def test_conflict_matrix() -> None:
+def test_conflicts_are_those_of_the_matrix_and_a_rejected_pair_alone_blocks() -> None:
     offenders, ready = [], CASES["ready"]
     for key, feature, verdict in ((row["fix"], *pair) for row in CASES["matrix"] for pair in row["with"]):
         found = fix(key, job(**{**ready.get(key, {}), **CASES["features"][feature]}))
@@ -176,10 +163,7 @@ def test_conflict_matrix() -> None:
         if found.state != ("blocked" if verdict == "blocked" else "applicable") or not said:
             offenders.append((key, feature, verdict, found.state, found.unknown))
     assert offenders == []
-
-
-def test_a_rejected_pair_is_the_only_thing_that_blocks() -> None:
-    """Without the feature the same job is not blocked: so it is the pair that blocks, not the base."""
+    # Without the feature the same job is not blocked: so it is the pair that blocks, not the base
     blocked = {row["fix"] for row in CASES["matrix"] if "blocked" in dict(row["with"]).values()}
     states = {key: fix(key, job(**CASES["ready"].get(key, {}))).state for key in blocked}
     assert {key: state for key, state in states.items() if state not in ("applicable", "unknown")} == {}
@@ -223,14 +207,11 @@ def test_variables_for_offload_follow_the_nccl_version() -> None:
 # --- what it covers ---------------------------------------------------------------------------------------------------
 
 
-def test_the_eighty_five_fixes_of_the_index_and_what_the_founding_documents_name_are_entries() -> None:
+def test_the_fixes_of_the_index_are_entries_in_their_phase_and_place() -> None:
     assert [key for key in ALL_IDS if key not in BOOK.fixes] == []
     assert len(ALL_IDS) == 85
     answers = CASES["answers"].items()
     assert {said: absent for said, keys in answers if (absent := [key for key in keys if key not in BOOK.fixes])} == {}
-
-
-def test_phase_and_place() -> None:
     said = {key: (phase, step) for phase, step, keys in CASES["order"] for key in keys}
     assert {key: (BOOK.fixes[key].phase, BOOK.fixes[key].step) for key in said} == said
     assert {key for key in ALL_IDS if key.startswith(("MEM-", "COM-"))} == set(said)
@@ -246,12 +227,9 @@ def test_what_sources_dispute_is_said() -> None:
     assert silent == set(), "say which side is taken"
 
 
-def test_expected_effects_have_a_number_and_a_source() -> None:
+def test_expected_effects_have_a_number_and_a_source_and_verify_names_a_fact() -> None:
     effects = [(key, effect) for key, fix in BOOK.fixes.items() for effect in fix.expected]
     assert [key for key, effect in effects if not (effect.source and re.search(r"\d", effect.text))] == []
-
-
-def test_verify_names_a_fact() -> None:
     assert [key for key, fix in BOOK.fixes.items() if not set(FACT.findall(fix.verify)) & set(BOOK.facts)] == []
 
 

@@ -12,6 +12,7 @@ from diagnose.job import Job
 from diagnose.knowledge.rulebook import ChangeSpec
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.findings import FixReader
+from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import JOBS, parse_job
 
@@ -151,13 +152,12 @@ def test_what_is_applied_is_what_the_framework_accepts() -> None:
             0,
         ]
         less = applied("MEM-03", data, H100)
-        assert less.get("recompute_granularity") == "selective"
-        assert less.get("recompute_method") == "none"
+        assert (less.get("recompute_granularity"), less.get("recompute_method")) == ("selective", "none")
         overlap = {"applicable": state("COM-06", less, H100)}
         assert overlap == {"applicable": "applicable"}
 
 
-def test_recompute_goes_down_in_steps() -> None:
+def test_recompute_goes_down_in_steps_and_offload_takes_its_place() -> None:
     data = bridge_job({"recompute_granularity": "selective", "recompute_modules": ["moe"]})
     assert applied("MEM-03", data, H100).get("recompute_granularity") == "none"
     flags = lm_job({})
@@ -165,27 +165,17 @@ def test_recompute_goes_down_in_steps() -> None:
     assert parse_job(yaml.safe_dump(flags)).get("recompute_granularity") == "selective"
     assert applied("MEM-03", flags, H100).get("recompute_granularity") == "none"
     assert applied("MEM-19", flags, H100).get("recompute_granularity") == "full"
-
-
-def test_offload_takes_the_place_of_recompute() -> None:
     data = bridge_job({"recompute_granularity": "selective", "recompute_modules": ["moe", "moe_act", "layernorm"]})
     job = applied("MEM-08", data, H100)
     assert job.get("recompute_modules") == ("layernorm",)
-    assert job.get("offload_modules") == ("expert_fc1", "moe_act")
-    assert job.get("nvte_cpu_offload_v1") == 1
+    assert (job.get("offload_modules"), job.get("nvte_cpu_offload_v1")) == (("expert_fc1", "moe_act"), 1)
 
 
-@pytest.mark.parametrize(
-    ("graphs", "impl", "modules"),
-    [
-        (
-            {"cuda_graph_impl": "transformer_engine", "cuda_graph_modules": ["attn", "moe_router", "moe_preprocess"]},
-            "transformer_engine",
-            2,
-        ),
-        ({"cuda_graph_impl": "transformer_engine", "cuda_graph_modules": ["moe_router", "moe_preprocess"]}, "none", 0),
-        ({"cuda_graph_impl": "local"}, "none", 0),
-    ],
+@for_each(
+    "graphs, impl, modules",
+    ({"cuda_graph_impl": "transformer_engine", "cuda_graph_modules": ["attn", "moe_router", "moe_preprocess"]}, "transformer_engine", 2),
+    ({"cuda_graph_impl": "transformer_engine", "cuda_graph_modules": ["moe_router", "moe_preprocess"]}, "none", 0),
+    ({"cuda_graph_impl": "local"}, "none", 0),
 )
 def test_graphs_get_narrower_and_then_go(graphs: Nested, impl: str, modules: int) -> None:
     data = copy.deepcopy(BRIDGE)
@@ -197,8 +187,7 @@ def test_graphs_get_narrower_and_then_go(graphs: Nested, impl: str, modules: int
 
 
 @pytest.mark.parametrize(
-    ("given", "experts", "expected"),
-    [(H100, 4, (4, 8, 0)), (H100, 16, (8, 8, 0)), (GB200, 64, (64, 72, 1)), (GB200, 8, (8, 72, 1))],
+    ("given", "experts", "expected"), [(H100, 4, (4, 8, 0)), (H100, 16, (8, 8, 0)), (GB200, 64, (64, 72, 1)), (GB200, 8, (8, 72, 1))]
 )
 @pytest.mark.parametrize("key", ["COM-02", "COM-04"])
 def test_the_nvlink_domain_follows_the_rule(key: str, given: dict[str, Fact], experts: int, expected: tuple[int, int, int]) -> None:
@@ -208,14 +197,10 @@ def test_the_nvlink_domain_follows_the_rule(key: str, given: dict[str, Fact], ex
     assert tuple(job.get(name) for name in ("hybrid_ep_ranks_per_nvlink_domain", "nvlink_domain_size", "use_mnnvl")) == expected
 
 
-def test_the_older_knobs_of_the_dispatcher_go() -> None:
+def test_the_older_knobs_of_the_dispatcher_go_and_fsdp_frees_the_connections() -> None:
     data = bridge_job({**FLEX, "moe_hybridep_num_sms": 16})
     assert applied("COM-03", data, H100).get("moe_hybridep_num_sms") is None
-
-
-def test_fsdp_frees_the_connections() -> None:
-    """The assertion of Megatron-LM against one connection under FSDP is answered in the same change."""
+    # The assertion of Megatron-LM against one connection under FSDP is answered in the same change
     job = applied("MEM-10", lm_job({}), H100)
-    assert job.get("cuda_device_max_connections") is None
-    assert job.get("ckpt_format") == "fsdp_dtensor"
+    assert (job.get("cuda_device_max_connections"), job.get("ckpt_format")) == (None, "fsdp_dtensor")
     assert job.get("data_parallel_sharding_strategy") == "optim_grads_params"

@@ -38,35 +38,23 @@ def place_of(about: Finding, read: JobRead | None) -> SettingPlace:
 BRIDGE = job("megatron-bridge", ("micro_batch_size", "train.micro_batch_size", 7), ("moe_router_fusion", "model.moe_router_fusion", 12))
 
 
-def test_it_is_the_line_of_the_setting_under_the_key_that_the_file_has() -> None:
+def test_it_is_the_line_of_the_setting_however_it_is_spelt() -> None:
     plain = job("plain", ("micro_batch_size", "micro_batch_size", 3))
     assert place_of(finding(fix(change("train.micro_batch_size"))), plain) == SettingPlace(fix="the fix", key="micro_batch_size", line=3)
     assert place_of(finding(fix(change("train.micro_batch_size"))), BRIDGE).line == 7
-
-
-def test_flags_are_found_however_they_are_spelt() -> None:
     flags = job("megatron-lm", ("micro_batch_size", "--micro-batch-size", 5))
     asked = finding(fix(change("train.micro_batch_size"), change("--micro-batch-size", framework="megatron-lm")))
     assert place_of(asked, flags) == SettingPlace(fix="the fix", key="--micro-batch-size", line=5)
-
-
-def test_the_environment_counts_as_a_setting() -> None:
     found = job("megatron-bridge", ("cuda_device_max_connections", "env_vars.CUDA_DEVICE_MAX_CONNECTIONS", 40))
     asked = finding(fix(change("CUDA_DEVICE_MAX_CONNECTIONS", framework="environment")))
     assert place_of(asked, found).line == 40
 
 
-def test_a_setting_that_the_file_holds_goes_before_one_that_it_lacks() -> None:
+def test_a_setting_that_the_file_holds_goes_first_one_that_stays_last_and_one_it_lacks_has_no_line() -> None:
     asked = finding(fix(change("comm_overlap.delay_wgrad_compute"), change("model.moe_router_fusion", now="false")))
     assert place_of(asked, BRIDGE) == SettingPlace(fix="the fix", key="model.moe_router_fusion", line=12)
-
-
-def test_a_setting_that_stays_goes_last() -> None:
     asked = finding(fix(change("train.micro_batch_size", now="true"), change("model.moe_router_fusion", now="false")))
     assert place_of(asked, BRIDGE).line == 12
-
-
-def test_a_setting_that_the_file_lacks_has_its_framework_s_key_and_no_line() -> None:
     asked = finding(fix(change("--moe-router-fusion", framework="megatron-lm"), change("comm_overlap.overlap_grad_reduce")))
     assert place_of(asked, BRIDGE) == SettingPlace(fix="the fix", key="comm_overlap.overlap_grad_reduce")
     assert place_of(asked, None) == SettingPlace(fix="the fix", key="comm_overlap.overlap_grad_reduce")

@@ -53,35 +53,27 @@ def test_bounds_and_their_parts() -> None:
         assert sum(value or 0 for value in bound.parts.values()) == bound.bound_ns
 
 
-def test_medians_of_parts_that_do_not_add_up_leave_a_rest() -> None:
+def test_parts_may_leave_a_rest_and_missing_or_inferred_facts_weaken_a_bound() -> None:
     found = walls(launch_starved_ns=2_100_000)
     assert found["host_overhead"].parts == {"host_work": 1_500_000, "host_sync": 500_000, "handover": 0, "rest": 100_000}
-
-
-def test_a_missing_fact_leaves_the_bound_unknown_and_the_known_parts_shown() -> None:
     memory = walls(recompute_ns=None, host_copy_blocking_ns=7_000_000)["memory"]
     assert (memory.bound_ns, memory.share) == (None, None)
     assert memory.parts == {"recompute": None, "blocking_copies": 7_000_000, "handover": 0, "allocator": 0, "restart": 0}
-
-
-def test_status_is_that_of_the_weakest_fact() -> None:
     found = {bound.wall: bound for bound in bounds(facts(inferred=("transport_blocking_ns",)), BOOK)}
     assert (found["communication"].status, found["memory"].status) == ("inferred", "measured")
 
 
-@pytest.mark.parametrize(
-    ("values", "dominant", "runner_up"),
-    [
-        ({}, "compute", "communication"),
-        ({"transport_blocking_ns": 10_000_000}, "communication", "compute"),
-        ({"transport_blocking_ns": 9_999_999}, "compute", "communication"),
-        ({"transport_blocking_ns": 20_000_000, "launch_starved_ns": 15_000_000}, "communication", "host_overhead"),
-        ({"transport_blocking_ns": 15_000_000, "launch_starved_ns": 20_000_000}, "host_overhead", "communication"),
-        ({"recompute_ns": 30_000_000}, "memory", "compute"),
-        ({"recompute_ns": None, "host_copy_blocking_ns": 50_000_000}, "memory", "compute"),
-        ({"launch_starved_ns": 50_000_000, "allocator_ns": 45_000_000}, "memory", "compute"),
-        ({"launch_starved_ns": None, "allocator_ns": None}, "compute", "communication"),
-    ],
+@for_each(
+    "values, dominant, runner_up",
+    ({}, "compute", "communication"),
+    ({"transport_blocking_ns": 10_000_000}, "communication", "compute"),
+    ({"transport_blocking_ns": 9_999_999}, "compute", "communication"),
+    ({"transport_blocking_ns": 20_000_000, "launch_starved_ns": 15_000_000}, "communication", "host_overhead"),
+    ({"transport_blocking_ns": 15_000_000, "launch_starved_ns": 20_000_000}, "host_overhead", "communication"),
+    ({"recompute_ns": 30_000_000}, "memory", "compute"),
+    ({"recompute_ns": None, "host_copy_blocking_ns": 50_000_000}, "memory", "compute"),
+    ({"launch_starved_ns": 50_000_000, "allocator_ns": 45_000_000}, "memory", "compute"),
+    ({"launch_starved_ns": None, "allocator_ns": None}, "compute", "communication"),
 )
 def test_dominance(values: dict[str, FactValue], dominant: str, runner_up: str) -> None:
     found = judged(**values)
@@ -111,24 +103,17 @@ def test_sentence_for_hidden_communication() -> None:
     assert (found.certainty, found.certainty_reasons) == ("medium", ("only one step was captured",))
 
 
-def test_sentence_for_communication() -> None:
+def test_sentences_for_communication_bounds_partly_known_and_compute_that_is_left() -> None:
     found = judged(transport_blocking_ns=24_000_000, expert_exchange_blocking_ns=22_000_000, data_parallel_blocking_ns=2_000_000)
     assert found.sentence == (
         "Communication dominates: transport holds compute up for 24.00 of 100.0 ms per step (24.0 %; expert 22.00 ms, data 2.00 ms)."
     )
-    assert found.certainty == "high"
-    assert found.certainty_reasons == ()
-
-
-def test_sentence_when_the_bound_is_only_partly_known() -> None:
+    assert (found.certainty, found.certainty_reasons) == ("high", ())
     found = judged(recompute_ns=None, host_copy_blocking_ns=50_000_000)
     assert found.sentence == (
         "Memory dominates: at least 50.00 of 100.0 ms per step (50.0 %) go to recompute, blocking copies and the allocator (blocking copies 50.00 ms)."
     )
     assert found.certainty == "medium"
-
-
-def test_sentence_when_compute_is_only_what_is_left() -> None:
     found = judged(compute_busy_ns=20_000_000, compute_busy_share=0.2, compute_absent_ns=80_000_000, dependency_stalled_ns=75_000_000)
     assert found.dominant_wall == "compute"
     assert found.sentence.startswith(
@@ -146,25 +131,23 @@ def test_without_an_anchor_nothing_is_per_step() -> None:
 
 
 @for_each(
-    ("values", "level", "reason"),
-    [
-        ({"steps_n": 2}, "medium", "the medians rest on two steps"),
-        ({"step_spread": 0.2}, "medium", "step times differ by 20.0 % of the median"),
-        ({"step_spread": 0.3}, "low", "step times differ by 30.0 % of the median"),
-        ({"correlation_rate": 0.95}, "medium", "only 95.0 % of device operations joined their launch"),
-        ({"correlation_rate": 0.5}, "low", "only 50.0 % of device operations joined their launch"),
-        ({"resolved_wait_rate": 0.4, "compute_absent_ns": 30_000_000}, "low", "only 40.0 % of stream waits could be resolved"),
-        ({"resolved_wait_rate": 0.8, "compute_absent_ns": 30_000_000}, "medium", "only 80.0 % of stream waits could be resolved"),
-        (
-            {"blocking_inferred_share": 0.6, "blocking_ns": 6_000_000},
-            "medium",
-            "60.0 % of blocking time was inferred from times, not read from dependencies",
-        ),
-        ({"python_stacks": True}, "medium", "Python stacks were recorded, which slows the host"),
-        ({"opaque_graph_share": 0.2}, "low", "20.0 % of device work lies inside graphs that were traced as a whole"),
-        ({"other_share": 0.2}, "medium", "20.0 % of device work is unclassified"),
-        ({"launch_starved_ns": None}, "low", "no launch was recorded, so host overhead is unknown"),
-    ],
+    "values, level, reason",
+    ({"steps_n": 2}, "medium", "the medians rest on two steps"),
+    ({"step_spread": 0.2}, "medium", "step times differ by 20.0 % of the median"),
+    ({"step_spread": 0.3}, "low", "step times differ by 30.0 % of the median"),
+    ({"correlation_rate": 0.95}, "medium", "only 95.0 % of device operations joined their launch"),
+    ({"correlation_rate": 0.5}, "low", "only 50.0 % of device operations joined their launch"),
+    ({"resolved_wait_rate": 0.4, "compute_absent_ns": 30_000_000}, "low", "only 40.0 % of stream waits could be resolved"),
+    ({"resolved_wait_rate": 0.8, "compute_absent_ns": 30_000_000}, "medium", "only 80.0 % of stream waits could be resolved"),
+    (
+        {"blocking_inferred_share": 0.6, "blocking_ns": 6_000_000},
+        "medium",
+        "60.0 % of blocking time was inferred from times, not read from dependencies",
+    ),
+    ({"python_stacks": True}, "medium", "Python stacks were recorded, which slows the host"),
+    ({"opaque_graph_share": 0.2}, "low", "20.0 % of device work lies inside graphs that were traced as a whole"),
+    ({"other_share": 0.2}, "medium", "20.0 % of device work is unclassified"),
+    ({"launch_starved_ns": None}, "low", "no launch was recorded, so host overhead is unknown"),
 )
 def test_certainty(values: dict[str, FactValue], level: str, reason: str) -> None:
     found = judged(**values)
@@ -176,15 +159,13 @@ def test_unresolved_waits_do_not_matter_where_nothing_waits() -> None:
     assert judged(resolved_wait_rate=0.0).certainty == "high"
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ({}, False),
-        ({"python_stacks": True}, True),
-        ({"profiler_overhead_ns": 26_000_000}, True),
-        ({"profiler_overhead_ns": 24_000_000}, False),
-        ({"python_stacks": None}, False),
-    ],
+@for_each(
+    "values, expected",
+    ({}, False),
+    ({"python_stacks": True}, True),
+    ({"profiler_overhead_ns": 26_000_000}, True),
+    ({"profiler_overhead_ns": 24_000_000}, False),
+    ({"python_stacks": None}, False),
 )
 def test_perturbed(values: dict[str, FactValue], expected: bool) -> None:
     assert judged(**values).perturbed is expected

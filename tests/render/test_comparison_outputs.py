@@ -32,8 +32,8 @@ def rendered(format_: str, document: c.Comparison | b.Bisection, **options: obje
 # --- what is said -----------------------------------------------------------------------------------------------------
 
 
-@for_each("format_", PEOPLE)
-@for_each("sample", SAMPLES.values())
+@for_each("format_", *PEOPLE)
+@for_each("sample", *SAMPLES.values())
 def test_the_outcome_and_its_reasons_come_first(format_: str, sample: Sample) -> None:
     document, report = sample(), plain(rendered(format_, sample()))
     body = report if format_ != "html" else report[report.index("<body>") :]
@@ -134,8 +134,7 @@ def test_what_is_not_known_is_never_nought(format_: str) -> None:
     assert "a single step on a side: the noise is assumed, not measured" in report
     effect = {row.cells[0]: row.cells[1] for row in tables.effect(minimal()).rows}
     assert effect["95 % interval of it"] == "not measured"
-    assert effect["smallest that could have shown"] == "can't be told"
-    assert effect["rank test"] == "not possible"
+    assert (effect["smallest that could have shown"], effect["rank test"]) == ("can't be told", "not possible")
     assert tables.walls(rich()).rows[2].cells == ("Host overhead", "–", "12.940", "–")
 
 
@@ -146,41 +145,35 @@ def test_figures_per_token_are_in_nanoseconds_per_token() -> None:
     assert lines["useful tokens"] == "65,536 → 131,072 per step, told by the job files"
 
 
-@pytest.mark.parametrize(
-    ("amount", "unit", "said"),
-    [
-        (None, "ns", "not measured"),
-        (1_500_000.0, "ns", "+1.500 ms"),
-        (-1_500_000.0, "ns", "-1.500 ms"),
-        (0.0, "ns", "0.000 ms"),
-        (100.0, "ns", "0.000 ms"),
-        (-12.0, "count", "-12"),
-        (0.034, "share", "+3.40 %"),
-        (2048.0, "bytes", "+2.0 KiB"),
-        (3.0, "GB/s", "+3 GB/s"),
-    ],
+@for_each(
+    "amount, unit, said",
+    (None, "ns", "not measured"),
+    (1_500_000.0, "ns", "+1.500 ms"),
+    (-1_500_000.0, "ns", "-1.500 ms"),
+    (0.0, "ns", "0.000 ms"),
+    (100.0, "ns", "0.000 ms"),
+    (-12.0, "count", "-12"),
+    (0.034, "share", "+3.40 %"),
+    (2048.0, "bytes", "+2.0 KiB"),
+    (3.0, "GB/s", "+3 GB/s"),
 )
 def test_a_difference_has_its_sign_and_its_unit(amount: float | None, unit: str, said: str) -> None:
     assert story.signed(amount, unit) == said
 
 
-@pytest.mark.parametrize(
-    ("share", "said"), [(None, "–"), (0.0, "0.0 %"), (0.031, "+3.1 %"), (-0.031, "-3.1 %"), (0.00001, "< +0.1 %"), (-0.00001, "< -0.1 %")]
-)
+@for_each("share, said", (None, "–"), (0.0, "0.0 %"), (0.031, "+3.1 %"), (-0.031, "-3.1 %"), (0.00001, "< +0.1 %"), (-0.00001, "< -0.1 %"))
 def test_a_relative_change_is_never_shown_as_none(share: float | None, said: str) -> None:
     assert units.signed_percent(share) == said
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("step_time", "step time"),
-        ("kernels", "launches"),
-        ("transport", "exposed transport"),
-        ("compute:expert_gemm", "compute: expert gemm"),
-        ("bucket:dense_gemm", "bucket dense gemm"),
-        ("blocking_dispatch", "blocking dispatch"),
-    ],
+@for_each(
+    "name, said",
+    ("step_time", "step time"),
+    ("kernels", "launches"),
+    ("transport", "exposed transport"),
+    ("compute:expert_gemm", "compute: expert gemm"),
+    ("bucket:dense_gemm", "bucket dense gemm"),
+    ("blocking_dispatch", "blocking dispatch"),
 )
 def test_every_metric_has_a_name(name: str, said: str) -> None:
     assert story.metric(name) == said
@@ -226,8 +219,8 @@ def test_html_of_a_huge_comparison_is_cut_with_what_is_left_out() -> None:
 # --- a bisection ------------------------------------------------------------------------------------------------------
 
 
-@for_each("format_", PEOPLE)
-@for_each("sample", bisection.SAMPLES.values())
+@for_each("format_", *PEOPLE)
+@for_each("sample", *bisection.SAMPLES.values())
 def test_the_result_comes_first(format_: str, sample: Callable[[], b.Bisection]) -> None:
     document, report = sample(), rendered(format_, sample())
     body = plain(report if format_ != "html" else report[report.index("<body>") :])

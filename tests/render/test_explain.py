@@ -11,14 +11,16 @@ from diagnose.cli import main
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import UsageError
 from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.render import Options, write
-from diagnose.render.knowledge.entries import load_catalogue, unfilled
+from diagnose.render.knowledge.entries import Catalogue, unfilled
 from diagnose.render.knowledge.kinds import BY_NAME, KINDS, PAGES
 from diagnose.render.reports.explanation import Explanation
+from tests.builders.cases import for_each
 from tests.builders.diagnosis import rich
 
 WIDTH = 96
-KNOW = load_catalogue()
+KNOW = Catalogue(book=load_rulebook(), taxonomy=load_taxonomy())
 RICH = rich()
 EVERY = [(kind, key) for kind in KINDS for key in kind.ids(KNOW)]
 NUMBERS = {*KNOW.book.schema, "per", "bound_ns", "bound_share", "speedup_ceiling"}
@@ -149,7 +151,7 @@ refs: []
 
 def test_a_fix_tells_what_is_done_to_each_setting_and_what_is_disputed(tmp_path: Path) -> None:
     (tmp_path / "fix.yaml").write_text(FIX, encoding="utf-8")
-    told = flat(write(Explanation(name="OWN-01", book=load_rulebook([tmp_path])), "text", Options(width=WIDTH)))
+    told = flat(write(Explanation(name="OWN-01", book=load_rulebook([tmp_path]), taxonomy=KNOW.taxonomy), "text", Options(width=WIDTH)))
     for said in (
         "phase fit, step 3; evidence: candidate",
         "add moe_act to model.recompute_modules",
@@ -196,14 +198,12 @@ def test_buckets_of_the_user_are_explained_too(tmp_path: Path, capsys: pytest.Ca
     assert main(["explain", "my_family"]) == 2
 
 
-@pytest.mark.parametrize(
-    ("wrong", "near"),
-    [
-        ("COM-6", "COM-06"),
-        ("expert-gemm", "expert_gemm"),
-        ("job_recompute_module", "recompute_modules"),
-        ("rule:host-launch-starvd", "host-launch-starved"),
-    ],
+@for_each(
+    "wrong, near",
+    ("COM-6", "COM-06"),
+    ("expert-gemm", "expert_gemm"),
+    ("job_recompute_module", "recompute_modules"),
+    ("rule:host-launch-starvd", "host-launch-starved"),
 )
 def test_unknown_ids_get_what_is_near(wrong: str, near: str) -> None:
     with pytest.raises(UsageError, match=near) as raised:

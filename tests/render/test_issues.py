@@ -91,8 +91,7 @@ def test_without_a_gate_every_finding_about_the_run_fails() -> None:
 
 def test_with_a_gate_those_fail_that_it_asks_about() -> None:
     found = cases(with_lines(), fail_on="high")
-    assert found["comm-blocking-expert-exchange"] == "failure"
-    assert found["host-launch-starved"] == "system-out"
+    assert (found["comm-blocking-expert-exchange"], found["host-launch-starved"]) == ("failure", "system-out")
 
 
 def test_a_comparison_has_its_gate_and_one_case_for_each_finding() -> None:
@@ -108,28 +107,24 @@ def test_a_comparison_has_its_gate_and_one_case_for_each_finding() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("document", "state"),
-    [
-        (rich(), "failure"),
-        (refused(), "error"),
-        (identical(), "passed"),
-        (structs.replace(rich(), gate=c.Gate(limit=0.03, fail_on=None, met=None, sentence="Noise hides it.")), "error"),
-    ],
+@for_each(
+    "document, state",
+    (rich(), "failure"),
+    (refused(), "error"),
+    (identical(), "passed"),
+    (structs.replace(rich(), gate=c.Gate(limit=0.03, fail_on=None, met=None, sentence="Noise hides it.")), "error"),
 )
 def test_a_gate_passes_fails_or_could_not_be_judged(document: c.Comparison, state: str) -> None:
     assert cases(document)["gate"] == state
 
 
-@pytest.mark.parametrize(
-    ("document", "state"),
-    [
-        (structs.replace(rich(), gate=None), "failure"),
-        (structs.replace(refused(), gate=None), "error"),
-        (minimal(), "skipped"),
-        (improvement(), "passed"),
-        (structs.replace(identical(), gate=None), "passed"),
-    ],
+@for_each(
+    "document, state",
+    (structs.replace(rich(), gate=None), "failure"),
+    (structs.replace(refused(), gate=None), "error"),
+    (minimal(), "skipped"),
+    (improvement(), "passed"),
+    (structs.replace(identical(), gate=None), "passed"),
 )
 def test_without_a_gate_the_result_is_the_case(document: c.Comparison, state: str) -> None:
     assert cases(document)["regression"] == state
@@ -194,9 +189,7 @@ def test_annotations_point_at_the_line_of_the_setting() -> None:
 
 def test_the_tenth_says_how_many_more_there_are() -> None:
     found = commands(of("github", huge(), job_file=JOB))
-    assert len(found) == MOST
-    assert found[0][3] == "gate%3A Step time against the base"
-    assert found[-1][0] == "error"
+    assert (len(found), found[0][3], found[-1][0]) == (MOST, "gate%3A Step time against the base", "error")
     assert "392 more results without an annotation: X-008, " in found[-1][4]
     assert "and 372 more" in found[-1][4]
 
@@ -230,7 +223,7 @@ def test_a_run_without_anything_to_say_gets_one_notice() -> None:
     assert unescaped(text) == small_diagnosis().verdict.sentence
 
 
-@for_each("payload", [*HOSTILE, "a,b::c%0A::error::x", "100 % of it\r\n::stop-commands::x", CONTROL])
+@for_each("payload", *HOSTILE, "a,b::c%0A::error::x", "100 % of it\r\n::stop-commands::x", CONTROL)
 def test_no_text_gives_an_order_of_its_own(payload: str) -> None:
     finding = structs.replace(diagnosis().findings[0], id=payload, name=payload, summary=payload, fixes=())
     text = of("github", structs.replace(diagnosis(), findings=(finding,)), job_file="a,b:c%.yaml")
@@ -267,7 +260,7 @@ def test_a_case_keeps_its_name_however_it_ends() -> None:
     }
 
 
-@for_each("payload", [*HOSTILE, CONTROL, "]]>", "&amp;<![CDATA["])
+@for_each("payload", *HOSTILE, CONTROL, "]]>", "&amp;<![CDATA[")
 def test_junit_is_xml_whatever_stands_in_it(payload: str) -> None:
     finding = structs.replace(diagnosis().findings[0], id=payload, name=payload, summary=payload, fixes=())
     text = of(
@@ -281,8 +274,8 @@ def test_junit_is_xml_whatever_stands_in_it(payload: str) -> None:
 # --- SARIF ------------------------------------------------------------------------------------------------------------
 
 
-@for_each("job_file", ["", JOB, "jobs/a b#c?.yaml"])
-@for_each("name", DOCUMENTS)
+@for_each("job_file", "", JOB, "jobs/a b#c?.yaml")
+@for_each("name", *DOCUMENTS)
 def test_sarif_has_the_structure_of_the_specification(name: str, job_file: str) -> None:
     check_log(json.loads(of("sarif", DOCUMENTS[name](), job_file=job_file)))
 

@@ -27,19 +27,17 @@ def report(path: Path, *overrides: str) -> Diagnosis:
     return msgspec.structs.replace(minimal(), job=msgspec.structs.replace(job.read(), derived=found.derived, problems=found.problems))
 
 
-@for_each("format_", ["text", "markdown", "html"])
+@for_each("format_", "text", "markdown", "html")
 @for_each(
-    ("name", "key"),
-    [
-        ("a1_qwen3_30b_h100.yaml", "model.tensor_model_parallel_size"),
-        ("a1_qwen3_30b_h100.megatron.yaml", "MODEL_ARGS.--tensor-model-parallel-size"),
-        ("a1_qwen3_30b_h100.sh", "--tensor-model-parallel-size (line 35)"),
-        ("a1_qwen3_30b_h100.flags", "--tensor-model-parallel-size (line 22)"),
-        ("a4_hybridep.overrides", "model.moe_token_dispatcher_type (line 2)"),
-        ("a_recipe.sh", "-tp (line 3)"),
-        ("b1_deepseek_v3_gb200.yaml", "model.transformer.tensor_model_parallel_size"),
-        ("torchtitan_deepseek_v3.toml", "parallelism.tensor_parallel_degree"),
-    ],
+    "name, key",
+    ("a1_qwen3_30b_h100.yaml", "model.tensor_model_parallel_size"),
+    ("a1_qwen3_30b_h100.megatron.yaml", "MODEL_ARGS.--tensor-model-parallel-size"),
+    ("a1_qwen3_30b_h100.sh", "--tensor-model-parallel-size (line 35)"),
+    ("a1_qwen3_30b_h100.flags", "--tensor-model-parallel-size (line 22)"),
+    ("a4_hybridep.overrides", "model.moe_token_dispatcher_type (line 2)"),
+    ("a_recipe.sh", "-tp (line 3)"),
+    ("b1_deepseek_v3_gb200.yaml", "model.transformer.tensor_model_parallel_size"),
+    ("torchtitan_deepseek_v3.toml", "parallelism.tensor_parallel_degree"),
 )
 def test_every_output_shows_the_key_of_a_setting(format_: str, name: str, key: str) -> None:
     text = write(report(JOBS / name), format_, Options(width=220))

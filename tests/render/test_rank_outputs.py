@@ -18,6 +18,7 @@ from diagnose.render.reports.ranks import pair as rank_compare
 from diagnose.render.reports.ranks import story as rank_story
 from diagnose.render.reports.ranks import tables as rank_tables
 from diagnose.render.writers.markdown.page import MOST_BYTES, MOST_RANKS
+from tests.builders.cases import for_each
 from tests.builders.diagnosis import many_ranks, minimal, ms, rich, rich_ranks
 
 TEXTS = ["text", "markdown", "html"]
@@ -121,17 +122,15 @@ def test_what_was_not_measured_of_ranks_is_never_zero(format_: str, ranks: k.Ran
 # --- names and choices ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("numbers", "said"),
-    [
-        ([], ""),
-        ([4], "4"),
-        ([4, 5], "4, 5"),
-        ([7, 5, 6, 6], "5–7"),
-        ([0, 1, 2, 8, 9, 10, 12], "0–2, 8–10, 12"),
-        (range(0, 40, 4), "0, 4, 8, 12, 16, 20, 24, 28 and 2 more"),
-        ([0, 1, 2, *range(4, 40, 2)], "0–2, 4, 6, 8, 10, 12, 14, 16 and 11 more"),
-    ],
+@for_each(
+    "numbers, said",
+    ([], ""),
+    ([4], "4"),
+    ([4, 5], "4, 5"),
+    ([7, 5, 6, 6], "5–7"),
+    ([0, 1, 2, 8, 9, 10, 12], "0–2, 8–10, 12"),
+    (range(0, 40, 4), "0, 4, 8, 12, 16, 20, 24, 28 and 2 more"),
+    ([0, 1, 2, *range(4, 40, 2)], "0–2, 4, 6, 8, 10, 12, 14, 16 and 11 more"),
 )
 def test_ranks_are_listed_as_runs(numbers: Sequence[int], said: str) -> None:
     assert rank_story.ranges(numbers) == said
@@ -147,10 +146,7 @@ def test_each_surveyed_device_has_a_name_of_its_own() -> None:
 def test_a_short_table_shows_the_verdict_the_late_and_the_ends_of_each_group(most: int) -> None:
     ranks = many_ranks(512, stages=4)
     ranks = msgspec.structs.replace(
-        ranks,
-        slowest=300,
-        late=ranks.late[:2],
-        skew=(k.StartSkew(rank=401, begins_ns=-1, ends_ns=0, text=""),),
+        ranks, slowest=300, late=ranks.late[:2], skew=(k.StartSkew(rank=401, begins_ns=-1, ends_ns=0, text=""),)
     )
     shown = {ranks.survey[place].rank for place in rank_story.chosen_places(ranks, most)}
     assert len(shown) == most
@@ -202,19 +198,17 @@ def test_the_headline_tells_who_how_often_what_it_costs_and_why(format_: str) ->
     assert report.index("keep others waiting") < report.index("Ranks 8 to 15 of 16") < report.index("in ms · median per step")
 
 
-@pytest.mark.parametrize(
-    ("ranks", "title"),
-    [
-        (changed(late=()), "No captured rank stands out as late"),
-        (changed(late=(), exchanges=()), "Who is late can't be told: no exchange was matched between ranks"),
-        (
-            changed(late=(), exchanges=tuple(msgspec.structs.replace(one, matched=0) for one in rich_ranks().exchanges)),
-            "Who is late can't be told: no exchange was matched between ranks",
-        ),
-        (changed(late=rich_ranks().late[1:2]), "Rank 5 keeps others waiting"),
-        (changed(late=rich_ranks().late[2:]), "Ranks keep each other waiting in turn; no single one is late"),
-        (many_ranks(512), "Ranks 5, 69, 133, 197, 261, 325, 389, 453 keep others waiting"),
-    ],
+@for_each(
+    "ranks, title",
+    (changed(late=()), "No captured rank stands out as late"),
+    (changed(late=(), exchanges=()), "Who is late can't be told: no exchange was matched between ranks"),
+    (
+        changed(late=(), exchanges=tuple(msgspec.structs.replace(one, matched=0) for one in rich_ranks().exchanges)),
+        "Who is late can't be told: no exchange was matched between ranks",
+    ),
+    (changed(late=rich_ranks().late[1:2]), "Rank 5 keeps others waiting"),
+    (changed(late=rich_ranks().late[2:]), "Ranks keep each other waiting in turn; no single one is late"),
+    (many_ranks(512), "Ranks 5, 69, 133, 197, 261, 325, 389, 453 keep others waiting"),
 )
 def test_the_title_says_plainly_who_is_late(ranks: k.Ranks, title: str) -> None:
     assert rank_story.headline(having(ranks), ranks).title == title
@@ -225,14 +219,12 @@ def test_late_ranks_beyond_three_are_counted() -> None:
     assert (len(said.points), said.more) == (3, 5)
 
 
-@pytest.mark.parametrize(
-    ("world", "captured", "said"),
-    [
-        (16, 8, "8 of 16 ranks were captured (0–7); nothing is said of the other 8."),
-        (9, 8, "8 of 9 ranks were captured (0–7); nothing is said of the other one."),
-        (8, 8, "All 8 ranks of the job were captured."),
-        (None, 8, "8 ranks were captured (0–7); how many the job has is not recorded. Nothing is said of ranks that were not captured."),
-    ],
+@for_each(
+    "world, captured, said",
+    (16, 8, "8 of 16 ranks were captured (0–7); nothing is said of the other 8."),
+    (9, 8, "8 of 9 ranks were captured (0–7); nothing is said of the other one."),
+    (8, 8, "All 8 ranks of the job were captured."),
+    (None, 8, "8 ranks were captured (0–7); how many the job has is not recorded. Nothing is said of ranks that were not captured."),
 )
 def test_of_how_many_ranks_it_speaks(world: int | None, captured: int, said: str) -> None:
     assert rank_story.coverage(changed(world_size=world, captured=captured)) == said
@@ -345,8 +337,7 @@ def test_two_ranks_side_by_side() -> None:
         "+20.400",
     )
     assert (lines["waiting in matched exchanges"].difference, lines["waiting in matched exchanges"].more) == ("-20.400", False)
-    assert lines["packing ran"].difference == "0.000"
-    assert lines["expert alltoall"].first == "192"
+    assert (lines["packing ran"].difference, lines["expert alltoall"].first) == ("0.000", "192")
     places = {line.label: line.place for _, part in found.sections for line in part}
     assert found.data["ranks"][5]["values"][places["attention"]] == ms(30.9 * 1.09)
     assert found.data["ranks"][7]["values"][places["waiting in matched exchanges"]] is None

@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt  # comes with rich
 
+from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.render.knowledge import reference
-from diagnose.render.knowledge.entries import Code, Entry, Kind, Ref, expression, items, load_catalogue, paragraph, rows, verbatim
+from diagnose.render.knowledge.entries import Catalogue, Code, Entry, Kind, Ref, expression, items, paragraph, rows, verbatim
 from diagnose.render.knowledge.kinds import KINDS
 from diagnose.render.knowledge.reference import code, links, page
 from tests.builders.cases import for_each
 
 ROOT = Path(__file__).parents[2]
-KNOW = load_catalogue()
+KNOW = Catalogue(book=load_rulebook(), taxonomy=load_taxonomy())
 MADE = reference.pages(KNOW)
 PARSER = MarkdownIt("commonmark").enable("table")
 
@@ -37,10 +39,10 @@ def bare(text: str) -> str:
 
 
 def test_they_are_made_the_same_twice() -> None:
-    assert reference.pages(load_catalogue()) == MADE
+    assert reference.pages(Catalogue(book=load_rulebook(), taxonomy=load_taxonomy())) == MADE
 
 
-@for_each("name", sorted(MADE))
+@for_each("name", *sorted(MADE))
 def test_links_resolve(name: str) -> None:
     local = {target for target in targets(MADE[name]) if "://" not in target}
     missing = []
@@ -67,7 +69,7 @@ def test_every_id_has_one_anchor_and_stands_in_the_contents(kind: Kind) -> None:
         assert f"[`{key}`](#{kind.anchor(key)})" in text
 
 
-@for_each("name", sorted(MADE))
+@for_each("name", *sorted(MADE))
 def test_markdown_shows_what_the_data_say(name: str) -> None:
     """No markup comes from the data: no HTML but our anchors, no image, and every table keeps its columns."""
     width = 0

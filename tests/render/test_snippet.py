@@ -17,6 +17,7 @@ from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.measure.buckets.describe import describe_all
 from diagnose.render import Options, write
 from diagnose.render.reports.diagnosis.tables import MOST_ENTRIES, function_name, snippet
+from tests.builders.cases import for_each
 from tests.builders.diagnosis import HOSTILE, rich
 
 UNKNOWN = (
@@ -30,18 +31,16 @@ UNKNOWN = (
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "word"),
-    [
-        (UNKNOWN[0], "frobnicate_tokens"),
-        (UNKNOWN[1], "frobnicate_tokens"),
-        (UNKNOWN[2], "Sprocket"),
-        (UNKNOWN[3], "twiddler"),
-        ("wibble_wobble_17", "wibble_wobble_17"),
-        ("std::enable_if<(8)>(0)", None),
-        ("Kernel", "Kernel"),
-        ("🙂", None),
-    ],
+@for_each(
+    "name, word",
+    (UNKNOWN[0], "frobnicate_tokens"),
+    (UNKNOWN[1], "frobnicate_tokens"),
+    (UNKNOWN[2], "Sprocket"),
+    (UNKNOWN[3], "twiddler"),
+    ("wibble_wobble_17", "wibble_wobble_17"),
+    ("std::enable_if<(8)>(0)", None),
+    ("Kernel", "Kernel"),
+    ("🙂", None),
 )
 def test_the_word_by_which_a_kernel_is_known(name: str, word: str | None) -> None:
     assert function_name(name) == word

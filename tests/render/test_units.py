@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,65 +11,65 @@ from diagnose.render import units
 from tests.builders.cases import for_each
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, "–"),
-        (0, "0.000"),
-        (129_012_345, "129.012"),
-        (61_800_000_000, "61,800.000"),
-        (-1_500_000, "-1.500"),
-        (499, "0.000"),
-        (500.0, "0.001"),
-    ],
+@for_each(
+    "value, text",
+    (None, "–"),
+    (0, "0.000"),
+    (129_012_345, "129.012"),
+    (61_800_000_000, "61,800.000"),
+    (-1_500_000, "-1.500"),
+    (499, "0.000"),
+    (500.0, "0.001"),
 )
 def test_milliseconds(value: float | None, text: str) -> None:
     assert units.ms(value) == text
 
 
-@pytest.mark.parametrize(
-    ("share", "text"),
-    [(None, "–"), (0.0, "0.0 %"), (0.0004, "< 0.1 %"), (0.0006, "0.1 %"), (0.123, "12.3 %"), (1.0, "100.0 %"), (-0.02, "-2.0 %")],
+@for_each(
+    "share, text",
+    (None, "–"),
+    (0.0, "0.0 %"),
+    (0.0004, "< 0.1 %"),
+    (0.0006, "0.1 %"),
+    (0.123, "12.3 %"),
+    (1.0, "100.0 %"),
+    (-0.02, "-2.0 %"),
 )
 def test_percent_never_rounds_something_to_nothing(share: float | None, text: str) -> None:
     assert units.percent(share) == text
 
 
 @for_each(
-    ("value", "unit", "text"),
-    [
-        (None, "ns", "not measured"),
-        (1_500_000, "ns", "1.500 ms"),
-        (0.5, "share", "50.0 %"),
-        (85_520_809_984, "bytes", "79.6 GiB"),
-        (512, "bytes", "512 B"),
-        (7_996.5, "count", "7,996.5"),
-        (8_000.0, "count", "8,000"),
-        (True, "bool", "yes"),
-        (False, "bool", "no"),
-        ("deepep", "text", "deepep"),
-        (3, "lightyears", "3 lightyears"),
-    ],
+    "value, unit, text",
+    (None, "ns", "not measured"),
+    (1_500_000, "ns", "1.500 ms"),
+    (0.5, "share", "50.0 %"),
+    (85_520_809_984, "bytes", "79.6 GiB"),
+    (512, "bytes", "512 B"),
+    (7_996.5, "count", "7,996.5"),
+    (8_000.0, "count", "8,000"),
+    (True, "bool", "yes"),
+    (False, "bool", "no"),
+    ("deepep", "text", "deepep"),
+    (3, "lightyears", "3 lightyears"),
 )
 def test_facts_carry_their_unit(value: float | bool | str | None, unit: str, text: str) -> None:
     assert units.fact(value, unit) == text
 
 
-@pytest.mark.parametrize(
-    ("name", "limit", "text"),
-    [
-        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", 30, "ncclDevKernel_SendRecv"),
-        (
-            "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float>(int, float)",
-            60,
-            "at::native::vectorized_layer_norm_kernel<float>",
-        ),
-        ("void ns::kernel<A<B<C<int> > > >(T)", 20, "ns::kernel<A<B<…>>>"),
-        ("outer::inner::a_rather_long_kernel_name<int>", 32, "a_rather_long_kernel_name<…>"),
-        ("operator<<(", 40, "operator<<("),
-        ("abcdefghij", 5, "ab…ij"),
-        ("short", 40, "short"),
-    ],
+@for_each(
+    "name, limit, text",
+    ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", 30, "ncclDevKernel_SendRecv"),
+    (
+        "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float>(int, float)",
+        60,
+        "at::native::vectorized_layer_norm_kernel<float>",
+    ),
+    ("void ns::kernel<A<B<C<int> > > >(T)", 20, "ns::kernel<A<B<…>>>"),
+    ("outer::inner::a_rather_long_kernel_name<int>", 32, "a_rather_long_kernel_name<…>"),
+    ("operator<<(", 40, "operator<<("),
+    ("abcdefghij", 5, "ab…ij"),
+    ("short", 40, "short"),
 )
 def test_kernel_names_lose_what_tells_least(name: str, limit: int, text: str) -> None:
     assert units.shorten(name, limit) == text

@@ -76,14 +76,11 @@ def test_one_input_needs_no_count() -> None:
     assert said == ["reading x"]
 
 
-def test_errors_travel_whole() -> None:
+def test_errors_travel_whole_and_faults_keep_the_number_of_the_system() -> None:
     sent = pickle.dumps(MissingInputError("What.", effect="Effect.", next_step="Next."))
     error = pickle.loads(sent)  # noqa: S301 - our own
     assert isinstance(error, MissingInputError)
     assert (error.what, error.effect, error.next_step, str(error)) == ("What.", "Effect.", "Next.", "What. Effect. Next.")
-
-
-def test_a_fault_keeps_the_number_that_the_system_gave() -> None:
     assert fault_of("x", OSError(28, "No space left on device")).errno == 28
     fault = fault_of("x", ValueError("first\nsecond"))
     assert (fault.what, fault.errno) == ("x: ValueError: first", None)

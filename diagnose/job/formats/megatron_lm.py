@@ -70,14 +70,12 @@ def _of_tree(tree: Tree, source: str) -> Iterator[Leaf]:
 
 
 def _flags(tokens: Sequence[Token], table: JobSettings) -> tuple[list[Leaf], list[str], bool]:
-    """Flags with the words that follow them, what has to be said of them, and whether a word may stand for more flags.
-
-    Of a flag given twice the last counts, as argparse has it.
-    """
+    """Flags with their words (of one given twice the last, as in argparse), notes on them, and whether a word may stand for more flags."""
     found: dict[str, Leaf] = {}
     notes: list[str] = []
     open_ended = False
-    switches = _switches(table)
+    flags = ((flag, spec) for spec in table.specs.values() for flag in spec.keys_in(NAME))
+    switches = {flag_name(flag) for flag, spec in flags if spec.type == "bool" or flag.startswith("!") or "=" in flag}  # take no value
     for flag, values in by_flag(tokens, lambda token: token.text.startswith("--")):
         alone = flag is None or flag_name(flag.text) in switches
         more = [one for place, one in enumerate(values) if one.unresolved and (alone or place or _MORE.search(one.unresolved))]
@@ -90,16 +88,6 @@ def _flags(tokens: Sequence[Token], table: JobSettings) -> tuple[list[Leaf], lis
             notes.append(f"{name} is given twice; line {flag.line} counts")
         found[flag_name(name)] = flag_leaf(flag, [one for one in values if one not in more])
     return list(found.values()), notes, open_ended
-
-
-def _switches(table: JobSettings) -> frozenset[str]:
-    """Flags that take no value."""
-    return frozenset(
-        flag_name(flag)
-        for spec in table.specs.values()
-        for flag in spec.keys_in(NAME)
-        if spec.type == "bool" or flag.startswith("!") or "=" in flag
-    )
 
 
 # --- keys and edits ---------------------------------------------------------------------------------------------------

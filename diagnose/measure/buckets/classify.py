@@ -328,10 +328,6 @@ def by_neighbours(verdict: Verdict, buckets: Buckets, *, bucket: str, kind: str 
 
 
 def settled(verdict: Verdict, *, experts: bool) -> Verdict:
-    """`verdict` as shown.
-
-    A generic kernel that nobody claims is honestly elementwise, not weakly so. Where nothing in the capture belongs to
-    `experts`, a plain product is dense.
-    """
+    """`verdict` as shown: unclaimed generic kernels are elementwise, not weakly so; without `experts` here a plain product is dense."""
     honest = verdict.bucket == ELEMENTWISE or (verdict.bucket == DENSE_GEMM and not experts)
     return replace(verdict, weak=False) if honest else verdict

@@ -95,10 +95,7 @@ def _timeline(trace: Trace, launches: Launches) -> _Timeline:
 
 
 def innermost(frame: pl.DataFrame) -> pl.DataFrame:
-    """Segments in which the innermost of nested ranges stays the same.
-
-    `frame`: start, end, value. Result: the same columns, sorted and disjoint; nothing outside all ranges.
-    """
+    """Segments (start, end, value; sorted, disjoint) in which the innermost of nested ranges (`frame`, same columns) stays the same."""
     rows = frame.filter(pl.col("end") > pl.col("start")).with_row_index("id")
     lasting = pl.col("end") - pl.col("start")
     events = pl.concat(

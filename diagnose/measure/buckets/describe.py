@@ -109,10 +109,7 @@ def texts(context: Context, key: str) -> list[str]:
 
 
 def _masks(given: Sequence[Context], taxonomy: Taxonomy) -> list[int]:
-    """The contexts of each launch: of its own ranges, of its forward operator's as far as those are inherited, and of its phase.
-
-    The phase told is that of the step around the launch; ranges that tell a phase themselves know better.
-    """
+    """The contexts of each launch: its own ranges', its forward operator's as far as inherited, and its phase's unless a range tells it."""
     own = masks_of([_ranges(one) for one in given], taxonomy)
     forward = masks_of([{"module": texts(one, FORWARD_KEY)} for one in given], taxonomy)
     phased = sum(1 << bit for bit, context in enumerate(taxonomy.contexts) if context.phase is not None)

@@ -512,10 +512,7 @@ _ASKED = ("part", "tail", "unknown", "casts", "linear")
 
 
 def neighbours(ops: pl.DataFrame, case: pl.Series, verdicts: pl.DataFrame, taxonomy: Taxonomy) -> pl.DataFrame:
-    """What the neighbours of undecided operations say: columns row (of `ops`) and choice; one row each at most.
-
-    `case` indexes `verdicts` for every operation. `line.chosen` tells what a choice stands for.
-    """
+    """What the neighbours of undecided operations say: row (of `ops`), choice (see `line.chosen`). `case` indexes `verdicts`."""
     facts = facts_of(verdicts, taxonomy)
     if not facts.select(pl.any_horizontal(*_ASKED).any()).item():
         return pl.DataFrame(schema={"row": pl.UInt32, "choice": pl.UInt16})

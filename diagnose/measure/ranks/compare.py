@@ -76,10 +76,7 @@ def _collectives(member: Member) -> dict[str, int]:
 
 
 def problems(members: Sequence[Member], world: int | None, claimed: Mapping[int, int]) -> tuple[RankProblem, ...]:
-    """Ranks that are missing, given twice, or that differ in their steps.
-
-    `claimed`: how many inputs said to be that rank, before they were told apart.
-    """
+    """Ranks missing, given twice, or with other steps. `claimed`: how many inputs said to be that rank, before they were told apart."""
     captured = sorted({member.rank.rank for member in members})
     found = []
     twice = tuple(rank for rank, number in sorted(claimed.items()) if number > 1)
@@ -163,10 +160,7 @@ Links = Callable[[Sequence[int]], float | None]  # ranks of a group → GB/s of 
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """`ranks` for the document.
-
-    `shown`: the device on the slowest path; `exchanged` by (rank, device, kind, backend): transfer, wait, matched, unmatched.
-    """
+    """`shown`: the device on the slowest path. `exchanged`: by (rank, device, kind, backend) transfer, wait, matched, unmatched."""
 
     ranks: Ranks
     shown: DeviceMeasure

@@ -177,10 +177,7 @@ def _matched(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
 
 
 def _blocking(ranks: Ranks | None, wait: int | None, pipeline: int | None) -> int | None:
-    """Waiting in exchanges other than those of the pipeline, as far as it can have held compute up.
-
-    What steps have lost to others, the bubble left out.
-    """
+    """What steps lost to others, without the bubble: waiting in exchanges other than the pipeline's, as far as it can hold compute up."""
     if ranks is None or wait is None or pipeline is None:
         return None
     lost = [[step.window_ns - step.own_ns for step in one.steps if step.own_ns is not None] for one in ranks.survey]
@@ -201,10 +198,7 @@ def _wait_share(exchanges: Sequence[MatchedExchange]) -> float | None:
 
 
 def _nobody(ranks: Ranks | None) -> int | None:
-    """The waiting for a late rank where none is named: nought where exchanges were matched and all clocks agree, otherwise not known.
-
-    Between clocks that do not agree nothing is said about who is late (`measure/ranks/lateness.py`), not even that nobody is.
-    """
+    """Waiting for a late rank where none is named: nought where exchanges were matched and all clocks agree, otherwise not known."""
     if ranks is None or not all(pair.aligned for pair in ranks.clocks):
         return None
     return 0 if any(one.matched for one in ranks.exchanges) else None

@@ -54,10 +54,7 @@ def _letter(number: int) -> str:
 
 
 def _by_fingerprint(members: Sequence[Member], buckets: Buckets) -> list[int]:
-    """Like ranks run certain buckets or not (embedding, loss, experts), and about as many kernels in a step of certain others (attention).
-
-    The file buckets.yaml says which.
-    """
+    """Like ranks run the same of certain buckets, and about as many kernels in a step of others; buckets.yaml says which."""
     held = [bucket for bucket, spec in buckets.items() if spec.alike == "held"]
     counted = [bucket for bucket, spec in buckets.items() if spec.alike == "counted"]
     found: list[tuple[tuple[bool, ...], tuple[int, ...]]] = []
@@ -94,10 +91,7 @@ AGREE = 0.8  # … in this share of their work
 
 @dataclass(frozen=True, kw_only=True)
 class Slowness:
-    """`ratio`: the median over shapes, weighted by work, of a kernel's duration over that on the group's median device.
-
-    `shapes`: how many were compared.
-    """
+    """`ratio`: median over `shapes` shapes, weighted by work, of a kernel's duration over that on the group's median device."""
 
     ratio: float
     shapes: int
@@ -194,10 +188,7 @@ def _expected(mesh: Mesh, job: Job | None, bubble: int) -> tuple[float | None, i
 
 
 def tails(members: Sequence[Member]) -> tuple[DataTail, ...]:
-    """How long each rank's compute waits for data-parallel exchanges after its last backward.
-
-    Nothing for ranks that could not tell, or that have no such exchange.
-    """
+    """How long each rank's compute waits for data-parallel exchanges after its last backward; absent where not told, or without any."""
     told = [
         member
         for member in members
@@ -212,10 +203,7 @@ SMALL = 0.02
 
 
 def experts(every: Sequence[Transfers], slow: Mapping[int, Slowness]) -> tuple[ExpertImbalance, ...]:
-    """One entry for each group of ranks that exchange tokens, costliest first.
-
-    Work on a device that is slow anyway is brought to the others' speed.
-    """
+    """One entry per group of ranks that exchange tokens, costliest first; work on a device slow anyway is brought to others' speed."""
     groups: dict[tuple[int, ...], list[Transfers]] = defaultdict(list)
     for found in every:
         if found.group.kind == "expert" and found.group.shape == "all_to_all":
@@ -288,10 +276,7 @@ def _places(every: Sequence[Transfers]) -> pl.DataFrame:
 
 
 def _received(places: pl.DataFrame, shown: pl.Series, members: int) -> dict[int, tuple[int, ...]]:
-    """By place, the elements that each member received before it worked, the mean over steps.
-
-    Places where a trace does not tell are absent.
-    """
+    """By place, the elements each member received before it worked, mean over steps; places where a trace does not tell are absent."""
     told = places.filter(pl.col("place").is_in(shown.implode()) & pl.col("elements").is_not_null())
     means = told.group_by("place", "member").agg(pl.col("elements").mean().cast(pl.Int64)).sort("place", "member")
     found = {int(place): tuple(rows["elements"].to_list()) for (place,), rows in means.group_by("place", maintain_order=True)}

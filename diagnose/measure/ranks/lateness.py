@@ -40,10 +40,7 @@ class _Blame:
 
 @dataclass(frozen=True, kw_only=True)
 class Background:
-    """What is known of all members, by their places: own times, those with a slow device, the like group of each.
-
-    And of their experts, their clocks, and the buckets in use.
-    """
+    """What is known of all members, by place: own times, those with a slow device, like groups; and experts, clocks, buckets in use."""
 
     own: Mapping[int, OwnTimes]
     slow: Mapping[int, Slowness]
@@ -83,10 +80,7 @@ def _blames(every: Sequence[Transfers]) -> Iterator[_Blame]:
 
 
 def _behind(group: Sequence[Transfers], members: tuple[Member, ...]) -> tuple[dict[int, int], dict[int, int]]:
-    """By member: how long the others wait behind it, and how often it came last.
-
-    The wait is the mean per step (ns), at most as long as transport held compute up.
-    """
+    """By member: how long the others wait (mean ns per step, at most what transport held compute up), and how often it came last."""
     table = pl.concat(
         [
             one.rows.select("ordinal", "place", "index", "wait", "last").with_columns(pl.lit(number).alias("lane"))

@@ -30,10 +30,7 @@ CLOSE_NS = 10_000  # two shifts whose scatters differ by less are told apart by 
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """One rank's instances in one group, in order.
-
-    Ends by its wall clock (or its own zero), sizes (None where unknown), step indices (None outside steps).
-    """
+    """One rank's instances in one group, in order. Ends by its wall clock (or own zero), sizes (None: unknown), steps (None: outside)."""
 
     ends: Sequence[int]
     sizes: Sequence[int | None]
@@ -42,10 +39,7 @@ class Course:
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """`other[i]` is the same instance as `reference[i + shift]`.
-
-    `scatter`: p90 − p10 of the differences of ends, `offset` their median; `n` differences were possible.
-    """
+    """`other[i]` is `reference[i + shift]`. `scatter`: p90 − p10 of the differences of ends (`n` were possible), `offset` their median."""
 
     shift: int
     scatter: int
@@ -54,10 +48,7 @@ class Fit:
 
 
 def fit(reference: Course, other: Course, *, limit: int = LOOSE_NS, thorough: bool = True) -> Fit | None:
-    """The shift at which both sequences end together; None where there is none within `limit` (ns of scatter).
-
-    Not `thorough`: only likely shifts are tried.
-    """
+    """The shift at which both end together; None: none within `limit` (ns of scatter). Not `thorough`: only likely shifts are tried."""
     if not reference.ends or not other.ends:
         return None
     likely = list(dict.fromkeys(_likely(reference, other)))
@@ -190,10 +181,7 @@ _SPAN = re.compile(r"^\[(\d+(?:, ?\d+)*)\]$")
 def match(
     members: Sequence[Member], mesh: Mesh | None, clocks: Mapping[int, tuple[int, int]] | None = None
 ) -> tuple[tuple[Matched, ...], tuple[Unmatched, ...]]:
-    """All exchanges of all members, matched as far as they can be.
-
-    `clocks`: by a member's place, its set of aligned clocks and what it is ahead in it, where that is known already.
-    """
+    """All exchanges, matched as far as possible. `clocks`, where known: by place, a member's set of aligned clocks and its lead there."""
     known = clocks or {}
     named: dict[tuple[str, str, str, Hashable], list[MemberLane]] = defaultdict(list)
     nameless: dict[tuple[str, str, str, Hashable], list[MemberLane]] = defaultdict(list)
@@ -233,10 +221,7 @@ def _member_lanes(members: Sequence[Member]) -> Iterator[MemberLane]:
 
 
 def _group_key(lane: Lane) -> Hashable | None:
-    """What names the group on every rank alike; None where nothing does.
-
-    PyTorch's names of groups count up alike on all ranks; where a name is all there is, the description belongs to it.
-    """
+    """What names the group alike on every rank; None: nothing. PyTorch's names count up alike; a bare name goes with its description."""
     if lane.communicator is not None:
         return lane.communicator
     members = members_told(lane)
@@ -303,10 +288,7 @@ def _naming(lane: Lane) -> str:
 
 
 def _one_group(one: _Group, other: _Group, mesh: Mesh | None) -> bool:
-    """Whether two groups that are named differently are one.
-
-    No member in common, room for all, the same place in the job, and the same ends.
-    """
+    """Whether groups of different names are one: no member in common, room for all, the same place in the job, and the same ends."""
     first, second = one.parts[0], other.parts[0]
     members = {part.member.place for part in one.parts}
     size = max((part.lane.size or 0 for part in (*one.parts, *other.parts)), default=0)
@@ -323,10 +305,7 @@ def _one_group(one: _Group, other: _Group, mesh: Mesh | None) -> bool:
 
 
 def _by_common_ends(parts: Sequence[MemberLane], mesh: Mesh | None) -> Iterator[tuple[Grouping, list[MemberLane], bool]]:
-    """Groups of sequences that end together, and whether there were others to try.
-
-    With the job's sizes only ranks that share their coordinates are.
-    """
+    """Groups of sequences that end together (of ranks with one coordinate, where sizes are known), and whether there were others to try."""
     pools: dict[tuple[int, ...] | None, list[MemberLane]] = defaultdict(list)
     for part in parts:
         told = mesh.group(part.lane.kind, part.member.rank.rank) if mesh is not None else None
@@ -395,10 +374,7 @@ def _matched(parts: Sequence[MemberLane], clocks: Mapping[int, tuple[int, int]],
 
 
 def _believable(found: Fit, reference: Member, member: Member, clocks: Mapping[int, tuple[int, int]]) -> bool:
-    """By one clock, exchanges of one group end together.
-
-    Where they do not, either they are not of one group, or a capture's start time is wrong: many alike say the latter.
-    """
+    """By one clock a group's exchanges end together; if not, they are of several, or, where many alike say so, a start time is wrong."""
     mine, theirs = clocks.get(member.place), clocks.get(reference.place)
     aligned = mine is not None and theirs is not None and mine[0] == theirs[0]
     ahead = mine[1] - theirs[1] if aligned and mine is not None and theirs is not None else 0
@@ -430,11 +406,7 @@ MIN_ENDS = 8  # fewer matched ends align nothing
 
 @dataclass(frozen=True, kw_only=True)
 class Clocks:
-    """`pairs` for the report.
-
-    `known`: by a member's place, the set of clocks that are aligned with its own, and what to take off its times to have those of that
-    set's first.
-    """
+    """`pairs` for the report; `known`: by place, the set of aligned clocks, and what to take off its times for those of its first."""
 
     pairs: tuple[ClockPair, ...]
     known: Mapping[int, tuple[int, int]]
@@ -475,10 +447,7 @@ def _unaligned(ranks: Sequence[int]) -> str:
 
 
 def _clocks_of(members: Sequence[Member], matched: Sequence[Matched]) -> dict[int, tuple[int, int]]:
-    """By a member's place, what tells its clock from others: its host, else its input.
-
-    A capture whose ends contradict its host's, by a wrong start time, has a clock of its own.
-    """
+    """By place, what tells clocks apart: host, else input; a capture whose wrong start time contradicts its host's has one of its own."""
     alone = {one.place: (1, one.part) for one in members}
     hosts = {
         one.place: (0, one.host) if one.host is not None and one.rank.start_unix_ns is not None else alone[one.place] for one in members

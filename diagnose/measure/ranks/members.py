@@ -28,10 +28,7 @@ class Input:
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One device of one rank. `host` is a number in order of rank, None where the trace does not tell.
-
-    `bubble`: waiting for other pipeline stages, by step, in the order of the budget's steps.
-    """
+    """One device of one rank. `host`: numbered in order of rank, None: not told. `bubble`: waiting for other stages, by budget's step."""
 
     place: int  # its place among all members
     rank: Rank

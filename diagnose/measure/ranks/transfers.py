@@ -1,7 +1,4 @@
-"""Transfer and wait of matched exchanges.
-
-An instance's transfer is its shortest participant's duration, the rest of each duration is wait.
-"""
+"""Transfer and wait of matched exchanges: the shortest participant's duration is an instance's transfer, the rest of each is wait."""
 
 from __future__ import annotations
 
@@ -61,11 +58,7 @@ def split_exchanges(group: Matched) -> Transfers:
 
 
 def _step(rows: pl.DataFrame) -> pl.Expr:
-    """The step of each instance: the same on every member, where members number their steps alike.
-
-    An exchange at the border of two steps lies before it on one member and after it on another; it counts to the later one, as a gather of
-    parameters does.
-    """
+    """The step of each instance, alike on all members that number theirs alike; at the border of two steps it counts to the later one."""
     steps = rows.group_by("ordinal").agg(pl.col("index").drop_nulls().n_unique().alias("n"), pl.col("index").count().alias("told"))
     alike = steps.filter((pl.col("n") == 1) & (pl.col("told") > 1)).height
     if 2 * alike < steps.filter(pl.col("told") > 1).height:
@@ -113,10 +106,7 @@ def medians(found: Transfers, place: int) -> tuple[int, int]:
 
 
 def _bandwidth(found: Transfers) -> tuple[float | None, float | None, str]:
-    """Algorithm and bus bandwidth in GB/s over all matched instances, and why there is none.
-
-    Sizes of an all-to-all differ by rank: the largest counts.
-    """
+    """Algorithm and bus bandwidth (GB/s) over all matched instances, or why there is none; of an all-to-all's sizes the largest counts."""
     group = found.group
     factor = bus_factor(group.shape, group.size or 0)
     if factor is None:
@@ -155,10 +145,7 @@ class OwnTimes:
 
 
 def own_times(members: Sequence[Member], every: Sequence[Transfers]) -> Mapping[int, OwnTimes]:
-    """By a member's place: its own times, over all its matched groups.
-
-    Waiting comes first in an exchange, transfer after it; what overlaps counts once.
-    """
+    """By place: a member's own times over all its groups. Waiting comes first in an exchange, then transfer; what overlaps counts once."""
     rows = [
         found.rows.filter(pl.col("index").is_not_null()).select(
             pl.col("place")

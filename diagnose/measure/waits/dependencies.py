@@ -101,10 +101,7 @@ class Dependencies:
 
 
 def prepare(work: pl.DataFrame, waits: StreamWaits) -> Dependencies:
-    """Put one device's operations in the orders that the questions need.
-
-    `work` is in order of start and has op (row number), start, end, stream, correlation, issued, role.
-    """
+    """Put one device's operations in the orders needed. `work`, by start: op (its row), start, end, stream, correlation, issued, role."""
     stream_waits = waits.stream_waits.filter(pl.col("correlation").is_not_null() & pl.col("stream").is_not_null())
     issued = work.select("op", "end", "stream", "correlation")
     if stream_waits.is_empty():

@@ -60,7 +60,7 @@ def compare(
             split_of(base, judged.places[0]),
             split_of(new, judged.places[1]),
             judged.scale,
-            _design(base, new, judged),
+            _corresponding(*(step_times(document, place) for document, place in zip((base, new), judged.places, strict=True))),
             limits=limits,
         )
     )
@@ -68,7 +68,7 @@ def compare(
     overlaps = () if refused else overlap(base, new, judged.places, judged.scale)
     around, alike, around_notes = environment(base, new)
     changed, setting_notes = settings(base, new, rules.job)
-    found = () if refused else findings(base, new, _step_ns(base, judged.places[0]), judged.scale, rules=rules)
+    found = () if refused else findings(base, new, judged, rules)
     return Comparison(
         schema=SCHEMA,
         tool=Tool(name="diagnose", version=__version__, rules_sha256=new.tool.rules_sha256),
@@ -96,10 +96,6 @@ def _corresponding(here: Samples, there: Samples) -> Design:
     return Design(last_apart=here.last_is_short and there.last_is_short, paired=bool(here.steps) and here.steps == there.steps)
 
 
-def _design(base: Diagnosis, new: Diagnosis, judged: Judgement) -> Design:
-    return _corresponding(*(step_times(document, place) for document, place in zip((base, new), judged.places, strict=True)))
-
-
 def _side(document: Diagnosis, label: str, place: tuple[int, int], rules: ComparisonRules) -> Side:
     lengths = sorted(step.window_ns for step in steps_of(document, place))
     return Side(
@@ -116,29 +112,21 @@ def _side(document: Diagnosis, label: str, place: tuple[int, int], rules: Compar
     )
 
 
-def _step_ns(document: Diagnosis, place: tuple[int, int]) -> float:
-    return median(step.window_ns for step in steps_of(document, place))
-
-
 def _refused(here: Samples, there: Samples) -> Effect:
     """The medians as they are, without a verdict on them."""
     first, second = median(here.values), median(there.values)
+    untold = dict.fromkeys(("relative", "worse", "low", "high", "p_value", "smallest"))
     return Effect(
         metric=here.metric,
         unit=here.unit,
         base=first,
         new=second,
         delta=second - first,
-        relative=None,
-        worse=None,
-        low=None,
-        high=None,
-        p_value=None,
         n_base=len(here.values),
         n_new=len(there.values),
-        smallest=None,
         basis="none",
         result="refused",
+        **untold,
     )
 
 

@@ -41,18 +41,15 @@ class Job:
             return None if spec is not None and value in spec.presets else value
         if name in self.derived:
             return self.derived[name]
-        if spec is None or not self.whole or self._in_preset(name):
+        presets = (self.table.specs[one].presets for one in self.read if one in self.table.specs)
+        in_preset = any(name in inner for preset in presets for inner in preset.values())  # of one that the file names
+        if spec is None or not self.whole or in_preset:
             return None
         return self.table.default(name, self.format, {other: setting.value for other, setting in self.read.items()})
 
     def holds(self, name: str) -> bool:
         """Whether the file itself says it."""
         return name in self.read
-
-    def _in_preset(self, name: str) -> bool:
-        """Whether a preset that the file names decides it, so that the framework's default does not hold."""
-        presets = (self.table.specs[one].presets for one in self.read if one in self.table.specs)
-        return any(name in inner for preset in presets for inner in preset.values())
 
 
 def job_of(document: Diagnosis, table: JobSettings) -> Job | None:
@@ -138,8 +135,8 @@ def judge(
     places, apart = _places(base, new)
     normalised = _tokens(base, new, tokens, tokens_source, table)
     here, there = job_of(base, table), job_of(new, table)
-    found = [*apart, *_job(here, there, limits.aspects, by_tokens=normalised is not None), *_tokens_differ(normalised)]
-    found += [*_world(base, new, table), *_ranks(base, new), *_device(base, new, places), *_capture(base, new)]
+    found = [*apart, *_job(here, there, limits.aspects, by_tokens=normalised is not None), *_amounts(base, new, normalised, table)]
+    found += [*_devices(base, new, places), *_capture(base, new)]
     work = None
     if _without_steps(base) and _without_steps(new):
         work = capture_work(base, new, places, limits.capture)
@@ -153,16 +150,12 @@ def judge(
             anyway=anyway and refused,
             mismatches=tuple(found),
             unknown=_unknown(base, new, here, there, places, rules),
-            normalised=normalised or _by_work(work),
+            normalised=normalised or (work.normalised if work is not None else None),
         ),
         proven=_proven(here, there, limits.aspects),
         places=places,
-        scale=work.scale if work is not None and work.alike else Fraction(1),
+        scale=work.scale if work is not None else Fraction(1),
     )
-
-
-def _by_work(work: Work | None) -> Normalised | None:
-    return work.normalised if work is not None and work.alike else None
 
 
 # --- ranks ------------------------------------------------------------------------------------------------------------
@@ -191,14 +184,16 @@ def _listed(places: list[Place]) -> str:
     return f"{few} … ({len(ranks)} ranks)" if len(ranks) > 8 else few or "none"
 
 
-def _ranks(base: Diagnosis, new: Diagnosis) -> Iterator[Mismatch]:
-    here, there = _captured(base), _captured(new)
-    if {rank for rank, _ in here} & {rank for rank, _ in there} and {rank for rank, _ in here} != {rank for rank, _ in there}:
-        text = f"Different ranks were captured: {_listed(here)} in base, {_listed(there)} in new. Diagnose the same ranks of both (--rank)."
-        yield _mismatch("ranks", "captured ranks", _listed(here), _listed(there), "refused", text)
-
-
 # --- job files --------------------------------------------------------------------------------------------------------
+
+
+_MEANING: Mapping[MismatchState, str] = MappingProxyType(
+    {
+        "refused": "The two runs do not do the same work.",
+        "normalised": "The comparison is per token.",
+        "noted": "This is said and not weighed: the work may be the same.",
+    }
+)
 
 
 def _job(here: Job | None, there: Job | None, aspects: Mapping[JobAspect, AspectSpec], *, by_tokens: bool) -> Iterator[Mismatch]:
@@ -207,35 +202,16 @@ def _job(here: Job | None, there: Job | None, aspects: Mapping[JobAspect, Aspect
         return
     for aspect in JOB_ASPECTS:
         spec = aspects[aspect]
-        for name, state in [*((name, "refused") for name in spec.refused), *((name, "noted") for name in spec.noted)]:
+        states: list[tuple[str, MismatchState]] = [(name, "refused") for name in spec.refused]
+        states += [(name, "noted") for name in spec.noted]
+        for name, state in states:
             first, second = here.value(name), there.value(name)
             if first is None or second is None or first == second or name == "world_size":
                 continue
-            yield _setting(
-                aspect,
-                spec.title,
-                name,
-                shown(first),
-                shown(second),
-                "normalised" if aspect == "batch" and by_tokens and state == "refused" else state,
-            )
-
-
-def _setting(aspect: JobAspect, title: str, name: str, first: str, second: str, state: str) -> Mismatch:
-    said: dict[str, tuple[MismatchState, str]] = {
-        "refused": ("refused", "The two runs do not do the same work."),
-        "normalised": ("normalised", "The comparison is per token."),
-        "noted": ("noted", "This is said and not weighed: the work may be the same."),
-    }
-    kind, meaning = said[state]
-    return _mismatch(
-        aspect,
-        name,
-        first,
-        second,
-        kind,
-        f"{title[0].upper()}{title[1:]} differs: {name} is {first} in base and {second} in new. {meaning}",
-    )
+            kind: MismatchState = "normalised" if aspect == "batch" and by_tokens and state == "refused" else state
+            title, values = f"{spec.title[0].upper()}{spec.title[1:]}", (shown(first), shown(second))
+            text = f"{title} differs: {name} is {values[0]} in base and {values[1]} in new. {_MEANING[kind]}"
+            yield _mismatch(aspect, name, *values, kind, text)
 
 
 def _proven(here: Job | None, there: Job | None, aspects: Mapping[JobAspect, AspectSpec]) -> bool:
@@ -243,7 +219,12 @@ def _proven(here: Job | None, there: Job | None, aspects: Mapping[JobAspect, Asp
     return all(_proven_aspect(spec, here, there) for spec in aspects.values())
 
 
-def _world(base: Diagnosis, new: Diagnosis, table: JobSettings) -> Iterator[Mismatch]:
+def _amounts(base: Diagnosis, new: Diagnosis, normalised: Normalised | None, table: JobSettings) -> Iterator[Mismatch]:
+    """Tokens per step and the number of ranks."""
+    if normalised is not None:
+        tokens = f"{normalised.base_tokens:,.0f}", f"{normalised.new_tokens:,.0f}"
+        text = f"A step works on {tokens[0]} tokens in base and {tokens[1]} in new ({normalised.source}). The comparison is per token."
+        yield _mismatch("tokens", "tokens per step", *tokens, "normalised", text)
     here, there = world_size(base, table), world_size(new, table)
     if here is not None and there is not None and here != there:
         text = (
@@ -260,17 +241,17 @@ def _tokens(base: Diagnosis, new: Diagnosis, told: tuple[float, float] | None, s
     return Normalised(base_tokens=here, new_tokens=there, source=(source or "--tokens") if told else JOB_TOKENS)
 
 
-def _tokens_differ(normalised: Normalised | None) -> Iterator[Mismatch]:
-    if normalised is not None:
-        here, there = f"{normalised.base_tokens:,.0f}", f"{normalised.new_tokens:,.0f}"
-        text = f"A step works on {here} tokens in base and {there} in new ({normalised.source}). The comparison is per token."
-        yield _mismatch("tokens", "tokens per step", here, there, "normalised", text)
-
-
 # --- the capture ------------------------------------------------------------------------------------------------------
 
 
-def _device(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place]) -> Iterator[Mismatch]:
+def _devices(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place]) -> Iterator[Mismatch]:
+    """Which ranks were captured, where only some are the same, and the GPU."""
+    ranks = _captured(base), _captured(new)
+    common = {rank for rank, _ in ranks[0]} & {rank for rank, _ in ranks[1]}
+    if common and {rank for rank, _ in ranks[0]} ^ {rank for rank, _ in ranks[1]}:
+        names = _listed(ranks[0]), _listed(ranks[1])
+        text = f"Different ranks were captured: {names[0]} in base, {names[1]} in new. Diagnose the same ranks of both (--rank)."
+        yield _mismatch("ranks", "captured ranks", *names, "refused", text)
     here, there = device(base, places[0]), device(new, places[1])
     if here is not None and there is not None and here.casefold() != there.casefold():
         yield _mismatch("device", "GPU", here, there, "refused", f"The GPU differs: {here} in base and {there} in new.")
@@ -358,12 +339,11 @@ def device(document: Diagnosis, place: tuple[int, int] | None = None) -> str | N
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """How two captures without steps compare: `alike` in kind; `scale` brings the new run's times to the base's amount of work."""
+    """How two captures without steps compare; `scale` brings the new run's times to the base's amount of work, where they are alike."""
 
-    alike: bool
-    scale: Fraction
-    normalised: Normalised | None
-    mismatch: Mismatch | None
+    scale: Fraction = Fraction(1)
+    normalised: Normalised | None = None
+    mismatch: Mismatch | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -385,23 +365,23 @@ def capture_work(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place], l
     """The amounts of work in two captures without steps."""
     uses = _uses(base, new, places)
     if all(use.base == use.new for use in uses):
-        return Work(alike=True, scale=Fraction(1), normalised=None, mismatch=None)
+        return Work()
     here, there = sum(use.base * use.pace for use in uses), sum(use.new * use.pace for use in uses)
     if not here or not there:
-        return Work(alike=False, scale=Fraction(1), normalised=None, mismatch=_unlike(0.0))
+        return Work(mismatch=_unlike(0.0))
     ratio = Fraction(there) / Fraction(here)
     share = _alike_share(uses, ratio, limits.proportion.value)
     common = [min(use.base, use.new) for use in uses]
     little = sum(common) < limits.least_launches.value
     if share < limits.alike.value or little or not 1 / limits.factor.value <= ratio <= limits.factor.value:
-        return Work(alike=False, scale=Fraction(1), normalised=None, mismatch=_unlike(share))
+        return Work(mismatch=_unlike(share))
+    amounts = f"{float(here) / 1e6:,.1f} ms", f"{float(there) / 1e6:,.1f} ms"
     text = (
-        f"Neither capture was cut into steps, and they hold different amounts of the same kernels' work: {float(here) / 1e6:,.1f} ms "
-        f"in base and {float(there) / 1e6:,.1f} ms in new, each launch counted at one pace for both ({share * 100:.0f} % of it in the same "
+        f"Neither capture was cut into steps, and they hold different amounts of the same kernels' work: {amounts[0]} "
+        f"in base and {amounts[1]} in new, each launch counted at one pace for both ({share * 100:.0f} % of it in the same "
         "proportion). The new run's times are brought to the base's amount of work."
     )
     return Work(
-        alike=True,
         scale=(1 / ratio).limit_denominator(10**9),  # a ratio of two measured amounts holds no more digits
         normalised=Normalised(
             base_tokens=float(here),
@@ -409,26 +389,17 @@ def capture_work(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place], l
             source="the launches of the same kernels in both captures",
             unit="ns of kernel work",
         ),
-        mismatch=Mismatch(
-            aspect="kernels",
-            name="work in the capture",
-            base=f"{float(here) / 1e6:,.1f} ms",
-            new=f"{float(there) / 1e6:,.1f} ms",
-            state="normalised",
-            text=text,
-        ),
+        mismatch=_mismatch("kernels", "work in the capture", amounts[0], amounts[1], "normalised", text),
     )
 
 
 def _alike_share(uses: list[_Use], ratio: Fraction, slack: float) -> float:
     """Share of the work that stands in the common proportion. What only one side has does not."""
-    weights = [(use.pace * (use.base * ratio + use.new), _in_proportion(use, ratio, slack)) for use in uses]
-    total = sum(weight for weight, _ in weights)
-    return float(Fraction(sum(weight for weight, alike in weights if alike)) / Fraction(total)) if total else 0.0
-
-
-def _in_proportion(use: _Use, ratio: Fraction, slack: float) -> bool:
-    return use.base > 0 and use.new > 0 and abs(use.new - ratio * use.base) <= max(slack * ratio * use.base, _EDGES)
+    weights = [use.pace * (use.base * ratio + use.new) for use in uses]
+    near = [abs(use.new - ratio * use.base) <= max(slack * ratio * use.base, _EDGES) for use in uses]
+    total = sum(weights)
+    alike = sum(weight for weight, use, close in zip(weights, uses, near, strict=True) if close and use.base > 0 and use.new > 0)
+    return float(Fraction(alike) / Fraction(total)) if total else 0.0
 
 
 def _unlike(share: float) -> Mismatch:
@@ -437,7 +408,7 @@ def _unlike(share: float) -> Mismatch:
         f"({share * 100:.0f} % of it are kernels in the same proportion). "
         "Name the range that is one step (--step-range), or capture whole steps."
     )
-    return Mismatch(aspect="kernels", name="work in the capture", base="capture", new="capture", state="refused", text=text)
+    return _mismatch("kernels", "work in the capture", "capture", "capture", "refused", text)
 
 
 def _uses(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place]) -> list[_Use]:
@@ -487,14 +458,14 @@ def kernel_mismatches(base: Diagnosis, new: Diagnosis, places: tuple[Place, Plac
                 "same: give them (--config)."
             )
             first, second = (share, "none") if side == "base" else ("none", share)
-            yield Mismatch(aspect="kernels", name=bucket, base=first, new=second, state="refused", text=text)
+            yield _mismatch("kernels", bucket, first, second, "refused", text)
     counts = sum(row.kernels for row in here.values()), sum(row.kernels for row in there.values())
     if min(counts) > 0 and max(counts) / min(counts) > limits.count_factor.value:
         text = (
             f"A step runs {counts[0]:,} kernels in base and {counts[1]:,} in new, more than {limits.count_factor.value:g} times as many. "
             "Without both job files that says that the work is not the same: give them (--config)."
         )
-        yield Mismatch(aspect="kernels", name="kernels per step", base=f"{counts[0]:,}", new=f"{counts[1]:,}", state="refused", text=text)
+        yield _mismatch("kernels", "kernels per step", f"{counts[0]:,}", f"{counts[1]:,}", "refused", text)
 
 
 # --- what changed around the code, and in the job file ----------------------------------------------------------------
@@ -509,7 +480,9 @@ _Items = Mapping[tuple[EnvironmentKind, str], EnvironmentItem]
 def environment(base: Diagnosis, new: Diagnosis) -> tuple[tuple[EnvironmentChange, ...], int, tuple[str, ...]]:
     """What differs (versions, variables, clocks, hardware), how many things both tell alike, and what could not be compared."""
     if not base.environment or not new.environment:
-        return (), 0, _untold(base, new)
+        sides = [side for side, one in (("base", base), ("new", new)) if not one.environment]
+        which = "Neither capture tells" if len(sides) == 2 else f"The capture of {sides[0]} does not tell"
+        return (), 0, (f"{which} its environment (versions, variables, clocks), so what changed around the code is not known.",)
     here, there = _environment_of(base), _environment_of(new)
     both = {kind for kind, _ in here} & {kind for kind, _ in there}
     keys = sorted((key for key in {*here, *there} if key[0] in both), key=lambda key: (_ORDER.index(key[0]), key[1]))
@@ -519,12 +492,6 @@ def environment(base: Diagnosis, new: Diagnosis) -> tuple[tuple[EnvironmentChang
         if _value(here, key) != _value(there, key)
     ]
     return tuple(changes), len(keys) - len(changes), tuple(_of_one_side(here, there))
-
-
-def _untold(base: Diagnosis, new: Diagnosis) -> tuple[str, ...]:
-    sides = [side for side, one in (("base", base), ("new", new)) if not one.environment]
-    which = "Neither capture tells" if len(sides) == 2 else f"The capture of {sides[0]} does not tell"
-    return (f"{which} its environment (versions, variables, clocks), so what changed around the code is not known.",)
 
 
 def _of_one_side(here: _Items, there: _Items) -> Iterator[str]:
@@ -554,15 +521,15 @@ def settings(base: Diagnosis, new: Diagnosis, table: JobSettings) -> tuple[tuple
                 "of both runs."
             ),
         )
+    # of a named preset the settings that it stands for are compared, but its name is what the file shows
+    presets = {name for name, spec in here.table.specs.items() if spec.presets}
     names = [name for name in dict.fromkeys((*here.table.specs, *here.read, *there.read)) if name in here.read or name in there.read]
-    changes = [_change(name, here, there) for name in names if here.value(name) != there.value(name) or _only_named(name, here, there)]
+    changes = [
+        _change(name, here, there)
+        for name in names
+        if here.value(name) != there.value(name) or (name in presets and _read(name, here) != _read(name, there))
+    ]
     return tuple(changes), _unknown_keys(here, there)
-
-
-def _only_named(name: str, here: Job, there: Job) -> bool:
-    """Whether a named preset differs: its value is compared by the settings that it stands for, but its name is what the file shows."""
-    spec = here.table.specs.get(name)
-    return spec is not None and bool(spec.presets) and _read(name, here) != _read(name, there)
 
 
 def _read(name: str, job: Job) -> object:

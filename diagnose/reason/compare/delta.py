@@ -5,13 +5,13 @@ Deltas of the categories add up to the delta of the step, to the nanosecond and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeVar
 
 from diagnose.document.comparison import Category, OverlapChange, Part, StepDelta
-from diagnose.document.device import WHY, Communication, StepSplit, Why
+from diagnose.document.device import WHY, Communication, StepSplit
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.comparison import NoiseLimits
 from diagnose.model.vocabulary import COMM_KINDS, CommKind
@@ -63,9 +63,21 @@ def step_delta(
         return None
     first, second = middle(base), middle(new, scale)
     least = limits.category_share.value * first.total_ns
-    moved = _moves(base, new, scale, least, design, limits)
-    names = sorted({category for category, _ in (*first.cells, *second.cells)})
-    found = [_category(name, first, second, moved[name], least) for name in names]
+    here, there = [by_category(step) for step in base], [by_category(step) for step in new]
+    names = sorted({name for step in (*here, *there) for name in step})
+    rows_here = [[float(step.get(name, 0)) for step in here] for name in names]
+    rows_there = [[float(step.get(name, 0) * scale) for step in there] for name in names]
+    several = min(len(base), len(new)) > 1
+    bounds = intervals(rows_here, rows_there, design, limits=limits) if several else [None] * len(names)
+    beyond_noise = [
+        differs(mine, yours, bound, least, design, limits=limits) for mine, yours, bound in zip(rows_here, rows_there, bounds, strict=True)
+    ]
+    known = {category for category, _ in (*first.cells, *second.cells)}
+    found = [
+        _category(name, first, second, bound, certain=certain, least=least)
+        for name, bound, certain in zip(names, bounds, beyond_noise, strict=True)
+        if name in known
+    ]
     return StepDelta(
         base_ns=first.total_ns,
         new_ns=second.total_ns,
@@ -76,60 +88,25 @@ def step_delta(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Move:
-    """One category over all steps: the interval of the difference of its medians, and whether that is more than noise."""
-
-    low: int | None
-    high: int | None
-    beyond_noise: bool
-
-
-def _moves(
-    base: Sequence[StepSplit], new: Sequence[StepSplit], scale: Fraction, least: float, design: Design, limits: NoiseLimits
-) -> dict[str, _Move]:
-    here = [by_category(step) for step in base]
-    there = [by_category(step) for step in new]
-    names = sorted({name for step in (*here, *there) for name in step})
-    rows_here = [[float(step.get(name, 0)) for step in here] for name in names]
-    rows_there = [[float(step.get(name, 0) * scale) for step in there] for name in names]
-    several = min(len(base), len(new)) > 1
-    bounds: Sequence[tuple[float, float] | None] = (
-        intervals(rows_here, rows_there, design, limits=limits) if several else [None] * len(names)
-    )
-    return {
-        name: _Move(
-            low=None if bound is None else round(bound[0]),
-            high=None if bound is None else round(bound[1]),
-            beyond_noise=differs(mine, yours, bound, least, design, limits=limits),
-        )
-        for name, mine, yours, bound in zip(names, rows_here, rows_there, bounds, strict=True)
-    }
-
-
-def _category(name: str, first: Middle, second: Middle, move: _Move, least: float) -> Category:
+def _category(name: str, first: Middle, second: Middle, bound: tuple[float, float] | None, *, certain: bool, least: float) -> Category:
+    """One category in the median step; `bound`: the interval of its difference over all steps, `certain`: that it is more than noise."""
     here, there = _total(first, name), _total(second, name)
+    # why compute was absent inside it, in the order of the vocabulary; none of compute
+    causes = [(why, first.cells.get((name, why), 0), second.cells.get((name, why), 0)) for why in WHY]
     return Category(
         category=name,
         base_ns=here,
         new_ns=there,
         delta_ns=there - here,
-        moved=move.beyond_noise and abs(there - here) >= least,
-        low=move.low,
-        high=move.high,
-        parts=tuple(_reasons(name, first, second)),
+        moved=certain and abs(there - here) >= least,
+        low=None if bound is None else round(bound[0]),
+        high=None if bound is None else round(bound[1]),
+        parts=tuple(Part(why=why, base_ns=old, new_ns=now, delta_ns=now - old) for why, old, now in causes if old or now),
     )
 
 
 def _total(step: Middle, name: str) -> int:
     return sum(ns for (category, _), ns in step.cells.items() if category == name)
-
-
-def _reasons(name: str, first: Middle, second: Middle) -> list[Part]:
-    """Why compute was absent inside a category, in the order of the vocabulary; empty for compute."""
-    read: Callable[[Middle, Why], int] = lambda step, why: step.cells.get((name, why), 0)  # noqa: E731 - said twice below
-    rows = [(why, read(first, why), read(second, why)) for why in WHY]
-    return [Part(why=why, base_ns=here, new_ns=there, delta_ns=there - here) for why, here, there in rows if here or there]
 
 
 # --- overlap gained and lost: transport by kind and backend, how much of it ran beside compute ------------------------
@@ -151,8 +128,7 @@ def _exchanges(document: Diagnosis, place: tuple[int, int]) -> dict[_Exchange, C
 
 
 def _overlap_change(key: _Exchange, here: Communication | None, there: Communication | None, scale: Fraction) -> OverlapChange:
-    busy = round(there.busy_ns * scale) if there is not None else 0
-    exposed = round(there.exposed_ns * scale) if there is not None else 0
+    busy, exposed = (0, 0) if there is None else (round(there.busy_ns * scale), round(there.exposed_ns * scale))
     hidden = here.overlap if here is not None else None
     return OverlapChange(
         kind=key[0],

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from statistics import median
 
 from diagnose.document.comparison import Effect, FindingChange, FindingState, Gate, WallChange
 from diagnose.document.diagnosis import Diagnosis, Finding
 from diagnose.knowledge.comparison import ComparisonRules
-from diagnose.knowledge.settings import JobSettings
 from diagnose.knowledge.templates import percent
 from diagnose.model.vocabulary import Level
+from diagnose.reason.compare.comparable import Judgement
+from diagnose.reason.compare.metrics import steps_of
 from diagnose.reason.compare.outcome import listed, signed_share
 from diagnose.reason.patch import SettingPlace, place_of
 
@@ -23,31 +25,40 @@ def walls(base: Diagnosis, new: Diagnosis, scale: Fraction = Fraction(1)) -> tup
     here = {wall.wall: wall.bound_ns for wall in base.walls}
     there = {wall.wall: None if wall.bound_ns is None else round(wall.bound_ns * scale) for wall in new.walls}
     return tuple(
-        WallChange(wall=wall, base_ns=here.get(wall), new_ns=there.get(wall), delta_ns=_difference(here.get(wall), there.get(wall)))
+        WallChange(wall=wall, base_ns=first, new_ns=second, delta_ns=None if first is None or second is None else second - first)
         for wall in dict.fromkeys((*here, *there))
+        for first, second in [(here.get(wall), there.get(wall))]
     )
 
 
-def _difference(base: int | None, new: int | None) -> int | None:
-    return None if base is None or new is None else new - base
-
-
-def findings(
-    base: Diagnosis, new: Diagnosis, step_ns: float, scale: Fraction = Fraction(1), *, rules: ComparisonRules
-) -> tuple[FindingChange, ...]:
+def findings(base: Diagnosis, new: Diagnosis, judged: Judgement, rules: ComparisonRules) -> tuple[FindingChange, ...]:
     """Every finding of either run, new ones first, then worse ones: a bound has to move by more of the step than two runs differ by."""
     here = {finding.id: finding for finding in base.findings}
     there = {finding.id: finding for finding in new.findings}
     unasked = {rule.id for rule in new.not_assessed}
-    noise = rules.limits.noise.floor.value * step_ns
+    noise = rules.limits.noise.floor.value * median(step.window_ns for step in steps_of(base, judged.places[0]))
     found = []
     for name in dict.fromkeys((*there, *here)):
         first, second = here.get(name), there.get(name)
-        bound = None if second is None or second.bound_ns is None else round(second.bound_ns * scale)
+        bound = None if second is None or second.bound_ns is None else round(second.bound_ns * judged.scale)
         state = _state(first, second, bound, noise, asked=name not in unasked)
-        shown = second or first
-        if shown is not None:
-            found.append(_change(shown, state, first, bound, new if second is not None else None, rules.job))
+        place = SettingPlace() if second is None else place_of(second, new.job, rules.job)
+        shown = there[name] if second is not None else here[name]
+        change = FindingChange(
+            id=shown.id,
+            name=shown.name,
+            severity=shown.severity,
+            state=state,
+            summary=shown.summary,
+            base_bound_ns=first.bound_ns if first is not None else None,
+            new_bound_ns=bound,
+            wall=shown.wall,
+            key=place.key,
+            line=place.line,
+            fix=place.fix,
+            why=shown.why,
+        )
+        found.append(change)
     return tuple(
         sorted(
             found, key=lambda row: (_STATES.index(row.state), -_LEVELS[row.severity], -(row.new_bound_ns or row.base_bound_ns or 0), row.id)
@@ -65,26 +76,6 @@ def _state(first: Finding | None, second: Finding | None, bound: int | None, noi
     if rank > 0 or grew > noise:
         return "worse"
     return "better" if rank < 0 or grew < -noise else "same"
-
-
-def _change(
-    shown: Finding, state: FindingState, first: Finding | None, bound: int | None, new: Diagnosis | None, job: JobSettings
-) -> FindingChange:
-    place = place_of(shown, new.job, job) if new is not None else SettingPlace()
-    return FindingChange(
-        id=shown.id,
-        name=shown.name,
-        severity=shown.severity,
-        state=state,
-        summary=shown.summary,
-        base_bound_ns=first.bound_ns if first is not None else None,
-        new_bound_ns=bound,
-        wall=shown.wall,
-        key=place.key,
-        line=place.line,
-        fix=place.fix,
-        why=shown.why,
-    )
 
 
 # --- the gate: the largest regression allowed, and findings that may not be new or worse ------------------------------

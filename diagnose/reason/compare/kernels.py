@@ -46,8 +46,15 @@ def kernels(
     """All changes, most time first. `scale`: what the new run's launches and work are multiplied by (captures without steps)."""
     here, there = kernels_of(base, places[0]), kernels_of(new, places[1])
     if here is None or there is None:
-        return KernelChanges(notes=_untold(here, there, places))
-    rows = [_scaled(row, scale) for row in there.kernels]
+        return KernelChanges(
+            notes=tuple(
+                f"The {side} document does not hold the kernels of rank {rank}, so single kernels were not compared: diagnose its trace "
+                "again with this version of the program."
+                for side, one, (rank, _) in (("base", here, places[0]), ("new", there, places[1]))
+                if one is None
+            )
+        )
+    rows = [structs.replace(row, launches=round(row.launches * scale), work_ns=round(row.work_ns * scale)) for row in there.kernels]
     matched = match(here.kernels, rows, limits.kernels)
     slack = limits.capture.proportion.value if scale != 1 else limits.kernels.launches.value
     found = [_pair(pair, here.kernels, rows, slack, limits.kernels) for pair in matched.pairs]
@@ -57,30 +64,13 @@ def kernels(
     return KernelChanges(
         changes=tuple(sorted(changed, key=lambda row: (-abs(row.delta_ns), row.name, row.stream or 0))),
         same=len(found) - sum(one is not None for one in found),
-        notes=tuple(_omitted(side, one) for side, one in (("base", here), ("new", there)) if one.omitted),
+        notes=tuple(
+            f"The {side} document leaves out {one.omitted} kernel names with the least work ({one.omitted_ns / 1e6:.3f} ms per step "
+            "together): one of them may look new or gone on the other side."
+            for side, one in (("base", here), ("new", there))
+            if one.omitted
+        ),
     )
-
-
-def _untold(here: DeviceKernels | None, there: DeviceKernels | None, places: tuple[tuple[int, int], tuple[int, int]]) -> tuple[str, ...]:
-    sides = [(side, place) for side, one, place in (("base", here, places[0]), ("new", there, places[1])) if one is None]
-    return tuple(
-        (
-            f"The {side} document does not hold the kernels of rank {place[0]}, so single kernels were not compared: diagnose its trace "
-            "again with this version of the program."
-        )
-        for side, place in sides
-    )
-
-
-def _omitted(side: str, one: DeviceKernels) -> str:
-    return (
-        f"The {side} document leaves out {one.omitted} kernel names with the least work ({one.omitted_ns / 1e6:.3f} ms per step "
-        "together): one of them may look new or gone on the other side."
-    )
-
-
-def _scaled(row: KernelUse, scale: Fraction) -> KernelUse:
-    return structs.replace(row, launches=round(row.launches * scale), work_ns=round(row.work_ns * scale))
 
 
 def _pair(pair: Pair, base: Sequence[KernelUse], new: Sequence[KernelUse], slack: float, limits: KernelLimits) -> KernelChange | None:
@@ -335,7 +325,8 @@ class _Left:
         if here.bucket != there.bucket and not variant:
             return None
         ratio = abs(there.launches - here.launches) / max(there.launches, here.launches, 1)
-        near = [word for word, same in self._neighbours(here, there) if same]
+        beside = (("before", here.previous, there.previous), ("after", here.next, there.next))
+        near = [word for word, mine, yours in beside if self._same(mine, yours)]
         if ratio > limits.alike_launches.value and len(near) < 2:
             return None
         equal = 1.0 if ratio <= limits.launches.value else 0.5 if ratio <= limits.alike_launches.value else 0.0
@@ -346,9 +337,6 @@ class _Left:
         words += [f"the same kernel {' and '.join(near)} it"] if near else []
         words += ["launched as often" if equal == 1.0 else "launched about as often"] if equal else []
         return _Sign(score=len(near) + equal + function, why=f"Recognised by: {', '.join(words)}.")
-
-    def _neighbours(self, here: KernelUse, there: KernelUse) -> tuple[tuple[str, bool], tuple[str, bool]]:
-        return ("before", self._same(here.previous, there.previous)), ("after", self._same(here.next, there.next))
 
     def _same(self, first: int | None, second: int | None) -> bool:
         """Whether two neighbours are one kernel; a stream's end is no sign."""

@@ -183,7 +183,8 @@ def _refusal(comparability: Comparability) -> str:
 
 def _sentence(effect: Effect, normalised: Normalised | None, limits: NoiseLimits) -> str:
     subject = capital(_subject(effect, normalised))
-    figures = f"{_arrow(effect)} ({_statistics(effect, limits)})"
+    first, second = figure(effect.base, effect.unit), figure(effect.new, effect.unit)
+    figures = f"{_without_unit(first, second)} → {second} ({_statistics(effect, limits)})"
     if effect.basis == "identical":
         return (
             f"{subject} did not change: the samples of both runs are the same, {figure(effect.base, effect.unit)} in the median "
@@ -207,11 +208,6 @@ def _became(effect: Effect) -> str:
     if effect.metric == STEP_TIME and effect.relative is not None:
         return f"became {size} {'slower' if effect.delta > 0 else 'faster'}"
     return f"{'grew' if effect.delta > 0 else 'shrank'}{f' by {size}' if size else ''}"
-
-
-def _arrow(effect: Effect) -> str:
-    first, second = figure(effect.base, effect.unit), figure(effect.new, effect.unit)
-    return f"{_without_unit(first, second)} → {second}"
 
 
 def _without_unit(first: str, second: str) -> str:

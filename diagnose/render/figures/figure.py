@@ -105,10 +105,7 @@ class Points:
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
-    """A heat map: one row of cells for each name of the y axis; `hover` as for bars.
-
-    `colours`: from that of `low` to that of `high`, evenly spaced; an empty one is the page's own for "no difference".
-    """
+    """A heat map, a row for each name of the y axis. `colours`: from `low` to `high`, evenly; an empty one is the page's, no difference."""
 
     data: tuple[tuple[Cell, ...], ...]
     hover: str

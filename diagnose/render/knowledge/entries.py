@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
 
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.knowledge.rulebook import Rulebook, load_rulebook
-from diagnose.knowledge.taxonomy import Taxonomy, load_taxonomy
+from diagnose.knowledge.rulebook import Rulebook
+from diagnose.knowledge.taxonomy import Taxonomy
 from diagnose.render import report as r
 from diagnose.render.report import Label, Labelled, Lines, Listing, Pairs
 
@@ -92,16 +91,6 @@ class Kind:
     def anchor(self, key: str) -> str:
         """The name by which a page can be linked at this entry."""
         return f"{self.prefix}{key.lower()}"
-
-
-def load_catalogue(rules: Sequence[Path] = ()) -> Catalogue:
-    """The built-in knowledge with the rules and fixes of the user. Raises RuleFileError."""
-    return catalogue(load_rulebook(rules))
-
-
-def catalogue(book: Rulebook, taxonomy: Taxonomy | None = None) -> Catalogue:
-    """Catalogue around a rulebook; without a taxonomy the built-in one. Raises RuleFileError."""
-    return Catalogue(book=book, taxonomy=taxonomy or load_taxonomy(buckets=book.buckets))
 
 
 # --- building parts ---------------------------------------------------------------------------------------------------

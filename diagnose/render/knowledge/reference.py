@@ -1,7 +1,4 @@
-"""The reference pages: everything that the program knows, as Markdown made from the data.
-
-`python -m diagnose.render.knowledge.reference FOLDER` writes them; `make docs` does so for build/reference.
-"""
+"""The reference pages, made from the data as Markdown; `python -m diagnose.render.knowledge.reference FOLDER` (`make docs`) writes them."""
 
 from __future__ import annotations
 
@@ -11,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagnose.render.knowledge.entries import Catalogue, Code, Entry, Kind, Line, Part, Span, load_catalogue
+from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.taxonomy import load_taxonomy
+from diagnose.render.knowledge.entries import Catalogue, Code, Entry, Kind, Line, Part, Span
 from diagnose.render.knowledge.kinds import KINDS, PAGES
 from diagnose.render.report import Label, Lines, Listing, Pairs
 
@@ -182,7 +181,7 @@ def pages(know: Catalogue) -> dict[str, str]:
 
 def _index(know: Catalogue) -> str:
     lines = [
-        "<!-- Made from the data by `make docs`; do not edit. -->",
+        _MADE,
         "",
         "# What the program knows",
         "",
@@ -198,9 +197,8 @@ def _index(know: Catalogue) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(folder: Path) -> list[Path]:
+def write(folder: Path, know: Catalogue) -> list[Path]:
     """Write the pages into `folder`, and remove pages that are no longer made. Gives what changed."""
-    know = load_catalogue()
     folder.mkdir(parents=True, exist_ok=True)
     made = {folder / name: content for name, content in pages(know).items()}
     changed = [path for path, content in made.items() if not path.is_file() or path.read_text(encoding="utf-8") != content]
@@ -217,7 +215,8 @@ def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 1 or arguments[0].startswith("-"):
         sys.stderr.write("usage: python -m diagnose.render.knowledge.reference FOLDER\n")
         return 2
-    sys.stdout.write("".join(f"{path}\n" for path in write(Path(arguments[0]))) or "The pages are up to date.\n")
+    know = Catalogue(book=load_rulebook(), taxonomy=load_taxonomy())
+    sys.stdout.write("".join(f"{path}\n" for path in write(Path(arguments[0]), know)) or "The pages are up to date.\n")
     return 0
 
 

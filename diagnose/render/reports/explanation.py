@@ -8,42 +8,37 @@ from dataclasses import dataclass, replace
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import UsageError
-from diagnose.knowledge.rulebook import Rulebook
-from diagnose.knowledge.taxonomy import Taxonomy
 from diagnose.render import report as r
 from diagnose.render import units
-from diagnose.render.knowledge.entries import Kind, catalogue
+from diagnose.render.knowledge.entries import Catalogue, Kind
 from diagnose.render.knowledge.kinds import KINDS
 from diagnose.render.report import Block, Section
 from diagnose.render.reports.rules import listing
 
 
 @dataclass(frozen=True, kw_only=True)
-class Explanation:
+class Explanation(Catalogue):
     """What is known of everything that is called `name`; with `diagnosis` in its numbers. `kind:name` asks for one kind, a kind's plural for all of it."""
 
     name: str
-    book: Rulebook
-    taxonomy: Taxonomy | None = None
     diagnosis: Diagnosis | None = None
 
 
 def report(document: Explanation) -> r.Report:
     """An entry for each thing of that name, or the list of a kind. Raises UsageError when nothing has that name."""
-    know = catalogue(document.book, document.taxonomy)
     wanted = document.name.strip().lower()
     kind = next((kind for kind in KINDS if kind.plural == wanted), None)
     if kind is not None:
-        table = listing(kind.plural, (kind.name, "what"), [(key, kind.entry(know, key).title) for key in kind.ids(know)])
+        table = listing(kind.plural, (kind.name, "what"), [(key, kind.entry(document, key).title) for key in kind.ids(document)])
         return _report(document, (Block(content=table, section=kind.plural, worth=90),), (Section(id=kind.plural),))
     entries = []
-    for kind, key in ((kind, key) for kind in KINDS for key in kind.ids(know) if wanted in _names(kind, key)):
-        known = kind.entry(know, key)
-        run = kind.run(know, key, document.diagnosis) if kind.run is not None and document.diagnosis else []
+    for kind, key in ((kind, key) for kind in KINDS for key in kind.ids(document) if wanted in _names(kind, key)):
+        known = kind.entry(document, key)
+        run = kind.run(document, key, document.diagnosis) if kind.run is not None and document.diagnosis else []
         entries.append(replace(known, parts=(*run, *known.parts)))
     if entries:
         return _report(document, tuple(Block(content=one, name=one.name, worth=90) for one in entries))
-    near = _near(document.name, [key for kind in KINDS for key in kind.ids(know)])
+    near = _near(document.name, [key for kind in KINDS for key in kind.ids(document)])
     plurals = ", ".join(kind.plural for kind in KINDS)
     raise UsageError(
         f"Nothing is called {units.shorten(document.name, 80)!r}.",

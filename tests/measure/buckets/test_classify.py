@@ -14,6 +14,7 @@ from diagnose.measure.buckets.classify import Classified, classify, decide, dema
 from diagnose.measure.buckets.describe import describe, describe_all
 from diagnose.measure.host import attribute
 from diagnose.model.trace import Trace
+from tests.builders.cases import for_each
 from tests.builders.small_traces import Launch, Range, trace_of
 
 GEMM = "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN"
@@ -34,17 +35,15 @@ def rows(trace: Trace, taxonomy: Taxonomy, *columns: str) -> list[Any]:
     return joined[columns[0]].to_list() if len(columns) == 1 else joined.select(columns).rows()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
-    [
-        "void deep_ep::intranode::combine<__nv_bfloat16, 8, 768, 4096>(__nv_bfloat16*, float*)",
-        "void deep_ep::intranode::combine<__nv_bfloat16, (int)8, (int)768, (int)4096>(T1 *, float *)",
-        "void some_fork::ep::intranode::combine<__nv_bfloat16, 8, 768, 4096>(__nv_bfloat16*, float*)",
-        "void deep_ep::legacy::intranode::combine<__nv_bfloat16, 8>(__nv_bfloat16*)",
-        "_ZN7deep_ep9intranode7combineI13__nv_bfloat16Li8ELi768ELi4096EEEvPT_PfPKS2_",
-        "_ZN7deep_ep9intranode7combineI13__nv_bfloat16Li8ELi768ELi4096EEEvPT_PfPKS2_.kd",
-        "void deep_ep::intranode::combine<__nv_bf",
-    ],
+    "void deep_ep::intranode::combine<__nv_bfloat16, 8, 768, 4096>(__nv_bfloat16*, float*)",
+    "void deep_ep::intranode::combine<__nv_bfloat16, (int)8, (int)768, (int)4096>(T1 *, float *)",
+    "void some_fork::ep::intranode::combine<__nv_bfloat16, 8, 768, 4096>(__nv_bfloat16*, float*)",
+    "void deep_ep::legacy::intranode::combine<__nv_bfloat16, 8>(__nv_bfloat16*)",
+    "_ZN7deep_ep9intranode7combineI13__nv_bfloat16Li8ELi768ELi4096EEEvPT_PfPKS2_",
+    "_ZN7deep_ep9intranode7combineI13__nv_bfloat16Li8ELi768ELi4096EEEvPT_PfPKS2_.kd",
+    "void deep_ep::intranode::combine<__nv_bf",
 )
 def test_one_kernel_in_every_spelling(taxonomy: Taxonomy, name: str):
     verdict = describe(name, taxonomy)
@@ -57,7 +56,7 @@ def test_one_kernel_in_every_spelling(taxonomy: Taxonomy, name: str):
     )
 
 
-def test_normalised_names():
+def test_names_are_normalised_and_demangled():
     names = [
         "void at::native::(anonymous namespace)::f<4, true, std::array<char*, 3ul> >(int)",
         "void at::native::<unnamed>::f<(int)4, (bool)1, std::array<char *, (unsigned long)3>>(int)",
@@ -70,9 +69,6 @@ def test_normalised_names():
         "Cijk_A",
         None,
     ]
-
-
-def test_demangling_keeps_identifiers_with_digits_and_skips_literals():
     name = "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bLi256ELb1EEEvPT0_S4_i"
     assert demangled(name) == f"aiter::add_rmsnorm_quant_kernel:: {name}"
     assert demangled("plain_kernel") == "plain_kernel"
@@ -80,10 +76,11 @@ def test_demangling_keeps_identifiers_with_digits_and_skips_literals():
     assert demangled("_Z99999999short") == "short:: _Z99999999short"
 
 
-def test_a_plain_product_may_belong_to_several(taxonomy: Taxonomy):
+def test_a_plain_product_may_belong_to_several_but_is_dense_where_nothing_is_of_experts(taxonomy: Taxonomy):
     alone = describe(GEMM, taxonomy)
     assert (alone.bucket, alone.weak, alone.evidence) == ("dense_gemm", True, "name")
     assert set(alone.alternatives) == {"expert_gemm", "router", "vision_encoder"}
+    assert rows(trace_of([Launch(name=GEMM, at=0)]), taxonomy, "bucket", "weak") == [("dense_gemm", False)]
 
 
 TOWER = ["Qwen3VLVisionModel_0", "Qwen3VLVisionTransformerBlock_0", "nn.Module: SelfAttention_3"]
@@ -212,10 +209,6 @@ def test_classes_are_decided_per_launch_context_not_per_name(taxonomy: Taxonomy)
         ("dense_gemm", "operator", False),
         ("dense_gemm", "name", True),
     ]
-
-
-def test_where_nothing_belongs_to_experts_a_plain_product_is_surely_dense(taxonomy: Taxonomy):
-    assert rows(trace_of([Launch(name=GEMM, at=0)]), taxonomy, "bucket", "weak") == [("dense_gemm", False)]
 
 
 def test_descriptions_reach_the_collective_from_kernel_or_range(taxonomy: Taxonomy):
@@ -376,28 +369,22 @@ def test_the_kernels_on_either_side_decide_as_they_do_in_a_trace(taxonomy: Taxon
     assert all(one.weak for one in describe_all([(name, None) for name, *_ in cases], taxonomy))
 
 
-def test_the_phase_told_counts_where_no_range_tells_one(taxonomy: Taxonomy):
+def test_the_phase_told_counts_and_forward_modules_tell_the_bucket_but_no_phase(taxonomy: Taxonomy):
     assert describe(GEMM, taxonomy, {"phase": "backward"}).phase == "backward"
     assert describe(FLASH, taxonomy, {"phase": "end of backward"}).phase == "recompute"
     assert describe(GEMM, taxonomy, {"phase": "backward", "ops": ["CheckpointFunctionBackward", "_Linear"]}).phase == "recompute"
     found = describe(GEMM, taxonomy, {"phase": "optimizer (grad-norm)"})
     assert (found.bucket, found.phase) == ("optimizer", "optimizer")
     assert describe(GEMM, taxonomy, {"phase": "after optimizer step / next forward"}).not_understood == ("phase",)
-
-
-def test_the_forward_operator_s_modules_tell_the_bucket_but_not_the_phase(taxonomy: Taxonomy):
     found = describe(GEMM, taxonomy, {"fwd_modules": ["TopKRouter_0"], "ops": ["MmBackward0"]})
     assert (found.bucket, found.phase) == ("router", "backward")
     assert describe(ADD, taxonomy, {"fwd_modules": ["torch.optim.adamw.AdamW.step", "optimizer"]}).bucket == "elementwise"
 
 
-def test_what_is_not_understood_is_said(taxonomy: Taxonomy):
+def test_what_is_not_understood_is_said_and_ambiguous_names_name_their_candidates(taxonomy: Taxonomy):
     silent = {"grid": [1, 1, 1], "mean_us": 3.0, "origin": "trace", "ops": [], "nvtx": None}
     assert describe(ADD, taxonomy, silent).not_understood == ()
     assert describe(ADD, taxonomy, {"opps": ["x"], "ops": 3, "between": "one"}).not_understood == ("opps", "ops", "between")
-
-
-def test_ambiguous_names_name_their_candidates(taxonomy: Taxonomy):
     for name, candidates in ((GEMM, {"expert_gemm", "router"}), (SENDRECV, {"dispatch"}), (SOFTMAX, {"router"}), (ROWS, {"dispatch"})):
         found = describe(name, taxonomy)
         assert found.weak
@@ -407,7 +394,7 @@ def test_ambiguous_names_name_their_candidates(taxonomy: Taxonomy):
 REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
-def test_payload_tells_where_the_group_does_not_and_no_more_than_it_can(taxonomy: Taxonomy) -> None:
+def test_payload_tells_where_the_group_does_not_and_one_that_says_nothing_is_reported(taxonomy: Taxonomy) -> None:
     telling = [
         {"pg_desc": "default_pg", "collective": "allreduce", "dtype": "Float", "in_msg_nelems": 1_000_000},
         {"collective": "_reduce_scatter_base", "dtype": "Float", "in_msg_nelems": 8_000_000},
@@ -427,7 +414,4 @@ def test_payload_tells_where_the_group_does_not_and_no_more_than_it_can(taxonomy
     ]
     found = describe_all([(REDUCE, context) for context in silent], taxonomy)
     assert not any(one.rule.endswith("_by_payload") for one in found)
-
-
-def test_a_payload_that_says_nothing_is_reported(taxonomy: Taxonomy) -> None:
     assert describe(REDUCE, taxonomy, {"in_msg_nelems": "many"}).not_understood == ("in_msg_nelems",)

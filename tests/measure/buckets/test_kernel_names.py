@@ -46,26 +46,20 @@ def nsys_spelling(name: str) -> str:
     return re.sub(r"(\w)\*", r"\1 *", name)
 
 
-def test_the_table_is_large_and_names_its_sources(table: list[tuple[set[str], str, str]]):
+def test_the_table_names_its_sources_and_every_name_lands_in_its_bucket(table: list[tuple[set[str], str, str]], taxonomy: Taxonomy):
     assert len(table) > 400
     assert all(source for _, _, source in table)
     assert len({name for _, name, _ in table}) == len(table)
-
-
-def test_every_name_lands_in_its_bucket(table: list[tuple[set[str], str, str]], taxonomy: Taxonomy):
     found = buckets([name for _, name, _ in table], taxonomy)
     assert [(name, bucket) for (right, name, _), bucket in zip(table, found, strict=True) if bucket not in right] == []
 
 
-def test_spelling_changes_nothing(table: list[tuple[set[str], str, str]], taxonomy: Taxonomy):
+def test_spelling_and_repetition_change_nothing(table: list[tuple[set[str], str, str]], taxonomy: Taxonomy):
     names = [name for _, name, _ in table]
     plain = buckets(names, taxonomy)
     assert sum(nsys_spelling(name) != name for name in names) > 150
     assert buckets([nsys_spelling(name) for name in names], taxonomy) == plain
     assert buckets([f"{name}.kd" for name in names], taxonomy) == plain
-
-
-def test_a_name_that_repeats_is_answered_each_time(taxonomy: Taxonomy):
     mangled = "_ZN7deep_ep9intranode7combineI13__nv_bfloat16Li8ELi768ELi4096EEEvPT_Pf"
     assert buckets([mangled, "x", mangled], taxonomy) == ["dispatch", "other", "dispatch"]
 
@@ -183,7 +177,7 @@ def deepseek(real_traces: Path, taxonomy: Taxonomy) -> Labelled:
     return labelled(real_traces / "kineto" / "deepseek-ai_profile-data_train.json", taxonomy)
 
 
-def test_deepseek_transport_to_the_nanosecond(deepseek: Labelled):
+def test_deepseek_falls_into_its_buckets_and_phases(deepseek: Labelled):
     moving = deepseek.where(role="transport")
     rest = deepseek.ops.filter(pl.col("role") != "transport")
     busy = intervals.union_length(deepseek.ops["start"], deepseek.ops["end"])
@@ -191,17 +185,11 @@ def test_deepseek_transport_to_the_nanosecond(deepseek: Labelled):
     assert busy - intervals.union_length(rest["start"], rest["end"]) == 4_149_000
     assert set(moving.select("kind", "backend", "bucket").rows()) == {("expert", "deepep", "dispatch")}
     assert moving["stream"].unique().to_list() == [27]
-
-
-def test_deepseek_leaves_next_to_nothing_unknown(deepseek: Labelled):
     work = int(deepseek.ops["work"].sum())
     assert deepseek.where(bucket="other")["work"].sum() < 0.02 * work
     assert deepseek.ops.filter("weak")["work"].sum() < 0.05 * work
     assert {"router", "attention", "dispatch", "expert_gemm", "norm", "dense_gemm", "activation"} <= set(deepseek.ops["bucket"])
     assert deepseek.ops.null_count()["bucket"].item() == 0
-
-
-def test_deepseek_experts_told_from_dense_products(deepseek: Labelled):
     assert deepseek.buckets("m_grouped_fp8") == {"expert_gemm"}
     assert deepseek.buckets("::fp8_ptp128c::GemmKernel") == {"dense_gemm"}
     weight_gradients = deepseek.ops.filter(pl.col("name").str.contains("fp8_dptp128c_acc"))
@@ -209,9 +197,6 @@ def test_deepseek_experts_told_from_dense_products(deepseek: Labelled):
     assert dict(weight_gradients.group_by("bucket").len().rows()) == {"expert_gemm": 40, "dense_gemm": 20}
     assert weight_gradients.filter(pl.col("stream") == 23)["bucket"].unique().to_list() == ["expert_gemm"]
     assert deepseek.buckets("grouped_gemm::cuda::utils::transpose") <= {"elementwise", "attention"}
-
-
-def test_deepseek_router_and_phases(deepseek: Labelled):
     assert deepseek.buckets("bf16f32_bf16f32_f32_tn") == {"router"}
     assert deepseek.buckets("gatherTopK|topk_sum_and_topk_idx|aux_fi") == {"router"}
     forward = deepseek.where(bucket="attention", phase="forward")["name"].str.contains("compute_attn_ws").sum()
@@ -232,13 +217,10 @@ def test_sequence_parallel_exchange_of_a_diffusion_model(real_traces: Path, taxo
     assert found.where(bucket="expert_gemm").height == found.where(bucket="router").height == 0
 
 
-def test_vision_models_are_vision(real_traces: Path, taxonomy: Taxonomy):
+def test_vision_models_are_vision_and_checkpoints_recompute(real_traces: Path, taxonomy: Taxonomy):
     name = "AMD-AGI_TraceLens_tests.traces.h100.facebook_timesformer-base-finetuned-k400_1016002.json.gz"
     found = labelled(real_traces / "kineto" / name, taxonomy)
     assert set(found.ops.filter(pl.col("op_kind") == "kernel")["bucket"]) == {"vision_encoder"}
-
-
-def test_recompute_of_an_activation_checkpoint(real_traces: Path, taxonomy: Taxonomy):
     found = labelled(real_traces / "kineto" / "AMD-AGI_TraceLens_tests.traces.mi300.resnet_act_checkpoint.json.gz", taxonomy)
     again = found.where(phase="recompute")
     assert again.height > 50
@@ -255,15 +237,12 @@ def demos(tmp_path_factory: pytest.TempPathFactory, taxonomy: Taxonomy) -> tuple
     return labelled(DEMO / "demo.pt.trace.json.gz", taxonomy), labelled(plain, taxonomy)
 
 
-def test_the_same_run_in_both_formats_falls_into_the_same_buckets(demos: tuple[Labelled, Labelled]):
+def test_the_same_run_in_both_formats_has_the_same_buckets_and_exchanges(demos: tuple[Labelled, Labelled]):
     torch, nsys = (dict(one.ops.group_by("bucket").len().rows()) for one in demos)
     for bucket in ("dispatch", "collective", "expert_gemm", "dense_gemm", "attention", "router", "norm", "activation", "loss", "embedding"):
         assert torch[bucket] == nsys[bucket], bucket
     assert "other" not in torch
     assert "other" not in nsys
-
-
-def test_the_expert_exchange_is_found_with_and_without_process_groups(demos: tuple[Labelled, Labelled]):
     kinds = [dict(one.where(role="transport").group_by("kind").len().rows()) for one in demos]
     assert kinds[0] == kinds[1]
     assert {"expert", "data"} <= set(kinds[0])

@@ -75,10 +75,7 @@ BESIDE = [NORM, FUSED, PERMUTE, (GEMM, 33), (SWIGLU, 33), (GEMM, 33), (GEMM, 20)
 ON_MAIN = [NORM, FUSED, PERMUTE, (GEMM, 20), (GEMM, 21), SWIGLU, (GEMM, 20), (GEMM, 21), GEMM, SWIGLU, GEMM, UNPERMUTE]
 GATED = [NORM, GATE, ADD, TOPK, ADD]
 GATED_LAYER = [*GATED, PERMUTE, UNPERMUTE, FLASH]
-UNFUSED = [
-    *[NORM, FUSED, SORT, SORT, SELECT, (SENDRECV, 20), CAT, GROUPED],
-    *[CAT, (SENDRECV, 20), SCATTER, ADD, NORM, FLASH],
-]
+UNFUSED = [*[NORM, FUSED, SORT, SORT, SELECT, (SENDRECV, 20), CAT, GROUPED], *[CAT, (SENDRECV, 20), SCATTER, ADD, NORM, FLASH]]
 Steps = list[str | tuple[str, int]]
 
 # Kernels one after the other; the bucket, and by what evidence, of those at these places.
@@ -156,7 +153,7 @@ RUNS: dict[str, tuple[Steps, dict[tuple[int, ...], tuple[str, str]]]] = {
 }  # fmt: skip
 
 
-@for_each(("steps", "expected"), RUNS.values())
+@for_each("steps, expected", *RUNS.values())
 def test_what_kernels_learn_from_those_around_them(
     taxonomy: Taxonomy, steps: Steps, expected: dict[tuple[int, ...], tuple[str, str]]
 ) -> None:
@@ -189,38 +186,29 @@ def in_linear(taxonomy: Taxonomy, names: list[str]) -> list[str]:
     )
 
 
-def test_linear_layers_one_after_the_other_between_permutation_and_return_are_experts(taxonomy: Taxonomy):
+def test_linear_layers_between_permutation_and_return_are_experts_but_not_a_single_block(taxonomy: Taxonomy):
     one = [GEMM, SWIGLU, GEMM]
     found = in_linear(taxonomy, [NORM, GEMM, FUSED, PERMUTE, *one, *one, UNPERMUTE, NORM, *one])
     assert found[4] == found[6] == found[7] == found[9] == "expert_gemm"
     assert found[1] == found[12] == "dense_gemm"
-
-
-def test_a_single_linear_block_there_may_be_a_shared_expert(taxonomy: Taxonomy):
     assert in_linear(taxonomy, [NORM, FUSED, PERMUTE, GEMM, SWIGLU, GEMM, UNPERMUTE])[3] == "dense_gemm"
 
 
-def test_packing_has_its_role(taxonomy: Taxonomy):
+def test_packing_has_its_role_and_gathers_elsewhere_or_without_any_exchange_are_none(taxonomy: Taxonomy):
     trace = trace_of([Launch(name=name, start=100 * at, stream=20 if name == SENDRECV else 7) for at, name in enumerate(bare(UNFUSED) * 2)])
     found = classify(trace, attribute(trace), taxonomy)
     roles = dict(found.classes.filter(pl.col("bucket") == "dispatch").select("rule", "role").rows())
     assert roles == {"between_router_exchange_and_experts": "packing", "collective_by_stream_and_neighbours": "transport"}
-
-
-def bare(steps: list[str | tuple[str, int]]) -> list[str]:
-    return [step if isinstance(step, str) else step[0] for step in steps]
-
-
-def test_gathers_elsewhere_are_no_packing(taxonomy: Taxonomy):
     embedding = run(taxonomy, *UNFUSED, SELECT, NORM)[-2]
     assert embedding == ("embedding", "name")
     for around in ([NORM, SELECT, (SENDRECV, 21), SELECT, FLASH, SELECT, (SENDRECV, 21)], [NORM, SORT, CAT, SCATTER, NORM]):
         found = run(taxonomy, *UNFUSED, *UNFUSED, *around)[2 * len(UNFUSED) :]
         assert "dispatch" not in {bucket for bucket, _ in found}
-
-
-def test_without_any_exchange_gathers_stay_what_they_are(taxonomy: Taxonomy):
     assert "neighbours" not in {by for _, by in run(taxonomy, NORM, FUSED, SELECT, GROUPED, SCATTER, NORM)}
+
+
+def bare(steps: list[str | tuple[str, int]]) -> list[str]:
+    return [step if isinstance(step, str) else step[0] for step in steps]
 
 
 # ---------------------------------------------------------------------------------------------- collectives
@@ -251,43 +239,28 @@ def overlapped(taxonomy: Taxonomy, moving: list[tuple[str, int, int, int]], step
     return joined.filter(pl.col("stream").is_in([one[1] for one in moving])).select("bucket", "kind").rows()
 
 
-def test_parameters_gathered_under_the_experts_are_no_exchange_of_tokens(taxonomy: Taxonomy):
+def test_only_exchanges_of_their_own_between_router_and_experts_carry_tokens(taxonomy: Taxonomy):
     layer = [FLASH, NORM, FUSED, PERMUTE, GROUPED, UNPERMUTE]
     under = [(GATHER, 28, 340, 200), (GATHER, 28, 940, 200)]
     assert overlapped(taxonomy, under, layer * 2) == [("collective", "other")] * 2
     between = [(GATHER, 24, 295, 3), (GATHER, 24, 895, 3)]
     assert overlapped(taxonomy, between, layer * 2) == [("dispatch", "expert")] * 2
-
-
-def test_a_reduce_scatter_and_an_all_reduce_never_carry_tokens_by_themselves(taxonomy: Taxonomy):
-    layer = [FLASH, NORM, FUSED, PERMUTE, GROUPED, UNPERMUTE]
     for name in (SCATTERED, REDUCED):
         assert overlapped(taxonomy, [(name, 24, 295, 3), (name, 24, 895, 3)], layer * 2) == [("collective", "other")] * 2
-
-
-def test_a_dispatcher_that_gathers_tokens_reduces_them_on_the_same_stream(taxonomy: Taxonomy):
-    layer = [FLASH, NORM, FUSED, PERMUTE, GROUPED, UNPERMUTE]
     moving = [(GATHER, 24, 295, 3), (SCATTERED, 24, 595, 3), (GATHER, 24, 895, 3), (SCATTERED, 24, 1195, 3)]
     assert overlapped(taxonomy, moving, layer * 2) == [("dispatch", "expert")] * 4
-
-
-def test_an_exchange_under_other_work_has_no_vote(taxonomy: Taxonomy):
     layer = [FLASH, NORM, FUSED, PERMUTE, GROUPED, GROUPED, UNPERMUTE]
     early = [(SENDRECV, 56, 395, 200), (SENDRECV, 56, 1095, 200)]
     assert overlapped(taxonomy, early, layer * 2) == [("collective", "other")] * 2
 
 
-def test_where_another_library_carries_tokens_nccl_does_not(taxonomy: Taxonomy):
+def test_nccl_carries_no_tokens_beside_another_library_or_by_chance(taxonomy: Taxonomy):
     out, back = "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*)", "void deep_ep::intranode::combine<int>(int4*)"
     layer = [FLASH, NORM, FUSED, (out, 30), PERMUTE, (SENDRECV, 56), GROUPED, UNPERMUTE, (back, 30)]
     assert run(taxonomy, *layer, *layer)[5] == ("collective", "name")
-
-
-def test_far_fewer_votes_than_another_stream_are_chance(taxonomy: Taxonomy):
     by_chance = [NORM, FUSED, PERMUTE, (SENDRECV, 56), GROUPED, UNPERMUTE]
     found = run(taxonomy, *[*EXPERTS, FLASH] * 3, *by_chance * 2)
-    assert found[-3] == ("collective", "name")
-    assert found[3] == ("dispatch", "neighbours")
+    assert (found[-3], found[3]) == (("collective", "name"), ("dispatch", "neighbours"))
 
 
 # ---------------------------------------------------------------------------------------------- a vision tower
@@ -297,15 +270,12 @@ TOWER_BACK = [GEMM, GEMM, GELU_BACK, GEMM, GEMM, LAYER_NORM_BACK, FLASH_BACK, GE
 DECODER = [SELECT, NORM, GEMM, FLASH, GEMM, ADD, NORM, GATE, FUSED, PERMUTE, GROUPED, SWIGLU, UNPERMUTE]
 
 
-def test_a_tower_of_another_make_before_the_decoder_is_vision(taxonomy: Taxonomy):
+def test_a_tower_of_another_make_is_vision_and_its_backward_takes_the_outer_layers_along(taxonomy: Taxonomy):
     found = run(taxonomy, *TOWER, *DECODER, *TOWER, *DECODER)
     assert found[: len(TOWER)] == [("vision_encoder", "neighbours")] * len(TOWER)
     rest = found[len(TOWER) : len(TOWER) + len(DECODER)]
     assert "vision_encoder" not in {bucket for bucket, _ in rest}
     assert rest[0] == ("embedding", "name")
-
-
-def test_its_backward_takes_the_outer_layers_products_along(taxonomy: Taxonomy):
     decoder_back = [FUSED_BACK, GEMM, GEMM, NORM_BACK, GEMM, GEMM, NORM_BACK, "embedding_backward_feature_kernel"]
     found = buckets(taxonomy, *TOWER, *DECODER, *decoder_back, *TOWER_BACK, ADAM)
     assert set(found[-len(TOWER_BACK) - 1 : -1]) == {"vision_encoder"}
@@ -344,13 +314,10 @@ def ids_at(trace: Trace, taxonomy: Taxonomy) -> list[set[str]]:
     return [{name for bit, name in named.items() if mask & bit} for mask in found.mask]
 
 
-def test_a_launch_is_inside_from_the_range_s_start_to_before_its_end(taxonomy: Taxonomy):
+def test_a_launch_is_inside_from_a_range_s_start_to_before_its_end_on_its_own_thread(taxonomy: Taxonomy):
     router = Range(text="nn.Module: TopKRouter_3", start=100, end=200, kind="python")
     launches = [Launch(name="k", at=at, start=at + 1000) for at in (99, 100, 150, 199, 200)]
     assert ids_at(trace_of(launches, [router]), taxonomy) == [set(), {"router"}, {"router"}, {"router"}, set()]
-
-
-def test_threads_and_ranks_keep_apart(taxonomy: Taxonomy):
     ranges = [
         Range(text="_GroupedLinear", start=0, end=100, thread=1),
         Range(text="_Linear", start=0, end=100, thread=2),
@@ -370,10 +337,13 @@ def test_threads_and_ranks_keep_apart(taxonomy: Taxonomy):
     ]
 
 
-def test_the_answer_follows_the_rows_of_ops_and_not_the_launches(taxonomy: Taxonomy):
+def test_the_answer_follows_the_rows_of_ops_and_without_ranges_there_is_none(taxonomy: Taxonomy):
     ranges = [Range(text="_GroupedLinear", start=0, end=20), Range(text="ProfilerStep#1", start=0, end=100, kind="annotation")]
     launches = [Launch(name="late", at=50, start=60), Launch(name="early", at=10, start=70), Launch(name="unlaunched", start=80)]
     assert ids_at(trace_of(launches, ranges), taxonomy) == [set(), {"expert_operator", "forward"}, set()]
+    assert ids_at(trace_of([Launch(name="k", at=5)]), taxonomy) == [set()]
+    assert ids_at(trace_of([Launch(name="k")], [Range(text="_Linear", start=0, end=100)]), taxonomy) == [set()]
+    assert ids_at(trace_of([Launch(name="k", at=5)], [Range(text="nothing known", start=0, end=100)]), taxonomy) == [set()]
 
 
 def test_a_kind_of_range_only_meets_the_contexts_for_it(tmp_path, taxonomy: Taxonomy):
@@ -384,12 +354,6 @@ def test_a_kind_of_range_only_meets_the_contexts_for_it(tmp_path, taxonomy: Taxo
     ranges = [Range(text="here", start=100 * n, end=100 * n + 50, kind=kind) for n, kind in enumerate(kinds)]
     launches = [Launch(name="k", at=100 * n + 10) for n in range(len(kinds))]
     assert ids_at(trace_of(launches, ranges), own) == [{"only_nvtx"}, {"only_nvtx"}, set(), set(), set(), set(), set()]
-
-
-def test_a_trace_without_ranges_or_launches_has_no_context(taxonomy: Taxonomy):
-    assert ids_at(trace_of([Launch(name="k", at=5)]), taxonomy) == [set()]
-    assert ids_at(trace_of([Launch(name="k")], [Range(text="_Linear", start=0, end=100)]), taxonomy) == [set()]
-    assert ids_at(trace_of([Launch(name="k", at=5)], [Range(text="nothing known", start=0, end=100)]), taxonomy) == [set()]
 
 
 @pytest.mark.parametrize("forward_thread", [7, None])
@@ -431,7 +395,7 @@ def test_backward_nodes_inherit_their_forward_operator_s_contexts(taxonomy: Taxo
     assert found == [{"router", "backward"}, {"vision", "backward"}, set(), {"backward"}]
 
 
-def test_a_number_used_again_links_to_the_operator_before(taxonomy: Taxonomy):
+def test_a_number_used_again_links_to_the_operator_before_and_operators_are_forward(taxonomy: Taxonomy):
     ranges = [
         Range(text="nn.Module: TopKRouter_0", start=0, end=50, kind="python"),
         Range(text="aten::mm", start=10, end=20, sequence=1),
@@ -442,13 +406,7 @@ def test_a_number_used_again_links_to_the_operator_before(taxonomy: Taxonomy):
     ]
     found = ids_at(trace_of([Launch(name="k", at=120, thread=2), Launch(name="k", at=320, thread=2)], ranges), taxonomy)
     assert found == [{"router", "backward"}, {"shared_experts", "backward"}]
-
-
-def test_recorded_operators_are_forward_and_backward_nodes_are_not(taxonomy: Taxonomy):
-    ranges = [
-        Range(text="aten::mul", start=0, end=50, sequence=3),
-        Range(text="MulBackward0", start=100, end=150, sequence=3),
-    ]
+    ranges = [Range(text="aten::mul", start=0, end=50, sequence=3), Range(text="MulBackward0", start=100, end=150, sequence=3)]
     found = ids_at(trace_of([Launch(name="k", at=20), Launch(name="k", at=120)], ranges), taxonomy)
     assert found == [{"FORWARD"}, {"backward"}]
 

@@ -37,12 +37,9 @@ def given(found: Ranks, *names: str) -> dict[str, FactValue]:
     return {name: facts[name] for name in names}
 
 
-def test_every_fact_of_ranks_has_its_producer_here() -> None:
+def test_every_fact_of_ranks_has_its_producer_here_and_with_one_rank_all_are_null() -> None:
     assert set(rank_facts(None, STEP)) == OF_RANKS
     assert set(rank_facts(ranks(), STEP)) == OF_RANKS
-
-
-def test_with_one_captured_rank_all_are_null() -> None:
     assert rank_facts(None, STEP) == dict.fromkeys(OF_RANKS)
 
 
@@ -90,9 +87,14 @@ def test_types_are_those_of_the_units() -> None:
 # --- matched exchanges ------------------------------------------------------------------------------------------------
 
 
-def test_waiting_is_the_mean_over_the_ranks_that_have_any_matched() -> None:
+def test_waiting_is_the_mean_over_matched_ranks_and_what_compute_hides_does_not_block() -> None:
     some = (survey(0, wait=3_000_000), survey(1, wait=9_000_000), survey(2, wait=None))
     assert given(ranks(survey=some), "ranks_wait_ns", "ranks_transfer_ns") == {"ranks_wait_ns": 6_000_000, "ranks_transfer_ns": 10_000_000}
+    some = (survey(0, wait=6_000_000, held=1_000_000), survey(1, wait=6_000_000, held=3_000_000))
+    assert given(ranks(survey=some), "ranks_wait_ns", "ranks_wait_blocking_ns") == {
+        "ranks_wait_ns": 6_000_000,
+        "ranks_wait_blocking_ns": 2_000_000,
+    }
 
 
 def test_waiting_for_other_stages_is_told_apart() -> None:
@@ -102,14 +104,6 @@ def test_waiting_for_other_stages_is_told_apart() -> None:
         "ranks_wait_pipeline_ns": 1_500_000,  # 3 ms on two of four ranks
         "pipeline_parallel_wait_share": 3 / 13,
         "data_parallel_wait_share": None,
-    }
-
-
-def test_waiting_that_compute_hides_does_not_block() -> None:
-    some = (survey(0, wait=6_000_000, held=1_000_000), survey(1, wait=6_000_000, held=3_000_000))
-    assert given(ranks(survey=some), "ranks_wait_ns", "ranks_wait_blocking_ns") == {
-        "ranks_wait_ns": 6_000_000,
-        "ranks_wait_blocking_ns": 2_000_000,
     }
 
 
@@ -172,13 +166,10 @@ def test_the_costliest_straggler_speaks() -> None:
     }
 
 
-def test_a_late_start_speaks_only_where_nothing_else_does() -> None:
+def test_a_late_start_speaks_only_alone_and_where_ranks_take_turns_nobody_does() -> None:
     began_late, slow = late(1, 50_000_000, cause="start_skew"), late(2, 5_000_000)
     assert rank_facts(ranks(late=(began_late, slow)), STEP)["straggler_rank"] == "2"
     assert rank_facts(ranks(late=(began_late,)), STEP)["straggler_cause"] == "start_skew"
-
-
-def test_where_ranks_take_turns_there_is_no_straggler() -> None:
     found = ranks(late=(late(None, 7_000_000, pattern="rotating"), late(None, 8_000_000, pattern="rotating")))
     assert given(found, "straggler_rank", "straggler_wait_ns", "lateness_pattern", "rotating_wait_ns") == {
         "straggler_rank": None,
@@ -188,23 +179,20 @@ def test_where_ranks_take_turns_there_is_no_straggler() -> None:
     }
 
 
-def test_between_clocks_that_do_not_agree_it_is_not_said_that_nobody_is_late() -> None:
+def test_between_clocks_that_do_not_agree_or_were_not_compared_it_is_not_said_that_nobody_is_late() -> None:
     found = ranks(clocks=(clock(aligned=True), clock(aligned=False, residual=(-9_000_000, 4))))
     assert given(found, "clocks_aligned", "straggler_wait_ns", "clock_residual_ns") == {
         "clocks_aligned": False,
         "straggler_wait_ns": None,
         "clock_residual_ns": 9_000_000,
     }
+    assert rank_facts(ranks(clocks=()), STEP)["clocks_aligned"] is None
 
 
 @pytest.mark.parametrize(("host", "aligned"), [("host 0", True), ("unknown", None)])
 def test_ranks_of_one_host_share_its_clock(host: str, aligned: bool | None) -> None:
     found = ranks(survey=(survey(0, host=host), survey(1, host=host)), clocks=())
     assert given(found, "clocks_aligned", "clock_residual_ns") == {"clocks_aligned": aligned, "clock_residual_ns": None}
-
-
-def test_hosts_that_share_no_exchange_were_not_compared() -> None:
-    assert rank_facts(ranks(clocks=()), STEP)["clocks_aligned"] is None
 
 
 @pytest.mark.parametrize("cause", ["slow_gpu", "unknown"])
@@ -240,7 +228,7 @@ def test_the_expert_group_that_loses_most_speaks() -> None:
     }
 
 
-def test_the_pipeline() -> None:
+def test_the_pipeline_and_the_tail_of_data_parallel_ranks() -> None:
     names = [name for name in OF_RANKS if name.startswith(("pipeline_bubble", "pipeline_expected", "pipeline_virtual", "stage"))]
     assert given(ranks(pipeline=PIPELINE), *names) == {
         "pipeline_bubble_ns": 20_000_000,
@@ -251,9 +239,6 @@ def test_the_pipeline() -> None:
         "stage_slowest": "1",
         "pipeline_virtual_saves_ns": 6_000_000,
     }
-
-
-def test_the_tail_is_the_mean_over_ranks() -> None:
     found = ranks(tail=(DataTail(rank=0, tail_ns=1_000_000), DataTail(rank=1, tail_ns=4_000_000)))
     assert given(found, "data_tail_ns", "data_tail_share") == {"data_tail_ns": 2_500_000, "data_tail_share": 0.025}
 
@@ -261,7 +246,7 @@ def test_the_tail_is_the_mean_over_ranks() -> None:
 # --- the capture ------------------------------------------------------------------------------------------------------
 
 
-def test_problems_are_counted_in_full_not_by_those_that_are_listed() -> None:
+def test_problems_are_counted_in_full_and_missing_ranks_only_with_a_world_size() -> None:
     problems = (
         RankProblem(kind="missing", ranks=tuple(range(8, 72)), count=504, text=""),
         RankProblem(kind="duplicate", ranks=(3,), count=1, text=""),
@@ -270,9 +255,6 @@ def test_problems_are_counted_in_full_not_by_those_that_are_listed() -> None:
     )
     names = ("ranks_missing", "ranks_duplicate", "ranks_uneven_steps", "ranks_failed")
     assert given(ranks(world_size=512, problems=problems), *names) == dict(zip(names, (504, 1, 2, 1), strict=True))
-
-
-def test_without_a_world_size_missing_ranks_are_not_known() -> None:
     assert rank_facts(ranks(world_size=None), STEP)["ranks_missing"] is None
 
 
@@ -333,7 +315,7 @@ LINKS: dict[str, tuple[Ranks, tuple[int | None, float | None, str | None]]] = {
 }  # fmt: skip
 
 
-@for_each(("found", "expected"), LINKS.values())
+@for_each("found, expected", *LINKS.values())
 def test_a_slow_link(found: Ranks, expected: tuple[int | None, float | None, str | None]) -> None:
     assert tuple(given(found, *LINK).values()) == expected
 
@@ -352,7 +334,7 @@ def test_long_lists_of_ranks_are_cut() -> None:
     assert rank_list(range(64)) == "0, 1, 2, 3, 4, 5, 6, 7 and 56 more"
 
 
-def test_places_name_the_ranks_behind_the_facts() -> None:
+def test_places_name_the_ranks_behind_the_facts_that_are_there() -> None:
     found = ranks(
         late=(late(3, 5_000_000), late(None, 90, pattern="rotating")),
         skew=(StartSkew(rank=4, begins_ns=5, ends_ns=0, text=""),),
@@ -375,8 +357,5 @@ def test_places_name_the_ranks_behind_the_facts() -> None:
         "captured": tuple(range(8)),
     }
     assert set(rank_where(found)) == {place for place in places_of(load_buckets()) if place.startswith("ranks:")}
-
-
-def test_places_of_what_is_not_there_are_left_out() -> None:
     assert rank_where(None) == {}
     assert set(rank_where(ranks())) == {"ranks:captured"}

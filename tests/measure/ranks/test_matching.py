@@ -36,38 +36,29 @@ def job(did: Sequence[Did], mesh_words: Sequence[str] = ()) -> tuple[list[tuple[
     return [(one.kind, one.by, one.ranks, one.matched) for one in matched], [(one.part.member.rank.rank, one.why) for one in unmatched]
 
 
-def test_a_communicator_names_its_group() -> None:
+def test_a_group_is_told_by_its_communicator_or_by_its_members_and_name() -> None:
     a, b = ends(20, 1), ends(20, 2)
     one, two = lane(communicator=7), lane(communicator=8)
     found, left = job([Did(rank=rank, lanes={one if rank < 2 else two: rans(a if rank < 2 else b, waits=rank)}) for rank in range(4)])
     assert found == [("expert", "communicator", (0, 1), 20), ("expert", "communicator", (2, 3), 20)]
     assert not left
-
-
-def test_a_process_group_is_told_by_its_members_and_name() -> None:
     a = ends(12, 3)
     first = lane(group="EXPERT_MODEL_PARALLEL_GROUP", group_name="21", size=2, members="[0, 1]")
     second = lane(group="EXPERT_MODEL_PARALLEL_GROUP", group_name="22", size=2, members="[2, 3]")
     found, left = job([Did(rank=rank, lanes={first if rank < 2 else second: rans(a)}) for rank in range(3)])
     assert found == [("expert", "process group", (0, 1), 12)]
     assert left == [(2, ALONE)]
-
-
-def test_a_list_of_members_that_was_cut_short_still_has_a_name() -> None:
     told = lane(group="DATA_PARALLEL_GROUP", group_name="3", size=64, members="[0, 1, 2, ..., 63]", kind="data")
     found, _ = job([Did(rank=rank, lanes={told: rans(ends(9, 4))}) for rank in (0, 63)])
     assert found == [("data", "process group", (0, 63), 9)]
 
 
-def test_without_a_name_those_belong_together_that_end_together() -> None:
+def test_without_a_name_common_ends_or_the_job_s_sizes_tell_who_belongs_together() -> None:
     near, far = ends(30, 5), ends(30, 6)
     unnamed = lane(stream=20)
     found, left = job([Did(rank=rank, lanes={unnamed: rans(near if rank % 2 else far, waits=rank * 1000)}) for rank in range(4)])
     assert found == [("expert", "common ends", (0, 2), 30), ("expert", "common ends", (1, 3), 30)]
     assert not left
-
-
-def test_the_jobs_sizes_say_who_may_belong_together() -> None:
     times = ends(30, 7)
     words = ["world_size=4", "model.expert_model_parallel_size=2"]
     found, _ = job([Did(rank=rank, lanes={lane(stream=20): rans(times)}) for rank in range(4)], words)
@@ -81,13 +72,18 @@ def test_a_transfer_between_stages_is_not_matched_by_order() -> None:
     assert left == [(0, PAIRWISE), (1, PAIRWISE)]
 
 
-def test_a_capture_that_began_later_is_matched_at_the_right_place() -> None:
+def test_a_later_beginning_and_several_streams_still_make_one_sequence() -> None:
     times = ends(40, 9)
     one = lane(communicator=7)
     found, _ = match(members([Did(rank=0, lanes={one: rans(times)}), Did(rank=1, lanes={one: rans(times[13:], moved=55)})]), None)
     assert (found[0].matched, found[0].seen) == (27, 40)
     pairs = found[0].instances.group_by("ordinal", maintain_order=True).agg("end")["end"].to_list()
     assert all(second - first == 55 for first, second in pairs)
+    times = ends(10, 11)
+    name: Lane = lane(communicator=7)
+    split = {name: rans(times[::2]), lane(communicator=7, stream=3): rans(times[1::2])}
+    found, _ = job([Did(rank=0, lanes=split), Did(rank=1, lanes={name: rans(times)})])
+    assert found == [("expert", "communicator", (0, 1), 10)]
 
 
 def test_one_clock_that_contradicts_the_match_refuses_it() -> None:
@@ -97,14 +93,6 @@ def test_one_clock_that_contradicts_the_match_refuses_it() -> None:
     assert job(apart) == ([], [(1, NO_FIT), (0, NO_FIT)])
     elsewhere = [apart[0], Did(rank=1, host=1, lanes={one: rans(times, moved=21_000_000)})]
     assert job(elsewhere)[0] == [("expert", "communicator", (0, 1), 6)]
-
-
-def test_one_group_on_several_streams_is_one_sequence() -> None:
-    times = ends(10, 11)
-    name: Lane = lane(communicator=7)
-    split = {name: rans(times[::2]), lane(communicator=7, stream=3): rans(times[1::2])}
-    found, _ = job([Did(rank=0, lanes=split), Did(rank=1, lanes={name: rans(times)})])
-    assert found == [("expert", "communicator", (0, 1), 10)]
 
 
 # -------------------- sequences of ends are laid beside each other where they end together
@@ -145,22 +133,19 @@ def test_the_shift_is_found_whatever_the_clocks_say(
     assert abs(found.offset - offset) <= jitter
 
 
-@for_each("seed", range(20))
+@for_each("seed", *range(20))
 def test_sequences_of_different_groups_do_not_fit(seed: int) -> None:
     chance = random.Random(seed)
     other = sorted(chance.randrange(200_000_000) for _ in range(60))
     assert fit(course(noisy_ends(60, seed)), course(other), limit=150_000) is None
 
 
-def test_a_step_more_on_one_side_does_not_move_the_others() -> None:
+def test_a_step_more_does_not_move_the_others_and_sizes_contradict_a_shift() -> None:
     whole = noisy_ends(40, 3)
     steps: list[int | None] = [number // 4 for number in range(40)]
     found = fit(course(whole, steps=steps), course(whole[8:], steps=steps[8:]))
     assert found is not None
     assert (found.shift, found.scatter) == (8, 0)
-
-
-def test_sizes_contradict_a_shift() -> None:
     same = [1_000_000 * number for number in range(1, 21)]
     sizes: list[int | None] = [number % 5 for number in range(20)]
     found = fit(course(same, sizes=sizes), course([end + 7 for end in same[2:]], sizes=sizes[2:]))
@@ -168,12 +153,9 @@ def test_sizes_contradict_a_shift() -> None:
     assert found.shift % 5 == 2  # evenly spaced: only the sizes tell
 
 
-def test_nothing_fits_nothing() -> None:
+def test_nothing_and_a_spread_beyond_the_limit_do_not_fit() -> None:
     assert fit(course([]), course([1, 2, 3])) is None
     assert fit(course([1, 2, 3]), course([])) is None
-
-
-def test_a_spread_beyond_the_limit_is_no_fit() -> None:
     whole = noisy_ends(40, 5)
     wild = [end + (number % 2) * 3 * LOOSE_NS for number, end in enumerate(whole)]
     assert fit(course(whole), course(wild)) is None
@@ -194,39 +176,27 @@ def compared(*every: Did):  # type: ignore[no-untyped-def]
     return clocks(found, match(found, None)[0])
 
 
-def test_the_offset_is_the_median_of_the_ends() -> None:
+def test_the_offset_is_the_median_of_ends_that_are_enough_and_agree() -> None:
     told = compared(did(0, 0), did(1, 4_321_000, spread=30_000))
     (pair,) = told.pairs
     assert (pair.reference, pair.rank, pair.n, pair.aligned) == (0, 1, 40, True)
     assert abs(pair.offset_ns - 4_321_000) <= 15_000
     assert -30_000 <= pair.residual_p5_ns <= 0 <= pair.residual_p95_ns <= 30_000
     assert told.known == {0: (0, 0), 1: (0, pair.offset_ns)}
-
-
-def test_a_residual_above_the_limit_aligns_nothing() -> None:
     told = compared(did(0, 0), did(1, 0, spread=4 * LIMIT_NS))
     assert [pair.aligned for pair in told.pairs] == [False]
     assert told.known == {0: (0, 0), 1: (1, 0)}
     assert "who comes late" in told.notes[0]
-
-
-def test_too_few_ends_align_nothing() -> None:
     assert compared(did(0, 0, n=MIN_ENDS - 1), did(1, 0, n=MIN_ENDS - 1)).pairs == ()
 
 
-def test_one_host_has_one_clock() -> None:
+def test_one_host_has_one_clock_and_offsets_follow_groups_that_share_a_rank() -> None:
     told = compared(did(0, 0, host=0), did(1, 0, host=0), did(2, 900_000, host=1), did(3, 900_000, host=1))
     assert [(pair.reference_host, pair.host) for pair in told.pairs] == [("host 0", "host 1")]
     assert told.known == {0: (0, 0), 1: (0, 0), 2: (0, 900_000), 3: (0, 900_000)}
-
-
-def test_offsets_follow_groups_that_share_a_rank() -> None:
     first, third = did(0, 0), did(2, 900_000, group=8)
     both = Did(rank=1, lanes={**did(1, 500_000).lanes, **did(1, 500_000, group=8).lanes})
     assert compared(first, both, third).known == {0: (0, 0), 1: (0, 500_000), 2: (0, 900_000)}
-
-
-def test_hosts_that_never_meet_are_apart_and_nothing_is_missing() -> None:
     told = compared(did(0, 0, host=0), did(1, 0, host=0), did(2, 5, host=1, group=8), did(3, 5, host=1, group=8))
     assert told.known == {0: (0, 0), 1: (0, 0), 2: (1, 0), 3: (1, 0)}
     assert told.notes == ()
@@ -282,13 +252,10 @@ def test_groups_of_the_expert_mesh(sizes: tuple[int, ...]) -> None:
         assert (mesh.group("expert", a) == mesh.group("expert", b)) == ((ta, da, pa) == (tb, db, pb))
 
 
-def test_the_pipeline_before_data() -> None:
+def test_the_pipeline_before_data_and_no_mesh_of_sizes_that_do_not_fit() -> None:
     mesh = meshed(8, 2, 1, 2, 1, 1, **{"dist.use_tp_pp_dp_mapping": "true"})
     assert mesh is not None
     assert [mesh.stage(rank) for rank in range(8)] == [0, 0, 1, 1, 0, 0, 1, 1]
-
-
-def test_sizes_that_do_not_fit_make_no_mesh() -> None:
     assert meshed(10, 4, 1, 1, 1, 1) is None
     assert mesh_of(None) is None
     assert mesh_of(overridden_job(["model.tensor_model_parallel_size=2"])) is None

@@ -50,8 +50,7 @@ def test_excerpts_that_lost_rows_are_not_matched_and_say_so(real_traces: Path) -
     assert (ranks.world_size, ranks.captured) == (128, 2)
     (missing,) = (problem for problem in ranks.problems if problem.kind == "missing")
     assert missing.count == 126
-    assert ranks.exchanges == ()
-    assert ranks.late == ()
+    assert (ranks.exchanges, ranks.late) == ((), ())
     assert any("not matched" in note for note in ranks.notes)
     assert any("who comes late" in note for note in ranks.notes)
 

@@ -130,18 +130,12 @@ def blocked(is_late: bool) -> int:
     return 0 if is_late else 6_000_000
 
 
-def test_a_host_that_issues_late_is_named() -> None:
+def test_who_issues_late_or_has_more_images_is_named_and_nobody_where_nobody_waits() -> None:
     (found,) = judged(four(1, blocked_ns=blocked, starved_ns=lambda is_late: 7_000_000 if is_late else 900_000))
     assert (found.rank, found.cause, found.bucket) == (1, "slow_host", None)
-
-
-def test_more_images_are_named() -> None:
     work = {True: {"vision_encoder": 9_000_000, "attention": 5_000_000}, False: {"vision_encoder": 3_000_000, "attention": 5_000_000}}
     (found,) = judged(four(3, blocked_ns=blocked, work=lambda is_late: work[is_late]))
     assert (found.rank, found.cause, found.bucket, found.longer_ns) == (3, "vision_work", "vision_encoder", 6_000_000)
-
-
-def test_nobody_is_late_where_nobody_waits_or_compute_hides_it() -> None:
     assert judged(four(None)) == ()
     assert judged(four(1, blocked_ns=lambda _: 0)) == ()
 
@@ -220,15 +214,12 @@ def test_the_survey_repeats_the_budgets(two: Diagnosis) -> None:
         assert row.buckets == {one.bucket: one.work_ns for one in two.buckets if one.rank == row.rank}
 
 
-def test_operations_are_counted_per_step(two: Diagnosis) -> None:
+def test_operations_are_counted_per_step_and_waiting_never_exceeds_it(two: Diagnosis) -> None:
     for row in ranks_of(two).survey:
         counted: Counter[str] = Counter()
         for name, number in row.collectives.items():
             counted[name.split()[0]] += number
         assert counted == {one.kind: one.count for one in two.communication if one.rank == row.rank}
-
-
-def test_waiting_never_exceeds_the_step_and_own_time_is_what_is_left(two: Diagnosis) -> None:
     blocked = {one.rank: {step.index: step.blocking_transport_ns for step in one.per_step} for one in two.budget}
     for row in ranks_of(two).survey:
         assert row.wait_ns is not None

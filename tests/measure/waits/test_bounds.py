@@ -75,21 +75,18 @@ HANDOVERS: dict[str, tuple[Scene, int, dict[str, int], dict[str, int]]] = {
 }  # fmt: skip
 
 
-@for_each(("one", "end", "why", "expected"), HANDOVERS.values())
+@for_each("one, end, why, expected", *HANDOVERS.values())
 def test_what_is_handed_over(one: Scene, end: int, why: dict[str, int], expected: dict[str, int]) -> None:
     assert causes(one.stalls(0, end)) == why
     assert beyond(one, 0, end) == [expected]
 
 
-def test_a_rest_longer_than_ten_microseconds_is_no_latency() -> None:
+def test_a_rest_longer_than_ten_microseconds_is_no_latency_and_windows_share_a_gap() -> None:
     assert HANDOVER_NS == 10_000
     assert beyond(waited_for(EXCHANGE, consumer=run("gemm", 10_058, 10_100, 4)), 0, 10_100) == [{"transport_handover": 10_000}]
     assert beyond(waited_for(EXCHANGE, consumer=run("gemm", 10_057, 10_100, 4)), 0, 10_100) == [{"transport_handover": 9_999}]
     assert beyond(waited_for(EXCHANGE, consumer=run("gemm", 90_000, 90_100, 4)), 0, 90_100) == [{"transport_handover": 10_000}]
-
-
-def test_a_gap_across_two_windows_hands_each_its_part() -> None:
-    """Cut at 50, while the exchange runs."""
+    # Cut at 50, while the exchange runs
     assert beyond(scene(waited_items()), 0, 50, 80) == [{"transport_handover": 2}, {"transport_handover": 5}]
 
 
@@ -128,27 +125,26 @@ SHADOWS: dict[str, tuple[Scene, dict[str, int]]] = {
 }  # fmt: skip
 
 
-@for_each(("one", "expected"), SHADOWS.values())
+@for_each("one, expected", *SHADOWS.values())
 def test_a_late_host_costs_nothing_while_what_is_waited_for_runs(one: Scene, expected: dict[str, int]) -> None:
     assert shadows(one) == expected
 
 
-def test_shadows_by_cause() -> None:
+def test_shadows_by_cause_are_counted_in_their_window() -> None:
     found = late(call("cudaMalloc", 20, 30)).stalls(0, 80).shadowed
     assert found.group_by("index", "cause").sum().sort("cause").rows() == [(0, "allocator", 10), (0, "launch", 1), (0, "python", 17)]
     collecting = late(spans=(Span(text="gc.collect", start=20, end=30),))
     assert causes(collecting.stalls(0, 80))["gc"] == 10
+    rows = beyond(late(), 0, 30, 80)
+    assert [row.get("launch_shadowed") for row in rows] == [18, 10]
 
 
-def test_what_the_operation_does_not_wait_for_casts_no_shadow() -> None:
+def test_what_is_not_waited_for_casts_no_shadow_and_what_runs_before_does_not_follow() -> None:
     elsewhere = [run("memset", 1, 2, 1, stream=90), record(2, 90, sync=900), await_event(3, 91, sync=900)]
     one = scene([run("gemm", 0, 10, 0), *elsewhere, run("nccl", 12, 60, 4, stream=20), run("gemm", 65, 80, 39)])
     assert beyond(one, 0, 80) == [{"launch_handover": 25}]
-
-
-def test_shadows_are_counted_in_their_window() -> None:
-    rows = beyond(late(), 0, 30, 80)
-    assert [row.get("launch_shadowed") for row in rows] == [18, 10]
+    one = waited_for(run("permute", 2, 20, 1, stream=20), run("nccl", 20, 60, 1, stream=20), consumer=run("gemm", 60, 100, 4))
+    assert "transport_follow" not in beyond(one, 0, 100)[0]
 
 
 # ---------------------------------------------------------------------------------------------------- what follows transport
@@ -164,11 +160,6 @@ def test_what_follows_an_exchange_that_ran_ahead_of_the_gap_goes_with_it(began: 
     one = waited_for(exchange, permutation, consumer=run("gemm", 60 + length, 100, 4))
     (found,) = beyond(one, 0, 100)
     assert found.get("transport_follow", 0) == follow
-
-
-def test_what_runs_before_the_exchange_does_not_follow_it() -> None:
-    one = waited_for(run("permute", 2, 20, 1, stream=20), run("nccl", 20, 60, 1, stream=20), consumer=run("gemm", 60, 100, 4))
-    assert "transport_follow" not in beyond(one, 0, 100)[0]
 
 
 # ---------------------------------------------------------------------------------------------------- restarts
@@ -233,7 +224,7 @@ RESTARTS: dict[str, tuple[Scene, int, dict[str, int]]] = {
 }  # fmt: skip
 
 
-@for_each(("one", "end", "expected"), RESTARTS.values())
+@for_each("one, end, expected", *RESTARTS.values())
 def test_a_host_that_was_held_starts_anew(one: Scene, end: int, expected: dict[str, int]) -> None:
     assert restarts(one, end) == expected
 
@@ -259,13 +250,10 @@ OF_CALLS = ("allocator_shadowed_ns", "allocator_restart_ns", "sync_restart_ns")
 ALWAYS = ("transport_handover_ns", "transport_follow_ns", "transport_restart_ns", "host_copy_handover_ns", "host_copy_restart_ns")
 
 
-def test_figures_of_the_host_are_null_where_it_was_not_recorded() -> None:
+def test_facts_are_the_figures_of_the_step_and_null_where_the_host_was_not_recorded() -> None:
     found = facts_of(scene([run("gemm", 0, 10), run("gemm", 50, 60)]))
     assert {name: found[name] for name in (*OF_LAUNCHES, *OF_CALLS)} == dict.fromkeys((*OF_LAUNCHES, *OF_CALLS))
     assert {name: found[name] for name in ALWAYS} == dict.fromkeys(ALWAYS, 0)
-
-
-def test_facts_are_the_figures_of_the_step() -> None:
     found = facts_of(synchronised(60, 80))
     expected = {"transport_handover_ns": 10, "launch_handover_ns": 10, "transport_restart_ns": 40, "sync_restart_ns": 20}
     assert {name: found[name] for name in (*OF_LAUNCHES, *OF_CALLS, *ALWAYS) if found[name]} == expected
@@ -281,19 +269,13 @@ def repeated(one: Scene) -> list[tuple[int, int]]:
     return list(measured.memory.recompute.per_window.iter_rows())
 
 
-def test_only_gaps_that_repeated_compute_ends_are_recompute() -> None:
-    """10 … 20 and the repetition itself; not 30 … 50, before a backward kernel."""
+def test_gaps_that_repeated_compute_ends_are_recompute_in_the_step_in_which_they_lie() -> None:
+    # 10 … 20 and the repetition itself; not 30 … 50, before a backward kernel
     items = [run("gemm", 0, 10, 0, phase="forward"), run("gemm", 20, 30, 1, phase="recompute"), run("gemm", 50, 60, 2, phase="backward")]
     assert repeated(scene(items)) == [(0, 20)]
-
-
-def test_repeated_compute_that_starts_beside_other_compute_ends_no_gap() -> None:
     items = [run("gemm", 0, 30, 0, phase="forward"), run("gemm", 20, 40, 1, stream=9, phase="recompute")]
     assert repeated(scene(items)) == [(0, 20)]
-
-
-def test_a_gap_is_counted_in_the_step_in_which_it_lies() -> None:
-    """Steps begin with their first compute, so at 0 and at 50; the gap 10 … 50 lies in the first."""
+    # Steps begin with their first compute, so at 0 and at 50; the gap 10 … 50 lies in the first
     items = [run("gemm", 0, 10, 1, phase="forward"), run("nccl", 30, 40, 22, phase="recompute"), run("gemm", 50, 57, 23, phase="recompute")]
     spans = [Span(text=f"iteration {n}", start=20 * n - 20, end=20 * n) for n in (1, 2)]
     assert repeated(scene(items, spans)) == [(1, 40), (2, 7)]

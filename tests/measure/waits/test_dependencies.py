@@ -101,7 +101,7 @@ TOLD: dict[str, tuple[list[Item], dict[int, Producer]]] = {
 }  # fmt: skip
 
 
-@for_each(("program", "producers"), TOLD.values())
+@for_each("program, producers", *TOLD.values())
 def test_the_producer_that_the_trace_tells(program: list[Item], producers: dict[int, Producer]) -> None:
     one = scene(program)
     assert {start: producer_of(one, start) for start in producers} == producers
@@ -115,14 +115,12 @@ def test_a_wait_belongs_to_the_record_with_its_sync_id() -> None:
     assert waits_of(one).resolved_rate == 1.0
 
 
-@pytest.mark.parametrize(
-    ("program", "rate"),
-    [
-        ([*ELSEWHERE, await_event(6, 7, sync=77)], 0.5),
-        ([*ELSEWHERE, asked(6), asked(8), asked(10)], 0.25),  # waits that only an API call shows
-        ([run("gemm", 1, 2, 0), await_event(5, 7, sync=77)], 0.0),
-        ([run("gemm", 1, 2, 0)], None),
-    ],
+@for_each(
+    "program, rate",
+    ([*ELSEWHERE, await_event(6, 7, sync=77)], 0.5),
+    ([*ELSEWHERE, asked(6), asked(8), asked(10)], 0.25),  # waits that only an API call shows
+    ([run("gemm", 1, 2, 0), await_event(5, 7, sync=77)], 0.0),
+    ([run("gemm", 1, 2, 0)], None),
 )
 def test_the_share_of_waits_that_are_resolved(program: list[Item], rate: float | None) -> None:
     assert waits_of(scene(program)).resolved_rate == rate
@@ -131,17 +129,15 @@ def test_the_share_of_waits_that_are_resolved(program: list[Item], rate: float |
 # ---------------------------------------------------------------------------------------------------- inferred from times
 
 
-@pytest.mark.parametrize(
-    ("end", "at", "found"),
-    [
-        (FAR, 1, True),
-        (FAR - 1, 1, True),
-        (FAR - 10_000, 1, True),  # within ten microseconds
-        (FAR - 10_001, 1, False),
-        (FAR + 1, 1, False),
-        (FAR - 1, 5, False),  # issued after its consumer
-        (FAR - 1, None, False),  # without issue time
-    ],
+@for_each(
+    "end, at, found",
+    (FAR, 1, True),
+    (FAR - 1, 1, True),
+    (FAR - 10_000, 1, True),  # within ten microseconds
+    (FAR - 10_001, 1, False),
+    (FAR + 1, 1, False),
+    (FAR - 1, 5, False),  # issued after its consumer
+    (FAR - 1, None, False),  # without issue time
 )
 def test_a_producer_is_inferred_where_it_ended_just_before(end: int, at: int | None, found: bool) -> None:
     one = scene([run("gemm", 10, 20, 0), run("nccl", 15, end, at, stream=20), run("gemm", FAR, FAR + 100, 2)])
@@ -238,7 +234,7 @@ INFERRED: dict[str, tuple[list[Item], dict[int, Producer]]] = {
 }  # fmt: skip
 
 
-@for_each(("program", "producers"), INFERRED.values())
+@for_each("program, producers", *INFERRED.values())
 def test_the_producer_that_is_inferred(program: list[Item], producers: dict[int, Producer]) -> None:
     one = scene(program)
     assert {start: producer_of(one, start) for start in producers} == producers
@@ -255,9 +251,9 @@ GRAPH_AFTER_A_WAIT = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("program", "window", "why", "by", "bounds"),
-    [
+@for_each(
+    "program, window, why, by, bounds",
+
         # 10 … 12 and 60 … 65: nothing that explains the wait ran.
         ([START, BESIDE, run("gemm", 65, 80, 2)], (0, 80), {"blocking": 48, "dependency_stalled": 7}, {"nccl": 48}, (0, 0, 48)),
         ([START, BESIDE, *handed(2), run("gemm", 65, 80, 4)], (0, 80), {"blocking": 48, "dependency_stalled": 7}, {"nccl": 48}, (0, 48, 48)),
@@ -270,7 +266,7 @@ GRAPH_AFTER_A_WAIT = [
         # Inner nodes are inferred although waits are resolved, also after a resolved wait of their own.
         ([*ELSEWHERE, *graph()], (65, 170), {"blocking": 68, "dependency_stalled": 7}, {"nccl": 68}, (0, 0, 68)),
         ([START, BESIDE, *handed(2), *GRAPH_AFTER_A_WAIT], (0, 170), {"blocking": 116, "dependency_stalled": 14}, {"nccl": 116}, (0, 48, 116)),
-    ],
+
 )  # fmt: skip
 def test_blocking(
     program: list[Item], window: tuple[int, int], why: dict[str, int], by: dict[str, int], bounds: tuple[int, int, int]

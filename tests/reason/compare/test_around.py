@@ -18,6 +18,7 @@ from diagnose.model.environment import EnvironmentItem, EnvironmentKind
 from diagnose.model.vocabulary import FixState, Level, Wall
 from diagnose.reason.compare.baselines import NOT_TOLD
 from diagnose.reason.compare.comparable import environment
+from tests.builders.cases import for_each
 from tests.builders.compared import SETTINGS, capture, document, job, kernel
 from tests.builders.comparing import RULES, compare, describe, differing, fingerprint, settings
 
@@ -66,14 +67,11 @@ def test_what_changed_around_the_code() -> None:
     assert (same, notes) == (2, ())
 
 
-def test_a_capture_that_tells_nothing_has_not_lost_everything() -> None:
+def test_what_a_capture_does_not_tell_is_not_gone() -> None:
     changes, same, (note,) = environment(document(STEPS), document(STEPS, environment=[item("CUDA", "12.8")]))
     assert (changes, same) == ((), 0)
     assert note.startswith("The capture of base does not tell")
     assert environment(document(STEPS), document(STEPS))[2][0].startswith("Neither capture tells")
-
-
-def test_a_kind_that_one_capture_does_not_record_is_not_gone() -> None:
     base = document(STEPS, environment=[item("CUDA", "12.8"), item("NCCL_ALGO", "Ring", "variable")])
     changes, same, (note,) = environment(base, document(STEPS, environment=[item("CUDA", "12.8")]))
     assert (changes, same) == ((), 1)
@@ -93,12 +91,9 @@ def test_what_changed_in_the_job_file_with_its_lines() -> None:
     assert notes == ()
 
 
-def test_a_missing_job_file_is_said() -> None:
+def test_a_missing_job_file_and_keys_that_nobody_knows_are_said() -> None:
     assert settings(document(STEPS), document(STEPS, job=job()))[1][0].startswith("The base run has no job file")
     assert settings(document(STEPS), document(STEPS))[1][0].startswith("Neither run has a job file")
-
-
-def test_keys_that_nobody_knows_are_said_where_they_differ() -> None:
     one = structs.replace(job(), unknown=("model.mine", "model.ours"))
     two = structs.replace(job(), unknown=("model.ours", "model.yours"))
     (note,) = settings(document(STEPS, job=one), document(STEPS, job=two))[1]
@@ -108,38 +103,33 @@ def test_keys_that_nobody_knows_are_said_where_they_differ() -> None:
 # --- fingerprint ------------------------------------------------------------------------------------------------------
 
 
-def test_the_fingerprint_is_of_the_job_and_the_device() -> None:
+def test_the_fingerprint_is_of_the_job_and_the_device_and_what_is_not_told_is_said_so() -> None:
     one = document(STEPS, job=job())
     assert len(fingerprint(one)) == 16
     assert fingerprint(one) == fingerprint(document(SLOWER, ranks=(0, 1), job=job(micro_batch_size=4, moe_permute_fusion=True)))
     assert fingerprint(one) == fingerprint(capture(one, format="nsys-sqlite"))
-
-
-@pytest.mark.parametrize(
-    ("part", "other"),
-    [
-        ("model", document(STEPS, job=job(hidden_size=4096))),
-        ("layers", document(STEPS, job=job(num_layers=2))),
-        ("batch", document(STEPS, job=job(global_batch_size=64))),
-        ("sequence", document(STEPS, job=job(seq_length=8192))),
-        ("layout", document(STEPS, job=job(tensor_model_parallel_size=2))),
-        ("precision", document(STEPS, job=job(fp8="hybrid"))),
-        ("world", document(STEPS, job=job(world_size=8))),
-        ("device", document(STEPS, job=job(), gpu="NVIDIA A100-SXM4-80GB")),
-    ],
-)
-def test_another_job_or_device_has_another_fingerprint_and_says_why(part: str, other: Diagnosis) -> None:
-    one = document(STEPS, job=job())
-    assert fingerprint(one) != fingerprint(other)
-    assert [name for name, _, _ in differing(one, other)] == [part]
-
-
-def test_what_is_not_told_is_said_so() -> None:
     parts = dict(describe(document(STEPS, gpu=None)))
     assert set(parts.values()) == {NOT_TOLD}
     assert dict(describe(document(STEPS, job=job())))["world"] == "16 ranks"
     named = document(STEPS, job=job({**SETTINGS, "mixed_precision": "bf16_mixed", "fp16": False, "fp4": "none"}))
     assert fingerprint(named) == fingerprint(document(STEPS, job=job()))
+
+
+@for_each(
+    "part, other",
+    ("model", document(STEPS, job=job(hidden_size=4096))),
+    ("layers", document(STEPS, job=job(num_layers=2))),
+    ("batch", document(STEPS, job=job(global_batch_size=64))),
+    ("sequence", document(STEPS, job=job(seq_length=8192))),
+    ("layout", document(STEPS, job=job(tensor_model_parallel_size=2))),
+    ("precision", document(STEPS, job=job(fp8="hybrid"))),
+    ("world", document(STEPS, job=job(world_size=8))),
+    ("device", document(STEPS, job=job(), gpu="NVIDIA A100-SXM4-80GB")),
+)
+def test_another_job_or_device_has_another_fingerprint_and_says_why(part: str, other: Diagnosis) -> None:
+    one = document(STEPS, job=job())
+    assert fingerprint(one) != fingerprint(other)
+    assert [name for name, _, _ in differing(one, other)] == [part]
 
 
 # --- findings, walls, gate --------------------------------------------------------------------------------------------
@@ -228,20 +218,13 @@ def test_walls_side_by_side() -> None:
     assert run(document(STEPS, walls=walls(None)), document(STEPS, walls=walls(130))).walls[0].delta_ns is None
 
 
-@pytest.mark.parametrize(
-    ("steps", "limit", "met", "words"),
-    [
-        (SLOWER, 0.03, False, "not met: +12.0 %"),
-        (SLOWER, 0.20, True, "within the 20.0 %"),
-        (STEPS, 0.03, True, "no regression"),
-        (({"attention": 900_000},) * 4, 0.03, True, "no regression"),
-        (
-            ({"attention": 900_000}, {"attention": 1_200_000}, {"attention": 1_300_000}, {"attention": 950_000}),
-            0.03,
-            None,
-            "can't be judged",
-        ),
-    ],
+@for_each(
+    "steps, limit, met, words",
+    (SLOWER, 0.03, False, "not met: +12.0 %"),
+    (SLOWER, 0.20, True, "within the 20.0 %"),
+    (STEPS, 0.03, True, "no regression"),
+    (({"attention": 900_000},) * 4, 0.03, True, "no regression"),
+    (({"attention": 900_000}, {"attention": 1_200_000}, {"attention": 1_300_000}, {"attention": 950_000}), 0.03, None, "can't be judged"),
 )
 def test_the_largest_regression_allowed(steps: tuple[dict[str, int], ...], limit: float, met: bool | None, words: str) -> None:
     base = (
@@ -264,22 +247,21 @@ def test_noise_that_can_only_hide_an_improvement_meets_the_gate() -> None:
     assert found.gate.met is True
 
 
-def test_what_is_refused_can_not_be_judged() -> None:
+def test_what_is_refused_or_was_not_asked_for_is_not_judged() -> None:
     found = run(document(STEPS, job=job()), document(STEPS, job=job(num_layers=2)), max_regression=0.03, fail_on="low")
     assert found.gate is not None
     assert found.gate.met is None
     assert "--anyway" in found.gate.sentence
+    assert run(document(STEPS), document(STEPS)).gate is None
 
 
-@pytest.mark.parametrize(
-    ("new", "level", "met"),
-    [
-        (finding("other", "medium"), "medium", False),
-        (finding("other", "medium"), "high", True),
-        (finding("other", "high", wall="capture"), "low", True),
-        (finding("known", "medium", 200_000), "medium", False),
-        (finding("known", "medium"), "low", True),
-    ],
+@for_each(
+    "new, level, met",
+    (finding("other", "medium"), "medium", False),
+    (finding("other", "medium"), "high", True),
+    (finding("other", "high", wall="capture"), "low", True),
+    (finding("known", "medium", 200_000), "medium", False),
+    (finding("known", "medium"), "low", True),
 )
 def test_findings_that_may_not_be_new_or_worse(new: Finding, level: Level, met: bool) -> None:
     found = run(with_findings(finding("known")), with_findings(new), fail_on=level)
@@ -288,17 +270,13 @@ def test_findings_that_may_not_be_new_or_worse(new: Finding, level: Level, met: 
     assert met or new.id in found.gate.sentence
 
 
-def test_no_gate_where_none_was_asked_for() -> None:
-    assert run(document(STEPS), document(STEPS)).gate is None
-
-
 # --- the headline -----------------------------------------------------------------------------------------------------
 
 BOTH = ({"attention": 30_000_000, ("transport", "transport"): 10_000_000, ("nothing", "host_work"): 5_000_000},) * 4
 WORSE = ({"attention": 30_600_000, ("transport", "transport"): 14_000_000, ("nothing", "host_work"): 5_900_000},) * 4
 
 
-def test_the_headline_has_the_figures() -> None:
+def test_the_headline_has_the_figures_and_names_a_bucket_with_its_kernel() -> None:
     found = run(document(BOTH), document(WORSE))
     assert (
         found.outcome.sentence
@@ -306,9 +284,6 @@ def test_the_headline_has_the_figures() -> None:
     )
     assert found.outcome.moved.startswith("Exposed transport grew by 4.00 ms (10.00 → 14.00 ms); launch-starved time")
     assert run(document(WORSE), document(BOTH)).outcome.sentence.startswith("The step became 10.9 % faster")
-
-
-def test_a_bucket_is_named_with_its_kernel() -> None:
     base = document(({"attention": 10_000_000},) * 4, kernels=[kernel("flash_fwd", 10, 1_000_000)])
     new = document(({"attention": 13_000_000},) * 4, kernels=[kernel("flash_fwd", 10, 1_300_000)])
     assert (
@@ -332,13 +307,11 @@ def exchange(busy: int, exposed: int, backend: str = "nccl") -> Communication:
     )
 
 
-@pytest.mark.parametrize(
-    ("base", "new", "words"),
-    [
-        (exchange(20_000_000, 10_000_000), exchange(20_000_000, 14_000_000), "because less of it runs beside compute (50.0 % → 30.0 %)"),
-        (exchange(20_000_000, 10_000_000), exchange(28_000_000, 14_000_000), "because it runs longer (20.00 → 28.00 ms)"),
-        (exchange(20_000_000, 10_000_000), exchange(28_000_000, 14_000_000, "deepep"), "because it runs longer (20.00 → 28.00 ms)"),
-    ],
+@for_each(
+    "base, new, words",
+    (exchange(20_000_000, 10_000_000), exchange(20_000_000, 14_000_000), "because less of it runs beside compute (50.0 % → 30.0 %)"),
+    (exchange(20_000_000, 10_000_000), exchange(28_000_000, 14_000_000), "because it runs longer (20.00 → 28.00 ms)"),
+    (exchange(20_000_000, 10_000_000), exchange(28_000_000, 14_000_000, "deepep"), "because it runs longer (20.00 → 28.00 ms)"),
 )
 def test_exposed_transport_says_which_exchange_and_why(base: Communication, new: Communication, words: str) -> None:
     found = run(document(BOTH, communication=(base,)), document(WORSE, communication=(new,)))
@@ -346,13 +319,13 @@ def test_exposed_transport_says_which_exchange_and_why(base: Communication, new:
     assert found.overlap[0].lost_ns == (4_000_000 if "less" in words else None if new.backend == "deepep" else 0)
 
 
-def test_another_wall_is_said() -> None:
+def test_another_wall_lost_data_and_a_single_step_are_said() -> None:
     new = document(WORSE)
     other = structs.replace(new, verdict=structs.replace(new.verdict, dominant_wall="host_overhead"))
     assert run(document(BOTH), other).outcome.moved.endswith("Host overhead dominates now, compute did before.")
-
-
-def test_one_step_against_one_says_so() -> None:
+    entry = LedgerEntry(code="cut_file", severity="data_loss", origin="capture", table="x", count=3, meaning="")
+    found = run(document(BOTH), document(WORSE, ledger=(entry,)))
+    assert "Data was lost in the new run: 3 × cut_file." in found.outcome.reasons
     found = run(document(BOTH[:1]), document(WORSE[:1]))
     assert found.effect.basis == "single step"
     assert "1 step against 1" in found.outcome.sentence
@@ -360,13 +333,7 @@ def test_one_step_against_one_says_so() -> None:
     assert any("Capture several steps" in reason for reason in found.outcome.reasons)
 
 
-def test_lost_data_is_a_reason() -> None:
-    entry = LedgerEntry(code="cut_file", severity="data_loss", origin="capture", table="x", count=3, meaning="")
-    found = run(document(BOTH), document(WORSE, ledger=(entry,)))
-    assert "Data was lost in the new run: 3 × cut_file." in found.outcome.reasons
-
-
-def test_an_older_document_is_compared_as_far_as_it_goes() -> None:
+def test_an_older_document_is_compared_as_far_as_it_goes_and_other_rules_are_said() -> None:
     old = structs.replace(document(BOTH), split=(), kernels=(), environment=())
     found = run(old, document(WORSE, kernels=[kernel("a", 1, 5)]))
     assert found.outcome.result == "regression"
@@ -374,9 +341,6 @@ def test_an_older_document_is_compared_as_far_as_it_goes() -> None:
     assert sum("diagnose its trace again" in note for note in found.notes) == 2
     same = run(old, old)
     assert same.outcome.result == "no_change"
-
-
-def test_documents_of_different_rules_are_said() -> None:
     other = document(BOTH)
     other = structs.replace(other, tool=structs.replace(other.tool, rules_sha256="another"))
     assert any("different versions" in note for note in run(document(BOTH), other).notes)
@@ -400,17 +364,15 @@ def text(old: str = "", new: str = "") -> bytes:
     return data.replace(old, new, 1).encode()
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("  floor: {value: 0.02", "  flor: {value: 0.02", "flor"),
-        ("  floor: {value: 0.02", "  floor: {value: much", "value"),
-        ("num_layers, moe_layer_freq", "number_of_layers, num_layers, moe_layer_freq", "no job setting"),
-        ("refused: [num_layers, ", "refused: [num_layers, hidden_size, ", "two places"),
-        ("proves: [num_layers]", "proves: [hidden_size]", "does not hold"),
-        ('source: "the usual level of a two-sided test, that of the interval"', 'source: ""', "noise.p_value has no source"),
-        ("  world:\n", "  planet:\n", "planet"),
-    ],
+@for_each(
+    "old, new, words",
+    ("  floor: {value: 0.02", "  flor: {value: 0.02", "flor"),
+    ("  floor: {value: 0.02", "  floor: {value: much", "value"),
+    ("num_layers, moe_layer_freq", "number_of_layers, num_layers, moe_layer_freq", "no job setting"),
+    ("refused: [num_layers, ", "refused: [num_layers, hidden_size, ", "two places"),
+    ("proves: [num_layers]", "proves: [hidden_size]", "does not hold"),
+    ('source: "the usual level of a two-sided test, that of the interval"', 'source: ""', "noise.p_value has no source"),
+    ("  world:\n", "  planet:\n", "planet"),
 )
 def test_a_wrong_file_is_refused_with_the_place(old: str, new: str, words: str) -> None:
     with pytest.raises(RuleFileError, match=words):

@@ -69,28 +69,26 @@ def test_an_existing_one_is_kept_without_force(tmp_path: Path) -> None:
 
 @for_each(
     "name",
-    [
-        "",
-        ".",
-        "..",
-        "../x",
-        "a/b",
-        "a\\b",
-        "/x",
-        "-x",
-        ".hidden",
-        "x.",
-        "a b",
-        "a\nb",
-        "ä",
-        "x" * 101,
-        "con",
-        "NUL.txt",
-        "com1",
-        "a:b",
-        "~",
-        "x\0",
-    ],
+    "",
+    ".",
+    "..",
+    "../x",
+    "a/b",
+    "a\\b",
+    "/x",
+    "-x",
+    ".hidden",
+    "x.",
+    "a b",
+    "a\nb",
+    "ä",
+    "x" * 101,
+    "con",
+    "NUL.txt",
+    "com1",
+    "a:b",
+    "~",
+    "x\0",
 )
 def test_names_that_are_no_plain_names_are_refused(tmp_path: Path, name: str) -> None:
     for call in (lambda: check_name(name), lambda: save(tmp_path, name, run(), force=True), lambda: remove(tmp_path, name)):
@@ -126,15 +124,7 @@ def test_no_baseline_at_all_says_how_to_save_one(tmp_path: Path) -> None:
     assert listed(tmp_path / "nowhere") == ()
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"", "damaged"),
-        (b"{}", "damaged"),
-        (b"\xff\xfe", "damaged"),
-        (b"[" * 100_000, "damaged"),
-    ],
-)
+@for_each("content, said", (b"", "damaged"), (b"{}", "damaged"), (b"\xff\xfe", "damaged"), (b"[" * 100_000, "damaged"))
 def test_damaged_files_are_named_and_listed(tmp_path: Path, content: bytes, said: str) -> None:
     path = save(tmp_path, "main", run(), force=False)
     path.write_bytes(content)

@@ -24,8 +24,7 @@ def run(base: Diagnosis, new: Diagnosis, **options: Any) -> Comparison:
 
 
 def refused(found: Comparison) -> set[tuple[str, str]]:
-    assert found.outcome.result == "refused"
-    assert found.effect.result == "refused"
+    assert (found.outcome.result, found.effect.result) == ("refused", "refused")
     assert (found.delta, found.kernels, found.findings) == (None, (), ())
     assert "can't be compared" in found.outcome.sentence
     return {(one.aspect, one.name) for one in found.comparability.mismatches if one.state == "refused"}
@@ -46,7 +45,7 @@ CHANGES: list[tuple[str, str, object]] = [
 ]
 
 
-@for_each(("aspect", "setting", "value"), CHANGES)
+@for_each("aspect, setting, value", *CHANGES)
 def test_other_work_is_refused_with_its_reason(aspect: str, setting: str, value: object) -> None:
     base, new = document(STEPS, job=job()), document(STEPS, job=job(**{setting: value}))
     found = run(base, new)
@@ -58,8 +57,11 @@ def test_other_work_is_refused_with_its_reason(aspect: str, setting: str, value:
     assert found.settings  # what differs in the job files is shown all the same
 
 
-def test_every_aspect_of_the_job_is_among_them() -> None:
+def test_every_aspect_of_the_job_is_among_them_and_has_settings_with_a_source() -> None:
     assert {aspect for aspect, _, _ in CHANGES} == set(JOB_ASPECTS)
+    limits = RULES.limits
+    assert set(limits.aspects) == set(JOB_ASPECTS)
+    assert all(spec.source and spec.refused for spec in limits.aspects.values())
 
 
 @pytest.mark.parametrize(("aspect", "setting", "value"), CHANGES[:5])
@@ -77,14 +79,12 @@ def test_anyway_changes_nothing_where_runs_can_be_compared() -> None:
     assert (found.comparability.comparable, found.comparability.anyway) == (True, False)
 
 
-@pytest.mark.parametrize(
-    ("aspect", "changes"),
-    [
-        ("batch", {"micro_batch_size": 2}),
-        ("layout", {"virtual_pipeline_model_parallel_size": 2}),
-        ("model", {"moe_router_force_load_balancing": True}),
-        ("sequence", {"enable_offline_packing": True}),
-    ],
+@for_each(
+    "aspect, changes",
+    ("batch", {"micro_batch_size": 2}),
+    ("layout", {"virtual_pipeline_model_parallel_size": 2}),
+    ("model", {"moe_router_force_load_balancing": True}),
+    ("sequence", {"enable_offline_packing": True}),
 )
 def test_the_same_work_in_another_way_is_noted(aspect: str, changes: dict[str, object]) -> None:
     base = document(STEPS, job=job(moe_router_force_load_balancing=False, virtual_pipeline_model_parallel_size=1))
@@ -95,15 +95,12 @@ def test_the_same_work_in_another_way_is_noted(aspect: str, changes: dict[str, o
     assert (mismatch.aspect, mismatch.state) == (aspect, "noted")
 
 
-def test_tunables_are_what_comparing_is_for() -> None:
+def test_tunables_and_defaults_spelt_out_are_no_other_work() -> None:
     base = document(STEPS, job=job(moe_permute_fusion=False, recompute_granularity="full"))
     found = run(base, document(STEPS, job=job(moe_permute_fusion=True, recompute_granularity="none")))
     assert found.comparability.comparable
     assert not found.comparability.mismatches
     assert len(found.settings) == 2
-
-
-def test_a_default_that_one_file_spells_out_is_the_same() -> None:
     base, new = document(STEPS, job=job(pipeline_model_parallel_size=None)), document(STEPS, job=job(pipeline_model_parallel_size=1))
     found = run(base, new)
     assert found.comparability.comparable
@@ -111,17 +108,14 @@ def test_a_default_that_one_file_spells_out_is_the_same() -> None:
     assert refused(run(base, document(STEPS, job=job(pipeline_model_parallel_size=4)))) == {("layout", "pipeline_model_parallel_size")}
 
 
-def test_an_override_file_leaves_things_open() -> None:
-    """What a recipe decides is not the framework's default."""
+def test_an_override_file_leaves_things_open_and_a_named_precision_is_what_it_stands_for() -> None:
+    # What a recipe decides is not the framework's default
     part = structs.replace(job({"fp8": "hybrid"}), format="overrides")
     found = run(document(STEPS, job=part), document(STEPS, job=job(fp8="hybrid")))
     assert found.comparability.comparable
     assert {"model", "layers", "layout", "batch", "sequence", "precision"} <= set(found.comparability.unknown)
     script = structs.replace(job({"fp8": "hybrid"}), notes=("line 3: $EXTRA may hold more flags, so what is not given is not known",))
     assert "layout" in run(document(STEPS, job=script), document(STEPS, job=job())).comparability.unknown
-
-
-def test_a_named_precision_is_what_it_stands_for() -> None:
     named = job({**SETTINGS, "mixed_precision": "bf16_mixed"})
     found = run(document(STEPS, job=named), document(STEPS, job=job()))
     assert found.comparability.comparable
@@ -150,38 +144,28 @@ def test_another_batch_is_compared_per_token_where_both_files_tell() -> None:
     assert "per token" in found.outcome.sentence
 
 
-def test_tokens_of_a_log_go_before_the_job_files() -> None:
+def test_tokens_of_a_log_go_before_the_job_files_and_the_same_are_not_normalised() -> None:
     base, new = document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(32))
     found = run(base, new, tokens=(100_000.0, 125_000.0), tokens_source="train.log")
     assert found.comparability.normalised is not None
     assert found.comparability.normalised.source == "train.log"
     assert found.effect.relative == pytest.approx(-0.2)
+    found = run(document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(32)))
+    assert (found.comparability.normalised, found.effect.unit) == (None, "ns")
 
 
-def test_tokens_do_not_make_up_for_another_sequence_length() -> None:
+def test_another_sequence_length_and_another_batch_without_tokens_are_refused() -> None:
     base, new = document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(16, seq_length=8192))
     assert refused(run(base, new, tokens=(1000.0, 1000.0))) >= {("sequence", "seq_length")}
-
-
-def test_another_batch_without_tokens_is_refused() -> None:
     assert refused(run(document(STEPS, job=job()), document(STEPS, job=job(global_batch_size=64)))) == {("batch", "global_batch_size")}
-
-
-def test_the_same_tokens_are_not_normalised() -> None:
-    found = run(document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(32)))
-    assert found.comparability.normalised is None
-    assert found.effect.unit == "ns"
 
 
 # --- ranks, device, capture -------------------------------------------------------------------------------------------
 
 
-def test_other_ranks_are_refused() -> None:
+def test_other_ranks_and_none_in_common_are_refused() -> None:
     found = run(document(STEPS, ranks=(0, 1), job=job()), document(STEPS, ranks=(0, 1, 2, 3), job=job()))
     assert refused(found) == {("ranks", "captured ranks")}
-
-
-def test_no_rank_in_common_is_refused_and_still_a_document() -> None:
     found = run(document(STEPS, rank=0, job=job()), document(STEPS, rank=5, job=job()))
     assert refused(found) == {("ranks", "captured ranks")}
     assert (found.base.rank, found.new.rank) == (0, 5)
@@ -200,15 +184,13 @@ def test_the_rank_compared_is_the_new_runs_then_the_bases_then_the_lowest_common
     assert (neither.base.rank, neither.new.rank) == (2, 2)
 
 
-def test_another_gpu_is_refused() -> None:
+def test_another_gpu_and_a_world_that_only_the_traces_tell_are_refused() -> None:
     found = run(document(STEPS, job=job()), document(STEPS, gpu="NVIDIA A100-SXM4-80GB", job=job()))
     assert refused(found) == {("device", "GPU")}
     unknown = run(document(STEPS, job=job()), document(STEPS, gpu=None, job=job()))
     assert unknown.comparability.comparable
     assert "device" in unknown.comparability.unknown
 
-
-def test_a_world_that_only_the_traces_tell_counts_too() -> None:
     def told(ranks: int) -> Diagnosis:
         from diagnose.document.diagnosis import Fact
 
@@ -218,56 +200,49 @@ def test_a_world_that_only_the_traces_tell_counts_too() -> None:
     assert run(told(8), told(8)).comparability.comparable
 
 
-@pytest.mark.parametrize(
-    ("here", "there", "name"),
-    [
-        ({"format": "nsys-sqlite"}, {"format": "torch-json"}, "format"),
-        ({"cuda_graphs": "nodes"}, {"cuda_graphs": "opaque"}, "CUDA graphs"),
-    ],
+@for_each(
+    "here, there, name",
+    ({"format": "nsys-sqlite"}, {"format": "torch-json"}, "format"),
+    ({"cuda_graphs": "nodes"}, {"cuda_graphs": "opaque"}, "CUDA graphs"),
 )
 def test_another_way_of_capturing_is_refused(here: dict[str, str], there: dict[str, str], name: str) -> None:
     base = document(STEPS, job=job())
     assert refused(run(capture(base, **here), capture(base, **there))) == {("capture", name)}
 
 
-def test_formats_of_one_profiler_are_one_way_of_capturing() -> None:
+def test_formats_graphs_and_steps_mismatch_only_where_they_hide_something() -> None:
     base = document(STEPS, job=job())
     assert run(capture(base, format="nsys-sqlite"), capture(base, format="nsys-parquet")).comparability.mismatches == ()
-
-
-def test_graphs_that_only_one_side_has_are_no_mismatch_unless_they_hide_their_kernels() -> None:
-    base = document(STEPS, job=job())
     assert run(capture(base, cuda_graphs="none"), capture(base, cuda_graphs="nodes")).comparability.mismatches == ()
     found = run(capture(base, cuda_graphs="none"), capture(base, cuda_graphs="opaque"))
     assert [(one.aspect, one.state) for one in found.comparability.mismatches] == [("capture", "noted")]
     assert found.outcome.reasons
-
-
-def test_a_step_is_not_held_against_a_whole_capture() -> None:
     assert refused(run(document(STEPS, job=job()), document(STEPS[:1], anchor="capture", job=job()))) == {("capture", "steps")}
     found = run(document(STEPS, job=job()), document(STEPS, anchor="optimizer kernels", job=job()))
     assert [(one.name, one.state) for one in found.comparability.mismatches] == [("steps", "noted")]
 
 
-def test_a_perturbed_run_is_said() -> None:
+def test_a_perturbed_run_and_what_nothing_proves_or_tells_are_said() -> None:
     base = document(STEPS, job=job())
     slow = structs.replace(base, verdict=structs.replace(base.verdict, perturbed=True))
     found = run(base, slow)
     assert any("slowed the new run" in reason for reason in found.outcome.reasons)
+    assert any("Nothing proves" in reason for reason in run(document(STEPS), document(SLOWER)).outcome.reasons)
+    assert run(document(STEPS, job=job()), document(SLOWER, job=job())).outcome.reasons == ()
+    found = run(document(STEPS, gpu=None), document(STEPS, job=job()))
+    assert set(found.comparability.unknown) == {*JOB_ASPECTS, "tokens", "device"}
+    assert run(document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(32))).comparability.unknown == ()
 
 
 # --- the work by its kernels ------------------------------------------------------------------------------------------
 
 
-def test_without_job_files_a_bucket_of_one_side_only_is_other_work() -> None:
+def test_without_job_files_a_bucket_of_one_side_or_very_many_more_kernels_are_other_work() -> None:
     both: tuple[dict[str, int], ...] = ({"attention": 900_000, "expert_gemm": 100_000},) * 4
     assert refused(run(document(both), document(STEPS))) == {("kernels", "expert_gemm")}
     little = ({"attention": 990_000, "expert_gemm": 10_000},) * 4
     assert run(document(little), document(STEPS)).comparability.comparable
     assert run(document(both, job=job()), document(STEPS, job=job())).comparability.comparable  # proven by the job files
-
-
-def test_without_job_files_very_many_more_kernels_are_other_work() -> None:
     base = document(STEPS)
     more = structs.replace(base, buckets=tuple(structs.replace(row, kernels=25) for row in base.buckets))
     assert refused(run(base, more)) == {("kernels", "kernels per step")}
@@ -286,33 +261,27 @@ def test_captures_of_different_length_are_brought_to_the_same_work() -> None:
     new = whole([kernel("a", 80, 10_000), kernel("b", 40, 20_000)], idle=1_600_000)
     found = run(base, new)
     assert found.comparability.normalised is not None
-    assert found.comparability.normalised.unit == "ns of kernel work"
-    assert found.effect.unit == "ns"
+    assert (found.comparability.normalised.unit, found.effect.unit) == ("ns of kernel work", "ns")
     assert found.effect.new == pytest.approx(3_200_000 * 100 / 80)
     assert found.outcome.result == "regression"
     assert found.delta is not None
     moved = {row.category: row.delta_ns for row in found.delta.categories}
     assert moved == {"launch_starved": 1_500_000, "compute:attention": 0}
-    assert found.delta.delta_ns == 1_500_000
-    assert found.kernels == ()
+    assert (found.delta.delta_ns, found.kernels) == (1_500_000, ())
 
 
-def test_slower_kernels_are_not_more_work() -> None:
+def test_slower_kernels_are_not_more_work_and_unlike_ones_are_refused() -> None:
     base = whole([kernel("a", 100, 10_000), kernel("b", 50, 20_000)], idle=500_000)
     new = whole([kernel("a", 100, 20_000), kernel("b", 50, 20_000)], idle=500_000)
     found = run(base, new)
     assert found.comparability.normalised is None
     assert found.effect.relative == pytest.approx(1_000_000 / 2_500_000)
     assert [(row.kind, row.name) for row in found.kernels] == [("slower", "a")]
-
-
-def test_captures_of_unlike_kernels_are_refused() -> None:
-    base = whole([kernel("a", 100, 10_000), kernel("b", 50, 20_000)], idle=500_000)
     new = whole([kernel("a", 100, 10_000), kernel("c", 50, 20_000)], idle=500_000)
     assert refused(run(base, new)) == {("kernels", "work in the capture")}
 
 
-def test_captures_of_very_different_length_or_of_hardly_anything_are_refused() -> None:
+def test_captures_of_very_different_length_are_refused_but_launches_at_the_edges_do_not_count() -> None:
     rows = [kernel("a", 100, 10_000), kernel("b", 50, 20_000)]
     long = [structs.replace(row, launches=5 * row.launches, work_ns=5 * row.work_ns) for row in rows]
     assert refused(run(whole(rows, idle=0), whole(long, idle=0))) == {("kernels", "work in the capture")}
@@ -320,26 +289,6 @@ def test_captures_of_very_different_length_or_of_hardly_anything_are_refused() -
     more = [structs.replace(row, launches=row.launches // 10, work_ns=row.work_ns // 10) for row in rows]
     assert refused(run(whole(few, idle=0), whole(more, idle=0))) == {("kernels", "work in the capture")}
     assert run(whole(few, idle=0), whole(few, idle=0)).outcome.result == "no_change"
-
-
-def test_what_nothing_proves_is_said() -> None:
-    assert any("Nothing proves" in reason for reason in run(document(STEPS), document(SLOWER)).outcome.reasons)
-    assert run(document(STEPS, job=job()), document(SLOWER, job=job())).outcome.reasons == ()
-
-
-def test_a_launch_or_two_at_the_edges_of_a_capture_do_not_count() -> None:
     base = whole([kernel("a", 100, 10_000), kernel("b", 5, 20_000)], idle=0)
     new = whole([kernel("a", 80, 10_000), kernel("b", 2, 20_000)], idle=0)
     assert run(base, new).comparability.comparable
-
-
-def test_what_is_not_told_is_listed() -> None:
-    found = run(document(STEPS, gpu=None), document(STEPS, job=job()))
-    assert set(found.comparability.unknown) == {*JOB_ASPECTS, "tokens", "device"}
-    assert run(document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(32))).comparability.unknown == ()
-
-
-def test_settings_of_the_file_are_all_job_settings_with_a_source() -> None:
-    limits = RULES.limits
-    assert set(limits.aspects) == set(JOB_ASPECTS)
-    assert all(spec.source and spec.refused for spec in limits.aspects.values())

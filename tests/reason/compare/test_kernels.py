@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -13,6 +12,7 @@ from msgspec import structs
 from diagnose.document.comparison import KernelChange
 from diagnose.document.device import DeviceKernels, KernelUse
 from diagnose.reason.compare.kernels import KernelChanges
+from tests.builders.cases import for_each
 from tests.builders.compared import document, kernel, sequence
 from tests.builders.comparing import family, kernels, match
 
@@ -32,60 +32,43 @@ A, B, C, D = (kernel(name, 10, 50_000, stream=7) for name in ("alpha", "beta", "
 BASE = sequence((A, B, C, D))
 
 
-def test_the_same_kernels_are_no_change() -> None:
+def test_the_same_kernels_are_no_change_whatever_their_streams() -> None:
     found = changes(BASE, BASE)
     assert (found.changes, found.same, found.notes) == ((), 4, ())
-
-
-def test_numbers_of_streams_mean_nothing() -> None:
     other = [structs.replace(row, stream=20) for row in BASE]
     assert changes(BASE, other).changes == ()
 
 
-def test_a_renamed_kernel_is_known_by_its_place() -> None:
+def test_renamed_kernels_are_known_by_their_places() -> None:
     found = only(BASE, sequence((A, kernel("other", 10, 60_000), C, D)))
     assert (found.kind, found.was, found.name) == ("renamed", "beta", "other")
     assert found.delta_ns == 100_000
     assert "before and after" in found.why
-
-
-def test_neighbours_that_were_renamed_too_help_each_other() -> None:
     base = sequence(tuple(kernel(f"old_{name}", 10, 10_000) if name in "cdef" else kernel(name, 10, 10_000) for name in "abcdefgh"))
     new = sequence(tuple(kernel(f"new_{name}", 10, 10_000) if name in "cdef" else kernel(name, 10, 10_000) for name in "abcdefgh"))
     found = changes(base, new)
     assert {(row.kind, row.was, row.name) for row in found.changes} == {("renamed", f"old_{name}", f"new_{name}") for name in "cdef"}
 
 
-def test_where_several_could_be_meant_none_is() -> None:
-    """A new kernel that may be either of two gone ones: same bucket, same launches, the same kernel before it."""
+def test_no_rename_where_several_could_be_meant_or_place_or_part_are_others() -> None:
+    # A new kernel that may be either of two gone ones: same bucket, same launches, the same kernel before it
     base = [kernel("a", 10, 1000), kernel("x", 10, 1000, previous=0), kernel("y", 10, 1000, previous=0)]
     new = [kernel("a", 10, 1000), kernel("z", 10, 1000, previous=0)]
     assert sorted((row.kind, row.name) for row in changes(base, new).changes) == [("gone", "x"), ("gone", "y"), ("new", "z")]
-
-
-def test_a_kernel_elsewhere_in_the_sequence_is_new_and_not_renamed() -> None:
     found = changes(sequence((A, B, C, D)), sequence((A, C, D, kernel("epsilon", 3, 500))))
     assert sorted((row.kind, row.name) for row in found.changes) == [("gone", "beta"), ("new", "epsilon")]
-
-
-def test_another_part_of_the_model_is_no_rename() -> None:
     found = changes(BASE, sequence((A, kernel("other", 10, 50_000, bucket="norm"), C, D)))
     assert sorted(row.kind for row in found.changes) == ["gone", "new"]
 
 
-@pytest.mark.parametrize(
-    ("was", "name"),
-    [
-        ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NTT", "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_NTT"),
-        (
-            "cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_32x3_tn_align8",
-            "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128_64x4_tn_align8",
-        ),
-        (
-            "void flash::flash_fwd_kernel<Traits<(int)128, (int)64, (bool)0>>(P)",
-            "void flash::flash_fwd_kernel<Traits<(int)128, (int)128, (bool)1>>(P)",
-        ),
-    ],
+@for_each(
+    "was, name",
+    ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NTT", "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_NTT"),
+    ("cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_32x3_tn_align8", "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128_64x4_tn_align8"),
+    (
+        "void flash::flash_fwd_kernel<Traits<(int)128, (int)64, (bool)0>>(P)",
+        "void flash::flash_fwd_kernel<Traits<(int)128, (int)128, (bool)1>>(P)",
+    ),
 )
 def test_tile_sizes_are_variants_of_one_function(was: str, name: str) -> None:
     assert family(was) == family(name)
@@ -111,12 +94,9 @@ def test_slower_and_faster_go_by_the_launch() -> None:
     assert changes(*tiny).changes == ()  # a few ticks of the clock
 
 
-def test_more_and_fewer_go_by_the_count() -> None:
+def test_more_and_fewer_go_by_the_count_and_the_larger_change_names_it() -> None:
     assert only(BASE, sequence((A, kernel("beta", 15, 50_000), C, D))).kind == "more"
     assert only(BASE, sequence((A, kernel("beta", 5, 50_000), C, D))).kind == "fewer"
-
-
-def test_of_several_changes_the_larger_one_names_it() -> None:
     assert only(BASE, sequence((A, kernel("beta", 20, 55_000), C, D))).kind == "more"
     assert only(BASE, sequence((A, kernel("beta", 11, 150_000), C, D))).kind == "slower"
 
@@ -130,7 +110,7 @@ def test_a_kernel_on_another_stream_has_moved() -> None:
     assert "stream 20" in found.why
 
 
-def test_what_is_gone_from_one_stream_says_where_it_still_runs() -> None:
+def test_what_is_gone_says_where_it_still_runs_and_one_name_may_be_two_kernels() -> None:
     base = [*BASE, kernel("beta", 5, 50_000, stream=20), kernel("comm", 4, 9000, stream=20)]
     new = [
         kernel("beta", 15, 50_000) if row.name == "beta" and row.stream == 7 else row
@@ -140,28 +120,21 @@ def test_what_is_gone_from_one_stream_says_where_it_still_runs() -> None:
     found = {row.kind: row for row in changes(base, new).changes}
     assert set(found) == {"more", "gone"}
     assert found["gone"].why == "It still runs on stream 7."
-
-
-def test_the_same_name_for_two_parts_of_the_model_is_two_kernels() -> None:
     rows = [kernel("gather", 10, 1000, bucket="dispatch"), kernel("gather", 20, 1000, bucket="embedding"), A]
     assert changes(rows, rows).changes == ()
     (gone,) = changes(rows, rows[1:]).changes
     assert (gone.kind, gone.bucket) == ("gone", "dispatch")
 
 
-def test_names_that_a_document_leaves_out_are_said() -> None:
+def test_names_left_out_are_said_and_captures_of_other_length_are_scaled() -> None:
     base, new = document(kernels=BASE), document(kernels=BASE)
     new = structs.replace(new, kernels=(DeviceKernels(rank=0, device=0, kernels=BASE, omitted=7, omitted_ns=1000),))
     (note,) = kernels(base, new, HERE).notes
     assert "leaves out 7 kernel names" in note
     (absent,) = kernels(base, document(), HERE).notes
     assert "does not hold the kernels" in absent
-
-
-def test_captures_of_other_length_are_scaled() -> None:
     twice = [structs.replace(row, launches=2 * row.launches, work_ns=2 * row.work_ns) for row in BASE]
-    assert changes(BASE, twice, Fraction(1, 2)).changes == ()
-    assert len(changes(BASE, twice).changes) == 4
+    assert (changes(BASE, twice, Fraction(1, 2)).changes, len(changes(BASE, twice).changes)) == ((), 4)
 
 
 NAMES = st.sampled_from(["a", "b", "c", "d", "e", "f"])

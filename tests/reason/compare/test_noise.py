@@ -98,18 +98,12 @@ def test_a_clear_change_is_a_regression_or_an_improvement() -> None:
     assert (better.result, better.worse) == ("improvement", pytest.approx(-12 / 100.25))
 
 
-def test_a_sure_but_small_change_is_none() -> None:
+def test_no_change_is_what_is_small_and_not_hidden_by_noise_above_the_tolerance() -> None:
     found = said([100.0, 100.1, 99.9, 100.05, 100.02], [101.0, 101.1, 100.9, 101.05, 101.02])
     assert found.p_value is not None
     assert found.p_value <= 0.05
     assert found.result == "no_change"
-
-
-def test_noise_that_hides_more_than_the_tolerance_is_not_called_no_change() -> None:
     assert said([100.0, 120, 90, 105], [104.0, 118, 92, 111]).result == "cannot_tell"
-
-
-def test_a_wider_tolerance_makes_no_change_of_it() -> None:
     base, new = [100.0, 103, 98, 101], [101.0, 104, 97, 102]
     assert said(base, new, tolerance=0.001).result == "cannot_tell"
     assert said(base, new, tolerance=0.10).result == "no_change"
@@ -122,12 +116,9 @@ def test_one_step_against_one_goes_by_an_assumed_noise(new: float, result: str) 
     assert (found.low, found.high, found.p_value, found.smallest) == (None, None, None, 0.05)
 
 
-def test_one_step_against_several_heeds_their_spread() -> None:
+def test_few_steps_have_to_lie_apart_and_one_heeds_the_spread_of_the_others() -> None:
     assert said([100.0, 101, 99], [112.0]).result == "regression"
     assert said([80.0, 100, 120], [112.0]).result == "cannot_tell"
-
-
-def test_few_steps_have_to_lie_apart() -> None:
     found = said([100.0, 101, 99], [112.0, 113, 111])
     assert (found.result, found.basis) == ("regression", "separation")
     assert said([100.0, 101, 99], [104.0, 105, 103]).result == "cannot_tell"  # apart, but by less than is assumed of single steps

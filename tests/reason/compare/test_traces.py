@@ -44,8 +44,7 @@ def flash_period(path: Path, device: int) -> float:
 def test_the_two_real_captures(real: tuple[Diagnosis, Diagnosis], real_traces: Path) -> None:
     """Both last as long as each other, because somebody cut them so; the second does less in it, as the host launches later."""
     found = compare(*real, base_label="before", new_label="after")
-    assert found.outcome.result == "regression"
-    assert found.effect.basis == "single step"
+    assert (found.outcome.result, found.effect.basis) == ("regression", "single step")
     assert "1 step against 1" in found.outcome.sentence
     assert found.comparability.normalised is not None
     assert found.comparability.normalised.unit == "ns of kernel work"
