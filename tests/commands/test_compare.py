@@ -103,20 +103,8 @@ def test_saved_diagnoses_are_compared_without_measuring_and_traces_against_them(
 
 
 def test_options_reach_the_pipeline_of_the_right_side(pipeline: Fake, here: Path) -> None:
-    words = [
-        "compare",
-        "fast.sqlite",
-        "slow.sqlite",
-        "-q",
-        "--config",
-        "new.yaml",
-        "--base-config",
-        "old.yaml",
-        "--set",
-        "a=1",
-        "--base-set",
-        "b=2",
-    ]
+    words = ["compare", "fast.sqlite", "slow.sqlite", "-q", "--config", "new.yaml", "--base-config", "old.yaml"]
+    words += ["--set", "a=1", "--base-set", "b=2"]
     words += ["--rules", "own", "--rank", "3", "--step-range", "iter", "--nsys", "/opt/nsys", "--jobs", "2"]
     assert main(words) == 0
     shared = {"rules": (Path("own"),), "rank": 3, "step_range": "iter", "nsys": Path("/opt/nsys"), "engine": LocalEngine(jobs=2)}
@@ -449,21 +437,8 @@ def test_a_baseline_is_saved_listed_compared_with_and_removed(
 
 
 def test_a_baseline_is_saved_from_traces_with_their_job_file(pipeline: Fake, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [
-        "baseline",
-        "save",
-        "main",
-        "fast.sqlite",
-        "rank1.sqlite",
-        "--config",
-        "job.yaml",
-        "--set",
-        "a=1",
-        "--folder",
-        "kept",
-        "--rank",
-        "2",
-    ]
+    words = ["baseline", "save", "main", "fast.sqlite", "rank1.sqlite"]
+    words += ["--config", "job.yaml", "--set", "a=1", "--folder", "kept", "--rank", "2"]
     assert main(words) == 0
     inputs, options = pipeline.calls[0]
     assert inputs == ("fast.sqlite", "rank1.sqlite")

@@ -133,25 +133,9 @@ def test_fewest_gpus(mesh: dict[str, int], expected: int) -> None:
 def test_both_meshes_multiply_to_the_world(mesh: tuple[int, ...], times: int) -> None:
     tp, cp, pp, ep, etp = mesh
     world = minimum_gpus(tp=tp, cp=cp, pp=pp, ep=ep, etp=etp) * times
-    job = overridden_job(
-        [
-            f"world_size={world}",
-            *[
-                f"model.{name}={value}"
-                for name, value in zip(
-                    (
-                        "tensor_model_parallel_size",
-                        "context_parallel_size",
-                        "pipeline_model_parallel_size",
-                        "expert_model_parallel_size",
-                        "expert_tensor_parallel_size",
-                    ),
-                    mesh,
-                    strict=True,
-                )
-            ],
-        ]
-    )
+    kinds = ("tensor_model", "context", "pipeline_model", "expert_model", "expert_tensor")
+    told = [f"model.{kind}_parallel_size={value}" for kind, value in zip(kinds, mesh, strict=True)]
+    job = overridden_job([f"world_size={world}", *told])
     dp, edp = job.get("data_parallel_size"), job.get("expert_data_parallel_size")
     assert isinstance(dp, int)
     assert isinstance(edp, int)

@@ -211,12 +211,8 @@ def test_garbage_collections_are_counted_as_ranges(busy: bool) -> None:
 
 
 def test_synchronisations_of_idle_threads_do_not_count_and_launches_belong_to_their_step() -> None:
-    assert (
-        facts_of(scene([run("gemm", 0, 10, 0), call("cudaEventSynchronize", 2, 3, thread=5), run("gemm", 20, 30, 6)]))[
-            "sync_calls_per_step"
-        ]
-        == 0
-    )
+    found = facts_of(scene([run("gemm", 0, 10, 0), call("cudaEventSynchronize", 2, 3, thread=5), run("gemm", 20, 30, 6)]))
+    assert found["sync_calls_per_step"] == 0
     found = facts_of(scene([run("gemm", 100 + 10 * n, 110 + 10 * n, 2 * n + 1) for n in range(10)]))
     assert (found["kernels_per_step"], found["launch_calls_per_step"]) == (10, 10)
 
@@ -283,12 +279,8 @@ def test_transport_beside_compute_counts_once_copies_do_not_and_without_it_share
 def test_graph_launches_are_counted_by_call() -> None:
     assert graph_launch_calls(scene([run("gemm", 0, 10)]).trace, KNOWLEDGE.hosts) is None
     assert graph_launch_calls(scene([run("gemm", 5, 10, 1)]).trace, KNOWLEDGE.hosts) == 0
-    assert (
-        graph_launch_calls(
-            scene([run("gemm", 5, 10, 1), call("cudaGraphLaunch", 20, 30), call("cudaGraphLaunch", 40, 50)]).trace, KNOWLEDGE.hosts
-        )
-        == 2
-    )
+    twice = scene([run("gemm", 5, 10, 1), call("cudaGraphLaunch", 20, 30), call("cudaGraphLaunch", 40, 50)])
+    assert graph_launch_calls(twice.trace, KNOWLEDGE.hosts) == 2
 
 
 @for_each(

@@ -345,14 +345,11 @@ def test_two_ranks_side_by_side() -> None:
     assert [one["remark"] for one in found.data["ranks"]] == [" · late", "", "", "", "", " · late", "", ""]
 
 
-def test_ranks_of_different_groups_are_not_compared_in_silence() -> None:
+def test_ranks_of_different_or_unnamed_groups_are_not_called_alike_in_silence() -> None:
     lonely = changed(survey=(rich_ranks().survey[0], rich_ranks().survey[4]))
     found = rank_compare.comparison(rich(), lonely)
     assert found is not None
     assert found.note == rank_compare.DIFFERENT
-
-
-def test_ranks_that_no_group_names_are_not_called_alike() -> None:
     found = rank_compare.comparison(rich(), _unmeasured())
     assert found is not None
     assert found.note == rank_compare.UNKNOWN

@@ -323,18 +323,9 @@ def test_a_launch_is_inside_from_a_range_s_start_to_before_its_end_on_its_own_th
         Range(text="_Linear", start=0, end=100, thread=2),
         Range(text="Optimizer.step#Adam.step", start=0, end=100, thread=1, rank=1, kind="annotation"),
     ]
-    launches = [
-        Launch(name="k", at=50, thread=1),
-        Launch(name="k", at=50, thread=2),
-        Launch(name="k", at=50, thread=3),
-        Launch(name="k", at=50, thread=1, rank=1),
-    ]
-    assert ids_at(trace_of(launches, ranges), taxonomy) == [
-        {"expert_operator", "forward"},
-        {"dense_operator", "forward"},
-        set(),
-        {"optimizer"},
-    ]
+    launches = [Launch(name="k", at=50, thread=thread, rank=rank) for thread, rank in ((1, 0), (2, 0), (3, 0), (1, 1))]
+    found = ids_at(trace_of(launches, ranges), taxonomy)
+    assert found == [{"expert_operator", "forward"}, {"dense_operator", "forward"}, set(), {"optimizer"}]
 
 
 def test_the_answer_follows_the_rows_of_ops_and_without_ranges_there_is_none(taxonomy: Taxonomy):
@@ -359,36 +350,19 @@ def test_a_kind_of_range_only_meets_the_contexts_for_it(tmp_path, taxonomy: Taxo
 @pytest.mark.parametrize("forward_thread", [7, None])
 def test_backward_nodes_inherit_their_forward_operator_s_contexts(taxonomy: Taxonomy, forward_thread: int | None):
     """As Kineto records it (forward thread given) and as NVTX does (same number, name of a backward node)."""
+
+    def back(text: str, start: int, end: int, sequence: int) -> Range:
+        return Range(text=text, start=start, end=end, thread=2, sequence=sequence, forward_thread=forward_thread)
+
     ranges = [
         Range(text="nn.Module: Qwen3VLVisionModel_0", start=0, end=100, kind="python"),
         Range(text="aten::linear", start=10, end=20, sequence=41),
         Range(text="nn.Module: TopKRouter_0", start=200, end=300, kind="python"),
         Range(text="aten::linear", start=210, end=220, sequence=42),
-        Range(
-            text="autograd::engine::evaluate_function: AddmmBackward0",
-            start=500,
-            end=600,
-            thread=2,
-            sequence=42,
-            forward_thread=forward_thread,
-        ),
-        Range(text="AddmmBackward0", start=510, end=590, thread=2, sequence=42, forward_thread=forward_thread),
-        Range(
-            text="autograd::engine::evaluate_function: AddmmBackward0",
-            start=700,
-            end=800,
-            thread=2,
-            sequence=41,
-            forward_thread=forward_thread,
-        ),
-        Range(
-            text="autograd::engine::evaluate_function: MulBackward0",
-            start=900,
-            end=950,
-            thread=2,
-            sequence=40,
-            forward_thread=forward_thread,
-        ),
+        back("autograd::engine::evaluate_function: AddmmBackward0", 500, 600, 42),
+        back("AddmmBackward0", 510, 590, 42),
+        back("autograd::engine::evaluate_function: AddmmBackward0", 700, 800, 41),
+        back("autograd::engine::evaluate_function: MulBackward0", 900, 950, 40),
     ]
     launches = [Launch(name="k", at=at, thread=2) for at in (550, 750, 850, 920)]
     found = ids_at(trace_of(launches, ranges), taxonomy)

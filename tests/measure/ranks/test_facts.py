@@ -37,6 +37,10 @@ def given(found: Ranks, *names: str) -> dict[str, FactValue]:
     return {name: facts[name] for name in names}
 
 
+def figures(found: Ranks, *names: str) -> tuple[FactValue, ...]:
+    return tuple(given(found, *names).values())
+
+
 def test_every_fact_of_ranks_has_its_producer_here_and_with_one_rank_all_are_null() -> None:
     assert set(rank_facts(None, STEP)) == OF_RANKS
     assert set(rank_facts(ranks(), STEP)) == OF_RANKS
@@ -89,12 +93,9 @@ def test_types_are_those_of_the_units() -> None:
 
 def test_waiting_is_the_mean_over_matched_ranks_and_what_compute_hides_does_not_block() -> None:
     some = (survey(0, wait=3_000_000), survey(1, wait=9_000_000), survey(2, wait=None))
-    assert given(ranks(survey=some), "ranks_wait_ns", "ranks_transfer_ns") == {"ranks_wait_ns": 6_000_000, "ranks_transfer_ns": 10_000_000}
+    assert figures(ranks(survey=some), "ranks_wait_ns", "ranks_transfer_ns") == (6_000_000, 10_000_000)
     some = (survey(0, wait=6_000_000, held=1_000_000), survey(1, wait=6_000_000, held=3_000_000))
-    assert given(ranks(survey=some), "ranks_wait_ns", "ranks_wait_blocking_ns") == {
-        "ranks_wait_ns": 6_000_000,
-        "ranks_wait_blocking_ns": 2_000_000,
-    }
+    assert figures(ranks(survey=some), "ranks_wait_ns", "ranks_wait_blocking_ns") == (6_000_000, 2_000_000)
 
 
 def test_waiting_for_other_stages_is_told_apart() -> None:
@@ -112,35 +113,17 @@ def test_the_bubble_is_no_waiting_that_balance_could_win() -> None:
     some = tuple(survey(rank, wait=30_000_000, held=25_000_000) for rank in range(2))
     both = (exchange((0, 1), kind="pipeline", wait=26_000_000), exchange((0, 1), wait=4_000_000))
     found = ranks(survey=some, exchanges=both, pipeline=PIPELINE)
-    assert given(found, "ranks_wait_pipeline_ns", "ranks_wait_blocking_ns") == {
-        "ranks_wait_pipeline_ns": 26_000_000,
-        "ranks_wait_blocking_ns": 4_000_000,
-    }
+    assert figures(found, "ranks_wait_pipeline_ns", "ranks_wait_blocking_ns") == (26_000_000, 4_000_000)
     less = ranks(survey=tuple(survey(rank, wait=30_000_000, held=22_000_000) for rank in range(2)), exchanges=both, pipeline=PIPELINE)
     assert rank_facts(less, STEP)["ranks_wait_blocking_ns"] == 2_000_000
 
 
 def test_nothing_matched_is_not_known_rather_than_nought() -> None:
     bare = ranks(survey=tuple(survey(rank, wait=None) for rank in range(2)), exchanges=(exchange((0, 1), matched=0, unmatched=5, wait=0),))
-    names = (
-        "matched_exchanges",
-        "matched_share",
-        "ranks_wait_ns",
-        "ranks_wait_blocking_ns",
-        "expert_exchange_wait_share",
-        "straggler_wait_ns",
-        "rotating_wait_ns",
-    )
-    assert given(bare, *names) == {
-        "matched_exchanges": 0,
-        "matched_share": 0.0,
-        "ranks_wait_ns": None,
-        "ranks_wait_blocking_ns": None,
-        "expert_exchange_wait_share": None,
-        "straggler_wait_ns": None,
-        "rotating_wait_ns": None,
-    }
-    assert given(ranks(exchanges=()), "matched_exchanges", "matched_share") == {"matched_exchanges": 0, "matched_share": None}
+    assert figures(bare, "matched_exchanges", "matched_share") == (0, 0.0)
+    waits = ("ranks_wait_ns", "ranks_wait_blocking_ns", "expert_exchange_wait_share", "straggler_wait_ns", "rotating_wait_ns")
+    assert given(bare, *waits) == dict.fromkeys(waits)
+    assert figures(ranks(exchanges=()), "matched_exchanges", "matched_share") == (0, None)
 
 
 # --- who is late ------------------------------------------------------------------------------------------------------
@@ -171,28 +154,20 @@ def test_a_late_start_speaks_only_alone_and_where_ranks_take_turns_nobody_does()
     assert rank_facts(ranks(late=(began_late, slow)), STEP)["straggler_rank"] == "2"
     assert rank_facts(ranks(late=(began_late,)), STEP)["straggler_cause"] == "start_skew"
     found = ranks(late=(late(None, 7_000_000, pattern="rotating"), late(None, 8_000_000, pattern="rotating")))
-    assert given(found, "straggler_rank", "straggler_wait_ns", "lateness_pattern", "rotating_wait_ns") == {
-        "straggler_rank": None,
-        "straggler_wait_ns": 0,
-        "lateness_pattern": "rotating",
-        "rotating_wait_ns": 8_000_000,
-    }
+    names = ("straggler_rank", "straggler_wait_ns", "lateness_pattern", "rotating_wait_ns")
+    assert figures(found, *names) == (None, 0, "rotating", 8_000_000)
 
 
 def test_between_clocks_that_do_not_agree_or_were_not_compared_it_is_not_said_that_nobody_is_late() -> None:
     found = ranks(clocks=(clock(aligned=True), clock(aligned=False, residual=(-9_000_000, 4))))
-    assert given(found, "clocks_aligned", "straggler_wait_ns", "clock_residual_ns") == {
-        "clocks_aligned": False,
-        "straggler_wait_ns": None,
-        "clock_residual_ns": 9_000_000,
-    }
+    assert figures(found, "clocks_aligned", "straggler_wait_ns", "clock_residual_ns") == (False, None, 9_000_000)
     assert rank_facts(ranks(clocks=()), STEP)["clocks_aligned"] is None
 
 
 @pytest.mark.parametrize(("host", "aligned"), [("host 0", True), ("unknown", None)])
 def test_ranks_of_one_host_share_its_clock(host: str, aligned: bool | None) -> None:
     found = ranks(survey=(survey(0, host=host), survey(1, host=host)), clocks=())
-    assert given(found, "clocks_aligned", "clock_residual_ns") == {"clocks_aligned": aligned, "clock_residual_ns": None}
+    assert figures(found, "clocks_aligned", "clock_residual_ns") == (aligned, None)
 
 
 @pytest.mark.parametrize("cause", ["slow_gpu", "unknown"])
@@ -209,9 +184,9 @@ def test_start_skew() -> None:
         return StartSkew(rank=rank, begins_ns=begins, ends_ns=100, text="")
 
     found = ranks(skew=(skewed(0, 3_000_000), skewed(4, -102_000_000)))
-    assert given(found, "start_skew_ns", "start_skew_ranks") == {"start_skew_ns": 102_000_000, "start_skew_ranks": 2}
+    assert figures(found, "start_skew_ns", "start_skew_ranks") == (102_000_000, 2)
     blind = ranks(survey=tuple(survey(rank, skew=None) for rank in range(2)))
-    assert given(blind, "start_skew_ns", "start_skew_ranks") == {"start_skew_ns": None, "start_skew_ranks": None}
+    assert figures(blind, "start_skew_ns", "start_skew_ranks") == (None, None)
 
 
 # --- imbalance --------------------------------------------------------------------------------------------------------
@@ -240,7 +215,7 @@ def test_the_pipeline_and_the_tail_of_data_parallel_ranks() -> None:
         "pipeline_virtual_saves_ns": 6_000_000,
     }
     found = ranks(tail=(DataTail(rank=0, tail_ns=1_000_000), DataTail(rank=1, tail_ns=4_000_000)))
-    assert given(found, "data_tail_ns", "data_tail_share") == {"data_tail_ns": 2_500_000, "data_tail_share": 0.025}
+    assert figures(found, "data_tail_ns", "data_tail_share") == (2_500_000, 0.025)
 
 
 # --- the capture ------------------------------------------------------------------------------------------------------
@@ -254,7 +229,7 @@ def test_problems_are_counted_in_full_and_missing_ranks_only_with_a_world_size()
         RankProblem(kind="failed", ranks=(5,), count=1, text=""),
     )
     names = ("ranks_missing", "ranks_duplicate", "ranks_uneven_steps", "ranks_failed")
-    assert given(ranks(world_size=512, problems=problems), *names) == dict(zip(names, (504, 1, 2, 1), strict=True))
+    assert figures(ranks(world_size=512, problems=problems), *names) == (504, 1, 2, 1)
     assert rank_facts(ranks(world_size=None), STEP)["ranks_missing"] is None
 
 

@@ -40,24 +40,9 @@ def item(name: str, value: str, kind: EnvironmentKind = "version") -> Environmen
 
 
 def test_what_changed_around_the_code() -> None:
-    base = document(
-        STEPS,
-        environment=[
-            item("NCCL_ALGO", "Ring", "variable"),
-            item("CUDA", "12.4"),
-            item("driver", "550"),
-            item("SM clock", "1980 MHz", "clock"),
-        ],
-    )
-    new = document(
-        STEPS,
-        environment=[
-            item("NCCL_NVLS_ENABLE", "1", "variable"),
-            item("CUDA", "12.8"),
-            item("driver", "550"),
-            item("SM clock", "1980 MHz", "clock"),
-        ],
-    )
+    both = [item("driver", "550"), item("SM clock", "1980 MHz", "clock")]
+    base = document(STEPS, environment=[item("NCCL_ALGO", "Ring", "variable"), item("CUDA", "12.4"), *both])
+    new = document(STEPS, environment=[item("NCCL_NVLS_ENABLE", "1", "variable"), item("CUDA", "12.8"), *both])
     changes, same, notes = environment(base, new)
     assert [(one.name, one.base, one.new) for one in changes] == [
         ("CUDA", "12.4", "12.8"),
