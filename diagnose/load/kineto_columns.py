@@ -216,6 +216,12 @@ def integers(name: str, values: Sequence[object], dtype: type[pl.DataType] = pl.
     return column if dtype == pl.Int64 else column.cast(dtype, strict=False)
 
 
+def _devices(events: Sequence[Any], args: Sequence[Args]) -> pl.Series:
+    """The device of each event: its argument, or where that is no device, the process that Kineto files the device's events under."""
+    own = integers("device", [one.device for one in args], pl.Int32)
+    return own.zip_with(own.is_not_null(), integers("device", [event.pid for event in events], pl.Int32)) if own.null_count() else own
+
+
 def present(name: str, values: Sequence[object]) -> pl.Series:
     """Integers of which −1, also written as an unsigned number, means "none"."""
     column = integers(name, values)
@@ -441,10 +447,9 @@ class Columns:
 
     def _operation(self, group: list[Any], args: list[Args]) -> list[pl.Series]:
         start, end = times(group)
-        devices = [event.pid if a.device is None else a.device for event, a in zip(group, args, strict=True)]
         streams = [event.tid if a.stream is None else a.stream for event, a in zip(group, args, strict=True)]
         return [
-            integers("device", devices, pl.Int32),
+            _devices(group, args),
             start,
             end,
             integers("stream", streams),
@@ -518,7 +523,7 @@ class Columns:
         args = arguments(known)
         start, end = times(known)
         columns = [
-            integers("device", [event.pid if a.device is None else a.device for event, a in zip(known, args, strict=True)], pl.Int32),
+            _devices(known, args),
             present("stream", [a.stream for a in args]),
             start,
             end,

@@ -120,7 +120,7 @@ def test_a_fix_tells_all_that_its_file_says() -> None:
 def test_a_flag_stands_by_itself_and_a_value_behind_its_key() -> None:
     told = flat(told_of("COM-06"))
     assert "comm_overlap.overlap_moe_expert_parallel_comm=true" in told
-    assert "--overlap-moe-expert-parallel-comm already on when" in told
+    assert "--overlap-moe-expert-parallel-comm Megatron-LM unset --moe-shared-expert-overlap; only where" in told
 
 
 FIX = """
