@@ -121,7 +121,8 @@ def conform(raw: RawTrace) -> Trace:
         frames[schema] = pl.concat(found) if found else typed(pl.DataFrame(), schema).clear()
         del found
     if frames["ops"].is_empty():
-        raise no_gpu_work(raw.provenance, ledger)
+        names = raw.names.filter(pl.col("text").str.contains("Launch"))["id"]
+        raise no_gpu_work(raw.provenance, ledger, launches=int(frames["calls"]["name_id"].is_in(names.implode()).sum()))
     first, last = _bounds(frames)
     is_open = frames["ranges"]["end"].is_null()
     if is_open.any():
@@ -148,12 +149,22 @@ def conform(raw: RawTrace) -> Trace:
     )
 
 
-def no_gpu_work(provenance: Provenance, ledger: Ledger) -> InputError:
-    """The error for a readable capture without any device operation, naming what it does hold."""
+def no_gpu_work(provenance: Provenance, ledger: Ledger, *, launches: int) -> InputError:
+    """The error for a readable capture without any device operation: what it does hold, what the profiler says, and why that happens."""
     held = [f"{row.table} ({row.kept})" for row in ledger.folded().rows if row.kept]
     contents = ", ".join(held[:6]) if held else "no events at all"
+    about = [message for message in provenance.diagnostics if "CUDA" in message][:2]
+    said = f" The profiler says: {' '.join(about)}" if about else ""
+    if launches:
+        return InputError(
+            f"{provenance.file} holds {launches:,} kernel launches of the host, but no GPU work that came of them: the records of the device "
+            f"are missing (it has {contents}).{said}",
+            effect="There is nothing to diagnose: what the GPU did, and for how long, is not in this file.",
+            next_step="Capture again: one profiler at a time (no nsys around torch.profiler, DCGM's profiling paused), stopped by itself before "
+            "the process ends (cudaProfilerStop, --duration, prof.stop), since records that are not flushed are lost.",
+        )
     return InputError(
-        f"{provenance.file} holds no GPU work: no kernel, copy or memory set was recorded (it has {contents}).",
+        f"{provenance.file} holds no GPU work: no kernel, copy or memory set was recorded (it has {contents}).{said}",
         effect="There is nothing to diagnose.",
         next_step="Capture again with CUDA tracing on (nsys profile --trace=cuda,nvtx, or activities=[CPU, CUDA] in torch.profiler) "
         "while the GPU is working.",
