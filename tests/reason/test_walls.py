@@ -155,6 +155,15 @@ def test_certainty(values: dict[str, FactValue], level: str, reason: str) -> Non
     assert reason in found.certainty_reasons
 
 
+def test_a_handful_of_kernels_is_no_evidence() -> None:
+    said = "fewer than 100 kernels or less than 1 ms of device work were captured"
+    for few in ({"kernels_per_step": 24, "steps_n": 4}, {"device_busy_ns": 200_000, "steps_n": 4}):
+        found = judged(**few)
+        assert (found.certainty, said in found.certainty_reasons) == ("low", True), few
+    for enough in ({"kernels_per_step": 25, "steps_n": 4}, {"device_busy_ns": 250_000, "steps_n": 4}):
+        assert said not in judged(**enough).certainty_reasons, enough
+
+
 def test_unresolved_waits_do_not_matter_where_nothing_waits() -> None:
     assert judged(resolved_wait_rate=0.0).certainty == "high"
 
