@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import click
 
@@ -35,6 +36,11 @@ class Verbs(click.Group):
         if args and args[0] not in own:
             args = ["analyse", *args]
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a verb, which a signal ends in good order."""
+        with _terminable():
+            return super().invoke(ctx)
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Both ways to call it."""
@@ -98,8 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; never raises."""
     _occupy_closed_streams()
     try:
-        with _terminable():
-            status = cli.main(None if arguments is None else list(arguments), prog_name="diagnose", standalone_mode=False)
+        status = cli.main(None if arguments is None else list(arguments), prog_name="diagnose", standalone_mode=False)
     except BaseException as fault:  # noqa: BLE001 - the boundary: polars panics derive from BaseException, and no traceback may reach a user
         verb = next(iter(sys.argv[1:] if arguments is None else arguments), "")
         code = _ended(fault)

@@ -35,7 +35,10 @@ LOADED_ELSEWHERE = {
     ("render.words", "load_job_settings"),  # how a saved document of whatever rules is shown
     ("render.words", "load_vocabulary"),
 }
-KEPT_ONCE = {"scale.engine._kept_knowledge"}  # a worker's entrance; the digest of the rules is part of its key
+KEPT_ONCE = {
+    "knowledge.settings.load_job_settings",  # the program's own, which no rules change; entrances and outputs ask for it
+    "scale.engine._kept_knowledge",  # a worker's entrance; the digest of the rules is part of its key
+}
 
 
 def modules() -> dict[str, Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import polars as pl
@@ -128,6 +128,7 @@ class JobSettings:
         return next((rule.value for rule in spec.default_when if settings.get(rule.setting) == rule.equals), spec.default)
 
 
+@lru_cache(maxsize=1)  # three entrances of one run ask for it, and no rules of the user change it
 def load_job_settings() -> JobSettings:
     """The formats and settings as they come with the program. Raises RuleFileError."""
     with checked("job_formats.yaml", effect="No job file can be read.", next_step="Correct the file; its first lines explain its fields."):

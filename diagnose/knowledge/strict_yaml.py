@@ -20,25 +20,21 @@ _MERGE = "tag:yaml.org,2002:merge"  # the key `<<`, which brings the entries of 
 
 
 class _StrictLoader(yaml.CSafeLoader):
-    """Safe loader that refuses duplicate keys, which PyYAML accepts in silence, and values that do not fit their tag."""
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        try:
-            return super().construct_object(node, deep=deep)
-        except (KeyError, AttributeError, TypeError, ValueError) as error:
-            if isinstance(error, YamlError):
-                raise
-            raise YamlError(f"line {node.start_mark.line + 1}: the value does not fit its tag {node.tag}") from None
+    """Safe loader that refuses duplicate keys, which PyYAML accepts in silence."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        if _merged_size(node, {}) > MAX_NODES:
-            raise YamlError(f"line {node.start_mark.line + 1}: merges more than {MAX_NODES} entries")
-        super().flatten_mapping(node)
+        for key, _ in node.value:
+            if key.tag == _MERGE:  # seldom: all others are done with
+                if _merged_size(node, {}) > MAX_NODES:
+                    raise YamlError(f"line {node.start_mark.line + 1}: merges more than {MAX_NODES} entries")
+                return super().flatten_mapping(node)
+        return None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: dict[object, int] = {}
-        own = node.value if isinstance(node, yaml.MappingNode) else ()
-        for key_node in (key for key, _ in own if key.tag != _MERGE):
+        for key_node, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if key_node.tag == _MERGE:
+                continue
             key = self.construct_object(key_node, deep=True)
             line = key_node.start_mark.line + 1
             try:
@@ -51,6 +47,18 @@ class _StrictLoader(yaml.CSafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+class _TellingLoader(_StrictLoader):
+    """The same, which says where a value does not fit its tag; slower, so that it is asked only where one does not."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)
+        except (KeyError, AttributeError, TypeError, ValueError) as error:
+            if isinstance(error, YamlError):
+                raise
+            raise YamlError(f"line {node.start_mark.line + 1}: the value does not fit its tag {node.tag}") from None
+
+
 def load(text: str | bytes) -> object:
     """The document in `text`; an empty one is None.
 
@@ -61,11 +69,12 @@ def load(text: str | bytes) -> object:
         raise YamlError(f"more than {MAX_BYTES // 2**20} MiB")
     try:
         _check_depth(text)
-        loader = _StrictLoader(text)
         try:
-            data = loader.get_single_data()
-        finally:
-            loader.dispose()
+            data = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a safe loader
+        except (KeyError, AttributeError, TypeError, ValueError) as error:  # what PyYAML raises for a value that does not fit its tag
+            if isinstance(error, YamlError):
+                raise
+            data = yaml.load(text, Loader=_TellingLoader)  # noqa: S506 - a safe loader
         if _unfolded_size(data, {}) > MAX_NODES:
             raise YamlError(f"unfolds to more than {MAX_NODES} values")
     except yaml.YAMLError as error:
