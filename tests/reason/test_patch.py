@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from diagnose.cli import main
 from diagnose.document.diagnosis import Fact, Tool
 from diagnose.errors import PatchRefusedError
+from diagnose.job import edit_yaml as yaml_edit
+from diagnose.job.edit import _same
 from diagnose.knowledge import strict_yaml
 from diagnose.reason.checks import check
 from diagnose.reason.context import make_context
@@ -326,3 +328,23 @@ def test_the_expert_overlap_switches_off_the_overlap_that_it_excludes(tmp_path: 
     assert isinstance(said, dict)
     assert said["comm_overlap"] == {"overlap_moe_expert_parallel_comm": True}
     assert said["model"]["moe_shared_expert_overlap"] is False
+
+
+def test_a_value_that_can_not_be_computed_is_left_to_the_reader_and_nothing_is_unset() -> None:
+    """CPY-02 halves the share of the optimizer on the host, which this job does not name."""
+    job = parse_job("model: {num_layers: 4}\ntrain: {global_batch_size: 64}\n")
+    found = plan(BOOK.fixes["CPY-02"], make_context(H100, job, BOOK), "megatron-bridge")
+    assert [edit.key for edit in found.edits] == ["optimizer.overlap_cpu_optimizer_d2h_h2d"]
+    assert next((row.key, row.why) for row in found.left) == (
+        "optimizer.optimizer_offload_fraction",
+        "the facts that it is computed from are not known",
+    )
+
+
+def test_a_list_that_holds_the_members_already_stays_as_it_is_written() -> None:
+    text = BRIDGE.replace("recompute_granularity: null", "recompute_granularity: selective\n  recompute_modules: [ moe_act,  layernorm ]")
+    node = yaml_edit.compose(text).at(("model", "recompute_modules"))
+    assert node is not None
+    assert _same(node, ("moe_act", "layernorm"))
+    assert not _same(node, ("layernorm", "moe_act"))
+    assert not _same(node, "moe_act")
