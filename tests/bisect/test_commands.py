@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sqlite3
 from pathlib import Path
@@ -205,6 +206,9 @@ def test_the_culprit_is_found_among_traces_that_are_there_already(nightly: Path,
     assert "time of capture" in found.order
     assert [trial.candidate for trial in found.trials] == list(range(20))
     assert all(one.trials == 1 for one in found.candidates)
+    assert found.noise is not None, "traces on one level tell the noise"
+    assert 0 < found.noise < 0.05
+    assert re.search(r"went from [\d.]+ ms to [\d.]+ ms \([+−][\d.]+ %\) with trace night-12", found.sentence), found.sentence
     moved = found.culprits[0].comparison
     assert moved is not None
     assert moved.delta is not None
