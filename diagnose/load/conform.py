@@ -156,11 +156,13 @@ def no_gpu_work(provenance: Provenance, ledger: Ledger, *, launches: int) -> Inp
     about = [message for message in provenance.diagnostics if "CUDA" in message][:2]
     said = f" The profiler says: {' '.join(about)}" if about else ""
     if launches:
+        counted = any(row.table == "cuda_profiler_range" for row in ledger.rows)
+        again = "without metrics (profiler_metrics of torch.profiler), which take the place of times, " if counted else ""
         return InputError(
             f"{provenance.file} holds {launches:,} kernel launches of the host, but no GPU work that came of them: the records of the device "
             f"are missing (it has {contents}).{said}",
             effect="There is nothing to diagnose: what the GPU did, and for how long, is not in this file.",
-            next_step="Capture again: one profiler at a time (no nsys around torch.profiler, DCGM's profiling paused), stopped by itself before "
+            next_step=f"Capture again: {again}one profiler at a time (no nsys around torch.profiler, DCGM's profiling paused), stopped by itself before "
             "the process ends (cudaProfilerStop, --duration, prof.stop), since records that are not flushed are lost.",
         )
     return InputError(
