@@ -76,17 +76,21 @@ def gate(context: click.Context, /, runs: tuple[str, ...], asked: Sides, questio
 
     As `compare`, with --max-regression 5% unless another is given, and --format github within GitHub Actions.
     """
+    rules = None
     if question.max_regression is None:
         from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415
 
-        question = question.replace(max_regression=load_comparison_rules(measuring.rules).limits.noise.tolerance.value)
+        rules = load_comparison_rules(measuring.rules)
+        question = question.replace(max_regression=rules.limits.noise.tolerance.value)
     if context.get_parameter_source("format") is ParameterSource.DEFAULT and os.environ.get("GITHUB_ACTIONS") == "true":
         output = output.replace(format="github")
-    return _compare(runs, asked, question, measuring, output)
+    return _compare(runs, asked, question, measuring, output, rules)
 
 
-def _compare(runs: tuple[str, ...], asked: Sides, question: Question, measuring: Measuring, output: Output) -> int:
-    """Check, measure, compare, write, judge."""
+def _compare(
+    runs: tuple[str, ...], asked: Sides, question: Question, measuring: Measuring, output: Output, rules: ComparisonRules | None = None
+) -> int:
+    """Check, measure, compare, write, judge; `rules` where they were read already."""
     base, new = _sides(runs, asked)
     both = [side for side in (base, new) if side is not None]
     sides.check(both, measuring)
@@ -95,7 +99,7 @@ def _compare(runs: tuple[str, ...], asked: Sides, question: Question, measuring:
     measuring.check()
     from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415
 
-    rules = load_comparison_rules(measuring.rules)
+    rules = rules or load_comparison_rules(measuring.rules)
     documents = _documents(base, new, asked, measuring, output, rules)
     first, second = (f"baseline {asked.baseline}", new.name) if base is None else sides.labels(base, new)
     from diagnose.reason.compare import compare as compared  # noqa: PLC0415

@@ -347,6 +347,7 @@ def _provenance(
     diagnostics += [
         f"{name}: {duration / 1e6:.3f} ms of profiler overhead" for name, duration in sorted(part.overhead.items())[:_MAX_MESSAGES]
     ]
+    private = _names(keys)
     version = keys.get("schemaVersion")
     return Provenance(
         file=file,
@@ -359,7 +360,7 @@ def _provenance(
         has_python_stacks=any(CATEGORIES.get(table) == "python" for table in part.read),
         overhead_ns=sum(part.overhead.values()) if part.overhead else None,
         graph_trace=_graph_trace(tables, names),
-        diagnostics=tuple(without_private(text, _names(keys))[:_MAX_LENGTH] for text in diagnostics),
+        diagnostics=tuple(without_private(text, private)[:_MAX_LENGTH] for text in diagnostics),
         environment=() if rules is None else environment_of(keys, _used(tables), rules),
         notes=(*_rank_notes(keys, rank), *_pid_notes(part)),
     )

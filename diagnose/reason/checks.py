@@ -32,9 +32,8 @@ def check(job: Job, book: Rulebook, tool: Tool, platform: str | None = None) -> 
     context = make_context(_NO_FACTS, job, book)
     own = job.table.formats[job.format]
     read = MappingProxyType({name: item for name, item in job.settings.items() if item.source == "read"})
-    stated = make_context(
-        _NO_FACTS, job if own.sure else replace(job, settings=read), book
-    )  # without defaults that the file leaves to them
+    # without defaults that the file leaves to others
+    stated = make_context(_NO_FACTS, job if own.sure else replace(job, settings=read), book)
     # those for this file's framework; a plain one may be meant for either
     concerned = {key: spec for key, spec in book.checks.items() if not spec.frameworks or set(spec.frameworks) & set(own.frameworks)}
     specs = {key: spec for key, spec in concerned.items() if spec.when is not None}

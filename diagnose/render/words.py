@@ -10,13 +10,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from diagnose.document.device import StepBudget
-from diagnose.knowledge.settings import load_job_settings
+from diagnose.knowledge.settings import JobSettings, load_job_settings
 from diagnose.knowledge.vocabulary import load_vocabulary
 from diagnose.model.vocabulary import CAPTURE
 from diagnose.render.figures.figure import Look
 
 VOCABULARY = load_vocabulary()
-JOB_SETTINGS = load_job_settings()
 WALL = {name: VOCABULARY.wall(name) for name in (*VOCABULARY.walls.walls, CAPTURE)}
 WALL_MEANING = {name: spec.meaning for name, spec in VOCABULARY.walls.walls.items()}
 STATE = {"applicable": "applicable", "already_on": "already on", "blocked": "blocked", "unknown": "can't tell"}
@@ -86,6 +85,11 @@ GRAPHS = {
 }
 
 BUCKET_COLOUR = {name: spec.colour for name, spec in VOCABULARY.buckets.items()}
+
+
+def job_settings() -> JobSettings:
+    """The formats and settings of job files; read when a document that has a job is first shown, not with these words."""
+    return load_job_settings()
 
 
 def wall(name: str) -> str:

@@ -257,7 +257,7 @@ def issues(document: Diagnosis, options: Options) -> IssueList:
 
 
 def _issue(one: Finding, document: Diagnosis, options: Options) -> Issue:
-    place = place_of(one, document.job, words.JOB_SETTINGS)
+    place = place_of(one, document.job, words.job_settings())
     change = f" To change: {place.fix}{f' ({place.key})' if place.key else ''}." if place.fix else ""
     return Issue(
         id=one.id,

@@ -66,7 +66,7 @@ def finding_where(finding: Finding, document: Diagnosis) -> str:
 
 def framework(name: str) -> str:
     """A framework, or a format of job files, as its people spell it."""
-    format_ = words.JOB_SETTINGS.formats.get(name)
+    format_ = words.job_settings().formats.get(name)
     return name if format_ is None else format_.title
 
 
@@ -104,7 +104,7 @@ def change(one: Change) -> str:
         return f"{said}, as it is" if stays(one) else said
     if one.op == "unset":
         return f"unset {one.key}{f' (now {one.from_})' if one.from_ is not None else ''}"
-    to = target(one.op, one.to, choose=one.choose and one.framework in (*words.JOB_SETTINGS.frameworks, "environment"))  # elsewhere it is words anyway
+    to = target(one.op, one.to, choose=one.choose and one.framework in (*words.job_settings().frameworks, "environment"))  # elsewhere it is words anyway
     if one.from_ is None:
         return f"{one.key}: {to}"
     return f"{one.key}: {to}, as it is" if stays(one) else f"{one.key}: {one.from_} → {to}"
