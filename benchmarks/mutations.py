@@ -2,12 +2,16 @@
 
     python -m benchmarks.mutations record                        # once: which quick tests reach which line (runs the quick suite)
     python -m benchmarks.mutations run --only code --count 60    # the quick tests that reach each mutated line
-    python -m benchmarks.mutations run --only rules --count 60
-    python -m benchmarks.mutations run --only code --suite deep  # for what survived: the deep tests of the modules that reach it
+    python -m benchmarks.mutations run --only rules --count 60   # the quick tests of rules, settings and reasons
+    python -m benchmarks.mutations together --suite quick        # rules that survived these: the whole quick suite
+    python -m benchmarks.mutations together --suite deep         # what survived the quick suite: the whole deep suite
     python -m benchmarks.mutations table                         # caught by quick, by deep only, by neither
 
-Every result is one line of JSON in `build/mutations/results.jsonl`; what stands there already is not run again, so that a run may be ended
-and taken up. A mutation that leaves the behaviour as it is counts as a survivor: look at the table.
+`together` applies all survivors at once, runs a whole suite, and then gives the tests that failed to each survivor alone: one fault is
+charged to each mutation that causes it by itself. What did not end in time is not among them: it stands as it is.
+
+Every result is one line of JSON in `build/mutations/results.jsonl`, the last one of a mutation and suite counts; what stands there already
+is not run again, so that a run may be ended and taken up. A mutation that leaves the behaviour as it is counts as a survivor: look at the table.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -41,13 +45,13 @@ Only = Literal["code", "rules"]
 Outcome = Literal["caught", "survived", "out of time", "unreached"]
 MARKS: dict[Suite, list[str]] = {"quick": ["-m", "not deep"], "deep": ["-m", "deep or hypothesis", "--hypothesis-profile", "deep"]}
 
-# Which tests read a folder or a file of trace_rules, the most special first.
+# The tests nearest to a folder or a file of trace_rules; what survives them meets the whole suite (`together`).
 READERS: dict[str, tuple[str, ...]] = {
-    "rules": ("knowledge", "reason", "fixtures", "render", "commands", "test_real_traces.py"),
-    "playbook": ("knowledge", "reason", "job", "commands", "render", "fixtures"),
-    "checks": ("knowledge", "reason", "commands", "render"),
-    "buckets": ("knowledge", "measure", "fixtures", "reason/compare", "test_real_traces.py"),
-    "": ("knowledge", "measure", "job", "load", "reason", "render", "commands", "bisect", "fixtures", "test_real_traces.py"),
+    "rules": ("knowledge", "reason"),
+    "playbook": ("knowledge", "reason"),
+    "checks": ("knowledge", "reason"),
+    "buckets": ("knowledge", "measure/buckets"),
+    "": ("knowledge", "reason", "job"),
 }
 
 
@@ -354,6 +358,65 @@ def run(only: Only, count: int, seed: int, suite: Suite, limit: float) -> None:
             print(f"{key}: {result.file}:{result.line} {result.kind}: {outcome} {by} ({result.seconds} s, {len(chosen)} tests)", flush=True)
 
 
+def together(suite: Suite) -> None:
+    """Give the survivors of both kinds to a whole suite: all at once, then each alone to the tests that failed."""
+    latest = {(result.key, result.suite): result for result in results()}
+    before = [result for (_, tried_by), result in latest.items() if tried_by == "quick" and result.outcome in {"survived", "unreached"}]
+    asked = [
+        result
+        for result in before
+        if (suite == "quick" and result.key.startswith("rules ")) or (suite == "deep" and (result.key, suite) not in latest)
+    ]
+    found = {result.key: _mutation(result.key) for result in asked}
+    with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
+        root = copy_of_the_tree(Path(folder))
+        whole = {name: (root / name).read_text(encoding="utf-8") for name in {mutation.file for mutation in found.values()}}
+        for name, text in whole.items():
+            (root / name).write_text(_all_applied(text, [one for one in found.values() if one.file == name]), encoding="utf-8")
+        failed = _failed(root, suite, [], "-n", "auto", "--dist", "loadgroup")
+        print(f"all {len(found)} together: {len(failed)} tests of the {suite} suite fail", flush=True)
+        for name, text in whole.items():
+            (root / name).write_text(text, encoding="utf-8")
+        for result in asked:
+            mutation = found[result.key]
+            (root / mutation.file).write_text(applied(whole[mutation.file], mutation), encoding="utf-8")
+            began = time.monotonic()
+            by = _failed(root, suite, failed, "-x") if failed else []
+            (root / mutation.file).write_text(whole[mutation.file], encoding="utf-8")
+            outcome: Outcome = "caught" if by else "survived"
+            after = replace(
+                result, suite=suite, outcome=outcome, by=by[0] if by else "", tests=len(failed), seconds=round(time.monotonic() - began, 1)
+            )
+            with RESULTS.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(after)) + "\n")
+            print(f"{result.key}: {result.file}:{result.line} {result.kind}: {outcome} {after.by}", flush=True)
+
+
+def _mutation(key: str) -> Mutation:
+    """The mutation that a key names: kind, seed and place in its sample."""
+    only, seed, place = key.split()
+    return drawn("code" if only == "code" else "rules", int(place) + 1, int(seed))[int(place)]
+
+
+def _all_applied(text: str, mutations: Sequence[Mutation]) -> str:
+    """The text with those mutations that do not overlap one that ends later."""
+    begin = len(text)
+    for mutation in sorted(mutations, key=lambda one: -one.end):
+        if mutation.end <= begin:
+            text, begin = applied(text, mutation), mutation.start
+    return text
+
+
+def _failed(root: Path, suite: Suite, tests: Sequence[str], *options: str) -> list[str]:
+    """The tests that fail in a tree."""
+    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=no", "-rfE", *options, *MARKS[suite], *tests]
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    return re.findall(
+        r"^(?:FAILED|ERROR) (.+?)(?:@[\w-]+)?(?: - .*)?$", done.stdout, re.MULTILINE
+    )  # @: the group that xdist puts behind a name
+
+
 def _line(text: str, number: int) -> str:
     lines = text.splitlines()
     return lines[number - 1].strip() if number <= len(lines) else ""
@@ -406,12 +469,16 @@ def main() -> None:
     running.add_argument("--count", type=int, default=60)
     running.add_argument("--seed", type=int, default=1)
     running.add_argument("--suite", choices=["quick", "deep"], default="quick")
+    joint = verbs.add_parser("together", help="give what survived to a whole suite")
+    joint.add_argument("--suite", choices=["quick", "deep"], required=True)
     running.add_argument("--limit", type=float, default=1200, help="seconds for the tests of one mutation")
     asked = parser.parse_args()
     if asked.verb == "record":
         record(asked.paths)
     elif asked.verb == "table":
         print(table(), end="")
+    elif asked.verb == "together":
+        together(asked.suite)
     else:
         run(asked.only, asked.count, asked.seed, asked.suite, asked.limit)
 
