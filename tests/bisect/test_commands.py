@@ -110,8 +110,17 @@ def test_an_end_that_fails_says_why(history: History, capsys: pytest.CaptureFixt
     assert main(["bisect", *ends(history), "--format", "json", "--", "sh", "-c", "echo linker is missing; exit 2"]) == 3
     found = result(capsys)
     assert found.result == "cannot_tell"
+    assert found.sentence.startswith("The good end, ")
     assert "gives no value" in found.sentence
     assert "linker is missing" in found.sentence
+
+
+def test_a_bad_end_that_fails_is_called_that(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    fails_there = f'[ "$(git rev-parse HEAD)" != {history.commits[-1]} ] || exit 2; exec "$@"'
+    assert main(["bisect", *ends(history), "--format", "json", "--", "sh", "-c", fails_there, "sh", *COMMAND]) == 3
+    found = result(capsys)
+    assert found.result == "cannot_tell"
+    assert found.sentence.startswith(f"The bad end, {history.commits[-1][:12]}, gives no value")
 
 
 def test_a_command_that_leaves_nothing_is_said(history: History, capsys: pytest.CaptureFixture[str]) -> None:
