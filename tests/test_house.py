@@ -59,7 +59,9 @@ def project_files() -> Iterator[Path]:
         names[:] = sorted(name for name in names if name not in MADE and not (Path(folder) / name / "pyvenv.cfg").exists())
         for name in sorted(files):
             path = Path(folder) / name
-            if not name.endswith((".gz", ".pyc", ".png", ".sqlite")) and path.parent != ROOT / "reports":
+            if (
+                name != ".git" and not name.endswith((".gz", ".pyc", ".png", ".sqlite")) and path.parent != ROOT / "reports"
+            ):  # a file in a worktree
                 yield path
 
 
