@@ -53,12 +53,16 @@ class _Strict(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class FactSpec(_Strict, frozen=True, kw_only=True):
-    """One line of the table of facts. `scope`: what the value speaks of; facts of ranks need several captured ranks."""
+    """One line of the table of facts. `scope`: what the value speaks of; facts of ranks need several captured ranks.
+
+    `status`: what a claim that rests on it is at best.
+    """
 
     unit: Unit
     meaning: str
     null: str
     scope: Literal["device", "ranks"] = "device"
+    status: Literal["measured", "inferred"] = "measured"
 
 
 class Severity(_Strict, frozen=True, kw_only=True):

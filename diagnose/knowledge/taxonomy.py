@@ -79,7 +79,7 @@ ContextMark = Literal[
     "linear",  # the operator of a linear layer; an expert's may be one too
     "phase",  # stands for its phase where nothing but the phase is told
 ]
-HostRole = Literal["allocator", "synchronise", "launch", "graph_launch", "capture"]
+HostRole = Literal["allocator", "synchronise", "launch", "graph_launch", "capture", "stream_memory_wait"]
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -232,7 +232,11 @@ def measure_device(
     host = host_activity(trace, work, rank, knowledge.hosts, device)
     here = (pl.col("device") == device) | pl.col("device").is_null()  # a wait that names no device may concern any
     told = trace.waits.filter((pl.col("rank") == rank) & here)
-    waits = resolve_waits(told, calls_named(trace, "StreamWaitEvent").filter(pl.col("rank") == rank)["correlation"])
+    of_events, of_memory = (
+        calls_named(trace, pattern).filter(pl.col("rank") == rank)["correlation"]
+        for pattern in ("StreamWaitEvent", knowledge.hosts.call_pattern("stream_memory_wait"))
+    )
+    waits = resolve_waits(told, of_events, memory_waits=len(of_memory))
     found = stalls(work, windows, waits, host)
     times = budget(ran, found, work, windows, trace.provenance.origin_ns)
     why = Causes(blocking=blocking(found, work, classes), host=host_costs(found, host, trace))

@@ -120,12 +120,13 @@ CALLS = {
     "launch": ["cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx", "cudaMemcpyAsync", "cudaMemsetAsync", "hipLaunchKernel", "hipModuleLaunchKernel", "hipExtModuleLaunchKernel", "cudaLaunchCooperativeKernel", "cuMemcpyHtoDAsync"],
     "graph_launch": ["cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch"],
     "capture": ["cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate", "cudaGraphInstantiateWithFlags"],
-    None: ["cudaEventRecord", "cudaStreamWaitEvent", "cudaEventQuery", "cudaGetDevice", "cudaStreamIsCapturing", "cudaMemGetInfo", "cudaFuncSetAttribute"],
+    "stream_memory_wait": ["cuStreamWaitValue32", "cuStreamWaitValue64_v2", "cuStreamBatchMemOp_v2", "hipStreamWaitValue32"],
+    None: ["cuStreamWriteValue32", "cudaEventRecord", "cudaStreamWaitEvent", "cudaEventQuery", "cudaGetDevice", "cudaStreamIsCapturing", "cudaMemGetInfo", "cudaFuncSetAttribute"],
 }  # fmt: skip
 
 
 def test_host_calls_have_one_role(hosts: HostRules):
-    roles = ("allocator", "synchronise", "launch", "graph_launch", "capture")
+    roles = ("allocator", "synchronise", "launch", "graph_launch", "capture", "stream_memory_wait")
     for wanted, names in CALLS.items():
         for name in names:
             found = [role for role in roles if pl.Series([name]).str.contains(hosts.call_pattern(role)).item()]

@@ -25,7 +25,7 @@ class StreamWaits:
 
     `stream_waits`: stream, correlation, record_stream, record_correlation (null where unresolved), previous (correlation of the last
     operation on the stream before the wait, null for none). `calls`: correlation ids of the stream-wait API calls, in order. `total` counts
-    all stream waits, those that only an API call shows included.
+    all stream waits, those that only an API call shows included, and those for a value in memory, whose writer no trace tells.
     """
 
     stream_waits: pl.DataFrame
@@ -39,11 +39,12 @@ class StreamWaits:
         return self.resolved / self.total if self.total else None
 
 
-def resolve_waits(waits: pl.DataFrame, calls: pl.Series) -> StreamWaits:
+def resolve_waits(waits: pl.DataFrame, calls: pl.Series, memory_waits: int = 0) -> StreamWaits:
     """Find the event record behind each stream wait of one rank.
 
     `waits` has the columns of Trace.waits. A wait and a record with the same sync_id belong together; without sync_id the last record
     of the same event handle before the wait counts. `calls`: the correlation ids of the stream-wait API calls (null where not recorded).
+    `memory_waits`: how many calls made a stream wait for a value in memory.
     """
     asked = (
         waits.filter(pl.col("kind") == "stream_wait")
@@ -77,7 +78,9 @@ def resolve_waits(waits: pl.DataFrame, calls: pl.Series) -> StreamWaits:
     columns = ["stream", "correlation", "record_stream", "record_correlation"]
     resolved = pl.concat([by_id.select(columns), by_order.select(columns)]).sort("correlation", nulls_last=True)
     found = int(resolved["record_correlation"].is_not_null().sum())
-    return StreamWaits(stream_waits=resolved, total=max(asked.height, len(calls)), resolved=found, calls=calls.drop_nulls().sort())
+    return StreamWaits(
+        stream_waits=resolved, total=max(asked.height, len(calls)) + memory_waits, resolved=found, calls=calls.drop_nulls().sort()
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

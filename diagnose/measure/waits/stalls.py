@@ -91,13 +91,16 @@ class Stalls:
     `pieces`: index (window), start, end, cause (one of HOST_CAUSES, blocking or dependency_stalled), op (the operation that ends the gap;
     null at the end of a step that ends idle), producer (op row that blocked; null elsewhere), inferred (bool), through_host (bool: it held
     the host in a synchronising call). `bounds`: index, blocking_lower_ns, blocking_upper_ns. `shadowed`: index, cause, ns: launch-starved
-    time while a producer of `op` ran. `entered`: index, op, ns: how long the host had been in an allocator call when the gap began.
+    time while a producer of `op` ran. `entered`: index, op, ns: how long the host had been in an allocator call when the gap began. `beside`:
+    index, op, ns: dependency-stalled time during which transport ran. It may be a wait that no event shows (flags in memory, persistent
+    kernels, stream memory operations).
     """
 
     pieces: pl.DataFrame
     bounds: pl.DataFrame
     shadowed: pl.DataFrame
     entered: pl.DataFrame
+    beside: pl.DataFrame
 
 
 def gaps(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
@@ -169,7 +172,20 @@ def stalls(work: pl.DataFrame, windows: pl.DataFrame, waits: StreamWaits, host: 
         [host_pieces.filter(~awaited).with_columns(direct).select(columns), followed.select(columns), stalled.select(columns)]
     )
     shadowed = _shadowed(found, host_pieces.filter(~awaited), work, known)
-    return Stalls(pieces=pieces, bounds=_bounds(found, pieces, work, windows), shadowed=shadowed, entered=_entered(cut, host))
+    return Stalls(
+        pieces=pieces,
+        bounds=_bounds(found, pieces, work, windows),
+        shadowed=shadowed,
+        entered=_entered(cut, host),
+        beside=_beside(pieces, work),
+    )
+
+
+def _beside(pieces: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """Dependency-stalled time during which transport ran: index, op, ns."""
+    stalled = pieces.filter(pl.col("cause") == "dependency_stalled").select("index", "start", "end", "op").sort("start")
+    common = overlaps(stalled, merge(work.filter(pl.col("role") == "transport")))
+    return stalled.select("index", "op").select(pl.all().gather(common["left"])).with_columns((common["end"] - common["start"]).alias("ns"))
 
 
 def _entered(cut: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
@@ -372,7 +388,8 @@ def stall_times(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kin
         total(blocking & pl.col("inferred"), "blocking_inferred_ns"),
         total(pl.col("cause") == "dependency_stalled", "dependency_stalled_ns"),
     )
-    return per_window(windows, summed, found.bounds).fill_null(0)
+    beside = found.beside.group_by("index").agg(pl.col("ns").sum().alias("beside_transport_ns"))
+    return per_window(windows, summed, beside, found.bounds).fill_null(0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -472,7 +489,7 @@ def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds:
     through_host = pl.col("through_host")
     return per_window(
         windows,
-        _handovers(pieces),
+        _handovers(pieces, found.beside),
         _followers(pieces),
         _shadows(found.shadowed),
         _restarts(pieces, pl.col("transport") & through_host, "transport_restart_ns"),
@@ -482,14 +499,25 @@ def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds:
     ).fill_null(0)
 
 
-def _handovers(pieces: pl.DataFrame) -> pl.DataFrame:
-    """index, and handover in ns behind transport, copies between host and device, and the host."""
-    by_gap = pieces.group_by("index", "op").agg(
-        pl.min_horizontal(pl.col("ns").filter(pl.col("cause") == "dependency_stalled").sum(), HANDOVER_NS).alias("stalled"),
-        pl.col("transport", "host_copy", "host").any(),
+def _handovers(pieces: pl.DataFrame, beside: pl.DataFrame) -> pl.DataFrame:
+    """index, and handover in ns behind transport, copies between host and device, and the host.
+
+    What is handed over by transport comes after it: time beside (other) transport counts for itself.
+    """
+    by_gap = (
+        pieces.group_by("index", "op")
+        .agg(
+            pl.col("ns").filter(pl.col("cause") == "dependency_stalled").sum().alias("all"),
+            pl.col("transport", "host_copy", "host").any(),
+        )
+        .join(beside.group_by("index", "op").agg(pl.col("ns").sum().alias("beside")), on=["index", "op"], how="left", nulls_equal=True)
+        .with_columns(
+            pl.min_horizontal("all", HANDOVER_NS).alias("stalled"),
+            pl.min_horizontal(pl.col("all") - pl.col("beside").fill_null(0), HANDOVER_NS).alias("after"),
+        )
     )
     return by_gap.group_by("index").agg(
-        pl.col("stalled").filter("transport").sum().alias("transport_handover_ns"),
+        pl.col("after").filter("transport").sum().alias("transport_handover_ns"),
         pl.col("stalled").filter("host_copy").sum().alias("host_copy_handover_ns"),
         pl.col("stalled").filter("host").sum().alias("launch_handover_ns"),
     )

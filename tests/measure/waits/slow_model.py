@@ -204,6 +204,12 @@ def explain(case: Case, window: tuple[int, int]) -> dict[str, int]:
     return total
 
 
+def beside_transport(case: Case, window: tuple[int, int]) -> int:
+    """Nanoseconds of the window in which nothing explains why nothing computed, and transport ran."""
+    states = ((moment, running(case, moment)) for moment in range(*window))
+    return sum(1 for moment, ran in states if 0 not in ran and 1 in ran and _cause(case, moment) == "dependency_stalled")
+
+
 def split_cells(case: Case, window: tuple[int, int]) -> dict[tuple[str, str], int]:
     """Nanoseconds of the window without compute by what ran and why compute was absent."""
     total: dict[tuple[str, str], int] = {}
@@ -263,7 +269,8 @@ def _of_gap(case: Case, gap: list[int]) -> dict[str, int]:
     work = [moment for moment in unissued if causes[moment] in ("launch", "python")]
     synchronising = [moment for moment in unissued if causes[moment] not in ("launch", "python", "allocator")]
     late = [*work, *(moment for moment in synchronising if causes[moment] == "host_sync")]
-    stalled = sum(1 for moment in gap if causes[moment] == "dependency_stalled")
+    idle = [moment for moment in gap if causes[moment] == "dependency_stalled"]
+    after = sum(1 for moment in idle if 1 not in running(case, moment))
 
     def shadowed(moments: list[int]) -> int:
         return sum(1 for moment in moments if consumer is not None and _would_wait(case, consumer, moment))
@@ -277,9 +284,9 @@ def _of_gap(case: Case, gap: list[int]) -> dict[str, int]:
     return {
         "launch_shadowed_ns": shadowed(work),
         "allocator_shadowed_ns": shadowed([moment for moment in unissued if causes[moment] == "allocator"]),
-        "launch_handover_ns": stalled if late else 0,
-        "transport_handover_ns": stalled if "blocking transport" in causes.values() else 0,
-        "host_copy_handover_ns": stalled if "blocking copy" in causes.values() else 0,
+        "launch_handover_ns": len(idle) if late else 0,
+        "transport_handover_ns": after if "blocking transport" in causes.values() else 0,
+        "host_copy_handover_ns": len(idle) if "blocking copy" in causes.values() else 0,
         "transport_follow_ns": min(len(followers), max(ahead, 0) + beside),
         "transport_restart_ns": min(restart(through_host("transport")), len(through_host("transport"))),
         "host_copy_restart_ns": min(restart(through_host("copy")), len(through_host("copy"))),

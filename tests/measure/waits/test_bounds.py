@@ -90,6 +90,51 @@ def test_a_rest_longer_than_ten_microseconds_is_no_latency_and_windows_share_a_g
     assert beyond(scene(waited_items()), 0, 50, 80) == [{"transport_handover": 2}, {"transport_handover": 5}]
 
 
+# ---------------------------------------------------------------------------------------------------- beside transport
+
+
+def beside(one: Scene, end: int) -> tuple[int, int]:
+    """Dependency-stalled time, and the part of it beside transport."""
+    (measured,) = one.measure()
+    assert end == measured.steps.frame["end"][-1]
+    row = measured.budget.per_step.row(0, named=True)
+    return row["dependency_stalled_ns"], row["beside_transport_ns"]
+
+
+RESOLVED = [run("memset", 1, 2, 1, stream=90), record(2, 90, sync=900), await_event(3, 91, sync=900)]  # nothing need be inferred
+# A GEMM until 10, the next issued at 5 that starts at 60; transport that no event joins to it.
+UNSHOWN: dict[str, tuple[list[Item], int, int]] = {
+    "a persistent kernel that outlasts the gap": ([run("nccl", 0, 70, 4, stream=20)], 50, 50),
+    "a persistent kernel that begins in the gap": ([run("nccl", 30, 70, 4, stream=20)], 50, 30),
+    "one after the other, and nothing between": (
+        [run("nccl", 5, 25, 4, stream=20), run("nccl", 45, 50, 4, stream=20), run("nccl", 20, 30, 4, stream=21)], 50, 25),
+    "packing and copies are no transport": ([run("permute", 0, 70, 4, stream=20), run("memcpy", 0, 70, 4, stream=21)], 50, 0),
+    "nothing ran": ([], 50, 0),
+}  # fmt: skip
+
+
+@for_each("between, stalled, moved", *UNSHOWN.values())
+def test_waits_that_no_event_shows(between: list[Item], stalled: int, moved: int) -> None:
+    one = scene([run("gemm", 0, 10, 0), *RESOLVED, *between, run("gemm", 60, 70, 5)])
+    assert beside(one, 70) == (stalled, moved)
+    facts = facts_of(one)
+    assert (facts["beside_transport_ns"], facts["beside_transport_share"]) == (moved, moved / 70)
+    assert (facts["transport_blocking_ns"], facts["transport_handover_ns"]) == (0, 0)
+
+
+def test_time_beside_transport_is_no_handover() -> None:
+    """The exchange that the GEMM waits for ends at 60, another runs 62 … 64: what else passes before the GEMM is handed over."""
+    one = scene([*waited_items()[:-1], run("allreduce", 62, 64, 4, stream=21), run("gemm", 65, 80, 5)])
+    assert beside(one, 80) == (7, 2)
+    assert facts_of(one)["transport_handover_ns"] == 5
+
+
+def test_a_wait_for_memory_is_one_that_could_not_be_resolved() -> None:
+    asked = [call("cuStreamWaitValue32_v2", 4, 5), call("cuStreamBatchMemOp", 5, 6), call("cuStreamWriteValue32", 6, 7)]
+    assert facts_of(waited_for(EXCHANGE, consumer=run("gemm", 65, 80, 9)))["resolved_wait_rate"] == 1.0
+    assert facts_of(waited_for(EXCHANGE, consumer=run("gemm", 65, 80, 9), between=tuple(asked)))["resolved_wait_rate"] == 1 / 3
+
+
 # ---------------------------------------------------------------------------------------------------- shadows
 
 

@@ -23,7 +23,17 @@ from diagnose.measure.waits import stalls
 from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.measure.waits.stalls import ceilings
 from tests.builders.scene import Span, await_event, record, run, scene
-from tests.measure.waits.slow_model import Case, ends_idle, explain, explain_beyond, make_case, running, split_cells, to_trace
+from tests.measure.waits.slow_model import (
+    Case,
+    beside_transport,
+    ends_idle,
+    explain,
+    explain_beyond,
+    make_case,
+    running,
+    split_cells,
+    to_trace,
+)
 
 HOSTS = load_host_rules()
 CLASSES = pl.DataFrame(
@@ -132,7 +142,9 @@ def test_stalls_equal_the_slow_model(seed: int) -> None:
         absent = times["compute_absent_ns"][place]
         assert row["launch_starved_ns"] + row["blocking_ns"] + row["dependency_stalled_ns"] == absent
         blocking = {role: expected.get(f"blocking {role}", 0) for role in ("transport", "packing", "copy", "compute")}
+        assert row["beside_transport_ns"] <= row["dependency_stalled_ns"]
         if resolved:
+            assert row["beside_transport_ns"] == beside_transport(case, window)
             assert row["host_sync_ns"] == expected.get("host_sync", 0)
             assert row["blocking_ns"] == sum(blocking.values())
             assert (row["blocking_transport_ns"], row["blocking_packing_ns"], row["blocking_copy_ns"]) == (
