@@ -20,7 +20,7 @@ class StoredBaseline:
     device: str | None = None
     step_ns: int | None = None
     steps: int | None = None
-    dominant_wall: Wall | None = None
+    target_wall: Wall | None = None
     problem: str = ""
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Tool
 
-SCHEMA = "bisect/1"
+SCHEMA = "bisect/2"
 TrialState = Literal["measured", "failed", "unusable"]
 CandidateState = Literal["good", "bad", "between", "outside", "cannot_tell", "skipped", "untested"]
 Kind = Literal["commits", "items", "traces"]

@@ -1,4 +1,4 @@
-"""The comparison of two diagnoses, schema `comparison/1`.
+"""The comparison of two diagnoses, schema `comparison/2`.
 
 Made from two documents, never from traces. The conventions are the diagnosis document's: integer nanoseconds in fields named `_ns`, shares from 0 to 1, None for what could not be
 measured. A delta is new less base: positive means more time. Same documents and options give the same bytes.
@@ -16,7 +16,7 @@ from diagnose.document.diagnosis import Tool
 from diagnose.model.environment import EnvironmentKind
 from diagnose.model.vocabulary import CommKind, Level, Topic, Wall
 
-SCHEMA = "comparison/1"
+SCHEMA = "comparison/2"
 Result = Literal["regression", "improvement", "no_change", "cannot_tell", "refused"]
 Basis = Literal["interval and rank test", "separation", "single step", "identical", "none"]
 MismatchState = Literal["refused", "normalised", "noted"]
@@ -33,7 +33,7 @@ class Side(Struct, frozen=True, kw_only=True):
     gpu: str | None
     steps: Spread  # ns; the steps compared
     anchor: str
-    dominant_wall: Wall
+    target_wall: Wall | None  # what to attack first; None where the capture gives no verdict
     certainty: str
     sentence: str
     fingerprint: str

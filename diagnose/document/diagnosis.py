@@ -1,4 +1,4 @@
-"""The diagnosis document, schema `diagnosis/1`: the one machine-readable result.
+"""The diagnosis document, schema `diagnosis/2`: the one machine-readable result.
 
 Every other output is rendered from it, and comparing reads it, never the traces. Times are integer nanoseconds in fields
 named `_ns`; shares run from 0 to 1; None means "could not be measured". Additive changes keep the schema's name.
@@ -32,7 +32,7 @@ from diagnose.document.ranks import Ranks
 from diagnose.model.environment import EnvironmentItem
 from diagnose.model.vocabulary import Certainty, FactValue, FixState, JobFormatName, Level, Status, Topic, Wall
 
-SCHEMA = "diagnosis/1"
+SCHEMA = "diagnosis/2"
 # `NotAssessed.how` of a rule that lacks nothing but other ranks; reports tell such rules together.
 SEVERAL_RANKS = "Capture the same steps on several ranks of the job and give all traces in one run."
 
@@ -45,11 +45,26 @@ class Tool(Struct, frozen=True, kw_only=True):
     rules_sha256: str
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
-    """The headline. `dominant_wall` is the largest bound of the first three walls if it reaches 10 % of the step, otherwise compute."""
+class Cause(Struct, frozen=True, kw_only=True):
+    """The one finding that explains most of the target wall's bound, and how the verdict says so."""
 
-    dominant_wall: Wall
-    runner_up: Wall
+    finding: str
+    sentence: str
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """The headline: where the step goes, and what to attack first. Without enough evidence no wall is named.
+
+    `dominant_wall` has the largest share of the step (compute with the time that it ran, each other wall with its bound); `target_wall` the
+    largest bound of the other walls if it reaches 10 % of the step, otherwise it is compute. `tie`: the runner-up's bound is too near to the
+    target's to tell which is larger.
+    """
+
+    dominant_wall: Wall | None
+    target_wall: Wall | None
+    cause: Cause | None = None
+    runner_up: Wall | None
+    tie: bool = False
     certainty: Certainty
     sentence: str
     perturbed: bool
@@ -59,7 +74,10 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 
 class WallBound(Struct, frozen=True, kw_only=True):
-    """What could be won at most, per step (median). `share` is of the step; `parts` add up to the bound."""
+    """What could be won at most, per step. `share` is of the step; `parts` add up to the bound.
+
+    `typical_ns` is the same of the typical step alone. `lower_ns` is the lower end where the bound is a range; None where it is none.
+    """
 
     wall: Wall
     bound_ns: int | None
@@ -67,6 +85,8 @@ class WallBound(Struct, frozen=True, kw_only=True):
     parts: dict[str, int | None]
     status: Status
     beside: dict[str, int | None] = {}  # shown beside, not part of the bound (packing)
+    typical_ns: int | None = None
+    lower_ns: int | None = None
 
 
 class JobSetting(Struct, frozen=True, kw_only=True):

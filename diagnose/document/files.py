@@ -92,8 +92,9 @@ def _other(path: Path, schema: str | None, schemas: Sequence[str]) -> str:
         return f"{path} is not {names}."
     kind, _, version = schema.partition("/")
     known = next((one for one in SCHEMAS if one.partition("/")[0] == kind), None)
-    if known is not None and int(version) > int(known.partition("/")[2]):
-        return f"{path} has the schema {schema}, which a newer version of this program wrote; this one reads {known}."
+    if known is not None and version != known.partition("/")[2]:
+        age = "a newer" if int(version) > int(known.partition("/")[2]) else "an older"
+        return f"{path} has the schema {schema}, which {age} version of this program wrote; this one reads {known}."
     return f"{path} has the schema {schema}; it is not {names}."
 
 

@@ -225,7 +225,7 @@ class Clause(_Strict, frozen=True, kw_only=True):
 
 
 class Lead(_Strict, frozen=True, kw_only=True):
-    """How the verdict begins where a wall dominates, and the condition holds if there is one."""
+    """A clause that is said where it is the first whose condition holds; without a condition it always does."""
 
     say: str
     when: str | None = None
@@ -242,7 +242,7 @@ class WallSpec(TopicSpec, frozen=True, kw_only=True):
     """One wall: an expression for its bound, the bound's named parts, and what is shown beside; the fields are explained in the YAML file."""
 
     meaning: str
-    lead: tuple[Lead, ...]
+    says: tuple[Lead, ...]
     bound: str
     parts: dict[str, str]
     beside: dict[str, str] = {}
@@ -259,24 +259,27 @@ class CertaintyRule(_Strict, frozen=True, kw_only=True):
 
 
 class Walls(_Strict, frozen=True, kw_only=True):
-    """walls.yaml: the walls in order, what stands where a wall does in rules about the capture, the threshold of dominance, and how the verdict is said."""
+    """walls.yaml: the walls in order, what stands where a wall does in rules about the capture, when a wall is to be attacked, and how the verdict is said."""
 
-    dominance_share: float
+    target_share: float
+    tie_share: float
     severity: Severity
     walls: dict[Wall, WallSpec]
     capture: TopicSpec
+    floor: tuple[Clause, ...]
+    lead: tuple[Lead, ...]
     also: tuple[Clause, ...]
     perturbed: str
     certainty: tuple[CertaintyRule, ...]
 
     @property
     def contenders(self) -> tuple[Wall, ...]:
-        """The walls that can dominate by their bounds."""
+        """The walls that can be the target by their bounds."""
         return tuple(wall for wall, spec in self.walls.items() if spec.contender)
 
     @property
     def fallback(self) -> Wall:
-        """The wall that dominates where no other does. Raises StopIteration where there is none (a rulebook always has one)."""
+        """The wall that is the target where no other is. Raises StopIteration where there is none (a rulebook always has one)."""
         return next(wall for wall, spec in self.walls.items() if not spec.contender)
 
     def topic(self, name: Topic) -> TopicSpec:
@@ -285,18 +288,24 @@ class Walls(_Strict, frozen=True, kw_only=True):
 
 
 VERDICT_COLUMNS: Mapping[str, pl.DataType] = {
+    "whole": pl.String(),
     "dominant_wall": pl.String(),
+    "target_wall": pl.String(),
     "runner_up": pl.String(),
+    "tie": pl.Boolean(),
     "dominant_title": pl.String(),
+    "target_title": pl.String(),
     "runner_up_title": pl.String(),
-    "dominant_limit": pl.String(),
+    "target_limit": pl.String(),
     "runner_up_limit": pl.String(),
-    "dominant_bound_ns": pl.Float64(),
     "dominant_share": pl.Float64(),
+    "target_bound_ns": pl.Float64(),
+    "target_share": pl.Float64(),
     "runner_up_bound_ns": pl.Float64(),
     "runner_up_share": pl.Float64(),
     "unknown_walls": pl.String(),
     "parts_text": pl.String(),
+    "says": pl.String(),
 }
 
 
@@ -559,10 +568,17 @@ def _wall_expressions(walls: Walls) -> Iterator[_Wanted]:
         for group, entries in (("parts", spec.parts), ("beside", spec.beside)):
             for name, text in entries.items():
                 yield _Wanted(label=label, place=f"walls.{wall}.{group}.{name}", text=text, kind="number")
-        for index, lead in enumerate(spec.lead):
+        for index, lead in enumerate(spec.says):
             if lead.when is not None:
-                yield _Wanted(label=label, place=f"walls.{wall}.lead[{index}].when", text=lead.when)
-    conditions = {"also": [item.when for item in walls.also], "certainty": [item.when for item in walls.certainty]}
+                yield _Wanted(label=label, place=f"walls.{wall}.says[{index}].when", text=lead.when)
+    for index, lead in enumerate(walls.lead):
+        if lead.when is not None:
+            yield _Wanted(label=label, place=f"lead[{index}].when", text=lead.when)
+    conditions = {
+        "floor": [item.when for item in walls.floor],
+        "also": [item.when for item in walls.also],
+        "certainty": [item.when for item in walls.certainty],
+    }
     for group, texts in conditions.items():
         for index, text in enumerate(texts):
             yield _Wanted(label=label, place=f"{group}[{index}].when", text=text)
@@ -570,12 +586,17 @@ def _wall_expressions(walls: Walls) -> Iterator[_Wanted]:
 
 
 def _check_walls(walls: Walls) -> None:
-    """Raise RuleFileError unless two walls can dominate, one does where none of them does, and each says so in some words."""
-    mute = [wall for wall, spec in walls.walls.items() if not any(lead.when is None for lead in spec.lead)]
+    """Raise RuleFileError unless two walls can be the target, one is where none of them is, and each says so in some words."""
+    mute = [wall for wall, spec in walls.walls.items() if not any(lead.when is None for lead in spec.says)]
     wrong = (
-        [f"walls.{wall}.lead: no clause without `when`, so its dominance could go unsaid" for wall in mute]
+        [f"walls.{wall}.says: no clause without `when`, so it could go unsaid" for wall in mute]
+        + ([] if any(lead.when is None for lead in walls.lead) else ["lead: no clause without `when`, so a verdict could have no sentence"])
         + ([] if len(walls.contenders) > 1 else ["walls: at least two have to be contenders"])
-        + ([] if len(walls.walls) - len(walls.contenders) == 1 else ["walls: just one is no contender, and dominates where no other does"])
+        + (
+            []
+            if len(walls.walls) - len(walls.contenders) == 1
+            else ["walls: just one is no contender, and is the target where no other is"]
+        )
     )
     if wrong:
         raise rule_error("walls.yaml", wrong[0])
@@ -634,8 +655,8 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
     verdict_units = said | {
         name: "share" if name.endswith("share") else "ns" if name.endswith("_ns") else "text" for name in VERDICT_COLUMNS
     }
-    leads = [lead for spec in book.walls.walls.values() for lead in spec.lead]
-    sentences = [*(item.say for item in leads), *(item.say for item in book.walls.also), *(item.say for item in book.walls.certainty)]
+    leads = [*book.walls.lead, *(lead for spec in book.walls.walls.values() for lead in spec.says)]
+    sentences = [item.say for group in (leads, book.walls.floor, book.walls.also, book.walls.certainty) for item in group]
     for text in sentences:
         found = templates.problems(text, verdict_units)
         if found:

@@ -218,6 +218,7 @@ def _kernels(one: DeviceMeasure) -> dict[str, FactValue]:
     summed = {name: int(one.counts[name].sum() or 0) for name in one.counts.columns}
     opaque = summed["opaque_work_ns"]
     return {
+        "operations_n": summed["operations"],
         "tiny_kernel_share": _share(summed["tiny_kernels_per_step"], summed["compute_kernels"]),
         "graph_kernel_share": None if opaque else _share(summed["graph_kernels"], summed["kernels_per_step"]),
         "opaque_graph_share": _share(opaque, summed["work_ns"]),

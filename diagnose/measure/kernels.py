@@ -351,6 +351,7 @@ def step_counts(inside: pl.DataFrame, windows: pl.DataFrame, found: Stalls, host
     length = pl.col("end") - pl.col("start")
     kernel, compute = pl.col("kind") == "kernel", (pl.col("kind") == "kernel") & (pl.col("role") == "compute")
     by_ops = inside.group_by("index").agg(
+        pl.len().cast(pl.Int64).alias("operations"),
         kernel.sum().alias("kernels_per_step"),
         compute.sum().alias("compute_kernels"),
         (compute & (length < TINY_NS)).sum().alias("tiny_kernels_per_step"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from diagnose.document.diagnosis import Fact, Verdict, WallBound
 from diagnose.job import Job
 from diagnose.knowledge import conditions, templates
-from diagnose.knowledge.rulebook import VERDICT_COLUMNS, Rulebook, WallSpec
+from diagnose.knowledge.rulebook import VERDICT_COLUMNS, Lead, Rulebook, WallSpec
 from diagnose.model.vocabulary import Certainty, Status, Wall
 from diagnose.reason.context import Context, make_context
 
@@ -45,31 +46,63 @@ def _bound(wall: Wall, spec: WallSpec, context: Context) -> WallBound:
 
 
 def verdict(walls: Sequence[WallBound], facts: Mapping[str, Fact], rulebook: Rulebook, job: Job | None = None) -> Verdict:
-    """The dominant wall, the runner-up, one sentence, and how certain it is."""
-    by_wall = {bound.wall: bound for bound in walls}
-    step = facts["step_ns"].value
-    shares = {wall: _share(known(bound), step) or 0.0 for wall, bound in by_wall.items()}
-    fallback = rulebook.walls.fallback
-    ranked = sorted(rulebook.walls.contenders, key=lambda wall: -shares[wall])
-    first = ranked[0]
-    dominates = shares[first] >= rulebook.walls.dominance_share
-    dominant = first if dominates else fallback
-    second = ranked[1] if dominates else first
-    runner_up = second if not dominates or shares[second] >= rulebook.walls.dominance_share else fallback
+    """Where the step goes, what to attack first, the runner-up, one sentence, and how certain it is."""
     context = make_context(facts, job, rulebook)
-    columns = _verdict_columns(by_wall[dominant], by_wall[runner_up], walls, context)
-    leads = [lead.say for lead in rulebook.walls.walls[dominant].lead if lead.when is None or _holds([lead.when], context, columns)[0]]
+    little = [clause.say for clause in rulebook.walls.floor if context.holds(clause.when)]
+    if little:
+        return _no_verdict(templates.fill(little[0], context.values) + ".")
+    named = _named(walls, context)
+    columns = _verdict_columns(named, walls, context)
+    if named.target is not None:
+        clauses = rulebook.walls.walls[named.target.wall].says
+        columns |= {"says": templates.fill(_first(clauses, context, columns), {**context.values, **columns})}
     holds = _holds([clause.when for clause in rulebook.walls.also], context, columns)
     also = [clause.say for clause, true in zip(rulebook.walls.also, holds, strict=True) if true]
     certainty, reasons = _certainty(context, columns)
+    sentence = "; ".join(
+        templates.fill(say, {**context.values, **columns}) for say in [_first(rulebook.walls.lead, context, columns), *also]
+    )
     return Verdict(
-        dominant_wall=dominant,
-        runner_up=runner_up,
+        dominant_wall=named.dominant.wall if named.dominant else None,
+        target_wall=named.target.wall if named.target else None,
+        runner_up=named.runner_up.wall if named.runner_up else None,
+        tie=named.tie,
         certainty=certainty,
-        sentence="; ".join(templates.fill(say, {**context.values, **columns}) for say in [*leads[:1], *also]) + ".",
+        sentence=f"{sentence[:1].upper()}{sentence[1:]}.",
         perturbed=_holds([rulebook.walls.perturbed], context, columns)[0] is True,
         certainty_reasons=reasons,
     )
+
+
+def _no_verdict(sentence: str) -> Verdict:
+    """What is said of a capture that holds too little to judge."""
+    return Verdict(dominant_wall=None, target_wall=None, runner_up=None, certainty="low", sentence=sentence, perturbed=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Named:
+    """The walls that a verdict names."""
+
+    dominant: WallBound | None
+    target: WallBound | None
+    runner_up: WallBound | None
+    tie: bool
+
+
+def _named(walls: Sequence[WallBound], context: Context) -> _Named:
+    """The wall with the largest share; of the contenders the largest from the target's share on, otherwise the wall that is none, if it ran."""
+    rules, step = context.rulebook.walls, context.values.get("step_ns")
+    by_wall = {bound.wall: bound for bound in walls}
+    shares = {wall: _share(known(bound), step) or 0.0 for wall, bound in by_wall.items()}
+    first, second = sorted(rules.contenders, key=lambda wall: -shares[wall])[:2]
+    left = by_wall[rules.fallback] if by_wall[rules.fallback].bound_ns is not None else None
+    largest = max(by_wall, key=lambda wall: shares[wall])
+    dominant = by_wall[largest] if shares[largest] > 0 else None
+    if shares[first] < rules.target_share:
+        return _Named(dominant=dominant, target=left, runner_up=by_wall[first] if left else None, tie=False)
+    tie = shares[first] - shares[second] <= rules.tie_share
+    runner_up = by_wall[second] if tie or left is None or shares[second] >= rules.target_share else left
+    return _Named(dominant=dominant, target=by_wall[first], runner_up=runner_up, tie=tie)
 
 
 def known(bound: WallBound) -> int:
@@ -81,26 +114,36 @@ def _share(value: int | None, step: object) -> float | None:
     return value / step if value is not None and isinstance(step, int | float) and step > 0 else None
 
 
-def _verdict_columns(first: WallBound, second: WallBound, walls: Sequence[WallBound], context: Context) -> dict[str, conditions.Value]:
+def _verdict_columns(named: _Named, walls: Sequence[WallBound], context: Context) -> dict[str, conditions.Value]:
     """What the verdict's sentences may say beyond the facts."""
-    titles = {wall: spec.title for wall, spec in context.rulebook.walls.walls.items()}
-    step = context.values.get("step_ns")
-    parts = [(name, value) for name, value in first.parts.items() if value and name != "rest"]
-    shown = sorted(parts, key=lambda item: -item[1])[:3]
-    return {
-        "dominant_wall": first.wall,
-        "runner_up": second.wall,
-        "dominant_title": titles[first.wall],
-        "runner_up_title": titles[second.wall],
-        "dominant_limit": "at least " if first.bound_ns is None else "",
-        "runner_up_limit": "at least" if second.bound_ns is None else "at most",
-        "dominant_bound_ns": known(first),
-        "dominant_share": _share(known(first), step),
-        "runner_up_bound_ns": known(second),
-        "runner_up_share": _share(known(second), step),
-        "unknown_walls": ", ".join(titles[bound.wall] for bound in walls if bound.bound_ns is None) or None,
-        "parts_text": ", ".join(f"{name.replace('_', ' ')} {templates.decimal(value / 1e6)} ms" for name, value in shown),
+    rules, step = context.rulebook.walls, context.values.get("step_ns")
+    titles = {wall: spec.title for wall, spec in rules.walls.items()}
+    columns: dict[str, conditions.Value] = {
+        "whole": "capture" if context.values.get("steps_anchored") is False else "step",
+        "tie": named.tie,
+        "unknown_walls": ", ".join(titles[bound.wall] for bound in walls if bound.bound_ns is None and bound.wall in rules.contenders)
+        or None,
     }
+    if named.dominant is not None:
+        columns |= {"dominant_wall": named.dominant.wall, "dominant_title": titles[named.dominant.wall]}
+        columns |= {"dominant_share": _share(known(named.dominant), step)}
+    for role, bound in (("target", named.target), ("runner_up", named.runner_up)):
+        if bound is not None:
+            columns |= {
+                "target_wall" if role == "target" else role: bound.wall,
+                f"{role}_title": titles[bound.wall],
+                f"{role}_limit": "at least" if bound.bound_ns is None else "at most",
+                f"{role}_bound_ns": known(bound),
+                f"{role}_share": _share(known(bound), step),
+            }
+    shown = sorted(named.target.parts.items() if named.target else (), key=lambda item: -(item[1] or 0))[:3]
+    parts = ", ".join(f"{name.replace('_', ' ')} {templates.decimal(value / 1e6)} ms" for name, value in shown if value and name != "rest")
+    return columns | {"parts_text": f"; {parts}" if parts else ""}
+
+
+def _first(leads: Sequence[Lead], context: Context, columns: Mapping[str, conditions.Value]) -> str:
+    """The first clause that holds; the rulebook sees to it that there is one."""
+    return next(lead.say for lead in leads if lead.when is None or _holds([lead.when], context, columns)[0])
 
 
 def _holds(texts: Sequence[str], context: Context, columns: Mapping[str, conditions.Value]) -> list[bool | None]:

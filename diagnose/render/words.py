@@ -97,6 +97,11 @@ def wall(name: str) -> str:
     return VOCABULARY.wall(name)
 
 
+def target(name: str | None) -> str:
+    """The wall to attack first as a title, or that there is none."""
+    return "No verdict" if name is None else wall(name)
+
+
 def bucket(name: str) -> str:
     """A bucket as people write it."""
     return VOCABULARY.bucket(name)

@@ -48,7 +48,7 @@ def baselines(text: str = "") -> Baselines:
         device=f"H100{text}",
         step_ns=1_500_000,
         steps=3,
-        dominant_wall="memory",
+        target_wall="memory",
     )
     return Baselines(entries=(good, StoredBaseline(name="old", fingerprint="ff", bytes=3, problem=f"It is no JSON.{text}")))
 

@@ -31,7 +31,7 @@ PAYLOADS = (
     "%{customdata[0]}{0}{rows.__class__}",
 )
 # Fields of closed words, which no trace can choose.
-_CLOSED = {"schema", "state", "kind", "wall", "severity", "dominant_wall"}
+_CLOSED = {"schema", "state", "kind", "wall", "severity", "dominant_wall", "target_wall"}
 _IN_COMPARISONS = _CLOSED | {"why", "result", "basis", "metric", "unit", "fail_on", "anchor"}
 _IN_DIAGNOSES = _CLOSED | {
     "runner_up",

@@ -14,8 +14,8 @@ ROW = """
     title: probing
     meaning: what a probe takes
     style: red
-    lead:
-      - say: "Probing dominates: {dominant_bound_ns:ms} of {step_ns:ms} ms {per} ({dominant_share:pct})"
+    says:
+      - say: "a probe takes {target_bound_ns:ms} of {step_ns:ms} ms {per} ({target_share:pct})"
     bound: 0.9 * step_ns
     parts: {all_of_it: 0.9 * step_ns}
     status_facts: [step_ns]
@@ -38,9 +38,9 @@ def test_a_wall_is_a_row(program: ProgramCopy, demo_trace: Path, before: dict[st
     bound, verdict = after["walls"][-1], after["verdict"]
     assert bound["bound_ns"] == round(0.9 * after["facts"]["step_ns"]["value"])
     assert bound["status"] == "measured"
-    assert verdict["dominant_wall"] == "probe"
-    assert verdict["runner_up"] == before["verdict"]["dominant_wall"] or verdict["runner_up"] == before["verdict"]["runner_up"]
-    assert verdict["sentence"].startswith("Probing dominates: ")
+    assert verdict["dominant_wall"] == verdict["target_wall"] == "probe"
+    assert verdict["runner_up"] == before["verdict"]["target_wall"] or verdict["runner_up"] == before["verdict"]["runner_up"]
+    assert verdict["sentence"].startswith("Probing dominates: a probe takes ")
 
     assert ["probing" in page.lower() for page in pages] == [True] * 3
     assert "what a probe takes" in explained
@@ -49,7 +49,7 @@ def test_a_wall_is_a_row(program: ProgramCopy, demo_trace: Path, before: dict[st
     assert program.changed() == {ROWS}
 
 
-def test_a_wall_that_could_dominate_without_a_word_is_an_error_of_the_data(program: ProgramCopy, demo_trace: Path) -> None:
-    mute = ROW.replace("    lead:\n", "    lead: []\n").replace('      - say: "Probing dominates', '    # "Probing dominates')
+def test_a_wall_that_could_be_the_target_without_a_word_is_an_error_of_the_data(program: ProgramCopy, demo_trace: Path) -> None:
+    mute = ROW.replace("    says:\n", "    says: []\n").replace('      - say: "a probe takes', '    # "a probe takes')
     program.replace(ROWS, "\n# Rules about the capture itself", mute + "\n# Rules about the capture itself")
     program.run(demo_trace, status=2)

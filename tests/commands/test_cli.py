@@ -213,7 +213,7 @@ def test_machine_formats_put_nothing_else_anywhere(pipeline: Fake, capsys: pytes
     assert main(["x.json", "--format", "json"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    assert json.loads(out)["schema"] == "diagnosis/1"
+    assert json.loads(out)["schema"] == "diagnosis/2"
 
 
 def test_quiet_prints_nothing(pipeline: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -517,7 +517,7 @@ def test_render_gives_what_the_analysis_gave(pipeline: Fake, saved: Path, capsys
     b"{",
     b"[]",
     b'{"schema":"diagnosis/9"}',
-    b'{"schema":"diagnosis/1"}',
+    b'{"schema":"diagnosis/2"}',
     b'{"traceEvents":[]}',
     b"\xff\xfe",
     b"[" * 100_000,

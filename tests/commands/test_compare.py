@@ -187,9 +187,10 @@ def test_a_saved_comparison_is_no_side(fast: str, slow: str, capsys: pytest.Capt
 
 @for_each(
     "text, said",
-    (b'{"schema": "diagnosis/1"}', "is not a whole diagnosis"),
-    (b'{"schema": "diagnosis/2", "verdict": {}}', "which a newer version of this program wrote; this one reads diagnosis/1"),
-    (b'{"schema": "bisect/1"}', "it is not a diagnosis of schema diagnosis/1"),
+    (b'{"schema": "diagnosis/2"}', "is not a whole diagnosis"),
+    (b'{"schema": "diagnosis/3", "verdict": {}}', "which a newer version of this program wrote; this one reads diagnosis/2"),
+    (b'{"schema": "diagnosis/1", "verdict": {}}', "which an older version of this program wrote; this one reads diagnosis/2"),
+    (b'{"schema": "bisect/2"}', "it is not a diagnosis of schema diagnosis/2"),
 )
 def test_documents_that_cannot_be_used_are_3(
     pipeline: Fake, here: Path, fast: str, capsys: pytest.CaptureFixture[str], text: bytes, said: str
@@ -208,9 +209,9 @@ def test_a_fault_of_one_side_ends_the_run(pipeline: Fake, here: Path, capsys: py
 
 @for_each(
     "text, schema",
-    (b'\n {"schema": "diagnosis/1", ', "diagnosis/1"),
+    (b'\n {"schema": "diagnosis/2", ', "diagnosis/2"),
     (b'{"a": 1, "schema": "comparison/1"}', "comparison/1"),
-    (b'{"schemaVersion": 1, "schema": "diagnosis/1", "traceEvents": []}', None),
+    (b'{"schemaVersion": 1, "schema": "diagnosis/2", "traceEvents": []}', None),
     (b'{"schema": 7}', None),
     (b'{"schema": "../x"}', None),
     (b'{"a": ', None),

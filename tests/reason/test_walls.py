@@ -64,7 +64,7 @@ def test_parts_may_leave_a_rest_and_missing_or_inferred_facts_weaken_a_bound() -
 
 
 @for_each(
-    "values, dominant, runner_up",
+    "values, target, runner_up",
     ({}, "compute", "communication"),
     ({"transport_blocking_ns": 10_000_000}, "communication", "compute"),
     ({"transport_blocking_ns": 9_999_999}, "compute", "communication"),
@@ -75,9 +75,58 @@ def test_parts_may_leave_a_rest_and_missing_or_inferred_facts_weaken_a_bound() -
     ({"launch_starved_ns": 50_000_000, "allocator_ns": 45_000_000}, "memory", "compute"),
     ({"launch_starved_ns": None, "allocator_ns": None}, "compute", "communication"),
 )
-def test_dominance(values: dict[str, FactValue], dominant: str, runner_up: str) -> None:
+def test_what_to_attack_first(values: dict[str, FactValue], target: str, runner_up: str) -> None:
     found = judged(**values)
-    assert (found.dominant_wall, found.runner_up) == (dominant, runner_up)
+    assert (found.target_wall, found.runner_up) == (target, runner_up)
+
+
+@for_each(
+    "values, dominant, target, begins",
+    (
+        {"transport_blocking_ns": 14_700_000},
+        "compute",
+        "communication",
+        "Compute takes 95.0 % of the step; the largest avoidable loss is communication: ",
+    ),
+    (
+        {"compute_busy_ns": 40_000_000, "compute_busy_share": 0.4, "transport_blocking_ns": 55_000_000},
+        "communication",
+        "communication",
+        "Communication dominates: transport holds compute up for at most 55.00 of 100.0 ms per step (55.0 %",
+    ),
+    ({"transport_blocking_ns": 5_000_000}, "compute", "compute", "Compute dominates: "),
+    ({"compute_busy_ns": 0, "compute_busy_share": 0.0, "host_copy_blocking_ns": 60_000_000}, "memory", "memory", "Memory dominates: "),
+    ({"compute_busy_ns": 0, "compute_busy_share": 0.0, "launch_starved_ns": 0}, "communication", None, "No wall can be shown"),
+)
+def test_where_the_step_goes_and_what_to_attack_are_two_answers(
+    values: dict[str, FactValue], dominant: str, target: str | None, begins: str
+) -> None:
+    found = judged(**values)
+    assert (found.dominant_wall, found.target_wall) == (dominant, target)
+    assert found.sentence.startswith(begins)
+    assert ("dominates" in found.sentence) is (dominant == target)
+
+
+@for_each(
+    "values, tie, runner_up",
+    ({"transport_blocking_ns": 20_000_000, "launch_starved_ns": 17_000_001}, True, "host_overhead"),
+    ({"transport_blocking_ns": 20_000_000, "launch_starved_ns": 16_900_000}, False, "host_overhead"),
+    ({"transport_blocking_ns": 10_000_000, "launch_starved_ns": 8_000_000}, True, "host_overhead"),
+    ({"transport_blocking_ns": 9_000_000, "launch_starved_ns": 8_000_000}, False, "communication"),
+)
+def test_bounds_that_tell_no_order_are_a_tie(values: dict[str, FactValue], tie: bool, runner_up: str) -> None:
+    found = judged(allocator_ns=0, **values)
+    assert (found.tie, found.runner_up) == (tie, runner_up)
+    assert ("tie" in found.sentence) is tie
+    assert (found.certainty == "medium") is tie
+
+
+def test_below_the_floor_of_evidence_there_is_no_verdict() -> None:
+    for few in ({"operations_n": 4}, {"device_busy_ns": 12_000, "steps_n": 4}):
+        found = judged(**few)
+        assert (found.dominant_wall, found.target_wall, found.runner_up, found.cause, found.certainty) == (None, None, None, None, "low")
+        assert found.sentence.startswith("Too little was captured to judge: ")
+    assert judged(operations_n=5).target_wall == "compute"
 
 
 def test_sentence_for_hidden_communication() -> None:
@@ -94,7 +143,7 @@ def test_sentence_for_hidden_communication() -> None:
         transport_blocking_ns=2_029_000,
         transport_blocking_share=0.0157,
     )
-    assert found.dominant_wall == "compute"
+    assert found.target_wall == "compute"
     assert found.sentence == (
         "Compute dominates: kernels that compute keep the GPU busy for 119.2 of 129.0 ms per step (92.4 %); "
         "transport runs for 113.0 ms but only 4.15 ms of it with nothing else running, so the exchange is hidden; "
@@ -106,16 +155,18 @@ def test_sentence_for_hidden_communication() -> None:
 def test_sentences_for_communication_bounds_partly_known_and_compute_that_is_left() -> None:
     found = judged(transport_blocking_ns=24_000_000, expert_exchange_blocking_ns=22_000_000, data_parallel_blocking_ns=2_000_000)
     assert found.sentence == (
-        "Communication dominates: transport holds compute up for 24.00 of 100.0 ms per step (24.0 %; expert 22.00 ms, data 2.00 ms)."
+        "Compute takes 95.0 % of the step; the largest avoidable loss is communication: transport holds compute up for at most 24.00 of "
+        "100.0 ms per step (24.0 %; expert 22.00 ms, data 2.00 ms)."
     )
     assert (found.certainty, found.certainty_reasons) == ("high", ())
     found = judged(recompute_ns=None, host_copy_blocking_ns=50_000_000)
     assert found.sentence == (
-        "Memory dominates: at least 50.00 of 100.0 ms per step (50.0 %) go to recompute, blocking copies and the allocator (blocking copies 50.00 ms)."
+        "Compute takes 95.0 % of the step; the largest avoidable loss is memory: at least 50.00 of 100.0 ms per step "
+        "(50.0 %; blocking copies 50.00 ms) go to recompute, blocking copies and the allocator."
     )
     assert found.certainty == "medium"
     found = judged(compute_busy_ns=20_000_000, compute_busy_share=0.2, compute_absent_ns=80_000_000, dependency_stalled_ns=75_000_000)
-    assert found.dominant_wall == "compute"
+    assert found.target_wall == "compute"
     assert found.sentence.startswith(
         "No other wall can be shown to reach a tenth of the step, but compute runs for only 20.00 of 100.0 ms per step (20.0 %)"
     )
@@ -155,12 +206,12 @@ def test_certainty(values: dict[str, FactValue], level: str, reason: str) -> Non
     assert reason in found.certainty_reasons
 
 
-def test_a_handful_of_kernels_is_no_evidence() -> None:
-    said = "fewer than 100 kernels or less than 1 ms of device work were captured"
-    for few in ({"kernels_per_step": 24, "steps_n": 4}, {"device_busy_ns": 200_000, "steps_n": 4}):
+def test_a_handful_of_operations_is_no_evidence() -> None:
+    said = "fewer than 100 device operations or less than 1 ms of device work were captured"
+    for few in ({"operations_n": 99}, {"device_busy_ns": 200_000, "steps_n": 4}):
         found = judged(**few)
         assert (found.certainty, said in found.certainty_reasons) == ("low", True), few
-    for enough in ({"kernels_per_step": 25, "steps_n": 4}, {"device_busy_ns": 250_000, "steps_n": 4}):
+    for enough in ({"operations_n": 100}, {"device_busy_ns": 250_000, "steps_n": 4}):
         assert said not in judged(**enough).certainty_reasons, enough
 
 

@@ -302,6 +302,6 @@ def test_formats_that_it_does_not_have_are_refused_before_anything_is_written(tm
         assert "is a bisection, which has no" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["found.json"]
     newer = tmp_path / "newer.json"
-    newer.write_text(saved.read_text().replace("bisect/1", "bisect/2"))
+    newer.write_text(saved.read_text().replace("bisect/2", "bisect/3"))
     assert cli.main(["render", str(newer)]) == 3
     assert "a newer version of this program wrote" in capsys.readouterr().err

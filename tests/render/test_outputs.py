@@ -32,7 +32,7 @@ def rendered(format_: str, document: d.Diagnosis, **options: object) -> str:
 def test_json_keeps_null_and_the_key_from() -> None:
     data = json.loads(rendered("json", rich()))
     assert data["walls"][1]["parts"] == {"transfer": None, "wait": None}
-    assert (data["findings"][0]["fixes"][0]["changes"][1]["from"], data["schema"]) == (None, "diagnosis/1")
+    assert (data["findings"][0]["fixes"][0]["changes"][1]["from"], data["schema"]) == (None, "diagnosis/2")
 
 
 def test_schema_is_published_and_describes_the_document() -> None:

@@ -105,7 +105,7 @@ def _side(document: Diagnosis, label: str, place: tuple[int, int], rules: Compar
         gpu=device(document, place),
         steps=Spread(median=int(median(lengths)), min=lengths[0], max=lengths[-1], n=len(lengths)),
         anchor=document.steps.anchor,
-        dominant_wall=document.verdict.dominant_wall,
+        target_wall=document.verdict.target_wall,
         certainty=document.verdict.certainty,
         sentence=document.verdict.sentence,
         fingerprint=fingerprint(document, rules),

@@ -161,7 +161,7 @@ def _listed(name: str, path: Path, rules: ComparisonRules) -> StoredBaseline:
         job=told,
         step_ns=document.steps.duration_ns.median,
         steps=document.steps.n,
-        dominant_wall=document.verdict.dominant_wall,
+        target_wall=document.verdict.target_wall,
     )
 
 

@@ -288,10 +288,10 @@ def _moved(
 
 def _walls(result: Result, base: Diagnosis, new: Diagnosis, words: Vocabulary) -> str:
     """Another wall than before, where the step changed."""
-    here, there = base.verdict.dominant_wall, new.verdict.dominant_wall
-    if here == there or result not in {"regression", "improvement"}:
+    here, there = base.verdict.target_wall, new.verdict.target_wall
+    if here is None or there is None or here == there or result not in {"regression", "improvement"}:
         return ""
-    return f"{words.wall(there)} dominates now, {words.wall(here).lower()} did before."
+    return f"{words.wall(there)} is to be attacked first now, {words.wall(here).lower()} was before."
 
 
 def _listed(lead: str, rows: Sequence[Category], kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange]) -> str:

@@ -140,8 +140,8 @@ def wall(know: Catalogue, key: str) -> Entry:
             *rows("parts", ("part", "formula"), ((words.words(label), Code(text)) for label, text in spec.parts.items())),
             *rows("shown beside", ("figure", "formula"), ((words.words(label), Code(text)) for label, text in spec.beside.items())),
             *paragraph(
-                "dominant",
-                f"the largest of {', '.join(most)} and {last} from {units.percent(book.walls.dominance_share, 0)} of the step on, else {book.walls.walls[book.walls.fallback].title}; the threshold is this project's own choice",
+                "attacked first",
+                f"the largest of {', '.join(most)} and {last} from {units.percent(book.walls.target_share, 0)} of the step on, else {book.walls.walls[book.walls.fallback].title}; the threshold is this project's own choice",
             ),
             *paragraph("rules", *refs("rule", (one.id for one in book.rules.values() if one.wall == key))),
             *paragraph("fixes", *refs("fix", (one.id for one in book.fixes.values() if key in one.walls))),

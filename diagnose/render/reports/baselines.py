@@ -28,7 +28,7 @@ def report(document: Baselines) -> r.Report:
                 "device": one.device or units.MISSING,
                 "#step ms": units.ms(one.step_ns),
                 "#steps?": units.count(one.steps),
-                "wall": "can't be read" if one.dominant_wall is None else words.wall(one.dominant_wall),
+                "wall": "can't be read" if one.problem else words.target(one.target_wall),
                 "#size?": units.size(one.bytes),
             }
             for one in document.entries

@@ -306,8 +306,8 @@ def test_exposed_transport_says_which_exchange_and_why(base: Communication, new:
 
 def test_another_wall_lost_data_and_a_single_step_are_said() -> None:
     new = document(WORSE)
-    other = structs.replace(new, verdict=structs.replace(new.verdict, dominant_wall="host_overhead"))
-    assert run(document(BOTH), other).outcome.moved.endswith("Host overhead dominates now, compute did before.")
+    other = structs.replace(new, verdict=structs.replace(new.verdict, target_wall="host_overhead"))
+    assert run(document(BOTH), other).outcome.moved.endswith("Host overhead is to be attacked first now, compute was before.")
     entry = LedgerEntry(code="cut_file", severity="data_loss", origin="capture", table="x", count=3, meaning="")
     found = run(document(BOTH), document(WORSE, ledger=(entry,)))
     assert "Data was lost in the new run: 3 × cut_file." in found.outcome.reasons

@@ -121,7 +121,7 @@ def test_damaged_files_are_named_and_listed(tmp_path: Path, content: bytes, said
 
 def test_a_newer_schema_is_said_to_be_one(tmp_path: Path) -> None:
     path = save(tmp_path, "main", run(), force=False)
-    path.write_bytes(path.read_bytes().replace(b'"diagnosis/1"', b'"diagnosis/7"'))
+    path.write_bytes(path.read_bytes().replace(b'"diagnosis/2"', b'"diagnosis/7"'))
     with pytest.raises(BaselineError, match="its schema is diagnosis/7"):
         find(tmp_path, "main", run())
 
@@ -162,7 +162,7 @@ def test_what_is_listed_is_what_tells_baselines_apart(tmp_path: Path) -> None:
     assert row.device == "NVIDIA H100 80GB HBM3"
     assert row.job is not None
     assert "num_layers 48" in row.job["layers"]
-    assert (row.step_ns, row.steps, row.dominant_wall, row.problem) == (1_000_002, 4, run().verdict.dominant_wall, "")
+    assert (row.step_ns, row.steps, row.target_wall, row.problem) == (1_000_002, 4, run().verdict.target_wall, "")
 
 
 def test_a_folder_that_cannot_be_made_is_74(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ _SIDE: tuple[tuple[str, Callable[[Side], str]], ...] = (
     ("GPU", lambda side: side.gpu or "not recorded"),
     ("time", story.step),
     ("steps from", lambda side: side.anchor),
-    ("largest wall", lambda side: f"{words.wall(side.dominant_wall)}, {side.certainty} certainty"),
+    ("to attack first", lambda side: f"{words.target(side.target_wall)}, {side.certainty} certainty"),
 )
 
 

@@ -25,7 +25,7 @@ def report(document: Diagnosis) -> r.Report:
     captured, found = document.capture, document.verdict
     gpu = ", ".join(dict.fromkeys(device.name or "GPU name not recorded" for device in captured.devices))
     return r.Report(
-        title=f"{story.headline(document)} wall",
+        title=story.title(document),
         heading="what holds this training run back",
         about=f"{gpu} · {units.plural(len(captured.ranks), 'rank')} captured · {captured.profiler} {captured.profiler_version or ''}".rstrip(),
         blocks=tuple(_blocks(document)),
@@ -102,7 +102,8 @@ def _room(found: object) -> int:
 def _verdict(document: Diagnosis) -> r.Panel:
     verdict = document.verdict
     phrases = [r.Phrase(text=words.CERTAINTY[verdict.certainty]), r.Phrase(text=story.step_time(document))]
-    phrases.append(r.Phrase(text=f"runner-up: {words.wall(verdict.runner_up).lower()}", wide=True))
+    if verdict.runner_up is not None:
+        phrases.append(r.Phrase(text=f"runner-up: {words.wall(verdict.runner_up).lower()}", wide=True))
     if verdict.perturbed:
         phrases.append(r.Phrase(text="perturbed: the profiler slowed this run; times are longer than without it", tone="warning"))
     if any(entry.severity in ("data_loss", "error") for entry in document.ledger):
@@ -111,9 +112,9 @@ def _verdict(document: Diagnosis) -> r.Panel:
         phrases.append(r.Phrase(text="not cut into steps: every figure is per capture", tone="warning", wide=True))
     return r.Panel(
         name="verdict",
-        look=verdict.dominant_wall,
+        look=verdict.target_wall or "result-open",
         headline=story.headline(document),
-        title=f"{story.headline(document)} wall",
+        title=story.title(document),
         sentence=verdict.sentence,
         phrases=tuple(phrases),
         reasons=verdict.certainty_reasons,
@@ -129,7 +130,7 @@ def _card(wall: WallBound, document: Diagnosis) -> r.Card:
     return r.Card(
         look=wall.wall,
         title=words.wall(wall.wall),
-        mark={document.verdict.dominant_wall: "dominant", document.verdict.runner_up: "runner-up"}.get(wall.wall, ""),
+        mark=tables.wall_mark(wall.wall, document),
         amount=None if wall.bound_ns is None else f"{limit}{units.ms(wall.bound_ns)}",
         unit=f"ms per {whole}",
         instead=instead,

@@ -20,8 +20,13 @@ def ordered_fixes(finding: Finding) -> list[Fix]:
 
 
 def headline(document: Diagnosis) -> str:
-    """The dominant wall's name."""
-    return words.wall(document.verdict.dominant_wall)
+    """The name of the wall to attack first."""
+    return words.target(document.verdict.target_wall)
+
+
+def title(document: Diagnosis) -> str:
+    """The same as a heading."""
+    return headline(document) if document.verdict.target_wall is None else f"{headline(document)} wall"
 
 
 def step_time(document: Diagnosis) -> str:

@@ -94,6 +94,14 @@ def shown_parts(parts: dict[str, int | None]) -> list[tuple[str, int | None]]:
     ]
 
 
+def wall_mark(name: str, document: Diagnosis) -> str:
+    """What the verdict calls a wall, in a word or two; empty where it names others."""
+    found = document.verdict
+    if name == found.target_wall:
+        return "dominant" if name == found.dominant_wall else "attack first"
+    return "largest share" if name == found.dominant_wall else "runner-up" if name == found.runner_up else ""
+
+
 def walls(document: Diagnosis) -> Table:
     """The four walls with their bounds and what they are made of."""
     rows = []
@@ -102,7 +110,7 @@ def walls(document: Diagnosis) -> Table:
         least = known_parts(wall)
         parts = [f"known parts {units.ms(least)}: {', '.join(parts)}"] if least is not None else parts
         beside = [f"beside: {words.words(name)} {units.ms(value)}" for name, value in shown_parts(wall.beside)]
-        mark = {document.verdict.dominant_wall: "dominant", document.verdict.runner_up: "runner-up"}.get(wall.wall, "")
+        mark = wall_mark(wall.wall, document)
         texts = {
             "wall": words.wall(wall.wall),
             "verdict": mark,
@@ -112,7 +120,7 @@ def walls(document: Diagnosis) -> Table:
             "status?": wall.status,
             "made of (ms)": ", ".join(parts + beside),
         }
-        rows.append(Row(texts, strong=wall.wall == document.verdict.dominant_wall, bar=wall.share))
+        rows.append(Row(texts, strong=wall.wall == document.verdict.target_wall, bar=wall.share))
     return Table(
         "walls",
         "Walls",
