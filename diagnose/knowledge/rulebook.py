@@ -245,6 +245,7 @@ class WallSpec(TopicSpec, frozen=True, kw_only=True):
     says: tuple[Lead, ...]
     bound: str
     parts: dict[str, str]
+    lower: str | None = None
     beside: dict[str, str] = {}
     status_facts: tuple[str, ...] = ()
     contender: bool = True
@@ -301,6 +302,7 @@ VERDICT_COLUMNS: Mapping[str, pl.DataType] = {
     "dominant_share": pl.Float64(),
     "target_bound_ns": pl.Float64(),
     "target_share": pl.Float64(),
+    "target_lower_share": pl.Float64(),
     "runner_up_bound_ns": pl.Float64(),
     "runner_up_share": pl.Float64(),
     "unknown_walls": pl.String(),
@@ -565,6 +567,8 @@ def _wall_expressions(walls: Walls) -> Iterator[_Wanted]:
     label = "walls.yaml"
     for wall, spec in walls.walls.items():
         yield _Wanted(label=label, place=f"walls.{wall}.bound", text=spec.bound, kind="number")
+        if spec.lower is not None:
+            yield _Wanted(label=label, place=f"walls.{wall}.lower", text=spec.lower, kind="number")
         for group, entries in (("parts", spec.parts), ("beside", spec.beside)):
             for name, text in entries.items():
                 yield _Wanted(label=label, place=f"walls.{wall}.{group}.{name}", text=text, kind="number")

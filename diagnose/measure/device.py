@@ -15,12 +15,13 @@ import polars as pl
 from diagnose.document.device import StepBudget, StepSplit
 from diagnose.knowledge.load import Knowledge
 from diagnose.measure.buckets.classify import Classified
-from diagnose.measure.budget import Budget, CommunicationTimes, beside_compute, budget, by_kind, concurrency, split
+from diagnose.measure.budget import Budget, CommunicationTimes, beside_compute, budget, by_kind, concurrency, is_role, split
+from diagnose.measure.contention import contention
 from diagnose.measure.exchanges import Exchanges, exchanges
 from diagnose.measure.host import Launches, calls_named, graph_launches, host_activity
 from diagnose.measure.kernels import SmOccupancy, Usage, limits, occupancy, step_counts, usage
 from diagnose.measure.memory import MemoryUse, memory_use
-from diagnose.measure.steps import StepWindows, inside_windows
+from diagnose.measure.steps import StepWindows, inside_windows, per_window
 from diagnose.measure.timeline import DrawnStep, timeline
 from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.measure.waits.stalls import Causes, blocking, host_costs, stalls
@@ -242,6 +243,7 @@ def measure_device(
     why = Causes(blocking=blocking(found, work, classes), host=host_costs(found, host, trace))
     transport = CommunicationTimes(by_kind=by_kind(ran, inside, windows, classes, why.blocking), beside=beside_compute(ran, windows))
     used = usage(inside, ran, windows, classified, trace)
+    counted = step_counts(inside, windows, found, host, graph_launches(trace, rank, knowledge.hosts))
     return DeviceMeasure(
         rank=rank,
         device=device,
@@ -261,7 +263,11 @@ def measure_device(
         causes=why,
         communication=transport,
         usage=used,
-        counts=step_counts(inside, windows, found, host, graph_launches(trace, rank, knowledge.hosts)),
+        counts=per_window(
+            windows,
+            counted,
+            contention(inside, work, windows, ran.together(ran.mask(is_role("compute")), ran.mask(is_role("transport")), windows)),
+        ),
         memory=memory_use(inside, windows, found.pieces, trace.memory, rank, device),
         occupancy=occupancy(inside, trace.names["text"], info, limits(info, knowledge.rulebook.platforms.sm_limits)),
         exchanges=exchanges(work, inside, windows, classes, found, trace, knowledge.exchanges),

@@ -223,6 +223,7 @@ def _kernels(one: DeviceMeasure) -> dict[str, FactValue]:
         "graph_kernel_share": None if opaque else _share(summed["graph_kernels"], summed["kernels_per_step"]),
         "opaque_graph_share": _share(opaque, summed["work_ns"]),
         "expert_gemm_grouped_share": _share(summed["expert_grouped_ns"], summed["expert_work_ns"]),
+        "contention_loss_share": _share(summed["contention_ns"], summed["compared_ns"]),
     }
 
 

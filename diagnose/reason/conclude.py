@@ -199,7 +199,9 @@ def _facts(
     values["nvlink_domain"] = platform.nvlink_domain if platform else None
     if values["gpu_compute_major"] is None and platform:
         values["gpu_compute_major"] = platform.compute_major
-    guessed = {name for name, spec in rulebook.facts.items() if spec.status == "inferred"} | set(inferred_rank_facts(ranks))
+    guessed = {name for name, spec in rulebook.facts.items() if spec.status == "inferred" and values.get(name)} | set(
+        inferred_rank_facts(ranks)
+    )
     if records.memory.recompute_status == "inferred":
         guessed |= {"recompute_ns", "recompute_share"}
     if values["blocking_inferred_share"]:

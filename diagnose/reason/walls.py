@@ -12,6 +12,7 @@ from diagnose.knowledge.rulebook import VERDICT_COLUMNS, Lead, Rulebook, WallSpe
 from diagnose.model.vocabulary import Certainty, Status, Wall
 from diagnose.reason.context import Context, make_context
 
+RANGE_SHARE = 0.005  # this project's choice: a bound whose ends lie closer (of the step) is said as one number
 _STATUS_ORDER: tuple[Status, ...] = ("measured", "config", "inferred", "hypothesis")
 
 
@@ -35,9 +36,12 @@ def _bound(wall: Wall, spec: WallSpec, context: Context) -> WallBound:
     measured = [value for value in parts.values() if value is not None]
     if bound is not None and len(measured) == len(parts) and bound != sum(measured):
         parts["rest"] = bound - sum(measured)
+    lower = context.numbers([spec.lower])[0] if spec.lower is not None else None
+    least = None if lower is None or bound is None or lower >= bound else max(round(lower), 0)
     return WallBound(
         wall=wall,
         bound_ns=bound,
+        lower_ns=least,
         share=_share(bound, context.values.get("step_ns")),
         parts=parts,
         status=weakest([context.facts[name].status for name in spec.status_facts if name in context.facts]),
@@ -114,6 +118,14 @@ def _share(value: int | None, step: object) -> float | None:
     return value / step if value is not None and isinstance(step, int | float) and step > 0 else None
 
 
+def _limit(bound: WallBound, step: object) -> str:
+    """What stands before a wall's bound: it is a ceiling, the higher end of a range that is wide enough to say, or only partly known."""
+    if bound.bound_ns is None:
+        return "at least"
+    width = _share(bound.bound_ns - bound.lower_ns, step) if bound.lower_ns is not None else None
+    return "at most" if width is None or width < RANGE_SHARE else f"between {templates.decimal((bound.lower_ns or 0) / 1e6)} and"
+
+
 def _verdict_columns(named: _Named, walls: Sequence[WallBound], context: Context) -> dict[str, conditions.Value]:
     """What the verdict's sentences may say beyond the facts."""
     rules, step = context.rulebook.walls, context.values.get("step_ns")
@@ -124,6 +136,8 @@ def _verdict_columns(named: _Named, walls: Sequence[WallBound], context: Context
         "unknown_walls": ", ".join(titles[bound.wall] for bound in walls if bound.bound_ns is None and bound.wall in rules.contenders)
         or None,
     }
+    if named.target is not None:
+        columns["target_lower_share"] = _share(named.target.lower_ns, step)
     if named.dominant is not None:
         columns |= {"dominant_wall": named.dominant.wall, "dominant_title": titles[named.dominant.wall]}
         columns |= {"dominant_share": _share(known(named.dominant), step)}
@@ -132,7 +146,7 @@ def _verdict_columns(named: _Named, walls: Sequence[WallBound], context: Context
             columns |= {
                 "target_wall" if role == "target" else role: bound.wall,
                 f"{role}_title": titles[bound.wall],
-                f"{role}_limit": "at least" if bound.bound_ns is None else "at most",
+                f"{role}_limit": _limit(bound, step),
                 f"{role}_bound_ns": known(bound),
                 f"{role}_share": _share(known(bound), step),
             }

@@ -44,6 +44,8 @@ def test_bounds_and_their_parts() -> None:
         "work_behind_it": 50_000,
         "handover": 0,
         "restart": 0,
+        "contention": 0,
+        "beside_transport": 0,
     }
     assert found["host_overhead"].bound_ns == 1_600_000, "launch-starved less allocator; host-sync is part of it"
     assert found["compute"].bound_ns == 95_000_000
@@ -150,6 +152,41 @@ def test_sentence_for_hidden_communication() -> None:
         "the largest other wall is communication with at most 2.03 ms (1.6 %)."
     )
     assert (found.certainty, found.certainty_reasons) == ("medium", ("only one step was captured",))
+
+
+@for_each(
+    "contention, said",
+    (2_900_000, "so the exchange is hidden"),
+    (3_100_000, "transport runs for 87.00 ms, mostly beside compute, which loses about 3.10 ms (3.1 %) by it"),
+    (None, "so the exchange is hidden; what compute loses beside it could not be estimated"),
+)
+def test_a_hidden_exchange_is_not_called_free(contention: int | None, said: str) -> None:
+    """Above 3 % of the step the sentence never says that the exchange is hidden without what compute loses beside it."""
+    share = None if contention is None else contention / 100_000_000
+    busy: dict[str, FactValue] = {"transport_busy_ns": 87_000_000, "transport_busy_share": 0.87}
+    found = judged(transport_blocking_ns=0, transport_blocking_share=0.0, contention_ns=contention, contention_share=share, **busy)
+    assert said in found.sentence
+    assert ("hidden" in found.sentence) == ("hidden" in said)
+    assert ("could not be estimated" in found.sentence) == (contention is None)
+
+
+@for_each(
+    "shown, beside, target, said, certainty",
+    # Blocking that events show, waiting beside transport that none shows, in ms of 100
+    (20, 0, "communication", "for at most 20.00 of 100.0 ms", "high"),
+    (20, 0.4, "communication", "for at most 20.40 of 100.0 ms", "high"),
+    (20, 15, "communication", "for between 20.00 and 35.00 of 100.0 ms", "medium"),
+    (0, 27, "communication", "for between 0 and 27.00 of 100.0 ms", "low"),
+    (2, 4, "compute", "communication with between 2.00 and 6.00 ms", "medium"),
+)
+def test_waiting_that_no_event_shows_makes_a_range_of_the_bound(
+    shown: float, beside: float, target: str, said: str, certainty: str
+) -> None:
+    values: dict[str, FactValue] = {"transport_blocking_ns": round(shown * 1e6), "beside_transport_ns": round(beside * 1e6)}
+    wall, found = walls(**values)["communication"], judged(**values)
+    assert (wall.lower_ns, wall.bound_ns) == (round(shown * 1e6) if beside else None, round((shown + beside) * 1e6))
+    assert (found.target_wall, found.certainty) == (target, certainty)
+    assert said in found.sentence
 
 
 def test_sentences_for_communication_bounds_partly_known_and_compute_that_is_left() -> None:

@@ -137,6 +137,7 @@ def wall(know: Catalogue, key: str) -> Entry:
         brief="at most, in ns per step",
         parts=(
             *expression("bound", spec.bound),
+            *(expression("lower end", spec.lower) if spec.lower is not None else ()),
             *rows("parts", ("part", "formula"), ((words.words(label), Code(text)) for label, text in spec.parts.items())),
             *rows("shown beside", ("figure", "formula"), ((words.words(label), Code(text)) for label, text in spec.beside.items())),
             *paragraph(

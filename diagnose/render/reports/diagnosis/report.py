@@ -131,7 +131,7 @@ def _card(wall: WallBound, document: Diagnosis) -> r.Card:
         look=wall.wall,
         title=words.wall(wall.wall),
         mark=tables.wall_mark(wall.wall, document),
-        amount=None if wall.bound_ns is None else f"{limit}{units.ms(wall.bound_ns)}",
+        amount=None if wall.bound_ns is None else f"{limit if wall.lower_ns is None else ''}{tables.bound_range(wall)}",
         unit=f"ms per {whole}",
         instead=instead,
         share=wall.share,

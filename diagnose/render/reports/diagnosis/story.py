@@ -48,7 +48,8 @@ def ceiling(wall: WallBound, document: Diagnosis) -> str:
     if not words.VOCABULARY.is_ceiling(wall.wall):
         return f"compute ran {units.ms(wall.bound_ns)} ms {per(document)}"
     faster = wall_ceiling(wall.wall, wall.share)
-    return f"at most {units.ms(wall.bound_ns)} ms {per(document)}" + ("" if faster is None else f", ≤ {units.factor(faster)} faster")
+    most = f"at most {units.ms(wall.bound_ns)}" if wall.lower_ns is None else f"between {units.ms(wall.lower_ns)} and {units.ms(wall.bound_ns)}"
+    return f"{most} ms {per(document)}" + ("" if faster is None else f", ≤ {units.factor(faster)} faster")
 
 
 def finding_ceiling(finding: Finding, document: Diagnosis) -> str:

@@ -1,0 +1,93 @@
+"""What compute loses beside transport: there the same kernel with the same launch shape takes longer than alone.
+
+An exchange that compute hides takes SMs, memory bandwidth and power from it. What that costs no trace tells; it is estimated. Kernels of
+one name, grid and block are put apart by the share of their time in which transport ran: those that ran (almost) alone and those that
+ran beside it. Where there are enough of either, the difference of their medians, over the time beside transport, is the share that is
+lost there. It is laid on all the time that kernels of this shape spent beside transport.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from diagnose.measure.steps import per_window
+from diagnose.model.intervals import merge
+
+AT_LEAST = 5  # analysis contract: kernels alone, and as many beside transport, that a comparison takes
+# This project's choices. Shares of a kernel's time beside transport: it runs alone up to the one, beside from the other on.
+ALONE, BESIDE = 0.1, 0.5
+# The middle half of durations spans at most this share of their median: otherwise kernels of one shape do unlike work.
+ALIKE_ALONE, ALIKE_BESIDE = 0.25, 0.5
+_SHAPE = ("name_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+
+
+def contention(inside: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame, together: pl.Series) -> pl.DataFrame:
+    """Per window: index, compute_beside_transport_ns, the part compared_ns that is known, and contention_ns, which is lost in that.
+
+    Null where no kernel could be compared. All are time: of kernels that run at once each counts in part. `inside`: the operations in the steps, with index; `work`: all operations; `together`: time per window in which compute and transport
+    ran at once.
+    """
+    kernels = inside.filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel") & (pl.col("end") > pl.col("start")))
+    beside = _covered(kernels, merge(work.filter(pl.col("role") == "transport")))
+    ran = kernels.select("index", *_SHAPE, (pl.col("end") - pl.col("start")).alias("length"), beside.alias("beside"))
+    rates = _rates(ran)
+    at_once = windows.select("index", together.alias("compute_beside_transport_ns"))
+    if rates.is_empty():
+        return at_once.with_columns(pl.lit(None, dtype=pl.Int64).alias(name) for name in ("compared_ns", "contention_ns"))
+    known = ran.filter(pl.col("beside") > 0).join(rates, on=_SHAPE, how="left")
+    summed = known.group_by("index").agg(
+        (pl.col("rate") * pl.col("beside")).round().cast(pl.Int64).sum().alias("lost"),
+        pl.col("beside").filter(pl.col("rate").is_not_null()).sum().alias("known"),
+        pl.col("beside").sum().alias("work"),
+    )
+    time = pl.min_horizontal(pl.lit(1.0), pl.col("compute_beside_transport_ns") / pl.col("work").clip(1, None))
+    return (
+        per_window(windows, at_once, summed)
+        .fill_null(0)
+        .select(
+            *at_once.columns,
+            (pl.col("known") * time).floor().cast(pl.Int64).alias("compared_ns"),
+            (pl.col("lost") * time).clip(0, None).floor().cast(pl.Int64).alias("contention_ns"),
+        )
+    )
+
+
+def _covered(kernels: pl.DataFrame, transport: pl.DataFrame) -> pl.Series:
+    """How long transport (disjoint, sorted) ran during each kernel."""
+    if transport.is_empty():
+        return pl.repeat(0, kernels.height, dtype=pl.Int64, eager=True)
+    lengths = (transport["end"] - transport["start"]).cum_sum()
+
+    def until(moments: pl.Series) -> pl.Series:
+        begun = transport["start"].search_sorted(moments, side="right").cast(pl.Int64) - 1
+        row = begun.clip(0, None)
+        open_ = (transport["end"].gather(row) - moments).clip(0, None)
+        return pl.select(pl.when(begun < 0).then(0).otherwise(lengths.gather(row) - open_)).to_series()
+
+    return until(kernels["end"]) - until(kernels["start"])
+
+
+def _rates(ran: pl.DataFrame) -> pl.DataFrame:
+    """By shape: which share of its time beside transport a kernel loses there (negative: it ran faster); shapes that can be compared."""
+    share = pl.col("beside") / pl.col("length")
+    apart = {"alone": share <= ALONE, "beside": share >= BESIDE}
+    length = pl.col("length").cast(pl.Float64)
+    grouped = (
+        ran.filter(pl.all_horizontal(pl.col(name).is_not_null() for name in _SHAPE))
+        .group_by(_SHAPE)
+        .agg(
+            *(where.sum().alias(f"{name}_n") for name, where in apart.items()),
+            *(length.filter(where).median().alias(f"{name}_median") for name, where in apart.items()),
+            *(
+                (length.filter(where).quantile(0.75) - length.filter(where).quantile(0.25)).alias(f"{name}_half")
+                for name, where in apart.items()
+            ),
+            share.filter(apart["beside"]).median().alias("share"),
+        )
+    )
+    enough = (pl.col("alone_n") >= AT_LEAST) & (pl.col("beside_n") >= AT_LEAST)
+    alike = (pl.col("alone_half") <= ALIKE_ALONE * pl.col("alone_median")) & (
+        pl.col("beside_half") <= ALIKE_BESIDE * pl.col("beside_median")
+    )
+    lost = (pl.col("beside_median") - pl.col("alone_median")) / (pl.col("beside_median") * pl.col("share"))
+    return grouped.filter(enough & alike).select(*_SHAPE, lost.clip(-1, 1).alias("rate"))

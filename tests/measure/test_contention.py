@@ -1,0 +1,95 @@
+"""What compute loses beside transport, worked out by hand on kernels of one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from diagnose.measure.facts import device_facts
+from diagnose.measure.records import device_records
+from diagnose.model.vocabulary import FactValue
+from diagnose.reason.walls import bounds
+from tests.builders.cases import for_each
+from tests.builders.facts import facts
+from tests.builders.scene import KNOWLEDGE, Item, Scene, run, scene
+
+PERIOD = 1000
+NAMES = ("contention_ns", "contention_share", "contention_loss_share", "compute_beside_transport_ns")
+
+
+def shaped(items: Sequence[Item], *, grid: bool = True) -> Scene:
+    """The scene; all its kernels have one launch shape, or none that was recorded."""
+    one = scene(items)
+    shape = dict.fromkeys(("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"), 4 if grid else None)
+    ops = one.trace.ops.with_columns(pl.lit(value, dtype=pl.Int32).alias(name) for name, value in shape.items())
+    return replace(one, trace=replace(one.trace, ops=ops))
+
+
+def kernels(alone: Sequence[int], beside: Sequence[int], covered: float = 1.0, name: str = "gemm") -> list[Item]:
+    """Kernels of these lengths, one each 1 000 ns; transport runs during the last `covered` of those that are not alone."""
+    found = []
+    for place, length in enumerate([*alone, *beside]):
+        start = place * PERIOD
+        found.append(run(name, start, start + length, start))
+        if place >= len(alone):
+            found.append(run("nccl", start + length - round(length * covered), start + length, start, stream=20))
+    return found
+
+
+def measured(one: Scene) -> dict[str, FactValue]:
+    (device,) = one.measure()
+    found = device_facts(device, device_records(device), KNOWLEDGE)
+    return {name: found[name] for name in NAMES}
+
+
+# Lengths alone and beside, the share of the latter beside transport, and what is lost in all of the time beside it.
+LOSSES: dict[str, tuple[list[int], list[int], float, int, float]] = {
+    "half as long again": ([400] * 5, [600] * 5, 1.0, 1000, 1 / 3),
+    "no difference": ([400] * 5, [400] * 5, 1.0, 0, 0.0),
+    "faster beside transport: nothing is lost": ([400] * 5, [380] * 5, 1.0, 0, 0.0),
+    # 600 of 800 beside transport: 400 of them are lost.
+    "beside transport for a part of its time": ([400] * 5, [800] * 5, 0.75, 2000, 400 / 600),
+    "the medians count": ([390, 400, 400, 400, 500], [600, 600, 600, 590, 700], 1.0, 1030, 1 / 3),
+}  # fmt: skip
+
+
+@for_each("alone, beside, covered, lost, share", *LOSSES.values())
+def test_what_compute_loses_beside_transport(alone: list[int], beside: list[int], covered: float, lost: int, share: float) -> None:
+    found = measured(shaped(kernels(alone, beside, covered)))
+    assert found["contention_ns"] == pytest.approx(lost, abs=3)
+    assert found["contention_loss_share"] == pytest.approx(share, abs=1e-3)
+    assert found["compute_beside_transport_ns"] == round(sum(beside) * covered)
+
+
+UNKNOWN: dict[str, Scene] = {
+    "four alone": shaped(kernels([400] * 4, [600] * 5)),
+    "four beside": shaped(kernels([400] * 5, [600] * 4)),
+    "no launch shape": shaped(kernels([400] * 5, [600] * 5), grid=False),
+    "another kernel beside": shaped([*kernels([400] * 5, []), *kernels([], [600] * 5, name="norm")]),
+    # The middle half of what ran alone spans 200 of a median of 400.
+    "unlike work of one shape": shaped(kernels([300, 300, 400, 500, 500], [600] * 5)),
+    "no transport": shaped(kernels([400] * 9, [])),
+}
+
+
+@pytest.mark.parametrize("one", UNKNOWN.values(), ids=UNKNOWN)
+def test_what_cannot_be_compared_is_not_known(one: Scene) -> None:
+    assert [measured(one)[name] for name in NAMES[:3]] == [None, None, None]
+
+
+def test_kernels_that_run_at_once_lose_their_time_once() -> None:
+    """Two kernels of one shape at once beside transport: 10 × 600 ns of work, in 5 × 600 ns of time."""
+    items = kernels([400] * 5, [600] * 5)
+    twins = [replace(item, stream=8) for item in items[5:] if item.op == "gemm"]
+    found = measured(shaped([*items, *twins]))
+    assert found["compute_beside_transport_ns"] == 3000
+    assert found["contention_ns"] == pytest.approx(1000, abs=3)
+
+
+def test_contention_is_a_part_of_the_communication_wall() -> None:
+    told = facts(step_ns=100_000_000, transport_blocking_ns=2_000_000, contention_ns=13_000_000)
+    wall = next(one for one in bounds(told, KNOWLEDGE.rulebook) if one.wall == "communication")
+    assert (wall.bound_ns, wall.parts["contention"]) == (15_000_000, 13_000_000)
