@@ -104,7 +104,8 @@ class Rule(_Strict, frozen=True, kw_only=True):
     refs: tuple[str, ...] = ()
 
 
-BESIDE_FRAMEWORKS = ("environment", "launcher", "code")  # where a change can be made that is no setting of a framework
+GENERAL = "general"  # the change in words, for a program of which no framework with settings of its own is known
+BESIDE_FRAMEWORKS = ("environment", "launcher", "code", GENERAL)  # where a change can be made that is no setting of a framework
 
 
 class ChangeSpec(_Strict, frozen=True, kw_only=True):
@@ -311,6 +312,26 @@ VERDICT_COLUMNS: Mapping[str, pl.DataType] = {
 }
 
 
+class ProgramKind(_Strict, frozen=True, kw_only=True):
+    """Fixes and rules that speak of one kind of program, or of a part that not every program has; offered unless `when` is false.
+
+    `job`: a job file alone shows that kind of program, whatever ran.
+    """
+
+    meaning: str
+    when: str
+    job: bool = False
+    fixes: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+
+
+class Relevance(_Strict, frozen=True, kw_only=True):
+    """relevance.yaml: where fixes and rules matter at all, and where a framework's own settings are offered without a job file."""
+
+    programs: dict[str, ProgramKind]
+    frameworks: dict[str, str]
+
+
 PLATFORM_FACTS = ("platform", "gpu_compute_major", "nvlink_domain")
 _T = TypeVar("_T")
 # What a file holds that lies outside these folders.
@@ -333,6 +354,7 @@ class Rulebook:
     fixes: Mapping[str, FixSpec]
     checks: Mapping[str, CheckSpec]
     walls: Walls
+    relevance: Relevance
     buckets: Buckets
     platforms: Platforms
     schema: Mapping[str, pl.DataType]
@@ -386,6 +408,7 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
     facts = _parse(by_label["facts.yaml"], dict[str, FactSpec])
     walls = _parse(by_label["walls.yaml"], Walls)
     _check_walls(walls)
+    relevance = _parse(by_label["relevance.yaml"], Relevance)
     buckets = load_buckets(by_label["buckets.yaml"].data)
     job = load_job_settings()
     schema = {name: UNIT_TYPES[spec.unit] for name, spec in facts.items()} | dict(job.schema)
@@ -397,7 +420,7 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
         fixes |= _collect(group, "playbook/", FixSpec)
         checks |= _collect(group, "checks/", CheckSpec)
     texts = {source.label: source.data for source in (*built_in, *extra)}
-    wanted = [*_rule_expressions(rules), *_fix_expressions(fixes), *_check_expressions(checks)]
+    wanted = [*_rule_expressions(rules), *_fix_expressions(fixes), *_check_expressions(checks), *_relevance_expressions(relevance)]
     expressions = _compile(wanted, schema, texts) | _compile(list(_wall_expressions(walls)), {**schema, **VERDICT_COLUMNS}, texts)
     book = Rulebook(
         facts=facts,
@@ -406,6 +429,7 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
         fixes={key: fix for key, (_, fix) in sorted(fixes.items())},
         checks={key: check for key, (_, check) in checks.items()},
         walls=walls,
+        relevance=relevance,
         buckets=buckets,
         platforms=_parse(by_label["platforms.yaml"], Platforms),
         schema=schema,
@@ -563,6 +587,13 @@ def _fix_expressions(fixes: Mapping[str, tuple[str, FixSpec]]) -> Iterator[_Want
                 yield _Wanted(label=label, place=f"changes[{index}].only", text=change.only)
 
 
+def _relevance_expressions(relevance: Relevance) -> Iterator[_Wanted]:
+    for key, kind in relevance.programs.items():
+        yield _Wanted(label="relevance.yaml", place=f"programs.{key}.when", text=kind.when)
+    for key, text in relevance.frameworks.items():
+        yield _Wanted(label="relevance.yaml", place=f"frameworks.{key}", text=text)
+
+
 def _wall_expressions(walls: Walls) -> Iterator[_Wanted]:
     label = "walls.yaml"
     for wall, spec in walls.walls.items():
@@ -656,6 +687,15 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
         )
         if wrong:
             raise rule_error(labels[key], wrong[0], files[labels[key]])
+    wrong = [
+        f"programs.{key}: unknown {what} {name}"
+        for key, kind in book.relevance.programs.items()
+        for what, names, known in (("fix", kind.fixes, book.fixes), ("rule", kind.rules, book.rules))
+        for name in names
+        if name not in known
+    ] + [f"frameworks: unknown framework {name}" for name in book.relevance.frameworks if name not in book.job.frameworks]
+    if wrong:
+        raise rule_error("relevance.yaml", wrong[0])
     verdict_units = said | {
         name: "share" if name.endswith("share") else "ns" if name.endswith("_ns") else "text" for name in VERDICT_COLUMNS
     }
