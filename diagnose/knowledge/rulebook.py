@@ -25,6 +25,7 @@ from diagnose.knowledge import strict_yaml, templates
 from diagnose.knowledge.buckets import Buckets, load_buckets
 from diagnose.knowledge.conditions import ConditionError, Expression, Kind, check_types, compile_expression
 from diagnose.knowledge.data import OWN_TABLES
+from diagnose.knowledge.relevance import Relevance
 from diagnose.knowledge.settings import JobSettings, SettingSpec, load_job_settings
 from diagnose.model.vocabulary import CAPTURE, COMM_KINDS, FactValue, Level, Outcome, Status, Topic, Wall
 
@@ -312,26 +313,6 @@ VERDICT_COLUMNS: Mapping[str, pl.DataType] = {
 }
 
 
-class ProgramKind(_Strict, frozen=True, kw_only=True):
-    """Fixes and rules that speak of one kind of program, or of a part that not every program has; offered unless `when` is false.
-
-    `job`: a job file alone shows that kind of program, whatever ran.
-    """
-
-    meaning: str
-    when: str
-    job: bool = False
-    fixes: tuple[str, ...] = ()
-    rules: tuple[str, ...] = ()
-
-
-class Relevance(_Strict, frozen=True, kw_only=True):
-    """relevance.yaml: where fixes and rules matter at all, and where a framework's own settings are offered without a job file."""
-
-    programs: dict[str, ProgramKind]
-    frameworks: dict[str, str]
-
-
 PLATFORM_FACTS = ("platform", "gpu_compute_major", "nvlink_domain")
 _T = TypeVar("_T")
 # What a file holds that lies outside these folders.
@@ -420,7 +401,12 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
         fixes |= _collect(group, "playbook/", FixSpec)
         checks |= _collect(group, "checks/", CheckSpec)
     texts = {source.label: source.data for source in (*built_in, *extra)}
-    wanted = [*_rule_expressions(rules), *_fix_expressions(fixes), *_check_expressions(checks), *_relevance_expressions(relevance)]
+    wanted = [
+        *_rule_expressions(rules),
+        *_fix_expressions(fixes),
+        *_check_expressions(checks),
+        *(_Wanted(label="relevance.yaml", place=place, text=text) for place, text in relevance.conditions()),
+    ]
     expressions = _compile(wanted, schema, texts) | _compile(list(_wall_expressions(walls)), {**schema, **VERDICT_COLUMNS}, texts)
     book = Rulebook(
         facts=facts,
@@ -587,13 +573,6 @@ def _fix_expressions(fixes: Mapping[str, tuple[str, FixSpec]]) -> Iterator[_Want
                 yield _Wanted(label=label, place=f"changes[{index}].only", text=change.only)
 
 
-def _relevance_expressions(relevance: Relevance) -> Iterator[_Wanted]:
-    for key, kind in relevance.programs.items():
-        yield _Wanted(label="relevance.yaml", place=f"programs.{key}.when", text=kind.when)
-    for key, text in relevance.frameworks.items():
-        yield _Wanted(label="relevance.yaml", place=f"frameworks.{key}", text=text)
-
-
 def _wall_expressions(walls: Walls) -> Iterator[_Wanted]:
     label = "walls.yaml"
     for wall, spec in walls.walls.items():
@@ -687,13 +666,7 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
         )
         if wrong:
             raise rule_error(labels[key], wrong[0], files[labels[key]])
-    wrong = [
-        f"programs.{key}: unknown {what} {name}"
-        for key, kind in book.relevance.programs.items()
-        for what, names, known in (("fix", kind.fixes, book.fixes), ("rule", kind.rules, book.rules))
-        for name in names
-        if name not in known
-    ] + [f"frameworks: unknown framework {name}" for name in book.relevance.frameworks if name not in book.job.frameworks]
+    wrong = book.relevance.problems(fixes=book.fixes, rules=book.rules, frameworks=book.job.frameworks)
     if wrong:
         raise rule_error("relevance.yaml", wrong[0])
     verdict_units = said | {
