@@ -25,7 +25,6 @@ from diagnose.knowledge import strict_yaml, templates
 from diagnose.knowledge.buckets import Buckets, load_buckets
 from diagnose.knowledge.conditions import ConditionError, Expression, Kind, check_types, compile_expression
 from diagnose.knowledge.data import OWN_TABLES
-from diagnose.knowledge.relevance import Relevance
 from diagnose.knowledge.settings import JobSettings, SettingSpec, load_job_settings
 from diagnose.model.vocabulary import CAPTURE, COMM_KINDS, FactValue, Level, Outcome, Status, Topic, Wall
 
@@ -34,7 +33,7 @@ _NUMBERS = dict.fromkeys(("ns", "share", "count", "bytes"), pl.Float64())
 UNIT_TYPES: Mapping[str, pl.DataType] = {**_NUMBERS, "text": pl.String(), "bool": pl.Boolean()}
 _PLACES = (
     *(f"communication:{kind}" for kind in COMM_KINDS),
-    *(f"host:{cause}" for cause in ("allocator", "sync", "gc", "python", "launch")),
+    *(f"host:{cause}" for cause in ("allocator", "sync", "gc", "python", "launch", "first_use")),
     *(f"role:{role}" for role in ("compute", "transport", "packing", "copy")),
     *(
         f"ranks:{part}"
@@ -105,8 +104,7 @@ class Rule(_Strict, frozen=True, kw_only=True):
     refs: tuple[str, ...] = ()
 
 
-GENERAL = "general"  # the change in words, for a program of which no framework with settings of its own is known
-BESIDE_FRAMEWORKS = ("environment", "launcher", "code", GENERAL)  # where a change can be made that is no setting of a framework
+BESIDE_FRAMEWORKS = ("environment", "launcher", "code")  # where a change can be made that is no setting of a framework
 
 
 class ChangeSpec(_Strict, frozen=True, kw_only=True):
@@ -335,7 +333,6 @@ class Rulebook:
     fixes: Mapping[str, FixSpec]
     checks: Mapping[str, CheckSpec]
     walls: Walls
-    relevance: Relevance
     buckets: Buckets
     platforms: Platforms
     schema: Mapping[str, pl.DataType]
@@ -389,7 +386,6 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
     facts = _parse(by_label["facts.yaml"], dict[str, FactSpec])
     walls = _parse(by_label["walls.yaml"], Walls)
     _check_walls(walls)
-    relevance = _parse(by_label["relevance.yaml"], Relevance)
     buckets = load_buckets(by_label["buckets.yaml"].data)
     job = load_job_settings()
     schema = {name: UNIT_TYPES[spec.unit] for name, spec in facts.items()} | dict(job.schema)
@@ -401,12 +397,7 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
         fixes |= _collect(group, "playbook/", FixSpec)
         checks |= _collect(group, "checks/", CheckSpec)
     texts = {source.label: source.data for source in (*built_in, *extra)}
-    wanted = [
-        *_rule_expressions(rules),
-        *_fix_expressions(fixes),
-        *_check_expressions(checks),
-        *(_Wanted(label="relevance.yaml", place=place, text=text) for place, text in relevance.conditions()),
-    ]
+    wanted = [*_rule_expressions(rules), *_fix_expressions(fixes), *_check_expressions(checks)]
     expressions = _compile(wanted, schema, texts) | _compile(list(_wall_expressions(walls)), {**schema, **VERDICT_COLUMNS}, texts)
     book = Rulebook(
         facts=facts,
@@ -415,7 +406,6 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
         fixes={key: fix for key, (_, fix) in sorted(fixes.items())},
         checks={key: check for key, (_, check) in checks.items()},
         walls=walls,
-        relevance=relevance,
         buckets=buckets,
         platforms=_parse(by_label["platforms.yaml"], Platforms),
         schema=schema,
@@ -666,9 +656,6 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
         )
         if wrong:
             raise rule_error(labels[key], wrong[0], files[labels[key]])
-    wrong = book.relevance.problems(fixes=book.fixes, rules=book.rules, frameworks=book.job.frameworks)
-    if wrong:
-        raise rule_error("relevance.yaml", wrong[0])
     verdict_units = said | {
         name: "share" if name.endswith("share") else "ns" if name.endswith("_ns") else "text" for name in VERDICT_COLUMNS
     }

@@ -16,14 +16,13 @@ from diagnose.knowledge.load import Knowledge
 from diagnose.knowledge.rulebook import Platform, Rulebook, platform_of
 from diagnose.measure.capture import Measured, merged, typical
 from diagnose.measure.device import DeviceMeasure
-from diagnose.measure.facts import device_facts, of_all, typed_facts
+from diagnose.measure.facts import device_facts, typed_facts
 from diagnose.measure.ranks.compare import Compared, compare
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts
 from diagnose.measure.ranks.members import Input
 from diagnose.measure.records import DeviceRecords, device_records, kernels, split, steps, timeline, unclassified
 from diagnose.measure.where import device_where, rank_where
 from diagnose.model.ledger import CODES, Ledger
-from diagnose.model.vocabulary import FactValue
 from diagnose.reason.findings import find, passed
 from diagnose.reason.walls import bounds, verdict
 from diagnose.version import __version__
@@ -47,15 +46,7 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
     source = next(part for part in measured if any(one is shown for one in part.devices))
     ledger = sum((part.ledger for part in measured), start=Ledger())
     ranks = _with_failed(compared.ranks, ledger) if compared is not None else None
-    facts = _facts(
-        source,
-        shown,
-        records[place],
-        knowledge,
-        ranks,
-        captured=len({one.rank for one in devices}),
-        run=of_all([part.facts for part in measured]),
-    )
+    facts = _facts(source, shown, records[place], knowledge, ranks, captured=len({one.rank for one in devices}))
     walls = bounds(facts, knowledge.rulebook)
     where = {**device_where(shown, records[place]), **rank_where(ranks)}
     findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=where)
@@ -194,12 +185,10 @@ def _facts(
     ranks: Ranks | None,
     *,
     captured: int,
-    run: dict[str, FactValue],
 ) -> dict[str, Fact]:
     """All facts of the document, in the order of the facts table."""
     values = {
         **source.facts,
-        **run,
         **device_facts(shown, records, knowledge),
         **rank_facts(ranks, shown.median_step_ns),
         "ranks_captured": captured,
@@ -258,6 +247,7 @@ def _capture(
         slowdown=None,
         tables=tuple(TableCount(table=row.table, read=row.read, kept=row.kept, refused=refused.get(row.table, 0)) for row in ledger.rows),
         notes=(*([several] if len(devices) > 1 else []), *dict.fromkeys(note for part in measured for note in part.provenance.notes)),
+        phases=verdict_of.start_up.phases if verdict_of.start_up is not None else (),
     )
 
 
