@@ -44,8 +44,8 @@ collective: what the frameworks call an exchange | load/kineto_columns load/nsys
     measure/exchanges
 communication: a table of the report | render/figures/step
 compute: the role of operations that compute, or that part of a step | measure/buckets/classify measure/buckets/line measure/budget
-    measure/contention measure/device measure/exchanges measure/host measure/kernels measure/memory measure/phases measure/steps
-    measure/waits/dependencies measure/waits/stalls measure/where reason/compare/comparable render/knowledge/kernels render/words
+    measure/contention measure/device measure/exchanges measure/host measure/kernels measure/memory measure/steps measure/waits/dependencies
+    measure/waits/stalls measure/where reason/compare/comparable render/knowledge/kernels render/words
 elementwise: the operation | measure/buckets/line
 embedding: what a pipeline stage holds | job/sizes
 experts: those of a layer or a job | job/sizes measure/buckets/neighbours measure/where
@@ -54,7 +54,7 @@ memcpy: the kind of operation | load/kineto_columns load/kineto_tables load/nsys
 memory: the frame of allocator events, or a table of the report | load/conform load/kineto_tables load/nsys_tables render/knowledge/numbers
     render/reports/diagnosis/appendix
 memset: the kind of operation | load/kineto_columns load/kineto_tables load/nsys_tables
-norm: the operation | measure/buckets/line
+norm: the operation | measure/buckets/line measure/memory
 optimizer: the phase, or a section of a job file | job/edit job/formats/megatron_bridge measure/buckets/classify render/words
 other: none of the kinds, backends or copies that have a name | load/kineto_tables load/nsys_tables measure/buckets/classify
     measure/buckets/line measure/buckets/neighbours measure/budget measure/exchanges measure/facts measure/ranks/transfers measure/steps

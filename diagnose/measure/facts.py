@@ -15,7 +15,6 @@ from diagnose.knowledge.load import Knowledge
 from diagnose.knowledge.taxonomy import HostRules
 from diagnose.measure.device import DeviceMeasure, step_median
 from diagnose.measure.host import calls_named
-from diagnose.measure.phases import longest_cost
 from diagnose.measure.records import DeviceRecords
 from diagnose.model.trace import Trace
 from diagnose.model.vocabulary import COMM_KINDS, DENSE_GEMM, DISPATCH, EXPERT_GEMM, ROUTER, CommKind, FactValue, Status
@@ -115,7 +114,7 @@ _OF_LAUNCHES = (
     "launch_starved_ns", "launch_handover_ns", "launch_shadowed_ns", "host_work_ns", "longest_host_gap_ns", "host_gap_excess_ns",
 )  # fmt: skip
 _OF_CALLS = (
-    "allocator_ns", "first_use_ns", "allocator_shadowed_ns", "allocator_restart_ns", "host_sync_ns", "sync_restart_ns", "python_gap_ns",
+    "allocator_ns", "allocator_shadowed_ns", "allocator_restart_ns", "host_sync_ns", "sync_restart_ns", "python_gap_ns",
     "launch_calls_per_step", "graph_launches_per_step", "sync_calls_per_step", "allocator_calls_per_step",
 )  # fmt: skip
 _OF_GC_RANGES = ("gc_ns", "gc_ranges_per_step")
@@ -130,7 +129,6 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         **_columns(one, names),
         **_buckets(one, knowledge.buckets, names),
         **_steps(one),
-        **_start_up(one),
         **_exchanges(records.communication),
         **_kernels(one),
         **_memory(one, records),
@@ -200,16 +198,6 @@ def _steps(one: DeviceMeasure) -> dict[str, FactValue]:
     }
 
 
-def _start_up(one: DeviceMeasure) -> dict[str, FactValue]:
-    """How much of the capture is start-up, and the longest first-use cost that lies among the work."""
-    longest = longest_cost(one.start_up.costs, one.steps.frame) if one.start_up is not None else None
-    return {
-        "start_up_share": one.start_up.share if one.start_up is not None else None,
-        "first_use_call": longest.name if longest is not None else None,
-        "first_use_call_ns": longest.duration_ns if longest is not None else None,
-    }
-
-
 def _exchanges(rows: tuple[Communication, ...]) -> dict[str, FactValue]:
     """Busy, exposed and blocking time by kind of exchange. Backends of one kind are summed: they rarely run together."""
     found: dict[str, FactValue] = {}
@@ -244,6 +232,7 @@ def _memory(one: DeviceMeasure, records: DeviceRecords) -> dict[str, FactValue]:
     memory = records.memory
     return {
         "recompute_ns": memory.recompute_ns,
+        "recompute_lower_ns": memory.recompute_lower_ns,
         "attention_forward_per_backward": one.memory.recompute.ratio,
         "peak_allocated_bytes": memory.peak_allocated_bytes,
         "peak_reserved_bytes": memory.peak_reserved_bytes,

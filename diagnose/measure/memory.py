@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from diagnose.measure.steps import per_window
 from diagnose.model.intervals import union_length
-from diagnose.model.vocabulary import Status
+from diagnose.model.vocabulary import ROUTER, Status
 
-REPEATED = 1.5  # forward attention kernels per backward one from which on a repetition is inferred
+# Forward kernels per backward kernel of one family. All four are this project's choice.
+CUT = 1.1  # a step's windows cut some off: below it nothing is repeated
+REPEATED = 1.5  # from here on a repetition is inferred
+EVERY = 1.9  # from here on every forward kernel is repeated, and not those of some layers only
+SENSIBLE = 2.25  # recompute runs the forward once more: above it the count makes no sense
+
+# Families whose kernels' names tell forward from backward, by their operation.
+_FAMILIES = ("attention", "norm", ROUTER)
+_FAMILY = ["bucket", "operation"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recompute:
-    """Forward work repeated in backward, per window (index, ns), and how that is known; None where it can't be told."""
+    """Forward work repeated in backward, per window (index, ns, lower), and how that is known; None where it can't be told.
+
+    `ns` is the whole repetition; `lower` what is certainly repeated. They differ only where no range tells how far a repetition goes.
+    """
 
     per_window: pl.DataFrame | None
     status: Status | None
@@ -44,66 +56,222 @@ def memory_use(
 ) -> MemoryUse:
     """`inside`: the operations in the steps, with index; `pieces`: the gaps without compute; `events`: the trace's allocator events."""
     allocated, reserved = peaks(events, rank, device)
-    columns = ("index", "op", "start", "end", "role", "bucket", "operation", "phase", "name_id")
+    columns = ("index", "op", "stream", "start", "end", "role", "bucket", "operation", "phase", "name_id")
     return MemoryUse(recompute=recompute(inside.select(columns), windows, pieces), peak_allocated=allocated, peak_reserved=reserved)
 
 
 def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -> Recompute:
-    """Find repeated forward work: by phase where ranges tell it, otherwise by counting attention kernels.
+    """Find repeated forward work: by phase where ranges tell it, otherwise by how often the families of forward kernels run.
 
-    Where ranges tell it, it is the time in which repeated compute ran and the time in which compute was absent until repeated compute
-    began: what the repetition exchanges, packs and launches goes with it. `work`: the operations inside the steps with index (window), op,
-    start, end, role, bucket, operation, phase, name_id. `pieces`: the gaps without compute, with index, start, end, op (the operation that
-    ends the gap).
+    It is the time in which repeated compute ran and the time in which compute was absent until repeated compute began: what the
+    repetition exchanges, packs and launches goes with it. `work`: the operations inside the steps with index (window), op, stream, start,
+    end, role, bucket, operation, phase, name_id. `pieces`: the gaps without compute, with index, start, end, op (the operation that ends
+    the gap).
     """
-    attention = work.filter((pl.col("operation") == "attention") & pl.col("phase").is_not_null())
-    forward = _main_kernels(attention.filter(pl.col("phase").is_in(["forward", "recompute"])))
-    backward = _main_kernels(attention.filter(pl.col("phase") == "backward"))
-    forward = forward.join(backward.select("bucket").unique(), on="bucket", how="semi")  # a frozen tower has no backward to compare with
-    counts = (forward.height, backward.height) if backward.height else (None, None)
-    repeated = work.filter((pl.col("phase") == "recompute") & (pl.col("role") == "compute"))
-    if not repeated.is_empty():
-        waited = pieces.filter(pl.col("op").is_in(repeated["op"].implode()))
-        per_window = pl.DataFrame(
-            {"index": windows["index"], "ns": [_repeated(repeated, waited, index) for index in windows["index"]]},
-            schema={"index": pl.Int64, "ns": pl.Int64},
-        )
-        return Recompute(per_window=per_window, status="measured", forward=counts[0], backward=counts[1])
-    if counts[1] is None:
+    units = _units(work)
+    families = _multiplicity(units)
+    attention = families.filter(pl.col("operation") == "attention")
+    counts = (int(attention["ahead"].sum()), int(attention["behind"].sum())) if attention.height else (None, None)
+    marked = _plausible(work.filter((pl.col("phase") == "recompute") & (pl.col("role") == "compute")), families)
+    if not marked.is_empty():
+        ns = _repeated(marked, pieces, windows)
+        # Ranges of checkpoints name products too. Where a backward range holds nothing but kernels whose names say forward, more may be.
+        whole = ns if _has_products(marked) else _repeated(_stretches(work, units, marked), pieces, windows)
+        found = ns.rename({"ns": "lower"}).join(whole, on="index").select("index", "ns", "lower")
+        status: Status = "measured" if found["ns"].equals(found["lower"]) else "inferred"
+        return Recompute(per_window=found, status=status, forward=counts[0], backward=counts[1])
+    ratio = None if counts[0] is None or not counts[1] else counts[0] / counts[1]
+    again = families.filter(pl.col("ratio").is_between(REPEATED, SENSIBLE))
+    if ratio is not None and ratio > SENSIBLE:
+        return Recompute(per_window=None, status=None, forward=counts[0], backward=counts[1])
+    if ratio is None and again.is_empty():
         return _without_backward_attention(work, windows)
-    return Recompute(per_window=_extra_forward(forward, backward, windows), status="inferred", forward=counts[0], backward=counts[1])
+    upper = _repeated(_stretches(work, units, _second_times(units)), pieces, windows)
+    lower = _extra_attention(units, windows)
+    found = upper.join(lower, on="index").select("index", pl.max_horizontal("ns", "lower").alias("ns"), "lower")
+    return Recompute(per_window=found, status="inferred", forward=counts[0], backward=counts[1])
 
 
 def _without_backward_attention(work: pl.DataFrame, windows: pl.DataFrame) -> Recompute:
     """Nothing is recomputed where forward kernels ran and no backward kernel did; with other kernels in backward it can't be told."""
     phases = set(work["phase"].drop_nulls().unique().cast(pl.String).to_list())
     if "forward" in phases and "backward" not in phases:
-        nothing = windows.select("index", pl.lit(0, dtype=pl.Int64).alias("ns"))
-        return Recompute(per_window=nothing, status="inferred", forward=None, backward=None)
+        none = pl.lit(0, dtype=pl.Int64)
+        return Recompute(
+            per_window=windows.select("index", none.alias("ns"), none.alias("lower")), status="inferred", forward=None, backward=None
+        )
     return Recompute(per_window=None, status=None, forward=None, backward=None)
 
 
-def _repeated(work: pl.DataFrame, pieces: pl.DataFrame, index: int) -> int:
-    """Time (ns) of one step in which any of the operations ran, and that of its pieces."""
-    ran, waited = (frame.filter(pl.col("index") == index) for frame in (work, pieces))
-    return union_length(ran["start"], ran["end"]) + int((waited["end"] - waited["start"]).sum())
+def _repeated(repeated: pl.DataFrame, pieces: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Per window (index, ns): the time in which any of the operations ran, and that of the gaps that they end."""
+    waited = pieces.filter(pl.col("op").is_in(repeated["op"].implode()))
+    spent = []
+    for index in windows["index"]:
+        ran, gaps = (frame.filter(pl.col("index") == index) for frame in (repeated, waited))
+        spent.append(union_length(ran["start"], ran["end"]) + int((gaps["end"] - gaps["start"]).sum()))
+    return pl.DataFrame({"index": windows["index"], "ns": spent}, schema={"index": windows.schema["index"], "ns": pl.Int64})
 
 
-def _main_kernels(attention: pl.DataFrame) -> pl.DataFrame:
-    """For each part of the model (bucket) the kernels of the name that carries most work: one per attention call, helpers left out."""
-    by_name = attention.group_by("bucket", "name_id").agg((pl.col("end") - pl.col("start")).sum().alias("work")).sort("work", "name_id")
-    main = by_name.unique("bucket", keep="last", maintain_order=True)
-    return attention.join(main.select("bucket", "name_id"), on=["bucket", "name_id"], how="semi")
+def _has_products(work: pl.DataFrame) -> bool:
+    return bool(work["operation"].cast(pl.String).is_in(["gemm", "grouped_gemm"]).any())
 
 
-def _extra_forward(forward: pl.DataFrame, backward: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Time of forward attention beyond one kernel per backward one of the same part: a lower bound of recomputation, 0 below REPEATED."""
+# ------------------------------------------------------------------------------------------------ how often a family runs
+
+
+def _units(work: pl.DataFrame) -> pl.DataFrame:
+    """One kernel per call of the families, helpers left out: the columns of `work`, and whether it goes ahead (forward) or back.
+
+    A family's kernel is the name that carries most work in each direction. The names of a router's forward kernels say nothing; they are
+    forward where others say backward. A family without kernels of both directions (a frozen tower) has nothing to compare.
+    """
+    family = work.filter((pl.col("role") == "compute") & pl.col("operation").cast(pl.String).is_in(_FAMILIES))
+    unsaid = pl.col("phase").is_null() & (pl.col("operation") == ROUTER)
+    ahead = (
+        pl.when(pl.col("phase").is_in(["forward", "recompute"]) | unsaid)
+        .then(pl.lit(value=True))
+        .when(pl.col("phase") == "backward")
+        .then(pl.lit(value=False))
+    )
+    told = family.with_columns(ahead.alias("ahead")).filter(pl.col("ahead").is_not_null())
+    key = [*_FAMILY, "ahead"]
+    by_name = told.group_by(*key, "name_id").agg((pl.col("end") - pl.col("start")).sum().alias("work")).sort("work", "name_id")
+    main = by_name.unique(key, keep="last", maintain_order=True)
+    units = told.join(main.select(*key, "name_id"), on=[*key, "name_id"], how="semi", maintain_order="left")
+    both = units.group_by(_FAMILY).agg(pl.col("ahead").n_unique().alias("ways")).filter(pl.col("ways") > 1)
+    return units.join(both, on=_FAMILY, how="semi", maintain_order="left").sort("index", "start", maintain_order=True)
+
+
+def _multiplicity(units: pl.DataFrame) -> pl.DataFrame:
+    """Per family: bucket, operation, ahead, behind (kernels in the steps), ratio."""
+    counted = units.group_by(_FAMILY, maintain_order=True).agg(
+        pl.col("ahead").sum().cast(pl.Int64), (~pl.col("ahead")).sum().cast(pl.Int64).alias("behind")
+    )
+    return counted.with_columns((pl.col("ahead") / pl.col("behind")).alias("ratio"))
+
+
+def _plausible(marked: pl.DataFrame, families: pl.DataFrame) -> pl.DataFrame:
+    """Those of the operations `marked` as forward work inside backward that can be a repetition.
+
+    Where a family among them runs forward no oftener than backward, the range holds the forward of another micro-batch (overlap of
+    forward and backward), and where it runs too often, the count makes no sense; only families that do run twice stay then.
+    """
+    counted = marked.join(families, on=_FAMILY, how="inner")
+    no = ~pl.col("ratio").is_between(CUT, SENSIBLE)
+    if _has_products(marked) and not counted.select((pl.col("ratio") <= CUT).any()).item():
+        return marked  # a checkpoint's range, whatever the counts say
+    if counted.filter(no).is_empty():
+        return marked
+    return marked.join(counted.filter(~no).select("op"), on="op", how="semi", maintain_order="left")
+
+
+def _extra_attention(units: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Time of forward attention beyond one kernel per backward one of the same part: at least that is repeated; 0 below REPEATED."""
     keys = ["index", "bucket"]
-    ahead = forward.group_by(keys).agg(pl.len().alias("n"), (pl.col("end") - pl.col("start")).sum().alias("work"))
-    behind = backward.group_by(keys).agg(pl.len().alias("m"))
+    attention = units.filter(pl.col("operation") == "attention")
+    ahead = attention.filter("ahead").group_by(keys).agg(pl.len().alias("n"), (pl.col("end") - pl.col("start")).sum().alias("work"))
+    behind = attention.filter(~pl.col("ahead")).group_by(keys).agg(pl.len().alias("m"))
     extra = pl.when(pl.col("n") >= REPEATED * pl.col("m")).then(pl.col("work") * (pl.col("n") - pl.col("m")) // pl.col("n")).otherwise(0)
-    per_part = ahead.join(behind, on=keys, how="inner").select("index", extra.cast(pl.Int64).alias("ns"))
+    per_part = ahead.join(behind, on=keys, how="inner").select("index", extra.cast(pl.Int64).alias("lower"))
     return per_window(windows, per_part.group_by("index").sum()).fill_null(0)
+
+
+# ------------------------------------------------------------------------------------------------ how far a repetition goes
+
+
+def _second_times(units: pl.DataFrame) -> pl.DataFrame:
+    """The forward units that run a second time: backward takes the last forward that is left before it.
+
+    Where only some layers are repeated, backward takes first forwards as well; those stand in one run with others that are left over.
+    """
+    turn = (pl.col("ahead") != pl.col("ahead").shift(1)).fill_null(value=True)
+    key = ["index", *_FAMILY]
+    ratio = (pl.col("ahead").sum() / (~pl.col("ahead")).sum()).over(key)
+    runs = units.sort("index", "stream", "start").with_columns(turn.cum_sum().alias("run"), ratio.alias("ratio")).sort("index", "start")
+    every = ((pl.col("operation") == "attention") & (pl.col("ratio") >= EVERY)).any().over("index")
+    again = runs.with_columns(every.alias("every")).filter(pl.col("ratio").is_between(REPEATED, SENSIBLE))
+    taken = [family.with_columns(_taken(family["ahead"])) for _, family in again.group_by(key, maintain_order=True)]
+    if not taken:
+        return units.clear()
+    ahead = pl.concat(taken).filter("ahead")
+    second = pl.col("taken").all().over(*key, "run") | (pl.col("every") & (pl.col("ratio") >= EVERY))
+    return ahead.filter(pl.col("taken") & second).select(units.columns)
+
+
+def _taken(ahead: pl.Series) -> pl.Series:
+    """Which of the units, in order, are a forward that a later backward takes while another is left: each the last one."""
+    left: list[int] = []
+    taken = [False] * len(ahead)
+    for place, forward in enumerate(ahead):
+        if forward:
+            left.append(place)
+        elif left:
+            taken[left.pop()] = bool(left)
+    return pl.Series("taken", taken, dtype=pl.Boolean)
+
+
+def _stretches(work: pl.DataFrame, units: pl.DataFrame, repeated: pl.DataFrame) -> pl.DataFrame:
+    """The compute in the stretches that run again around the units `repeated`.
+
+    A stretch goes on to either side as long as its kernels follow each other as they do between first forwards on that stream. It ends
+    at a backward unit and at the next forward one, and what follows a first forward so far belongs to that.
+    """
+    if repeated.is_empty():
+        return repeated.select(work.columns)
+    second = repeated.select("op", pl.lit(_SECOND).alias("sign"))
+    first = units.filter("ahead").join(repeated, on=_FAMILY, how="semi").select("op", pl.lit(_FIRST).alias("sign"))
+    back = units.filter(~pl.col("ahead")).select("op", pl.lit(_BACK).alias("sign"))
+    signs = pl.concat([second, first, back]).unique("op", keep="first", maintain_order=True)
+    streams = repeated.select("index", "stream").unique(maintain_order=True)
+    order = work.filter(pl.col("role").is_in(["compute", "packing"])).join(streams, on=["index", "stream"], how="semi", nulls_equal=True)
+    order = order.sort("start", "op").join(signs, on="op", how="left", maintain_order="left")
+    spans = [
+        (index, stream["start"][begin], stream["end"][last])
+        for (index, _), stream in order.group_by("index", "stream", maintain_order=True)
+        for begin, last in stretches(stream["name_id"].to_list(), stream["sign"].to_list())
+    ]
+    schema: dict[str, pl.DataType | type[pl.DataType]] = {"index": work.schema["index"], "_from": pl.Int64, "_to": pl.Int64}
+    places = pl.DataFrame(spans, schema=schema, orient="row").sort("_from")
+    compute = work.filter(pl.col("role") == "compute").sort("start")
+    inside = compute.join_asof(places, left_on="start", right_on="_from", by="index", strategy="backward", check_sortedness=False)
+    return inside.filter(pl.col("start") < pl.col("_to")).select(work.columns)
+
+
+_BACK, _FIRST, _SECOND = 0, 1, 2
+
+
+def stretches(names: Sequence[int], signs: Sequence[int | None]) -> list[tuple[int, int]]:
+    """First and last place of each stretch that runs again, in the order of the kernels `names` on one stream.
+
+    `signs`: what a kernel is known as: 0 of the backward, 1 of a first forward, 2 of a repeated one; None for all others.
+    """
+    follows: set[tuple[int, int]] = set()
+    last: int | None = None
+    for place, sign in enumerate(signs):
+        if sign is not None:
+            if sign == _FIRST and last is not None:
+                follows.update(zip(names[last:place], names[last + 1 : place + 1], strict=True))
+            last = place if sign == _FIRST else None
+
+    def goes_on(place: int) -> bool:
+        """Whether the kernel at `place` follows the one before it as in a first forward."""
+        return (names[place - 1], names[place]) in follows
+
+    found, taken = [], 0
+    for place, sign in enumerate(signs):
+        if sign not in {_FIRST, _SECOND}:
+            continue
+        end = place + 1
+        while end < len(names) and signs[end] is None and goes_on(end):
+            end += 1
+        begin = place
+        while sign == _SECOND and begin > taken and signs[begin - 1] is None and goes_on(begin):
+            begin -= 1
+        taken = end
+        if sign == _SECOND:
+            found.append((begin, end - 1))
+    return found
 
 
 def peaks(events: pl.DataFrame, rank: int, device: int) -> tuple[int | None, int | None]:

@@ -88,7 +88,6 @@ def steps(measures: Sequence[DeviceMeasure], shown: DeviceMeasure) -> Steps:
             for index, start, end in one.steps.frame.iter_rows()
         ),
         cross_check=shown.steps.cross_check,
-        outside_ns=shown.budget.totals["device_busy_ns"] - int(shown.budget.per_step["device_busy_ns"].sum()),
     )
 
 
@@ -98,6 +97,7 @@ def memory(one: DeviceMeasure) -> Memory:
     per_window = recompute.per_window
     return Memory(
         recompute_ns=None if per_window is None else step_median(per_window["ns"]),
+        recompute_lower_ns=None if per_window is None else step_median(per_window["lower"]),
         recompute_status=recompute.status,
         attention_forward_kernels=recompute.forward,
         attention_backward_kernels=recompute.backward,

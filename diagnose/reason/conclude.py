@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from msgspec import structs
@@ -23,6 +23,7 @@ from diagnose.measure.ranks.members import Input
 from diagnose.measure.records import DeviceRecords, device_records, kernels, split, steps, timeline, unclassified
 from diagnose.measure.where import device_where, rank_where
 from diagnose.model.ledger import CODES, Ledger
+from diagnose.model.vocabulary import FactValue
 from diagnose.reason.findings import find, passed
 from diagnose.reason.walls import bounds, verdict
 from diagnose.version import __version__
@@ -46,7 +47,7 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
     source = next(part for part in measured if any(one is shown for one in part.devices))
     ledger = sum((part.ledger for part in measured), start=Ledger())
     ranks = _with_failed(compared.ranks, ledger) if compared is not None else None
-    facts = _facts(source, shown, records[place], knowledge, ranks, captured=len({one.rank for one in devices}))
+    facts = _facts(source, shown, records[place], knowledge, ranks, job, captured=len({one.rank for one in devices}))
     walls = bounds(facts, knowledge.rulebook)
     where = {**device_where(shown, records[place]), **rank_where(ranks)}
     findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=where)
@@ -183,6 +184,7 @@ def _facts(
     records: DeviceRecords,
     knowledge: Knowledge,
     ranks: Ranks | None,
+    job: Job | None,
     *,
     captured: int,
 ) -> dict[str, Fact]:
@@ -202,11 +204,36 @@ def _facts(
     guessed = {name for name, spec in rulebook.facts.items() if spec.status == "inferred" and values.get(name)} | set(
         inferred_rank_facts(ranks)
     )
+    configured: set[str] = set()
     if records.memory.recompute_status == "inferred":
-        guessed |= {"recompute_ns", "recompute_share"}
+        chosen = _configured_recompute(values, job)
+        (configured if chosen else guessed).update(_RECOMPUTE)
+        values |= chosen
     if values["blocking_inferred_share"]:
         guessed |= {name for name in rulebook.facts if "blocking" in name}
-    return typed_facts(values, {name: spec.unit for name, spec in rulebook.facts.items()}, frozenset(guessed))
+    found = typed_facts(values, {name: spec.unit for name, spec in rulebook.facts.items()}, frozenset(guessed))
+    return found | {name: structs.replace(found[name], status="config") for name in configured}
+
+
+_RECOMPUTE = ("recompute_ns", "recompute_lower_ns", "recompute_share")
+
+
+def _configured_recompute(values: Mapping[str, FactValue], job: Job | None) -> dict[str, FactValue]:
+    """The value within the range of counted recompute that the job file speaks for; nothing where it says nothing or the trace shows none.
+
+    Recompute of attention alone repeats what is repeated for certain; anything more repeats what the order of the kernels shows.
+    """
+    upper, lower = values["recompute_ns"], values["recompute_lower_ns"]
+    granularity = None if job is None else job.get("recompute_granularity")
+    if job is None or not isinstance(upper, int) or not isinstance(lower, int) or not upper or granularity not in {"full", "selective"}:
+        return {}
+    chosen = lower if granularity == "selective" and job.get("recompute_modules") == ("core_attn",) else upper
+    step = values["step_ns"]
+    return {
+        "recompute_ns": chosen,
+        "recompute_lower_ns": chosen,
+        "recompute_share": chosen / step if isinstance(step, int) and step else None,
+    }
 
 
 def _capture(
@@ -247,7 +274,6 @@ def _capture(
         slowdown=None,
         tables=tuple(TableCount(table=row.table, read=row.read, kept=row.kept, refused=refused.get(row.table, 0)) for row in ledger.rows),
         notes=(*([several] if len(devices) > 1 else []), *dict.fromkeys(note for part in measured for note in part.provenance.notes)),
-        phases=verdict_of.start_up.phases if verdict_of.start_up is not None else (),
     )
 
 

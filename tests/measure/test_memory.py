@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from diagnose.document.device import Memory
 from diagnose.measure.memory import Recompute, peaks
 from diagnose.measure.records import memory
 from diagnose.model.trace import Device
+from diagnose.pipeline import diagnose
+from fixtures.accuracy import capture_of, write
+from fixtures.scenario import load
 from tests.builders.cases import for_each
 from tests.builders.scene import Item, Span, run, scene
+from tests.builders.simulated import recordings
 
 
 def sequence(*runs: tuple[str, str | None, int, int]) -> list[Item]:
@@ -32,6 +40,12 @@ def outcome(found: Recompute) -> tuple[list[int] | None, str | None, int | None,
 
 Run = tuple[str, str | None, int, int]
 FORWARD, BACKWARD = ("attention", "forward", 4, 10), ("attention_bwd", "backward", 4, 25)
+FIRST: list[Run] = [
+    ("norm", "forward", 1, 10), ("gemm", None, 1, 10), ("attention", "forward", 1, 10), ("permute", None, 1, 10), ("nccl", None, 1, 50),
+    ("gemm", None, 1, 10),
+]  # fmt: skip
+GRADIENT: list[Run] = [("expert", None, 1, 30), ("attention_bwd", "backward", 1, 25), ("norm", "backward", 1, 20)]
+AGAIN: list[Run] = [*FIRST, *GRADIENT]
 # Kernels in a row, and what is found: repeated ns in the only window, its status, forward and backward attention kernels.
 FOUND: dict[str, tuple[list[Run], tuple[list[int] | None, str | None, int | None, int | None]]] = {
     # Seven kernels and the seven gaps before them.
@@ -41,9 +55,26 @@ FOUND: dict[str, tuple[list[Run], tuple[list[int] | None, str | None, int | None
     "what a repetition exchanges goes with it": (
         [("gemm", "forward", 1, 10), ("nccl", "recompute", 1, 50), ("gemm", "recompute", 1, 7), ("gemm", "backward", 1, 10)],
         ([59], "measured", None, None)),
-    # From one and a half forward kernels per backward one, the kernels beyond one per backward kernel are repeated work.
+    # From one and a half forward kernels per backward one, the kernels beyond one per backward kernel are repeated work. Where each runs
+    # twice, those that backward takes are the repeated ones, and the gap before each goes with it.
     **{f"{forward} forward and 4 backward kernels": ([("attention", "forward", forward, 10), BACKWARD], ([extra], "inferred", forward, 4))
-       for forward, extra in [(4, 0), (5, 0), (6, 20), (8, 40)]},
+       for forward, extra in [(4, 0), (5, 0), (6, 20), (8, 44)]},
+    "more than two forward kernels per backward one is no recompute": (
+        [("attention", "forward", 20, 10), BACKWARD], (None, None, 20, 4)),
+    "nor is it where backward ranges hold some of them": (
+        [("attention", "forward", 12, 10), ("attention", "recompute", 8, 10), BACKWARD], (None, None, 20, 4)),
+    "the forward of another micro-batch inside a backward range is no recompute": (
+        [("attention", "recompute", 4, 10), ("gemm", "recompute", 4, 20), BACKWARD], ([0], "inferred", 4, 4)),
+    # The exchange and the packing around what is repeated go with it, and the product after it; the backward's product does not.
+    "a layer that runs again without any range": (
+        [*FIRST, *FIRST, *AGAIN, *AGAIN], ([2 * (4 * 10 + 3 * 1 + 10 + 50 + 3)], "inferred", 4, 2)),
+    "a checkpoint around two layers": (
+        [*FIRST, *FIRST, *FIRST, *FIRST, *GRADIENT, *GRADIENT], ([2 * (4 * 10 + 3 * 1 + 10 + 50 + 3)], "inferred", 4, 2)),
+    # A user's backward range names as repeated what says so by its name; the product between is found by the order.
+    "a backward range without checkpoint ranges": (
+        [*FIRST, ("norm", "recompute", 1, 10), ("gemm", "backward", 1, 10), ("attention", "recompute", 1, 10),
+         ("permute", "backward", 1, 10), *GRADIENT],
+        ([3 * 11], "inferred", 2, 1)),
     "helper kernels of attention are left out": ([FORWARD, ("vision_attention", "forward", 8, 1), BACKWARD], ([0], "inferred", 4, 4)),
     "forward work alone repeats nothing": ([FORWARD, ("gemm", "forward", 4, 10)], ([0], "inferred", None, None)),
     "without attention and ranges": ([("gemm", "forward", 4, 10), ("gemm", "backward", 4, 25)], (None, None, None, None)),
@@ -78,7 +109,7 @@ def test_repeated_kernels_on_two_streams_count_once_in_each_window() -> None:
     spans = [Span(text="iteration 1", start=0, end=62), Span(text="iteration 2", start=62, end=200)]
     (one,) = scene(items, spans).measure()
     assert one.memory.recompute.per_window is not None
-    assert one.memory.recompute.per_window.rows() == [(1, 0), (2, 20)]
+    assert one.memory.recompute.per_window.rows() == [(1, 0, 0), (2, 22, 20)]
 
 
 def test_the_documents_part() -> None:
@@ -87,7 +118,8 @@ def test_the_documents_part() -> None:
     events = [{"rank": 0, "device": 0, "time": 1, "bytes": 7, "total_allocated": 7}]
     (one,) = scene(items, devices=[info], memory=events).measure()
     assert memory(one) == Memory(
-        recompute_ns=20,
+        recompute_ns=22,
+        recompute_lower_ns=20,
         recompute_status="inferred",
         attention_forward_kernels=4,
         attention_backward_kernels=2,
@@ -110,3 +142,40 @@ def test_peaks_are_those_of_the_device() -> None:
     assert peaks(recorded, 0, 0) == (15, 25)
     assert peaks(recorded, 0, 1) == (90, 90)
     assert peaks(recorded, 2, 0) == (None, None)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", ["memory-full-recompute", "memory-recompute-moe"])
+def test_what_is_repeated_is_found_without_any_range(name: str, tmp_path: Path) -> None:
+    """Of the same run, once with all ranges and once with the steps alone, the same kernels are found to run again."""
+    one = load(name)
+    (recording,) = recordings(one)
+    found = {}
+    for ranges in (True, False):
+        folder = tmp_path / str(ranges)
+        folder.mkdir()
+        document = diagnose([write("nsys", recording, folder, capture_of(one.plan, ranges=ranges))])
+        assert document.memory is not None
+        found[ranges] = document.memory
+    told, counted = found[True], found[False]
+    assert (told.recompute_status, counted.recompute_status) == ("measured", "inferred")
+    assert told.recompute_ns == told.recompute_lower_ns
+    assert counted.recompute_ns == pytest.approx(told.recompute_ns, rel=0.02)
+    assert counted.recompute_lower_ns is not None
+    assert counted.recompute_lower_ns < 0.2 * (counted.recompute_ns or 0)
+
+
+@pytest.mark.deep
+def test_a_job_file_that_configures_recompute_picks_the_value(tmp_path: Path) -> None:
+    """Full recompute repeats all that the order of the kernels shows, recompute of core_attn attention alone; then there is no range."""
+    one = load("memory-full-recompute")
+    (recording,) = recordings(one)
+    trace = write("nsys", recording, tmp_path, capture_of(one.plan, ranges=False))
+    job = tmp_path / "job.yaml"
+    alone = diagnose([trace])
+    assert alone.facts["recompute_ns"].status == "inferred"
+    for configured, chosen in [("full", "recompute_ns"), ("selective, recompute_modules: [core_attn]", "recompute_lower_ns")]:
+        job.write_text(f"model: {{recompute_granularity: {configured}}}\n", encoding="utf-8")
+        told = diagnose([trace], config=job)
+        assert told.facts["recompute_ns"].status == "config"
+        assert told.facts["recompute_ns"].value == told.facts["recompute_lower_ns"].value == alone.facts[chosen].value
