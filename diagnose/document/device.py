@@ -46,6 +46,32 @@ class Window(Struct, frozen=True, kw_only=True):
     device: int = 0
 
 
+class LongestCall(Struct, frozen=True, kw_only=True):
+    """One API call (and the kernel that it launched)."""
+
+    name: str
+    duration_ns: int
+
+
+class Phase(Struct, frozen=True, kw_only=True):
+    """A part of the capture that is start-up, by the host's clock relative to the capture's start; `why` says how it was recognised."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    why: str
+    longest_call: LongestCall | None
+
+
+class StepClass(Struct, frozen=True, kw_only=True):
+    """Steps of one kind. `duration_ns` is their mean; `differs_by`: what tells them from the largest class, which has None."""
+
+    n: int
+    duration_ns: int
+    differs_by: str | None
+    steps: tuple[int, ...] = ()
+
+
 class CrossCheck(Struct, frozen=True, kw_only=True):
     """A second anchor's view of the step time."""
 
@@ -56,7 +82,11 @@ class CrossCheck(Struct, frozen=True, kw_only=True):
 
 
 class Steps(Struct, frozen=True, kw_only=True):
-    """How the capture was cut into steps. With anchor "capture" every per-step figure is per capture."""
+    """How the capture was cut into steps. With anchor "capture" every per-step figure is per capture.
+
+    `classes`: steps told apart by work and duration, largest class first; one class where all are alike. `outside_ns`: device time (union)
+    of the whole capture that lies outside the steps.
+    """
 
     anchor: str
     n: int
@@ -64,6 +94,8 @@ class Steps(Struct, frozen=True, kw_only=True):
     duration_ns: Spread
     windows: tuple[Window, ...]
     cross_check: tuple[CrossCheck, ...] = ()
+    classes: tuple[StepClass, ...] = ()
+    outside_ns: int | None = None
 
 
 class Totals(OnDevice, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from diagnose.document.device import (
     Memory,
     Occupancy,
     OnDevice,
+    Phase,
     Steps,
     Timeline,
     Totals,
@@ -171,6 +172,7 @@ class Capture(Struct, frozen=True, kw_only=True):
     slowdown: float | None
     tables: tuple[TableCount, ...] = ()
     notes: tuple[str, ...] = ()
+    phases: tuple[Phase, ...] = ()  # start-up, as the device saw it that the verdict speaks of
 
 
 class LedgerEntry(Struct, frozen=True, kw_only=True):

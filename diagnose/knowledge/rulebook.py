@@ -33,7 +33,7 @@ _NUMBERS = dict.fromkeys(("ns", "share", "count", "bytes"), pl.Float64())
 UNIT_TYPES: Mapping[str, pl.DataType] = {**_NUMBERS, "text": pl.String(), "bool": pl.Boolean()}
 _PLACES = (
     *(f"communication:{kind}" for kind in COMM_KINDS),
-    *(f"host:{cause}" for cause in ("allocator", "sync", "gc", "python", "launch")),
+    *(f"host:{cause}" for cause in ("allocator", "sync", "gc", "python", "launch", "first_use")),
     *(f"role:{role}" for role in ("compute", "transport", "packing", "copy")),
     *(
         f"ranks:{part}"

@@ -79,7 +79,7 @@ ContextMark = Literal[
     "linear",  # the operator of a linear layer; an expert's may be one too
     "phase",  # stands for its phase where nothing but the phase is told
 ]
-HostRole = Literal["allocator", "synchronise", "launch", "graph_launch", "capture", "stream_memory_wait"]
+HostRole = Literal["allocator", "synchronise", "launch", "graph_launch", "capture", "stream_memory_wait", "first_use"]
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -160,7 +160,7 @@ class HostRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     id: str
     patterns: tuple[str, ...]
-    meaning: Literal["garbage_collection", "data_loading"]
+    meaning: Literal["garbage_collection", "data_loading", "start_up", "compilation"]
 
 
 class PolledKernel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -172,11 +172,25 @@ class PolledKernel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class StepAnchor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One spelling of an iteration's range. `numbered`: the first capture group of the pattern is the iteration's number."""
+    """One spelling of an iteration's range. `numbered`: the first capture group of the pattern is the iteration's number. `ends`: it is only the last part of a step."""
 
     id: str
     pattern: str
     numbered: bool
+    ends: bool = False
+
+
+class StartUpLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How start-up is told from steady work.
+
+    `long_call_ns`: from here on a call at its first use is a first-use cost; `queue`: operations launched and not begun that explain a long
+    launch call; `steady_share`, `named_share`: share of the compute work that has to follow a cost, or a range named so.
+    """
+
+    long_call_ns: int
+    queue: int
+    steady_share: float
+    named_share: float
 
 
 BUCKET_KEYS = frozenset({"families", "contexts", "groups"})
@@ -219,6 +233,7 @@ class HostRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     calls: tuple[HostCall, ...]
     ranges: tuple[HostRange, ...]
     steps: tuple[StepAnchor, ...]
+    start_up: StartUpLimits
     polled: tuple[PolledKernel, ...] = ()
 
     def polled_pattern(self) -> str:

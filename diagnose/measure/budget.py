@@ -200,6 +200,7 @@ Ran, Cause = pl.Enum(RAN), pl.Enum(WHY)
 OF_CAUSE: Mapping[str, Why] = {
     "allocator": "allocator",
     "host_sync": "host_sync",
+    "first_use": "host_work",
     "gc": "host_work",
     "launch": "host_work",
     "python": "host_work",

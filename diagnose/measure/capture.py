@@ -15,6 +15,7 @@ from diagnose.measure.budget import check_split
 from diagnose.measure.device import DeviceMeasure, check_identities, device_work, measure_device
 from diagnose.measure.facts import trace_facts
 from diagnose.measure.host import attribute, kept_ranges
+from diagnose.measure.phases import start_up
 from diagnose.measure.steps import STEP_RANGE, find_steps, model_work
 from diagnose.model.environment import EnvironmentItem
 from diagnose.model.ledger import Ledger
@@ -72,16 +73,18 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
     classified = classify(trace, launches, knowledge.taxonomy)
     ledger = trace.ledger.note("no_launch", "ops", launches.frame["issued"].null_count())
     ledger = ledger.note("duplicate_launch", "calls", launches.duplicates)
-    steps = {
-        (rank, device): find_steps(trace, work, rank, knowledge.hosts.steps, model_work(knowledge.buckets), step_range)
-        for rank, device, work in device_work(trace, launches, classified)
-    }
+    begun, steps = {}, {}
+    for rank, device, work in device_work(trace, launches, classified):
+        begun[rank, device] = found = start_up(trace, work, rank, knowledge.hosts)
+        steps[rank, device] = find_steps(trace, work, rank, knowledge.hosts.steps, model_work(knowledge.buckets), step_range, found)
     if step_range and not any(found.anchor.startswith(STEP_RANGE) for found in steps.values()):
         raise _unmarked(trace, step_range)
     trace = replace(trace, ranges=kept_ranges(trace, knowledge.hosts))  # only the host's ranges are still needed
     devices: list[DeviceMeasure] = []
     for rank, device, work in device_work(trace, launches, classified):  # again, so that one device's operations are held at a time
-        one = measure_device(trace, work, classified, knowledge, rank=rank, device=device, steps=steps[rank, device])
+        one = measure_device(
+            trace, work, classified, knowledge, rank=rank, device=device, steps=steps[rank, device], begun=begun[rank, device]
+        )
         check_identities(one.typical.per_step, rank)
         for step_split, step_budget in zip(one.split, one.typical.per_step, strict=True):
             check_split(step_split, step_budget)

@@ -21,6 +21,7 @@ from diagnose.measure.exchanges import Exchanges, exchanges
 from diagnose.measure.host import Launches, calls_named, graph_launches, host_activity
 from diagnose.measure.kernels import SmOccupancy, Usage, limits, occupancy, step_counts, usage
 from diagnose.measure.memory import MemoryUse, memory_use
+from diagnose.measure.phases import StartUp
 from diagnose.measure.steps import StepWindows, inside_windows, per_window
 from diagnose.measure.timeline import DrawnStep, timeline
 from diagnose.measure.waits.dependencies import resolve_waits
@@ -177,6 +178,7 @@ class DeviceMeasure:
     info: Device | None
     recorded: Recorded
     steps: StepWindows
+    start_up: StartUp | None
     budget: Budget
     split: tuple[StepSplit, ...]
     causes: Causes
@@ -224,13 +226,14 @@ def measure_device(
     rank: int,
     device: int,
     steps: StepWindows,
+    begun: StartUp | None = None,
 ) -> DeviceMeasure:
-    """Measure one device; `work` as `device_work` gives it, `steps` as `find_steps`."""
+    """Measure one device; `work` as `device_work` gives it, `steps` as `find_steps`, `begun` as `start_up`."""
     info = next((one for one in trace.devices if (one.rank, one.device) == (rank, device)), None)
     windows, classes = steps.frame, classified.classes
     inside = inside_windows(work, windows)
     ran = concurrency(work, classes, windows)
-    host = host_activity(trace, work, rank, knowledge.hosts, device)
+    host = host_activity(trace, work, rank, knowledge.hosts, device, None if begun is None else begun.costs)
     here = (pl.col("device") == device) | pl.col("device").is_null()  # a wait that names no device may concern any
     told = trace.waits.filter((pl.col("rank") == rank) & here)
     of_events, of_memory = (
@@ -258,6 +261,7 @@ def measure_device(
             bytes=work["bytes"].null_count() < work.height,
         ),
         steps=steps,
+        start_up=begun,
         budget=times,
         split=split(found, ran, work, windows, classified.buckets),
         causes=why,

@@ -15,6 +15,7 @@ from diagnose.knowledge.load import Knowledge
 from diagnose.knowledge.taxonomy import HostRules
 from diagnose.measure.device import DeviceMeasure, step_median
 from diagnose.measure.host import calls_named
+from diagnose.measure.phases import longest_cost
 from diagnose.measure.records import DeviceRecords
 from diagnose.model.trace import Trace
 from diagnose.model.vocabulary import COMM_KINDS, DENSE_GEMM, DISPATCH, EXPERT_GEMM, ROUTER, CommKind, FactValue, Status
@@ -114,7 +115,7 @@ _OF_LAUNCHES = (
     "launch_starved_ns", "launch_handover_ns", "launch_shadowed_ns", "host_work_ns", "longest_host_gap_ns", "host_gap_excess_ns",
 )  # fmt: skip
 _OF_CALLS = (
-    "allocator_ns", "allocator_shadowed_ns", "allocator_restart_ns", "host_sync_ns", "sync_restart_ns", "python_gap_ns",
+    "allocator_ns", "first_use_ns", "allocator_shadowed_ns", "allocator_restart_ns", "host_sync_ns", "sync_restart_ns", "python_gap_ns",
     "launch_calls_per_step", "graph_launches_per_step", "sync_calls_per_step", "allocator_calls_per_step",
 )  # fmt: skip
 _OF_GC_RANGES = ("gc_ns", "gc_ranges_per_step")
@@ -129,6 +130,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         **_columns(one, names),
         **_buckets(one, knowledge.buckets, names),
         **_steps(one),
+        **_start_up(one),
         **_exchanges(records.communication),
         **_kernels(one),
         **_memory(one, records),
@@ -195,6 +197,16 @@ def _steps(one: DeviceMeasure) -> dict[str, FactValue]:
         "longest_host_gap_ns": longest if isinstance(longest, int) else None,
         "blocking_inferred_share": _share(int(per_step["blocking_inferred_ns"].sum()), int(per_step["blocking_ns"].sum())),
         "transport_hidden_share": 1 - exposed / busy if busy else None,
+    }
+
+
+def _start_up(one: DeviceMeasure) -> dict[str, FactValue]:
+    """How much of the capture is start-up, and the longest first-use cost that lies among the work."""
+    longest = longest_cost(one.start_up.costs, one.steps.frame) if one.start_up is not None else None
+    return {
+        "start_up_share": one.start_up.share if one.start_up is not None else None,
+        "first_use_call": longest.name if longest is not None else None,
+        "first_use_call_ns": longest.duration_ns if longest is not None else None,
     }
 
 

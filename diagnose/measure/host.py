@@ -15,7 +15,7 @@ from diagnose.model.trace import Trace
 POLL_REACH_NS = 30_000
 
 # Bits of the host's state.
-ALLOCATOR, WAITING, SYNC, GC = 1, 2, 4, 8
+ALLOCATOR, WAITING, SYNC, GC, FIRST_USE = 1, 2, 4, 8, 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class HostActivity:
     """The launching threads of one rank.
 
     `state`: start, end (cut where a synchronising call begins or its work ends), mask of ALLOCATOR, WAITING (a synchronising call while the
-    work that it waits for runs), SYNC (after that work), GC. `in_call`: union of all API calls. `blocked`: synchronising calls with start,
+    work that it waits for runs), SYNC (after that work), GC, FIRST_USE. `in_call`: union of all API calls. `blocked`: synchronising calls with start,
     end, awaited_end and the awaited operation (op row, null when nothing was awaited), sorted by start. `named`: the allocator and
     synchronising calls (start, end, name_id, cause).
     """
@@ -36,11 +36,14 @@ class HostActivity:
     has_gc_ranges: bool
 
 
-def host_activity(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules, device: int | None = None) -> HostActivity:
+def host_activity(
+    trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules, device: int | None = None, first_use: pl.DataFrame | None = None
+) -> HostActivity:
     """Classify the API calls of the threads that launch compute on this device.
 
     A thread that launches only copies is a loader or a helper; what it waits for does not hold compute up. `work`: the device's operations
-    with op, start, end, stream, kind, role, correlation, pinned, copy_kind, issued, call_start, thread.
+    with op, start, end, stream, kind, role, correlation, pinned, copy_kind, issued, call_start, thread; `first_use`: start, end of what was
+    paid once.
     """
     launching = work.filter(pl.col("role") == "compute")["thread"].drop_nulls().unique()
     threads = launching if len(launching) else work["thread"].drop_nulls().unique()
@@ -59,7 +62,8 @@ def host_activity(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules,
     waiting = syncs.select("start", pl.col("awaited_end").alias("end"))
     after = syncs.select(pl.col("awaited_end").alias("start"), "end")
     states = pl.concat(
-        frame.select("start", "end", pl.lit(bit, dtype=pl.UInt8).alias("bit")) for bit, frame in enumerate((allocator, waiting, after, gc))
+        frame.select("start", "end", pl.lit(bit, dtype=pl.UInt8).alias("bit"))
+        for bit, frame in enumerate((allocator, waiting, after, gc, allocator.clear() if first_use is None else first_use))
     )
     named = pl.concat(
         frame.select("start", "end", "name_id", pl.lit(cause).alias("cause"))

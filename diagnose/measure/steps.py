@@ -14,12 +14,17 @@ import polars as pl
 from diagnose.document.device import CrossCheck, Dropped
 from diagnose.knowledge.buckets import Buckets
 from diagnose.knowledge.taxonomy import StepAnchor
+from diagnose.measure.phases import StartUp, cost_within, under_start_up
 from diagnose.model.trace import Trace
 from diagnose.model.vocabulary import OPTIMIZER
 
 STEP_RANGE = "step range"  # how the anchor that the user names is called
 DISAGREEMENT = 0.05  # two anchors whose medians differ by more are reported
-WARM_UP_FACTOR = 1.5  # a first step this much longer than the median of the others is warm-up
+WARM_UP_FACTOR = 1.5  # a first step, or one after warm-up, this much longer than the median of those that follow is warm-up
+FIRST_USE_FACTOR = 1.1  # the same where first-use costs explain half of what it takes longer
+PART = 0.05  # a range that usually leaves more of the compute work between it and the next one outside is only a part of a step
+WHOLE = 0.5  # a first or last window with less than this share of the usual compute operations is cut by the capture's edge
+HARDLY_ANY = 0.1  # the same for the last of two windows
 MIN_PERIOD = 20  # kernels in a recurring sequence below which it is a loop inside a step, not a step
 MIN_COLLECTIVES = 4  # the same for collectives
 MIN_REPEATS = 3
@@ -57,13 +62,19 @@ def model_work(buckets: Buckets) -> list[str]:
 
 
 def find_steps(
-    trace: Trace, work: pl.DataFrame, rank: int, anchors: Sequence[StepAnchor], model_work: Sequence[str], step_range: str | None = None
+    trace: Trace,
+    work: pl.DataFrame,
+    rank: int,
+    anchors: Sequence[StepAnchor],
+    model_work: Sequence[str],
+    step_range: str | None = None,
+    start_up: StartUp | None = None,
 ) -> StepWindows:
     """Cut one device's operations into steps.
 
     `work` holds the device's operations in order of start: start, end, kind, stream, name_id, bucket, role, call_start. `anchors` are the
     spellings of iteration ranges, best first; `model_work` as `model_work` gives it. `step_range` is the user's own pattern and goes before
-    all.
+    all. `start_up` is left out: of steps, or where none could be cut, of the one window.
     """
     own = [StepAnchor(id=STEP_RANGE, pattern=step_range, numbered="(" in step_range)] if step_range else []
     by_range = next((found for anchor in [*own, *anchors] if (found := _by_range(trace, work, rank, anchor)) is not None), None)
@@ -71,13 +82,15 @@ def find_steps(
     if not proposals:
         transport = work.filter(pl.col("role") == "transport")
         repeating = _by_recurrence(transport, work, "recurring collectives", MIN_COLLECTIVES)
-        repeating = repeating or _by_recurrence(_busiest_stream(work), work, "recurring kernels", MIN_PERIOD)
+        steady = work if start_up is None or start_up.begin is None else work.filter(pl.col("start") >= start_up.begin)
+        repeating = repeating or _by_recurrence(_busiest_stream(steady), steady, "recurring kernels", MIN_PERIOD, forward=True)
         proposals = [repeating] if repeating is not None else []
     if not proposals:
-        whole = pl.DataFrame({"index": [0], "start": [work["start"].min()], "end": [work["end"].max()]})
+        begin = start_up.begin if start_up is not None else None
+        whole = pl.DataFrame({"index": [0], "start": [work["start"].min() if begin is None else begin], "end": [work["end"].max()]})
         return StepWindows(frame=_typed(whole), every=_typed(whole), anchor="capture")
     best, others = proposals[0], proposals[1:]
-    kept, dropped = _drop_unsteady(trace, work, best.windows, rank)
+    kept, dropped = _drop_unsteady(trace, work, best.windows, rank, start_up)
     reference = Anchored(anchor=best.anchor, windows=kept)
     return StepWindows(
         frame=_typed(kept),
@@ -123,6 +136,30 @@ def _windows_from_starts(starts: pl.DataFrame, last_end: int) -> pl.DataFrame:
     return starts.with_columns(pl.col("start").shift(-1).fill_null(last_end).alias("end")).filter(pl.col("end") > pl.col("start"))
 
 
+def _windows_from_ends(work: pl.DataFrame, ends: pl.Series) -> pl.DataFrame:
+    """Windows from the first operation after one end to the next end; what leads up to the first end may be cut, and is none."""
+    starts = work["start"].unique().sort()
+    begins = starts.gather(starts.search_sorted(ends[:-1]))
+    return _windows_from_starts(pl.DataFrame({"index": range(1, len(ends)), "start": begins}), int(ends[-1]))
+
+
+def _with_first(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """The windows, and before them what leads up to the first where it is a whole step: as many compute operations as are usual."""
+    if windows.is_empty():
+        return windows
+    compute = work.filter((pl.col("role") == "compute") & (pl.col("end") > pl.col("start")))
+    first = pl.DataFrame({"index": [0], "start": [compute["start"].min()], "end": [windows["start"][0]]}, schema=windows.schema)
+    counts = _compute_counts(compute, pl.concat([first, windows]))
+    usual = counts[1:].median()
+    return pl.concat([first, windows]) if isinstance(usual, int | float) and counts[0] == usual else windows
+
+
+def _compute_counts(compute: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
+    """Operations that begin in each window."""
+    placed = inside_windows(compute.select("start"), windows).group_by("index").len()
+    return per_window(windows, placed)["len"].fill_null(0).cast(pl.Int64)
+
+
 # ------------------------------------------------------------------------------------------------ iteration ranges
 
 
@@ -147,30 +184,70 @@ def _by_range(trace: Trace, work: pl.DataFrame, rank: int, anchor: StepAnchor) -
     launched = (
         work.select("start", "end", "call_start", "thread", "role", "kind").filter(pl.col("call_start").is_not_null()).sort("call_start")
     )
-    ranges = _outermost(_one_thread(ranges, launched))
+    ranges, dropped = _closed(_outermost(_one_thread(ranges, launched)), trace)
     inside = _launched_inside(ranges, launched)
     if inside.is_empty():
         return None
-    computing = (pl.col("role") == "compute") & (pl.col("kind") == "kernel")
-    per_range = (
-        inside.group_by("range_start")
-        .agg(pl.coalesce(pl.col("start").filter(computing).min(), pl.col("start").min()), pl.col("end").max(), pl.col("number").first())
-        .sort("range_start")
-        .with_columns(pl.col("start").cum_max())  # a kernel that overtakes the step before it does not begin its own step earlier
-    )
+    name = f"{STEP_RANGE if anchor.id == STEP_RANGE else 'range'} {_generic(ranges['text'][0])}"
+    if anchor.ends:
+        ends = inside.group_by("range_start").agg(pl.col("end").max()).sort("range_start")["end"].cum_max().unique(maintain_order=True)
+        windows = _with_first(work, _windows_from_ends(work, ends))
+        return None if windows.is_empty() else Anchored(anchor=f"end of {name}", windows=windows, dropped=dropped)
+    per_range = _begins(inside)
     numbered = per_range["number"].null_count() == 0 and per_range["number"].is_unique().all()
     index = per_range["number"] if numbered else pl.Series("number", range(per_range.height), dtype=pl.Int64)
     last_end = int(per_range["end"].max())  # type: ignore[arg-type]
     windows = _windows_from_starts(pl.DataFrame({"index": index, "start": per_range["start"]}), last_end)
+    if windows.height >= MIN_REPEATS and _leaves_out(ranges, launched) > PART:
+        why = "its range holds only a part of the step, and no next one tells where it ends"
+        dropped = (*dropped, Dropped(index=int(windows["index"][-1]), why=why))
+        windows = windows.head(-1)
     if windows.is_empty():
         return None
     idle = ranges.join(per_range, left_on="start", right_on="range_start", how="anti") if numbered else ranges.clear()
-    dropped = tuple(
+    dropped += tuple(
         Dropped(index=number, why="its range launched nothing on this device")
         for number in idle["number"].drop_nulls().unique().sort().to_list()
     )
-    kind = STEP_RANGE if anchor.id == STEP_RANGE else "range"
-    return Anchored(anchor=f"{kind} {_generic(ranges['text'][0])}", windows=windows, dropped=dropped)
+    return Anchored(anchor=name, windows=windows, dropped=dropped)
+
+
+def _closed(ranges: pl.DataFrame, trace: Trace) -> tuple[pl.DataFrame, tuple[Dropped, ...]]:
+    """The ranges without one that was still open at the capture's end, and that one."""
+    if not any(entry.code == "open_range" for entry in trace.ledger.entries):
+        return ranges, ()
+    is_open = pl.col("end") >= int(trace.ranges["end"].max())  # type: ignore[arg-type]
+    numbers = ranges.filter(is_open)["number"].fill_null(ranges.height - 1).to_list()
+    return ranges.filter(~is_open), tuple(Dropped(index=number, why="its range was still open at the capture's end") for number in numbers)
+
+
+def _begins(inside: pl.DataFrame) -> pl.DataFrame:
+    """Per range (range_start, number): when its first operation began, and its last ended.
+
+    What began before the compute of the ranges before was done is a prefetch: it belongs to this step but does not begin it.
+    """
+    computing = (pl.col("role") == "compute") & (pl.col("kind") == "kernel")
+    reach = inside.group_by("range_start").agg(pl.col("end").filter(computing).max().alias("reach")).sort("range_start")
+    before = reach.select("range_start", pl.col("reach").fill_null(strategy="forward").cum_max().shift(1))
+    begins = computing | (pl.col("start") >= pl.col("reach").fill_null(pl.col("start")))
+    return (
+        inside.join(before, on="range_start", how="left")
+        .group_by("range_start")
+        .agg(pl.coalesce(pl.col("start").filter(begins).min(), pl.col("start").min()), pl.col("end").max(), pl.col("number").first())
+        .sort("range_start")
+        .with_columns(pl.col("start").cum_max())  # a kernel that overtakes the step before it does not begin its own step earlier
+    )
+
+
+def _leaves_out(ranges: pl.DataFrame, launched: pl.DataFrame) -> float:
+    """Of the compute work from one range's start to the next one's, the share launched after the range's end: the median of all."""
+    compute = launched.filter(pl.col("role") == "compute")
+    done = pl.concat([pl.Series("ns", [0], dtype=pl.Int64), (compute["end"] - compute["start"]).cum_sum().cast(pl.Int64)])
+    edges = {name: done.gather(compute["call_start"].search_sorted(ranges[name])) for name in ("start", "end")}
+    whole = edges["start"].diff().drop_nulls()
+    outside = edges["start"].slice(1) - edges["end"].head(-1)
+    shares = (outside / whole).filter(whole > 0)
+    return float(shares.median() or 0.0)  # type: ignore[arg-type]
 
 
 def _generic(text: str) -> str:
@@ -233,11 +310,7 @@ def _by_optimizer(work: pl.DataFrame, model_work: Sequence[str]) -> Anchored | N
     counts = grouped["n"].sort()
     if grouped.height < MIN_REPEATS or counts[0] * 2 < counts[-1]:
         return None
-    ends = grouped["end"]
-    starts = work["start"].unique().sort()
-    begins = starts.gather(starts.search_sorted(ends[:-1]))
-    windows = _windows_from_starts(pl.DataFrame({"index": range(1, grouped.height), "start": begins}), int(ends[-1]))
-    return Anchored(anchor="optimizer kernels", windows=windows)
+    return Anchored(anchor="optimizer kernels", windows=_windows_from_ends(work, grouped["end"]))
 
 
 # ------------------------------------------------------------------------------------------------ recurring sequences
@@ -252,29 +325,72 @@ def _busiest_stream(work: pl.DataFrame) -> pl.DataFrame:
     return kernels.filter(pl.col("stream") == busiest)
 
 
-def _by_recurrence(kernels: pl.DataFrame, work: pl.DataFrame, anchor: str, min_period: int) -> Anchored | None:
+def _by_recurrence(kernels: pl.DataFrame, work: pl.DataFrame, anchor: str, min_period: int, *, forward: bool = False) -> Anchored | None:
     """Windows from a sequence of names that repeats: the rarest name that comes back at regular places marks the step.
 
-    A training step holds a backward pass: a sequence that repeats without one is a layer or an inference loop, and no step.
+    A training step holds a backward pass: a sequence that repeats without one is a layer. `forward`: where nothing in the capture belongs to a
+    backward pass, iterations are looked for (`_iterations`).
     """
     names = kernels["name_id"]
     n = len(names)
     if n < MIN_REPEATS * max(min_period, 2):
         return None
     phased = work.filter(pl.col("phase").is_in(["forward", "backward"])).select("start", pl.col("phase").cast(pl.String))
-    if phased["phase"].n_unique() < 2:
+    training = phased["phase"].n_unique() == 2
+    if not training and not (forward and "backward" not in phased["phase"]):
         return None
     counts = names.value_counts(sort=False).filter(pl.col("count") >= MIN_REPEATS).sort("count", "name_id").head(8)
     for name_id, count in counts.iter_rows():
         period = _regular_period(names, name_id, count)
         if period is None or period < min_period:
             continue
-        places = (names == name_id).arg_true()
-        starts = kernels["start"].gather(places)
-        windows = pl.DataFrame({"index": range(count - 1), "start": starts[:-1], "end": starts[1:]}).filter(pl.col("end") > pl.col("start"))
+        places = (names == name_id).arg_true().cast(pl.Int64)
+        if not training:
+            windows = _iterations(kernels, places, period, work)
+            if windows is not None:
+                return Anchored(anchor=f"{anchor}, iterations without backward", windows=windows)
+            continue
+        windows = _windows_from_marks(kernels, places)
         if inside_windows(phased, windows).select("index", "phase").unique().height == 2 * windows.height:  # each window holds both
             return Anchored(anchor=anchor, windows=windows)
     return None
+
+
+def _windows_from_marks(kernels: pl.DataFrame, places: pl.Series) -> pl.DataFrame:
+    """Windows from each place in `kernels` to the next."""
+    starts = kernels["start"].gather(places)
+    windows = pl.DataFrame({"index": range(len(places) - 1), "start": starts[:-1], "end": starts[1:]})
+    return windows.filter(pl.col("end") > pl.col("start"))
+
+
+def _iterations(kernels: pl.DataFrame, places: pl.Series, period: int, work: pl.DataFrame) -> pl.DataFrame | None:
+    """Windows of iterations of a forward pass, by the `places` of a name that comes back every `period` kernels.
+
+    Layers come back too. Where the distance is longer now and then, always after as many repetitions, those were layers and the longer
+    distances lie between iterations. Where it never is, the repetitions are iterations if each fetches a result and no other kernel comes
+    before or after them: one pass over layers has a head and a tail.
+    """
+    names = kernels["name_id"]
+    longer = (places.diff() > max(period + 1, period * 51 // 50)).fill_null(value=False)
+    if not longer.any():
+        first, last = int(places[0]), int(places[-1])
+        between = names.slice(first, last - first).unique()
+        alone = pl.concat([names.head(first), names.slice(last)]).is_in(between.implode()).all()
+        windows = _windows_from_marks(kernels, places)
+        fetched = inside_windows(work.filter(pl.col("copy_kind") == "d2h").select("start"), windows)["index"].n_unique()
+        return windows if alone and fetched >= SAME_SEQUENCE * windows.height else None
+    begins = longer.arg_true().cast(pl.Int64)
+    layers = pl.concat([begins.head(1), begins.diff().drop_nulls(), pl.Series([len(places) - int(begins[-1])])])
+    usual = max(layers.to_list())
+    if any(count != usual for count in layers[1:-1]):
+        return None
+    head = int(places[0]) if layers[0] == usual else 0  # kernels before the first layer's mark, where the first iteration is whole
+    marks = places.gather(pl.concat([pl.Series([0] if layers[0] == usual else [], dtype=pl.Int64), begins])) - head
+    windows = _windows_from_marks(kernels, marks)
+    if layers[-1] == usual and head:
+        last_window = {"index": [windows.height], "start": [kernels["start"][int(marks[-1])]], "end": [int(kernels["end"].max())]}  # type: ignore[arg-type]
+        windows = pl.concat([windows, pl.DataFrame(last_window, schema=windows.schema)])
+    return windows if windows.height >= MIN_REPEATS - 1 else None
 
 
 def _regular_period(names: pl.Series, name_id: int, count: int) -> int | None:
@@ -291,21 +407,54 @@ def _regular_period(names: pl.Series, name_id: int, count: int) -> int | None:
 # ------------------------------------------------------------------------------------------------ what is no steady step
 
 
-def _drop_unsteady(trace: Trace, work: pl.DataFrame, windows: pl.DataFrame, rank: int) -> tuple[pl.DataFrame, tuple[Dropped, ...]]:
-    """Windows without warm-up and CUDA graph capture; if nothing would be left, all of them."""
-    reasons: dict[int, str] = {}
-    lengths = (windows["end"] - windows["start"]).to_list()
-    indices = windows["index"].to_list()
-    if len(lengths) >= MIN_REPEATS + 1:
-        rest = pl.Series(lengths[1:]).median()
-        if isinstance(rest, int | float) and lengths[0] > WARM_UP_FACTOR * rest:
-            reasons[indices[0]] = f"warm-up: {lengths[0] / 1e6:.3f} ms against a median of {rest / 1e6:.3f} ms"
+def _drop_unsteady(
+    trace: Trace, work: pl.DataFrame, windows: pl.DataFrame, rank: int, start_up: StartUp | None
+) -> tuple[pl.DataFrame, tuple[Dropped, ...]]:
+    """Windows without warm-up, CUDA graph capture, and what the capture's edges cut; if nothing would be left, all of them."""
+    reasons = _cut(work, windows)
+    if start_up is not None:
+        for index, name in under_start_up(work, windows, start_up.ranges).items():
+            reasons.setdefault(index, f"inside the range {name!r}: start-up")
+    reasons = _warm_up(windows.filter(~pl.col("index").is_in(list(reasons))), start_up) | reasons
     for index in _capturing(trace, work, windows, rank):
         reasons.setdefault(index, "a CUDA graph was captured in it")
-    if len(reasons) == len(indices):
+    if len(reasons) == windows.height:
         return windows, ()
     kept = windows.filter(~pl.col("index").is_in(list(reasons)))
     return kept, tuple(Dropped(index=index, why=why) for index, why in sorted(reasons.items()))
+
+
+def _cut(work: pl.DataFrame, windows: pl.DataFrame) -> dict[int, str]:
+    """The first and the last window where far fewer compute operations ran than in the others."""
+    counts = _compute_counts(work.filter((pl.col("role") == "compute") & (pl.col("end") > pl.col("start"))), windows)
+    if len(counts) < 2:
+        return {}
+    places = {0: (counts[1:], "beginning"), len(counts) - 1: (counts[:-1], "end")} if len(counts) > 2 else {1: (counts[:1], "end")}
+    found = {}
+    for place, (others, edge) in places.items():
+        usual = int(others.median() or 0)  # type: ignore[arg-type]
+        if counts[place] < (WHOLE if len(counts) > 2 else HARDLY_ANY) * usual:
+            why = f"cut by the capture's {edge}: {counts[place]} compute operations where the others have {usual}"
+            found[int(windows["index"][place])] = why
+    return found
+
+
+def _warm_up(windows: pl.DataFrame, start_up: StartUp | None) -> dict[int, str]:
+    """The steps at the beginning that take longer than those that follow: by far, or by first-use costs that lie in them."""
+    found: dict[int, str] = {}
+    rows = windows.with_columns((pl.col("end") - pl.col("start")).alias("length")).rows(named=True)
+    for place, row in enumerate(rows):
+        rest = pl.Series([one["length"] for one in rows[place + 1 :]], dtype=pl.Int64).median()
+        if not isinstance(rest, int | float):
+            break
+        cost = cost_within(start_up.costs, row["start"], row["end"]) if start_up is not None else 0
+        if row["length"] > FIRST_USE_FACTOR * rest and 2 * cost >= row["length"] - rest:
+            found[row["index"]] = f"warm-up: {cost / 1e6:.1f} ms of first-use costs in {row['length'] / 1e6:.1f} ms"
+        elif len(rows) - place > MIN_REPEATS and row["length"] > WARM_UP_FACTOR * rest:
+            found[row["index"]] = f"warm-up: {row['length'] / 1e6:.3f} ms against a median of {rest / 1e6:.3f} ms"
+        else:
+            break
+    return found
 
 
 def _capturing(trace: Trace, work: pl.DataFrame, windows: pl.DataFrame, rank: int) -> list[int]:

@@ -274,6 +274,7 @@ def _capture(
         slowdown=None,
         tables=tuple(TableCount(table=row.table, read=row.read, kept=row.kept, refused=refused.get(row.table, 0)) for row in ledger.rows),
         notes=(*([several] if len(devices) > 1 else []), *dict.fromkeys(note for part in measured for note in part.provenance.notes)),
+        phases=verdict_of.start_up.phases if verdict_of.start_up is not None else (),
     )
 
 

@@ -13,6 +13,7 @@ from diagnose.load.conform import typed
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.device import DeviceMeasure, device_work, measure_device
 from diagnose.measure.host import HostActivity, attribute, host_activity
+from diagnose.measure.phases import start_up
 from diagnose.measure.steps import StepWindows, find_steps, model_work
 from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.measure.waits.stalls import Stalls, stalls
@@ -112,14 +113,16 @@ class Scene:
         """All measurements of every device."""
         found = []
         for rank, device, work in self.works():
-            steps = find_steps(self.trace, work, rank, KNOWLEDGE.hosts.steps, model_work(KNOWLEDGE.buckets), step_range)
-            found.append(measure_device(self.trace, work, self.classified, KNOWLEDGE, rank=rank, device=device, steps=steps))
+            begun = start_up(self.trace, work, rank, KNOWLEDGE.hosts)
+            steps = find_steps(self.trace, work, rank, KNOWLEDGE.hosts.steps, model_work(KNOWLEDGE.buckets), step_range, begun)
+            found.append(measure_device(self.trace, work, self.classified, KNOWLEDGE, rank=rank, device=device, steps=steps, begun=begun))
         return found
 
     def steps(self, step_range: str | None = None, place: int = 0) -> StepWindows:
         """The step windows of one device."""
         rank, _, work = self.works()[place]
-        return find_steps(self.trace, work, rank, KNOWLEDGE.hosts.steps, model_work(KNOWLEDGE.buckets), step_range)
+        begun = start_up(self.trace, work, rank, KNOWLEDGE.hosts)
+        return find_steps(self.trace, work, rank, KNOWLEDGE.hosts.steps, model_work(KNOWLEDGE.buckets), step_range, begun)
 
 
 def run(op: str, start: int, end: int, at: int | None = None, **more: object) -> Item:

@@ -166,8 +166,6 @@ NO_ANCHOR: dict[str, tuple[list[Item], list[Span]]] = {
     "two optimizer bursts": (training(2), []),
     "the first of five bursts cut to a third": ([item for number, item in enumerate(training(5)) if number not in (7, 8)], []),
     "optimizer kernels without other work": ([run("adam", 20 * n + 10, 20 * n + 20, 20 * n) for n in range(9)], []),
-    "a recurring sequence of forward passes": (recurring(4, ("forward", "forward")), []),
-    "a recurring sequence without phases": (recurring(4, (None, None)), []),
     "a recurring sequence of backward passes": (recurring(4, ("backward", "backward")), []),
     "a sequence that comes twice": (recurring(2, BOTH), []),
     "a short sequence, a loop inside a step": (recurring(12, BOTH, kernels=8), []),
@@ -258,3 +256,97 @@ def test_evaluations_between_steps_do_not_join_steps() -> None:
                 now += 60
     found = scene(items).steps()
     assert found.anchor == "capture" or found.frame.height >= 10
+
+
+# ---------------------------------------------------------------------------------------------------- parts of steps, and what is cut
+
+
+def test_optimizer_ranges_mark_where_steps_end() -> None:
+    items = training(4)
+    spans = [Span(text="Optimizer.step#Adam.step", start=540 * n + 360, end=540 * n + 540) for n in range(4)]
+    found = scene(items, spans).steps()
+    assert found.anchor == "end of range Optimizer.step#Adam.step"
+    assert found.frame.rows() == [(0, 10, 550), (1, 550, 1090), (2, 1090, 1630), (3, 1630, 2160)]
+    cut = scene(items[2:], spans).steps()  # what leads up to the first end is not whole
+    assert cut.frame["index"].to_list() == [1, 2, 3]
+
+
+def test_a_range_that_is_a_part_of_a_step_gives_no_last_step() -> None:
+    spans = [replace(span, end=span.start + 500) for span in LOOP.spans]
+    found = scene(LOOP.items, spans).steps()
+    assert found.frame.rows() == WINDOWS[:3]
+    assert [(one.index, one.why) for one in found.dropped] == [
+        (4, "its range holds only a part of the step, and no next one tells where it ends")
+    ]
+
+
+def test_a_range_still_open_at_the_captures_end_is_no_step() -> None:
+    one = scene(LOOP.items, LOOP.spans)
+    opened = replace(one, trace=replace(one.trace, ledger=one.trace.ledger.note("open_range", "ranges", 1)))
+    found = opened.steps()
+    assert found.frame["index"].to_list() == [1, 2, 3]
+    assert [(one.index, one.why) for one in found.dropped] == [(4, "its range was still open at the capture's end")]
+
+
+def test_a_last_step_with_few_of_the_usual_operations_is_cut() -> None:
+    found = scene(LOOP.items[:13], LOOP.spans).steps()
+    assert found.frame["index"].to_list() == [1, 2, 3]
+    assert [(one.index, one.why) for one in found.dropped] == [
+        (4, "cut by the capture's end: 1 compute operations where the others have 4")
+    ]
+
+
+def test_a_copy_right_before_the_compute_of_a_step_begins_it() -> None:
+    items = [
+        *LOOP.items,
+        run("memcpy", 960, 990, 1001, stream=8, copy_kind="h2d"),
+        run("memcpy", 1990, 2005, 2001, stream=8, copy_kind="h2d"),
+    ]
+    assert windows(scene(items, LOOP.spans)) == [(1, 10, 960), (2, 960, 1990), (3, 1990, 3010), (4, 3010, 3710)]
+
+
+def test_second_and_third_warm_up_steps_are_left_out_with_what_made_them_long() -> None:
+    ms = 1_000_000
+    items: list[Item] = []
+    spans = []
+    now = 10 * ms
+    for number, cost in enumerate((100, 30, 9, 0, 0, 0, 0)):
+        begin = now
+        for place in range(10):
+            slow = cost * ms if place == 5 else 0
+            name = ("norm", "attention", "expert")[number] if slow else "gemm"
+            items.append(run(name, now + slow, now + slow + ms, now - 1000, until=now - 1000 + max(slow, 1)))
+            now += slow + ms
+        spans.append(Span(text=f"step {number}", start=begin - 2000, end=now - 2000))
+    found = scene(items, spans).steps()
+    assert found.frame["index"].to_list() == [3, 4, 5, 6]
+    assert [one.index for one in found.dropped] == [0, 1, 2]
+    assert "first-use costs" in found.dropped[2].why
+
+
+# ---------------------------------------------------------------------------------------------------- iterations without backward
+
+
+def test_a_forward_loop_that_fetches_a_result_each_time_has_iterations() -> None:
+    items = recurring(4, ("forward", "forward"))
+    fetched = [run("memcpy", 2400 * n + 2395, 2400 * n + 2399, 2400 * n + 2390, stream=8, copy_kind="d2h") for n in range(4)]
+    found = scene([*items, *fetched]).steps()
+    assert found.anchor == "recurring kernels, iterations without backward"
+    assert found.frame.rows() == [(0, 10, 2410), (1, 2410, 4810), (2, 4810, 7210)]
+
+
+def layered(iterations: int, layers: int = 3) -> list[Item]:
+    """Iterations of a head of two kernels and `layers` layers of 24, of the same names throughout."""
+    items: list[Item] = []
+    now = 10
+    for _ in range(iterations):
+        for name in ["gemm", "gemm", *(["attention", *["gemm"] * 23] * layers)]:
+            items.append(run(name, now, now + 80, now - 10, phase="forward"))
+            now += 100
+    return items
+
+
+def test_layers_are_no_iterations_but_what_lies_between_longer_distances_is() -> None:
+    assert scene(layered(1, layers=6)).steps().anchor == "capture"
+    found = scene(layered(4, layers=12)).steps()
+    assert found.frame.rows() == [(n, 10 + 29000 * n, 10 + 29000 * (n + 1) - (20 if n == 3 else 0)) for n in range(4)]

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, HostActivity
+from diagnose.measure.host import ALLOCATOR, FIRST_USE, GC, SYNC, WAITING, HostActivity
 from diagnose.measure.steps import per_window
 from diagnose.measure.waits.dependencies import Dependencies, StreamWaits, latest_producers, prepare
 from diagnose.model.intervals import merge, overlaps
@@ -81,7 +81,7 @@ def follow_chains(pieces: pl.DataFrame, work: pl.DataFrame, known: Dependencies)
     return pl.concat(done).filter(pl.col("end") > pl.col("start"))
 
 
-HOST_CAUSES = ("allocator", "host_sync", "gc", "launch", "python")
+HOST_CAUSES = ("first_use", "allocator", "host_sync", "gc", "launch", "python")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,13 +254,15 @@ def _with_producers(cut: pl.DataFrame, work: pl.DataFrame, known: Dependencies) 
 def _under_host_calls(starved: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
     """Launch-starved stretches split by what the launching threads did.
 
-    Allocator, host_sync, gc, launch, python, or blocking through the host.
+    First_use (what is paid once), allocator, host_sync, gc, launch, python, or blocking through the host.
     """
     starved = starved.sort("start")
     state = overlaps(starved, host.state)
     mask = host.state["mask"].gather(state["right"])
     cause = (
-        pl.when(pl.col("mask") & ALLOCATOR != 0)
+        pl.when((pl.col("mask") & FIRST_USE != 0) & (pl.col("mask") & WAITING == 0))
+        .then(pl.lit("first_use"))
+        .when(pl.col("mask") & ALLOCATOR != 0)
         .then(pl.lit("allocator"))
         .when(pl.col("mask") & WAITING != 0)
         .then(pl.lit("blocking"))
@@ -377,7 +379,8 @@ def stall_times(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kin
         total(host, "launch_starved_ns"),
         total(pl.col("cause") == "allocator", "allocator_ns"),
         total(pl.col("cause") == "host_sync", "host_sync_ns"),
-        total(pl.col("cause").is_in(["gc", "launch", "python"]), "host_work_ns"),
+        total(pl.col("cause").is_in(["first_use", "gc", "launch", "python"]), "host_work_ns"),
+        total(pl.col("cause") == "first_use", "first_use_ns"),
         total(pl.col("cause") == "gc", "gc_ns"),
         total(pl.col("cause") == "python", "python_gap_ns"),
         total(blocking, "blocking_ns"),
@@ -423,7 +426,7 @@ def blocking(found: Stalls, work: pl.DataFrame, classes: pl.DataFrame) -> pl.Dat
 
 def host_costs(found: Stalls, host: HostActivity, trace: Trace) -> pl.DataFrame:
     """index, name, cause, ns, count: launch-starved time by the call or range that the host was in."""
-    causes = {"allocator": "allocator", "host_sync": "sync", "gc": "gc"}
+    causes = {"allocator": "allocator", "host_sync": "sync", "gc": "gc", "first_use": "first_use"}
     pieces = found.pieces.filter(pl.col("cause").is_in([*causes, "launch", "python"])).with_columns(
         pl.col("cause").replace(causes).alias("cause"), (pl.col("end") - pl.col("start")).alias("ns")
     )
@@ -440,7 +443,8 @@ def host_costs(found: Stalls, host: HostActivity, trace: Trace) -> pl.DataFrame:
         .join(trace.names.select(pl.col("id").alias("name_id"), "text"), on="name_id", how="left")
     )
     plain = pl.col("cause").replace_strict(
-        {"launch": "launching API calls", "python": "no CUDA call on the launching threads"}, default="unknown call"
+        {"launch": "launching API calls", "python": "no CUDA call on the launching threads", "first_use": "first use of code and memory"},
+        default="unknown call",
     )
     return (
         named.with_columns(pl.coalesce("text", plain).alias("name"))
@@ -455,7 +459,7 @@ def long_gaps(found: Stalls) -> pl.DataFrame:
 
     Host work in gaps that stand out (20 × the median gap and more than 1 ms).
     """
-    starved = found.pieces.filter(~pl.col("cause").is_in(["blocking", "dependency_stalled"]))
+    starved = found.pieces.filter(~pl.col("cause").is_in(["blocking", "dependency_stalled", "first_use"]))
     worked = pl.col("cause").is_in(["gc", "launch", "python"])
     length = pl.col("end") - pl.col("start")
     gaps = starved.group_by("index", "op").agg(length.sum().alias("gap"), length.filter(worked).sum().alias("worked"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from diagnose.document.device import Phase
 from diagnose.document.diagnosis import SEVERAL_RANKS, Diagnosis, JobRead, NotAssessed
 from diagnose.render import units, words
 from diagnose.render.report import Row, Table, rows_of
@@ -158,6 +159,8 @@ def capture(document: Diagnosis) -> Table:
             else f"median {units.ms(spread.median)}, minimum {units.ms(spread.min)}, maximum {units.ms(spread.max)} ms",
         ],
         ["left out", "; ".join(f"step {one.index}: {one.why}" for one in steps.dropped) or "no step"],
+        *([["outside", f"{units.ms_unit(steps.outside_ns)} of device time lie outside"]] if steps.outside_ns else []),
+        *([f"start-up: {one.name[:80]}", _phase(one)] for one in found.phases),
         *(
             [
                 f"second opinion: {check.anchor}",
@@ -174,6 +177,12 @@ def capture(document: Diagnosis) -> Table:
         *(["note", text] for text in found.notes[:20]),
     ]
     return Table("capture", "Capture quality", rows_of({"what": what, "found": text} for what, text in rows))
+
+
+def _phase(phase: Phase) -> str:
+    longest = phase.longest_call
+    call = "" if longest is None else f"; the longest call: {longest.name[:80]}, {units.ms_unit(longest.duration_ns)}"
+    return f"{units.ms(phase.start_ns)} to {units.ms_unit(phase.end_ns)}: {phase.why}{call}"
 
 
 def _device(name: str | None, sms: int | None, memory_bytes: int | None) -> str:

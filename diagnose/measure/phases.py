@@ -1,0 +1,241 @@
+"""Start-up is not the run: what a program pays once is recognised, measured as phases, and kept out of what is judged.
+
+A first-use cost is a call that takes milliseconds where it is made for the first time (code is loaded, a context is created, memory grows)
+and that no full queue explains, or a compilation. Start-up is what lies before the steady work: such costs, uploads before the first
+compute kernel, and ranges that say so. `trace_rules/hosts.yaml` holds the names and the limits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from diagnose.document.device import LongestCall, Phase
+from diagnose.knowledge.taxonomy import HostRules
+from diagnose.model.intervals import merge, overlaps
+from diagnose.model.trace import Trace
+
+_COSTS = {"start": pl.Int64, "end": pl.Int64, "name": pl.String}
+USER_KINDS = ["push_pop", "start_end", "annotation"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartUp:
+    """What one process paid once, as one of its devices saw it. Host's times, but for `begin`.
+
+    `costs`: start, end, name of each first-use cost (a call, with the kernel that it launched), by start. `ranges`: the same of ranges that are start-up by their name. `begin`: when the
+    first operation of the steady work ran; None where nothing had to be left out.
+    """
+
+    costs: pl.DataFrame
+    ranges: pl.DataFrame
+    begin: int | None
+    phases: tuple[Phase, ...]
+    share: float  # of the time from the first of all this, or the first operation, to the last operation
+
+
+def start_up(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> StartUp:
+    """Find the start-up of one device. `work`: its operations in order of start, with call_start, issued, thread, kind, role, name_id."""
+    limits = rules.start_up
+    placed = (
+        work.filter((pl.col("role") == "compute") & (pl.col("end") > pl.col("start")))
+        .select("start", pl.coalesce("call_start", "start").alias("at"), (pl.col("end") - pl.col("start")).alias("ns"))
+        .sort("at")
+    )
+    uploads = _uploads(work, limits.long_call_ns)
+    costs = pl.concat([_first_calls(trace, work, rank, rules), _compilations(trace, work, rank, rules)]).sort("start", "end")
+    ranges = _leading_ranges(trace, placed, rank, rules)
+    ends = [*ranges["end"], *_followed(costs["end"], placed, limits.steady_share)]
+    behind = placed.filter(pl.col("at") >= max(ends)) if ends else placed.clear()
+    begins = [one for one in (behind["start"].min(), placed["start"].min() if not uploads.is_empty() else None) if isinstance(one, int)]
+    begin = max(begins, default=None)
+    phases = _phases(trace, rank, costs, ranges, uploads, max(ends, default=None))
+    covered = merge(pl.concat([frame.select("start", "end") for frame in (costs, ranges, uploads)]))
+    span = int(work["end"].max()) - min(int(work["start"].min()), *(phase.start_ns for phase in phases), 2**62)  # type: ignore[arg-type]
+    taken = int((covered["end"] - covered["start"]).sum())
+    return StartUp(costs=costs, ranges=ranges, begin=begin, phases=phases, share=min(taken / span, 1.0) if span > 0 else 0.0)
+
+
+def under_start_up(work: pl.DataFrame, windows: pl.DataFrame, ranges: pl.DataFrame) -> dict[int, str]:
+    """Windows most of whose operations were launched inside a start-up range: index → the range's name."""
+    found: dict[int, str] = {}
+    launched = work.filter(pl.col("call_start").is_not_null()).select("start", "call_start")
+    for index, start, end in windows.select("index", "start", "end").iter_rows():
+        own = launched.filter((pl.col("start") >= start) & (pl.col("start") < end))["call_start"]
+        for begin, close, name in ranges.select("start", "end", "name").iter_rows():
+            if len(own) and int(((own >= begin) & (own < close)).sum()) * 2 > len(own):
+                found[index] = name
+    return found
+
+
+def longest_cost(costs: pl.DataFrame, windows: pl.DataFrame) -> LongestCall | None:
+    """The first-use cost that took longest of those that reach into one of the windows."""
+    if costs.is_empty() or windows.is_empty():
+        return None
+    inside = [((windows["start"] < end) & (windows["end"] > start)).any() for start, end in costs.select("start", "end").iter_rows()]
+    found = costs.filter(pl.Series(inside, dtype=pl.Boolean)).with_columns((pl.col("end") - pl.col("start")).alias("ns"))
+    longest = found.sort("ns", "start", descending=[True, False]).head(1)
+    return None if longest.is_empty() else LongestCall(name=longest["name"][0], duration_ns=int(longest["ns"][0]))
+
+
+def cost_within(costs: pl.DataFrame, start: int, end: int) -> int:
+    """How long first-use costs took inside `[start, end)` (ns)."""
+    window = pl.DataFrame({"start": [start], "end": [end]})
+    common = overlaps(merge(costs), window)
+    return int((common["end"] - common["start"]).sum())
+
+
+# ------------------------------------------------------------------------------------------------ what is start-up
+
+
+def _first_calls(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> pl.DataFrame:
+    """Calls that took long where they were made first, and calls that load code or create a context, of the threads that launch here.
+
+    A launch counts where it is the first of its kernel and fewer operations than a queue holds were waiting; copies and synchronising
+    calls wait for data and work, and are no first use.
+    """
+    limits = rules.start_up
+    threads = work["thread"].drop_nulls().unique()
+    calls = trace.calls.filter((pl.col("rank") == rank) & pl.col("thread").is_in(threads.implode()))
+    named = trace.names.select(
+        pl.col("id").alias("name_id"),
+        pl.col("text").alias("name"),
+        pl.col("text").str.contains(rules.call_pattern("first_use")).alias("once"),
+        pl.col("text").str.contains(rules.call_pattern("synchronise")).alias("waits"),
+    )
+    long = (
+        calls.with_columns((pl.col("start") == pl.col("start").min().over("name_id")).alias("first"))
+        .filter(pl.col("end") - pl.col("start") >= limits.long_call_ns)
+        .join(named, on="name_id", how="left")
+        .filter(~pl.col("waits"))
+    )
+    loading = calls.join(named.filter(pl.col("once")), on="name_id", how="inner").select("start", "end", "name")
+    if long.is_empty():
+        return loading.cast(_COSTS)  # type: ignore[arg-type]
+    launches = work.filter(pl.col("call_start").is_not_null())
+    first_of_name = launches.group_by("name_id").agg(pl.col("call_start").min())["call_start"]
+    launched = (
+        launches.filter(pl.col("call_start").is_in(long["start"].implode()))
+        .join(trace.names.select(pl.col("id").alias("name_id"), pl.col("text").alias("kernel")), on="name_id", how="left")
+        .group_by(pl.col("call_start").alias("start"))
+        .agg((pl.col("role") == "copy").any().alias("copies"), pl.col("kernel").first())
+    )
+    issued, begun = launches["issued"].sort(), launches["start"].sort()
+    found = long.join(launched, on="start", how="left").with_columns(
+        (issued.search_sorted(long["start"]).cast(pl.Int64) - begun.search_sorted(long["start"]).cast(pl.Int64)).alias("queued")
+    )
+    launches_first = ~pl.col("copies") & pl.col("start").is_in(first_of_name.implode()) & (pl.col("queued") < limits.queue)
+    once = pl.when(pl.col("copies").is_null()).then(pl.col("first")).otherwise(launches_first)
+    bare = pl.col("kernel").str.replace("^void ", "").str.replace(r"[<(].*$", "")  # without template arguments and parameters
+    kernel = pl.when(bare.str.len_chars() > 0).then(bare).otherwise("kernel")
+    shown = pl.when(pl.col("kernel").is_not_null()).then(pl.format("{} of {}", "name", kernel)).otherwise("name")
+    return pl.concat([found.filter(once).select("start", "end", shown.alias("name")), loading]).unique(["start", "end"]).cast(_COSTS)  # type: ignore[arg-type]
+
+
+def _compilations(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> pl.DataFrame:
+    """Long ranges of compilation or of a search for the best kernel, on the threads that launch here."""
+    threads = work["thread"].drop_nulls().unique()
+    ids = trace.names.filter(pl.col("text").str.contains(rules.range_pattern("compilation"))).select(
+        pl.col("id").alias("text_id"), pl.col("text").alias("name")
+    )
+    return (
+        trace.ranges.filter((pl.col("rank") == rank) & pl.col("thread").is_in(threads.implode()))
+        .join(ids, on="text_id", how="inner")
+        .filter(pl.col("end") - pl.col("start") >= rules.start_up.long_call_ns)
+        .select(list(_COSTS))
+        .cast(_COSTS)  # type: ignore[arg-type]
+    )
+
+
+def _uploads(work: pl.DataFrame, long_ns: int) -> pl.DataFrame:
+    """Copies to the device that ended before the first compute kernel began, where they took long in all; otherwise none."""
+    first = work.filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel"))["start"].min()
+    if not isinstance(first, int):
+        return work.clear()
+    found = work.filter((pl.col("copy_kind") == "h2d") & (pl.col("end") <= first))
+    return found if int((found["end"] - found["start"]).sum()) >= long_ns else found.clear()
+
+
+def _leading_ranges(trace: Trace, placed: pl.DataFrame, rank: int, rules: HostRules) -> pl.DataFrame:
+    """Outermost user ranges that are start-up by name and by place: steady work follows, and hardly any lies between their occurrences."""
+    limits, total = rules.start_up, int(placed["ns"].sum())
+    ids = trace.names.filter(pl.col("text").str.contains(rules.range_pattern("start_up"))).select(
+        pl.col("id").alias("text_id"), pl.col("text").alias("name")
+    )
+    named = (
+        trace.ranges.filter((pl.col("rank") == rank) & pl.col("kind").is_in(USER_KINDS) & (pl.col("end") > pl.col("start")))
+        .join(ids, on="text_id", how="inner")
+        .select(list(_COSTS))
+        .cast(_COSTS)  # type: ignore[arg-type]
+        .sort("start", "end", descending=[False, True])
+    )
+    if named.is_empty() or not total:
+        return named.clear()
+    inside = merge(named)
+    leading = []
+    for (name,), own in named.group_by("name", maintain_order=True):
+        first, last = int(own["start"].min()), int(own["end"].max())  # type: ignore[arg-type]
+        between = _launched(placed, first, last)
+        within = sum(_launched(placed, max(start, first), min(end, last)) for start, end in inside.iter_rows())
+        if between - within <= limits.named_share * total <= _launched(placed, last, None):
+            leading.append(name)
+    kept = named.filter(pl.col("name").is_in(leading))
+    return kept.filter((pl.col("end") > pl.col("end").cum_max().shift(1)).fill_null(value=True))
+
+
+def _launched(placed: pl.DataFrame, start: int, end: int | None) -> int:
+    """Compute work (ns) launched inside `[start, end)`."""
+    until = pl.lit(value=True) if end is None else pl.col("at") < end
+    return int(placed.filter((pl.col("at") >= start) & until)["ns"].sum())
+
+
+def _followed(ends: pl.Series, placed: pl.DataFrame, share: float) -> list[int]:
+    """The ends that at least `share` of the compute work follows."""
+    total = int(placed["ns"].sum())
+    done = pl.concat([pl.Series("ns", [0], dtype=pl.Int64), placed["ns"].cum_sum().cast(pl.Int64)])
+    after = total - done.gather(placed["at"].search_sorted(ends))
+    return ends.filter(after >= share * total).to_list() if total else []
+
+
+# ------------------------------------------------------------------------------------------------ phases
+
+
+def _phases(
+    trace: Trace, rank: int, costs: pl.DataFrame, ranges: pl.DataFrame, uploads: pl.DataFrame, until: int | None
+) -> tuple[Phase, ...]:
+    """What start-up is made of, in order of start: named ranges, uploads, first uses before the steady work, and those among it."""
+    found = [
+        Phase(name=name, start_ns=start, end_ns=end, why="its name says so", longest_call=_longest_call(trace, rank, start, end))
+        for start, end, name in ranges.iter_rows()
+    ]
+    if not uploads.is_empty():
+        moved = "" if uploads["bytes"].null_count() else f" of {int(uploads['bytes'].sum()) / 1e9:.2f} GB in all"
+        start, end = int(uploads["start"].min()), int(uploads["end"].max())  # type: ignore[arg-type]
+        why = f"{uploads.height} copies to the device{moved} before the first compute kernel"
+        found.append(Phase(name="upload", start_ns=start, end_ns=end, why=why, longest_call=_longest_call(trace, rank, start, end)))
+    before = pl.col("end") <= (until if until is not None else -1)
+    for name, part in (("first use", costs.filter(before)), ("first use among the work", costs.filter(~before))):
+        if not part.is_empty():
+            covered = merge(part)
+            took = int((covered["end"] - covered["start"]).sum())
+            longest = part.row(int((part["end"] - part["start"]).arg_max() or 0), named=True)
+            found.append(
+                Phase(
+                    name=name,
+                    start_ns=int(part["start"].min()),  # type: ignore[arg-type]
+                    end_ns=int(part["end"].max()),  # type: ignore[arg-type]
+                    why=f"{part.height} calls or compilations at their first use took {took / 1e6:.1f} ms",
+                    longest_call=LongestCall(name=longest["name"], duration_ns=longest["end"] - longest["start"]),
+                )
+            )
+    return tuple(sorted(found, key=lambda phase: (phase.start_ns, phase.end_ns)))
+
+
+def _longest_call(trace: Trace, rank: int, start: int, end: int) -> LongestCall | None:
+    """The longest API call that began inside `[start, end)`."""
+    calls = trace.calls.filter((pl.col("rank") == rank) & (pl.col("start") >= start) & (pl.col("start") < end))
+    if calls.is_empty():
+        return None
+    longest = calls.row(int((calls["end"] - calls["start"]).arg_max() or 0), named=True)
+    return LongestCall(name=str(trace.names["text"][longest["name_id"]]), duration_ns=longest["end"] - longest["start"])

@@ -1,0 +1,104 @@
+"""Start-up is not the run: first-use costs, named ranges and uploads are recognised, and kept out of what is judged."""
+
+from __future__ import annotations
+
+import pytest
+
+from diagnose.document.device import Phase
+from diagnose.measure.phases import StartUp, start_up
+from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, call, run, scene
+
+MS = 1_000_000
+
+
+def begun(one: Scene) -> StartUp:
+    rank, _, work = one.works()[0]
+    return start_up(one.trace, work, rank, KNOWLEDGE.hosts)
+
+
+def loop(first: int, n: int = 20, name: str = "gemm") -> list[Item]:
+    """`n` operations of 1 ms, one after the other, each launched when the one before begins."""
+    return [run(name, first + place * MS, first + (place + 1) * MS, first + (place - 1) * MS + 10) for place in range(n)]
+
+
+def first_launch(at: int, ms: int, op: str = "norm", start: int | None = None) -> Item:
+    """A launch whose call takes `ms`; its kernel runs right after it."""
+    begin = at + ms * MS if start is None else start
+    return run(op, begin, begin + 1000, at, until=at + ms * MS)
+
+
+def phase(found: StartUp, name: str) -> Phase:
+    return next(one for one in found.phases if one.name == name)
+
+
+def test_a_long_first_launch_before_the_work_is_left_out_of_the_window() -> None:
+    one = scene([first_launch(0, 629), *loop(700 * MS)])
+    found = begun(one)
+    assert [row[2] for row in found.costs.iter_rows()] == ["cudaLaunchKernel of norm"]
+    assert found.begin == 700 * MS
+    told = phase(found, "first use")
+    assert (told.start_ns, told.end_ns) == (0, 629 * MS)
+    assert told.longest_call is not None
+    assert told.longest_call.duration_ns == 629 * MS
+
+
+def test_a_long_first_launch_among_the_work_counts_for_no_wall() -> None:
+    one = scene([*loop(10 * MS, 10), first_launch(20 * MS, 100), *loop(121 * MS, 8)])
+    (device,) = one.measure()
+    row = device.budget.per_step.row(0, named=True)
+    assert device.start_up is not None
+    assert device.start_up.begin is None
+    assert phase(device.start_up, "first use among the work").longest_call is not None
+    assert row["launch_starved_ns"] == row["host_work_ns"] == row["first_use_ns"] == 100 * MS
+    assert device.counts["host_gap_excess_ns"][0] == 0
+
+
+NO_COST = {
+    "a second launch of the same kernel": [*loop(10 * MS), run("gemm", 90 * MS, 91 * MS, 31 * MS, until=90 * MS)],
+    "a launch behind a full queue": [*[run("gemm", 1000 * MS + place, 1000 * MS + place + 1, place) for place in range(400)],
+                                     run("norm", 1001 * MS, 1002 * MS, 500, until=990 * MS)],
+    "a synchronising call": [*loop(10 * MS), call("cudaDeviceSynchronize", 31 * MS, 90 * MS), *loop(91 * MS)],
+    "a copy": [*loop(10 * MS), run("memcpy", 31 * MS, 90 * MS, 31 * MS, until=90 * MS, copy_kind="h2d", name="cudaMemcpyAsync")],
+    "a short first launch": [*loop(10 * MS), first_launch(31 * MS, 1)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("items", NO_COST.values(), ids=NO_COST)
+def test_what_is_no_first_use(items: list[Item]) -> None:
+    assert begun(scene(items)).costs.is_empty()
+
+
+@pytest.mark.parametrize("name", ["cudaMalloc", "cudaStreamCreateWithFlags", "cudaFree", "cuModuleLoadData"])
+def test_the_first_long_call_of_a_name_creates_a_context_or_lets_memory_grow(name: str) -> None:
+    found = begun(scene([call(name, 0, 300 * MS), *loop(310 * MS)]))
+    assert found.costs.rows() == [(0, 300 * MS, name)]
+    assert found.begin == 310 * MS
+
+
+def test_uploads_before_the_first_compute_kernel_are_no_part_of_the_window() -> None:
+    uploads = [run("memcpy", place * MS, (place + 1) * MS, place * MS - 10, copy_kind="h2d", bytes=10**9) for place in range(1, 9)]
+    found = begun(scene([*uploads, *loop(20 * MS)]))
+    assert found.begin == 20 * MS
+    assert phase(found, "upload").why == "8 copies to the device of 8.00 GB in all before the first compute kernel"
+
+
+@pytest.mark.parametrize(
+    "text", ["init_model", "warmup", "Warm-up", "load_checkpoint", "setup", "[param|net|0|warmup|forward]", "generate_data"]
+)
+def test_a_range_that_says_so_is_start_up_where_the_work_follows(text: str) -> None:
+    items = [*loop(10 * MS, 5), *loop(20 * MS, 5), *loop(30 * MS, 30)]
+    spans = [Span(text=text, start=0, end=15 * MS - MS), Span(text=text, start=19 * MS - MS, end=24 * MS)]
+    found = begun(scene(items, spans))
+    assert found.begin == 30 * MS
+    assert [one.name for one in found.phases] == [text, text]
+
+
+@pytest.mark.parametrize("text", ["load_batch", "initialize_microbatch", "load_balancing_loss", "warm", "compile_time", "setup_step_3"])
+def test_a_range_of_each_step_is_no_start_up(text: str) -> None:
+    spans = [Span(text=text, start=9 * MS + place * 5 * MS, end=10 * MS + place * 5 * MS) for place in range(6)]
+    assert begun(scene(loop(10 * MS, 30), spans)).begin is None
+
+
+def test_a_start_up_name_that_recurs_among_the_work_is_none() -> None:
+    spans = [Span(text="init_model", start=9 * MS + place * 5 * MS, end=10 * MS + place * 5 * MS) for place in range(5)]
+    assert begun(scene(loop(10 * MS, 30), spans)).phases == ()
