@@ -29,6 +29,9 @@ class _Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     fused_permutation: Feature
     hierarchical_groups: Feature
     context_groups: Feature
+    python: Feature
+    training: Feature
+    megatron: Feature
 
 
 Features: TypeAlias = Mapping[str, re.Pattern[str]]

@@ -25,6 +25,7 @@ from diagnose.knowledge import strict_yaml, templates
 from diagnose.knowledge.buckets import Buckets, load_buckets
 from diagnose.knowledge.conditions import ConditionError, Expression, Kind, check_types, compile_expression
 from diagnose.knowledge.data import OWN_TABLES
+from diagnose.knowledge.relevance import Relevance
 from diagnose.knowledge.settings import JobSettings, SettingSpec, load_job_settings
 from diagnose.model.vocabulary import CAPTURE, COMM_KINDS, FactValue, Level, Outcome, Status, Topic, Wall
 
@@ -104,7 +105,8 @@ class Rule(_Strict, frozen=True, kw_only=True):
     refs: tuple[str, ...] = ()
 
 
-BESIDE_FRAMEWORKS = ("environment", "launcher", "code")  # where a change can be made that is no setting of a framework
+GENERAL = "general"  # the change in words, for a program of which no framework with settings of its own is known
+BESIDE_FRAMEWORKS = ("environment", "launcher", "code", GENERAL)  # where a change can be made that is no setting of a framework
 
 
 class ChangeSpec(_Strict, frozen=True, kw_only=True):
@@ -333,6 +335,7 @@ class Rulebook:
     fixes: Mapping[str, FixSpec]
     checks: Mapping[str, CheckSpec]
     walls: Walls
+    relevance: Relevance
     buckets: Buckets
     platforms: Platforms
     schema: Mapping[str, pl.DataType]
@@ -386,6 +389,7 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
     facts = _parse(by_label["facts.yaml"], dict[str, FactSpec])
     walls = _parse(by_label["walls.yaml"], Walls)
     _check_walls(walls)
+    relevance = _parse(by_label["relevance.yaml"], Relevance)
     buckets = load_buckets(by_label["buckets.yaml"].data)
     job = load_job_settings()
     schema = {name: UNIT_TYPES[spec.unit] for name, spec in facts.items()} | dict(job.schema)
@@ -397,7 +401,12 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
         fixes |= _collect(group, "playbook/", FixSpec)
         checks |= _collect(group, "checks/", CheckSpec)
     texts = {source.label: source.data for source in (*built_in, *extra)}
-    wanted = [*_rule_expressions(rules), *_fix_expressions(fixes), *_check_expressions(checks)]
+    wanted = [
+        *_rule_expressions(rules),
+        *_fix_expressions(fixes),
+        *_check_expressions(checks),
+        *(_Wanted(label="relevance.yaml", place=place, text=text) for place, text in relevance.conditions()),
+    ]
     expressions = _compile(wanted, schema, texts) | _compile(list(_wall_expressions(walls)), {**schema, **VERDICT_COLUMNS}, texts)
     book = Rulebook(
         facts=facts,
@@ -406,6 +415,7 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
         fixes={key: fix for key, (_, fix) in sorted(fixes.items())},
         checks={key: check for key, (_, check) in checks.items()},
         walls=walls,
+        relevance=relevance,
         buckets=buckets,
         platforms=_parse(by_label["platforms.yaml"], Platforms),
         schema=schema,
@@ -656,6 +666,9 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
         )
         if wrong:
             raise rule_error(labels[key], wrong[0], files[labels[key]])
+    wrong = book.relevance.problems(fixes=book.fixes, rules=book.rules, frameworks=book.job.frameworks)
+    if wrong:
+        raise rule_error("relevance.yaml", wrong[0])
     verdict_units = said | {
         name: "share" if name.endswith("share") else "ns" if name.endswith("_ns") else "text" for name in VERDICT_COLUMNS
     }

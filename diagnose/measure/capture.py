@@ -105,7 +105,7 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
         ranks=trace.ranks,
         ledger=ledger,
         devices=tuple(devices),
-        facts=trace_facts(trace, knowledge, ranks_captured=0),
+        facts=trace_facts(trace, devices, knowledge, ranks_captured=0),
         metrics=tuple(sorted(set(trace.names["text"].gather(trace.counters["name_id"].unique()).to_list()))),
     )
 

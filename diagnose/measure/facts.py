@@ -18,7 +18,7 @@ from diagnose.measure.host import calls_named
 from diagnose.measure.phases import longest_cost
 from diagnose.measure.records import DeviceRecords
 from diagnose.model.trace import Trace
-from diagnose.model.vocabulary import COMM_KINDS, DENSE_GEMM, DISPATCH, EXPERT_GEMM, ROUTER, CommKind, FactValue, Status
+from diagnose.model.vocabulary import COMM_KINDS, DENSE_GEMM, DISPATCH, EXPERT_GEMM, OPTIMIZER, ROUTER, CommKind, FactValue, Status
 
 _OVERLAPPED: tuple[tuple[CommKind, str], ...] = (("expert", "expert_exchange"), ("data", "data_parallel"), ("tensor", "tensor_parallel"))
 
@@ -35,6 +35,36 @@ def feature_facts(one: DeviceMeasure, communication: Sequence[Communication], fe
         "fused_permutation_kernels_per_step": _kernels_of(one, features["fused_permutation"], DISPATCH),
         "permutation_kernels_per_step": _per_step(one, one.usage.names.filter(packing)),  # fused or not
     }
+
+
+def program_facts(trace: Trace, devices: Sequence[DeviceMeasure], features: Features) -> dict[str, FactValue]:
+    """What kind of program one input is: rules and fixes of another kind are left out. Lines of Python say little about training: hooks have such names too."""
+    names = [*trace.names["text"].drop_nulls().to_list(), *trace.payloads["group"].drop_nulls().unique().to_list()]
+    details = pl.concat([one.usage.details.cast({"bucket": pl.String, "phase": pl.String}) for one in devices])
+    experts = details.filter(
+        pl.col("bucket").is_in([DISPATCH, EXPERT_GEMM]) | ((pl.col("bucket") == ROUTER) & (pl.col("decided_by") != "name"))
+    )
+    fused = any(_kernels_of(one, features["fused_router"], ROUTER) for one in devices)
+    steps_back = details["phase"].is_in(["backward", OPTIMIZER]).any() or details["bucket"].is_in([OPTIMIZER]).any()
+    computed = any(int(one.counts["compute_kernels"].sum() or 0) for one in devices)
+    return {
+        "has_experts": fused or not experts.is_empty(),
+        "is_training": bool(steps_back) or bool(matching(features["training"], [name for name in names if ".py(" not in name]))
+        if computed
+        else None,
+        "python_seen": trace.provenance.has_python_stacks or bool(matching(features["python"], names)),
+        "framework_seen": "megatron" if matching(features["megatron"], names) else "none",
+    }
+
+
+def of_all(inputs: Sequence[Mapping[str, FactValue]]) -> dict[str, FactValue]:
+    """The kind of program that several inputs show together: what one of them shows holds for the run."""
+    found: dict[str, FactValue] = {}
+    for name in ("has_experts", "is_training", "python_seen"):
+        values = [facts[name] for facts in inputs if facts[name] is not None]
+        found[name] = any(values) if values else None
+    found["framework_seen"] = next((one for facts in inputs if (one := facts["framework_seen"]) != "none"), "none")
+    return found
 
 
 def hierarchical_context_groups(trace: Trace, features: Features) -> bool | None:
@@ -183,6 +213,10 @@ def _buckets(one: DeviceMeasure, buckets: Buckets, names: Collection[str]) -> di
             found[f"{bucket}_busy_ns"] = step_median(steps.join(own, on="index", how="left")["busy_ns"].fill_null(0))
         if f"{bucket}_share" in names:
             found[f"{bucket}_share"] = _share(int(own["work_ns"].sum()), work)
+        if f"{bucket}_backward_ns" in names:
+            phases = next((row["phase"] for row in one.typical.buckets if row["bucket"] == bucket), {"backward": 0})
+            known = 10 * phases.get("unknown", 0) <= sum(phases.values())
+            found[f"{bucket}_backward_ns"] = phases["backward"] + phases.get("recompute", 0) if known else None
     return found
 
 
@@ -263,10 +297,11 @@ def _memory(one: DeviceMeasure, records: DeviceRecords) -> dict[str, FactValue]:
     }
 
 
-def trace_facts(trace: Trace, knowledge: Knowledge, ranks_captured: int) -> dict[str, FactValue]:
+def trace_facts(trace: Trace, devices: Sequence[DeviceMeasure], knowledge: Knowledge, ranks_captured: int) -> dict[str, FactValue]:
     """Facts of the capture as a whole."""
     worlds = [rank.world_size for rank in trace.ranks if rank.world_size is not None]
     return {
+        **program_facts(trace, devices, knowledge.features),
         "world_size": max(worlds, default=None),
         "ranks_captured": ranks_captured,
         "graph_launch_calls": graph_launch_calls(trace, knowledge.hosts),

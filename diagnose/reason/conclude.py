@@ -16,7 +16,7 @@ from diagnose.knowledge.load import Knowledge
 from diagnose.knowledge.rulebook import Platform, Rulebook, platform_of
 from diagnose.measure.capture import Measured, merged, typical
 from diagnose.measure.device import DeviceMeasure
-from diagnose.measure.facts import device_facts, typed_facts
+from diagnose.measure.facts import device_facts, of_all, typed_facts
 from diagnose.measure.ranks.compare import Compared, compare
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts
 from diagnose.measure.ranks.members import Input
@@ -47,7 +47,16 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
     source = next(part for part in measured if any(one is shown for one in part.devices))
     ledger = sum((part.ledger for part in measured), start=Ledger())
     ranks = _with_failed(compared.ranks, ledger) if compared is not None else None
-    facts = _facts(source, shown, records[place], knowledge, ranks, job, captured=len({one.rank for one in devices}))
+    facts = _facts(
+        source,
+        shown,
+        records[place],
+        knowledge,
+        ranks,
+        job,
+        captured=len({one.rank for one in devices}),
+        run=of_all([part.facts for part in measured]),
+    )
     walls = bounds(facts, knowledge.rulebook)
     where = {**device_where(shown, records[place]), **rank_where(ranks)}
     findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=where)
@@ -187,10 +196,12 @@ def _facts(
     job: Job | None,
     *,
     captured: int,
+    run: dict[str, FactValue],
 ) -> dict[str, Fact]:
     """All facts of the document, in the order of the facts table."""
     values = {
         **source.facts,
+        **run,
         **device_facts(shown, records, knowledge),
         **rank_facts(ranks, shown.median_step_ns),
         "ranks_captured": captured,

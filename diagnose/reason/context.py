@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import polars as pl
 
@@ -37,6 +38,22 @@ class Context:
         """The values of many number expressions of the rulebook; None where something is unknown."""
         values = conditions.evaluate([self.rulebook.expression(text, "number") for text in texts], self.frame)
         return [None if value is None else float(value) for value in values]
+
+    @cached_property
+    def irrelevant(self) -> frozenset[str]:
+        """Ids of the fixes and rules that speak of another kind of program than this one; what is not known makes nothing irrelevant."""
+        kinds = [kind for kind in self.rulebook.relevance.programs.values() if not (kind.job and self.job is not None)]
+        holds = self.holds_all([kind.when for kind in kinds])
+        return frozenset(key for kind, true in zip(kinds, holds, strict=True) if true is False for key in (*kind.fixes, *kind.rules))
+
+    @cached_property
+    def frameworks(self) -> tuple[str, ...]:
+        """The frameworks whose own settings are offered: those of the job file, else those that the trace shows."""
+        if self.job is not None:
+            return self.rulebook.job.formats[self.job.format].frameworks
+        shown = self.rulebook.relevance.frameworks
+        holds = self.holds_all(list(shown.values()))
+        return tuple(name for name, true in zip(shown, holds, strict=True) if true is not False)
 
     def missing(self, expression: Expression) -> tuple[str, ...]:
         """Names that an expression reads and that have no value here, in order."""

@@ -1,5 +1,7 @@
 """Findings and their fixes: every rule asked against the facts and the job, every fix read against the job.
 
+Rules and fixes of another kind of program (relevance.yaml) are left out, and a framework's own settings where nothing shows that framework.
+
 A rule that lacks a fact is listed as not assessed, never as fine. A fix is already on, blocked with the sentence that says why, unknown, or
 applicable. A requirement that cannot be decided makes a fix unknown, never applicable; without a job file most fixes are unknown and say
 which settings would decide. A platform or a backend that the trace shows decides without a job file too.
@@ -13,12 +15,12 @@ from dataclasses import dataclass
 from diagnose.document.diagnosis import SEVERAL_RANKS, Change, Evidence, Fact, Finding, Fix, NotAssessed, Where
 from diagnose.job import Job
 from diagnose.knowledge import templates
-from diagnose.knowledge.rulebook import ChangeSpec, FixSpec, Requirement, Rule, Rulebook
-from diagnose.model.vocabulary import FactValue, FixState, Level, Status
+from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL, ChangeSpec, FixSpec, Requirement, Rule, Rulebook
+from diagnose.model.vocabulary import CAPTURE, FactValue, FixState, Level, Status
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.walls import weakest
 
-_ORDER: Mapping[FixState, int] = {"applicable": 0, "unknown": 1, "blocked": 2, "already_on": 3}
+_BACK: Mapping[FixState, int] = {"applicable": 0, "unknown": 0, "blocked": 1, "already_on": 2}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +66,9 @@ class FixReader:
     context: Context
 
     def read(self, ids: Sequence[str]) -> tuple[Fix, ...]:
-        """The fixes with these ids: applicable ones first, then in the order given."""
-        fixes = [self.fix(self.context.rulebook.fixes[key]) for key in ids]
-        return tuple(sorted(fixes, key=lambda fix: _ORDER[fix.state]))
+        """The fixes with these ids that matter to the program, in the order given; blocked ones and those already on stand at the end."""
+        specs = [self.context.rulebook.fixes[key] for key in ids]
+        return tuple(sorted((self.fix(spec) for spec in specs if self._offered(spec)), key=lambda fix: _BACK[fix.state]))
 
     def fix(self, spec: FixSpec) -> Fix:
         """One fix with its state, the sentences behind it, and the changes that it asks for."""
@@ -76,9 +78,7 @@ class FixReader:
             title=spec.title,
             state=verdicts.state,
             blocked_by=tuple(self.sentence(item) for item in verdicts.failed) if verdicts.state == "blocked" else (),
-            changes=tuple(
-                self._change(change) for change in spec.changes if change.only is None or self.context.holds(change.only) is not False
-            ),
+            changes=tuple(map(self._change, self._changes(spec))),
             expected=spec.expected,
             cost=spec.cost,
             risk=spec.risk,
@@ -91,14 +91,36 @@ class FixReader:
             unknown=() if verdicts.state == "already_on" else tuple(self._unknown(spec, verdicts)),
         )
 
+    def _offered(self, spec: FixSpec) -> bool:
+        """Whether the program is of the fix's kind, and there is a way to say what to do in it."""
+        where = {one.framework for one in spec.changes}
+        said = where & {*self.context.frameworks, GENERAL, "code"} or where.issubset(BESIDE_FRAMEWORKS)
+        return bool(said) and spec.id not in self.context.irrelevant
+
+    def _changes(self, spec: FixSpec) -> list[ChangeSpec]:
+        """What is to be changed here: in the keys of the frameworks that are known, and in general words where the fix has none of these keys."""
+        here = {one.framework for one in spec.changes} & set(self.context.frameworks)
+        beside = set(BESIDE_FRAMEWORKS) - ({GENERAL} if here else set())
+        return [
+            one
+            for one in spec.changes
+            if one.framework in here | beside and (one.only is None or self.context.holds(one.only) is not False)
+        ]
+
     def decide(self, spec: FixSpec) -> Verdicts:
-        """Every condition of one fix, decided."""
-        requirements = (*spec.needs, *spec.conflicts)
-        texts = [item.condition for item in requirements] + ([spec.already_on] if spec.already_on else [])
-        holds = self.context.holds_all(texts)
-        met = [value if index < len(spec.needs) or value is None else not value for index, value in enumerate(holds[: len(requirements)])]
-        already_on = holds[-1] if spec.already_on else False if self.context.job is not None and not spec.undecidable else None
+        """Every condition of one fix, decided; what asks for settings of a framework only where one is known."""
+        needs, conflicts = ([item for item in items if self._asked(item.condition)] for items in (spec.needs, spec.conflicts))
+        requirements = (*needs, *conflicts)
+        on = spec.already_on if spec.already_on and self._asked(spec.already_on) else None
+        holds = self.context.holds_all([item.condition for item in requirements] + ([on] if on else []))
+        met = [value if index < len(needs) or value is None else not value for index, value in enumerate(holds[: len(requirements)])]
+        already_on = holds[-1] if on else False if self.context.job is not None and not spec.undecidable else None
         return Verdicts(already_on=already_on, requirements=tuple(zip(requirements, met, strict=True)))
+
+    def _asked(self, text: str) -> bool:
+        """Whether a condition can be asked: without a framework nothing tells its settings."""
+        names = self.context.rulebook.expression(text).names
+        return bool(self.context.frameworks) or not any(name.startswith("job_") for name in names)
 
     def sentence(self, item: Requirement) -> str:
         """Why a requirement fails, with the fix that clears the way."""
@@ -109,6 +131,9 @@ class FixReader:
 
     def _unknown(self, spec: FixSpec, verdicts: Verdicts) -> list[str]:
         """What would have to be known, and what was decided on a framework's default."""
+        if not self.context.frameworks:
+            told = [] if verdicts.already_on is False else [spec.undecidable or "The trace does not tell whether this is done already."]
+            return [*told, *(item.unknown or self._lacking(item.condition) for item in verdicts.undecided)]
         if self.context.job is None:
             return [*self._settings_wanted(spec), *self._facts_wanted(spec)]
         lines = [spec.undecidable] + [item.unknown or self._lacking(item.condition) for item in verdicts.undecided]
@@ -189,21 +214,27 @@ _TOP = 5
 def find(
     facts: Mapping[str, Fact], *, job: Job | None, rulebook: Rulebook, where: Mapping[str, Where] | None = None
 ) -> tuple[tuple[Finding, ...], tuple[NotAssessed, ...]]:
-    """All findings, largest bound first, then the more severe; and the rules that could not be asked.
+    """All findings, what takes the step first (`_order`); and the rules that could not be asked.
 
     `where` maps places (rulebook.PLACES: "bucket:attention", "communication:expert", "host:sync", "role:copy", "tiny") to the ranks,
     steps and costliest kernels or calls there; the place "run" holds the ranks and steps of the verdict's device.
     """
     context = make_context(facts, job, rulebook)
-    rules = [rule for rule in rulebook.rules.values() if rule.status != "deprecated"]
+    rules = [rule for rule in rulebook.rules.values() if rule.status != "deprecated" and rule.id not in context.irrelevant]
     holds = context.holds_all([rule.when for rule in rules])
     saving = [rule for rule in rules if rule.saves is not None]
     saves = dict(zip((rule.id for rule in saving), context.numbers([rule.saves or "" for rule in saving]), strict=True))
     reader = FixReader(context=context)
     found = [_finding(rule, saves.get(rule.id), context, reader, where or {}) for rule, true in zip(rules, holds, strict=True) if true]
     unknown = tuple(_not_assessed(rule, context) for rule, true in zip(rules, holds, strict=True) if true is None)
-    found.sort(key=lambda finding: (-(finding.bound_ns or 0), _LEVELS[finding.severity], finding.id))
+    found.sort(key=_order)
     return tuple(found), unknown
+
+
+def _order(finding: Finding) -> tuple[bool, int, int, str]:
+    """Order of findings: what takes the step, by severity and bound; notes on the configuration and on the capture that bound nothing stand behind."""
+    note = finding.bound_ns is None and (finding.status == "config" or finding.wall == CAPTURE)
+    return note, _LEVELS[finding.severity], -(finding.bound_ns or 0), finding.id
 
 
 def passed(rulebook: Rulebook, findings: Sequence[Finding], not_assessed: Sequence[NotAssessed]) -> tuple[str, ...]:

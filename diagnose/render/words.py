@@ -20,7 +20,6 @@ WALL = {name: VOCABULARY.wall(name) for name in (*VOCABULARY.walls.walls, CAPTUR
 WALL_MEANING = {name: spec.meaning for name, spec in VOCABULARY.walls.walls.items()}
 STATE = {"applicable": "applicable", "already_on": "already on", "blocked": "blocked", "unknown": "can't tell"}
 STATE_SIGN = {"applicable": "→", "already_on": "✓", "blocked": "✗", "unknown": "?"}
-STATE_ORDER = ("applicable", "unknown", "blocked", "already_on")
 STATUS_MEANING = {
     "measured": "follows from the trace alone",
     "inferred": "a stated heuristic",

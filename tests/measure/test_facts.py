@@ -29,7 +29,7 @@ def rulebook() -> Rulebook:
 def facts_of(one: Scene, place: int = 0) -> dict[str, FactValue]:
     measured = one.measure()[place]
     own = device_facts(measured, device_records(measured), KNOWLEDGE)
-    return {**trace_facts(one.trace, KNOWLEDGE, 1), **own, **rank_facts(None, measured.median_step_ns)}
+    return {**trace_facts(one.trace, [measured], KNOWLEDGE, 1), **own, **rank_facts(None, measured.median_step_ns)}
 
 
 # One step with compute, exchange, permute, copies of known kind and size, allocator, synchronisation, an event and a device row.
@@ -166,7 +166,11 @@ def test_facts_of_the_capture() -> None:
         ranks=(Rank(rank=3, world_size=8), Rank(rank=4)),
         provenance=Provenance(file="f", size=1, format="torch-json", profiler="p", has_python_stacks=True, overhead_ns=5),
     )
-    assert trace_facts(trace, KNOWLEDGE, 2) == {
+    assert trace_facts(trace, BARE.measure(), KNOWLEDGE, 2) == {
+        "has_experts": False,
+        "is_training": False,
+        "python_seen": True,
+        "framework_seen": "none",
         "world_size": 8,
         "ranks_captured": 2,
         "python_stacks": True,
@@ -259,7 +263,54 @@ def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> Non
         "fused_permutation",
         "hierarchical_groups",
         "context_groups",
+        "python",
+        "training",
+        "megatron",
     }
+
+
+@for_each(
+    "feature, shown, silent",
+    (
+        "python",
+        [
+            "aten::add",
+            "train.py(12): step",
+            "ProfilerStep#3",
+            "void at::native::fill_kernel<float>()",
+            "nn.Module: Linear_0",
+            "triton_poi_fused_add_0",
+        ],
+        ["sm90_xmma_gemm_f32", "void heat(float*)", "cudaLaunchKernel", "ncclDevKernel_AllReduce_Sum_f32", "copy"],
+    ),
+    (
+        "training",
+        [
+            "autograd::engine::evaluate_function: MmBackward0",
+            "void layernorm_backward_kernel<float>()",
+            "Optimizer.step#AdamW.step",
+            "adamw_kernel",
+            "MmBackward0",
+        ],
+        [
+            "torch/autograd/grad_mode.py(27): decorate_context",
+            "aten::mm",
+            "gradient_of_heat_magnitude",
+        ],
+    ),
+    (
+        "megatron",
+        [
+            "megatron/core/transformer/moe/router.py(3): forward",
+            "EXPERT_MODEL_PARALLEL_GROUP",
+            "DATA_PARALLEL_GROUP_WITH_CP",
+            "TENSOR_MODEL_PARALLEL_GROUP",
+        ],
+        ["void transformer_engine::normalization::ln_fwd_general_kernel<int>()", "default_pg", "TransformerEncoderLayer_0", "mesh_dp"],
+    ),
+)
+def test_names_show_what_kind_of_program_ran(feature: str, shown: list[str], silent: list[str]) -> None:
+    assert matching(KNOWLEDGE.features[feature], [*shown, *silent]) == set(shown)
 
 
 def test_transport_beside_compute_counts_once_copies_do_not_and_without_it_shares_are_null() -> None:

@@ -136,13 +136,13 @@ def test_the_gb200_recipe() -> None:
     }
 
 
-def test_order_is_applicable_unknown_blocked_already_on() -> None:
+def test_the_order_is_the_rule_s_and_only_blocked_and_already_on_move_back() -> None:
     reader = FixReader(context=make_context(H100, job(), BOOK))
     found = [(one.id, one.state) for one in reader.read(("CMP-01", "COM-07", "HOST-04", "COM-02", "COM-06"))]
     assert found == [
+        ("HOST-04", "unknown"),
         ("COM-02", "applicable"),
         ("COM-06", "applicable"),
-        ("HOST-04", "unknown"),
         ("COM-07", "blocked"),
         ("CMP-01", "already_on"),
     ]

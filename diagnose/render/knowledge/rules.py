@@ -184,6 +184,7 @@ def fix(know: Catalogue, key: str) -> Entry:
         brief=f"{one.phase} {one.step}",
         parts=(
             *rows("set", ("where", "change"), ((story.framework(change.framework), change_line(change)) for change in one.changes)),
+            *items("offered for", (Line(kind.meaning, ": ", Code(kind.when)) for kind in know.book.relevance.kinds_of(key))),
             *expression("already on when", one.already_on),
             *paragraph("undecidable", one.undecidable),
             *items("needs", (_requirement(item, wanted=True) for item in one.needs)),

@@ -68,7 +68,7 @@ def _blocks(document: Diagnosis) -> Iterator[Block]:
         yield Block(content=problems, section="job-problems", worth=95, name="job problems")
     if not document.findings:
         yield Block(content=Text(text="No rule found anything to change.", tone="weak"), section="findings", worth=94)
-    for index, finding in enumerate(story.ordered_findings(document)):
+    for index, finding in enumerate(document.findings):
         yield Block(content=_finding(finding, document, opened=index == 0), section="findings", worth=93, name="findings")
     yield Block(content=tables.unclassified(document), section="numbers", worth=57, aside=True)
     yield Block(content=appendix.job(document), section="appendix", worth=56, aside=True, folded=True)
@@ -200,7 +200,7 @@ def _finding(finding: Finding, document: Diagnosis, *, opened: bool) -> r.Findin
             Label(label="wrong when", text=finding.wrong_when),
         ),
         refs=finding.refs,
-        fixes=tuple(_remedy(fix, document) for fix in story.ordered_fixes(finding)),
+        fixes=tuple(_remedy(fix, document) for fix in finding.fixes),
     )
 
 

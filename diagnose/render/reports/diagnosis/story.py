@@ -7,18 +7,6 @@ from diagnose.render import units, words
 from diagnose.render.reports.diagnosis.tables import per, wall_ceiling
 
 
-def ordered_findings(document: Diagnosis) -> list[Finding]:
-    """Severest first; among equals the largest bound, then the id."""
-    return sorted(
-        document.findings, key=lambda one: (words.SEVERITY_RANK[one.severity], one.wall == "capture", -(one.bound_ns or 0), one.id)
-    )
-
-
-def ordered_fixes(finding: Finding) -> list[Fix]:
-    """What can be done first, what is done already last; the rules' own order within."""
-    return sorted(finding.fixes, key=lambda fix: words.STATE_ORDER.index(fix.state))
-
-
 def headline(document: Diagnosis) -> str:
     """The name of the wall to attack first."""
     return words.target(document.verdict.target_wall)
@@ -125,18 +113,18 @@ def changes_by_framework(fix: Fix) -> list[tuple[str, str]]:
 
 
 def fix_reason(fix: Fix) -> str:
-    """Why a fix is not simply applicable; empty when it is."""
+    """Why a fix is not simply applicable, and what an applicable one still needs; empty where nothing is left to say."""
     if fix.state == "blocked":
         return " ".join(fix.blocked_by) or "its needs are not met"
     if fix.state == "unknown":
         return " ".join(fix.unknown) or "the job file does not say"
-    return ""
+    return " ".join(fix.unknown) if fix.state == "applicable" else ""
 
 
 def first_try(document: Diagnosis) -> str:
     """The first applicable fix of the severest finding with its first new setting, or an empty text."""
-    for finding in ordered_findings(document):
-        for fix in ordered_fixes(finding):
+    for finding in document.findings:
+        for fix in finding.fixes:
             new = next((one for one in fix.changes if not stays(one)), None)
             if fix.state == "applicable" and new is not None:
                 return f"{fix.title} ({framework(new.framework)}: {change(new)})"

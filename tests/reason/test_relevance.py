@@ -1,0 +1,88 @@
+"""Relevance: fixes of another kind of program are not offered, a framework's settings only where it is known, and findings stand by what takes the step."""
+
+from __future__ import annotations
+
+from diagnose.document.diagnosis import Fix
+from diagnose.knowledge.rulebook import GENERAL
+from diagnose.model.vocabulary import FactValue
+from diagnose.reason.context import make_context
+from diagnose.reason.findings import FixReader, find
+from diagnose.render.reports.diagnosis import story
+from tests.builders.facts import BOOK, facts
+from tests.builders.jobs import job, parse_job
+
+STARVED: dict[str, FactValue] = {"launch_starved_ns": 40_000_000, "host_gap_excess_ns": 20_000_000, "host_sync_ns": 9_000_000}
+PLAIN: dict[str, FactValue] = {
+    "has_experts": False,
+    "is_training": False,
+    "python_seen": False,
+    "framework_seen": "none",
+    "vision_encoder_share": 0.0,
+}
+PROGRAMS = BOOK.relevance.programs
+
+
+def offered(**values: FactValue) -> dict[str, Fix]:
+    """The fixes of all findings without a job file."""
+    found, _ = find(facts(**{**STARVED, **PLAIN, **values}), job=None, rulebook=BOOK)
+    return {fix.id: fix for finding in found for fix in finding.fixes}
+
+
+def test_a_program_without_experts_python_or_training_gets_no_advice_on_them() -> None:
+    told = set(offered())
+    assert {"HOST-02", "HOST-04", "HOST-09"} <= told
+    for kind in ("experts", "python", "training"):
+        assert told.isdisjoint(PROGRAMS[kind].fixes), kind
+
+
+def test_what_ran_or_the_job_file_brings_its_advice_back() -> None:
+    assert "HOST-03" in offered(python_seen=True)
+    assert "CMP-01" in offered(has_experts=True, is_training=True)
+    found, _ = find(facts(**{**STARVED, **PLAIN}), job=job(), rulebook=BOOK)
+    told = {fix.id for finding in found for fix in finding.fixes}
+    assert {"HOST-01", "HOST-03", "HOST-05"} <= told, "the job file shows a training of experts, whatever was captured"
+
+
+def test_what_is_not_known_leaves_nothing_out() -> None:
+    found, _ = find(facts(**STARVED), job=None, rulebook=BOOK)
+    assert {"HOST-01", "HOST-03", "HOST-05", "CMP-01"} <= {fix.id for finding in found for fix in finding.fixes}
+
+
+def test_a_framework_s_settings_are_offered_where_it_is_known_and_told_in_words_elsewhere() -> None:
+    def frameworks(fix: Fix) -> set[str]:
+        return {change.framework for change in fix.changes}
+
+    assert frameworks(offered(python_seen=True)["HOST-03"]) == {GENERAL}
+    assert frameworks(offered(python_seen=True, framework_seen="megatron")["HOST-03"]) == {"megatron-bridge", "megatron-lm"}
+    bridge = parse_job("train:\n  micro_batch_size: 4\nmodel:\n  num_layers: 4\nddp:\n  overlap_grad_reduce: true\n")
+    assert bridge.format == "megatron-bridge"
+    assert frameworks(FixReader(context=make_context(facts(**PLAIN), bridge, BOOK)).fix(BOOK.fixes["HOST-03"])) == {"megatron-bridge"}
+    assert offered(python_seen=True)["HOST-03"].unknown == ("The trace does not tell whether this is done already.",)
+    assert "CMP-08" not in offered(has_experts=True, is_training=True), "a setting of one framework alone can't be told in words"
+
+
+def test_an_unset_variable_has_its_default_and_the_rule_s_order_holds() -> None:
+    stalls: dict[str, FactValue] = {"allocator_ns": 20_000_000, "allocator_restart_ns": 0}
+    found, _ = find(facts(**stalls), job=job(), rulebook=BOOK)
+    first = next(finding for finding in found if finding.id == "memory-allocator-stalls").fixes[0]
+    assert (first.id, first.state) == ("MEM-01", "applicable")
+
+
+def test_what_an_applicable_fix_still_needs_is_told() -> None:
+    fix = FixReader(context=make_context(facts(), job(versions__torch=None), BOOK)).fix(BOOK.fixes["COM-06"])
+    assert fix.state == "applicable"
+    assert "PyTorch 2.6.0" in story.fix_reason(fix)
+
+
+def test_findings_stand_by_what_takes_the_step() -> None:
+    vision: dict[str, FactValue] = {
+        "vision_encoder_share": 0.72,
+        "vision_encoder_busy_ns": 70_000_000,
+        "vision_encoder_backward_ns": 45_000_000,
+    }
+    idle = {"comm_overlap__overlap_moe_expert_parallel_comm": True}
+    found, _ = find(facts(**vision, expert_exchange_busy_ns=9_000_000, expert_exchange_beside_compute_ns=0), job=job(**idle), rulebook=BOOK)
+    assert (found[0].id, found[0].severity, found[0].bound_ns) == ("compute-vision-encoder-heavy", "high", 45_000_000)
+    assert found[0].fixes[0].id == "VLM-01"
+    notes = [one.bound_ns is None and (one.status == "config" or one.wall == "capture") for one in found]
+    assert notes == sorted(notes)
