@@ -58,7 +58,9 @@ def document(one: Scenario | str, kind: Format = "nsys") -> Diagnosis:
 
     def make(folder: Path) -> None:
         found = traces(one, kind)
-        (folder / "diagnosis.json").write_bytes(encode(diagnose(found, config=found[0].parent / "job.yaml")))
+        (folder / "diagnosis.json").write_bytes(
+            encode(diagnose(found, config=found[0].parent / "job.yaml" if _scenario(one).how.job_file else None))
+        )
 
     return decode((_shared(f"diagnosis {kind} {one!r}", make) / "diagnosis.json").read_bytes())
 
