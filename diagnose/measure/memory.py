@@ -11,11 +11,12 @@ from diagnose.measure.steps import per_window
 from diagnose.model.intervals import union_length
 from diagnose.model.vocabulary import ROUTER, Status
 
-# Forward kernels per backward kernel of one family. All four are this project's choice.
+# Forward kernels per backward kernel of one family. All are this project's choice.
 CUT = 1.1  # a step's windows cut some off: below it nothing is repeated
 REPEATED = 1.5  # from here on a repetition is inferred
 EVERY = 1.9  # from here on every forward kernel is repeated, and not those of some layers only
 SENSIBLE = 2.25  # recompute runs the forward once more: above it the count makes no sense
+PHASED = 0.5  # of compute whose phase is known: names alone do not tell as much, products have none
 
 # Families whose kernels' names tell forward from backward, by their operation.
 _FAMILIES = ("attention", "norm", ROUTER)
@@ -72,7 +73,7 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -
     families = _multiplicity(units)
     attention = families.filter(pl.col("operation") == "attention")
     counts = (int(attention["ahead"].sum()), int(attention["behind"].sum())) if attention.height else (None, None)
-    marked = _plausible(work.filter((pl.col("phase") == "recompute") & (pl.col("role") == "compute")), families)
+    marked = _plausible(work.filter(pl.col("role") == "compute"), families)
     if not marked.is_empty():
         ns = _repeated(marked, pieces, windows)
         # Ranges of checkpoints name products too. Where a backward range holds nothing but kernels whose names say forward, more may be.
@@ -93,13 +94,16 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -
 
 
 def _without_backward_attention(work: pl.DataFrame, windows: pl.DataFrame) -> Recompute:
-    """Nothing is recomputed where forward kernels ran and no backward kernel did; with other kernels in backward it can't be told."""
-    phases = set(work["phase"].drop_nulls().unique().cast(pl.String).to_list())
-    if "forward" in phases and "backward" not in phases:
+    """Nothing is recomputed where no backward kernel ran, or where ranges tell the phases and no forward kernel lies inside backward."""
+    compute = work.filter(pl.col("role") == "compute").select(
+        pl.col("phase").cast(pl.String), (pl.col("end") - pl.col("start")).alias("ns")
+    )
+    phases = dict(compute.group_by("phase").agg(pl.col("ns").sum()).iter_rows())
+    ranged = "backward" in phases and phases.get(None, 0) < (1 - PHASED) * sum(phases.values())
+    if "forward" in phases and ("backward" not in phases or ranged):
         none = pl.lit(0, dtype=pl.Int64)
-        return Recompute(
-            per_window=windows.select("index", none.alias("ns"), none.alias("lower")), status="inferred", forward=None, backward=None
-        )
+        found = windows.select("index", none.alias("ns"), none.alias("lower"))
+        return Recompute(per_window=found, status="inferred", forward=None, backward=None)
     return Recompute(per_window=None, status=None, forward=None, backward=None)
 
 
@@ -151,12 +155,15 @@ def _multiplicity(units: pl.DataFrame) -> pl.DataFrame:
     return counted.with_columns((pl.col("ahead") / pl.col("behind")).alias("ratio"))
 
 
-def _plausible(marked: pl.DataFrame, families: pl.DataFrame) -> pl.DataFrame:
-    """Those of the operations `marked` as forward work inside backward that can be a repetition.
+def _plausible(compute: pl.DataFrame, families: pl.DataFrame) -> pl.DataFrame:
+    """Those operations that are marked as forward work inside backward and can be a repetition.
 
-    Where a family among them runs forward no oftener than backward, the range holds the forward of another micro-batch (overlap of
-    forward and backward), and where it runs too often, the count makes no sense; only families that do run twice stay then.
+    What never ran before backward is not repeated there: a loss that a backward range encloses. Where a family among them runs forward
+    no oftener than backward, the range holds the forward of another micro-batch (overlap of forward and backward), and where it runs
+    too often, the count makes no sense; only families that do run twice stay then.
     """
+    first = compute.filter(pl.col("phase").is_null() | (pl.col("phase") == "forward")).select("bucket", "name_id").unique()
+    marked = compute.filter(pl.col("phase") == "recompute").join(first, on=["bucket", "name_id"], how="semi", maintain_order="left")
     counted = marked.join(families, on=_FAMILY, how="inner")
     no = ~pl.col("ratio").is_between(CUT, SENSIBLE)
     if _has_products(marked) and not counted.select((pl.col("ratio") <= CUT).any()).item():

@@ -50,7 +50,9 @@ AGAIN: list[Run] = [*FIRST, *GRADIENT]
 FOUND: dict[str, tuple[list[Run], tuple[list[int] | None, str | None, int | None, int | None]]] = {
     # Seven kernels and the seven gaps before them.
     "checkpoint ranges measure it": (
-        [FORWARD, ("gemm", "recompute", 3, 20), ("attention", "recompute", 4, 10), BACKWARD], ([107], "measured", 8, 4)),
+        [("gemm", "forward", 3, 20), FORWARD, ("gemm", "recompute", 3, 20), ("attention", "recompute", 4, 10), BACKWARD], ([107], "measured", 8, 4)),
+    "what did not run before is not repeated: a loss inside a range named backward": (
+        [FORWARD, ("norm", "recompute", 3, 20), BACKWARD], ([0], "inferred", 4, 4)),
     # The 50 ns exchange and the two gaps beside it: without the repetition none of them would be there.
     "what a repetition exchanges goes with it": (
         [("gemm", "forward", 1, 10), ("nccl", "recompute", 1, 50), ("gemm", "recompute", 1, 7), ("gemm", "backward", 1, 10)],
@@ -77,7 +79,10 @@ FOUND: dict[str, tuple[list[Run], tuple[list[int] | None, str | None, int | None
         ([3 * 11], "inferred", 2, 1)),
     "helper kernels of attention are left out": ([FORWARD, ("vision_attention", "forward", 8, 1), BACKWARD], ([0], "inferred", 4, 4)),
     "forward work alone repeats nothing": ([FORWARD, ("gemm", "forward", 4, 10)], ([0], "inferred", None, None)),
-    "without attention and ranges": ([("gemm", "forward", 4, 10), ("gemm", "backward", 4, 25)], (None, None, None, None)),
+    "ranges that tell the phases, and nothing forward inside backward": (
+        [("gemm", "forward", 4, 10), ("gemm", "backward", 4, 25)], ([0], "inferred", None, None)),
+    "phases of a few kernels alone": (
+        [("gemm", "forward", 1, 10), ("gemm", None, 4, 25), ("gemm", "backward", 1, 25)], (None, None, None, None)),
     "without attention, ranges and phases": ([("gemm", None, 4, 10), ("gemm", None, 4, 25)], (None, None, None, None)),
     "a vision tower beside the language model is no recompute": (
         [("vision_attention", "forward", 12, 10), ("attention", "forward", 6, 12), ("attention_bwd", "backward", 6, 40),
