@@ -88,7 +88,7 @@ class Bisection(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     kind: Kind = "commits"
     order: str = ""  # how the candidates were put in order, as a sentence
-    larger_is_worse: bool = True
+    larger_is_worse: bool
     max_regression: float | None = None  # the change that is allowed, as asked for
 
 

@@ -16,6 +16,7 @@ from diagnose.measure.device import DeviceMeasure, check_identities, device_work
 from diagnose.measure.facts import trace_facts
 from diagnose.measure.host import attribute, kept_ranges
 from diagnose.measure.phases import start_up
+from diagnose.measure.step_classes import user_ranges
 from diagnose.measure.steps import STEP_RANGE, find_steps, model_work
 from diagnose.model.environment import EnvironmentItem
 from diagnose.model.ledger import Ledger
@@ -79,11 +80,20 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
         steps[rank, device] = find_steps(trace, work, rank, knowledge.hosts.steps, model_work(knowledge.buckets), step_range, found)
     if step_range and not any(found.anchor.startswith(STEP_RANGE) for found in steps.values()):
         raise _unmarked(trace, step_range)
+    marks = {rank: user_ranges(trace, rank) for rank, _ in steps}
     trace = replace(trace, ranges=kept_ranges(trace, knowledge.hosts))  # only the host's ranges are still needed
     devices: list[DeviceMeasure] = []
     for rank, device, work in device_work(trace, launches, classified):  # again, so that one device's operations are held at a time
         one = measure_device(
-            trace, work, classified, knowledge, rank=rank, device=device, steps=steps[rank, device], begun=begun[rank, device]
+            trace,
+            work,
+            classified,
+            knowledge,
+            rank=rank,
+            device=device,
+            steps=steps[rank, device],
+            begun=begun[rank, device],
+            marks=marks[rank],
         )
         check_identities(one.typical.per_step, rank)
         for step_split, step_budget in zip(one.split, one.typical.per_step, strict=True):

@@ -22,6 +22,7 @@ from diagnose.measure.host import Launches, calls_named, graph_launches, host_ac
 from diagnose.measure.kernels import SmOccupancy, Usage, limits, occupancy, step_counts, usage
 from diagnose.measure.memory import MemoryUse, memory_use
 from diagnose.measure.phases import StartUp
+from diagnose.measure.step_classes import Classes, step_classes, user_ranges
 from diagnose.measure.steps import StepWindows, inside_windows, per_window
 from diagnose.measure.timeline import DrawnStep, timeline
 from diagnose.measure.waits.dependencies import resolve_waits
@@ -179,6 +180,7 @@ class DeviceMeasure:
     recorded: Recorded
     steps: StepWindows
     start_up: StartUp | None
+    classes: Classes
     budget: Budget
     split: tuple[StepSplit, ...]
     causes: Causes
@@ -227,8 +229,9 @@ def measure_device(
     device: int,
     steps: StepWindows,
     begun: StartUp | None = None,
+    marks: pl.DataFrame | None = None,
 ) -> DeviceMeasure:
-    """Measure one device; `work` as `device_work` gives it, `steps` as `find_steps`, `begun` as `start_up`."""
+    """Measure one device; `work` as `device_work` gives it, `steps` as `find_steps`, `begun` as `start_up`, `marks` as `user_ranges`."""
     info = next((one for one in trace.devices if (one.rank, one.device) == (rank, device)), None)
     windows, classes = steps.frame, classified.classes
     inside = inside_windows(work, windows)
@@ -262,6 +265,7 @@ def measure_device(
         ),
         steps=steps,
         start_up=begun,
+        classes=step_classes(times.per_step, counted, found, user_ranges(trace, rank) if marks is None else marks, trace.names),
         budget=times,
         split=split(found, ran, work, windows, classified.buckets),
         causes=why,

@@ -161,6 +161,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         **_buckets(one, knowledge.buckets, names),
         **_steps(one),
         **_start_up(one),
+        **_long_steps(one),
         **_exchanges(records.communication),
         **_kernels(one),
         **_memory(one, records),
@@ -242,6 +243,14 @@ def _start_up(one: DeviceMeasure) -> dict[str, FactValue]:
         "first_use_call": longest.name if longest is not None else None,
         "first_use_call_ns": longest.duration_ns if longest is not None else None,
     }
+
+
+def _long_steps(one: DeviceMeasure) -> dict[str, FactValue]:
+    """How many steps are of a kind that takes longer than most, and what made them long; None where all are of one kind."""
+    long = one.classes.long
+    told = (long.n, long.each_ns, long.per_step_ns, long.cause, long.range) if long is not None else (None,) * 5
+    names = ("long_steps_n", "long_steps_excess_ns", "long_steps_ns", "long_steps_cause", "long_steps_range")
+    return {"step_classes_n": len(one.classes.classes), **dict(zip(names, told, strict=True))}
 
 
 def _exchanges(rows: tuple[Communication, ...]) -> dict[str, FactValue]:

@@ -88,6 +88,7 @@ def steps(measures: Sequence[DeviceMeasure], shown: DeviceMeasure) -> Steps:
             for index, start, end in one.steps.frame.iter_rows()
         ),
         cross_check=shown.steps.cross_check,
+        classes=shown.classes.classes,
         outside_ns=shown.budget.totals["device_busy_ns"] - int(shown.budget.per_step["device_busy_ns"].sum()),
     )
 

@@ -193,7 +193,7 @@ def _by_range(trace: Trace, work: pl.DataFrame, rank: int, anchor: StepAnchor) -
         ends = inside.group_by("range_start").agg(pl.col("end").max()).sort("range_start")["end"].cum_max().unique(maintain_order=True)
         windows = _with_first(work, _windows_from_ends(work, ends))
         return None if windows.is_empty() else Anchored(anchor=f"end of {name}", windows=windows, dropped=dropped)
-    per_range = _begins(inside)
+    per_range = _begins(inside, work)
     numbered = per_range["number"].null_count() == 0 and per_range["number"].is_unique().all()
     index = per_range["number"] if numbered else pl.Series("number", range(per_range.height), dtype=pl.Int64)
     last_end = int(per_range["end"].max())  # type: ignore[arg-type]
@@ -221,14 +221,18 @@ def _closed(ranges: pl.DataFrame, trace: Trace) -> tuple[pl.DataFrame, tuple[Dro
     return ranges.filter(~is_open), tuple(Dropped(index=number, why="its range was still open at the capture's end") for number in numbers)
 
 
-def _begins(inside: pl.DataFrame) -> pl.DataFrame:
+def _begins(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """Per range (range_start, number): when its first operation began, and its last ended.
 
     What began before the compute of the ranges before was done is a prefetch: it belongs to this step but does not begin it.
     """
     computing = (pl.col("role") == "compute") & (pl.col("kind") == "kernel")
     reach = inside.group_by("range_start").agg(pl.col("end").filter(computing).max().alias("reach")).sort("range_start")
-    before = reach.select("range_start", pl.col("reach").fill_null(strategy="forward").cum_max().shift(1))
+    first = int(reach["range_start"][0])
+    own = inside.filter(computing & (pl.col("range_start") == first))["start"].min()
+    earlier = pl.col("call_start").is_null() | (pl.col("call_start") < first)
+    left = None if own is None else work.filter(computing & earlier & (pl.col("start") < own))["end"].max()  # of before the first range
+    before = reach.select("range_start", pl.col("reach").fill_null(strategy="forward").cum_max().shift(1, fill_value=left))
     begins = computing | (pl.col("start") >= pl.col("reach").fill_null(pl.col("start")))
     return (
         inside.join(before, on="range_start", how="left")

@@ -394,3 +394,20 @@ def test_a_submodule_that_the_user_left_out_stays_out_and_one_that_can_not_be_ha
         prepared(repository, tmp_path / "clone").check_out(made[2])
     clone.check_out(made[0])
     assert files(clone.folder) == {"value"}
+
+
+def test_a_commit_of_a_submodule_that_the_users_own_lacks_comes_from_where_it_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = new(tmp_path / "module")
+    commit(module, "zero", {"content": "0\n"})
+    repository = new(tmp_path / "user repo")
+    call(repository, "submodule", "--quiet", "add", str(module), "sub")
+    commit(repository, "with zero")
+    published = commit(module, "one", {"content": "1\n"})
+    call(repository, "update-index", "--cacheinfo", f"160000,{published},sub")
+    call(repository, "commit", "--quiet", "-m", "with one, which was never fetched here")
+    monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "file")  # for the network that a test has not
+    clone = prepared(repository, tmp_path / "clone")
+    clone.check_out(call(repository, "rev-parse", "HEAD").strip())
+    assert (clone.folder / "sub" / "content").read_text() == "1\n"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +19,8 @@ from diagnose.pipeline import diagnose
 from diagnose.scale import dask as dask_engine
 from diagnose.scale.dask import DaskEngine
 from diagnose.scale.engine import Attempt, Engine, WorkerFaultError, attempt
-from diagnose.scale.local import THREADS, LocalEngine, few_threads, processors
+from diagnose.scale.local import THREADS, LocalEngine, _tell, few_threads, processors
+from tests.builders.cases import for_each
 from tests.scale import tasks
 from tests.scale.conftest import ROOT, Killer, Ranks, gone, start, taken, wait_until
 
@@ -185,6 +187,19 @@ def test_an_input_that_always_ends_its_worker_is_a_failed_input(ranks: Ranks, ki
 def test_workers_that_cannot_start_are_a_fault_at_once(ranks: Ranks) -> None:
     with pytest.raises(WorkerFaultError, match="exit status 3"):
         diagnose(ranks("a", "b", "c"), engine=LocalEngine(jobs=2, task=tasks.exits))
+
+
+@for_each("codes, raised", ([3, 3], True), ([3, -signal.SIGKILL], False), ([-signal.SIGKILL], False), ([None, -signal.SIGTERM], False))
+def test_only_workers_that_end_by_themselves_before_any_work_are_a_fault(codes: list[int | None], raised: bool) -> None:
+    log: list[str] = []
+    run = SimpleNamespace(notice=log.append)
+    try:
+        _tell(run, [SimpleNamespace(name="a.json")], [SimpleNamespace(exitcode=code) for code in codes], some_ended=False)  # type: ignore[arg-type, list-item]
+    except WorkerFaultError:
+        assert raised
+        return
+    assert not raised
+    assert "a.json" in log[0]
 
 
 @pytest.mark.deep

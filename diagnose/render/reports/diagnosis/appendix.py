@@ -159,6 +159,10 @@ def capture(document: Diagnosis) -> Table:
             else f"median {units.ms(spread.median)}, minimum {units.ms(spread.min)}, maximum {units.ms(spread.max)} ms",
         ],
         ["left out", "; ".join(f"step {one.index}: {one.why}" for one in steps.dropped) or "no step"],
+        *(
+            ["kind of step", f"{one.n} of {units.ms_unit(one.duration_ns)}{'' if one.differs_by is None else ': ' + one.differs_by}"]
+            for one in (steps.classes if len(steps.classes) > 1 else ())
+        ),
         *([["outside", f"{units.ms_unit(steps.outside_ns)} of device time lie outside"]] if steps.outside_ns else []),
         *([f"start-up: {one.name[:80]}", _phase(one)] for one in found.phases),
         *(

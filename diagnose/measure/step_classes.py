@@ -1,0 +1,174 @@
+"""Kinds of steps: those that differ in work or duration, what tells them apart, and what made the long ones long.
+
+Evaluation, checkpoints, logging, another sequence length, a stall every few steps: a figure over all steps mixes them, a median hides the
+rarer ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from diagnose.document.device import StepClass
+from diagnose.measure.phases import USER_KINDS
+from diagnose.measure.waits.stalls import HOST_CAUSES, Stalls
+from diagnose.model.intervals import merge, overlaps
+from diagnose.model.trace import Trace
+
+# This project's own choices.
+LONGER = 1.15  # durations in order that differ by more lie in two classes
+MORE_WORK = 1.1  # the same for numbers of compute operations
+MIN_STEPS = 3  # below that there is nothing to tell apart
+MOST = 0.8  # of ranges that enclose about as much (this share of the most) of what made steps long, the shortest is named
+# What a step's time is made of, by the budget's columns; `compute_busy_ns` and the rest add up to the window.
+PARTS: Mapping[str, str] = {
+    "compute_busy_ns": "computing",
+    "blocking_transport_ns": "waiting for communication",
+    "blocking_packing_ns": "waiting for packing",
+    "blocking_copy_ns": "waiting for copies",
+    "allocator_ns": "the allocator",
+    "host_sync_ns": "the host after synchronising calls",
+    "first_use_ns": "first uses",
+    "host_work_ns": "the host's work between launches",
+    "dependency_stalled_ns": "waiting of which no cause is known",
+}
+_MARKS = {"thread": pl.Int64, "start": pl.Int64, "end": pl.Int64, "text_id": pl.Int32}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongSteps:
+    """The steps of classes that take longer than the largest: how many, by how much each (mean), and per step over all; by what, and inside
+    which range (a data loader's, a checkpoint's).
+    """
+
+    n: int
+    each_ns: int
+    per_step_ns: int
+    cause: str
+    range: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classes:
+    """The classes of one device's steps, largest first, and what is said of the long ones; None where no class is longer."""
+
+    classes: tuple[StepClass, ...]
+    long: LongSteps | None
+
+
+def user_ranges(trace: Trace, rank: int) -> pl.DataFrame:
+    """The ranges that the program itself marked: thread, start, end, text_id."""
+    return trace.ranges.filter((pl.col("rank") == rank) & pl.col("kind").is_in(USER_KINDS) & (pl.col("end") > pl.col("start"))).select(
+        list(_MARKS)
+    )
+
+
+def step_classes(per_step: pl.DataFrame, counts: pl.DataFrame, found: Stalls, marks: pl.DataFrame, names: pl.DataFrame) -> Classes:
+    """Tell the steps of one device apart.
+
+    `per_step`: the budget of each step; `counts`: compute_kernels of each; `marks`: as `user_ranges`; `names`: of the trace.
+    """
+    steps = per_step.select("index", "window_ns", *PARTS).with_columns(
+        counts["compute_kernels"].alias("kernels"), (pl.col("host_work_ns") - pl.col("first_use_ns")).alias("host_work_ns")
+    )
+    parts = _alike(steps)
+    main, others = parts[0], parts[1:]
+    records = [StepClass(n=main.height, duration_ns=_mean(main, "window_ns"), differs_by=None, steps=tuple(main["index"].to_list()))]
+    longer = [part for part in others if _mean(part, "window_ns") > _mean(main, "window_ns")]
+    for part in others:
+        inside = _enclosing(part, main, found, marks, names) if any(part is one for one in longer) else None
+        records.append(
+            StepClass(
+                n=part.height,
+                duration_ns=_mean(part, "window_ns"),
+                differs_by=_difference(part, main, inside, last=int(steps["index"][-1])),
+                steps=tuple(part["index"].to_list()),
+            )
+        )
+    if not longer:
+        return Classes(classes=tuple(records), long=None)
+    together = pl.concat(longer)
+    excess = int(together["window_ns"].sum()) - together.height * _mean(main, "window_ns")
+    return Classes(
+        classes=tuple(records),
+        long=LongSteps(
+            n=together.height,
+            each_ns=excess // together.height,
+            per_step_ns=excess // steps.height,
+            cause=_difference(together, main, None, last=None),
+            range=_enclosing(together, main, found, marks, names),
+        ),
+    )
+
+
+def _mean(part: pl.DataFrame, column: str) -> int:
+    return int(part[column].sum()) // part.height
+
+
+def _alike(steps: pl.DataFrame) -> list[pl.DataFrame]:
+    """The steps by class, the largest class first (of equal ones the first in time); one class where hardly any two steps are alike."""
+    if steps.height < MIN_STEPS:
+        return [steps]
+    keyed = steps.with_columns(_cluster(steps["window_ns"], LONGER).alias("_long"), _cluster(steps["kernels"], MORE_WORK).alias("_work"))
+    parts = keyed.partition_by("_long", "_work", maintain_order=True)
+    if len(parts) == 1 or 2 * len(parts) > steps.height + 1:
+        return [steps]
+    return sorted((part.drop("_long", "_work") for part in parts), key=lambda part: -part.height)
+
+
+def _cluster(values: pl.Series, factor: float) -> pl.Series:
+    """A number for each value; values in order that differ by less than `factor` share one."""
+    ordered = values.unique().sort()
+    numbers = (ordered > ordered.shift(1) * factor).fill_null(value=False).cum_sum()
+    return numbers.gather(ordered.search_sorted(values))
+
+
+def _difference(part: pl.DataFrame, main: pl.DataFrame, inside: str | None, last: int | None) -> str:
+    """What tells a class from the largest one: its work, and the parts of the budget that make up most of the difference."""
+    by = _mean(part, "window_ns") - _mean(main, "window_ns")
+    own, usual = _mean(part, "kernels"), _mean(main, "kernels")
+    work = f"{own} compute operations instead of {usual}" if max(own, usual) > MORE_WORK * min(own, usual) else "the same work"
+    if by < 0 and part["index"].to_list() == [last] and work == "the same work":
+        return "the last step of the capture: it ends with its last operation, and the time until a next one is not in it"
+    changes = {text: _mean(part, column) - _mean(main, column) for column, text in PARTS.items()}
+    told = [(text, ns) for text, ns in sorted(changes.items(), key=lambda item: -abs(item[1])) if ns * by > 0 and abs(ns) * 5 >= abs(by)]
+    parts = ", ".join(f"{text} {ns / 1e6:+.1f} ms" for text, ns in told[:3])
+    where = f", most of it inside {inside!r}" if inside else ""
+    return f"{by / 1e6:+.1f} ms with {work}{': ' + parts if parts else ''}{where}"
+
+
+def _enclosing(part: pl.DataFrame, main: pl.DataFrame, found: Stalls, marks: pl.DataFrame, names: pl.DataFrame) -> str | None:
+    """The user's range inside which the host held compute up longer in these steps than in the usual ones.
+
+    Of ranges that enclose about as much the shortest says most. None where none encloses half of what the host took longer.
+    """
+    pieces = found.pieces.filter(pl.col("cause").is_in(list(HOST_CAUSES))).select("index", "start", "end")
+    held = {name: pieces.filter(pl.col("index").is_in(one["index"].implode())) for name, one in (("long", part), ("usual", main))}
+    lengths = {
+        name: int((frame["end"] - frame["start"]).sum()) / steps.height
+        for (name, frame), steps in zip(held.items(), (part, main), strict=True)
+    }
+    more = lengths["long"] - lengths["usual"]
+    if marks.is_empty() or more <= 0:
+        return None
+    gaps = merge(held["long"])
+    near = marks.filter((pl.col("start") < int(gaps["end"].max())) & (pl.col("end") > int(gaps["start"].min())))  # type: ignore[arg-type]
+    excess: list[tuple[float, float, str]] = []
+    usual = merge(held["usual"])
+    for (text_id,), own in near.group_by("text_id", maintain_order=True):
+        covered = merge(own)
+        took = [_common(covered, frame) / steps.height for frame, steps in ((gaps, part), (usual, main))]
+        length = float((own["end"] - own["start"]).mean() or 0)  # type: ignore[arg-type]
+        excess.append((took[0] - took[1], length, str(names["text"][text_id])))
+    most = max((one[0] for one in excess), default=0.0)
+    if most < more / 2:
+        return None
+    return min((one for one in excess if one[0] >= MOST * most), key=lambda one: (one[1], one[2]))[2]
+
+
+def _common(first: pl.DataFrame, second: pl.DataFrame) -> int:
+    """How long both ran (ns); each disjoint and sorted."""
+    common = overlaps(first, second)
+    return int((common["end"] - common["start"]).sum())

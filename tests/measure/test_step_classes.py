@@ -1,0 +1,78 @@
+"""Kinds of steps: what tells them apart, and what made the long ones long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diagnose.measure.step_classes import Classes
+from tests.builders.scene import Item, Span, run, scene
+
+MS = 1_000_000
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def steps(pauses: Sequence[int], kernels: Sequence[int] = (), loader: str | None = LOADER) -> Classes:
+    """Steps of ten 1 ms kernels (or as many as `kernels` says), with a pause of the host (ms) before the sixth inside the loader's range."""
+    items: list[Item] = []
+    spans: list[Span] = []
+    now = 10 * MS
+    for number, pause in enumerate(pauses):
+        begin = now
+        for place in range(kernels[number] if kernels else 10):
+            if place == 5:
+                if loader:
+                    spans.append(Span(text=loader, start=now - 1000, end=now + pause * MS - 2000))
+                now += pause * MS
+            items.append(run("gemm", now, now + MS, now - 1500))
+            now += MS
+        spans.append(Span(text=f"step {number}", start=begin - 1600, end=now - 1600))
+    (device,) = scene(items, spans).measure()
+    return device.classes
+
+
+def test_alike_steps_are_one_class() -> None:
+    found = steps([0] * 6)
+    assert [(one.n, one.differs_by) for one in found.classes] == [(6, None)]
+    assert found.long is None
+
+
+def test_a_stall_every_third_step_is_a_class_named_by_its_cause_and_its_range() -> None:
+    found = steps([0, 0, 30] * 3)
+    assert [(one.n, one.steps) for one in found.classes] == [(6, (0, 1, 3, 4, 6, 7)), (3, (2, 5, 8))]
+    assert (
+        found.classes[1].differs_by
+        == f"+30.0 ms with the same work: the host's work between launches +30.0 ms, most of it inside {LOADER!r}"
+    )
+    assert found.long is not None
+    assert (found.long.n, found.long.range) == (3, LOADER)
+    assert abs(found.long.each_ns - 30 * MS) < MS
+    assert abs(found.long.per_step_ns - 10 * MS) < MS
+
+
+def test_without_a_range_around_the_stall_the_cause_is_said_alone() -> None:
+    found = steps([0, 0, 30] * 3, loader=None)
+    assert found.long is not None
+    assert found.long.cause == "+30.0 ms with the same work: the host's work between launches +30.0 ms"
+
+
+def test_steps_with_more_work_are_a_class_by_their_work() -> None:
+    found = steps([0] * 6, kernels=[10, 10, 10, 10, 30, 10])
+    assert [one.differs_by for one in found.classes] == [None, "+20.0 ms with 30 compute operations instead of 10: computing +20.0 ms"]
+
+
+def test_a_last_step_that_lacks_the_pause_before_the_next_is_told_as_that() -> None:
+    items: list[Item] = []
+    spans = []
+    now = 10 * MS
+    for number in range(5):
+        spans.append(Span(text=f"step {number}", start=now - 1600, end=now + 20 * MS - 1700))
+        items += [run("gemm", now + place * MS, now + (place + 1) * MS, now + place * MS - 1500) for place in range(10)]
+        now += 20 * MS
+    (device,) = scene(items, spans).measure()
+    assert [one.n for one in device.classes.classes] == [4, 1]
+    assert "ends with its last operation" in str(device.classes.classes[1].differs_by)
+    assert device.classes.long is None
+
+
+def test_scattered_durations_are_no_classes() -> None:
+    assert len(steps([0, 5, 12, 25, 50]).classes) == 1
