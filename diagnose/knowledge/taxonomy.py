@@ -184,13 +184,15 @@ class StartUpLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How start-up is told from steady work.
 
     `long_call_ns`: from here on a call at its first use is a first-use cost; `queue`: operations launched and not begun that explain a long
-    launch call; `steady_share`, `named_share`: share of the compute work that has to follow a cost, or a range named so.
+    launch call; `steady_share`, `named_share`: share of the compute work that has to follow a cost, or a range named so; `only_share`: from
+    here on a capture is nothing but start-up.
     """
 
     long_call_ns: int
     queue: int
     steady_share: float
     named_share: float
+    only_share: float
 
 
 BUCKET_KEYS = frozenset({"families", "contexts", "groups"})

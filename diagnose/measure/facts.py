@@ -160,7 +160,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         **_columns(one, names),
         **_buckets(one, knowledge.buckets, names),
         **_steps(one),
-        **_start_up(one),
+        **_start_up(one, knowledge.hosts.start_up.only_share),
         **_long_steps(one),
         **_exchanges(records.communication),
         **_kernels(one),
@@ -235,10 +235,13 @@ def _steps(one: DeviceMeasure) -> dict[str, FactValue]:
     }
 
 
-def _start_up(one: DeviceMeasure) -> dict[str, FactValue]:
+def _start_up(one: DeviceMeasure, only_share: float) -> dict[str, FactValue]:
     """How much of the capture is start-up, and the longest first-use cost that lies among the work."""
     longest = longest_cost(one.start_up.costs, one.steps.frame) if one.start_up is not None else None
+    summed = one.budget.per_step.select(pl.col("first_use_ns", "window_ns").sum()).row(0)
+    alone = one.steps.anchor == "capture" and one.start_up is not None and one.start_up.share >= only_share
     return {
+        "start_up_only": alone or summed[0] >= only_share * max(summed[1], 1),
         "start_up_share": one.start_up.share if one.start_up is not None else None,
         "first_use_call": longest.name if longest is not None else None,
         "first_use_call_ns": longest.duration_ns if longest is not None else None,

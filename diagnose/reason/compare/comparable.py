@@ -284,6 +284,13 @@ def _capture(base: Diagnosis, new: Diagnosis) -> Iterator[Mismatch]:
     elif base.steps.anchor != new.steps.anchor:
         text = f"Steps were found by different marks ({base.steps.anchor}, {new.steps.anchor}); they may begin at different places."
         yield _mismatch("capture", "steps", base.steps.anchor, new.steps.anchor, "noted", text)
+    cold = [side for side, document in (("base", base), ("new", new)) if _start_up_only(document)]
+    if cold:
+        text = (
+            f"The capture{'s' if len(cold) > 1 else ''} of {' and '.join(cold)} hold{'' if len(cold) > 1 else 's'} hardly anything but "
+            "start-up, which tells nothing of a step: capture some steps in the middle of a run."
+        )
+        yield _mismatch("capture", "start-up", shown(_start_up_only(base)), shown(_start_up_only(new)), "refused", text)
     if base.verdict.perturbed != new.verdict.perturbed:
         which = "base" if base.verdict.perturbed else "new"
         text = f"The profiler slowed the {which} run noticeably and not the other: host overhead and step time hold its cost."
@@ -293,6 +300,12 @@ def _capture(base: Diagnosis, new: Diagnosis) -> Iterator[Mismatch]:
 def _family(name: str) -> str:
     """The profiler of a format: nsys-sqlite and nsys-parquet are one way of capturing."""
     return name.split("-", maxsplit=1)[0]
+
+
+def _start_up_only(document: Diagnosis) -> bool:
+    """Whether the capture is nothing but start-up; a document that does not tell is taken for a run."""
+    fact = document.facts.get("start_up_only")
+    return fact is not None and fact.value is True
 
 
 def _without_steps(document: Diagnosis) -> bool:

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from diagnose.document.comparison import Comparison
 from diagnose.document.device import KernelUse
-from diagnose.document.diagnosis import Diagnosis, JobRead
+from diagnose.document.diagnosis import Diagnosis, Fact, JobRead
 from diagnose.knowledge.comparison import JOB_ASPECTS
 from tests.builders.cases import for_each
 from tests.builders.compared import SETTINGS, capture, document, job, kernel
@@ -192,8 +192,6 @@ def test_another_gpu_and_a_world_that_only_the_traces_tell_are_refused() -> None
     assert "device" in unknown.comparability.unknown
 
     def told(ranks: int) -> Diagnosis:
-        from diagnose.document.diagnosis import Fact
-
         return document(STEPS, facts={"world_size": Fact(value=ranks, unit="count", status="measured")})
 
     assert refused(run(told(8), told(16))) == {("world", "world_size")}
@@ -220,6 +218,14 @@ def test_formats_graphs_and_steps_mismatch_only_where_they_hide_something() -> N
     assert refused(run(document(STEPS, job=job()), document(STEPS[:1], anchor="capture", job=job()))) == {("capture", "steps")}
     found = run(document(STEPS, job=job()), document(STEPS, anchor="optimizer kernels", job=job()))
     assert [(one.name, one.state) for one in found.comparability.mismatches] == [("steps", "noted")]
+
+
+def test_a_capture_of_nothing_but_start_up_gives_no_verdict_on_a_step() -> None:
+    cold, warm = ({"start_up_only": Fact(value=value, unit="bool", status="measured")} for value in (True, False))
+    base = document(STEPS, job=job(), facts=warm)
+    assert refused(run(base, document(SLOWER, job=job(), facts=cold))) == {("capture", "start-up")}
+    assert refused(run(document(STEPS, job=job(), facts=cold), document(SLOWER, job=job(), facts=cold))) == {("capture", "start-up")}
+    assert run(base, document(SLOWER, job=job(), facts=warm)).comparability.comparable
 
 
 def test_a_perturbed_run_and_what_nothing_proves_or_tells_are_said() -> None:
