@@ -376,11 +376,10 @@ def step_counts(inside: pl.DataFrame, windows: pl.DataFrame, found: Stalls, host
 
 
 def _busy(inside: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """index, tiny_kernel_busy_ns, quantize_busy_ns, pageable_copy_ns: unions per window."""
+    """index, tiny_kernel_busy_ns, pageable_copy_ns: unions per window."""
     short = (pl.col("kind") == "kernel") & (pl.col("role") == "compute") & (pl.col("end") - pl.col("start") < TINY_NS)
     subsets = {
         "tiny_kernel_busy_ns": short,
-        "quantize_busy_ns": pl.col("operation") == "quantize",
         "pageable_copy_ns": ~pl.col("pinned"),
     }
     parts = []

@@ -323,6 +323,31 @@ def test_ranges_tell_the_bucket(taxonomy: Taxonomy):
     ]
 
 
+def test_modules_named_for_experts_and_ranges_that_people_write(taxonomy: Taxonomy):
+    """Layers of experts in models of no known framework; a whole model's class (a decoder layer, attention) shows no expert."""
+    linear = "Linear_3"
+    rows = [
+        (GEMM, ["TinyMoE_0", linear], "expert_gemm"),
+        (GEMM, ["SwitchFFN_1", linear], "expert_gemm"),
+        (GEMM, ["MyExperts_2", linear], "expert_gemm"),
+        (GEMM, ["MoEFeedForward_0"], "expert_gemm"),
+        (GEMM, ["TinyMoE_0", "TopKRouter_0"], "router"),
+        (GEMM, ["TinyMoE_0", "SharedExpert_0"], "dense_gemm"),
+        (GEMM, ["Qwen3MoeDecoderLayer_4", "Qwen3MoeAttention_4", linear], "dense_gemm"),
+        (GEMM, ["SwitchTransformersModel_0", linear], "dense_gemm"),
+    ]
+    found = describe_all([(name, {"modules": modules}) for name, modules, _ in rows], taxonomy)
+    assert [(modules, one.bucket) for (_, modules, _), one in zip(rows, found, strict=True)] == [
+        (modules, bucket) for _, modules, bucket in rows
+    ]
+    for text in ("computing attention scores", "scaled dot product attention", "attn_scores"):
+        assert {one.bucket for one in describe_all([(name, {"nvtx": [text]}) for name in (GEMM, ADD, SOFTMAX)], taxonomy)} == {
+            "attention"
+        }, text
+    (one,) = describe_all([(GEMM, {"nvtx": ["attention layer 3"]})], taxonomy)
+    assert one.bucket == "dense_gemm"
+
+
 GROUPS = {
     "data": [
         "DATA_PARALLEL_GROUP", "DATA_PARALLEL_GROUP_AG", "DATA_PARALLEL_GROUP_WITH_CP", "DATA_PARALLEL_GROUP_WITH_CP_AG",

@@ -69,12 +69,19 @@ def test_words_that_mean_something_else_than_they_seem_to(taxonomy: Taxonomy):
         "triton_poi_fused_constant_pad_nd_moe_forward_0": "elementwise",
         "triton_poi_fused_all_gather_into_tensor_view_3": "elementwise",
         "triton_poi_fused__scaled_dot_product_flash_attention_cat_transpose_view_10": "elementwise",
-        "_ZN2ck16tensor_operation6device12_GLOBAL__N_139kernel_grouped_conv_fwd_xdl_cshuffle_v3INS_34GridwiseGemmMultiD": "other",
+        "_ZN2ck16tensor_operation6device12_GLOBAL__N_139kernel_grouped_conv_fwd_xdl_cshuffle_v3INS_34GridwiseGemmMultiD": "convolution",
         "void cutlass::device_kernel<dpsk::grouped_gemm::cuda::fp8_ptp128c::GemmKernel>(Params)": "dense_gemm",
         "void deep_gemm::sm90_fp8_gemm_1d2d_impl<0u, 4096u, (deep_gemm::GemmType)0>(float*)": "dense_gemm",
         "void softmax_warp_forward<float, float, float, 10, true, false>(float*)": "loss",
         "void softmax_warp_forward<float, float, float, 10, false, false>(float*)": "attention",
         "scan": "other",
+        "void fbgemm_gpu::permute_2D_data_kernel<false, int, int, float>(int, int const*)": "embedding",
+        "void acme::gemm_tools::scale_rows(float*)": "other",
+        "void pack_rows<cutlass::gemm::GemmShape<16, 8, 4>>(float*)": "other",
+        "void fill_buffer(acme::GemmParams, float*)": "other",
+        "void deep_gemm::sm100_mqa_logits<64u>(unsigned int)": "attention",
+        "row_col_rht_gemm_device": "quantize",
+        "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_nn_align4>(T1::Params)": "dense_gemm",
         "ncclProgressCounterKernel": "other",
         "moe_frobnicate_kernel": "dispatch",
     }
@@ -224,7 +231,7 @@ def test_vision_models_are_vision_and_checkpoints_recompute(real_traces: Path, t
     found = labelled(real_traces / "kineto" / "AMD-AGI_TraceLens_tests.traces.mi300.resnet_act_checkpoint.json.gz", taxonomy)
     again = found.where(phase="recompute")
     assert again.height > 50
-    assert set(again["bucket"]) <= {"norm", "other", "activation", "memcpy", "memset", "elementwise", "dense_gemm"}
+    assert set(again["bucket"]) <= {"norm", "convolution", "activation", "memcpy", "memset", "elementwise", "dense_gemm"}
 
 
 @pytest.fixture(scope="module")
