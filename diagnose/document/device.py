@@ -21,12 +21,13 @@ class OnDevice(Struct, frozen=True, kw_only=True):
 
 
 class Spread(Struct, frozen=True, kw_only=True):
-    """Median, minimum and maximum over the steps."""
+    """Median, minimum and maximum over the steps, and their mean, which shares of the step are of."""
 
     median: int | None
     min: int | None
     max: int | None
     n: int = 0
+    mean: int | None = None
 
 
 class Dropped(Struct, frozen=True, kw_only=True):
@@ -112,7 +113,7 @@ class Totals(OnDevice, frozen=True, kw_only=True):
 
 
 class StepBudget(Struct, frozen=True, kw_only=True):
-    """The budget of one step of one device; for the median, each figure is the median of its own."""
+    """The budget of one step of one device. For the mean and the median each figure is that of its own: means add up as the steps do, medians need not."""
 
     index: int | None
     window_ns: int
@@ -143,14 +144,16 @@ class StepBudget(Struct, frozen=True, kw_only=True):
 
 
 class DeviceBudget(OnDevice, frozen=True, kw_only=True):
-    """All steps of one device, and the median of each figure."""
+    """All steps of one device, with the median and the mean (sum over the steps ÷ n) of each figure; `typical` is the index of the step of median length."""
 
     per_step: tuple[StepBudget, ...]
     median: StepBudget | None
+    mean: StepBudget | None = None
+    typical: int | None = None
 
 
 class BucketTime(OnDevice, frozen=True, kw_only=True):
-    """One bucket of one rank, per step (median). Work sums durations; busy is a union; exclusive is when nothing else ran."""
+    """One bucket of one rank, per step (mean). Work sums durations; busy is a union; exclusive is when nothing else ran."""
 
     bucket: str
     kernels: int
@@ -172,7 +175,7 @@ class Unclassified(Struct, frozen=True, kw_only=True):
 
 
 class Communication(OnDevice, frozen=True, kw_only=True):
-    """One kind of exchange by one backend, per step (median)."""
+    """One kind of exchange by one backend, per step (mean)."""
 
     kind: CommKind
     backend: str
@@ -189,7 +192,7 @@ class Communication(OnDevice, frozen=True, kw_only=True):
 
 
 class Blocking(OnDevice, frozen=True, kw_only=True):
-    """What compute waited for, per step (median)."""
+    """What compute waited for, per step (mean)."""
 
     bucket: str
     role: Role
@@ -199,7 +202,7 @@ class Blocking(OnDevice, frozen=True, kw_only=True):
 
 
 class HostCost(OnDevice, frozen=True, kw_only=True):
-    """A host activity during which compute was launch-starved, per step (median)."""
+    """A host activity during which compute was launch-starved, per step (mean)."""
 
     name: str
     launch_starved_ns: int

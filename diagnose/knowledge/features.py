@@ -27,6 +27,7 @@ class _Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     wide_gemm: Feature
     fused_router: Feature
     fused_permutation: Feature
+    lost_events: Feature
     hierarchical_groups: Feature
     context_groups: Feature
     python: Feature

@@ -81,6 +81,17 @@ class Examples(_Strict, frozen=True, kw_only=True):
     silent: tuple[dict[str, FactValue | list[str]], ...]
 
 
+class CauseSpec(_Strict, frozen=True, kw_only=True):
+    """How the verdict begins where the finding is the cause of what the target wall loses: `of` is that wall (default: the rule's own).
+
+    `outranks`: a failure that comes before every wall, however much it costs.
+    """
+
+    say: str
+    of: Wall | None = None
+    outranks: bool = False
+
+
 class Rule(_Strict, frozen=True, kw_only=True):
     """One bad pattern; trace_rules/README.md explains the fields."""
 
@@ -98,6 +109,7 @@ class Rule(_Strict, frozen=True, kw_only=True):
     evidence: tuple[str, ...]
     examples: Examples
     saves: str | None = None
+    cause: CauseSpec | None = None
     severity: Level | Severity | None = None
     fixes: tuple[str, ...] = ()
     where: tuple[str, ...] = ()
@@ -266,12 +278,15 @@ class Walls(_Strict, frozen=True, kw_only=True):
 
     target_share: float
     tie_share: float
+    apart_share: float
+    cause_share: float
     severity: Severity
     walls: dict[Wall, WallSpec]
     capture: TopicSpec
     floor: tuple[Clause, ...]
     lead: tuple[Lead, ...]
     also: tuple[Clause, ...]
+    unowned: str
     perturbed: str
     certainty: tuple[CertaintyRule, ...]
 
@@ -308,7 +323,12 @@ VERDICT_COLUMNS: Mapping[str, pl.DataType] = {
     "runner_up_bound_ns": pl.Float64(),
     "runner_up_share": pl.Float64(),
     "unknown_walls": pl.String(),
+    "unowned_wait_ns": pl.Float64(),
     "parts_text": pl.String(),
+    "apart_title": pl.String(),
+    "apart_share": pl.Float64(),
+    "apart_typical_share": pl.Float64(),
+    "apart_typical_step_ns": pl.Float64(),
     "says": pl.String(),
 }
 
@@ -596,6 +616,7 @@ def _wall_expressions(walls: Walls) -> Iterator[_Wanted]:
     for group, texts in conditions.items():
         for index, text in enumerate(texts):
             yield _Wanted(label=label, place=f"{group}[{index}].when", text=text)
+    yield _Wanted(label=label, place="unowned", text=walls.unowned, kind="number")
     yield _Wanted(label=label, place="perturbed", text=walls.perturbed)
 
 
@@ -648,6 +669,12 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
             + [f"where: unknown place {name}" for name in rule.where if name not in places]
             + [f"examples: unknown name {name}" for name in sorted(names) if name not in units]
             + [f"summary: {problem}" for problem in templates.problems(rule.summary, bound_units)]
+            + ([f"cause.say: {problem}" for problem in templates.problems(rule.cause.say, bound_units)] if rule.cause else [])
+            + (
+                [f"cause.of: unknown wall {rule.cause.of}"]
+                if rule.cause and rule.cause.of and rule.cause.of not in book.walls.walls
+                else []
+            )
         )
         if wrong:
             raise rule_error(labels[key], wrong[0], files[labels[key]])

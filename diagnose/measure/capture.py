@@ -95,8 +95,8 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -
             begun=begun[rank, device],
             marks=marks[rank],
         )
-        check_identities(one.typical.per_step, rank)
-        for step_split, step_budget in zip(one.split, one.typical.per_step, strict=True):
+        check_identities(one.listed.steps, rank)
+        for step_split, step_budget in zip(one.split, one.listed.steps, strict=True):
             check_split(step_split, step_budget)
         ledger = ledger.note("merged_classes", "ops", one.budget.merged_classes)
         devices.append(one)

@@ -1,7 +1,7 @@
 """Everything that is measured of one device of one rank, stage by stage: steps, sweep, stalls, budget, kernels, communication, memory.
 
-The typical step is the medians over its steps, by what the document lists; rank and device are added when the document is written
-(`records`).
+What the document lists is per step, the sum over the kept steps ÷ their number, so that parts add up; beside it stand the medians and the
+typical step. Rank and device are added when the document is written (`records`).
 """
 
 from __future__ import annotations
@@ -36,29 +36,34 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TypicalStep:
-    """Per step (median), but for `per_step`.
+class PerStep:
+    """What the document lists per step: `mean` and the rows are sums over the kept steps ÷ n, `median` is of each figure by itself.
 
-    `buckets`, `communication`, `blocking` and `host` hold the fields of the document's rows of those names (BucketTime, Communication,
+    `typical` is the index of the step of median length (of two middle ones the shorter): a real step, whose parts add up. `buckets`, `communication`, `blocking` and `host` hold the fields of the document's rows of those names (BucketTime, Communication,
     Blocking, HostCost) but for rank and device, in the document's order.
     """
 
-    per_step: tuple[StepBudget, ...]
-    budget: StepBudget
+    steps: tuple[StepBudget, ...]
+    typical: int
+    mean: StepBudget
+    median: StepBudget
     buckets: tuple[Row, ...]
     communication: tuple[Row, ...]
     blocking: tuple[Row, ...]
     host: tuple[Row, ...]
 
 
-def typical_step(budget: Budget, usage: Usage, communication: CommunicationTimes, causes: Causes) -> TypicalStep:
-    """The medians of what the stages found."""
+def listed_per_step(budget: Budget, usage: Usage, communication: CommunicationTimes, causes: Causes) -> PerStep:
+    """What the stages found, per step."""
     names = [field for field in StepBudget.__struct_fields__ if field != "index"]
     per_step = budget.per_step.select("index", *names)
     windows = per_step["index"]
-    return TypicalStep(
-        per_step=tuple(StepBudget(**row) for row in per_step.iter_rows(named=True)),
-        budget=StepBudget(index=None, **{name: step_median(per_step[name]) for name in names}),
+    by_length = per_step.sort("window_ns", "index")["index"]
+    return PerStep(
+        steps=tuple(StepBudget(**row) for row in per_step.iter_rows(named=True)),
+        typical=by_length[(len(by_length) - 1) // 2],
+        mean=StepBudget(index=None, **{name: step_mean(per_step[name]) for name in names}),
+        median=StepBudget(index=None, **{name: step_median(per_step[name]) for name in names}),
         buckets=_buckets(usage, windows),
         communication=_communication(communication.by_kind, windows),
         blocking=_blocking(causes.blocking, windows),
@@ -71,18 +76,23 @@ def step_median(values: pl.Series) -> int:
     return integer_median(values.drop_nulls().to_list())
 
 
-def _medians(frame: pl.DataFrame, keys: list[str], columns: list[str], windows: pl.Series) -> list[dict[str, Any]]:
-    """One row per combination of `keys` with the median of each column over all windows; a window without the row counts as 0."""
-    rows = []
-    for key, part in frame.group_by(keys, maintain_order=True):
-        filled = pl.DataFrame({"index": windows}).join(part.select("index", *columns), on="index", how="left").fill_null(0)
-        rows.append({**dict(zip(keys, key, strict=True)), **{column: step_median(filled[column]) for column in columns}})
-    return rows
+def step_mean(values: pl.Series) -> int:
+    """The sum over the steps ÷ their number as a whole number, halves up; steps without a value (null) are left out, 0 for no value."""
+    known = values.drop_nulls()
+    return (2 * int(known.sum()) + len(known)) // (2 * len(known)) if len(known) else 0
+
+
+def _means(frame: pl.DataFrame, keys: list[str], columns: list[str], windows: pl.Series) -> list[dict[str, Any]]:
+    """One row per combination of `keys` with each column's sum ÷ the number of windows (times rounded to the nearest, counts up)."""
+    inside = frame.filter(pl.col("index").is_in(windows.implode())).group_by(keys, maintain_order=True).agg(pl.col(columns).sum())
+    n = len(windows)
+    up = {column: n // 2 if column.endswith("_ns") else n - 1 for column in columns}
+    return [{**row, **{column: (int(row[column]) + up[column]) // n for column in columns}} for row in inside.iter_rows(named=True)]
 
 
 def _buckets(usage: Usage, windows: pl.Series) -> tuple[Row, ...]:
     """The buckets that hold work, most work first."""
-    rows = _medians(usage.buckets, ["bucket"], ["kernels", "work_ns", "busy_ns", "exclusive_ns"], windows)
+    rows = _means(usage.buckets, ["bucket"], ["kernels", "work_ns", "busy_ns", "exclusive_ns"], windows)
     summed = dict(usage.buckets.group_by("bucket").agg(pl.col("work_ns").sum()).iter_rows())
     total = sum(summed.values()) or 1
     found = []
@@ -110,7 +120,7 @@ def _evidence(details: pl.DataFrame) -> dict[str, float]:
 
 def _communication(by_kind: pl.DataFrame, windows: pl.Series) -> tuple[Row, ...]:
     """Transport by kind and backend."""
-    rows = _medians(by_kind, ["kind", "backend"], ["count", "work_ns", "busy_ns", "exposed_ns", "blocking_ns"], windows)
+    rows = _means(by_kind, ["kind", "backend"], ["count", "work_ns", "busy_ns", "exposed_ns", "blocking_ns"], windows)
     return tuple({**row, "overlap": 1 - row["exposed_ns"] / row["busy_ns"] if row["busy_ns"] else None} for row in rows)
 
 
@@ -121,7 +131,7 @@ def _blocking(by_class: pl.DataFrame, windows: pl.Series) -> tuple[Row, ...]:
         .group_by("index", "bucket", "role", "kind", maintain_order=True)
         .agg(pl.col("ns").sum().alias("blocking_ns"), pl.col("ns").filter(pl.col("inferred")).sum().alias("inferred_ns"))
     )
-    rows = _medians(merged, ["bucket", "role", "kind"], ["blocking_ns", "inferred_ns"], windows)
+    rows = _means(merged, ["bucket", "role", "kind"], ["blocking_ns", "inferred_ns"], windows)
     found = []
     for row in rows:
         status = "inferred" if row.pop("inferred_ns") else "measured"
@@ -132,7 +142,7 @@ def _blocking(by_class: pl.DataFrame, windows: pl.Series) -> tuple[Row, ...]:
 
 def _host(costs: pl.DataFrame, windows: pl.Series) -> tuple[Row, ...]:
     """Host activities during which compute was launch-starved, costliest first."""
-    rows = _medians(costs.rename({"ns": "launch_starved_ns"}), ["name", "cause"], ["launch_starved_ns", "count"], windows)
+    rows = _means(costs.rename({"ns": "launch_starved_ns"}), ["name", "cause"], ["launch_starved_ns", "count"], windows)
     found = [row for row in rows if row["launch_starved_ns"]]
     return tuple(sorted(found, key=lambda row: (-row["launch_starved_ns"], row["name"]))[:SHOWN_HOST_COSTS])
 
@@ -191,12 +201,17 @@ class DeviceMeasure:
     occupancy: SmOccupancy
     exchanges: Exchanges
     timeline: DrawnStep
-    typical: TypicalStep
+    listed: PerStep
 
     @property
     def median_step_ns(self) -> int:
         """Median window length."""
-        return step_median(self.budget.per_step["window_ns"])
+        return self.listed.median.window_ns
+
+    @property
+    def mean_step_ns(self) -> int:
+        """Mean window length, which shares of the step are of."""
+        return self.listed.mean.window_ns
 
 
 def device_work(trace: Trace, launches: Launches, classified: Classified) -> Iterator[tuple[int, int, pl.DataFrame]]:
@@ -280,5 +295,5 @@ def measure_device(
         occupancy=occupancy(inside, trace.names["text"], info, limits(info, knowledge.rulebook.platforms.sm_limits)),
         exchanges=exchanges(work, inside, windows, classes, found, trace, knowledge.exchanges),
         timeline=timeline(inside, found, windows, trace, work["role"]),
-        typical=typical_step(times, used, transport, why),
+        listed=listed_per_step(times, used, transport, why),
     )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 
 import polars as pl
+from msgspec import structs
 
 from diagnose.document.device import Communication
 from diagnose.document.diagnosis import Fact
@@ -13,7 +14,7 @@ from diagnose.knowledge.buckets import Buckets
 from diagnose.knowledge.features import Features, matching
 from diagnose.knowledge.load import Knowledge
 from diagnose.knowledge.taxonomy import HostRules
-from diagnose.measure.device import DeviceMeasure, step_median
+from diagnose.measure.device import DeviceMeasure, step_mean, step_median
 from diagnose.measure.host import calls_named
 from diagnose.measure.phases import longest_cost
 from diagnose.measure.records import DeviceRecords
@@ -83,7 +84,7 @@ def graph_launch_calls(trace: Trace, hosts: HostRules) -> int | None:
 def _beside_compute(one: DeviceMeasure, kind: CommKind) -> int:
     """Time per step (ns) in which transport of a kind ran beside compute."""
     own = one.communication.beside.filter(pl.col("kind") == kind).select("index", "ns")
-    return step_median(one.budget.per_step.select("index").join(own, on="index", how="left")["ns"].fill_null(0))
+    return step_mean(one.budget.per_step.select("index").join(own, on="index", how="left")["ns"].fill_null(0))
 
 
 def _nccl_share(communication: Sequence[Communication], kind: CommKind) -> float | None:
@@ -157,7 +158,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
     """All facts that one device's measurements give."""
     names = knowledge.rulebook.facts
     values = {
-        **_columns(one, names),
+        **_per_step_facts(_columns(one, names)),
         **_buckets(one, knowledge.buckets, names),
         **_steps(one),
         **_start_up(one, knowledge.hosts.start_up.only_share),
@@ -173,7 +174,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
     }
     values |= dict.fromkeys(_not_recorded(one))
     stems = [name.removesuffix("_share") for name in names if name.endswith("_share")]
-    return {**{f"{stem}_share": _share(values[f"{stem}_ns"], one.median_step_ns) for stem in stems if f"{stem}_ns" in values}, **values}
+    return {**{f"{stem}_share": _share(values[f"{stem}_ns"], one.mean_step_ns) for stem in stems if f"{stem}_ns" in values}, **values}
 
 
 def _share(part: FactValue, whole: int | None) -> float | None:
@@ -181,12 +182,29 @@ def _share(part: FactValue, whole: int | None) -> float | None:
     return part / whole if isinstance(part, int | float) and whole else None
 
 
-def _columns(one: DeviceMeasure, names: Collection[str]) -> dict[str, FactValue]:
-    """Facts that are columns, by their median over the steps that have a value; None where none has."""
+def _columns(one: DeviceMeasure, names: Collection[str]) -> dict[str, pl.Series]:
+    """Facts that are columns: one value per step."""
     per_step = one.budget.per_step
     columns = {name: frame[name] for frame in (per_step, one.counts) for name in frame.columns if name in names}
     columns |= {fact: per_step[column] for fact, column in _OTHERWISE_NAMED.items()}
-    return {name: None if values.null_count() == len(values) else step_median(values) for name, values in columns.items()}
+    recomputed = one.memory.recompute.per_window
+    return columns if recomputed is None else columns | {"recompute_ns": recomputed["ns"]}
+
+
+def _per_step_facts(columns: Mapping[str, pl.Series]) -> dict[str, FactValue]:
+    """The columns as sums over the steps that have a value ÷ their number (a median of kernels: the median); None where none has."""
+    usual = {name: step_median if name.endswith("_median_ns") else step_mean for name in columns}
+    return {name: None if values.null_count() == len(values) else usual[name](values) for name, values in columns.items()}
+
+
+def typical_facts(one: DeviceMeasure, facts: Mapping[str, Fact]) -> dict[str, Fact]:
+    """The facts with those that are told step by step as they are in the typical step alone; what was not measured stays so."""
+    place = one.budget.per_step["index"].to_list().index(one.listed.typical)
+    columns = _columns(one, facts)
+    return {
+        name: structs.replace(fact, value=columns[name][place]) if name in columns and fact.value is not None else fact
+        for name, fact in facts.items()
+    }
 
 
 def _not_recorded(one: DeviceMeasure) -> Sequence[str]:
@@ -210,11 +228,11 @@ def _buckets(one: DeviceMeasure, buckets: Buckets, names: Collection[str]) -> di
     for bucket in buckets:
         own = rows.filter(pl.col("bucket") == bucket)
         if f"{bucket}_busy_ns" in names:
-            found[f"{bucket}_busy_ns"] = step_median(steps.join(own, on="index", how="left")["busy_ns"].fill_null(0))
+            found[f"{bucket}_busy_ns"] = step_mean(steps.join(own, on="index", how="left")["busy_ns"].fill_null(0))
         if f"{bucket}_share" in names:
             found[f"{bucket}_share"] = _share(int(own["work_ns"].sum()), work)
         if f"{bucket}_backward_ns" in names:
-            phases = next((row["phase"] for row in one.typical.buckets if row["bucket"] == bucket), {"backward": 0})
+            phases = next((row["phase"] for row in one.listed.buckets if row["bucket"] == bucket), {"backward": 0})
             known = 10 * phases.get("unknown", 0) <= sum(phases.values())
             found[f"{bucket}_backward_ns"] = phases["backward"] + phases.get("recompute", 0) if known else None
     return found
@@ -224,7 +242,7 @@ def _steps(one: DeviceMeasure) -> dict[str, FactValue]:
     """What steps are cut by and how they differ, and shares of other things than the step."""
     per_step, longest = one.budget.per_step, one.counts["longest_host_gap_ns"].max()
     lengths, step = per_step["window_ns"], one.median_step_ns
-    exposed, busy = step_median(per_step["transport_exposed_ns"]), step_median(per_step["transport_busy_ns"])
+    exposed, busy = int(per_step["transport_exposed_ns"].sum()), int(per_step["transport_busy_ns"].sum())
     return {
         "steps_n": per_step.height,
         "steps_anchored": one.steps.anchor != "capture",
@@ -311,6 +329,7 @@ def trace_facts(trace: Trace, devices: Sequence[DeviceMeasure], knowledge: Knowl
         "hierarchical_context_groups": hierarchical_context_groups(trace, knowledge.features),
         "python_stacks": trace.provenance.has_python_stacks,
         "profiler_overhead_ns": trace.provenance.overhead_ns,
+        "lost_event_warnings": len(matching(knowledge.features["lost_events"], trace.provenance.diagnostics)),
     }
 
 

@@ -25,7 +25,7 @@ from diagnose.document.device import (
     Unclassified,
     Window,
 )
-from diagnose.measure.device import DeviceMeasure, step_median
+from diagnose.measure.device import DeviceMeasure, step_mean
 from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import OTHER_BUCKET
 
@@ -48,14 +48,14 @@ class DeviceRecords:
 def device_records(one: DeviceMeasure) -> DeviceRecords:
     """The records of one device under its rank."""
     at: dict[str, Any] = {"rank": one.rank, "device": one.device}
-    typical = one.typical
+    listed = one.listed
     return DeviceRecords(
         totals=Totals(**at, **one.budget.totals),
-        budget=DeviceBudget(**at, per_step=typical.per_step, median=typical.budget),
-        buckets=tuple(BucketTime(**at, **row) for row in typical.buckets),
-        communication=tuple(Communication(**at, **row) for row in typical.communication),
-        blocking=tuple(Blocking(**at, **row) for row in typical.blocking),
-        host=tuple(HostCost(**at, **row) for row in typical.host),
+        budget=DeviceBudget(**at, per_step=listed.steps, median=listed.median, mean=listed.mean, typical=listed.typical),
+        buckets=tuple(BucketTime(**at, **row) for row in listed.buckets),
+        communication=tuple(Communication(**at, **row) for row in listed.communication),
+        blocking=tuple(Blocking(**at, **row) for row in listed.blocking),
+        host=tuple(HostCost(**at, **row) for row in listed.host),
         memory=memory(one),
     )
 
@@ -81,7 +81,7 @@ def steps(measures: Sequence[DeviceMeasure], shown: DeviceMeasure) -> Steps:
         anchor=shown.steps.anchor,
         n=len(lengths),
         dropped=shown.steps.dropped,
-        duration_ns=Spread(median=integer_median(lengths), min=min(lengths), max=max(lengths), n=len(lengths)),
+        duration_ns=Spread(median=integer_median(lengths), min=min(lengths), max=max(lengths), n=len(lengths), mean=shown.mean_step_ns),
         windows=tuple(
             Window(index=index, start_ns=start, end_ns=end, rank=one.rank, device=one.device)
             for one in measures
@@ -98,8 +98,8 @@ def memory(one: DeviceMeasure) -> Memory:
     recompute = one.memory.recompute
     per_window = recompute.per_window
     return Memory(
-        recompute_ns=None if per_window is None else step_median(per_window["ns"]),
-        recompute_lower_ns=None if per_window is None else step_median(per_window["lower"]),
+        recompute_ns=None if per_window is None else step_mean(per_window["ns"]),
+        recompute_lower_ns=None if per_window is None else step_mean(per_window["lower"]),
         recompute_status=recompute.status,
         attention_forward_kernels=recompute.forward,
         attention_backward_kernels=recompute.backward,

@@ -16,7 +16,7 @@ from diagnose.knowledge.load import Knowledge
 from diagnose.knowledge.rulebook import Platform, Rulebook, platform_of
 from diagnose.measure.capture import Measured, merged, typical
 from diagnose.measure.device import DeviceMeasure
-from diagnose.measure.facts import device_facts, of_all, typed_facts
+from diagnose.measure.facts import device_facts, of_all, typed_facts, typical_facts
 from diagnose.measure.ranks.compare import Compared, compare
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts
 from diagnose.measure.ranks.members import Input
@@ -57,13 +57,18 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
         captured=len({one.rank for one in devices}),
         run=of_all([part.facts for part in measured]),
     )
-    walls = bounds(facts, knowledge.rulebook)
+    typical = typical_facts(shown, facts)
+    walls = bounds(facts, knowledge.rulebook, typical)
     where = {**device_where(shown, records[place]), **rank_where(ranks)}
     findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=where)
     return Diagnosis(
         schema=SCHEMA,
         tool=Tool(name="diagnose", version=__version__, rules_sha256=knowledge.rulebook.sha256),
-        verdict=structs.replace(verdict(walls, facts, knowledge.rulebook, job), rank=shown.rank, device=shown.device),
+        verdict=structs.replace(
+            verdict(walls, facts, knowledge.rulebook, job, findings=findings, typical_step_ns=_length(typical)),
+            rank=shown.rank,
+            device=shown.device,
+        ),
         walls=walls,
         job=_job(job, traced),
         capture=_capture(measured, facts, ledger, shown, chosen, include_host_info=include_host_info),
@@ -99,6 +104,12 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
         split=tuple(split(one) for one in devices),
         kernels=tuple(kernels(one) for one in _with_kernels(devices, shown)),
     )
+
+
+def _length(typical: Mapping[str, Fact]) -> int | None:
+    """The length of the typical step, ns."""
+    step = typical["step_ns"].value
+    return step if isinstance(step, int) else None
 
 
 def _with_kernels(devices: Sequence[DeviceMeasure], shown: DeviceMeasure) -> Sequence[DeviceMeasure]:
@@ -203,7 +214,7 @@ def _facts(
         **source.facts,
         **run,
         **device_facts(shown, records, knowledge),
-        **rank_facts(ranks, shown.median_step_ns),
+        **rank_facts(ranks, shown.mean_step_ns),
         "ranks_captured": captured,
     }
     rulebook = knowledge.rulebook

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from diagnose.document.diagnosis import Fact, Verdict, WallBound
+from msgspec import structs
+
+from diagnose.document.diagnosis import Cause, Fact, Finding, Verdict, WallBound
 from diagnose.job import Job
 from diagnose.knowledge import conditions, templates
 from diagnose.knowledge.rulebook import VERDICT_COLUMNS, Lead, Rulebook, WallSpec
@@ -13,6 +15,7 @@ from diagnose.model.vocabulary import Certainty, Status, Wall
 from diagnose.reason.context import Context, make_context
 
 RANGE_SHARE = 0.005  # this project's choice: a bound whose ends lie closer (of the step) is said as one number
+ROUNDING_NS = 2  # each part is a sum or difference of means, of which each is rounded
 _STATUS_ORDER: tuple[Status, ...] = ("measured", "config", "inferred", "hypothesis")
 
 
@@ -21,21 +24,32 @@ def weakest(statuses: Sequence[Status]) -> Status:
     return max(statuses, key=_STATUS_ORDER.index, default="measured")
 
 
-def bounds(facts: Mapping[str, Fact], rulebook: Rulebook) -> tuple[WallBound, ...]:
-    """All walls in ns per step (median). Parts add up to the bound; `rest` is what medians of parts differ from the median of the sum."""
+def bounds(facts: Mapping[str, Fact], rulebook: Rulebook, typical: Mapping[str, Fact] | None = None) -> tuple[WallBound, ...]:
+    """All walls in ns per step, over all kept steps together; `typical`: the facts of the typical step alone."""
     context = make_context(facts, None, rulebook)
-    return tuple(_bound(wall, spec, context) for wall, spec in rulebook.walls.walls.items())
+    texts = [spec.bound for spec in rulebook.walls.walls.values()]
+    alone: Sequence[float | None] = [None] * len(texts) if typical is None else make_context(typical, None, rulebook).numbers(texts)
+    found = [_bound(wall, spec, context) for wall, spec in rulebook.walls.walls.items()]
+    return tuple(
+        structs.replace(bound, typical_ns=None if value is None or bound.bound_ns is None else max(round(value), 0))
+        for bound, value in zip(found, alone, strict=True)
+    )
 
 
 def _bound(wall: Wall, spec: WallSpec, context: Context) -> WallBound:
+    """One wall; parts add up to the bound, but for what rounding each of them to a nanosecond leaves, which goes to the largest."""
     texts = [spec.bound, *spec.parts.values(), *spec.beside.values()]
     numbers = [None if value is None else round(value) for value in context.numbers(texts)]
     bound = None if numbers[0] is None else max(numbers[0], 0)
     split = 1 + len(spec.parts)
     parts = dict(zip(spec.parts, numbers[1:split], strict=True))
-    measured = [value for value in parts.values() if value is not None]
-    if bound is not None and len(measured) == len(parts) and bound != sum(measured):
-        parts["rest"] = bound - sum(measured)
+    measured = {name: value for name, value in parts.items() if value is not None}
+    left = 0 if bound is None or len(measured) < len(parts) else bound - sum(measured.values())
+    if 0 < abs(left) <= ROUNDING_NS * len(parts):
+        largest = max(measured, key=lambda name: measured[name])
+        parts[largest] = measured[largest] + left
+    elif left:
+        parts["rest"] = left
     lower = context.numbers([spec.lower])[0] if spec.lower is not None else None
     least = None if lower is None or bound is None or lower >= bound else max(round(lower), 0)
     return WallBound(
@@ -49,26 +63,38 @@ def _bound(wall: Wall, spec: WallSpec, context: Context) -> WallBound:
     )
 
 
-def verdict(walls: Sequence[WallBound], facts: Mapping[str, Fact], rulebook: Rulebook, job: Job | None = None) -> Verdict:
-    """Where the step goes, what to attack first, the runner-up, one sentence, and how certain it is."""
+def verdict(
+    walls: Sequence[WallBound],
+    facts: Mapping[str, Fact],
+    rulebook: Rulebook,
+    job: Job | None = None,
+    *,
+    findings: Sequence[Finding] = (),
+    typical_step_ns: int | None = None,
+) -> Verdict:
+    """Where the step goes, what to attack first and its cause among the findings, the runner-up, one sentence, and how certain it is.
+
+    `typical_step_ns`: the typical step's length.
+    """
     context = make_context(facts, job, rulebook)
     little = [clause.say for clause in rulebook.walls.floor if context.holds(clause.when)]
     if little:
         return _no_verdict(templates.fill(little[0], context.values) + ".")
     named = _named(walls, context)
-    columns = _verdict_columns(named, walls, context)
+    columns = _verdict_columns(named, walls, context) | _apart(walls, context, typical_step_ns)
     if named.target is not None:
         clauses = rulebook.walls.walls[named.target.wall].says
         columns |= {"says": templates.fill(_first(clauses, context, columns), {**context.values, **columns})}
     holds = _holds([clause.when for clause in rulebook.walls.also], context, columns)
     also = [clause.say for clause, true in zip(rulebook.walls.also, holds, strict=True) if true]
     certainty, reasons = _certainty(context, columns)
-    sentence = "; ".join(
-        templates.fill(say, {**context.values, **columns}) for say in [_first(rulebook.walls.lead, context, columns), *also]
-    )
+    cause = _cause(named, findings, context)
+    said = [templates.fill(say, {**context.values, **columns}) for say in [_first(rulebook.walls.lead, context, columns), *also]]
+    sentence = "; ".join([cause.sentence, *said] if cause else said)
     return Verdict(
         dominant_wall=named.dominant.wall if named.dominant else None,
         target_wall=named.target.wall if named.target else None,
+        cause=cause,
         runner_up=named.runner_up.wall if named.runner_up else None,
         tie=named.tie,
         certainty=certainty,
@@ -133,6 +159,7 @@ def _verdict_columns(named: _Named, walls: Sequence[WallBound], context: Context
     columns: dict[str, conditions.Value] = {
         "whole": "capture" if context.values.get("steps_anchored") is False else "step",
         "tie": named.tie,
+        "unowned_wait_ns": context.numbers([rules.unowned])[0],
         "unknown_walls": ", ".join(titles[bound.wall] for bound in walls if bound.bound_ns is None and bound.wall in rules.contenders)
         or None,
     }
@@ -153,6 +180,39 @@ def _verdict_columns(named: _Named, walls: Sequence[WallBound], context: Context
     shown = sorted(named.target.parts.items() if named.target else (), key=lambda item: -(item[1] or 0))[:3]
     parts = ", ".join(f"{name.replace('_', ' ')} {templates.decimal(value / 1e6)} ms" for name, value in shown if value and name != "rest")
     return columns | {"parts_text": f"; {parts}" if parts else ""}
+
+
+def _apart(walls: Sequence[WallBound], context: Context, typical_step_ns: int | None) -> dict[str, conditions.Value]:
+    """The wall whose share of all kept steps together is furthest from that of the typical step; nothing where all are near."""
+    rules, step = context.rulebook.walls, context.values.get("step_ns")
+    found = [
+        (abs(whole - alone), bound.wall, whole, alone)
+        for bound in walls
+        if (whole := _share(bound.bound_ns, step)) is not None and (alone := _share(bound.typical_ns, typical_step_ns)) is not None
+    ]
+    far, wall, whole, alone = max(found, default=(0.0, "", 0.0, 0.0))
+    if far <= rules.apart_share:
+        return {}
+    title = rules.walls[wall].title
+    return {"apart_title": title, "apart_share": whole, "apart_typical_share": alone, "apart_typical_step_ns": typical_step_ns}
+
+
+def _cause(named: _Named, findings: Sequence[Finding], context: Context) -> Cause | None:
+    """The finding that explains most of the target wall's bound; a failure that outranks every wall before all."""
+    rules, target = context.rulebook.rules, named.target
+    least = 0.0 if target is None else context.rulebook.walls.cause_share * known(target)
+    found = [
+        (spec, one)
+        for one in findings
+        if (spec := rules[one.id].cause) is not None
+        and (spec.outranks or (target is not None and (spec.of or one.wall) == target.wall and (one.bound_ns or 0) >= least))
+    ]
+    if not found:
+        return None
+    spec, first = max(found, key=lambda item: (item[0].outranks, item[1].bound_ns or 0))
+    share = _share(first.bound_ns, context.values.get("step_ns"))
+    values = {**context.values, "bound_ns": first.bound_ns, "bound_share": share, "speedup_ceiling": first.speedup_ceiling}
+    return Cause(finding=first.id, sentence=templates.fill(spec.say, values))
 
 
 def _first(leads: Sequence[Lead], context: Context, columns: Mapping[str, conditions.Value]) -> str:

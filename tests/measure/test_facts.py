@@ -9,12 +9,13 @@ import pytest
 
 from diagnose.knowledge.features import matching
 from diagnose.knowledge.rulebook import Rulebook, load_rulebook
-from diagnose.measure.facts import device_facts, graph_launch_calls, hierarchical_context_groups, trace_facts, typed_facts
+from diagnose.measure.facts import device_facts, graph_launch_calls, hierarchical_context_groups, trace_facts, typed_facts, typical_facts
 from diagnose.measure.kernels import SmOccupancy, limits, occupancy, residency
 from diagnose.measure.ranks.facts import rank_facts
 from diagnose.measure.records import device_records
 from diagnose.model.trace import PAYLOADS, Device, Provenance, Rank
 from diagnose.model.vocabulary import FactValue
+from diagnose.reason.walls import bounds, verdict
 from tests.builders.cases import for_each
 from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, await_event, call, record, run, scene
 
@@ -149,8 +150,33 @@ def test_the_kernel_median_needs_compute_and_the_spread_two_steps() -> None:
     items = [run("gemm", 10, 100, 1), run("gemm", 200, 290, 191), run("gemm", 300, 350, 295)]
     spans = [Span(text=f"iteration {n}", start=start, end=end) for n, (start, end) in enumerate([(0, 190), (190, 292), (292, 400)])]
     found = facts_of(scene(items, spans))
-    assert (found["step_ns"], found["steps_n"], found["steps_anchored"]) == (100, 3, True)
+    assert (found["step_ns"], found["steps_n"], found["steps_anchored"]) == (113, 3, True), "the mean of 190, 100 and 50"
     assert found["step_spread"] == (190 - 50) / 100
+
+
+def test_a_stall_in_one_step_of_three_counts_and_the_typical_step_is_without_it() -> None:
+    """Steps of 1, 1 and 4 ms: in the last the host issues a GEMM 3 ms late. The median of each figure would say nothing of it."""
+    us = 1000
+    at = [(0, 900, 0), (1000, 1900, 990), (2000, 2100, 1990), (5100, 5500, 5100), (5500, 6000, 5101)]
+    items = [run("gemm", start * us, end * us, issued * us) for start, end, issued in at]
+    spans = [
+        Span(text=f"iteration {n}", start=start * us, end=end * us) for n, (start, end) in enumerate([(0, 980), (980, 1980), (1980, 6000)])
+    ]
+    (one,) = scene(items, spans).measure()
+    book = KNOWLEDGE.rulebook
+    facts = typed_facts(device_facts(one, device_records(one), KNOWLEDGE), {name: spec.unit for name, spec in book.facts.items()})
+    alone = typical_facts(one, facts)
+    assert (facts["step_ns"].value, alone["step_ns"].value) == (2_000_000, 1_000_000)
+    late = sum(one.budget.per_step["launch_starved_ns"]) / 3
+    assert facts["launch_starved_ns"].value == pytest.approx(late, abs=0.5)
+    assert (late > 1_000_000, alone["launch_starved_ns"].value) == (True, 90_001)
+    walls = {wall.wall: wall for wall in bounds(facts, book, alone)}
+    assert walls["host_overhead"].share == pytest.approx(0.53, abs=0.005)
+    assert walls["host_overhead"].typical_ns == pytest.approx(100_000, abs=10)
+    said = verdict(tuple(walls.values()), facts, book, typical_step_ns=1_000_000)
+    assert said.target_wall == "host_overhead"
+    assert "steps differ: host overhead is 53" in said.sentence
+    assert "10.0 % of the typical one (1.00 ms)" in said.sentence
 
 
 def test_an_opaque_graph_hides_how_many_kernels_graphs_launched() -> None:
@@ -160,11 +186,22 @@ def test_an_opaque_graph_hides_how_many_kernels_graphs_launched() -> None:
     assert (nodes["graph_kernel_share"], nodes["opaque_graph_share"]) == (0.5, 0.0)
 
 
+# Messages of Nsight Systems; only one of them says that events of the device or its API may be missing.
+WARNINGS = (
+    "Not all NVTX events might have been collected.",
+    "Number of CUPTI events produced: 31, CUPTI buffers: 49 of 50. Some CUPTI events might be missing.",
+    "CUDA hardware tracing is not supported on this system. A legacy (software instrumented) trace was collected instead.",
+    "Buffers holding CUDA trace data will be flushed on CudaProfilerStop() call.",
+)
+
+
 def test_facts_of_the_capture() -> None:
     trace = replace(
         BARE.trace,
         ranks=(Rank(rank=3, world_size=8), Rank(rank=4)),
-        provenance=Provenance(file="f", size=1, format="torch-json", profiler="p", has_python_stacks=True, overhead_ns=5),
+        provenance=Provenance(
+            file="f", size=1, format="torch-json", profiler="p", has_python_stacks=True, overhead_ns=5, diagnostics=WARNINGS
+        ),
     )
     assert trace_facts(trace, BARE.measure(), KNOWLEDGE, 2) == {
         "has_experts": False,
@@ -175,6 +212,7 @@ def test_facts_of_the_capture() -> None:
         "ranks_captured": 2,
         "python_stacks": True,
         "profiler_overhead_ns": 5,
+        "lost_event_warnings": 1,
         "graph_launch_calls": None,
         "hierarchical_context_groups": None,
     }
@@ -261,6 +299,7 @@ def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> Non
         "wide_gemm",
         "fused_router",
         "fused_permutation",
+        "lost_events",
         "hierarchical_groups",
         "context_groups",
         "python",

@@ -1,4 +1,4 @@
-"""From measured frames to the document's records: medians over all steps, shares, order, and the check of the identities."""
+"""From measured frames to the document's records: means over all steps, shares, order, and the check of the identities."""
 
 from __future__ import annotations
 
@@ -61,13 +61,21 @@ def test_the_budget_holds_each_step_and_the_median_of_each_figure() -> None:
     )
 
 
+def test_the_mean_is_of_all_steps_together_and_the_typical_step_is_a_real_one() -> None:
+    """Two steps of 1000 ns and one of 400: 800 on average, and the first is the one of median length."""
+    found = device_records(three_steps()).budget
+    assert found.mean is not None
+    assert (found.mean.index, found.mean.window_ns, found.mean.compute_busy_ns, found.mean.transport_busy_ns) == (None, 800, 500, 133)
+    assert found.typical == 0
+
+
 def test_a_bucket_that_a_step_lacks_counts_as_nothing_there() -> None:
     rows = {row.bucket: row for row in device_records(three_steps()).buckets}
     assert (rows["dispatch"].kernels, rows["dispatch"].work_ns, rows["dispatch"].busy_ns, rows["dispatch"].exclusive_ns) == (
         1,
-        100,
-        100,
-        100,
+        133,
+        133,
+        133,
     )
     assert (rows["dense_gemm"].kernels, rows["dense_gemm"].work_ns) == (1, 500)
     assert rows["dispatch"].share == 400 / 1900
@@ -76,15 +84,15 @@ def test_a_bucket_that_a_step_lacks_counts_as_nothing_there() -> None:
     assert rows["dispatch"].decided_by == {"rule": 0.0, "module": 0.0, "operator": 0.0, "name": 1.0, "neighbours": 0.0}
 
 
-def test_buckets_come_with_most_work_first_and_one_of_a_single_step_has_median_zero() -> None:
+def test_buckets_come_with_most_work_first_and_one_of_a_single_step_counts_with_its_part() -> None:
     rows = {row.bucket: row for row in device_records(three_steps((run("adam", 2420, 2500, 2410),))).buckets}
-    assert (rows["optimizer"].kernels, rows["optimizer"].work_ns, rows["optimizer"].share) == (0, 0, 80 / 1980)
+    assert (rows["optimizer"].kernels, rows["optimizer"].work_ns, rows["optimizer"].share) == (1, 27, 80 / 1980)
     assert [row.bucket for row in device_records(three_steps()).buckets] == ["dense_gemm", "dispatch"]
 
 
 def test_communication_by_kind_and_backend_and_what_ran_beside_it() -> None:
     (row,) = device_records(three_steps()).communication
-    assert (row.kind, row.backend, row.count, row.work_ns, row.busy_ns, row.exposed_ns) == ("expert", "nccl", 1, 100, 100, 100)
+    assert (row.kind, row.backend, row.count, row.work_ns, row.busy_ns, row.exposed_ns) == ("expert", "nccl", 1, 133, 133, 133)
     assert (row.overlap, row.transfer_ns) == (0.0, None)
     (one,) = scene([run("gemm", 0, 100, 0), run("nccl", 40, 140, 1, stream=20)]).measure()
     (row,) = device_records(one).communication
@@ -127,7 +135,7 @@ def test_steps_of_all_devices_and_the_durations_of_the_one_shown() -> None:
     items = [run("gemm", 10, 60, 1), run("gemm", 70, 90, 2, device=1)]
     first, second = scene(items).measure()
     found = steps([first, second], second)
-    assert (found.anchor, found.n, found.duration_ns) == ("capture", 1, Spread(median=20, min=20, max=20, n=1))
+    assert (found.anchor, found.n, found.duration_ns) == ("capture", 1, Spread(median=20, min=20, max=20, n=1, mean=20))
     assert found.windows == (
         Window(index=0, start_ns=10, end_ns=60, rank=0, device=0),
         Window(index=0, start_ns=70, end_ns=90, rank=0, device=1),
@@ -148,12 +156,12 @@ def test_another_rank_is_one_replace() -> None:
 
 
 def broken(**change: int) -> list[StepBudget]:
-    (first, *rest) = three_steps().typical.per_step
+    (first, *rest) = three_steps().listed.steps
     return [structs.replace(first, **{name: getattr(first, name) + by for name, by in change.items()}), *rest]
 
 
 def test_a_sound_budget_passes() -> None:
-    check_identities(three_steps().typical.per_step, 0)
+    check_identities(three_steps().listed.steps, 0)
 
 
 @for_each(

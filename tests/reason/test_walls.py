@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 
-from diagnose.document.diagnosis import Verdict, WallBound
+from diagnose.document.diagnosis import Cause, Verdict, WallBound
+from diagnose.knowledge.conditions import compile_expression
+from diagnose.knowledge.rulebook import CauseSpec
 from diagnose.model.vocabulary import FactValue, Wall
+from diagnose.reason.findings import find
 from diagnose.reason.walls import bounds, verdict
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
@@ -114,13 +120,66 @@ def test_where_the_step_goes_and_what_to_attack_are_two_answers(
     ({"transport_blocking_ns": 20_000_000, "launch_starved_ns": 17_000_001}, True, "host_overhead"),
     ({"transport_blocking_ns": 20_000_000, "launch_starved_ns": 16_900_000}, False, "host_overhead"),
     ({"transport_blocking_ns": 10_000_000, "launch_starved_ns": 8_000_000}, True, "host_overhead"),
-    ({"transport_blocking_ns": 9_000_000, "launch_starved_ns": 8_000_000}, False, "communication"),
+    ({"transport_blocking_ns": 8_900_000, "launch_starved_ns": 8_000_000}, False, "communication"),
 )
 def test_bounds_that_tell_no_order_are_a_tie(values: dict[str, FactValue], tie: bool, runner_up: str) -> None:
     found = judged(allocator_ns=0, **values)
     assert (found.tie, found.runner_up) == (tie, runner_up)
     assert ("tie" in found.sentence) is tie
     assert (found.certainty == "medium") is tie
+
+
+def test_a_bound_may_be_a_range() -> None:
+    book = replace(BOOK, walls=msgspec.structs.replace(BOOK.walls, walls={**BOOK.walls.walls}))
+    spec = msgspec.structs.replace(BOOK.walls.walls["communication"], lower="transport_blocking_ns")
+    book.walls.walls["communication"] = spec
+    key = ("transport_blocking_ns", "number")
+    book = replace(book, expressions={**book.expressions, key: compile_expression(*key, book.schema)})
+    found = {bound.wall: bound for bound in bounds(facts(transport_handover_ns=400_000), book)}
+    assert (found["communication"].bound_ns, found["communication"].lower_ns, found["memory"].lower_ns) == (3_400_000, 3_000_000, None)
+    found = {bound.wall: bound for bound in bounds(facts(), book)}
+    assert found["communication"].lower_ns is None, "both ends are the same"
+
+
+LATE = {
+    "straggler_rank": "2",
+    "straggler_wait_share": 0.062,
+    "straggler_last_share": 0.9,
+    "straggler_cause": "slow_gpu",
+    "transport_blocking_ns": 12_000_000,
+}
+
+
+@for_each(
+    "values, finding, begins",
+    ({**LATE, "straggler_wait_ns": 6_200_000}, "compute-straggler-slow-gpu", "Rank 2's GPU is slow: the other ranks wait 6.20 ms per step"),
+    ({**LATE, "straggler_wait_ns": 5_800_000}, None, "Compute takes"),  # less than half of what communication loses
+    ({**LATE, "straggler_wait_ns": 6_200_000, "transport_blocking_ns": 6_200_000}, None, "Compute dominates"),  # communication is no target
+    (
+        {**LATE, "straggler_wait_ns": 6_200_000, "straggler_cause": "slow_host"},
+        "host-straggler-slow-host",
+        "Rank 2 is late because its host",
+    ),
+    ({"launch_starved_ns": 20_000_000, "host_gap_excess_ns": 12_000_000}, "host-long-gaps", "A few long pauses of the host"),
+    ({"launch_starved_ns": 30_000_000, "host_gap_excess_ns": 12_000_000}, None, "Compute takes"),
+)
+def test_the_cause_goes_before_the_wall(values: dict[str, FactValue], finding: str | None, begins: str) -> None:
+    given = facts(**values)
+    found, _ = find(given, job=None, rulebook=BOOK, where={})
+    said = verdict(bounds(given, BOOK), given, BOOK, findings=found)
+    assert (said.cause and said.cause.finding) == finding
+    assert said.sentence.startswith(begins)
+
+
+def test_a_failure_outranks_every_wall() -> None:
+    rule = BOOK.rules["memory-nearly-full"]
+    failed = msgspec.structs.replace(rule, cause=CauseSpec(say="The run ran out of memory", outranks=True))
+    book = replace(BOOK, rules={**BOOK.rules, rule.id: failed})
+    given = facts(**LATE, straggler_wait_ns=12_000_000)
+    found, _ = find(given, job=None, rulebook=BOOK, where={})
+    one = msgspec.structs.replace(found[0], id=rule.id, wall="memory", bound_ns=None)
+    said = verdict(bounds(given, book), given, book, findings=[*found, one])
+    assert said.cause == Cause(finding=rule.id, sentence="The run ran out of memory")
 
 
 def test_below_the_floor_of_evidence_there_is_no_verdict() -> None:
@@ -220,12 +279,20 @@ def test_without_an_anchor_nothing_is_per_step() -> None:
 
 @for_each(
     "values, level, reason",
-    ({"steps_n": 2}, "medium", "the medians rest on two steps"),
-    ({"step_spread": 0.2}, "medium", "step times differ by 20.0 % of the median"),
-    ({"step_spread": 0.3}, "low", "step times differ by 30.0 % of the median"),
+    ({"steps_n": 2}, "medium", "only two steps were captured"),
+    ({"step_spread": 0.3}, "medium", "step times differ by 30.0 % of the median"),
+    ({"lost_event_warnings": 1}, "medium", "the profiler warns that events may be missing"),
+    ({"dependency_stalled_ns": 6_000_000}, "medium", "6.00 ms of waiting per step has no resolved cause"),
+    ({"dependency_stalled_ns": 31_000_000}, "low", "31.00 ms of waiting per step, a large part of the step, has no resolved cause"),
+    ({"transport_blocking_ns": 11_900_000}, "medium", "communication lies only just above a tenth of the step"),
+    ({"transport_blocking_ns": 9_100_000}, "medium", "communication lies only just below a tenth of the step"),
     ({"correlation_rate": 0.95}, "medium", "only 95.0 % of device operations joined their launch"),
     ({"correlation_rate": 0.5}, "low", "only 50.0 % of device operations joined their launch"),
-    ({"resolved_wait_rate": 0.4, "compute_absent_ns": 30_000_000}, "low", "only 40.0 % of stream waits could be resolved"),
+    (
+        {"resolved_wait_rate": 0.4, "compute_absent_ns": 30_000_000, "blocking_upper_ns": 9_000_000},
+        "low",
+        "only 40.0 % of stream waits could be resolved",
+    ),
     ({"resolved_wait_rate": 0.8, "compute_absent_ns": 30_000_000}, "medium", "only 80.0 % of stream waits could be resolved"),
     (
         {"blocking_inferred_share": 0.6, "blocking_ns": 6_000_000},
@@ -252,8 +319,20 @@ def test_a_handful_of_operations_is_no_evidence() -> None:
         assert said not in judged(**enough).certainty_reasons, enough
 
 
-def test_unresolved_waits_do_not_matter_where_nothing_waits() -> None:
+def test_unresolved_waits_do_not_matter_where_nothing_waits_or_where_what_was_inferred_is_all_that_they_could_be() -> None:
     assert judged(resolved_wait_rate=0.0).certainty == "high"
+    inferred = {"resolved_wait_rate": 0.0, "compute_absent_ns": 30_000_000, "blocking_inferred_share": 0.97}
+    waits = {"transport_blocking_ns": 25_000_000, "blocking_ns": 25_000_000}
+    assert judged(**inferred, **waits, blocking_upper_ns=27_000_000).certainty == "medium"
+    assert judged(**inferred, **waits, blocking_upper_ns=29_000_000).certainty == "low"
+
+
+def test_waiting_that_goes_with_a_wall_is_owned() -> None:
+    assert judged(dependency_stalled_ns=6_000_000, transport_handover_ns=2_000_000).certainty == "high"
+
+
+def test_steps_that_differ_are_no_error_of_the_verdict() -> None:
+    assert judged(step_spread=0.2).certainty == "high"
 
 
 @for_each(

@@ -41,22 +41,22 @@ class Member:
     @property
     def steps(self) -> tuple[StepBudget, ...]:
         """The budget of every step."""
-        return self.device.typical.per_step
+        return self.device.listed.steps
 
     @property
     def median(self) -> StepBudget:
         """The median of each figure of the budget."""
-        return self.device.typical.budget
+        return self.device.listed.median
 
     @property
     def work(self) -> Mapping[str, int]:
         """Work by bucket per step (median, ns), most first."""
-        return {row["bucket"]: row["work_ns"] for row in self.device.typical.buckets}
+        return {row["bucket"]: row["work_ns"] for row in self.device.listed.buckets}
 
     @property
     def kernels(self) -> Mapping[str, int]:
         """Kernels per step by bucket (median)."""
-        return {row["bucket"]: row["kernels"] for row in self.device.typical.buckets}
+        return {row["bucket"]: row["kernels"] for row in self.device.listed.buckets}
 
     @property
     def start_unix_ns(self) -> int:

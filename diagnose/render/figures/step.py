@@ -88,7 +88,7 @@ def communication(document: Diagnosis, device: DeviceBudget) -> Figure:
 
 def _half(document: Diagnosis, device: DeviceBudget, key: str, title: str, remark: str) -> Figure:
     """A figure of busy times without its rows."""
-    caption = f"{tables.device_label(device.rank, device.device)}, {tables.median_per(document)}. {remark}"
+    caption = f"{tables.device_label(device.rank, device.device)}, {tables.mean_per(document)}. {remark}"
     return Figure(key=key, title=title, caption=caption, x=Axis(title=f"busy, ms {tables.per(document)}"), y=Axis(), half=True)
 
 

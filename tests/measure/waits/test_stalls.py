@@ -290,9 +290,9 @@ def test_a_step_by_hand() -> None:
 
 def test_the_parts_agree_with_the_budget_and_a_wrong_one_is_a_fault() -> None:
     one = overlapping()
-    for split, step in zip(one.split, one.typical.per_step, strict=True):
+    for split, step in zip(one.split, one.listed.steps, strict=True):
         check_split(split, step)
-    step, (first, _) = one.typical.per_step[0], one.split
+    step, (first, _) = one.listed.steps[0], one.split
     for wrong in (
         structs.replace(first, window_ns=first.window_ns + 1),
         structs.replace(first, compute={**first.compute, "norm": 94}),

@@ -6,6 +6,8 @@ from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBou
 from diagnose.render import units, words
 from diagnose.render.reports.diagnosis.tables import per, wall_ceiling
 
+MEAN_APART = 0.01  # a mean step that is further from the median is told beside it: shares are of the mean
+
 
 def headline(document: Diagnosis) -> str:
     """The name of the wall to attack first."""
@@ -26,7 +28,9 @@ def step_time(document: Diagnosis) -> str:
         return "step time not measured"
     if document.steps.n < 2:
         return f"step {units.ms_unit(spread.median)} (1 step)"
-    return f"step {units.ms_unit(spread.median)} (median of {document.steps.n}; {units.ms(spread.min)} to {units.ms(spread.max)})"
+    apart = spread.mean is not None and abs(spread.mean - spread.median) > MEAN_APART * spread.median
+    mean = f", mean {units.ms(spread.mean)}" if apart else ""
+    return f"step {units.ms_unit(spread.median)} (median of {document.steps.n}; {units.ms(spread.min)} to {units.ms(spread.max)}{mean})"
 
 
 def ceiling(wall: WallBound, document: Diagnosis) -> str:

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from diagnose.document.device import BucketTime, Communication, DeviceBudget, OnDevice, StepBudget
 from diagnose.document.diagnosis import Diagnosis, WallBound
+from diagnose.model.statistics import integer_median
 from diagnose.render import units, words
 from diagnose.render.report import Row, Table, rows_of
 
@@ -27,9 +28,9 @@ def per(document: Diagnosis) -> str:
     return "per capture" if document.steps.anchor == "capture" else "per step"
 
 
-def median_per(document: Diagnosis) -> str:
-    """`median per step`, or `per capture`."""
-    return "per capture" if document.steps.anchor == "capture" else "median per step"
+def mean_per(document: Diagnosis) -> str:
+    """`mean per step`, or `per capture`."""
+    return "per capture" if document.steps.anchor == "capture" else "mean per step"
 
 
 def whole(document: Diagnosis) -> str:
@@ -53,10 +54,10 @@ def on(rows: Iterable[T], rank: int, device: int) -> list[T]:
     return [row for row in rows if (row.rank, row.device) == (rank, device)]
 
 
-def typical(budget: DeviceBudget) -> StepBudget | None:
-    """The median figures of a device, or its only step."""
-    if budget.median is not None:
-        return budget.median
+def usual(budget: DeviceBudget) -> StepBudget | None:
+    """The mean figures of a device, or its only step."""
+    if budget.mean is not None:
+        return budget.mean
     return budget.per_step[0] if len(budget.per_step) == 1 else None
 
 
@@ -84,7 +85,7 @@ def known_parts(wall: WallBound) -> int | None:
 def shown_parts(parts: dict[str, int | None]) -> list[tuple[str, int | None]]:
     """The parts of a bound without those of 0 ms; what was not measured stays.
 
-    `rest` is how far the medians of the parts are from the median of the sum. Below a hundredth of the whole it is left out.
+    `rest` is what the bound holds beyond its parts. Below a hundredth of the whole it is left out.
     """
     whole = sum(value for value in parts.values() if value is not None)
     return [
@@ -161,7 +162,7 @@ _BUDGET_ROWS: tuple[tuple[str, str, int, bool], ...] = (
 )
 _BUDGET_NOTE = (
     "Unions over all streams. Launch-starved + blocking + dependency-stalled = compute absent, exactly, in every step; "
-    "device busy + device idle = window. Exposed: with nothing else running. A median is each figure's own, so medians need not add up."
+    "device busy + device idle = window. Exposed: with nothing else running. Means add up as each step does; a median is each figure's own."
 )
 
 
@@ -172,8 +173,8 @@ def unmeasured(document: Diagnosis) -> frozenset[str]:
 
 
 def budget(document: Diagnosis, device: DeviceBudget) -> Table:
-    """The budget of one device: median, minimum and maximum over its steps."""
-    steps, middle, missing = device.per_step, typical(device), unmeasured(document)
+    """The budget of one device: mean, median, minimum and maximum over its steps."""
+    steps, middle, missing = device.per_step, usual(device), unmeasured(document)
     window = middle.window_ns if middle else None
     rows = []
     for label, name, indent, strong in _BUDGET_ROWS:
@@ -182,8 +183,9 @@ def budget(document: Diagnosis, device: DeviceBudget) -> Table:
         share = value / window if value is not None and window else None
         texts = {
             "figure": label,
-            "#median ms": units.ms(value),
+            "#mean ms": units.ms(value),
             f"#of {whole(document)}": units.percent(share),
+            "#median ms?": units.ms(integer_median(known) if known else None),
             "#min ms": units.ms(min(known, default=None)),
             "#max ms": units.ms(max(known, default=None)),
         }
@@ -266,7 +268,7 @@ def buckets(document: Diagnosis, rank: int, device: int) -> Table:
             )
             for row in mine
         ),
-        note=f"{median_per(document).capitalize()}. Busy is a union over streams, exclusive the part in which nothing else ran; buckets overlap in time, so neither adds up to the step.",
+        note=f"{mean_per(document).capitalize()}. Busy is a union over streams, exclusive the part in which nothing else ran; buckets overlap in time, so neither adds up to the step.",
         empty="no device operation was classified",
     )
 
