@@ -96,7 +96,7 @@ def test_what_was_not_measured_is_never_zero(format_: str) -> None:
     report = rendered(format_, minimal())
     budget = tables.budget(minimal(), minimal().budget[0])
     starved = {row.cells[0]: row.cells[1:] for row in budget.rows}
-    assert starved["launch-starved"] == starved["host sync"] == ("–", "–", "–", "–")
+    assert starved["launch-starved"] == starved["host sync"] == ("–", "–", "–", "–", "–")
     assert starved["blocking"][0] == "0.000"
     assert [row.cells[2] for row in tables.walls(minimal()).rows] == ["–"] * 4
     assert "not measured" in report
