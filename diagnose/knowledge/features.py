@@ -30,6 +30,8 @@ class _Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     lost_events: Feature
     hierarchical_groups: Feature
     context_groups: Feature
+    fp32_product: Feature
+    cast: Feature
     python: Feature
     training: Feature
     megatron: Feature

@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from diagnose.document.device import StepBudget, StepSplit
+from diagnose.knowledge.features import Features, matching
 from diagnose.knowledge.load import Knowledge
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.budget import Budget, CommunicationTimes, beside_compute, budget, by_kind, concurrency, is_role, split
@@ -234,6 +235,15 @@ def device_work(trace: Trace, launches: Launches, classified: Classified) -> Ite
         yield rank, device, own.drop("rank", "device").join(classes, on="class_id", how="left", maintain_order="left").with_row_index("op")
 
 
+def kernels_named(trace: Trace, inside: pl.DataFrame, features: Features) -> dict[str, pl.Series]:
+    """By fact, the ids of the names in the steps that tell it: products on FP32 cores, copies into another type."""
+    names = trace.names.join(inside.select(pl.col("name_id").alias("id")), on="id", how="semi").drop_nulls("text")
+    proofs = {"fp32_product_busy_ns": features["fp32_product"], "cast_busy_ns": features["cast"]}
+    return {
+        fact: names.filter(pl.col("text").is_in(sorted(matching(proof, names["text"].to_list()))))["id"] for fact, proof in proofs.items()
+    }
+
+
 def measure_device(
     trace: Trace,
     work: pl.DataFrame,
@@ -264,7 +274,9 @@ def measure_device(
     why = Causes(blocking=blocking(found, work, classes), host=host_costs(found, host, trace))
     transport = CommunicationTimes(by_kind=by_kind(ran, inside, windows, classes, why.blocking), beside=beside_compute(ran, windows))
     used = usage(inside, ran, windows, classified, trace)
-    counted = step_counts(inside, windows, found, host, graph_launches(trace, rank, knowledge.hosts))
+    counted = step_counts(
+        inside, windows, found, host, graph_launches(trace, rank, knowledge.hosts), kernels_named(trace, inside, knowledge.features)
+    )
     return DeviceMeasure(
         rank=rank,
         device=device,

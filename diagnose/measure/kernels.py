@@ -26,7 +26,7 @@ from diagnose.measure.steps import per_window
 from diagnose.measure.waits.stalls import Stalls, long_gaps
 from diagnose.model.intervals import merge, overlaps
 from diagnose.model.trace import Device, OpKind, Trace
-from diagnose.model.vocabulary import EXPERT_GEMM, ROUTER
+from diagnose.model.vocabulary import ATTENTION, ELEMENTWISE, EXPERT_GEMM, ROUTER, VISION_ENCODER
 
 KEPT = 400  # rows of one device; our own choice: steps of training seldom run more names, and the rest has little work
 Role = pl.Enum(["compute", "transport", "packing", "copy"])
@@ -345,8 +345,13 @@ TINY_NS = 10_000  # a kernel shorter than this costs about as much to launch as 
 _MAY_LACK = ("kernel_median_ns", "expert_gemm_median_ns", "longest_host_gap_ns")  # null in a step without any; all else is 0 there
 
 
-def step_counts(inside: pl.DataFrame, windows: pl.DataFrame, found: Stalls, host: HostActivity, graphs: pl.Series) -> pl.DataFrame:
-    """One row per window. `inside`: operations in the steps, with index; `graphs`: correlation ids of calls that launched a CUDA graph."""
+def step_counts(
+    inside: pl.DataFrame, windows: pl.DataFrame, found: Stalls, host: HostActivity, graphs: pl.Series, named: Mapping[str, pl.Series]
+) -> pl.DataFrame:
+    """One row per window. `inside`: operations in the steps, with index; `graphs`: correlation ids of calls that launched a CUDA graph.
+
+    `named`: by fact the name ids of the kernels whose union it is.
+    """
     of_graph = pl.col("graph_node").is_not_null() | (pl.col("correlation").is_in(graphs.implode()) & pl.col("correlation").is_not_null())
     length = pl.col("end") - pl.col("start")
     kernel, compute = pl.col("kind") == "kernel", (pl.col("kind") == "kernel") & (pl.col("role") == "compute")
@@ -371,16 +376,58 @@ def step_counts(inside: pl.DataFrame, windows: pl.DataFrame, found: Stalls, host
         (pl.col("copy_kind") == "p2p").sum().alias("peer_copies_per_step"),
         pl.col("bytes").filter(pl.col("copy_kind") == "d2h").sum().alias("copy_d2h_bytes"),
     )
-    table = per_window(windows, by_ops, _busy(inside, windows), host_counts(host, windows), long_gaps(found))
+    table = per_window(windows, by_ops, _busy(inside, windows, named), host_counts(host, windows), long_gaps(found))
     return table.with_columns(pl.exclude("index", *_MAY_LACK).fill_null(0))
 
 
-def _busy(inside: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """index, tiny_kernel_busy_ns, pageable_copy_ns: unions per window."""
+_BETWEEN = ("tail", ELEMENTWISE, "layout", "reduce", "random", "sort", "softmax")  # what runs between the two products of attention
+_BESIDE_SOFTMAX = 8  # at most so many kernels lie between a softmax and either product: scale, mask, casts, dropout
+
+
+def unfused_attention(inside: pl.DataFrame) -> pl.Series:
+    """Which operations compute attention step by step: those whose ranges say so, and softmax between two products on its stream with what lies between.
+
+    `inside`: operations in the steps in order of start.
+    """
+    operation, bucket = pl.col("operation").cast(pl.String), pl.col("bucket").cast(pl.String)
+    rows = inside.select(
+        "stream",
+        product=operation == "gemm",
+        between=(pl.col("role") == "compute") & operation.is_in(_BETWEEN),
+        softmax=(operation == "softmax") & bucket.is_in([ATTENTION, VISION_ENCODER]),
+        told=(bucket == ATTENTION) & operation.is_in(["gemm", *_BETWEEN]),
+        told_product=(bucket == ATTENTION) & (operation == "gemm"),
+    ).with_row_index("row")
+    place = pl.int_range(pl.len()).over("stream")
+    near = pl.col("place") - pl.col("last") <= _BESIDE_SOFTMAX, pl.col("next") - pl.col("place") <= _BESIDE_SOFTMAX
+    lines = (
+        rows.with_columns(place.alias("place"))
+        .with_columns(anchor=pl.when(~pl.col("between")).then(pl.col("place")), kind=pl.when(~pl.col("between")).then(pl.col("product")))
+        .with_columns(
+            last=pl.col("anchor").forward_fill().over("stream"),
+            next=pl.col("anchor").backward_fill().over("stream"),
+            after=pl.col("kind").forward_fill().over("stream"),
+            before=pl.col("kind").backward_fill().over("stream"),
+        )
+    )
+    found = lines.filter(pl.col("softmax") & pl.col("after") & pl.col("before") & near[0] & near[1]).select("stream", "last", "next")
+    # a row belongs to such a stretch where the product before it, or itself, begins one that ends at or behind it
+    begins = found.unique().rename({"last": "begin", "next": "ends"})
+    ends = begins.select("stream", place=pl.col("ends"), ended=pl.lit(value=True)).unique()
+    inner = lines.join(begins.unique(["stream", "begin"]), left_on=["stream", "last"], right_on=["stream", "begin"], how="left")
+    marked = inner.join(ends, on=["stream", "place"], how="left").sort("row")
+    told = pl.col("told") & bool(rows["told_product"].any())
+    return marked.select(told | pl.col("ends").is_not_null() | pl.col("ended").fill_null(value=False)).to_series()
+
+
+def _busy(inside: pl.DataFrame, windows: pl.DataFrame, named: Mapping[str, pl.Series]) -> pl.DataFrame:
+    """index, tiny_kernel_busy_ns, pageable_copy_ns, unfused_attention_busy_ns and those of `named`: unions per window."""
     short = (pl.col("kind") == "kernel") & (pl.col("role") == "compute") & (pl.col("end") - pl.col("start") < TINY_NS)
-    subsets = {
+    subsets: dict[str, pl.Expr | pl.Series] = {
         "tiny_kernel_busy_ns": short,
         "pageable_copy_ns": ~pl.col("pinned"),
+        "unfused_attention_busy_ns": unfused_attention(inside),
+        **{fact: (pl.col("role") == "compute") & pl.col("name_id").is_in(ids.implode()) for fact, ids in named.items()},
     }
     parts = []
     for name, condition in subsets.items():

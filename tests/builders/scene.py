@@ -29,6 +29,8 @@ CLASSES: dict[str, tuple[str, str, str | None, str | None, str]] = {
     "vision_attention": ("vision_encoder", "compute", None, None, "attention"),
     "expert": ("expert_gemm", "compute", None, None, "grouped_gemm"),
     "norm": ("norm", "compute", None, None, "norm"),
+    "softmax": ("attention", "compute", None, None, "softmax"),
+    "elementwise": ("elementwise", "compute", None, None, "elementwise"),
     "adam": ("optimizer", "compute", None, None, "optimizer"),
     "nccl": ("dispatch", "transport", "expert", "nccl", "exchange"),
     "allreduce": ("collective", "transport", "data", "nccl", "collective"),

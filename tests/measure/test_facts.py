@@ -302,6 +302,8 @@ def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> Non
         "lost_events",
         "hierarchical_groups",
         "context_groups",
+        "fp32_product",
+        "cast",
         "python",
         "training",
         "megatron",
@@ -310,6 +312,34 @@ def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> Non
 
 @for_each(
     "feature, shown, silent",
+    (
+        "fp32_product",
+        [
+            "ampere_sgemm_128x64_tn",
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x64_8x5_nn_align1>(T1::Params)",
+            "volta_scudnn_128x64_relu_interior_nn_v1",
+            "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8_stage3_execute_kernel__5x_cublas",
+        ],
+        [
+            "sm80_xmma_gemm_tf32f32_tf32f32_f32_nn_n",
+            "ampere_bf16_s16816gemm_bf16_128x64",
+            "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_nn_align4>(T1::Params)",
+            "nvjet_tst_192x192_TNN",
+            "ampere_hgemm_64x64",
+            "ampere_dgemm_64x64",
+        ],
+    ),
+    (
+        "cast",
+        [
+            "void at::native::vectorized_elementwise_kernel<4, at::native::bfloat16_copy_kernel_cuda(at::TensorIteratorBase&)",
+            "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&), at::native::memory::LoadWithCast<1>, at::native::memory::StoreWithCast<1>>",
+        ],
+        [
+            "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)>",
+            "void broadcast_kernel(float*)",
+        ],
+    ),
     (
         "python",
         [
@@ -350,6 +380,28 @@ def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> Non
 )
 def test_names_show_what_kind_of_program_ran(feature: str, shown: list[str], silent: list[str]) -> None:
     assert matching(KNOWLEDGE.features[feature], [*shown, *silent]) == set(shown)
+
+
+def test_attention_that_is_computed_step_by_step() -> None:
+    """Softmax between two products on one stream, with what lies between; a router's softmax and a fused kernel are none."""
+    line = ["gemm", "elementwise", "softmax", "elementwise", "gemm", "norm", "gemm"]
+    one = scene([run(kind, 100 * index, 100 * index + 100) for index, kind in enumerate(line)])
+    assert facts_of(one)["unfused_attention_busy_ns"] == 500
+    beside = [run("elementwise", 100 * index, 100 * index + 100, stream=9) for index in range(7)]
+    assert (
+        facts_of(scene([run(kind, 100 * index, 100 * index + 100) for index, kind in enumerate(line)] + beside))[
+            "unfused_attention_busy_ns"
+        ]
+        == 500
+    )
+    for others in (
+        ["gemm", "softmax", "norm", "gemm"],
+        ["gemm", "attention", "gemm"],
+        ["norm", "softmax", "gemm"],
+        ["gemm", *["elementwise"] * 9, "softmax", "gemm"],
+    ):
+        one = scene([run(kind, 100 * index, 100 * index + 100) for index, kind in enumerate(others)])
+        assert facts_of(one)["unfused_attention_busy_ns"] == 0, others
 
 
 def test_transport_beside_compute_counts_once_copies_do_not_and_without_it_shares_are_null() -> None:
