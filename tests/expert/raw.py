@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -155,7 +156,7 @@ def host_span(row: dict[str, Any], name: str, kind: str) -> Span:
 def read_torch(path: Path) -> Raw:
     """A PyTorch profiler trace."""
     data = path.read_bytes()
-    document = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+    document = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data, parse_float=Decimal)
     events = document.get("traceEvents", []) if isinstance(document, dict) else document
     found = Raw([], [], [])
     if isinstance(document, dict):
@@ -164,8 +165,8 @@ def read_torch(path: Path) -> Raw:
         if not isinstance(event, dict) or event.get("ph") != "X":
             continue
         kind, args = str(event.get("cat", "")).lower(), event.get("args") or {}
-        start = round(float(event["ts"]) * 1000)
-        end = start + round(float(event.get("dur", 0)) * 1000)
+        start = round(Decimal(event["ts"]) * 1000)  # more digits than a float holds
+        end = round((Decimal(event["ts"]) + Decimal(event.get("dur", 0))) * 1000)
         link = args.get("correlation", args.get("External id"))
         link = link if isinstance(link, int) else None
         name = str(event.get("name"))

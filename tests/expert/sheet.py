@@ -22,7 +22,7 @@ HEADLINE = (
     "certainty",
     "no transport",
 )  # the lines that judge the sentence on top; those that begin with "headline" too
-# What must not be offered or said where the program does not do it: in the headline, in names of findings and in titles of fixes.
+# What must not be offered where the program does not do it: in names of findings and in titles of fixes.
 WORDS = {
     "experts": r"\bMoE\b|mixture.of.experts|\bexperts?\b|dispatcher|DeepEP|HybridEP|\brouter\b|grouped GEMM",
     "python": r"\bPython\b|garbage",
@@ -176,8 +176,7 @@ def _walls(walls: dict[str, Any], document: dict[str, Any]) -> Iterator[Line]:
 def _program(program: dict[str, Any], document: dict[str, Any]) -> Iterator[Line]:
     for key, pattern in WORDS.items():
         if program.get(key) is False:
-            text = f"{words(document, 'headline')} {' '.join(one['name'] for one in document['findings'])} {words(document, 'fixes')}"
-            yield _never(f"no {key}", pattern, text)
+            yield _never(f"no {key}", pattern, f"{' '.join(one['name'] for one in document['findings'])} {words(document, 'fixes')}")
     if program.get("transport") is False:
         said = [one["id"] for one in document["findings"] if one["wall"] == "communication"]
         walls = [wall for key in ("dominant_wall", "target_wall") if (wall := document["verdict"].get(key)) == "communication"]
