@@ -117,7 +117,7 @@ def _held(says: dict[str, Any], document: dict[str, Any] | None, refusal: str | 
 
 
 def _lines(says: dict[str, Any], document: dict[str, Any]) -> Iterator[tuple[str, Line]]:
-    for line in (*_raw(says.get("raw", {}), document), *_start_up(says.get("start_up"), document), *_steps(says.get("steps") or {}, document),
+    for line in (*_raw(says.get("raw", {}), document), *_start_up(says, document), *_steps(says.get("steps") or {}, document),
                  *_walls(says.get("walls", {}), document), *_program(says.get("program", {}), document), *_first(says.get("first") or {}, document),
                  *_sayings(says, document)):  # fmt: skip
         yield line.name, line
@@ -138,21 +138,18 @@ def _raw(raw: dict[str, Any], document: dict[str, Any]) -> Iterator[Line]:
             yield Line(f"raw {key}", abs(found - wanted) <= slack, f"{found} for {wanted:.0f}")
 
 
-def _start_up(start_up: dict[str, Any] | str | None, document: dict[str, Any]) -> Iterator[Line]:
-    """`until_ms` is told from the first device operation; `none`: nothing above 5 % of the span was taken out."""
-    if start_up is None:
-        return
-    phases = at(document, "capture") and (document.get("capture") or {}).get("phases")
-    totals = document["totals"]
-    first = min((one["first_ns"] for one in totals if one["first_ns"] is not None), default=0)
-    last = max((one["last_ns"] for one in totals if one["last_ns"] is not None), default=0)
-    until = max((one["end_ns"] - first for one in phases or ()), default=0)
+def _start_up(says: dict[str, Any], document: dict[str, Any]) -> Iterator[Line]:
+    """`until_ms` is told from the first recorded event, as the document tells times; `none`: not above 5 % of the device's span is taken out."""
+    start_up, raw = says.get("start_up"), says.get("raw", {})
+    phases = (document.get("capture") or {}).get("phases")
+    until = max((one["end_ns"] / 1e6 for one in phases or ()), default=0.0)
     if start_up == "none":
-        taken = sum(max(0, one["end_ns"] - max(first, one["start_ns"])) for one in phases or ())
-        yield Line("no start-up", taken <= 0.05 * (last - first), f"{taken / 1e6:.3f} ms taken out of {(last - first) / 1e6:.3f}")
-        return
-    low, high = start_up["until_ms"]
-    yield Line("start-up", bool(phases) and low <= until / 1e6 <= high, f"until {until / 1e6:.3f} ms" if phases else "no phase")
+        first, last = raw["first_ms"], raw["first_ms"] + raw["span_ms"]
+        taken = sum(max(0.0, min(last, one["end_ns"] / 1e6) - max(first, one["start_ns"] / 1e6)) for one in phases or ())
+        yield Line("no start-up", taken <= 0.05 * (last - first), f"{taken:.3f} ms taken out of {last - first:.3f}")
+    elif start_up is not None:
+        low, high = start_up["until_ms"]
+        yield Line("start-up", bool(phases) and low <= until <= high, f"until {until:.3f} ms" if phases else "no phase")
 
 
 def _steps(steps: dict[str, Any], document: dict[str, Any]) -> Iterator[Line]:
