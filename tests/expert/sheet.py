@@ -1,6 +1,16 @@
 """A sheet: what an expert reads in a trace, written from its raw data, as lines that the program's document is held against.
 
 A line is true or false; why a false one is false is said in words. Fields that the document lacks make a line false, never skip it.
+The keys of a sheet (`sheets/*.yaml`), all but `files` and `reading` optional:
+
+- `files`: the traces, relative to the folder of traces; every line is held against each of them. `reading`: the judgement in words.
+- `refused`: the trace can't be judged; an expression on the words of the refusal.
+- `raw`: numbers of `raw.py`. `kernels`, `busy_ms` and `transport_ms` are held against the totals.
+- `start_up`: `none`, or `until_ms`, from the first recorded event. `steps`: `n`, `median_ms`, `within` (relative).
+- `walls`: what may stand as `dominant` and `target` wall (`none`: no verdict) and as `certainty`.
+- `program`: what it does not do (`experts`, `python`, `trains`, `transport`, `megatron`: false), so that no fix and no finding speaks of it.
+- `first`: expressions on the first finding and on its first fix. `must_say`: an expression on `headline`, `findings`, `fixes` or `text` (the
+  first two), or a `fact` of the document with its value. `must_never_say`: expressions, `text` being all three.
 """
 
 from __future__ import annotations
