@@ -92,8 +92,8 @@ def cost_within(costs: pl.DataFrame, start: int, end: int) -> int:
 def _first_calls(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> pl.DataFrame:
     """Calls that took long where they were made first, and calls that load code or create a context, of the threads that launch here.
 
-    A launch counts where it is the first of its kernel and fewer operations than a queue holds were waiting; copies and synchronising
-    calls wait for data and work, and are no first use.
+    A launch counts where hardly any launch of its kernel takes long (variants of a kernel share its name) and fewer operations than a queue
+    holds were waiting; copies and synchronising calls wait for data and work, and are no first use.
     """
     limits = rules.start_up
     threads = work["thread"].drop_nulls().unique()
@@ -114,19 +114,22 @@ def _first_calls(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) 
     if long.is_empty():
         return loading.cast(_COSTS)  # type: ignore[arg-type]
     launches = work.filter(pl.col("call_start").is_not_null())
-    first_of_name = launches.group_by("name_id").agg(pl.col("call_start").min())["call_start"]
+    usual = launches.group_by("name_id").agg(
+        pl.len().alias("launches"), (pl.col("issued") - pl.col("call_start") >= limits.long_call_ns).sum().alias("slow")
+    )
     launched = (
         launches.filter(pl.col("call_start").is_in(long["start"].implode()))
         .join(trace.names.select(pl.col("id").alias("name_id"), pl.col("text").alias("kernel")), on="name_id", how="left")
+        .join(usual, on="name_id", how="left")
         .group_by(pl.col("call_start").alias("start"))
-        .agg((pl.col("role") == "copy").any().alias("copies"), pl.col("kernel").first())
+        .agg((pl.col("role") == "copy").any().alias("copies"), pl.col("kernel", "launches", "slow").first())
     )
     issued, begun = launches["issued"].sort(), launches["start"].sort()
     found = long.join(launched, on="start", how="left").with_columns(
         (issued.search_sorted(long["start"]).cast(pl.Int64) - begun.search_sorted(long["start"]).cast(pl.Int64)).alias("queued")
     )
-    launches_first = ~pl.col("copies") & pl.col("start").is_in(first_of_name.implode()) & (pl.col("queued") < limits.queue)
-    once = pl.when(pl.col("copies").is_null()).then(pl.col("first")).otherwise(launches_first)
+    rare = (pl.col("slow") <= limits.slow_launches) & ((pl.col("slow") * 10 <= pl.col("launches")) | (pl.col("slow") == 1))
+    once = pl.when(pl.col("copies").is_null()).then(pl.col("first")).otherwise(~pl.col("copies") & rare & (pl.col("queued") < limits.queue))
     bare = pl.col("kernel").str.replace("^void ", "").str.replace(r"[<(].*$", "")  # without template arguments and parameters
     kernel = pl.when(bare.str.len_chars() > 0).then(bare).otherwise("kernel")
     shown = pl.when(pl.col("kernel").is_not_null()).then(pl.format("{} of {}", "name", kernel)).otherwise("name")

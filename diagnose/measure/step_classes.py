@@ -140,21 +140,20 @@ def _difference(part: pl.DataFrame, main: pl.DataFrame, inside: str | None, last
 
 
 def _enclosing(part: pl.DataFrame, main: pl.DataFrame, found: Stalls, marks: pl.DataFrame, names: pl.DataFrame) -> str | None:
-    """The user's range inside which the host held compute up longer in these steps than in the usual ones.
+    """The user's range inside which the host held compute up, or was held by what compute waited for, longer than in the usual steps.
 
-    Of ranges that enclose about as much the shortest says most. None where none encloses half of what the host took longer.
+    Of ranges that enclose about as much the shortest says most; one that is a step itself says nothing. None where none encloses half of
+    what the steps take longer.
     """
-    pieces = found.pieces.filter(pl.col("cause").is_in(list(HOST_CAUSES))).select("index", "start", "end")
+    pieces = found.pieces.filter(pl.col("cause").is_in(list(HOST_CAUSES)) | pl.col("through_host")).select("index", "start", "end")
     held = {name: pieces.filter(pl.col("index").is_in(one["index"].implode())) for name, one in (("long", part), ("usual", main))}
-    lengths = {
-        name: int((frame["end"] - frame["start"]).sum()) / steps.height
-        for (name, frame), steps in zip(held.items(), (part, main), strict=True)
-    }
-    more = lengths["long"] - lengths["usual"]
-    if marks.is_empty() or more <= 0:
+    more = _mean(part, "window_ns") - _mean(main, "window_ns")
+    if marks.is_empty() or more <= 0 or held["long"].is_empty():
         return None
     gaps = merge(held["long"])
-    near = marks.filter((pl.col("start") < int(gaps["end"].max())) & (pl.col("end") > int(gaps["start"].min())))  # type: ignore[arg-type]
+    first, last = gaps.select(pl.col("start").min(), pl.col("end").max()).row(0)
+    short = pl.col("end") - pl.col("start") < MOST * _mean(part, "window_ns")
+    near = marks.filter(short & (pl.col("start") < last) & (pl.col("end") > first))
     excess: list[tuple[float, float, str]] = []
     usual = merge(held["usual"])
     for (text_id,), own in near.group_by("text_id", maintain_order=True):

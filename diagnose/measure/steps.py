@@ -22,6 +22,7 @@ STEP_RANGE = "step range"  # how the anchor that the user names is called
 DISAGREEMENT = 0.05  # two anchors whose medians differ by more are reported
 WARM_UP_FACTOR = 1.5  # a first step, or one after warm-up, this much longer than the median of those that follow is warm-up
 FIRST_USE_FACTOR = 1.1  # the same where first-use costs explain half of what it takes longer
+STEADY = 1.05  # steps of which the longest is at most this much longer than the shortest are steady: there FIRST_USE_FACTOR alone tells a first step
 PART = 0.05  # a range that usually leaves more of the compute work between it and the next one outside is only a part of a step
 WHOLE = 0.5  # a first or last window with less than this share of the usual compute operations is cut by the capture's edge
 HARDLY_ANY = 0.1  # the same for the last of two windows
@@ -184,23 +185,27 @@ def _by_range(trace: Trace, work: pl.DataFrame, rank: int, anchor: StepAnchor) -
     launched = (
         work.select("start", "end", "call_start", "thread", "role", "kind").filter(pl.col("call_start").is_not_null()).sort("call_start")
     )
-    ranges, dropped = _closed(_outermost(_one_thread(ranges, launched)), trace)
+    ranges = _outermost(_one_thread(ranges, launched))
     inside = _launched_inside(ranges, launched)
     if inside.is_empty():
         return None
     name = f"{STEP_RANGE if anchor.id == STEP_RANGE else 'range'} {_generic(ranges['text'][0])}"
     if anchor.ends:
         ends = inside.group_by("range_start").agg(pl.col("end").max()).sort("range_start")["end"].cum_max().unique(maintain_order=True)
-        windows = _with_first(work, _windows_from_ends(work, ends))
-        return None if windows.is_empty() else Anchored(anchor=f"end of {name}", windows=windows, dropped=dropped)
+        windows = _with_first(work, _windows_from_ends(work, ends.head(-1) if _is_open(ranges, trace) else ends))
+        return None if windows.is_empty() else Anchored(anchor=f"end of {name}", windows=windows)
     per_range = _begins(inside, work)
     numbered = per_range["number"].null_count() == 0 and per_range["number"].is_unique().all()
     index = per_range["number"] if numbered else pl.Series("number", range(per_range.height), dtype=pl.Int64)
     last_end = int(per_range["end"].max())  # type: ignore[arg-type]
     windows = _windows_from_starts(pl.DataFrame({"index": index, "start": per_range["start"]}), last_end)
-    if windows.height >= MIN_REPEATS and _leaves_out(ranges, launched) > PART:
+    dropped: tuple[Dropped, ...] = ()
+    if _is_open(ranges, trace):
+        dropped = (Dropped(index=int(windows["index"][-1]), why="its range was still open at the capture's end"),)
+        windows = windows.head(-1)
+    elif windows.height >= MIN_REPEATS and _leaves_out(ranges, launched) > PART:
         why = "its range holds only a part of the step, and no next one tells where it ends"
-        dropped = (*dropped, Dropped(index=int(windows["index"][-1]), why=why))
+        dropped = (Dropped(index=int(windows["index"][-1]), why=why),)
         windows = windows.head(-1)
     if windows.is_empty():
         return None
@@ -212,13 +217,9 @@ def _by_range(trace: Trace, work: pl.DataFrame, rank: int, anchor: StepAnchor) -
     return Anchored(anchor=name, windows=windows, dropped=dropped)
 
 
-def _closed(ranges: pl.DataFrame, trace: Trace) -> tuple[pl.DataFrame, tuple[Dropped, ...]]:
-    """The ranges without one that was still open at the capture's end, and that one."""
-    if not any(entry.code == "open_range" for entry in trace.ledger.entries):
-        return ranges, ()
-    is_open = pl.col("end") >= int(trace.ranges["end"].max())  # type: ignore[arg-type]
-    numbers = ranges.filter(is_open)["number"].fill_null(ranges.height - 1).to_list()
-    return ranges.filter(~is_open), tuple(Dropped(index=number, why="its range was still open at the capture's end") for number in numbers)
+def _is_open(ranges: pl.DataFrame, trace: Trace) -> bool:
+    """Whether the last of the ranges was still open at the capture's end; such a range ends with the last event."""
+    return any(entry.code == "open_range" for entry in trace.ledger.entries) and int(ranges["end"][-1]) >= int(trace.ranges["end"].max())  # type: ignore[arg-type]
 
 
 def _begins(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
@@ -448,13 +449,15 @@ def _warm_up(windows: pl.DataFrame, start_up: StartUp | None) -> dict[int, str]:
     found: dict[int, str] = {}
     rows = windows.with_columns((pl.col("end") - pl.col("start")).alias("length")).rows(named=True)
     for place, row in enumerate(rows):
-        rest = pl.Series([one["length"] for one in rows[place + 1 :]], dtype=pl.Int64).median()
+        following = [one["length"] for one in rows[place + 1 :]]
+        rest = pl.Series(following, dtype=pl.Int64).median()
         if not isinstance(rest, int | float):
             break
+        steady = max(following) <= STEADY * min(following)
         cost = cost_within(start_up.costs, row["start"], row["end"]) if start_up is not None else 0
         if row["length"] > FIRST_USE_FACTOR * rest and 2 * cost >= row["length"] - rest:
             found[row["index"]] = f"warm-up: {cost / 1e6:.1f} ms of first-use costs in {row['length'] / 1e6:.1f} ms"
-        elif len(rows) - place > MIN_REPEATS and row["length"] > WARM_UP_FACTOR * rest:
+        elif len(rows) - place > MIN_REPEATS and row["length"] > (FIRST_USE_FACTOR if steady and not found else WARM_UP_FACTOR) * rest:
             found[row["index"]] = f"warm-up: {row['length'] / 1e6:.3f} ms against a median of {rest / 1e6:.3f} ms"
         else:
             break

@@ -54,7 +54,8 @@ def test_a_long_first_launch_among_the_work_counts_for_no_wall() -> None:
 
 
 NO_COST = {
-    "a second launch of the same kernel": [*loop(10 * MS), run("gemm", 90 * MS, 91 * MS, 31 * MS, until=90 * MS)],
+    "launches that are slow each time": [first_launch(place * 20 * MS, 10) for place in range(4)],
+    "a kernel of which every second launch is slow": [*loop(0, 3, "norm"), *(first_launch(place * 20 * MS, 10) for place in range(1, 4))],
     "a launch behind a full queue": [*[run("gemm", 1000 * MS + place, 1000 * MS + place + 1, place) for place in range(400)],
                                      run("norm", 1001 * MS, 1002 * MS, 500, until=990 * MS)],
     "a synchronising call": [*loop(10 * MS), call("cudaDeviceSynchronize", 31 * MS, 90 * MS), *loop(91 * MS)],
