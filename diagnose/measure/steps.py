@@ -24,6 +24,7 @@ WARM_UP_FACTOR = 1.5  # a first step, or one after warm-up, this much longer tha
 FIRST_USE_FACTOR = 1.1  # the same where first-use costs explain half of what it takes longer
 STEADY = 1.05  # steps of which the longest is at most this much longer than the shortest are steady: there FIRST_USE_FACTOR alone tells a first step
 PART = 0.05  # a range that usually leaves more of the compute work between it and the next one outside is only a part of a step
+SAME_TAIL = 1.5  # work after the last range, up to so many times what follows another range, belongs to the last step
 WHOLE = 0.5  # a first or last window with less than this share of the usual compute operations is cut by the capture's edge
 HARDLY_ANY = 0.1  # the same for the last of two windows
 MIN_PERIOD = 20  # kernels in a recurring sequence below which it is a loop inside a step, not a step
@@ -197,13 +198,14 @@ def _by_range(trace: Trace, work: pl.DataFrame, rank: int, anchor: StepAnchor) -
     per_range = _begins(inside, work)
     numbered = per_range["number"].null_count() == 0 and per_range["number"].is_unique().all()
     index = per_range["number"] if numbered else pl.Series("number", range(per_range.height), dtype=pl.Int64)
-    last_end = int(per_range["end"].max())  # type: ignore[arg-type]
+    tail = _tail(ranges, launched)
+    last_end = max(int(per_range["end"].max()), tail or 0)  # type: ignore[arg-type]
     windows = _windows_from_starts(pl.DataFrame({"index": index, "start": per_range["start"]}), last_end)
     dropped: tuple[Dropped, ...] = ()
     if _is_open(ranges, trace):
         dropped = (Dropped(index=int(windows["index"][-1]), why="its range was still open at the capture's end"),)
         windows = windows.head(-1)
-    elif windows.height >= MIN_REPEATS and _leaves_out(ranges, launched) > PART:
+    elif tail is None and windows.height >= MIN_REPEATS and _leaves_out(ranges, launched) > PART:
         why = "its range holds only a part of the step, and no next one tells where it ends"
         dropped = (Dropped(index=int(windows["index"][-1]), why=why),)
         windows = windows.head(-1)
@@ -242,6 +244,17 @@ def _begins(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
         .sort("range_start")
         .with_columns(pl.col("start").cum_max())  # a kernel that overtakes the step before it does not begin its own step earlier
     )
+
+
+def _tail(ranges: pl.DataFrame, launched: pl.DataFrame) -> int | None:
+    """When the last operation launched after the last range ended, where as much follows other ranges too: it belongs to the last step."""
+    done = pl.concat([pl.Series("ns", [0], dtype=pl.Int64), (launched["end"] - launched["start"]).cum_sum().cast(pl.Int64)])
+    edges = {name: done.gather(launched["call_start"].search_sorted(ranges[name])) for name in ("start", "end")}
+    most = (edges["start"].slice(1) - edges["end"].head(-1)).max()
+    tail = int(done[-1]) - int(edges["end"][-1])
+    if not isinstance(most, int) or not 0 < tail <= SAME_TAIL * most:
+        return None
+    return int(launched.filter(pl.col("call_start") >= ranges["end"][-1])["end"].max())  # type: ignore[arg-type]
 
 
 def _leaves_out(ranges: pl.DataFrame, launched: pl.DataFrame) -> float:

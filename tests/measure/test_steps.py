@@ -273,11 +273,20 @@ def test_optimizer_ranges_mark_where_steps_end() -> None:
 
 def test_a_range_that_is_a_part_of_a_step_gives_no_last_step() -> None:
     spans = [replace(span, end=span.start + 500) for span in LOOP.spans]
-    found = scene(LOOP.items, spans).steps()
+    assert windows(scene(LOOP.items, spans)) == WINDOWS  # the rest of the last step follows its range
+    found = scene(LOOP.items[:-1], spans).steps()
     assert found.frame.rows() == WINDOWS[:3]
     assert [(one.index, one.why) for one in found.dropped] == [
         (4, "its range holds only a part of the step, and no next one tells where it ends")
     ]
+
+
+def test_what_follows_the_last_range_belongs_to_its_step_where_as_much_follows_others() -> None:
+    items = later(LOOP.items, 8, 500)
+    spans = [*LOOP.spans[:2], *(replace(span, start=span.start + 500, end=span.end + 500) for span in LOOP.spans[2:])]
+    saved = [*items[:8], run("gemm", 2100, 2300, 2050), *items[8:], run("gemm", 4600, 4800, 4550)]
+    assert windows(scene(saved, spans))[-1] == (4, 3510, 4800)
+    assert windows(scene([*items, run("gemm", 4600, 4800, 4550)], spans))[-1] == (4, 3510, 4210)
 
 
 def test_a_range_still_open_at_the_captures_end_is_no_step() -> None:
