@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from diagnose.bisect.log import Line
+from diagnose.bisect.report import _steps
 from diagnose.cli import main
-from diagnose.document.bisection import Bisection, decode
+from diagnose.document.bisection import Bisection, Culprit, decode
 from diagnose.document.diagnosis import Diagnosis
 from tests.bisect.profile_step import stretched
 from tests.bisect.repositories import call as git
@@ -38,6 +39,15 @@ def ends(history: History) -> tuple[str, ...]:
     return ("--good", history.commits[0], "--bad", "main")
 
 
+def test_the_sentence_of_several_steps_names_each() -> None:
+    first = Culprit(label="a" * 40, subject="one", message="", before="9" * 40, base=10e6, new=12e6, relative=0.2)
+    second = Culprit(label="b" * 40, subject="", message="", before="a" * 40, base=12e6, new=18e6, relative=0.5, among=("c" * 40,))
+    assert _steps([first, second], "several", "commits", "ns") == (
+        "stepped 2 times: 10.000 ms to 12.000 ms (+20.0 %) with commit aaaaaaaaaaaa “one”; "
+        "12.000 ms to 18.000 ms (+50.0 %) with one of 2 commits after aaaaaaaaaaaa up to bbbbbbbbbbbb"
+    )
+
+
 # --- commits ----------------------------------------------------------------------------------------------------------
 
 
@@ -49,7 +59,7 @@ def test_a_commit_is_found_and_reported_in_every_format(history: History, capsys
     culprit = history.commits[9]
     assert "FOUND" in said.out
     assert culprit[:12] in said.out
-    assert "runs left" in said.err
+    assert re.search(r"about \d+ runs left(, \d+ at most)?; about \d+ (s|min)\b", said.err)
     found = decode((tmp_path / "r.json").read_bytes())
     assert (found.result, found.culprits[0].label) == ("found", culprit)
     assert found.culprits[0].message == git(history.folder, "show", "--no-patch", "--format=%B", culprit).strip()
