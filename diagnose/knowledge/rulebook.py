@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 import msgspec
 import polars as pl
@@ -27,14 +27,14 @@ from diagnose.knowledge.conditions import ConditionError, Expression, Kind, chec
 from diagnose.knowledge.data import OWN_TABLES
 from diagnose.knowledge.relevance import Relevance
 from diagnose.knowledge.settings import JobSettings, SettingSpec, load_job_settings
-from diagnose.model.vocabulary import CAPTURE, COMM_KINDS, FactValue, Level, Outcome, Status, Topic, Wall
+from diagnose.model.vocabulary import CAPTURE, COMM_KINDS, Cause, FactValue, Level, Outcome, Status, Topic, Wall
 
 Unit = Literal["ns", "share", "count", "bytes", "text", "bool"]
 _NUMBERS = dict.fromkeys(("ns", "share", "count", "bytes"), pl.Float64())
 UNIT_TYPES: Mapping[str, pl.DataType] = {**_NUMBERS, "text": pl.String(), "bool": pl.Boolean()}
 _PLACES = (
     *(f"communication:{kind}" for kind in COMM_KINDS),
-    *(f"host:{cause}" for cause in ("allocator", "sync", "gc", "python", "launch", "first_use")),
+    *(f"host:{cause}" for cause in get_args(Cause)),
     *(f"role:{role}" for role in ("compute", "transport", "packing", "copy")),
     *(
         f"ranks:{part}"

@@ -160,7 +160,7 @@ class HostRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     id: str
     patterns: tuple[str, ...]
-    meaning: Literal["garbage_collection", "data_loading", "start_up", "compilation"]
+    meaning: Literal["garbage_collection", "data_loading", "message_passing", "start_up", "compilation"]
 
 
 class PolledKernel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -15,6 +15,7 @@ import polars as pl
 
 from diagnose.document.device import RAN, WHY, Absent, StepBudget, StepSplit, Why
 from diagnose.measure.steps import per_window
+from diagnose.measure.waits.hold_ups import HOST_WORK
 from diagnose.measure.waits.stalls import Stalls, ceilings, stall_times
 from diagnose.model.intervals import MAX_CLASSES, overlaps, sweep
 from diagnose.model.vocabulary import COMM_KINDS, CommKind
@@ -201,9 +202,7 @@ OF_CAUSE: Mapping[str, Why] = {
     "allocator": "allocator",
     "host_sync": "host_sync",
     "first_use": "host_work",
-    "gc": "host_work",
-    "launch": "host_work",
-    "python": "host_work",
+    **dict.fromkeys(HOST_WORK, "host_work"),
     "dependency_stalled": "dependency_stalled",
 }
 CAUSES = (*OF_CAUSE, "blocking")

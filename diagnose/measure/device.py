@@ -19,7 +19,7 @@ from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.budget import Budget, CommunicationTimes, beside_compute, budget, by_kind, concurrency, is_role, split
 from diagnose.measure.contention import contention
 from diagnose.measure.exchanges import Exchanges, exchanges
-from diagnose.measure.host import Launches, calls_named, graph_launches, host_activity
+from diagnose.measure.host import Launches, calls_named, graph_launches, host_activity, python_seen
 from diagnose.measure.kernels import SmOccupancy, Usage, limits, occupancy, step_counts, usage
 from diagnose.measure.memory import MemoryUse, memory_use
 from diagnose.measure.phases import StartUp
@@ -27,7 +27,8 @@ from diagnose.measure.step_classes import Classes, step_classes, user_ranges
 from diagnose.measure.steps import StepWindows, inside_windows, per_window
 from diagnose.measure.timeline import DrawnStep, timeline
 from diagnose.measure.waits.dependencies import resolve_waits
-from diagnose.measure.waits.stalls import Causes, blocking, host_costs, stalls
+from diagnose.measure.waits.host_costs import host_costs
+from diagnose.measure.waits.stalls import Causes, blocking, stalls
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import Device, Trace
 from diagnose.model.vocabulary import EVIDENCE, PHASES
@@ -174,6 +175,7 @@ class Recorded:
     resolved_wait_rate: float | None
     calls: bool
     gc_ranges: bool
+    python: bool
     pinned: bool
     bytes: bool
 
@@ -261,7 +263,8 @@ def measure_device(
     windows, classes = steps.frame, classified.classes
     inside = inside_windows(work, windows)
     ran = concurrency(work, classes, windows)
-    host = host_activity(trace, work, rank, knowledge.hosts, device, None if begun is None else begun.costs)
+    python = python_seen(trace, knowledge.features)
+    host = host_activity(trace, work, rank, knowledge.hosts, device, None if begun is None else begun.costs, python=python)
     here = (pl.col("device") == device) | pl.col("device").is_null()  # a wait that names no device may concern any
     told = trace.waits.filter((pl.col("rank") == rank) & here)
     of_events, of_memory = (
@@ -287,6 +290,7 @@ def measure_device(
             resolved_wait_rate=waits.resolved_rate,
             calls=host.has_calls,
             gc_ranges=host.has_gc_ranges,
+            python=host.python,
             pinned=work["pinned"].null_count() < work.height,
             bytes=work["bytes"].null_count() < work.height,
         ),

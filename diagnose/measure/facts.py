@@ -15,7 +15,7 @@ from diagnose.knowledge.features import Features, matching
 from diagnose.knowledge.load import Knowledge
 from diagnose.knowledge.taxonomy import HostRules
 from diagnose.measure.device import DeviceMeasure, step_mean, step_median
-from diagnose.measure.host import calls_named
+from diagnose.measure.host import calls_named, python_seen
 from diagnose.measure.phases import longest_cost
 from diagnose.measure.records import DeviceRecords
 from diagnose.model.trace import Trace
@@ -53,7 +53,7 @@ def program_facts(trace: Trace, devices: Sequence[DeviceMeasure], features: Feat
         "is_training": bool(steps_back) or bool(matching(features["training"], [name for name in names if ".py(" not in name]))
         if computed
         else None,
-        "python_seen": trace.provenance.has_python_stacks or bool(matching(features["python"], names)),
+        "python_seen": python_seen(trace, features),
         "framework_seen": "megatron" if matching(features["megatron"], names) else "none",
     }
 
@@ -144,6 +144,7 @@ _OTHERWISE_NAMED = {  # fact → column of the budget
 # Facts that are not known where the trace does not tell these things.
 _OF_LAUNCHES = (
     "launch_starved_ns", "launch_handover_ns", "launch_shadowed_ns", "host_work_ns", "longest_host_gap_ns", "host_gap_excess_ns",
+    "data_loading_ns",
 )  # fmt: skip
 _OF_CALLS = (
     "allocator_ns", "first_use_ns", "allocator_shadowed_ns", "allocator_restart_ns", "host_sync_ns", "sync_restart_ns", "python_gap_ns",
@@ -166,6 +167,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         **_exchanges(records.communication),
         **_kernels(one),
         **_memory(one, records),
+        "host_pauses": _pauses(one),
         **feature_facts(one, records.communication, knowledge.features),
         "gpu_name": one.info.name if one.info else None,
         "gpu_compute_major": one.info.compute_major if one.info else None,
@@ -173,6 +175,8 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         "resolved_wait_rate": one.recorded.resolved_wait_rate,
     }
     values |= dict.fromkeys(_not_recorded(one))
+    if not one.recorded.python:
+        values["python_gap_ns"] = None
     stems = [name.removesuffix("_share") for name in names if name.endswith("_share")]
     return {**{f"{stem}_share": _share(values[f"{stem}_ns"], one.mean_step_ns) for stem in stems if f"{stem}_ns" in values}, **values}
 
@@ -274,6 +278,17 @@ def _long_steps(one: DeviceMeasure) -> dict[str, FactValue]:
     told = (long.n, long.each_ns, long.per_step_ns, long.cause, long.range) if long is not None else (None,) * 5
     names = ("long_steps_n", "long_steps_excess_ns", "long_steps_ns", "long_steps_cause", "long_steps_range")
     return {"step_classes_n": len(one.classes.classes), **dict(zip(names, told, strict=True))}
+
+
+PAUSES_NAMED = 3
+
+
+def _pauses(one: DeviceMeasure) -> str | None:
+    """The calls and ranges that take most of the long pauses, with their time per step; None where nothing names them."""
+    named = one.causes.host.filter(pl.col("pause")).group_by("name").agg(pl.col("ns").sum()).sort("ns", "name", descending=[True, False])
+    steps = max(one.budget.per_step.height, 1)
+    told = [f"{name[:80]} ({ns / steps / 1e6:.2f} ms)" for name, ns in named.head(PAUSES_NAMED).iter_rows()]
+    return ", ".join(told) or None
 
 
 def _exchanges(rows: tuple[Communication, ...]) -> dict[str, FactValue]:

@@ -6,16 +6,18 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.knowledge.taxonomy import HostRole, HostRules
+from diagnose.knowledge.features import Features, matching
+from diagnose.knowledge.taxonomy import HostRole, HostRules, union
 from diagnose.measure.steps import inside_windows
 from diagnose.model.intervals import merge, sweep
 from diagnose.model.trace import Trace
 
 # This project's choice: a host that polls goes quiet this soon after the launch and calls again this soon after the kernel's end
 POLL_REACH_NS = 30_000
+NAMING_NS = 500_000  # this project's choice: a range that names a long pause (1 ms or more) covers half of it
 
 # Bits of the host's state.
-ALLOCATOR, WAITING, SYNC, GC, FIRST_USE = 1, 2, 4, 8, 16
+ALLOCATOR, WAITING, SYNC, GC, FIRST_USE, LOADING, MESSAGES = 1, 2, 4, 8, 16, 32, 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,9 +25,11 @@ class HostActivity:
     """The launching threads of one rank.
 
     `state`: start, end (cut where a synchronising call begins or its work ends), mask of ALLOCATOR, WAITING (a synchronising call while the
-    work that it waits for runs), SYNC (after that work), GC, FIRST_USE. `in_call`: union of all API calls. `blocked`: synchronising calls with start,
+    work that it waits for runs), SYNC (after that work), GC, FIRST_USE, LOADING (data), MESSAGES (MPI). `in_call`: union of all API calls.
+    `blocked`: synchronising calls with start,
     end, awaited_end and the awaited operation (op row, null when nothing was awaited), sorted by start. `named`: the allocator and
-    synchronising calls (start, end, name_id, cause).
+    synchronising calls (start, end, name_id, cause). `python`: whether the process runs Python. `long`: calls and ranges that last long
+    enough to name a pause, those that mark steps left out (start, end, name_id, call: whether it is one), by start.
     """
 
     state: pl.DataFrame
@@ -34,10 +38,19 @@ class HostActivity:
     named: pl.DataFrame
     has_calls: bool
     has_gc_ranges: bool
+    python: bool
+    long: pl.DataFrame
 
 
 def host_activity(
-    trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules, device: int | None = None, first_use: pl.DataFrame | None = None
+    trace: Trace,
+    work: pl.DataFrame,
+    rank: int,
+    rules: HostRules,
+    device: int | None = None,
+    first_use: pl.DataFrame | None = None,
+    *,
+    python: bool = False,
 ) -> HostActivity:
     """Classify the API calls of the threads that launch compute on this device.
 
@@ -58,16 +71,22 @@ def host_activity(
     )
     in_call = merge(calls)
     syncs = pl.concat([_synchronising(waits, work, calls, synchronising), _polling(work, in_call, trace.names, rules)]).sort("start")
-    gc = _garbage_collection(trace, rank, rules)
+    gc = _ranges(trace, rank, rules, "garbage_collection")
+    loading, messages = (
+        _ranges(trace, rank, rules, meaning).join(threads.to_frame("thread"), on="thread", how="semi")
+        for meaning in ("data_loading", "message_passing")
+    )
     waiting = syncs.select("start", pl.col("awaited_end").alias("end"))
     after = syncs.select(pl.col("awaited_end").alias("start"), "end")
     states = pl.concat(
         frame.select("start", "end", pl.lit(bit, dtype=pl.UInt8).alias("bit"))
-        for bit, frame in enumerate((allocator, waiting, after, gc, allocator.clear() if first_use is None else first_use))
+        for bit, frame in enumerate(
+            (allocator, waiting, after, gc, allocator.clear() if first_use is None else first_use, loading, messages)
+        )
     )
     named = pl.concat(
         frame.select("start", "end", "name_id", pl.lit(cause).alias("cause"))
-        for cause, frame in (("allocator", allocator), ("sync", syncs), ("gc", gc))
+        for cause, frame in (("allocator", allocator), ("sync", syncs), ("gc", gc), ("loading", loading), ("message_passing", messages))
     ).sort("start")
     return HostActivity(
         state=sweep(states, cuts=pl.concat([syncs["start"], syncs["awaited_end"]])).filter(pl.col("mask") != 0),
@@ -76,6 +95,8 @@ def host_activity(
         named=named,
         has_calls=not calls.is_empty(),
         has_gc_ranges=not gc.is_empty(),
+        python=python,
+        long=_long(trace, rank, threads, calls, rules),
     )
 
 
@@ -179,19 +200,45 @@ def _staged_copies(copies: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def kept_ranges(trace: Trace, rules: HostRules) -> pl.DataFrame:
-    """The ranges that `host_activity` looks at."""
-    ids = trace.names.filter(pl.col("text").str.contains(rules.range_pattern("garbage_collection")))["id"]
-    return trace.ranges.filter(pl.col("text_id").is_in(ids.implode()))
+    """The ranges that are still looked at once steps and buckets are known: those with a meaning, and long ones that may name a pause."""
+    ids = _meaning(trace, rules, "garbage_collection", "data_loading", "message_passing")
+    return trace.ranges.filter(pl.col("text_id").is_in(ids.implode()) | (pl.col("end") - pl.col("start") >= NAMING_NS))
 
 
-def _garbage_collection(trace: Trace, rank: int, rules: HostRules) -> pl.DataFrame:
-    """Ranges that show a garbage collection: start, end, name_id."""
+def _meaning(trace: Trace, rules: HostRules, *meanings: str) -> pl.Series:
+    return trace.names.filter(pl.any_horizontal(pl.col("text").str.contains(rules.range_pattern(one)) for one in meanings))["id"]
+
+
+def _ranges(trace: Trace, rank: int, rules: HostRules, meaning: str) -> pl.DataFrame:
+    """Ranges of a rank that show what the host does: start, end, thread, name_id."""
     return (
-        kept_ranges(trace, rules)
-        .filter(pl.col("rank") == rank)
-        .select("start", "end", pl.col("text_id").alias("name_id"))
+        trace.ranges.filter((pl.col("rank") == rank) & pl.col("text_id").is_in(_meaning(trace, rules, meaning).implode()))
+        .select("start", "end", "thread", pl.col("text_id").alias("name_id"))
         .filter(pl.col("end") > pl.col("start"))
     )
+
+
+def _long(trace: Trace, rank: int, threads: pl.Series, calls: pl.DataFrame, rules: HostRules) -> pl.DataFrame:
+    """What may name a pause: the columns of `HostActivity.long`."""
+    marks = trace.names.filter(pl.col("text").str.contains(union([anchor.pattern for anchor in rules.steps])))["id"]
+    ranges = trace.ranges.filter(
+        (pl.col("rank") == rank) & pl.col("thread").is_in(threads.implode()) & ~pl.col("text_id").is_in(marks.implode())
+    )
+    lasting = pl.col("end") - pl.col("start") >= NAMING_NS
+    return pl.concat(
+        [
+            calls.filter(lasting).select("start", "end", "name_id", pl.lit(value=True).alias("call")),
+            ranges.filter(lasting).select("start", "end", pl.col("text_id").alias("name_id"), pl.lit(value=False).alias("call")),
+        ]
+    ).sort("start", "end", descending=[False, True])
+
+
+def python_seen(trace: Trace, features: Features) -> bool:
+    """Whether ranges, operators, stacks or kernels show that Python drives the program."""
+    if trace.provenance.has_python_stacks:
+        return True
+    names = [*trace.names["text"].drop_nulls().to_list(), *trace.payloads["group"].drop_nulls().unique().to_list()]
+    return bool(matching(features["python"], names))
 
 
 def host_counts(host: HostActivity, windows: pl.DataFrame) -> pl.DataFrame:

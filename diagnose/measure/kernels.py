@@ -23,7 +23,8 @@ from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.budget import Concurrency
 from diagnose.measure.host import HostActivity, host_counts
 from diagnose.measure.steps import per_window
-from diagnose.measure.waits.stalls import Stalls, long_gaps
+from diagnose.measure.waits.host_costs import long_gaps
+from diagnose.measure.waits.stalls import Stalls
 from diagnose.model.intervals import merge, overlaps
 from diagnose.model.trace import Device, OpKind, Trace
 from diagnose.model.vocabulary import ATTENTION, ELEMENTWISE, EXPERT_GEMM, ROUTER, VISION_ENCODER

@@ -137,7 +137,10 @@ SEGMENTS = (
 _CAUSE_LOOKS = {
     **{part.key: part.look for part in SEGMENTS},
     "blocking": Look("waited for other device work", "#aa4499", order=10),
-    "python": Look("host: Python or other host work", "#009e73", order=20),
+    "python": Look("host: Python", "#009e73", order=20),
+    "host": Look("host: no CUDA call", "#009e73", order=20),
+    "loading": Look("host: loading data", "#6a9a5b", ".", order=23),
+    "message_passing": Look("host: message passing (MPI)", "#c8742b", "/", order=24),
     "launch": Look("host: launching calls", "#44aa99", "/", order=21),
     "gc": Look("host: garbage collection", "#117733", "x", order=22),
 }

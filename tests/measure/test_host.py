@@ -8,8 +8,13 @@ import polars as pl
 import pytest
 from msgspec import structs
 
+from diagnose.measure.facts import device_facts
 from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, call_roles, host_activity
+from diagnose.measure.records import device_records
+from diagnose.model.vocabulary import FactValue
+from diagnose.reason.findings import find
 from tests.builders.cases import for_each
+from tests.builders.facts import facts
 from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, blocked_by, call, causes, run, scene
 from tests.builders.scene import host_gap as gap
 
@@ -36,30 +41,30 @@ HELD_ELSEWHERE = [copied(11, 90, 2, 3, thread=2, stream=9), synchronised(3, 95, 
 
 # What stands between the two GEMMs, and why compute was absent 10 … 110, without the 10 ns that the last launch takes to arrive.
 GAPS: dict[str, tuple[list[Item], dict[str, int]]] = {
-    **{f"allocator: {name}": ([call(name, 30, 70)], {"allocator": 40, "launch": 1, "python": 49}) for name in ALLOCATOR_CALLS.split()},
-    **{f"a launching call: {name}": ([call(name, 30, 70)], {"launch": 41, "python": 49}) for name in OTHER_CALLS.split()},
+    **{f"allocator: {name}": ([call(name, 30, 70)], {"allocator": 40, "launch": 1, "host": 49}) for name in ALLOCATOR_CALLS.split()},
+    **{f"a launching call: {name}": ([call(name, 30, 70)], {"launch": 41, "host": 49}) for name in OTHER_CALLS.split()},
     # A data-loader thread that pins memory, a watchdog that asks for events.
     "calls of a thread that launches nothing do not count": (
-        [call("cudaHostAlloc", 20, 90, thread=5), call("cudaEventSynchronize", 20, 95, thread=6)], {"launch": 1, "python": 89}),
+        [call("cudaHostAlloc", 20, 90, thread=5), call("cudaEventSynchronize", 20, 95, thread=6)], {"launch": 1, "host": 89}),
     "calls of another rank do not count": (
-        [call("cudaMalloc", 20, 90, rank=1), run("gemm", 0, 10, 0, rank=1)], {"launch": 1, "python": 89}),
+        [call("cudaMalloc", 20, 90, rank=1), run("gemm", 0, 10, 0, rank=1)], {"launch": 1, "host": 89}),
     "the autograd thread's calls count": (
-        [call("cudaMalloc", 30, 70, thread=2), *BACKWARD], {"allocator": 40, "launch": 2, "python": 48}),
+        [call("cudaMalloc", 30, 70, thread=2), *BACKWARD], {"allocator": 40, "launch": 2, "host": 48}),
     "a stream synchronisation is split where the stream's work ended": (
-        [EXCHANGE, OTHER, synchronised()], {"blocking": 50, "host_sync": 20, "launch": 1, "python": 19}),
+        [EXCHANGE, OTHER, synchronised()], {"blocking": 50, "host_sync": 20, "launch": 1, "host": 19}),
     # 60 … 61 nothing ran.
     "of an unknown stream it waits for the last end of any": (
-        [EXCHANGE, OTHER, call("cudaStreamSynchronize", 3, 80)], {"blocking": 54, "host_sync": 16, "launch": 1, "python": 19}),
+        [EXCHANGE, OTHER, call("cudaStreamSynchronize", 3, 80)], {"blocking": 54, "host_sync": 16, "launch": 1, "host": 19}),
     "of a stream that was done it waits for nothing": (
-        [EXCHANGE, synchronised(65)], {"host_sync": 15, "launch": 1, "python": 74}),
+        [EXCHANGE, synchronised(65)], {"host_sync": 15, "launch": 1, "host": 74}),
     "a device synchronisation waits for every stream": (
-        [EXCHANGE, OTHER, DEVICE_SYNC], {"blocking": 54, "host_sync": 16, "launch": 1, "python": 19}),
+        [EXCHANGE, OTHER, DEVICE_SYNC], {"blocking": 54, "host_sync": 16, "launch": 1, "host": 19}),
     "an allocator call inside a synchronisation goes first": (
-        [EXCHANGE, synchronised(), call("cudaFree", 50, 70)], {"allocator": 20, "blocking": 40, "host_sync": 10, "launch": 1, "python": 19}),
+        [EXCHANGE, synchronised(), call("cudaFree", 50, 70)], {"allocator": 20, "blocking": 40, "host_sync": 10, "launch": 1, "host": 19}),
     "a pageable copy holds the host while it runs": (
-        [copied(30, 60, 25, 70, pinned=False, copy_kind="d2h")], {"blocking": 30, "host_sync": 15, "launch": 1, "python": 44}),
-    "a pinned asynchronous copy does not": ([copied(30, 60, 25, 28, pinned=True, copy_kind="h2d")], {"launch": 4, "python": 86}),
-    "another thread's waiting does not explain why this one was late": (HELD_ELSEWHERE, {"launch": 1, "python": 89}),
+        [copied(30, 60, 25, 70, pinned=False, copy_kind="d2h")], {"blocking": 30, "host_sync": 15, "launch": 1, "host": 44}),
+    "a pinned asynchronous copy does not": ([copied(30, 60, 25, 28, pinned=True, copy_kind="h2d")], {"launch": 4, "host": 86}),
+    "another thread's waiting does not explain why this one was late": (HELD_ELSEWHERE, {"launch": 1, "host": 89}),
 }  # fmt: skip
 
 
@@ -148,7 +153,7 @@ def test_kernels_whose_end_the_host_polls_for(name: str) -> None:
     "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
 )
 def test_kernels_that_nobody_polls_for(name: str) -> None:
-    assert causes(polled(name=name).stalls(0, 63_000))["python"] == 58_999  # nothing held the host
+    assert causes(polled(name=name).stalls(0, 63_000))["host"] == 58_999  # nothing held the host
 
 
 @pytest.mark.parametrize(("until", "held"), [(50_000, True), (80_000, True), (80_001, False), (150_000, False)])
@@ -186,7 +191,7 @@ def test_only_a_running_kernel_of_the_rules_is_polled() -> None:
 )
 def test_a_garbage_collection_range_names_host_work(text: str) -> None:
     one = gap(spans=(Span(text=text, start=20, end=60),))
-    assert causes(one.stalls(0, 120)) == {"dependency_stalled": 10, "gc": 40, "launch": 1, "python": 49}
+    assert causes(one.stalls(0, 120)) == {"dependency_stalled": 10, "gc": 40, "launch": 1, "host": 49}
     assert one.host().has_gc_ranges
     assert one.host().state.rows() == [(20, 60, GC)]
 
@@ -200,7 +205,7 @@ def test_ranges_that_only_sound_like_it_do_not(text: str) -> None:
 
 def test_a_synchronisation_inside_a_collection_is_a_synchronisation() -> None:
     one = gap(call("cudaStreamSynchronize", 30, 40), spans=(Span(text="gc.collect", start=20, end=60),))
-    assert causes(one.stalls(0, 120)) == {"dependency_stalled": 10, "gc": 30, "host_sync": 10, "launch": 1, "python": 49}
+    assert causes(one.stalls(0, 120)) == {"dependency_stalled": 10, "gc": 30, "host_sync": 10, "launch": 1, "host": 49}
 
 
 # ---------------------------------------------------------------------------------------------------- families of calls
@@ -229,3 +234,138 @@ def test_the_family_of_a_call(name: str, role: str | None) -> None:
     trace = scene([run("gemm", 0, 10, 0), call(name, 20, 30)]).trace
     found = {trace.names["text"][row[0]]: row[1] for row in call_roles(trace.names, trace.calls, KNOWLEDGE.hosts).iter_rows()}
     assert found.get(name) == role
+
+
+# ---------------------------------------------------------------------------------------------------- what the host does in long gaps
+
+MS = 1_000_000
+
+
+def facts_of(one: Scene) -> dict[str, FactValue]:
+    (measured,) = one.measure()
+    return device_facts(measured, device_records(measured), KNOWLEDGE)
+
+
+def paused(*between: Item, spans: tuple[Span, ...] = ()) -> Scene:
+    """Four GEMMs of 1 ms, the host 0.1 ms late for the third and 8 ms late for the last, which it issues at 11 ms."""
+    gemms = [
+        run("gemm", 0, MS, 0),
+        run("gemm", MS, 2 * MS, 1),
+        run("gemm", 2 * MS + 100_000, 3 * MS, 2 * MS + 99_999),
+        *between,
+        run("gemm", 11 * MS, 12 * MS, 11 * MS - 1),
+    ]
+    return scene(gemms, spans)
+
+
+def over(text: str, start: int = 3, end: int = 11, **more: object) -> tuple[Span, ...]:
+    return (Span(text=text, start=start * MS, end=end * MS, **more),)  # type: ignore[arg-type]
+
+
+SHARE = ("host_gap_excess_ns", "data_loading_ns", "message_passing_ns", "gc_ns")
+# What covers the pause 3 … 11 ms, and what each of SHARE gets of it; most launches were in time or late by 0.1 ms.
+PAUSES: dict[str, tuple[Scene, tuple[int, int, int, int | None], str | None]] = {
+    "nothing": (paused(), (8 * MS, 0, 0, None), None),
+    "the innermost range that covers half of it": (
+        paused(spans=(*over("outer"), *over("inner", 4, 9), *over("brief", 5, 6), *over("elsewhere", thread=9))),
+        (8 * MS, 0, 0, None), "inner (8.00 ms)"),
+    "a range that marks a step names nothing": (paused(spans=over("iteration 3", 0, 12)), (8 * MS, 0, 0, None), None),
+    "a launching call that takes long": (
+        paused(call("cudaLaunchKernel", 4 * MS, 10 * MS)), (8 * MS, 0, 0, None), "cudaLaunchKernel (6.00 ms)"),
+    "a data loader": (
+        paused(spans=over("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 4, 10)),
+        (2 * MS, 6 * MS, 0, None), None),
+    "a loader on another thread": (paused(spans=over("get_batch", thread=9)), (8 * MS, 0, 0, None), None),
+    "message passing": (paused(spans=over("MPI_Allreduce", 4, 10)), (2 * MS, 0, 6 * MS, None), None),
+    "message passing that synchronises": (
+        paused(call("cudaStreamSynchronize", 5 * MS, 6 * MS), spans=over("MPI_Waitall", 4, 10)), (2 * MS, 0, 6 * MS, None), None),
+    "garbage collection": (paused(spans=over("gc.collect", 4, 10)), (2 * MS, 0, 0, 6 * MS), None),
+}  # fmt: skip
+
+
+@for_each("one, shares, named", *PAUSES.values())
+def test_a_long_pause_goes_by_what_covers_it(one: Scene, shares: tuple[int, int, int, int | None], named: str | None) -> None:
+    found = facts_of(one)
+    assert tuple(found[name] for name in SHARE) == shares
+    assert found["host_pauses"] == named
+    assert found["launch_starved_ns"] == found["host_work_ns"] == 8 * MS + 100_000
+    assert found["sync_restart_ns"] == 0
+
+
+@pytest.mark.parametrize(("text", "cause"), [("aten::add", "python"), ("train.py(12): step", "python"), ("solve", "host")])
+def test_python_is_said_only_where_python_runs(text: str, cause: str) -> None:
+    (measured,) = paused(spans=over(text, 0, 1)).measure()
+    assert set(measured.causes.host["cause"]) == {cause, "launch"}
+    assert (facts_of(paused(spans=over(text, 0, 1)))["python_gap_ns"] is not None) == (cause == "python")
+
+
+# ---------------------------------------------------------------------------------------------------- hold-ups
+
+US = 1_000
+
+
+def held(*, returns: int = 40, slow: int = 0) -> Scene:
+    """Four GEMMs of 10 µs that are issued at once, so that the host leads by four; it waits for them until `returns` µs and needs 2 µs for
+    each of the next, which run for 1 µs: it never leads by four again. The seventh launching call takes `slow` µs more.
+    """
+    first = [run("gemm", 10 * US * place, 10 * US * (place + 1), place * 10) for place in range(4)]
+    wait = call("cudaStreamSynchronize", US, returns * US, wait="stream_sync", stream=7)
+    later, at = [], returns
+    for place in range(5):
+        began, at = at, at + 2 + (slow if place == 2 else 0)
+        later.append(run("gemm", at * US, (at + 1) * US, (began + 1) * US, until=at * US))
+    return scene([*first, wait, *later])
+
+
+def test_a_synchronisation_is_charged_with_the_whole_hold_up() -> None:
+    """Each of the five launches after it is late: 2 µs, then four times 1 µs, and no gap has a cause of its own."""
+    found = facts_of(held())
+    assert (found["host_sync_ns"], found["sync_restart_ns"], found["launch_starved_ns"]) == (0, 6 * US, 6 * US)
+
+
+def test_a_synchronisation_is_charged_with_no_more_than_its_own_length() -> None:
+    """The four GEMMs lead at 37 … 41 µs of work left only; the call takes 3 µs of which 1 lies in the gap."""
+    items = [run("gemm", 0, 40 * US, 0), call("cudaStreamSynchronize", 38 * US, 41 * US, wait="stream_sync", stream=7)]
+    late = [run("gemm", 60 * US, 61 * US, 50 * US, until=60 * US)]
+    found = facts_of(scene([*items, *late]))
+    assert (found["host_sync_ns"], found["sync_restart_ns"], found["host_work_ns"]) == (US, 2 * US, 19 * US)
+
+
+def test_after_the_host_leads_again_gaps_are_its_own() -> None:
+    """It led by one; at the first launch after the call it does again, and the gap 30 … 90 µs is not the call's."""
+    items = [
+        run("gemm", 0, 20 * US, 0),
+        call("cudaStreamSynchronize", US, 20 * US, wait="stream_sync", stream=7),
+        run("gemm", 22 * US, 30 * US, 21 * US, until=22 * US),
+        run("gemm", 90 * US, 91 * US, 89 * US, until=90 * US),
+    ]
+    found = facts_of(scene(items))
+    assert (found["sync_restart_ns"], found["host_work_ns"]) == (2 * US, 62 * US)
+
+
+def test_a_launching_call_that_takes_long_is_never_charged_to_the_synchronisation_before_it() -> None:
+    """Its 1.5 ms are its own, however long the call before held the host."""
+    scaled = held(slow=1_500)
+    found = facts_of(scaled)
+    assert found["host_gap_excess_ns"] == 1_501 * US
+    assert found["host_pauses"] == "cudaLaunchKernel (1.50 ms)"
+    assert found["sync_restart_ns"] == 5 * US
+
+
+def test_two_findings_never_claim_the_same_time() -> None:
+    """A collection of 31.5 ms that nothing marks comes before CUDA graphs, which would not remove it."""
+    told = facts(
+        launch_starved_ns=37_600_000,
+        host_work_ns=36_100_000,
+        host_sync_ns=1_500_000,
+        sync_restart_ns=1_000_000,
+        host_gap_excess_ns=31_500_000,
+    )
+    findings, _ = find(told, job=None, rulebook=KNOWLEDGE.rulebook)
+    claims = {one.id: one.bound_ns for one in findings if one.wall == "host_overhead"}
+    assert claims == {"host-long-gaps": 31_500_000, "host-synchronisation": 2_500_000}
+    told = facts(launch_starved_ns=37_600_000, host_sync_ns=1_500_000, sync_restart_ns=1_000_000, host_gap_excess_ns=21_500_000)
+    findings, _ = find(told, job=None, rulebook=KNOWLEDGE.rulebook)
+    claims = {one.id: one.bound_ns for one in findings if one.wall == "host_overhead"}
+    assert sum(value or 0 for value in claims.values()) == 37_600_000
+    assert claims["host-launch-starved"] == 13_600_000

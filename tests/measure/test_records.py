@@ -115,7 +115,7 @@ def test_host_costs_name_the_call_and_come_costliest_first() -> None:
     program = [run("gemm", 0, 10, 0), call("cudaMalloc", 20, 50), call("cudaStreamSynchronize", 55, 60), run("gemm", 110, 120, 99)]
     (one,) = scene(program).measure()
     assert device_records(one).host == (
-        HostCost(rank=0, device=0, name="no CUDA call on the launching threads", cause="python", launch_starved_ns=54, count=3),
+        HostCost(rank=0, device=0, name="no CUDA call on the launching threads", cause="host", launch_starved_ns=54, count=3),
         HostCost(rank=0, device=0, name="cudaMalloc", cause="allocator", launch_starved_ns=30, count=1),
         HostCost(rank=0, device=0, name="cudaStreamSynchronize", cause="sync", launch_starved_ns=5, count=1),
         HostCost(rank=0, device=0, name="launching API calls", cause="launch", launch_starved_ns=1, count=1),

@@ -51,6 +51,7 @@ def test_bounds_and_their_parts() -> None:
         "handover": 0,
         "restart": 0,
         "contention": 0,
+        "message_passing": 0,
         "beside_transport": 0,
     }
     assert found["host_overhead"].bound_ns == 1_600_000, "launch-starved less allocator; host-sync is part of it"

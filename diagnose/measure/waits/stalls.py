@@ -25,11 +25,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.measure.host import ALLOCATOR, FIRST_USE, GC, SYNC, WAITING, HostActivity
+from diagnose.measure.host import ALLOCATOR, FIRST_USE, GC, LOADING, MESSAGES, SYNC, WAITING, HostActivity
 from diagnose.measure.steps import per_window
 from diagnose.measure.waits.dependencies import Dependencies, StreamWaits, latest_producers, prepare
+from diagnose.measure.waits.hold_ups import HOST_WORK, host_work, restarts
 from diagnose.model.intervals import merge, overlaps
-from diagnose.model.trace import Trace
 
 MAX_CHAIN = 64  # producers that one gap is followed through
 
@@ -81,7 +81,7 @@ def follow_chains(pieces: pl.DataFrame, work: pl.DataFrame, known: Dependencies)
     return pl.concat(done).filter(pl.col("end") > pl.col("start"))
 
 
-HOST_CAUSES = ("first_use", "allocator", "host_sync", "gc", "launch", "python")
+HOST_CAUSES = ("first_use", "allocator", "host_sync", *HOST_WORK)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +90,9 @@ class Stalls:
 
     `pieces`: index (window), start, end, cause (one of HOST_CAUSES, blocking or dependency_stalled), op (the operation that ends the gap;
     null at the end of a step that ends idle), producer (op row that blocked; null elsewhere), inferred (bool), through_host (bool: it held
-    the host in a synchronising call). `bounds`: index, blocking_lower_ns, blocking_upper_ns. `shadowed`: index, cause, ns: launch-starved
-    time while a producer of `op` ran. `entered`: index, op, ns: how long the host had been in an allocator call when the gap began. `beside`:
+    the host in a synchronising call). `bounds`: index, blocking_lower_ns, blocking_upper_ns. `shadowed`: index, start, cause, ns: launch-starved
+    time, of the piece that begins at `start`, while a producer of `op` ran. `restarts`: index, ns: host work with which synchronising calls
+    are charged. `worked`: host work as `hold_ups.host_work` gives it. `entered`: index, op, ns: how long the host had been in an allocator call when the gap began. `beside`:
     index, op, ns: dependency-stalled time during which transport ran. It may be a wait that no event shows (flags in memory, persistent
     kernels, stream memory operations).
     """
@@ -101,6 +102,8 @@ class Stalls:
     shadowed: pl.DataFrame
     entered: pl.DataFrame
     beside: pl.DataFrame
+    restarts: pl.DataFrame
+    worked: pl.DataFrame
 
 
 def gaps(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
@@ -172,12 +175,16 @@ def stalls(work: pl.DataFrame, windows: pl.DataFrame, waits: StreamWaits, host: 
         [host_pieces.filter(~awaited).with_columns(direct).select(columns), followed.select(columns), stalled.select(columns)]
     )
     shadowed = _shadowed(found, host_pieces.filter(~awaited), work, known)
+    first, last = windows["start"].min(), windows["end"].max()
+    worked = host_work(pieces, shadowed, work.filter((pl.col("role") == "compute") & pl.col("start").is_between(first, last)).height)
     return Stalls(
         pieces=pieces,
         bounds=_bounds(found, pieces, work, windows),
         shadowed=shadowed,
         entered=_entered(cut, host),
         beside=_beside(pieces, work),
+        restarts=restarts(worked, pieces, host.blocked.select("start", "end"), work),
+        worked=worked,
     )
 
 
@@ -201,7 +208,10 @@ def _entered(cut: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
 
 
 def _shadowed(found: pl.DataFrame, host_pieces: pl.DataFrame, work: pl.DataFrame, known: Dependencies) -> pl.DataFrame:
-    """Launch-starved time in which the operation to come could not have started, because what it waits for still ran: index, cause, ns."""
+    """Launch-starved time in which the operation to come could not have started, because what it waits for still ran.
+
+    index, start (of the piece), cause, ns.
+    """
     waiting = found.filter(pl.col("producer").is_not_null() & (pl.col("issued") > pl.col("start"))).select(
         "index",
         "start",
@@ -216,7 +226,9 @@ def _shadowed(found: pl.DataFrame, host_pieces: pl.DataFrame, work: pl.DataFrame
     common = overlaps(host_pieces.sort("start"), ran.select("start", "end"))
     ordered = host_pieces.sort("start")
     return (
-        ordered.select("index", "cause").select(pl.all().gather(common["left"])).with_columns((common["end"] - common["start"]).alias("ns"))
+        ordered.select("index", "start", "cause")
+        .select(pl.all().gather(common["left"]))
+        .with_columns((common["end"] - common["start"]).alias("ns"))
     )
 
 
@@ -254,7 +266,7 @@ def _with_producers(cut: pl.DataFrame, work: pl.DataFrame, known: Dependencies) 
 def _under_host_calls(starved: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
     """Launch-starved stretches split by what the launching threads did.
 
-    First_use (what is paid once), allocator, host_sync, gc, launch, python, or blocking through the host.
+    First_use (what is paid once), allocator, host_sync, one of HOST_WORK, or blocking through the host.
     """
     starved = starved.sort("start")
     state = overlaps(starved, host.state)
@@ -266,10 +278,14 @@ def _under_host_calls(starved: pl.DataFrame, host: HostActivity) -> pl.DataFrame
         .then(pl.lit("allocator"))
         .when(pl.col("mask") & WAITING != 0)
         .then(pl.lit("blocking"))
+        .when(pl.col("mask") & MESSAGES != 0)
+        .then(pl.lit("message_passing"))
         .when(pl.col("mask") & SYNC != 0)
         .then(pl.lit("host_sync"))
         .when(pl.col("mask") & GC != 0)
         .then(pl.lit("gc"))
+        .when(pl.col("mask") & LOADING != 0)
+        .then(pl.lit("loading"))
     )
     under = (
         state.select("start", "end", "left").with_columns(mask.alias("mask")).with_columns(cause.alias("cause")).drop("mask").sort("start")
@@ -280,7 +296,7 @@ def _under_host_calls(starved: pl.DataFrame, host: HostActivity) -> pl.DataFrame
         "start"
     )
     python = _uncovered(rest, launching.with_columns(in_call.sort("start")["left"].alias("left")), keep="left").with_columns(
-        pl.lit("python").alias("cause")
+        pl.lit("python" if host.python else "host").alias("cause")
     )
     pieces = pl.concat([under, launching, python.select(under.columns)]).sort("start")
     awaited = _awaited(pieces, host.blocked)
@@ -379,10 +395,10 @@ def stall_times(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kin
         total(host, "launch_starved_ns"),
         total(pl.col("cause") == "allocator", "allocator_ns"),
         total(pl.col("cause") == "host_sync", "host_sync_ns"),
-        total(pl.col("cause").is_in(["first_use", "gc", "launch", "python"]), "host_work_ns"),
+        total(pl.col("cause").is_in(["first_use", *HOST_WORK]), "host_work_ns"),
         total(pl.col("cause") == "first_use", "first_use_ns"),
         total(pl.col("cause") == "gc", "gc_ns"),
-        total(pl.col("cause") == "python", "python_gap_ns"),
+        total(pl.col("cause").is_in(["python", "host"]), "python_gap_ns"),
         total(blocking, "blocking_ns"),
         total(blocking & (pl.col("role") == "transport"), "blocking_transport_ns"),
         total(blocking & (pl.col("role") == "packing"), "blocking_packing_ns"),
@@ -424,54 +440,8 @@ def blocking(found: Stalls, work: pl.DataFrame, classes: pl.DataFrame) -> pl.Dat
     )
 
 
-def host_costs(found: Stalls, host: HostActivity, trace: Trace) -> pl.DataFrame:
-    """index, name, cause, ns, count: launch-starved time by the call or range that the host was in."""
-    causes = {"allocator": "allocator", "host_sync": "sync", "gc": "gc", "first_use": "first_use"}
-    pieces = found.pieces.filter(pl.col("cause").is_in([*causes, "launch", "python"])).with_columns(
-        pl.col("cause").replace(causes).alias("cause"), (pl.col("end") - pl.col("start")).alias("ns")
-    )
-    named = (
-        pieces.sort("start")
-        .join_asof(
-            host.named.select(pl.col("start").alias("call_start"), "name_id", "cause"),
-            left_on="start",
-            right_on="call_start",
-            by="cause",
-            strategy="backward",
-            check_sortedness=False,
-        )
-        .join(trace.names.select(pl.col("id").alias("name_id"), "text"), on="name_id", how="left")
-    )
-    plain = pl.col("cause").replace_strict(
-        {"launch": "launching API calls", "python": "no CUDA call on the launching threads", "first_use": "first use of code and memory"},
-        default="unknown call",
-    )
-    return (
-        named.with_columns(pl.coalesce("text", plain).alias("name"))
-        .group_by("index", "name", "cause")
-        .agg(pl.col("ns").sum(), pl.len().alias("count"))
-        .sort("index", "name", "cause")
-    )
-
-
-def long_gaps(found: Stalls) -> pl.DataFrame:
-    """index, longest_host_gap_ns (launch-starved), host_gap_excess_ns.
-
-    Host work in gaps that stand out (20 × the median gap and more than 1 ms).
-    """
-    starved = found.pieces.filter(~pl.col("cause").is_in(["blocking", "dependency_stalled", "first_use"]))
-    worked = pl.col("cause").is_in(["gc", "launch", "python"])
-    length = pl.col("end") - pl.col("start")
-    gaps = starved.group_by("index", "op").agg(length.sum().alias("gap"), length.filter(worked).sum().alias("worked"))
-    usual = gaps["gap"].median()
-    limit = max(1_000_000, 20 * int(usual)) if isinstance(usual, int | float) else 1_000_000
-    return gaps.group_by("index").agg(
-        pl.col("gap").max().alias("longest_host_gap_ns"), pl.col("worked").filter(pl.col("gap") > limit).sum().alias("host_gap_excess_ns")
-    )
-
-
 HANDOVER_NS = 10_000  # this project's choice, the reach of an inferred dependency: of a gap at most so much is a handover
-_HOST = ["host_sync", "gc", "launch", "python"]
+_HOST = ["host_sync", *HOST_WORK]
 
 
 def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds: pl.Series, times: pl.DataFrame) -> pl.DataFrame:
@@ -498,7 +468,7 @@ def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds:
         _shadows(found.shadowed),
         _restarts(pieces, pl.col("transport") & through_host, "transport_restart_ns"),
         _restarts(pieces, pl.col("host_copy") & through_host, "host_copy_restart_ns"),
-        _restarts(pieces, through_host | (pl.col("cause") == "host_sync"), "sync_restart_ns", capped=False),
+        found.restarts.group_by("index").agg(pl.col("ns").sum().alias("sync_restart_ns")),
         _restarts(pieces, pl.col("cause") == "allocator", "allocator_restart_ns", before=found.entered),
     ).fill_null(0)
 
@@ -560,17 +530,17 @@ def _followers(pieces: pl.DataFrame) -> pl.DataFrame:
 
 def _shadows(shadowed: pl.DataFrame) -> pl.DataFrame:
     """index, and shadowed time in ns of the host's work and of the allocator."""
-    work = pl.col("cause").is_in(["gc", "launch", "python"])
+    work = pl.col("cause").is_in(list(HOST_WORK))
     return shadowed.group_by("index").agg(
         pl.col("ns").filter(work).sum().alias("launch_shadowed_ns"),
         pl.col("ns").filter(pl.col("cause") == "allocator").sum().alias("allocator_shadowed_ns"),
     )
 
 
-def _restarts(pieces: pl.DataFrame, holds: pl.Expr, name: str, *, capped: bool = True, before: pl.DataFrame | None = None) -> pl.DataFrame:
+def _restarts(pieces: pl.DataFrame, holds: pl.Expr, name: str, *, before: pl.DataFrame | None = None) -> pl.DataFrame:
     """`index` and `name`: host work between the end of a hold-up of the host and the launch that it delayed.
 
-    Of each gap at most as much counts (`capped`) as the hold-up kept the host from working ahead: what it took inside the gap where only
+    Of each gap at most as much counts as the hold-up kept the host from working ahead: what it took inside the gap where only
     what the host waited for would go, or with `before` (index, op, ns) what it had taken before the gap began, where the call itself would
     go.
     """
@@ -580,4 +550,4 @@ def _restarts(pieces: pl.DataFrame, holds: pl.Expr, name: str, *, capped: bool =
         held = held.drop("held_ns").join(earlier, on=["index", "op"], how="inner", nulls_equal=True)
     after = pieces.filter("host").join(held, on=["index", "op"], how="inner", nulls_equal=True)
     by_gap = after.filter(pl.col("start") >= pl.col("freed")).group_by("index", "op").agg(pl.col("ns").sum(), pl.col("held_ns").first())
-    return by_gap.group_by("index").agg((pl.min_horizontal("ns", "held_ns") if capped else pl.col("ns")).sum().alias(name))
+    return by_gap.group_by("index").agg(pl.min_horizontal("ns", "held_ns").sum().alias(name))

@@ -222,7 +222,7 @@ def split_cells(case: Case, window: tuple[int, int]) -> dict[tuple[str, str], in
         following = _next_compute(case, moment)
         if cause == "dependency_stalled" and ran == "nothing" and (following is None or following.start >= window[1]):
             cause = "step_end"
-        cell = ran, "host_work" if cause in ("launch", "python", "gc") else cause
+        cell = ran, "host_work" if cause in ("launch", "host", "gc") else cause
         total[cell] = total.get(cell, 0) + 1
     return total
 
@@ -266,8 +266,8 @@ def _of_gap(case: Case, gap: list[int]) -> dict[str, int]:
     beside = sum(1 for moment in gap if issued is not None and moment >= issued and causes[moment] in HOST_CAUSES)
     consumer = _next_compute(case, gap[0]) or _closing(case)
     unissued = [moment for moment in gap if consumer is not None and consumer.issued is not None and moment < consumer.issued]
-    work = [moment for moment in unissued if causes[moment] in ("launch", "python")]
-    synchronising = [moment for moment in unissued if causes[moment] not in ("launch", "python", "allocator")]
+    work = [moment for moment in unissued if causes[moment] in ("launch", "host")]
+    synchronising = [moment for moment in unissued if causes[moment] not in ("launch", "host", "allocator")]
     late = [*work, *(moment for moment in synchronising if causes[moment] == "host_sync")]
     idle = [moment for moment in gap if causes[moment] == "dependency_stalled"]
     after = sum(1 for moment in idle if 1 not in running(case, moment))
@@ -290,7 +290,6 @@ def _of_gap(case: Case, gap: list[int]) -> dict[str, int]:
         "transport_follow_ns": min(len(followers), max(ahead, 0) + beside),
         "transport_restart_ns": min(restart(through_host("transport")), len(through_host("transport"))),
         "host_copy_restart_ns": min(restart(through_host("copy")), len(through_host("copy"))),
-        "sync_restart_ns": restart(synchronising),
     }
 
 
@@ -361,7 +360,7 @@ def _host_cause(case: Case, moment: int) -> tuple[str, Op | None]:
     copy = _blocking_copy(case, moment)
     if copy is not None:
         return _blame(case, copy, moment, "host_sync") if moment < copy.end else ("host_sync", None)
-    return ("launch" if recorded else "python"), None
+    return ("launch" if recorded else "host"), None
 
 
 def _blocking_copy(case: Case, moment: int) -> Op | None:

@@ -137,8 +137,8 @@ def test_stalls_equal_the_slow_model(seed: int) -> None:
         expected = explain(case, window)
         row = found.row(place, named=True)
         assert row["allocator_ns"] == expected.get("allocator", 0)
-        assert row["python_gap_ns"] == expected.get("python", 0)
-        assert row["host_work_ns"] == expected.get("python", 0) + expected.get("launch", 0)
+        assert row["python_gap_ns"] == expected.get("host", 0)
+        assert row["host_work_ns"] == expected.get("host", 0) + expected.get("launch", 0)
         absent = times["compute_absent_ns"][place]
         assert row["launch_starved_ns"] + row["blocking_ns"] + row["dependency_stalled_ns"] == absent
         blocking = {role: expected.get(f"blocking {role}", 0) for role in ("transport", "packing", "copy", "compute")}
@@ -170,6 +170,19 @@ def test_what_bounds_count_beyond_the_split_equals_the_slow_model(seed: int) -> 
         expected = explain_beyond(case, window)
         row = found.row(place, named=True)
         assert {name: row[name] for name in expected} == expected
+
+
+@given(st.integers(min_value=0, max_value=10**9))
+def test_synchronising_calls_are_charged_with_no_more_than_they_took(seed: int) -> None:
+    case = make_case(seed)
+    if not case.windows:
+        return
+    _, found = measured(case)
+    one = swept(case)
+    held = host_activity(to_trace(case), one.work, 0, HOSTS).blocked
+    assert int(found["host_sync_ns"].sum() + found["sync_restart_ns"].sum()) <= int((held["end"] - held["start"]).sum())
+    rest = found["host_work_ns"] - found["launch_shadowed_ns"] - found["sync_restart_ns"]
+    assert int(rest.min()) >= 0  # type: ignore[arg-type]
 
 
 # -------------------- steps without overlap

@@ -1,0 +1,122 @@
+"""What stops the host for long, and what that costs: long pauses, and synchronising calls until the host leads again.
+
+A synchronising call drains what the host had queued. The gaps that follow are its doing until the host leads by as many operations as it
+did before the call, and together they are at most as long as the call held it: a host that is free that much earlier saves no more. Calls
+that follow each other before the host leads again count as one. What has a cause of its own is left to that: pauses, garbage collection,
+data loading, message passing, and launching calls that themselves take long.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+HOST_WORK = ("gc", "loading", "message_passing", "launch", "python", "host")
+PLAIN_WORK = ("launch", "python", "host")  # no range tells more of it
+LONG_NS = 1_000_000  # this project's choice: a pause, or a launching call, is long from here on
+UNUSUAL = 20  # this project's choice: a pause is that many times as long as the median launch of compute is late
+LENGTH = pl.col("end") - pl.col("start")
+
+
+def pauses(pieces: pl.DataFrame, launches: int) -> pl.DataFrame:
+    """Gaps in which the host's work stands out: index, op. `launches`: how many of compute there were, most of them perhaps in time."""
+    gaps = (
+        pieces.filter(~pl.col("cause").is_in(["blocking", "dependency_stalled", "first_use"]))
+        .group_by("index", "op")
+        .agg(LENGTH.sum().alias("gap"), LENGTH.filter(pl.col("cause").is_in(list(HOST_WORK))).sum().alias("worked"))
+    )
+    in_time = pl.repeat(0, max(0, launches - gaps.height), dtype=pl.Int64, eager=True)
+    usual = pl.concat([gaps["gap"], in_time]).median()
+    limit = max(LONG_NS, UNUSUAL * int(usual)) if isinstance(usual, int | float) else LONG_NS
+    return gaps.filter(pl.col("worked") > limit).select("index", "op")
+
+
+def host_work(pieces: pl.DataFrame, shadowed: pl.DataFrame, launches: int) -> pl.DataFrame:
+    """The pieces of host work, by start: index, op, start, cause, length, ns less what is shadowed, and whether the gap is a pause."""
+    work = pieces.filter(pl.col("cause").is_in(list(HOST_WORK)))
+    hidden = shadowed.group_by("start").agg(pl.col("ns").sum().alias("hidden"))
+    paused = pauses(pieces, launches).with_columns(pl.lit(value=True).alias("pause"))
+    return (
+        work.select("index", "op", "start", "cause", LENGTH.alias("length"))
+        .join(hidden, on="start", how="left")
+        .join(paused, on=["index", "op"], how="left", nulls_equal=True)
+        .with_columns((pl.col("length") - pl.col("hidden").fill_null(0)).alias("ns"), pl.col("pause").fill_null(value=False))
+        .sort("start")
+    )
+
+
+def restarts(worked: pl.DataFrame, pieces: pl.DataFrame, calls: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """Host work that synchronising calls are charged with beyond their own time: index, ns.
+
+    `worked`: as `host_work` gives it; `calls`: start, end of the calls that held the host; `work`: start, end, issued of the device's
+    operations.
+    """
+    own = worked.filter(
+        pl.col("cause").is_in(list(PLAIN_WORK)) & ~pl.col("pause") & ~((pl.col("cause") == "launch") & (pl.col("length") >= LONG_NS))
+    )
+    if calls.is_empty() or own.is_empty():
+        return pl.DataFrame(schema={"index": pieces.schema["index"], "ns": pl.Int64})
+    held = _episodes(calls.sort("end", "start"), work)
+    place = held["end"].search_sorted(own["start"], side="right").cast(pl.Int64) - 1
+    after = own.select("index", "start", "ns").hstack(held.select("episode", "leads").select(pl.all().gather(place.clip(0, None))))
+    charged = after.filter((place >= 0) & (pl.col("leads").is_null() | (pl.col("start") < pl.col("leads"))))
+    before = pl.col("ns").cum_sum().over("episode") - pl.col("ns")
+    return (
+        charged.join(_left(held, pieces), on="episode", how="left", maintain_order="left")
+        .with_columns(pl.min_horizontal("ns", (pl.col("left") - before).clip(0, None)).alias("ns"))
+        .select("index", "ns")
+    )
+
+
+def _left(held: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
+    """What an episode may be charged with at most: its calls' length less their own time in gaps after what they waited for. episode, left."""
+    inside = pieces.filter(pl.col("cause") == "host_sync").select("start", LENGTH.alias("ns")).sort("start")
+    place = held["end"].search_sorted(inside["start"], side="right").clip(0, held.height - 1)  # the call that had not returned yet
+    spent = inside.select("ns", held["episode"].gather(place)).group_by("episode").agg(pl.col("ns").sum().alias("spent"))
+    lengths = held.group_by("episode").agg(LENGTH.sum().alias("held"))
+    return lengths.join(spent, on="episode", how="left").select(
+        "episode", (pl.col("held") - pl.col("spent").fill_null(0)).clip(0, None).alias("left")
+    )
+
+
+def _episodes(calls: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """`calls` (by end) with episode and `leads`: when, before the next call returns, the host leads again (null: not by then)."""
+    launched = work.filter(pl.col("issued").is_not_null()).select(
+        pl.min_horizontal("issued", "start").alias("opened"), pl.col("end").alias("closed")
+    )
+    opened, closed = launched["opened"].sort(), launched["closed"].sort()
+
+    def queued(moments: pl.Series) -> pl.Series:
+        """Operations issued and not ended."""
+        return opened.search_sorted(moments, side="right").cast(pl.Int64) - closed.search_sorted(moments, side="right").cast(pl.Int64)
+
+    launches = pl.DataFrame(
+        {"moment": opened, "queued": queued(opened), "call": calls["end"].search_sorted(opened, side="right").cast(pl.Int64) - 1}
+    )
+    reached = pl.DataFrame({"call": pl.int_range(calls.height, eager=True)}).join(
+        launches.group_by("call").agg(pl.col("queued").max()), on="call", how="left", maintain_order="left"
+    )["queued"]
+    wanted: list[int] = []
+    episodes: list[int] = []
+    episode, carried = 0, 0
+    for before, after, most in zip(queued(calls["start"]), queued(calls["end"]), reached.fill_null(0), strict=True):
+        target = max(before, carried)
+        wanted.append(target)
+        episodes.append(episode)
+        leads = max(after, most) >= target
+        episode, carried = (episode + 1, 0) if leads else (episode, target)
+    known = calls.with_columns(pl.Series("target", wanted, dtype=pl.Int64), pl.Series("episode", episodes, dtype=pl.Int64)).with_row_index(
+        "call"
+    )
+    first = (
+        launches.filter(pl.col("call") >= 0)
+        .join(known.select(pl.col("call").cast(pl.Int64), "target"), on="call", how="left")
+        .filter(pl.col("queued") >= pl.col("target"))
+        .group_by("call")
+        .agg(pl.col("moment").min())
+    )
+    leading = pl.when(queued(calls["end"]) >= pl.col("target")).then("end").otherwise("moment").alias("leads")
+    return (
+        known.with_columns(pl.col("call").cast(pl.Int64))
+        .join(first, on="call", how="left", maintain_order="left")
+        .select("start", "end", "episode", leading)
+    )

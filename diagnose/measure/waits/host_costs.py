@@ -1,0 +1,79 @@
+"""What the host did while compute was launch-starved: by call and range, and what of it belongs to causes of their own."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from diagnose.measure.host import HostActivity
+from diagnose.measure.waits.hold_ups import HOST_WORK, PLAIN_WORK
+from diagnose.measure.waits.stalls import Stalls
+from diagnose.model.trace import Trace
+
+NAMED_PAUSES = 40  # of the longest pieces in pauses so many are named
+
+
+def host_costs(found: Stalls, host: HostActivity, trace: Trace) -> pl.DataFrame:
+    """index, name, cause, ns, count, pause: launch-starved time by the call or range that the host was in.
+
+    Plain host work in long pauses (`pause`) goes by the innermost call or range that covers at least half of it, where one does.
+    """
+    causes = {"allocator": "allocator", "host_sync": "sync", "first_use": "first_use"}
+    pieces = found.pieces.filter(pl.col("cause").is_in([*causes, *HOST_WORK])).with_columns(
+        pl.col("cause").replace(causes).alias("cause"), (pl.col("end") - pl.col("start")).alias("ns")
+    )
+    named = (
+        pieces.sort("start")
+        .join_asof(
+            host.named.select(pl.col("start").alias("call_start"), "name_id", "cause"),
+            left_on="start",
+            right_on="call_start",
+            by="cause",
+            strategy="backward",
+            check_sortedness=False,
+        )
+        .join(_pause_names(found, host), on="start", how="left")
+        .with_columns(pl.coalesce("pause_id", "name_id").alias("name_id"))
+        .join(trace.names.select(pl.col("id").alias("name_id"), "text"), on="name_id", how="left")
+    )
+    nothing = "no CUDA call on the launching threads"
+    plain = pl.col("cause").replace_strict(
+        {"launch": "launching API calls", "python": nothing, "host": nothing, "first_use": "first use of code and memory"},
+        default="unknown call",
+    )
+    return (
+        named.with_columns(pl.coalesce("text", plain).alias("name"))
+        .group_by("index", "name", "cause")
+        .agg(pl.col("ns").sum(), pl.len().alias("count"), pl.col("pause_id").is_not_null().any().alias("pause"))
+        .sort("index", "name", "cause")
+    )
+
+
+def _pause_names(found: Stalls, host: HostActivity) -> pl.DataFrame:
+    """Start (of a piece in a long pause), pause_id: the name of the innermost call or range that covers at least half of the piece."""
+    work = found.worked.filter(pl.col("pause") & pl.col("cause").is_in(list(PLAIN_WORK)))
+    longest = work.sort("length", "start", descending=[True, False]).head(NAMED_PAUSES)
+    rows = []
+    for start, length, cause in longest.select("start", "length", "cause").iter_rows():
+        common = pl.min_horizontal("end", pl.lit(start + length)) - pl.max_horizontal("start", pl.lit(start))
+        around = host.long.filter((common * 2 >= length) & (pl.col("call") == (cause == "launch")))
+        if around.height:
+            rows.append((start, around["name_id"][-1]))
+    return pl.DataFrame(rows, schema={"start": pl.Int64, "pause_id": host.long.schema["name_id"]}, orient="row")
+
+
+def long_gaps(found: Stalls) -> pl.DataFrame:
+    """index, longest_host_gap_ns (launch-starved), and less what is shadowed: host_gap_excess_ns, data_loading_ns, message_passing_ns."""
+    starved = found.pieces.filter(~pl.col("cause").is_in(["blocking", "dependency_stalled", "first_use"]))
+    gaps = starved.group_by("index", "op").agg((pl.col("end") - pl.col("start")).sum().alias("gap"))
+    work = found.worked
+    plain = pl.col("pause") & pl.col("cause").is_in(list(PLAIN_WORK))
+    claimed = work.group_by("index").agg(
+        pl.col("ns").filter(condition).sum().alias(name)
+        for name, condition in (
+            ("host_gap_excess_ns", plain),
+            ("data_loading_ns", pl.col("cause") == "loading"),
+            ("message_passing_ns", pl.col("cause") == "message_passing"),
+        )
+    )
+    longest = gaps.group_by("index").agg(pl.col("gap").max().alias("longest_host_gap_ns"))
+    return longest.join(claimed, on="index", how="left")
