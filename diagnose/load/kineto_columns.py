@@ -294,6 +294,7 @@ CATEGORIES = {
 }
 METADATA, MEMORY, UNNAMED, MANY = "metadata", "[memory]", "events without category", "further categories"
 _MAX_TABLES = 200
+_HALF = ("B", "E")
 
 _VERSION = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
 # Python frames that name a module, the garbage collector, recomputation or a training framework's phase. The others (two
@@ -348,6 +349,7 @@ class Part:
     overhead: dict[str, int] = field(default_factory=dict)
     duration_ns: int | None = None
     events: int = 0
+    halves: int = 0  # events that only begin or end (ph B and E), where complete ones (ph X) are needed
     bad_text: int = 0
 
 
@@ -382,6 +384,8 @@ class Columns:
         for event in events:
             groups[event.cat].append(event)
         for category, group in groups.items():
+            if any(event.ph in _HALF for event in (group[0], group[-1])):
+                part.halves += sum(event.ph in _HALF for event in group)
             meaning = CATEGORIES.get(category) if category is not None else None
             handler = self._handlers.get(meaning) if meaning is not None else None
             if category is not None and handler is not None:

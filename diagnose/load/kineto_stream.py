@@ -601,5 +601,6 @@ def joined(parts: list[Part]) -> Part:
             whole.overhead[name] = whole.overhead.get(name, 0) + duration
         whole.duration_ns = max((length for length in (whole.duration_ns, part.duration_ns) if length is not None), default=None)
         whole.events += part.events
+        whole.halves += part.halves
         whole.bad_text += part.bad_text
     return whole

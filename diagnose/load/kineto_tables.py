@@ -242,6 +242,13 @@ def _messages(keys: Mapping[str, Any], level: str) -> list[str]:
 
 def _foreign(part: Part, undecodable: int, file: str) -> ForeignInputError:
     held = ", ".join(f"{table} ({count})" for table, count in part.read.most_common(5))
+    if 2 * part.halves > part.events:
+        return ForeignInputError(
+            f"{file} is a list of begin and end events ({part.halves:,} with ph B or E) of another tool: the PyTorch profiler writes complete events (ph X), "
+            "with the kernels of the GPU among them.",
+            effect="There is nothing to diagnose.",
+            next_step="Write the trace with torch.profiler, activities=[CPU, CUDA], and prof.export_chrome_trace(path).",
+        )
     return ForeignInputError(
         f"{file} holds none of the events that the PyTorch profiler writes (it has {held or f'{undecodable} entries that are no events'}).",
         effect="There is nothing to diagnose.",

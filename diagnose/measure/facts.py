@@ -21,6 +21,7 @@ from diagnose.measure.records import DeviceRecords
 from diagnose.model.trace import Trace
 from diagnose.model.vocabulary import COMM_KINDS, DENSE_GEMM, DISPATCH, EXPERT_GEMM, OPTIMIZER, ROUTER, CommKind, FactValue, Status
 
+SHOWN_NAME = 80  # characters of a kernel's name in a sentence
 _OVERLAPPED: tuple[tuple[CommKind, str], ...] = (("expert", "expert_exchange"), ("data", "data_parallel"), ("tensor", "tensor_parallel"))
 
 
@@ -310,7 +311,12 @@ def _kernels(one: DeviceMeasure) -> dict[str, FactValue]:
     """Shares of kernels and of work, over all steps."""
     summed = {name: int(one.counts[name].sum() or 0) for name in one.counts.columns}
     opaque = summed["opaque_work_ns"]
+    computing = ~pl.col("role").is_in(["transport", "packing", "copy"]) & (pl.col("kernels") > 0)
+    named = one.usage.names.filter(computing).group_by("name").agg(pl.col("work_ns").sum())
+    name, work = max(named.drop_nulls().iter_rows(), key=lambda row: (row[1], row[0]), default=(None, None))
     return {
+        "costliest_kernel": None if name is None else name if len(name) <= SHOWN_NAME else f"{name[:SHOWN_NAME]}…",
+        "costliest_kernel_share": _share(work, int(named["work_ns"].sum())),
         "operations_n": summed["operations"],
         "tiny_kernel_share": _share(summed["tiny_kernels_per_step"], summed["compute_kernels"]),
         "graph_kernel_share": None if opaque else _share(summed["graph_kernels"], summed["kernels_per_step"]),

@@ -570,3 +570,14 @@ def test_totals_equal_an_independent_reading(path: Path) -> None:
     assert trace.ranks[0].rank == trace.ops["rank"][0]
     listed = [event for event in events if "ph" in event]
     assert sum(row.read for row in trace.ledger.rows if row.table != "cuda_sync records") == len(listed)
+
+
+def test_a_list_of_begin_and_end_events_is_called_what_it_is() -> None:
+    half = [
+        {"ph": ph, "cat": cat, "name": "f", "pid": 1, "tid": 1, "ts": 10.0 * at}
+        for at in range(4)
+        for ph in "BE"
+        for cat in ("cpu_op", "step")
+    ]
+    with pytest.raises(InputError, match=r"list of begin and end events \(16 with ph B or E\)"):
+        load(json.dumps({"traceEvents": half}).encode())

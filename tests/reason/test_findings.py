@@ -51,7 +51,7 @@ def test_the_all_to_all_baseline_ranks_the_expert_overlap_first() -> None:
     assert first.speedup_ceiling == pytest.approx(41.25 / 32.25)
     assert (first.fixes[0].id, first.fixes[0].state) == ("COM-06", "applicable")
     assert first.summary == (
-        "Compute was issued and waited 9,000 ms per step (21.8 %) for expert dispatch or combine (nccl); "
+        "For 9,000 ms per step (21.8 %) no compute ran because the next kernel, or the end of the step, waited for expert dispatch or combine (nccl); "
         "the exchange runs for 12,000 ms, 9,100 ms of it with nothing else running."
     )
 
