@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from diagnose.job.model import Job, Setting, SettingValue
 from diagnose.job.read import completed, overridden_job, parse_job, read_job
-from diagnose.job.sizes import Sizes, sizes
+from diagnose.job.sizes import Sizes, absent_kinds, sizes
 from diagnose.job.text import parse_overrides
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Setting",
     "SettingValue",
     "Sizes",
+    "absent_kinds",
     "completed",
     "overridden_job",
     "parse_job",

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from diagnose.document.diagnosis import JobProblem, JobSize
 from diagnose.job import flops
 from diagnose.job.model import Job
 from diagnose.job.read import completed
+from diagnose.model.vocabulary import CommKind
 
 _Value = int | float | str | None
 _MESH = {
@@ -34,6 +35,13 @@ _MESH = {
     "EDP": "expert_data_parallel_size",
 }
 
+_RANKS_OF: Mapping[CommKind, tuple[str, ...]] = {  # an exchange of a kind needs several ranks in one of these
+    "expert": (_MESH["EP"], _MESH["ETP"]),
+    "tensor": (_MESH["TP"], _MESH["ETP"]),
+    "pipeline": (_MESH["PP"],),
+    "context": (_MESH["CP"],),
+}
+
 _MAX_LAYOUT = 100_000  # letters of an unfolded layout; a longer one is a mistake or an attack
 _REPEATED = re.compile(r"([EtmL|])\*(\d{1,6})")
 _REPEATED_GROUP = re.compile(r"\(([EtmL|]*)\)\*(\d{1,6})")
@@ -45,6 +53,11 @@ class Sizes:
 
     derived: tuple[JobSize, ...]
     problems: tuple[JobProblem, ...]
+
+
+def absent_kinds(job: Job) -> frozenset[CommKind]:
+    """Kinds of exchange that the job's settings rule out: each size that they need is 1."""
+    return frozenset(kind for kind, names in _RANKS_OF.items() if all(job.get(name) == 1 for name in names))
 
 
 def sizes(job: Job, *, world_size: int | None = None) -> Sizes:

@@ -21,7 +21,7 @@ from diagnose.measure.steps import STEP_RANGE, find_steps, model_work
 from diagnose.model.environment import EnvironmentItem
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Provenance, Rank, Trace
-from diagnose.model.vocabulary import FactValue
+from diagnose.model.vocabulary import CommKind, FactValue
 
 SHOWN_VALUES = 3  # of one thing that differs between inputs
 NOT_SET = "(not set)"
@@ -68,10 +68,10 @@ class Measured:
     metrics: tuple[str, ...]
 
 
-def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None) -> Measured:
-    """Measure every device of one trace."""
+def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None, absent: frozenset[CommKind] = frozenset()) -> Measured:
+    """Measure every device of one trace. `absent`: kinds of exchange that a job file rules out."""
     launches = attribute(trace)
-    classified = classify(trace, launches, knowledge.taxonomy)
+    classified = classify(trace, launches, knowledge.taxonomy, absent)
     ledger = trace.ledger.note("no_launch", "ops", launches.frame["issued"].null_count())
     ledger = ledger.note("duplicate_launch", "calls", launches.duplicates)
     begun, steps = {}, {}

@@ -19,11 +19,12 @@ from typing import Protocol, TypeAlias
 import polars as pl
 
 from diagnose.errors import DiagnoseError, InputError, UsageError
-from diagnose.job import Job, overridden_job, read_job
+from diagnose.job import Job, absent_kinds, overridden_job, read_job
 from diagnose.knowledge.load import Knowledge, load_knowledge
 from diagnose.knowledge.settings import load_job_settings
 from diagnose.load.readers import STDIN, expand, load
 from diagnose.measure.capture import Measured, measure
+from diagnose.model.vocabulary import CommKind
 from diagnose.version import __version__
 
 
@@ -78,6 +79,7 @@ class Settings:
     rules_sha256: str
     step_range: str | None
     nsys: Path | None
+    absent: frozenset[CommKind] = frozenset()  # kinds of exchange that the job file rules out
     version: str = __version__
 
 
@@ -138,7 +140,7 @@ def measured(task: Task, settings: Settings, knowledge: Knowledge, say: Say) -> 
     say(f"reading {task.name}")
     trace = load(task.path, rank=task.rank, nsys=settings.nsys, rules=knowledge.environment)
     say(f"measuring {task.name}")
-    return measure(trace, knowledge, settings.step_range)
+    return measure(trace, knowledge, settings.step_range, settings.absent)
 
 
 def attempt(settings: Settings, task: Task) -> Outcome:
@@ -200,7 +202,8 @@ def prepare(*, config: Path | None, overrides: Sequence[str], rules: Sequence[Pa
     wanted = step_range or (job.step_range if job else None)
     _check_pattern(wanted)
     knowledge = load_knowledge(own)
-    settings = Settings(rules=own, rules_sha256=knowledge.rulebook.sha256, step_range=wanted, nsys=nsys)
+    absent = absent_kinds(job) if job else frozenset[CommKind]()
+    settings = Settings(rules=own, rules_sha256=knowledge.rulebook.sha256, step_range=wanted, nsys=nsys, absent=absent)
     return Prepared(job=job, knowledge=knowledge, settings=settings)
 
 

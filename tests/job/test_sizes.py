@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.job import Job, completed, flops, sizes
+from diagnose.job import Job, absent_kinds, completed, flops, sizes
 from diagnose.job.sizes import layers_of, minimum_gpus, stages_of
 from tests.builders.cases import for_each
 from tests.builders.jobs import overridden_job, parse_job, read_job
@@ -347,3 +347,8 @@ def test_megatron_heeds_key_value_heads_only_with_their_flag() -> None:
     alone, grouped = parse_job(flags), parse_job(flags + "--group-query-attention\n")
     assert parts_of(alone)["attention_linear"] == 6 * 2 * (8 * 24 + 64)
     assert parts_of(grouped)["attention_linear"] == 6 * 2 * (8 * 12 + 64)
+
+
+def test_a_parallel_size_of_one_rules_its_exchanges_out() -> None:
+    assert absent_kinds(read_job(A1)) == {"tensor", "pipeline", "context"}
+    assert absent_kinds(read_job(B1)) == {"tensor", "context"}

@@ -21,7 +21,17 @@ from diagnose.measure.buckets.line import chosen
 from diagnose.measure.buckets.neighbours import neighbours
 from diagnose.measure.host import Launches
 from diagnose.model.trace import Trace
-from diagnose.model.vocabulary import COLLECTIVE, DENSE_GEMM, DISPATCH, ELEMENTWISE, EXPERT_GEMM, OPTIMIZER, OTHER_BUCKET, ROUTER
+from diagnose.model.vocabulary import (
+    COLLECTIVE,
+    DENSE_GEMM,
+    DISPATCH,
+    ELEMENTWISE,
+    EXPERT_GEMM,
+    OPTIMIZER,
+    OTHER_BUCKET,
+    ROUTER,
+    CommKind,
+)
 
 # A literal template argument, a floating type, a substitution, a length-prefixed identifier: the parts of a mangled name with digits.
 _MANGLED = re.compile(r"L(?:[a-z]|N\d\w*?E)n?\d+E|DF\d+[b_x]?|[ST]\d*_|(\d+)|[^\d]")
@@ -284,8 +294,8 @@ def _group_of_ops(trace: Trace, family: pl.Series, context: HostContext, taxonom
     return wanted.join(groups, on="id", how="left", maintain_order="left")["group"].fill_null(NO_GROUP)
 
 
-def classify(trace: Trace, launches: Launches, taxonomy: Taxonomy) -> Classified:
-    """Decide bucket, role, kind, backend and phase of every device operation."""
+def classify(trace: Trace, launches: Launches, taxonomy: Taxonomy, absent: frozenset[CommKind] = frozenset()) -> Classified:
+    """Decide bucket, role, kind, backend and phase of every device operation. `absent`: kinds of exchange that a job file rules out."""
     family = _family_of_ops(trace, taxonomy)
     context = host_context(trace, launches, taxonomy)
     group = _group_of_ops(trace, family, context, taxonomy)
@@ -293,7 +303,7 @@ def classify(trace: Trace, launches: Launches, taxonomy: Taxonomy) -> Classified
     distinct = keys.unique(maintain_order=True).with_row_index("case")
     verdicts = [verdict_of(item, mask, number, taxonomy) for item, mask, number in distinct.select("family", "mask", "group").iter_rows()]
     case = keys.join(distinct, on=["family", "mask", "group"], how="left", maintain_order="left")["case"]
-    changed = neighbours(trace.ops, case, pl.DataFrame(verdicts, schema=CLASS_SCHEMA), taxonomy)
+    changed = neighbours(trace.ops, case, pl.DataFrame(verdicts, schema=CLASS_SCHEMA), taxonomy, absent)
     numbers, classes = _numbered(case, verdicts, changed, taxonomy.buckets)
     return Classified(class_id=numbers, classes=classes, payload_id=context.payload_id, buckets=bucket_type(taxonomy.buckets))
 

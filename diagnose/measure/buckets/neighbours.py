@@ -45,12 +45,17 @@ kind votes for it. An unknown one votes by its place:
   never runs between (attention, norm, router, loss), and no such work starts while it runs. At the end of a micro-batch's layers tokens are
   back already, so a pipeline transfer, which stands there, does not pass for one. Where the capture shows no kernel that brings tokens out,
   an exchange with the experts' work on either side counts. Where another backend carries the tokens, none does;
-* an exchange next to attention serves context parallelism;
+* an exchange next to attention serves context parallelism, and one elsewhere is a pipeline's where the job file has pipeline stages and no
+  context parallelism;
 * an all-gather is of experts (token counts, or a dispatcher that gathers tokens) where their work stands on both sides and nothing starts
   while it runs: parameters are gathered beside the forward pass, or before it. A reduce-scatter has no vote of its own and goes with the
   all-gathers of its stream; an all-reduce is never an exchange of tokens;
+* a gather or reduce-scatter with the optimizer on either side moves parameters or gradients;
 * where most of the compute is launched inside forward or backward ranges, a gather or reduce-scatter launched outside all of them moves
   parameters or gradients.
+
+Kinds that the job file rules out (their parallel size is 1) are not voted for. Tokens that are brought out have to travel: where nothing
+carries them, and one undecided stream exchanges at least twice as often, it does, whatever runs beside it.
 
 A kernel that nothing runs beside, in a place where none of the experts' would be, votes against them. Tokens travel over one communicator,
 so a stream with far fewer votes for experts than another has them by chance. Without a majority nothing is said.
@@ -88,7 +93,7 @@ from diagnose.measure.buckets.line import (
     line_of,
     nothing,
 )
-from diagnose.model.vocabulary import COLLECTIVE, DISPATCH, EXPERT_GEMM, OPTIMIZER, ROUTER, VISION_ENCODER
+from diagnose.model.vocabulary import COLLECTIVE, DISPATCH, EXPERT_GEMM, OPTIMIZER, ROUTER, VISION_ENCODER, CommKind
 
 MAX_ROUTER_RUN = 120  # kernels; an unfused router has 15 to 70
 GATE_PRODUCTS = 2  # in backward: for the input and for the weight
@@ -188,15 +193,31 @@ def between_products(line: Line) -> pl.DataFrame:
     marks = (Sign.OPEN, Sign.CLOSE, *BREAKS)
     rows = line.signed((*marks, Sign.PRODUCT, Sign.LINEAR, Sign.EXPERT, Sign.ACTIVATION))
     state = pl.when(is_sign("sign", *marks)).then("sign")
-    placed = rows.with_columns(
+    placed = _arrivals(line, rows, "lane").with_columns(
         before(state, "lane").alias("begun"), after(state, "lane").alias("ending"), state.is_not_null().cum_sum().alias("window")
     )
-    inside = placed.filter(is_sign("begun", Sign.OPEN) & is_sign("ending", Sign.CLOSE) & ~is_sign("sign", *marks))
+    inside = placed.filter(is_sign("begun", Sign.OPEN) & is_sign("ending", Sign.CLOSE) & ~is_sign("sign", *marks) & pl.col("arrived"))
     lanes = _with_experts(line, inside)
     alone = is_sign("sign", Sign.ACTIVATION).sum().over("window") >= SEVERAL
     known = is_sign("sign", Sign.PRODUCT) | (is_sign("sign", Sign.LINEAR) & alone & ~pl.col("any"))
     inside = inside.join(lanes, on="lane", how="left", maintain_order="left").filter(known & (pl.col("own") | ~pl.col("any")))
     return decisions(line, inside, EXPERT_GEMM, "between_permutation_and_return", sign=Sign.EXPERT)
+
+
+def _arrivals(line: Line, rows: pl.DataFrame, group: str) -> pl.DataFrame:
+    """`rows` with the column arrived: false while the first exchange after the last way out of their `group` is under way.
+
+    Tokens that are still travelling are multiplied with nothing: what starts meanwhile (a shared expert beside the dispatch) is dense.
+    """
+    opened = pl.when(is_sign("sign", Sign.OPEN)).then("start").forward_fill().over(group)
+    marked = rows.with_columns(opened.alias("opened"), line.lanes["place"].gather(rows["lane"]).alias("place"))
+    moving = line.placed(line.signed((Sign.EXCHANGE,)))
+    moving = moving.select("place", pl.col("start").alias("sent"), line.ops["end"].gather(moving["row"]).alias("there"))
+    asked = marked.select("place", "opened").unique().drop_nulls().sort("opened")
+    first = asked.join_asof(moving.sort("sent"), left_on="opened", right_on="sent", by="place", strategy="forward", check_sortedness=False)
+    found = marked.join(first.select("place", "opened", "sent", "there"), on=["place", "opened"], how="left", maintain_order="left")
+    travelling = (pl.col("sent") <= pl.col("start")) & (pl.col("start") < pl.col("there"))
+    return found.with_columns((~travelling).fill_null(value=True).alias("arrived")).drop("opened", "sent", "there")
 
 
 def _with_experts(line: Line, rows: pl.DataFrame) -> pl.DataFrame:
@@ -283,9 +304,9 @@ def _placed_votes(line: Line, rows: pl.DataFrame, lanes: pl.DataFrame) -> pl.Dat
     others = others.join(lanes, on="lane", how="anti", maintain_order="left")
     both = line.placed(pl.concat([others, rows]))
     state = pl.when(pl.col("lane").is_in(lanes["lane"].implode()).not_()).then("sign")
-    placed = both.with_columns(before(state, "place").alias("begun"), after(state, "place").alias("ending"))
+    placed = _arrivals(line, both, "place").with_columns(before(state, "place").alias("begun"), after(state, "place").alias("ending"))
     own = placed.join(lanes, on="lane", how="semi", maintain_order="left").filter((pl.col("begun") != EDGE) & (pl.col("ending") != EDGE))
-    return own.select("lane", (is_sign("begun", *_ARRIVED) & is_sign("ending", *_LEAVING)).alias("yes"))
+    return own.select("lane", (is_sign("begun", *_ARRIVED) & is_sign("ending", *_LEAVING) & pl.col("arrived")).alias("yes"))
 
 
 def packing(line: Line) -> pl.DataFrame:
@@ -351,20 +372,19 @@ FEWEST = 0.5  # votes for experts, of those on the device's stream that has most
 
 _SIDES = (Sign.ATTENTION, Sign.NORM, Sign.OPTIMIZER, Sign.OTHER, *EXPERT_SIDE)
 _AGAINST = "not expert"
+EXCHANGES_PER_WAY_OUT = 1.8  # two, the way out and the way back, and what the capture's edges cut off
 
 
-def transfers(line: Line) -> pl.DataFrame:
+def transfers(line: Line, absent: frozenset[CommKind]) -> pl.DataFrame:
     """What the streams and places of unknown NCCL kernels say of them."""
     if not line.facts["unknown"].any():
         return nothing()
     moving = line.known(line.placed(line.those("moving")), "unknown", "exchange", "gathers", "kind", "unphased_gather")
     moving = moving.with_columns(line.ops["end"].gather(moving["row"]).alias("end"))
     telling = line.known(line.those("telling"), "phased")["phased"]
-    voted = _beside(moving, line).with_columns(
-        _vote(phased=int(telling.sum()) * 2 > telling.len(), marked=line.has(Sign.OPEN), carried=bool(line.facts["carries"].any())).alias(
-            "vote"
-        )
-    )
+    carried = bool(line.facts["carries"].any())
+    vote = _vote(phased=int(telling.sum()) * 2 > telling.len(), marked=line.has(Sign.OPEN), carried=carried, absent=absent)
+    voted = _beside(moving, line).with_columns(vote.alias("vote"))
     keys = ["lane", "exchange"]
     votes = (
         voted.with_columns(pl.len().over(keys).alias("all"))
@@ -386,11 +406,38 @@ def transfers(line: Line) -> pl.DataFrame:
         pl.col("cast") >= TURNOUT * pl.col("all"),
     )
     able = pl.col("exchange") | pl.col("gathers") | pl.col("unphased_gather") | (pl.col("vote") != "expert")
-    clear = moving.filter("unknown").join(shares.select(*keys, "vote"), on=keys, how="inner", maintain_order="left").filter(able)
+    shares = shares.select(*keys, "vote")
+    if not carried and "expert" not in absent:
+        carriers = _only_carrier(line, voted, shares)
+        shares = pl.concat([shares.join(carriers, on=keys, how="anti"), carriers])
+    clear = moving.filter("unknown").join(shares, on=keys, how="inner", maintain_order="left").filter(able)
     expert = pl.col("vote") == "expert"
     bucket = pl.when(expert).then(pl.lit(DISPATCH)).otherwise(pl.lit(COLLECTIVE))
     sign = pl.when(expert).then(pl.lit(int(Sign.EXCHANGE))).otherwise(pl.lit(int(Sign.NONE)))
     return decisions(line, clear, bucket, "collective_by_stream_and_neighbours", sign=sign, kind=pl.col("vote"))
+
+
+def _only_carrier(line: Line, voted: pl.DataFrame, shares: pl.DataFrame) -> pl.DataFrame:
+    """The stream that exchanges at least twice for each time that tokens are brought out, where it alone can: lane, exchange, vote.
+
+    Nothing there votes for context parallelism. Both ways are needed, so exchanges of a pipeline, a few for each micro-batch, do not reach that.
+    """
+    known = shares.filter(pl.col("vote") == "expert").select("lane").join(line.lanes, on="lane", how="left")
+    told = voted.filter(~pl.col("unknown") & (pl.col("kind") == "expert")).select("place")
+    other = voted.filter(pl.col("vote").is_not_null() & ~pl.col("vote").is_in(["expert", "pipeline", _AGAINST])).select("lane")
+    out = line.placed(line.signed((Sign.OPEN,))).group_by("place").agg(pl.len().alias("out"))
+    open_lanes = (
+        voted.filter("unknown", "exchange")
+        .join(shares.filter(pl.col("vote") != "pipeline"), on=["lane", "exchange"], how="anti")
+        .join(other, on="lane", how="anti")
+        .group_by("lane", "exchange", maintain_order=True)
+        .agg(pl.len().alias("n"), pl.col("place").first())
+        .join(out, on="place", how="inner")
+        .filter(pl.col("n") >= EXCHANGES_PER_WAY_OUT * pl.col("out"), pl.len().over("place") == 1)
+        .join(known, on="place", how="anti")
+        .join(told, on="place", how="anti")
+    )
+    return open_lanes.select("lane", "exchange", pl.lit("expert").alias("vote"))
 
 
 def _beside(moving: pl.DataFrame, line: Line) -> pl.DataFrame:
@@ -423,12 +470,16 @@ def _beside(moving: pl.DataFrame, line: Line) -> pl.DataFrame:
     return found.with_columns((pl.col("soonest") >= pl.col("end")).fill_null(value=True).alias("alone"))
 
 
-def _vote(*, phased: bool, marked: bool, carried: bool) -> pl.Expr:
+def _vote(*, phased: bool, marked: bool, carried: bool, absent: frozenset[CommKind]) -> pl.Expr:
     """Which kind each collective speaks for; null where it has nothing to say.
 
     `phased`: most of the compute is launched inside phases. `marked`: the capture has kernels that bring tokens out. `carried`:
-    kernels of another library carry the tokens.
+    kernels of another library carry the tokens. `absent`: kinds that the job file rules out.
     """
+    experts = "expert" not in absent and not carried
+    contexts = "context" not in absent
+    stages = "pipeline" not in absent and not contexts
+    optimizer = is_sign("before", Sign.OPTIMIZER) | is_sign("after", Sign.OPTIMIZER)
     sides = [is_sign(side, *EXPERT_SIDE) for side in ("before", "after")]
     context = is_sign("before", Sign.ATTENTION) | is_sign("after", Sign.ATTENTION)
     in_window = is_sign("last", Sign.OPEN)
@@ -438,12 +489,16 @@ def _vote(*, phased: bool, marked: bool, carried: bool) -> pl.Expr:
     return (
         pl.when(~pl.col("unknown"))
         .then(known)
-        .when(pl.col("exchange") & of_experts & pl.lit(not carried))
+        .when(pl.col("exchange") & of_experts & pl.lit(experts))
         .then(pl.lit("expert"))
-        .when(pl.col("gathers") & pl.col("alone") & sides[0] & sides[1])
+        .when(pl.col("gathers") & pl.col("alone") & sides[0] & sides[1] & pl.lit("expert" not in absent))
         .then(pl.lit("expert"))
-        .when(pl.col("exchange") & context)
+        .when(pl.col("exchange") & context & pl.lit(contexts))
         .then(pl.lit("context"))
+        .when(pl.col("exchange") & ~in_window & pl.lit(stages))
+        .then(pl.lit("pipeline"))
+        .when(pl.col("unphased_gather") & optimizer)
+        .then(pl.lit("data"))
         .when(pl.lit(phased) & pl.col("unphased_gather"))
         .then(pl.lit("data"))
         .when((pl.col("exchange") & elsewhere) | (pl.col("gathers") & (~pl.col("alone") | ~(sides[0] | sides[1]))))
@@ -511,8 +566,13 @@ def vision_tower(line: Line) -> pl.DataFrame:
 _ASKED = ("part", "tail", "unknown", "casts", "linear")
 
 
-def neighbours(ops: pl.DataFrame, case: pl.Series, verdicts: pl.DataFrame, taxonomy: Taxonomy) -> pl.DataFrame:
-    """What the neighbours of undecided operations say: row (of `ops`), choice (see `line.chosen`). `case` indexes `verdicts`."""
+def neighbours(
+    ops: pl.DataFrame, case: pl.Series, verdicts: pl.DataFrame, taxonomy: Taxonomy, absent: frozenset[CommKind] = frozenset()
+) -> pl.DataFrame:
+    """What the neighbours of undecided operations say: row (of `ops`), choice (see `line.chosen`). `case` indexes `verdicts`.
+
+    `absent`: kinds of exchange that a job file rules out.
+    """
     facts = facts_of(verdicts, taxonomy)
     if not facts.select(pl.any_horizontal(*_ASKED).any()).item():
         return pl.DataFrame(schema={"row": pl.UInt32, "choice": pl.UInt16})
@@ -521,7 +581,8 @@ def neighbours(ops: pl.DataFrame, case: pl.Series, verdicts: pl.DataFrame, taxon
     line = line.decided(routed)
     if line.has(*EXPERT_SIDE):
         line = _of_experts(line, routed)
-    for rule in (transfers, optimizer_tail, vision_tower, _tails):
+    line = line.decided(transfers(line, absent))
+    for rule in (optimizer_tail, vision_tower, _tails):
         line = line.decided(rule(line))
     return line.rows.filter(pl.col("choice") > 0).select("row", "choice")
 

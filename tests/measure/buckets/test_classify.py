@@ -440,3 +440,10 @@ def test_payload_tells_where_the_group_does_not_and_one_that_says_nothing_is_rep
     found = describe_all([(REDUCE, context) for context in silent], taxonomy)
     assert not any(one.rule.endswith("_by_payload") for one in found)
     assert describe(REDUCE, taxonomy, {"in_msg_nelems": "many"}).not_understood == ("in_msg_nelems",)
+
+
+def test_an_all_to_all_inside_data_parallelism_s_wrapper_reduces_no_gradients(taxonomy: Taxonomy):
+    """Embeddings of a recommender travel so; an all-reduce in the same place is data-parallel."""
+    where = {"nvtx": ["DistributedDataParallel.forward"]}
+    exchange, reduction = describe_all([(SENDRECV, where), ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(int)", where)], taxonomy)
+    assert (exchange.kind, reduction.kind) == ("other", "data")

@@ -109,6 +109,8 @@ RUNS: dict[str, tuple[Steps, dict[tuple[int, ...], tuple[str, str]]]] = {
     "an exchange with a router on one side only": ([FUSED, (GATHER, 24), NORM, FLASH] * 2, {(1,): ("collective", NAME)}),
     "phases known by name alone prove no range": ([NORM, FLASH, NORM, FLASH, (GATHER, 28), (GATHER, 28)], {(4,): ("collective", NAME)}),
     "no phases prove no range": ([ADD, ADD, ADD, (GATHER, 28), (GATHER, 28)], {(3,): ("collective", NAME)}),
+    "gathers and reductions beside the optimizer are data-parallel": (
+        [NORM, FLASH, (SCATTERED, 28), ADAM, (GATHER, 28), NORM, FLASH] * 2, {(2, 4, 9, 11): ("collective", NEAR)}),
     # The experts' streams.
     "products alike on several streams that hold nothing else": (
         [*SIDES, GEMM], {(3, 4, 5, 6, 8, 9): ("expert_gemm", NEAR), (13,): ("dense_gemm", NAME)}),
@@ -252,6 +254,42 @@ def test_only_exchanges_of_their_own_between_router_and_experts_carry_tokens(tax
     layer = [FLASH, NORM, FUSED, PERMUTE, GROUPED, GROUPED, UNPERMUTE]
     early = [(SENDRECV, 56, 395, 200), (SENDRECV, 56, 1095, 200)]
     assert overlapped(taxonomy, early, layer * 2) == [("collective", "other")] * 2
+
+
+def test_a_kind_that_the_job_file_rules_out_gets_no_votes(taxonomy: Taxonomy):
+    """Transfers of a pipeline next to attention: without the job file they pass for context parallelism."""
+    stage = [FLASH, (SENDRECV, 52), FLASH, (SENDRECV, 52), NORM]
+    launches = [
+        Launch(name=step if isinstance(step, str) else step[0], start=100 * at, duration=90, stream=7 if isinstance(step, str) else step[1])
+        for at, step in enumerate(stage * 2)
+    ]
+    trace = trace_of(launches)
+    kinds = {}
+    for absent in [(), ("context",), ("context", "expert"), ("context", "pipeline")]:
+        found = classify(trace, attribute(trace), taxonomy, frozenset(absent))
+        kinds[absent] = found.classes["kind"].gather(found.class_id).drop_nulls().unique().to_list()
+    assert kinds == {(): ["context"], ("context",): ["pipeline"], ("context", "expert"): ["pipeline"], ("context", "pipeline"): ["other"]}
+
+
+def test_one_stream_that_exchanges_twice_for_each_way_out_carries_the_tokens(taxonomy: Taxonomy):
+    """Another micro-batch's norms start while tokens travel, so that no exchange stands alone."""
+    layer = [FUSED, PERMUTE, NORM, GROUPED, NORM, UNPERMUTE, FLASH]
+    beside = [(SENDRECV, 20, 195, 100), (SENDRECV, 20, 385, 110), (SENDRECV, 20, 895, 100), (SENDRECV, 20, 1085, 110)]
+    assert overlapped(taxonomy, beside, layer * 2) == [("dispatch", "expert")] * 4
+    assert overlapped(taxonomy, beside[::2], layer * 2) == [("collective", "other")] * 2
+
+
+def test_a_product_that_runs_while_the_tokens_travel_is_no_experts(taxonomy: Taxonomy):
+    """A shared expert on the main stream beside the dispatch, then the experts."""
+    layer = [FLASH, NORM, FUSED, PERMUTE, GEMM, GEMM, GEMM, UNPERMUTE]
+    moving = [(SENDRECV, 20, 390, 110), (SENDRECV, 20, 690, 9), (SENDRECV, 20, 1190, 110), (SENDRECV, 20, 1490, 9)]
+    launches = [Launch(name=name, start=100 * at, duration=90, stream=7) for at, name in enumerate(layer * 2)]
+    beside = [Launch(name=name, start=start, duration=duration, stream=stream) for name, stream, start, duration in moving]
+    trace = trace_of(sorted([*launches, *beside], key=lambda one: one.start or 0))
+    found = classify(trace, attribute(trace), taxonomy)
+    joined = trace.ops.select("start", "stream").with_columns(found.classes["bucket"].gather(found.class_id).alias("bucket"))
+    products = joined.filter(pl.col("start").is_in([400, 500, 600, 1200, 1300, 1400]))["bucket"].to_list()
+    assert products == ["dense_gemm", "expert_gemm", "expert_gemm"] * 2
 
 
 def test_nccl_carries_no_tokens_beside_another_library_or_by_chance(taxonomy: Taxonomy):
