@@ -280,6 +280,7 @@ class Walls(_Strict, frozen=True, kw_only=True):
     tie_share: float
     apart_share: float
     cause_share: float
+    no_cause: str
     severity: Severity
     walls: dict[Wall, WallSpec]
     capture: TopicSpec
@@ -616,6 +617,7 @@ def _wall_expressions(walls: Walls) -> Iterator[_Wanted]:
     for group, texts in conditions.items():
         for index, text in enumerate(texts):
             yield _Wanted(label=label, place=f"{group}[{index}].when", text=text)
+    yield _Wanted(label=label, place="no_cause", text=walls.no_cause)
     yield _Wanted(label=label, place="unowned", text=walls.unowned, kind="number")
     yield _Wanted(label=label, place="perturbed", text=walls.perturbed)
 

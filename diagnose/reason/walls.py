@@ -188,7 +188,9 @@ def _apart(walls: Sequence[WallBound], context: Context, typical_step_ns: int | 
     found = [
         (abs(whole - alone), bound.wall, whole, alone)
         for bound in walls
-        if (whole := _share(bound.bound_ns, step)) is not None and (alone := _share(bound.typical_ns, typical_step_ns)) is not None
+        if bound.wall in rules.contenders  # compute is what they leave
+        and (whole := _share(bound.bound_ns, step)) is not None
+        and (alone := _share(bound.typical_ns, typical_step_ns)) is not None
     ]
     far, wall, whole, alone = max(found, default=(0.0, "", 0.0, 0.0))
     if far <= rules.apart_share:
@@ -199,7 +201,7 @@ def _apart(walls: Sequence[WallBound], context: Context, typical_step_ns: int | 
 
 def _cause(named: _Named, findings: Sequence[Finding], context: Context) -> Cause | None:
     """The finding that explains most of the target wall's bound; a failure that outranks every wall before all."""
-    rules, target = context.rulebook.rules, named.target
+    rules, target = context.rulebook.rules, None if context.holds(context.rulebook.walls.no_cause) else named.target
     least = 0.0 if target is None else context.rulebook.walls.cause_share * known(target)
     found = [
         (spec, one)

@@ -100,15 +100,15 @@ def _member(place: int, did: Did) -> Member:
         launch_starved_ns=did.starved_ns,
     )
     steps = tuple(SimpleNamespace(**{**vars(budget), "index": index}) for index in range(did.steps))
-    typical = SimpleNamespace(
-        per_step=steps, budget=budget, buckets=[{"bucket": bucket, "work_ns": ns, "kernels": 1} for bucket, ns in did.work.items()]
+    listed = SimpleNamespace(
+        steps=steps, median=budget, buckets=[{"bucket": bucket, "work_ns": ns, "kernels": 1} for bucket, ns in did.work.items()]
     )
     usage = SimpleNamespace(names=pl.DataFrame(schema={"bucket": pl.String, "role": pl.String, "work_ns": pl.Int64}))
     return Member(
         place=place,
         rank=Rank(rank=did.rank, start_unix_ns=did.started, source="trace"),
         device=cast(
-            "Any", SimpleNamespace(exchanges=exchanges, device=0, usage=usage, steps=SimpleNamespace(anchor="range"), typical=typical)
+            "Any", SimpleNamespace(exchanges=exchanges, device=0, usage=usage, steps=SimpleNamespace(anchor="range"), listed=listed)
         ),
         bubble=(0,) * did.steps,
         file=f"rank{did.rank}",
