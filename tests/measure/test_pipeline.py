@@ -90,7 +90,9 @@ def test_the_verdict_speaks_of_the_device_in_the_middle(tmp_path: Path, steps: t
     assert found.timeline is not None
     assert found.timeline.rank == shown
     assert found.steps.duration_ns.median == 1000 * steps[shown]
-    assert found.facts["step_ns"].value == found.steps.duration_ns.mean, "shares are of the mean step; the last one ends with its last operation"
+    assert found.facts["step_ns"].value == found.steps.duration_ns.mean, (
+        "shares are of the mean step; the last one ends with its last operation"
+    )
     assert len(found.budget) == len(steps)
 
 

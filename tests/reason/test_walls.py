@@ -259,7 +259,7 @@ def test_sentences_for_communication_bounds_partly_known_and_compute_that_is_lef
     found = judged(recompute_ns=None, host_copy_blocking_ns=50_000_000)
     assert found.sentence == (
         "Compute takes 95.0 % of the step; the largest avoidable loss is memory: at least 50.00 of 100.0 ms per step "
-        "(50.0 %; blocking copies 50.00 ms) go to recompute, blocking copies and the allocator."
+        "(50.0 %; blocking copies 50.00 ms) are lost to it."
     )
     assert found.certainty == "medium"
     found = judged(compute_busy_ns=20_000_000, compute_busy_share=0.2, compute_absent_ns=80_000_000, dependency_stalled_ns=75_000_000)

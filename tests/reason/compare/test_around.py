@@ -308,6 +308,11 @@ def test_another_wall_lost_data_and_a_single_step_are_said() -> None:
     new = document(WORSE)
     other = structs.replace(new, verdict=structs.replace(new.verdict, target_wall="host_overhead"))
     assert run(document(BOTH), other).outcome.moved.endswith("Host overhead is to be attacked first now, compute was before.")
+    nothing = structs.replace(new, verdict=structs.replace(new.verdict, dominant_wall=None, target_wall=None, runner_up=None))
+    compared = run(document(BOTH), nothing)
+    assert "attacked first" not in compared.outcome.moved
+    assert compared.new.target_wall is None
+    assert b'"target_wall": null' in encode(compared) or b'"target_wall":null' in encode(compared)
     entry = LedgerEntry(code="cut_file", severity="data_loss", origin="capture", table="x", count=3, meaning="")
     found = run(document(BOTH), document(WORSE, ledger=(entry,)))
     assert "Data was lost in the new run: 3 × cut_file." in found.outcome.reasons
