@@ -185,7 +185,7 @@ class StartUpLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     `long_call_ns`: from here on a call at its first use is a first-use cost; `slow_launches`: more long launches of one kernel
     are no first use; `queue`: operations launched and not begun that explain a long launch call; `steady_share`, `named_share`: share of the compute work that has to follow a cost, or a range named so; `only_share`: from
-    here on a capture is nothing but start-up.
+    here on a capture is nothing but start-up; `run_share`: with less of the compute work behind start-up, and most of the time before it, too.
     """
 
     long_call_ns: int
@@ -194,6 +194,7 @@ class StartUpLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     steady_share: float
     named_share: float
     only_share: float
+    run_share: float
 
 
 BUCKET_KEYS = frozenset({"families", "contexts", "groups"})

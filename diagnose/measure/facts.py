@@ -13,7 +13,7 @@ from diagnose.document.diagnosis import Fact
 from diagnose.knowledge.buckets import Buckets
 from diagnose.knowledge.features import Features, matching
 from diagnose.knowledge.load import Knowledge
-from diagnose.knowledge.taxonomy import HostRules
+from diagnose.knowledge.taxonomy import HostRules, StartUpLimits
 from diagnose.measure.device import DeviceMeasure, step_mean, step_median
 from diagnose.measure.host import calls_named, python_seen
 from diagnose.measure.phases import longest_cost
@@ -163,7 +163,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         **_per_step_facts(_columns(one, names)),
         **_buckets(one, knowledge.buckets, names),
         **_steps(one),
-        **_start_up(one, knowledge.hosts.start_up.only_share),
+        **_start_up(one, knowledge.hosts.start_up),
         **_long_steps(one),
         **_exchanges(records.communication),
         **_kernels(one),
@@ -260,16 +260,26 @@ def _steps(one: DeviceMeasure) -> dict[str, FactValue]:
     }
 
 
-def _start_up(one: DeviceMeasure, only_share: float) -> dict[str, FactValue]:
-    """How much of the capture is start-up, and the longest first-use cost that lies among the work."""
-    longest = longest_cost(one.start_up.costs, one.steps.frame) if one.start_up is not None else None
-    summed = one.budget.per_step.select(pl.col("first_use_ns", "window_ns").sum()).row(0)
-    alone = one.steps.anchor == "capture" and one.start_up is not None and one.start_up.share >= only_share
+def _start_up(one: DeviceMeasure, limits: StartUpLimits) -> dict[str, FactValue]:
+    """How much of the capture is start-up, its longest call, and the longest first-use cost that lies among the work."""
+    begun = one.start_up
+    if begun is None:
+        return dict.fromkeys(
+            ("start_up_only", "start_up_share", "start_up_call", "start_up_call_ns", "first_use_call", "first_use_call_ns")
+        )
+    among = longest_cost(begun.costs, one.steps.frame)
+    every = max((phase.longest_call for phase in begun.phases if phase.longest_call), key=lambda call: call.duration_ns, default=None)
+    first_use, judged = one.budget.per_step.select(pl.col("first_use_ns", "window_ns").sum()).row(0)
+    span = int(one.budget.totals["last_ns"]) - int(one.budget.totals["first_ns"])
+    little = begun.left < limits.run_share and judged <= limits.only_share * span
+    alone = one.steps.anchor == "capture" and (begun.share >= limits.only_share or little)
     return {
-        "start_up_only": alone or summed[0] >= only_share * max(summed[1], 1),
-        "start_up_share": one.start_up.share if one.start_up is not None else None,
-        "first_use_call": longest.name if longest is not None else None,
-        "first_use_call_ns": longest.duration_ns if longest is not None else None,
+        "start_up_only": alone or first_use >= limits.only_share * max(judged, 1),
+        "start_up_share": begun.share,
+        "start_up_call": every.name if every is not None else None,
+        "start_up_call_ns": every.duration_ns if every is not None else None,
+        "first_use_call": among.name if among is not None else None,
+        "first_use_call_ns": among.duration_ns if among is not None else None,
     }
 
 

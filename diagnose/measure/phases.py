@@ -32,6 +32,7 @@ class StartUp:
     ranges: pl.DataFrame
     begin: int | None
     phases: tuple[Phase, ...]
+    left: float  # share of the compute work that lies behind `begin`; 1 where nothing is left out
     share: float  # of the time from the first of all this, or the first operation, to the last operation
 
 
@@ -51,10 +52,12 @@ def start_up(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> S
     begins = [one for one in (behind["start"].min(), placed["start"].min() if not uploads.is_empty() else None) if isinstance(one, int)]
     begin = max(begins, default=None)
     phases = _phases(trace, rank, costs, ranges, uploads, max(ends, default=None))
+    work_ns = int(placed["ns"].sum())
+    left = int(placed.filter(pl.col("start") >= begin)["ns"].sum()) / work_ns if begin is not None and work_ns else 1.0
     covered = merge(pl.concat([frame.select("start", "end") for frame in (costs, ranges, uploads)]))
     span = int(work["end"].max()) - min(int(work["start"].min()), *(phase.start_ns for phase in phases), 2**62)  # type: ignore[arg-type]
     taken = int((covered["end"] - covered["start"]).sum())
-    return StartUp(costs=costs, ranges=ranges, begin=begin, phases=phases, share=min(taken / span, 1.0) if span > 0 else 0.0)
+    return StartUp(costs=costs, ranges=ranges, begin=begin, phases=phases, share=min(taken / span, 1.0) if span > 0 else 0.0, left=left)
 
 
 def under_start_up(work: pl.DataFrame, windows: pl.DataFrame, ranges: pl.DataFrame) -> dict[int, str]:

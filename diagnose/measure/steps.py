@@ -86,6 +86,7 @@ def find_steps(
         repeating = _by_recurrence(transport, work, "recurring collectives", MIN_COLLECTIVES)
         steady = work if start_up is None or start_up.begin is None else work.filter(pl.col("start") >= start_up.begin)
         repeating = repeating or _by_recurrence(_busiest_stream(steady), steady, "recurring kernels", MIN_PERIOD, forward=True)
+        repeating = repeating or _by_graph(steady)
         proposals = [repeating] if repeating is not None else []
     if not proposals:
         begin = start_up.begin if start_up is not None else None
@@ -372,6 +373,21 @@ def _by_recurrence(kernels: pl.DataFrame, work: pl.DataFrame, anchor: str, min_p
         if inside_windows(phased, windows).select("index", "phase").unique().height == 2 * windows.height:  # each window holds both
             return Anchored(anchor=anchor, windows=windows)
     return None
+
+
+def _by_graph(work: pl.DataFrame) -> Anchored | None:
+    """Windows from the replays of one CUDA graph that was traced as a whole and does nearly all of the work."""
+    length = pl.col("end") - pl.col("start")
+    graphs = (
+        work.filter(pl.col("kind") == "graph").group_by("name_id").agg(pl.len().alias("n"), length.sum().alias("ns")).sort("ns", "name_id")
+    )
+    if graphs.is_empty():
+        return None
+    name_id, n, ns = graphs.row(-1)
+    if n < MIN_REPEATS or ns < SAME_SEQUENCE * int((work["end"] - work["start"]).sum()):
+        return None
+    starts = work.filter((pl.col("kind") == "graph") & (pl.col("name_id") == name_id)).select("start").with_row_index("index")
+    return Anchored(anchor="replays of one graph", windows=_windows_from_starts(starts, int(work["end"].max())))  # type: ignore[arg-type]
 
 
 def _windows_from_marks(kernels: pl.DataFrame, places: pl.Series) -> pl.DataFrame:

@@ -359,3 +359,10 @@ def test_layers_are_no_iterations_but_what_lies_between_longer_distances_is() ->
     assert scene(layered(1, layers=6)).steps().anchor == "capture"
     found = scene(layered(4, layers=12)).steps()
     assert found.frame.rows() == [(n, 10 + 29000 * n, 10 + 29000 * (n + 1) - (20 if n == 3 else 0)) for n in range(4)]
+
+
+def test_replays_of_one_graph_that_was_traced_as_a_whole_are_iterations() -> None:
+    items = [run("gemm", 1000 * n + 10, 1000 * n + 900, 1000 * n, opaque=True) for n in range(4)]
+    small = [run("norm", 1000 * n + 920, 1000 * n + 930, 1000 * n + 5) for n in range(4)]
+    found = scene([*items, *small]).steps()
+    assert (found.anchor, found.frame["start"].to_list()) == ("replays of one graph", [10, 1010, 2010, 3010])
