@@ -278,6 +278,15 @@ def test_no_number_is_cut_on_a_narrow_terminal(width: int) -> None:
     assert [line for line in lines[start:end] if re.search(r"\d…", line)] == []
 
 
+def test_transfer_among_some_of_a_group_is_an_upper_bound() -> None:
+    one = rich_ranks().exchanges[0]
+    rows = (msgspec.structs.replace(one, size=len(one.ranks)), msgspec.structs.replace(one, size=2 * len(one.ranks)))
+    table = rank_tables.exchanges(rich(), changed(exchanges=rows))
+    assert column(table, "transfer") == [units.ms(one.transfer_ns), f"≤ {units.ms(one.transfer_ns)}"]
+    assert "upper bound" in table.note
+    assert "upper bound" not in rank_tables.exchanges(rich(), changed(exchanges=rows[:1])).note
+
+
 def test_bandwidth_stands_against_the_link() -> None:
     table = rank_tables.exchanges(rich(), rich_ranks())
     assert column(table, "bus GB/s, of link") == ["149.8 of 450.0 (33.3 %)", "–", "–"]

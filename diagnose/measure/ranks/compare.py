@@ -238,7 +238,9 @@ def _slowest(
     step = central.median.window_ns
     if times[place] - usual > SLOWEST * step:
         member = members[place]
-        return member, f"rank {member.rank.rank} is the slowest path: it waits least for others"
+        waits = {one: integer_median(times.wait) for one, times in own.items()}
+        why = "it waits least for others" if waits[place] == min(waits.values()) else "its time without waiting for others is the longest"
+        return member, f"rank {member.rank.rank} is the slowest path: {why}"
     return central, f"no rank's own time stands out; rank {central.rank.rank} is the one in the middle by step time"
 
 

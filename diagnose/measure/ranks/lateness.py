@@ -25,15 +25,21 @@ ALWAYS, MOSTLY = 0.8, 0.5  # share of the waiting that is behind one rank
 OWN = 0.6  # of the waiting: by so much the late rank's own time must exceed that of its likes, or it is late because it waited elsewhere
 MOST_STEPS = 0.7  # of the steps: there it must exceed theirs by half of that at least
 EXPLAINS = 0.4  # share of the lateness that a cause must account for
+TOGETHER = 0.1  # of the longest wait in an exchange: who waits less than that came as late as the last
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Blame:
-    """Waiting in one set of ranks: per step by who came last (by place), how often each did, and in which kinds."""
+    """Waiting in one set of ranks: per step by who came last (by place), how often each did, and in which kinds.
+
+    `near`: how often each came last or as late as the last. Of several that come late together the waiting is behind the one that does so
+    most often.
+    """
 
     members: tuple[Member, ...]
     behind: Mapping[int, int]  # by a member's place: mean wait of the others per step
     lasts: Mapping[int, int]
+    near: Mapping[int, int]
     noticed: int
     kinds: tuple[CommKind, ...]
 
@@ -73,35 +79,43 @@ def _blames(every: Sequence[Transfers]) -> Iterator[_Blame]:
         sets[tuple(part.member.place for part in found.group.parts)].append(found)
     for _, group in sorted(sets.items()):
         members = tuple(part.member for part in group[0].group.parts)
-        behind, lasts = _behind(group, members)
+        behind, lasts, near = _behind(group, members)
         costly = sorted(group, key=lambda one: -int(one.rows["wait"].sum()))
         kinds = tuple(dict.fromkeys(kind for one in costly for kind in COMM_KINDS if kind == one.group.kind and one.rows["last"].any()))
-        yield _Blame(members=members, behind=behind, lasts=lasts, noticed=sum(lasts.values()), kinds=kinds)
+        yield _Blame(members=members, behind=behind, lasts=lasts, near=near, noticed=sum(lasts.values()), kinds=kinds)
 
 
-def _behind(group: Sequence[Transfers], members: tuple[Member, ...]) -> tuple[dict[int, int], dict[int, int]]:
-    """By member: how long the others wait (mean ns per step, at most what transport held compute up), and how often it came last."""
+def _behind(group: Sequence[Transfers], members: tuple[Member, ...]) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
+    """By member: how long the others wait (mean ns per step, at most what transport held them up), how often it came last, or nearly."""
     table = pl.concat(
         [
             one.rows.select("ordinal", "place", "index", "wait", "last").with_columns(pl.lit(number).alias("lane"))
             for number, one in enumerate(group)
         ]
     )
-    last = table.filter("last").select("lane", "ordinal", pl.col("place").alias("culprit"))
+    exchange = ["lane", "ordinal"]
+    noticed = table.filter(pl.col("last").any().over(exchange))
+    nearly = noticed.filter(pl.col("last") | (pl.col("wait") <= TOGETHER * pl.col("wait").max().over(exchange)))
+    often = nearly.group_by("place").len("often")
+    named = nearly.join(often, on="place").sort(*exchange, "often", "place", descending=[False, False, True, False])
+    last = named.unique(exchange, keep="first", maintain_order=True).select(*exchange, pl.col("place").alias("culprit"))
     costs = (
         table.filter(pl.col("index").is_not_null())
-        .join(last, on=["lane", "ordinal"])
+        .join(last, on=exchange)
         .filter(pl.col("place") != pl.col("culprit"))
         .group_by("culprit", "index")
         .agg(pl.col("wait").sum() // (len(members) - 1))
     )
     steps = max(len(member.steps) for member in members)
-    held = median_low([member.median.blocking_transport_ns for member in members])
     behind = dict.fromkeys((member.place for member in members), 0)
     for culprit, waited in costs.group_by("culprit").agg(pl.col("wait").sum()).iter_rows():
+        held = median_low([member.median.blocking_transport_ns for place, member in enumerate(members) if place != culprit])
         behind[members[culprit].place] = min(waited // steps, held)
-    counts = dict(last.group_by("culprit").len().iter_rows())
-    return behind, {member.place: counts.get(place, 0) for place, member in enumerate(members)}
+    lasts, near = (
+        {member.place: counts.get(place, 0) for place, member in enumerate(members)}
+        for counts in (dict(frame.group_by("place").len().iter_rows()) for frame in (table.filter("last"), nearly))
+    )
+    return behind, lasts, near
 
 
 def _late(blame: _Blame, known: Background) -> Late | None:
@@ -122,6 +136,8 @@ def _late(blame: _Blame, known: Background) -> Late | None:
     cause, bucket, longer, words = _cause(member, others, blame.behind[culprit], known)
     times = blame.lasts[culprit] / blame.noticed
     much = f"{share:.1%} of the waiting is behind it".replace("%", " %")
+    along = [one.rank.rank for one in others if blame.near[one.place] >= MOSTLY * blame.noticed]
+    also = f"; as late as it in most of them: rank {', '.join(map(str, along))}" if along else ""
     often = f"{times:.1%} of the {blame.noticed} exchanges in which somebody waits noticeably".replace("%", " %")
     return Late(
         kinds=blame.kinds,
@@ -133,7 +149,7 @@ def _late(blame: _Blame, known: Background) -> Late | None:
         cause=cause,
         bucket=bucket,
         longer_ns=longer,
-        evidence=f"Rank {member.rank.rank} comes last in {often}, and {much}; {words}.",
+        evidence=f"Rank {member.rank.rank} comes last in {often}, and {much}{also}; {words}.",
         status="inferred",
     )
 

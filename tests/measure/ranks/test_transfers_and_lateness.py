@@ -140,6 +140,34 @@ def test_who_issues_late_or_has_more_images_is_named_and_nobody_where_nobody_wai
     assert judged(four(1, blocked_ns=lambda _: 0)) == ()
 
 
+def some(ranks: int, late_by: dict[int, list[int]]) -> list[Did]:
+    """Ranks with one expert exchange of 20 instances; those in `late_by` come so many ns late, in turn, and their hosts issue late."""
+    ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(20)]
+    found = []
+    for rank in range(ranks):
+        late_ns = late_by.get(rank, [0])
+        ran = [Ran(start=end - 400_000 + late_ns[number % len(late_ns)], end=end) for number, end in enumerate(ends)]
+        is_late = rank in late_by
+        starved = 7_000_000 if is_late else 900_000
+        did = Did(rank=rank, lanes={lane(communicator=1): ran}, step_ns=60_000_000, blocked_ns=blocked(is_late), starved_ns=starved)
+        found.append(did)
+    return found
+
+
+def test_of_two_ranks_the_late_one_is_named() -> None:
+    """What the others wait is held against what transport held them up, not the late one, whom nothing holds up."""
+    (found,) = judged(some(2, {0: [300_000]}))
+    assert (found.rank, found.cause, found.pattern) == (0, "slow_host", "always")
+
+
+def test_two_ranks_that_come_late_together_are_found() -> None:
+    """Now one of them is the very last, now the other; nobody waits for one of them alone."""
+    (found,) = judged(some(6, {1: [300_000, 295_000], 4: [295_000, 300_000]}))
+    assert (found.rank, found.cause, found.pattern) == (1, "slow_host", "always")
+    assert "50.0 % of the 20 exchanges" in found.evidence
+    assert "as late as it in most of them: rank 4" in found.evidence
+
+
 def test_the_lateness_goes_round() -> None:
     ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(20)]
     did = [
