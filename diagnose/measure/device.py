@@ -22,7 +22,7 @@ from diagnose.measure.exchanges import Exchanges, exchanges
 from diagnose.measure.host import Launches, calls_named, graph_launches, host_activity, python_seen
 from diagnose.measure.kernels import SmOccupancy, Usage, limits, occupancy, step_counts, usage
 from diagnose.measure.memory import MemoryUse, memory_use
-from diagnose.measure.phases import StartUp
+from diagnose.measure.phases import StartUp, with_first_steps
 from diagnose.measure.step_classes import Classes, step_classes, user_ranges
 from diagnose.measure.steps import StepWindows, inside_windows, per_window
 from diagnose.measure.timeline import DrawnStep, timeline
@@ -295,7 +295,7 @@ def measure_device(
             bytes=work["bytes"].null_count() < work.height,
         ),
         steps=steps,
-        start_up=begun,
+        start_up=None if begun is None else with_first_steps(begun, work, windows),
         classes=step_classes(times.per_step, counted, found, user_ranges(trace, rank) if marks is None else marks, trace.names),
         budget=times,
         split=split(found, ran, work, windows, classified.buckets),

@@ -275,7 +275,7 @@ def _start_up(one: DeviceMeasure, limits: StartUpLimits) -> dict[str, FactValue]
     alone = one.steps.anchor == "capture" and (begun.share >= limits.only_share or little)
     return {
         "start_up_only": alone or first_use >= limits.only_share * max(judged, 1),
-        "start_up_share": begun.share,
+        "start_up_share": begun.before,
         "start_up_call": every.name if every is not None else None,
         "start_up_call_ns": every.duration_ns if every is not None else None,
         "first_use_call": among.name if among is not None else None,

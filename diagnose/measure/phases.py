@@ -7,7 +7,7 @@ compute kernel, and ranges that say so. `trace_rules/hosts.yaml` holds the names
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -17,6 +17,7 @@ from diagnose.model.intervals import merge, overlaps
 from diagnose.model.trace import Trace
 
 _COSTS = {"start": pl.Int64, "end": pl.Int64, "name": pl.String}
+LONGER_FIRST = 1.5  # this project's choice, as for warm-up steps
 USER_KINDS = ["push_pop", "start_end", "annotation"]
 
 
@@ -33,6 +34,7 @@ class StartUp:
     begin: int | None
     phases: tuple[Phase, ...]
     left: float  # share of the compute work that lies behind `begin`; 1 where nothing is left out
+    before: float  # share of the same time that lies before `begin`, or that all this takes where it is more
     share: float  # of the time from the first of all this, or the first operation, to the last operation
 
 
@@ -55,9 +57,24 @@ def start_up(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> S
     work_ns = int(placed["ns"].sum())
     left = int(placed.filter(pl.col("start") >= begin)["ns"].sum()) / work_ns if begin is not None and work_ns else 1.0
     covered = merge(pl.concat([frame.select("start", "end") for frame in (costs, ranges, uploads)]))
-    span = int(work["end"].max()) - min(int(work["start"].min()), *(phase.start_ns for phase in phases), 2**62)  # type: ignore[arg-type]
-    taken = int((covered["end"] - covered["start"]).sum())
-    return StartUp(costs=costs, ranges=ranges, begin=begin, phases=phases, share=min(taken / span, 1.0) if span > 0 else 0.0, left=left)
+    first, last = min(int(work["start"].min()), *(phase.start_ns for phase in phases), 2**62), int(work["end"].max())  # type: ignore[arg-type]
+    span, taken = max(last - first, 1), int((covered["end"] - covered["start"]).sum())
+    share = min(taken / span, 1.0)
+    before = max((begin - first) / span, share) if begin is not None else share
+    return StartUp(costs=costs, ranges=ranges, begin=begin, phases=phases, share=share, before=before, left=left)
+
+
+def with_first_steps(begun: StartUp, work: pl.DataFrame, windows: pl.DataFrame) -> StartUp:
+    """The same with what computed between start-up and the first of the kept steps, where it took longer than a step: first steps pay more."""
+    first = int(windows["start"].min())  # type: ignore[arg-type]
+    end = max((phase.end_ns for phase in begun.phases if phase.start_ns < first), default=None)
+    if end is None or first - end <= LONGER_FIRST * float((windows["end"] - windows["start"]).median() or 0):  # type: ignore[arg-type]
+        return begun
+    between = work.filter((pl.col("role") == "compute") & (pl.col("start") >= end) & (pl.col("start") < first))
+    if between.is_empty():
+        return begun
+    why = f"{between.height} compute operations between start-up and the first step that is kept"
+    return replace(begun, phases=(*begun.phases, Phase(name="first steps", start_ns=end, end_ns=first, why=why, longest_call=None)))
 
 
 def under_start_up(work: pl.DataFrame, windows: pl.DataFrame, ranges: pl.DataFrame) -> dict[int, str]:

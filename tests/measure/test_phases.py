@@ -103,3 +103,21 @@ def test_a_range_of_each_step_is_no_start_up(text: str) -> None:
 def test_a_start_up_name_that_recurs_among_the_work_is_none() -> None:
     spans = [Span(text="init_model", start=9 * MS + place * 5 * MS, end=10 * MS + place * 5 * MS) for place in range(5)]
     assert begun(scene(loop(10 * MS, 30), spans)).phases == ()
+
+
+def test_first_steps_that_are_left_out_are_a_phase_of_their_own() -> None:
+    spans = [Span(text=f"step {n}", start=(100 + 10 * n) * MS - 2 * MS, end=(110 + 10 * n) * MS - 2 * MS) for n in range(5)]
+    (device,) = scene([first_launch(0, 50), *loop(60 * MS, 10), *loop(100 * MS, 50)], spans).measure()
+    assert device.start_up is not None
+    assert [one.name for one in device.start_up.phases] == ["first use", "first steps"]
+    assert device.start_up.phases[1].end_ns == 100 * MS
+    assert "compute operations" in device.start_up.phases[1].why
+
+
+def test_a_capture_of_start_up_alone_says_so() -> None:
+    cold = scene(
+        [first_launch(100 * MS * place, 90, op) for place, op in enumerate(("norm", "attention", "expert", "adam", "gemm", "permute"))]
+    )
+    (device,) = cold.measure()
+    assert device.start_up is not None
+    assert device.start_up.share > 0.8
