@@ -3,7 +3,8 @@
 An exchange that compute hides takes SMs, memory bandwidth and power from it. What that costs no trace tells; it is estimated. Kernels of
 one name, grid and block are put apart by the share of their time in which transport ran: those that ran (almost) alone and those that
 ran beside it. Where there are enough of either, the difference of their medians, over the time beside transport, is the share that is
-lost there. It is laid on all the time that kernels of this shape spent beside transport.
+lost there. It is laid on all the time that kernels of this shape spent beside transport, and where a good part of all compute beside
+transport is of such shapes, on the rest too.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ AT_LEAST = 5  # analysis contract: kernels alone, and as many beside transport, 
 ALONE, BESIDE = 0.1, 0.5
 # The middle half of durations spans at most this share of their median: otherwise kernels of one shape do unlike work.
 ALIKE_ALONE, ALIKE_BESIDE = 0.25, 0.5
+FASTER = -0.05  # this project's choice: transport speeds nothing up, so what seems faster than that beside it did less work there
+SAMPLE = 0.25  # this project's choice: from this share of compute beside transport on what could be compared stands for the rest
 _SHAPE = ("name_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
 def contention(inside: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame, together: pl.Series) -> pl.DataFrame:
-    """Per window: index, compute_beside_transport_ns, the part compared_ns that is known, and contention_ns, which is lost in that.
+    """Per window: index, compute_beside_transport_ns, the part compared_ns that the estimate stands for, and contention_ns, lost in that.
 
-    Null where no kernel could be compared. All are time: of kernels that run at once each counts in part. `inside`: the operations in the steps, with index; `work`: all operations; `together`: time per window in which compute and transport
-    ran at once.
+    Null where no kernel could be compared. All are time: of kernels that run at once each counts in part. `inside`: the operations in the
+    steps, with index; `work`: all operations; `together`: time per window in which compute and transport ran at once.
     """
     kernels = inside.filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel") & (pl.col("end") > pl.col("start")))
     beside = _covered(kernels, merge(work.filter(pl.col("role") == "transport")))
@@ -40,7 +43,9 @@ def contention(inside: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame, 
         pl.col("beside").filter(pl.col("rate").is_not_null()).sum().alias("known"),
         pl.col("beside").sum().alias("work"),
     )
-    time = pl.min_horizontal(pl.lit(1.0), pl.col("compute_beside_transport_ns") / pl.col("work").clip(1, None))
+    ran_beside, compared = int(summed["work"].sum()), int(summed["known"].sum())
+    for_all = ran_beside / compared if compared and compared >= SAMPLE * ran_beside else 1.0
+    time = for_all * pl.min_horizontal(pl.lit(1.0), pl.col("compute_beside_transport_ns") / pl.col("work").clip(1, None))
     return (
         per_window(windows, at_once, summed)
         .fill_null(0)
@@ -90,4 +95,4 @@ def _rates(ran: pl.DataFrame) -> pl.DataFrame:
         pl.col("beside_half") <= ALIKE_BESIDE * pl.col("beside_median")
     )
     lost = (pl.col("beside_median") - pl.col("alone_median")) / (pl.col("beside_median") * pl.col("share"))
-    return grouped.filter(enough & alike).select(*_SHAPE, lost.clip(-1, 1).alias("rate"))
+    return grouped.filter(enough & alike).select(*_SHAPE, lost.clip(-1, 1).alias("rate")).filter(pl.col("rate") >= FASTER)
