@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from diagnose.document.diagnosis import SEVERAL_RANKS, Change, Evidence, Fact, Finding, Fix, NotAssessed, Where
+from diagnose.document.diagnosis import ASSUMED, SEVERAL_RANKS, Change, Evidence, Fact, Finding, Fix, NotAssessed, Where
 from diagnose.job import Job
 from diagnose.knowledge import templates
 from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL, ChangeSpec, FixSpec, Requirement, Rule, Rulebook
@@ -144,10 +144,9 @@ class FixReader:
                 lines.append(templates.fill(item.say, self.context.values))
             else:
                 lines.append(item.unknown or (self._lacking(item.condition) if item.gate == "known" else ""))
+        lines += self._unset(spec, self.context.job)
         assumed = self._assumed(spec, self.context.job)
-        return list(dict.fromkeys(line for line in lines if line)) + (
-            [f"Taken as the framework's default, not read: {', '.join(assumed)}."] if assumed else []
-        )
+        return list(dict.fromkeys(line for line in lines if line)) + ([f"{ASSUMED}{', '.join(assumed)}."] if assumed else [])
 
     def _names(self, spec: FixSpec) -> list[str]:
         """Columns that decide a fix, in order of appearance."""
@@ -176,10 +175,17 @@ class FixReader:
         sentence = "; ".join(parts)
         return f"{sentence[:1].upper()}{sentence[1:]}." if sentence else ""
 
+    def _unset(self, spec: FixSpec, job: Job) -> list[str]:
+        """The variables that decide a fix and that the job file does not set: a launcher may."""
+        names = dict.fromkeys(name.removeprefix("job_") for name in self._names(spec))
+        found = [job.settings[name] for name in names if name in job.settings and job.settings[name].source == "default"]
+        variables = [(job.table.specs[item.name].env, item.value) for item in found]
+        return [f"{env[0]} is not in the job file and was taken as its default, {shown(value)}." for env, value in variables if env]
+
     def _assumed(self, spec: FixSpec, job: Job) -> list[str]:
         names = [name.removeprefix("job_") for name in self._names(spec)]
         found = [job.settings[name] for name in names if name in job.settings]
-        return [f"{item.name} = {shown(item.value)}" for item in found if item.source == "default"]
+        return [f"{item.name} = {shown(item.value)}" for item in found if item.source == "default" and not job.table.specs[item.name].env]
 
     def _change(self, spec: ChangeSpec) -> Change:
         """One change with the job's present value."""

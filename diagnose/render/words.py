@@ -149,3 +149,8 @@ _CAUSE_LOOKS = {
 def gap_look(cause: str) -> Look:
     """How a gap of that cause is drawn; a cause that is not known here keeps its own name."""
     return _CAUSE_LOOKS.get(cause) or Look(words(cause), "#8c6d5a", ".", order=99)
+
+
+def reason_label(state: str) -> str:
+    """How the sentences beside a fix are called: what an applicable one leaves open, and why another is not applicable."""
+    return "still open" if state == "applicable" else "because"

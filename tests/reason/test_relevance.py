@@ -71,7 +71,10 @@ def test_an_unset_variable_has_its_default_and_the_rule_s_order_holds() -> None:
 def test_what_an_applicable_fix_still_needs_is_told() -> None:
     fix = FixReader(context=make_context(facts(), job(versions__torch=None), BOOK)).fix(BOOK.fixes["COM-06"])
     assert fix.state == "applicable"
-    assert "PyTorch 2.6.0" in story.fix_reason(fix)
+    said = story.fix_reason(fix)
+    assert "PyTorch 2.6.0" in said
+    assert "CUDA_DEVICE_MAX_CONNECTIONS is not in the job file and was taken as its default, 8." in said
+    assert "framework's default" not in said, "what a framework takes by itself is no need"
 
 
 def test_findings_stand_by_what_takes_the_step() -> None:

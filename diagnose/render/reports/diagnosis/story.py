@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBound
+from diagnose.document.diagnosis import ASSUMED, Change, Diagnosis, Finding, Fix, WallBound
 from diagnose.render import units, words
 from diagnose.render.reports.diagnosis.tables import per, wall_ceiling
 
@@ -122,7 +122,7 @@ def fix_reason(fix: Fix) -> str:
         return " ".join(fix.blocked_by) or "its needs are not met"
     if fix.state == "unknown":
         return " ".join(fix.unknown) or "the job file does not say"
-    return " ".join(fix.unknown) if fix.state == "applicable" else ""
+    return " ".join(line for line in fix.unknown if not line.startswith(ASSUMED)) if fix.state == "applicable" else ""
 
 
 def first_try(document: Diagnosis) -> str:

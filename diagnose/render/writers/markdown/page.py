@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from diagnose.render import report as r
-from diagnose.render import units
+from diagnose.render import units, words
 
 MOST_BYTES = 60_000
 MOST_ROWS = 20
@@ -236,7 +236,7 @@ def _finding(finding: r.Finding) -> str:
 def _remedy(fix: r.Remedy) -> str:
     lines = [f"- {fix.sign} **{fix.word}**: {text(fix.title)} ({code(fix.id)})"]
     if fix.reasons:
-        lines.append(f"  - because: {text(' '.join(fix.reasons))}")
+        lines.append(f"  - {words.reason_label(fix.state)}: {text(' '.join(fix.reasons))}")
     if fix.settings_line:
         lines += [f"  - {text(setting.framework)}: {code(setting.line, 200)}" for setting in fix.settings]
     if fix.open:  # of the others pages tell the rest

@@ -283,7 +283,7 @@ def _finding(finding: r.Finding, width: int) -> RenderableType:
 def _remedy(fix: r.Remedy) -> RenderableType:
     head = _line((f"{fix.sign} {fix.word}: ", _STATE[fix.state]), (fix.title, "bold" if fix.open else ""), (f"  {fix.id}", "dim"))
     body: list[RenderableType] = []
-    _label(body, "because", " ".join(fix.reasons))
+    _label(body, words.reason_label(fix.state), " ".join(fix.reasons))
     for framework, changes in fix.settings_line:
         _label(body, f"set ({framework})", changes, "cyan")
     if fix.open:  # of the others pages tell the rest
