@@ -16,7 +16,7 @@ from diagnose.document.diagnosis import ASSUMED, SEVERAL_RANKS, Change, Evidence
 from diagnose.job import Job
 from diagnose.knowledge import templates
 from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL, ChangeSpec, FixSpec, Requirement, Rule, Rulebook
-from diagnose.model.vocabulary import CAPTURE, FactValue, FixState, Level, Status
+from diagnose.model.vocabulary import CAPTURE, FactValue, FixState, Level, Status, Wall
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.walls import weakest
 
@@ -233,14 +233,18 @@ def find(
     reader = FixReader(context=context)
     found = [_finding(rule, saves.get(rule.id), context, reader, where or {}) for rule, true in zip(rules, holds, strict=True) if true]
     unknown = tuple(_not_assessed(rule, context) for rule, true in zip(rules, holds, strict=True) if true is None)
-    found.sort(key=_order)
+    found.sort(key=lambda finding: _order(finding, rulebook.walls.fallback))
     return tuple(found), unknown
 
 
-def _order(finding: Finding) -> tuple[bool, int, int, str]:
-    """Order of findings: what takes the step, by severity and bound; notes on the configuration and on the capture that bound nothing stand behind."""
+def _order(finding: Finding, fallback: Wall) -> tuple[bool, int, bool, bool, int, str]:
+    """Order of findings: what takes the step, by severity and bound; notes on the configuration and on the capture that bound nothing come last.
+
+    Of equal severity what holds compute up goes before compute's own quality, as in the choice of what to attack first: its bounds are ceilings
+    that leave out what has to be computed all the same.
+    """
     note = finding.bound_ns is None and (finding.status == "config" or finding.wall == CAPTURE)
-    return note, _LEVELS[finding.severity], -(finding.bound_ns or 0), finding.id
+    return note, _LEVELS[finding.severity], finding.bound_ns is None, finding.wall == fallback, -(finding.bound_ns or 0), finding.id
 
 
 def passed(rulebook: Rulebook, findings: Sequence[Finding], not_assessed: Sequence[NotAssessed]) -> tuple[str, ...]:

@@ -89,3 +89,20 @@ def test_findings_stand_by_what_takes_the_step() -> None:
     assert found[0].fixes[0].id == "VLM-01"
     notes = [one.bound_ns is None and (one.status == "config" or one.wall == "capture") for one in found]
     assert notes == sorted(notes)
+
+
+def test_what_holds_compute_up_goes_before_the_ceilings_of_compute_s_own_quality() -> None:
+    found, _ = find(
+        facts(
+            **{
+                **PLAIN,
+                "other_collective_blocking_share": 0.12,
+                "other_collective_blocking_ns": 12_000_000,
+                "fp32_product_busy_ns": 40_000_000,
+            }
+        ),
+        job=None,
+        rulebook=BOOK,
+    )
+    order = [one.id for one in found if one.id in ("communication-blocking-other", "compute-fp32-products")]
+    assert order == ["communication-blocking-other", "compute-fp32-products"]
