@@ -75,9 +75,9 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -
     counts = (int(attention["ahead"].sum()), int(attention["behind"].sum())) if attention.height else (None, None)
     marked = _plausible(work.filter(pl.col("role") == "compute"), families)
     if not marked.is_empty():
-        ns = _repeated(marked, pieces, windows)
+        ns = _repeated(marked, work, pieces, windows)
         # Ranges of checkpoints name products too. Where a backward range holds nothing but kernels whose names say forward, more may be.
-        whole = ns if _has_products(marked) else _repeated(_stretches(work, units, marked), pieces, windows)
+        whole = ns if _has_products(marked) else _repeated(_stretches(work, units, marked), work, pieces, windows)
         found = ns.rename({"ns": "lower"}).join(whole, on="index").select("index", "ns", "lower")
         status: Status = "measured" if found["ns"].equals(found["lower"]) else "inferred"
         return Recompute(per_window=found, status=status, forward=counts[0], backward=counts[1])
@@ -87,7 +87,7 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -
         return Recompute(per_window=None, status=None, forward=counts[0], backward=counts[1])
     if ratio is None and again.is_empty():
         return _without_backward_attention(work, windows)
-    upper = _repeated(_stretches(work, units, _second_times(units)), pieces, windows)
+    upper = _repeated(_stretches(work, units, _second_times(units)), work, pieces, windows)
     lower = _extra_attention(units, windows)
     found = upper.join(lower, on="index").select("index", pl.max_horizontal("ns", "lower").alias("ns"), "lower")
     return Recompute(per_window=found, status="inferred", forward=counts[0], backward=counts[1])
@@ -107,9 +107,17 @@ def _without_backward_attention(work: pl.DataFrame, windows: pl.DataFrame) -> Re
     return Recompute(per_window=None, status=None, forward=None, backward=None)
 
 
-def _repeated(repeated: pl.DataFrame, pieces: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Per window (index, ns): the time in which any of the operations ran, and that of the gaps that they end."""
-    waited = pieces.filter(pl.col("op").is_in(repeated["op"].implode()))
+def _repeated(repeated: pl.DataFrame, work: pl.DataFrame, pieces: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Per window (index, ns): the time in which any of the operations ran, and that of the gaps that they end.
+
+    Waiting before a repetition for transport that is not its own (the gradient from the next stage) is left out: it would be there without.
+    """
+    again = pl.col("op").is_in(repeated["op"].implode())
+    compute = work.filter(pl.col("role") == "compute").sort("index", "start", "op").with_columns(again.alias("again"))
+    first = compute.filter(~pl.col("again").shift(1).fill_null(value=False))["op"]
+    foreign = work.filter((pl.col("role") == "transport") & (pl.col("phase") != "recompute").fill_null(value=True))["op"]
+    arriving = (pl.col("cause") == "blocking") & pl.col("op").is_in(first.implode()) & pl.col("producer").is_in(foreign.implode())
+    waited = pieces.filter(again & ~arriving.fill_null(value=False))
     spent = []
     for index in windows["index"]:
         ran, gaps = (frame.filter(pl.col("index") == index) for frame in (repeated, waited))

@@ -99,6 +99,18 @@ def test_recompute(runs: list[Run], expected: tuple[list[int] | None, str | None
     assert found.ratio == (forward / backward if forward and backward else None)
 
 
+def test_what_arrives_before_a_repetition_is_not_its_own() -> None:
+    """Waiting for another stage's gradient would be there without the repetition; the gaps of 1 ns on either side go with it."""
+    items = [
+        run("gemm", 0, 10, 0, phase="forward"),
+        run("allreduce", 11, 61, 1),
+        run("gemm", 62, 69, 2, phase="recompute"),
+        run("gemm", 70, 80, 3, phase="backward"),
+    ]
+    (one,) = scene(items).measure()
+    assert outcome(one.memory.recompute)[:2] == ([9], "measured")
+
+
 def test_repeated_kernels_on_two_streams_count_once_in_each_window() -> None:
     items = [
         run("gemm", 0, 10, 0, phase="forward"),
