@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from msgspec import Struct
-
-from diagnose.knowledge.data import WrongDataError, checked, converted, table
+from diagnose.knowledge.data import Strict, WrongDataError, checked, converted, table
 from diagnose.knowledge.settings import JobSettings, load_job_settings
 from diagnose.knowledge.vocabulary import Vocabulary, load_vocabulary
 
@@ -18,18 +16,14 @@ JOB_ASPECTS: tuple[JobAspect, ...] = get_args(JobAspect)
 _FILE = "comparison.yaml"
 
 
-class _Strict(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An unknown field in the file is an error."""
-
-
-class Number(_Strict, frozen=True, kw_only=True):
+class Number(Strict, frozen=True, kw_only=True):
     """One threshold, and where it is from."""
 
     value: float
     source: str
 
 
-class NoiseLimits(_Strict, frozen=True, kw_only=True):
+class NoiseLimits(Strict, frozen=True, kw_only=True):
     """When a difference is more than noise; shares are of the base."""
 
     confidence: Number
@@ -45,7 +39,7 @@ class NoiseLimits(_Strict, frozen=True, kw_only=True):
     category_share: Number
 
 
-class CaptureLimits(_Strict, frozen=True, kw_only=True):
+class CaptureLimits(Strict, frozen=True, kw_only=True):
     """When two captures without steps hold the same kind of work."""
 
     alike: Number
@@ -54,7 +48,7 @@ class CaptureLimits(_Strict, frozen=True, kw_only=True):
     proportion: Number
 
 
-class KernelLimits(_Strict, frozen=True, kw_only=True):
+class KernelLimits(Strict, frozen=True, kw_only=True):
     """When a kernel has changed, and the job by its kernels; `variants`: regular expressions of what only tells variants apart."""
 
     pace: Number
@@ -66,7 +60,7 @@ class KernelLimits(_Strict, frozen=True, kw_only=True):
     count_factor: Number
 
 
-class AspectSpec(_Strict, frozen=True, kw_only=True):
+class AspectSpec(Strict, frozen=True, kw_only=True):
     """The settings of one aspect; the comments in the file explain the fields."""
 
     title: str
@@ -76,7 +70,7 @@ class AspectSpec(_Strict, frozen=True, kw_only=True):
     noted: tuple[str, ...] = ()
 
 
-class Limits(_Strict, frozen=True, kw_only=True):
+class Limits(Strict, frozen=True, kw_only=True):
     """The whole file."""
 
     noise: NoiseLimits

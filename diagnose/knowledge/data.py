@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from diagnose.errors import RuleFileError
 from diagnose.knowledge import strict_yaml
@@ -54,3 +55,7 @@ def checked(file: str, *, effect: str, next_step: str = COMMENTED) -> Iterator[N
         yield
     except (strict_yaml.YamlError, msgspec.ValidationError, re.error, WrongDataError) as error:
         raise RuleFileError(f"{file} is wrong: {str(error).rstrip('.')}.", effect=effect, next_step=next_step) from error
+
+
+class Strict(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of everything that a rule file may hold: an unknown field is an error."""

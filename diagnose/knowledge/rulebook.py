@@ -17,16 +17,16 @@ from typing import Literal, TypeVar, get_args
 
 import msgspec
 import polars as pl
-from msgspec import Struct
 
 from diagnose.document.diagnosis import Expected
 from diagnose.errors import RuleFileError
 from diagnose.knowledge import strict_yaml, templates
 from diagnose.knowledge.buckets import Buckets, load_buckets
 from diagnose.knowledge.conditions import ConditionError, Expression, Kind, check_types, compile_expression
-from diagnose.knowledge.data import OWN_TABLES
+from diagnose.knowledge.data import OWN_TABLES, Strict
 from diagnose.knowledge.relevance import Relevance
 from diagnose.knowledge.settings import JobSettings, SettingSpec, load_job_settings
+from diagnose.knowledge.walls import VERDICT_COLUMNS, Severity, Walls
 from diagnose.model.vocabulary import CAPTURE, COMM_KINDS, Cause, FactValue, Level, Outcome, Status, Topic, Wall
 
 Unit = Literal["ns", "share", "count", "bytes", "text", "bool"]
@@ -49,11 +49,7 @@ def places_of(buckets: Iterable[str]) -> tuple[str, ...]:
     return (*(f"bucket:{bucket}" for bucket in buckets), *_PLACES)
 
 
-class _Strict(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of everything that a rule file may hold: an unknown field is an error."""
-
-
-class FactSpec(_Strict, frozen=True, kw_only=True):
+class FactSpec(Strict, frozen=True, kw_only=True):
     """One line of the table of facts. `scope`: what the value speaks of; facts of ranks need several captured ranks.
 
     `status`: what a claim that rests on it is at best.
@@ -66,22 +62,14 @@ class FactSpec(_Strict, frozen=True, kw_only=True):
     status: Literal["measured", "inferred"] = "measured"
 
 
-class Severity(_Strict, frozen=True, kw_only=True):
-    """Thresholds of a severity, by `of` (a share; default: the bound as a share of the step)."""
-
-    of: str | None = None
-    high: float | None = None
-    medium: float | None = None
-
-
-class Examples(_Strict, frozen=True, kw_only=True):
+class Examples(Strict, frozen=True, kw_only=True):
     """Facts and settings on which a rule must fire, and on which it must not."""
 
     fires: tuple[dict[str, FactValue | list[str]], ...]
     silent: tuple[dict[str, FactValue | list[str]], ...]
 
 
-class CauseSpec(_Strict, frozen=True, kw_only=True):
+class CauseSpec(Strict, frozen=True, kw_only=True):
     """How the verdict begins where the finding is the cause of what the target wall loses: `of` is that wall (default: the rule's own).
 
     `outranks`: a failure that comes before every wall, however much it costs.
@@ -92,7 +80,7 @@ class CauseSpec(_Strict, frozen=True, kw_only=True):
     outranks: bool = False
 
 
-class Rule(_Strict, frozen=True, kw_only=True):
+class Rule(Strict, frozen=True, kw_only=True):
     """One bad pattern; trace_rules/README.md explains the fields."""
 
     id: str
@@ -121,7 +109,7 @@ GENERAL = "general"  # the change in words, for a program of which no framework 
 BESIDE_FRAMEWORKS = ("environment", "launcher", "code", GENERAL)  # where a change can be made that is no setting of a framework
 
 
-class ChangeSpec(_Strict, frozen=True, kw_only=True):
+class ChangeSpec(Strict, frozen=True, kw_only=True):
     """One setting to change in one framework, unless `only` is false; `value` computes what to set, `to` is shown where it cannot.
 
     `to` is a YAML literal that can be written into a job file (`true`, `flex`, `[attn, moe_router]`), except where `choose` says that it
@@ -139,7 +127,7 @@ class ChangeSpec(_Strict, frozen=True, kw_only=True):
     choose: bool = False
 
 
-class Requirement(_Strict, frozen=True, kw_only=True):
+class Requirement(Strict, frozen=True, kw_only=True):
     """A condition with the sentence for when it fails.
 
     The gate says what it does to the fix: `hard` blocks when it fails and leaves the fix unknown when it is unknown; `known` blocks
@@ -154,7 +142,7 @@ class Requirement(_Strict, frozen=True, kw_only=True):
     outcome: Outcome | None = None  # what a run does that has the fix on and breaks this; None where no source tells
 
 
-class FixSpec(_Strict, frozen=True, kw_only=True):
+class FixSpec(Strict, frozen=True, kw_only=True):
     """One remedy; trace_rules/README.md explains the fields."""
 
     id: str
@@ -176,7 +164,7 @@ class FixSpec(_Strict, frozen=True, kw_only=True):
     conflicts: tuple[Requirement, ...] = ()
 
 
-class CheckSpec(_Strict, frozen=True, kw_only=True):
+class CheckSpec(Strict, frozen=True, kw_only=True):
     """One way in which a job fails or silently errs (fields: trace_rules/README.md); without `when` only a log or run can show it."""
 
     title: str
@@ -193,7 +181,7 @@ class CheckSpec(_Strict, frozen=True, kw_only=True):
     examples: Examples | None = None
 
 
-class Platform(_Strict, frozen=True, kw_only=True):
+class Platform(Strict, frozen=True, kw_only=True):
     """One GPU product. Peaks are dense TFLOP/s; None where no trustworthy figure is public."""
 
     pattern: str
@@ -211,7 +199,7 @@ class Platform(_Strict, frozen=True, kw_only=True):
     note: str = ""
 
 
-class SmLimits(_Strict, frozen=True, kw_only=True):
+class SmLimits(Strict, frozen=True, kw_only=True):
     """What fits on one SM at once, by compute capability."""
 
     warps: int
@@ -223,115 +211,12 @@ class SmLimits(_Strict, frozen=True, kw_only=True):
     reserved_shared_bytes: int
 
 
-class Platforms(_Strict, frozen=True, kw_only=True):
+class Platforms(Strict, frozen=True, kw_only=True):
     """The platform table; the first pattern that is found in a GPU's name wins."""
 
     platforms: dict[str, Platform]
     sm_limits: dict[str, SmLimits]
     sm_limits_source: tuple[str, ...]
-
-
-class Clause(_Strict, frozen=True, kw_only=True):
-    """A sentence part that is said where its condition holds."""
-
-    when: str
-    say: str
-
-
-class Lead(_Strict, frozen=True, kw_only=True):
-    """A clause that is said where it is the first whose condition holds; without a condition it always does."""
-
-    say: str
-    when: str | None = None
-
-
-class TopicSpec(_Strict, frozen=True, kw_only=True):
-    """How what rules speak of is called (`title`, in small letters), and its colour in a terminal."""
-
-    title: str
-    style: str
-
-
-class WallSpec(TopicSpec, frozen=True, kw_only=True):
-    """One wall: an expression for its bound, the bound's named parts, and what is shown beside; the fields are explained in the YAML file."""
-
-    meaning: str
-    says: tuple[Lead, ...]
-    bound: str
-    parts: dict[str, str]
-    lower: str | None = None
-    beside: dict[str, str] = {}
-    status_facts: tuple[str, ...] = ()
-    contender: bool = True
-
-
-class CertaintyRule(_Strict, frozen=True, kw_only=True):
-    """A reason to trust the verdict less."""
-
-    when: str
-    level: Literal["medium", "low"]
-    say: str
-
-
-class Walls(_Strict, frozen=True, kw_only=True):
-    """walls.yaml: the walls in order, what stands where a wall does in rules about the capture, when a wall is to be attacked, and how the verdict is said."""
-
-    target_share: float
-    tie_share: float
-    apart_share: float
-    cause_share: float
-    no_cause: str
-    severity: Severity
-    walls: dict[Wall, WallSpec]
-    capture: TopicSpec
-    floor: tuple[Clause, ...]
-    lead: tuple[Lead, ...]
-    also: tuple[Clause, ...]
-    unowned: str
-    perturbed: str
-    certainty: tuple[CertaintyRule, ...]
-
-    @property
-    def contenders(self) -> tuple[Wall, ...]:
-        """The walls that can be the target by their bounds."""
-        return tuple(wall for wall, spec in self.walls.items() if spec.contender)
-
-    @property
-    def fallback(self) -> Wall:
-        """The wall that is the target where no other is. Raises StopIteration where there is none (a rulebook always has one)."""
-        return next(wall for wall, spec in self.walls.items() if not spec.contender)
-
-    def topic(self, name: Topic) -> TopicSpec:
-        """What a rule about a wall, or about the capture, speaks of. Raises KeyError."""
-        return self.capture if name == CAPTURE else self.walls[name]
-
-
-VERDICT_COLUMNS: Mapping[str, pl.DataType] = {
-    "whole": pl.String(),
-    "dominant_wall": pl.String(),
-    "target_wall": pl.String(),
-    "runner_up": pl.String(),
-    "tie": pl.Boolean(),
-    "dominant_title": pl.String(),
-    "target_title": pl.String(),
-    "runner_up_title": pl.String(),
-    "target_limit": pl.String(),
-    "runner_up_limit": pl.String(),
-    "dominant_share": pl.Float64(),
-    "target_bound_ns": pl.Float64(),
-    "target_share": pl.Float64(),
-    "target_lower_share": pl.Float64(),
-    "runner_up_bound_ns": pl.Float64(),
-    "runner_up_share": pl.Float64(),
-    "unknown_walls": pl.String(),
-    "unowned_wait_ns": pl.Float64(),
-    "parts_text": pl.String(),
-    "apart_title": pl.String(),
-    "apart_share": pl.Float64(),
-    "apart_typical_share": pl.Float64(),
-    "apart_typical_step_ns": pl.Float64(),
-    "says": pl.String(),
-}
 
 
 PLATFORM_FACTS = ("platform", "gpu_compute_major", "nvlink_domain")

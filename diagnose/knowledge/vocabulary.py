@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from diagnose.knowledge.buckets import Buckets, load_buckets
 from diagnose.knowledge.data import checked, converted, packaged
-from diagnose.knowledge.rulebook import Walls
+from diagnose.knowledge.walls import Walls
 from diagnose.model.vocabulary import CAPTURE, Topic, Wall
 
 UNKNOWN_COLOUR = "#8c6d5a"  # of a bucket that has no row: a saved document may be of another version

@@ -10,7 +10,8 @@ from msgspec import structs
 from diagnose.document.diagnosis import Cause, Fact, Finding, Verdict, WallBound
 from diagnose.job import Job
 from diagnose.knowledge import conditions, templates
-from diagnose.knowledge.rulebook import VERDICT_COLUMNS, Lead, Rulebook, WallSpec
+from diagnose.knowledge.rulebook import Rulebook
+from diagnose.knowledge.walls import VERDICT_COLUMNS, Lead, WallSpec
 from diagnose.model.vocabulary import Certainty, Status, Wall
 from diagnose.reason.context import Context, make_context
 

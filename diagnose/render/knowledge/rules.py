@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.knowledge.rulebook import ChangeSpec, FixSpec, Requirement, Rule, Rulebook, Severity
+from diagnose.knowledge.rulebook import ChangeSpec, FixSpec, Requirement, Rule, Rulebook
+from diagnose.knowledge.walls import Severity
 from diagnose.model.vocabulary import CAPTURE, GROUP_OF
 from diagnose.render import units, words
 from diagnose.render.issues import capitalised

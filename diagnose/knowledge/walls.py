@@ -1,0 +1,123 @@
+"""What trace_rules/walls.yaml may hold: the walls, when one is to be attacked, how the verdict is said and what lowers its certainty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import polars as pl
+from msgspec import field
+
+from diagnose.knowledge.data import Strict
+from diagnose.model.vocabulary import CAPTURE, Topic, Wall
+
+
+class Severity(Strict, frozen=True, kw_only=True):
+    """Thresholds of a severity, by `of` (a share; default: the bound as a share of the step)."""
+
+    of: str | None = None
+    high: float | None = None
+    medium: float | None = None
+
+
+class Clause(Strict, frozen=True, kw_only=True):
+    """A sentence part that is said where its condition holds."""
+
+    when: str
+    say: str
+
+
+class Lead(Strict, frozen=True, kw_only=True):
+    """A clause that is said where it is the first whose condition holds; without a condition it always does."""
+
+    say: str
+    when: str | None = None
+
+
+class TopicSpec(Strict, frozen=True, kw_only=True):
+    """How what rules speak of is called (`title`, in small letters), and its colour in a terminal."""
+
+    title: str
+    style: str
+
+
+class WallSpec(TopicSpec, frozen=True, kw_only=True):
+    """One wall: an expression for its bound, the bound's named parts, and what is shown beside; the fields are explained in the YAML file."""
+
+    meaning: str
+    says: tuple[Lead, ...]
+    bound: str
+    parts: dict[str, str]
+    lower: str | None = None
+    beside: dict[str, str] = field(default_factory=dict)
+    status_facts: tuple[str, ...] = ()
+    contender: bool = True
+
+
+class CertaintyRule(Strict, frozen=True, kw_only=True):
+    """A reason to trust the verdict less."""
+
+    when: str
+    level: Literal["medium", "low"]
+    say: str
+
+
+class Walls(Strict, frozen=True, kw_only=True):
+    """walls.yaml: the walls in order, what stands where a wall does in rules about the capture, when a wall is to be attacked, and how the verdict is said."""
+
+    target_share: float
+    tie_share: float
+    apart_share: float
+    cause_share: float
+    no_cause: str
+    severity: Severity
+    walls: dict[Wall, WallSpec]
+    capture: TopicSpec
+    floor: tuple[Clause, ...]
+    lead: tuple[Lead, ...]
+    also: tuple[Clause, ...]
+    unowned: str
+    perturbed: str
+    certainty: tuple[CertaintyRule, ...]
+
+    @property
+    def contenders(self) -> tuple[Wall, ...]:
+        """The walls that can be the target by their bounds."""
+        return tuple(wall for wall, spec in self.walls.items() if spec.contender)
+
+    @property
+    def fallback(self) -> Wall:
+        """The wall that is the target where no other is. Raises StopIteration where there is none (a rulebook always has one)."""
+        return next(wall for wall, spec in self.walls.items() if not spec.contender)
+
+    def topic(self, name: Topic) -> TopicSpec:
+        """What a rule about a wall, or about the capture, speaks of. Raises KeyError."""
+        return self.capture if name == CAPTURE else self.walls[name]
+
+
+VERDICT_COLUMNS: Mapping[str, pl.DataType] = {
+    "whole": pl.String(),
+    "dominant_wall": pl.String(),
+    "target_wall": pl.String(),
+    "runner_up": pl.String(),
+    "tie": pl.Boolean(),
+    "dominant_title": pl.String(),
+    "target_title": pl.String(),
+    "runner_up_title": pl.String(),
+    "target_limit": pl.String(),
+    "runner_up_limit": pl.String(),
+    "dominant_share": pl.Float64(),
+    "target_bound_ns": pl.Float64(),
+    "target_share": pl.Float64(),
+    "target_lower_share": pl.Float64(),
+    "runner_up_bound_ns": pl.Float64(),
+    "runner_up_share": pl.Float64(),
+    "unknown_walls": pl.String(),
+    "unowned_wait_ns": pl.Float64(),
+    "parts_text": pl.String(),
+    "apart_title": pl.String(),
+    "apart_share": pl.Float64(),
+    "apart_typical_share": pl.Float64(),
+    "apart_typical_step_ns": pl.Float64(),
+    "says": pl.String(),
+}
