@@ -14,6 +14,7 @@ from diagnose.knowledge.load import Knowledge
 from diagnose.load.readers import load
 from diagnose.measure.capture import Measured, measure
 from diagnose.measure.device import DeviceMeasure
+from diagnose.measure.waits import hold_ups
 from diagnose.model.trace import Trace
 from fixtures.__main__ import FOLDER, TORCH
 
@@ -62,7 +63,10 @@ def test_later_by_a_constant_moves_the_windows_and_nothing_else(demo: Trace, pla
     assert (found.occupancy, found.recorded) == (plain.occupancy, plain.recorded)
 
 
-def test_three_times_as_slow_is_three_times_as_long(demo: Trace, plain: DeviceMeasure, knowledge: Knowledge) -> None:
+def test_three_times_as_slow_is_three_times_as_long(
+    demo: Trace, plain: DeviceMeasure, knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hold_ups, "LONG_NS", 3 * hold_ups.LONG_NS)  # what counts as a long launch is so many ns, however slow all is
     slow = each(demo, lambda frame: frame.with_columns(pl.col(name) * 3 for name in TIMES if name in frame.columns))
     found = one(measure(slow, knowledge))
     capped = [name for name in plain.budget.per_step.columns if name.endswith("_handover_ns")]  # at most 10 µs of a gap, however slow

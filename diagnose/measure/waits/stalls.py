@@ -460,7 +460,8 @@ def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds:
         times["start"].gather(producer).alias("began"),
         times["issued"].gather(producer).alias("issued"),
     )
-    through_host = pl.col("through_host")
+    # at the end of a capture no launch of compute is left that a hold-up could have delayed
+    through_host = pl.col("through_host") & (roles.gather(pieces["op"]) == "compute").fill_null(value=False)
     return per_window(
         windows,
         _handovers(pieces, found.beside),

@@ -279,7 +279,7 @@ def _of_gap(case: Case, gap: list[int]) -> dict[str, int]:
         return sum(1 for moment in late if held and moment > max(held))
 
     def through_host(role: str) -> list[int]:
-        return [moment for moment in synchronising if causes[moment] == f"blocking {role}"]
+        return [moment for moment in synchronising if causes[moment] == f"blocking {role}" and _next_compute(case, gap[0]) is not None]
 
     return {
         "launch_shadowed_ns": shadowed(work),
