@@ -275,7 +275,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class NotAssessed(Struct, frozen=True, kw_only=True):
-    """A rule that lacked a fact, and how to get it."""
+    """A rule that lacked a fact, and how to get it; without a name in `missing`, the capture holds too little for any."""
 
     id: str
     missing: tuple[str, ...]

@@ -27,6 +27,12 @@ class Clause(Strict, frozen=True, kw_only=True):
     say: str
 
 
+class Floor(Clause, frozen=True, kw_only=True):
+    """A capture that holds too little for a verdict; without `advice` too little for any finding but those on the capture and the job file."""
+
+    advice: bool = True
+
+
 class Lead(Strict, frozen=True, kw_only=True):
     """A clause that is said where it is the first whose condition holds; without a condition it always does."""
 
@@ -73,7 +79,7 @@ class Walls(Strict, frozen=True, kw_only=True):
     severity: Severity
     walls: dict[Wall, WallSpec]
     capture: TopicSpec
-    floor: tuple[Clause, ...]
+    floor: tuple[Floor, ...]
     lead: tuple[Lead, ...]
     also: tuple[Clause, ...]
     unowned: str

@@ -226,13 +226,17 @@ def find(
     steps and costliest kernels or calls there; the place "run" holds the ranks and steps of the verdict's device.
     """
     context = make_context(facts, job, rulebook)
-    rules = [rule for rule in rulebook.rules.values() if rule.status != "deprecated" and rule.id not in context.irrelevant]
+    relevant = [rule for rule in rulebook.rules.values() if rule.status != "deprecated" and rule.id not in context.irrelevant]
+    too_little = [clause.say for clause in rulebook.walls.floor if not clause.advice and context.holds(clause.when)]
+    rules = [rule for rule in relevant if not too_little or rule.wall == CAPTURE or rule.claim == "config"]
     holds = context.holds_all([rule.when for rule in rules])
     saving = [rule for rule in rules if rule.saves is not None]
     saves = dict(zip((rule.id for rule in saving), context.numbers([rule.saves or "" for rule in saving]), strict=True))
     reader = FixReader(context=context)
     found = [_finding(rule, saves.get(rule.id), context, reader, where or {}) for rule, true in zip(rules, holds, strict=True) if true]
     unknown = tuple(_not_assessed(rule, context) for rule, true in zip(rules, holds, strict=True) if true is None)
+    unasked = [rule.id for rule in relevant if rule not in rules]
+    unknown += tuple(NotAssessed(id=key, missing=(), how=templates.fill(too_little[0], context.values) + ".") for key in unasked)
     found.sort(key=lambda finding: _order(finding, rulebook.walls.fallback))
     return tuple(found), unknown
 

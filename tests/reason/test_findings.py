@@ -12,7 +12,7 @@ from diagnose.document.ranks import LateCause, Pipeline, Ranks, Stage, StartSkew
 from diagnose.job import Job
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts
 from diagnose.measure.where import rank_where
-from diagnose.model.vocabulary import FactValue, Status
+from diagnose.model.vocabulary import CAPTURE, FactValue, Status
 from diagnose.reason.findings import find
 from tests.builders.facts import BOOK, CLEAN, facts
 from tests.builders.jobs import A1, job
@@ -123,6 +123,16 @@ def test_a_missing_fact_or_setting_makes_a_rule_not_assessed() -> None:
     assert without.how == "Give the job file (--config), which says recompute_granularity."
     silent = unknown_with(job())["capture-benchmark-only"]
     assert silent.how == "The job file does not say moe_router_force_load_balancing."
+
+
+def test_a_handful_of_operations_bounds_nothing() -> None:
+    starved: dict[str, FactValue] = {"launch_starved_ns": 40_000_000, "launch_starved_share": 0.4}
+    assert "host-launch-starved" in found_with(facts(operations_n=5, **starved))
+    few = facts(operations_n=4, **starved)
+    assert {finding.wall for finding in found_with(few).values()} <= {CAPTURE}
+    assert unknown_with(operations_n=4, **starved)["host-launch-starved"].how.startswith(
+        "Too little was captured to judge: device operations 4"
+    )
 
 
 def test_every_rule_is_fired_silent_or_not_assessed_on_no_facts() -> None:

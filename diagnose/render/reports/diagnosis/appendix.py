@@ -263,7 +263,7 @@ _RANKS, _JOB = "ranks", "job"
 
 def _lacking(one: NotAssessed) -> str:
     """What a rule lacks, as far as it decides with whom it shares a row."""
-    if all(name.startswith("job_") for name in one.missing):
+    if one.missing and all(name.startswith("job_") for name in one.missing):
         return _JOB
     return _RANKS if one.how.startswith(SEVERAL_RANKS) else one.how
 
@@ -271,9 +271,10 @@ def _lacking(one: NotAssessed) -> str:
 def _lacking_alike(rules: Sequence[NotAssessed]) -> list[str]:
     """One row for rules that lack the same facts for the same reasons."""
     first = rules[0]
+    missing = ", ".join(first.missing) or "enough of a capture"
     if len(rules) == 1:
-        return [first.id, ", ".join(first.missing), first.how]
-    return [f"{len(rules)} rules", ", ".join(first.missing), f"{first.how} Rules: {', '.join(one.id for one in rules)}."]
+        return [first.id, missing, first.how]
+    return [f"{len(rules)} rules", missing, f"{first.how} Rules: {', '.join(one.id for one in rules)}."]
 
 
 def _ranks_only(rules: Sequence[NotAssessed]) -> list[str]:
