@@ -152,7 +152,10 @@ def _units(work: pl.DataFrame) -> pl.DataFrame:
     main = by_name.unique(key, keep="last", maintain_order=True)
     units = told.join(main.select(*key, "name_id"), on=[*key, "name_id"], how="semi", maintain_order="left")
     both = units.group_by(_FAMILY).agg(pl.col("ahead").n_unique().alias("ways")).filter(pl.col("ways") > 1)
-    return units.join(both, on=_FAMILY, how="semi", maintain_order="left").sort("index", "start", maintain_order=True)
+    units = units.join(both, on=_FAMILY, how="semi", maintain_order="left").sort("index", "start", maintain_order=True)
+    # a forward that no backward of its step follows repeats nothing: an evaluation, or what the next step begins with
+    followed = pl.col("start") < pl.col("start").filter(~pl.col("ahead")).max().over("index")
+    return units.filter(~pl.col("ahead") | followed)
 
 
 def _multiplicity(units: pl.DataFrame) -> pl.DataFrame:

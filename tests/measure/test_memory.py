@@ -61,6 +61,8 @@ FOUND: dict[str, tuple[list[Run], tuple[list[int] | None, str | None, int | None
     # twice, those that backward takes are the repeated ones, and the gap before each goes with it.
     **{f"{forward} forward and 4 backward kernels": ([("attention", "forward", forward, 10), BACKWARD], ([extra], "inferred", forward, 4))
        for forward, extra in [(4, 0), (5, 0), (6, 20), (8, 44)]},
+    "a forward that no backward follows is an evaluation's": (
+        [*FIRST, *FIRST, *GRADIENT, *GRADIENT, *FIRST, *FIRST], ([0], "inferred", 2, 2)),
     "more than two forward kernels per backward one is no recompute": (
         [("attention", "forward", 20, 10), BACKWARD], (None, None, 20, 4)),
     "nor is it where backward ranges hold some of them": (
