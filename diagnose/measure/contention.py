@@ -19,6 +19,9 @@ AT_LEAST = 5  # analysis contract: kernels alone, and as many beside transport, 
 ALONE, BESIDE = 0.1, 0.5
 # The middle half of durations spans at most this share of their median: otherwise kernels of one shape do unlike work.
 ALIKE_ALONE, ALIKE_BESIDE = 0.25, 0.5
+EVEN = (
+    0.25  # what transport slows down it slows down each time: the fastest tenth beside it lose at least this share of what the median does
+)
 FASTER = -0.05  # this project's choice: transport speeds nothing up, so what seems faster than that beside it did less work there
 SAMPLE = 0.25  # this project's choice: from this share of compute beside transport on what could be compared stands for the rest
 _SHAPE = ("name_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
@@ -88,11 +91,14 @@ def _rates(ran: pl.DataFrame) -> pl.DataFrame:
                 for name, where in apart.items()
             ),
             share.filter(apart["beside"]).median().alias("share"),
+            length.filter(apart["beside"]).quantile(0.1).alias("fastest"),
         )
     )
     enough = (pl.col("alone_n") >= AT_LEAST) & (pl.col("beside_n") >= AT_LEAST)
     alike = (pl.col("alone_half") <= ALIKE_ALONE * pl.col("alone_median")) & (
         pl.col("beside_half") <= ALIKE_BESIDE * pl.col("beside_median")
     )
+    slower = pl.col("beside_median") - pl.col("alone_median")
+    even = (slower <= -FASTER * pl.col("alone_median")) | (pl.col("fastest") - pl.col("alone_median") >= EVEN * slower)
     lost = (pl.col("beside_median") - pl.col("alone_median")) / (pl.col("beside_median") * pl.col("share"))
-    return grouped.filter(enough & alike).select(*_SHAPE, lost.clip(-1, 1).alias("rate")).filter(pl.col("rate") >= FASTER)
+    return grouped.filter(enough & alike & even).select(*_SHAPE, lost.clip(-1, 1).alias("rate")).filter(pl.col("rate") >= FASTER)

@@ -72,6 +72,7 @@ UNKNOWN: dict[str, Scene] = {
     "another kernel beside": shaped([*kernels([400] * 5, []), *kernels([], [600] * 5, name="norm")]),
     # The middle half of what ran alone spans 200 of a median of 400.
     "unlike work of one shape": shaped(kernels([300, 300, 400, 500, 500], [600] * 5)),
+    "some beside transport as fast as alone, the others half as long again: unlike work": shaped(kernels([400] * 5, [405] * 2 + [600] * 5)),
     "faster beside transport, so it did less work there": shaped(kernels([400] * 5, [300] * 5)),
     "no transport": shaped(kernels([400] * 9, [])),
 }
