@@ -111,10 +111,13 @@ class FixReader:
         """Every condition of one fix, decided; what asks for settings of a framework only where one is known."""
         needs, conflicts = ([item for item in items if self._asked(item.condition)] for items in (spec.needs, spec.conflicts))
         requirements = (*needs, *conflicts)
-        on = spec.already_on if spec.already_on and self._asked(spec.already_on) else None
+        on = spec.already_on
         holds = self.context.holds_all([item.condition for item in requirements] + ([on] if on else []))
         met = [value if index < len(needs) or value is None else not value for index, value in enumerate(holds[: len(requirements)])]
-        already_on = holds[-1] if on else False if self.context.job is not None and not spec.undecidable else None
+        if on and (holds[-1] or self._asked(on)):  # what the trace shows to run is on, whoever set it
+            already_on = holds[-1]
+        else:
+            already_on = False if self.context.job is not None and not spec.undecidable else None
         return Verdicts(already_on=already_on, requirements=tuple(zip(requirements, met, strict=True)))
 
     def _asked(self, text: str) -> bool:

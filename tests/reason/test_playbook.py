@@ -96,6 +96,8 @@ def test_without_a_job_file_nothing_is_applicable_but_the_trace_decides_what_it_
     assert [key for key, one in found.items() if any(change.from_ is not None for change in one.changes)] == []
     assert fix("COM-01", None, GB200).state == "blocked"
     assert fix("COM-01", None, facts(expert_exchange_backend="deepep")).state == "already_on"
+    assert fix("HOST-02", None, facts(graph_kernel_share=0.9)).state == "already_on"
+    assert fix("HOST-02", None, facts(graph_kernel_share=0.5)).state == "unknown"
     assert "expert_model_parallel_size" in fix("COM-06", None).unknown[0]
 
 
