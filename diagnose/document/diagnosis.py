@@ -274,6 +274,74 @@ class Finding(Struct, frozen=True, kw_only=True):
     refs: tuple[str, ...] = ()
 
 
+class Identity(Struct, frozen=True, kw_only=True):
+    """Which run this is. What neither the trace nor the job file says is null; `layout` holds ranks by their short names (TP, PP, EP, CP, DP)."""
+
+    model: str | None
+    layers: int | None
+    experts: int | None
+    gpus: int | None  # of the whole job
+    gpu: str | None
+    layout: dict[str, int]
+    precision: str | None  # of the matrix products
+    precision_from: Literal["trace", "job file", ""]
+    rank: int | None  # the one that the verdict speaks of
+    ranks_captured: int
+    file: str  # bare name of its trace
+    job_file: str | None
+
+
+class Efficiency(Struct, frozen=True, kw_only=True):
+    """How fast the run is, as Megatron counts it. What can't be told is null, and `lacking` says why; `how` says in one line what was divided by what.
+
+    `mfu` is the share of the dense peak of the precision that ran.
+    """
+
+    flop_per_step: float | None
+    step_ns: int | None  # mean
+    tflops_per_gpu: float | None
+    peak_tflops: float | None
+    mfu: float | None
+    tokens_per_second_per_gpu: float | None
+    how: str
+    lacking: str
+
+
+class PlanSetting(Struct, frozen=True, kw_only=True):
+    """One setting of a plan's step, as it is written where it belongs: a YAML key, a flag, an `export`; `words` where a person has to choose.
+
+    `stays`: the job has it already.
+    """
+
+    framework: str
+    key: str
+    from_: str | None = msgspec.field(name="from")
+    text: str
+    language: Literal["yaml", "sh", "words"]
+    stays: bool = False
+
+
+class PlanStep(Struct, frozen=True, kw_only=True):
+    """One thing to change, or, without `fix`, to look at. Steps stand in order.
+
+    `bound_ns` is the finding's, which alternatives share: `instead_of` names the fix whose time this one would win too, and `exclusive_with`
+    the fixes of the plan that set the same setting to something else. `needs`: what it still needs, and what is not known about it.
+    """
+
+    fix: str | None
+    finding: str
+    title: str
+    state: FixState
+    bound_ns: int | None
+    speedup_ceiling: float | None
+    changes: tuple[PlanSetting, ...]
+    needs: tuple[str, ...]
+    published: tuple[Expected, ...]
+    cost: str
+    instead_of: str | None = None
+    exclusive_with: tuple[str, ...] = ()
+
+
 class NotAssessed(Struct, frozen=True, kw_only=True):
     """A rule that lacked a fact, and how to get it; without a name in `missing`, the capture holds too little for any."""
 
@@ -302,7 +370,9 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     host: tuple[HostCost, ...]
     memory: Memory | None
     occupancy: Occupancy | None
-    efficiency: None = None
+    identity: Identity | None = None
+    efficiency: Efficiency | None = None
+    plan: tuple[PlanStep, ...] = ()
     vision: None = None
     ranks: Ranks | None = None
     facts: dict[str, Fact]

@@ -24,7 +24,10 @@ from diagnose.measure.records import DeviceRecords, device_records, kernels, spl
 from diagnose.measure.where import device_where, rank_where
 from diagnose.model.ledger import CODES, Ledger
 from diagnose.model.vocabulary import FactValue
+from diagnose.reason.context import make_context
+from diagnose.reason.efficiency import efficiency, identity
 from diagnose.reason.findings import find, passed
+from diagnose.reason.plan import plan_of
 from diagnose.reason.walls import bounds, verdict
 from diagnose.version import __version__
 
@@ -61,17 +64,24 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
     walls = bounds(facts, knowledge.rulebook, typical)
     where = {**device_where(shown, records[place]), **rank_where(ranks)}
     findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=where)
+    said = structs.replace(
+        verdict(walls, facts, knowledge.rulebook, job, findings=findings, typical_step_ns=_length(typical)),
+        rank=shown.rank,
+        device=shown.device,
+    )
+    read, capture = _job(job, traced), _capture(measured, facts, ledger, shown, chosen, include_host_info=include_host_info)
+    known = identity(capture, job, facts, rank=shown.rank, device=shown.device)
+    platform = make_context(facts, job, knowledge.rulebook).values.get("platform")
     return Diagnosis(
         schema=SCHEMA,
         tool=Tool(name="diagnose", version=__version__, rules_sha256=knowledge.rulebook.sha256),
-        verdict=structs.replace(
-            verdict(walls, facts, knowledge.rulebook, job, findings=findings, typical_step_ns=_length(typical)),
-            rank=shown.rank,
-            device=shown.device,
-        ),
+        verdict=said,
         walls=walls,
-        job=_job(job, traced),
-        capture=_capture(measured, facts, ledger, shown, chosen, include_host_info=include_host_info),
+        identity=known,
+        efficiency=efficiency(known, read, facts, knowledge.rulebook, platform=platform if isinstance(platform, str) else None),
+        plan=plan_of(findings, said, shown.mean_step_ns),
+        job=read,
+        capture=capture,
         ledger=tuple(
             LedgerEntry(
                 code=entry.code,

@@ -200,6 +200,101 @@ class Panel:
     first_try: str = ""
 
 
+# --- the answer: what every output of a diagnosis begins with, in this order --------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masthead:
+    """Which run this is, and how fast, each as phrases for one line; `note` says how that was reckoned, or why it can't be told."""
+
+    run: tuple[str, ...]
+    speed: tuple[str, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A part of the step: its name, colour, amount and percentage as text, and its share, 0..1. `waiting`: compute stood still in it."""
+
+    key: str
+    label: str
+    colour: str
+    amount: str
+    percent: str
+    share: float
+    waiting: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """Where the step goes, on one bar: parts that add up to all of it. `unit` is that of the amounts, `whole` what they add up to, with its unit."""
+
+    title: str
+    unit: str
+    whole: str
+    parts: tuple[Part, ...]
+    empty: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """Settings to copy, as they are written: lines of one language, with where they belong. `words` are for a person to choose by."""
+
+    where: str
+    language: Literal["yaml", "sh", "words"]
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One thing to change. `number` is "1", or "1b" for what could be had instead, which `instead` says; `bound` and `faster` are "at most".
+
+    `needs`: what it needs and what is not known about it. `why`: the id of its finding.
+    """
+
+    number: str
+    title: str
+    id: str
+    state: str
+    why: str
+    bound: str
+    faster: str
+    settings: tuple[Written, ...]
+    published: tuple[tuple[str, str], ...] = ()  # text, source
+    needs: tuple[str, ...] = ()
+    cost: str = ""
+    instead: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to change, in order. `empty` is said instead of steps; `ask` what a job file would decide; `not_worth` what brings little here; `blocked` what can't be had now."""
+
+    title: str
+    steps: tuple[Step, ...]
+    empty: str = ""
+    blocked: tuple[str, ...] = ()
+    not_worth: str = ""
+    ask: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remarks:
+    """What to know before the answer is believed, of most worth first."""
+
+    title: str
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commands:
+    """What to do next: what for, and the exact command; a closing line about what is not shown here."""
+
+    title: str
+    rows: tuple[tuple[str, str], ...]
+    closing: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Point:
     """One of a few points: who or what it is about, short parts, and what it rests on."""
@@ -342,7 +437,8 @@ class SideBySide:
     data: Mapping[str, Any]
 
 
-Content = Text | Listing | Pairs | Lines | Entry | Table | Panel | Points | Cards | Finding | Findings | Figure | SideBySide
+Answer = Masthead | Bar | Plan | Remarks | Commands
+Content = Text | Listing | Pairs | Lines | Entry | Table | Panel | Points | Cards | Finding | Findings | Figure | SideBySide | Answer
 
 # How much a medium has room for: a terminal, a text of limited length, a page.
 TERMINAL, LIMITED, PAGE = 0, 1, 2

@@ -32,6 +32,27 @@ def ms_unit(ns: float | None) -> str:
     return NOT_MEASURED if ns is None else f"{ms(ns)} ms"
 
 
+_SCALES = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
+
+
+def scale(ns: float | None) -> tuple[str, float]:
+    """The unit in which a time reads best, and its length in ns: ms from 0.1 ms up to 100 s, which people compare steps in."""
+    size = abs(ns or 0.0)
+    if not size:
+        return "ms", 1e6
+    return next(
+        ((unit, length) for unit, length in _SCALES if size >= length * (100 if unit == "s" else 0.1 if unit == "ms" else 1)), _SCALES[-1]
+    )
+
+
+def time(ns: float | None, digits: int = 1) -> str:
+    """A time with the unit that suits it, with one decimal; "not measured" where it was not."""
+    if ns is None:
+        return NOT_MEASURED
+    unit, length = scale(ns)
+    return f"{ns / length:,.{0 if unit == 'ns' else digits}f} {unit}"
+
+
 def signed_ms(ns: float | None) -> str:
     """Milliseconds with their sign, which zero has not."""
     if ns is None:

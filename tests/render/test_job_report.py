@@ -93,7 +93,9 @@ def test_rules_of_the_job_file_are_used_and_see_sizes_from_the_trace(own_rules: 
         "train.global_batch_size (--set)",
         "micro_batch_size (--set)",
     }
-    assert document.efficiency is None
+    assert document.efficiency is not None
+    assert document.efficiency.tflops_per_gpu is None
+    assert document.efficiency.lacking
 
 
 def test_rules_that_are_not_there_are_an_error(tmp_path: Path) -> None:

@@ -1,0 +1,167 @@
+"""What to change, in order: of each finding the first fix that can be had, what could be had instead of it, and every setting as it is written.
+
+A plan says nothing that the findings do not say; it leaves out what is blocked or on already. Bounds of different steps need not add up.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+from msgspec import structs
+
+from diagnose.document.diagnosis import ASSUMED, Change, Finding, Fix, PlanSetting, PlanStep, Verdict
+from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS
+from diagnose.model.vocabulary import CAPTURE
+
+MOST_STEPS = 6  # findings that the plan answers: more than that nobody tries at once
+MOST_INSTEAD = 3  # fixes beside the first of a finding
+LEAST_SHARE = (
+    0.01  # of the step that a finding's bound must reach to be planned for: below it a change is not worth a run (this project's choice)
+)
+_ENVIRONMENT = "environment"
+_LOOKING = "profile"  # the phase of fixes that only find out more: they stand instead of nothing
+_PROSE = re.compile(r"\b(?:the|a|an|of|in|to|or|and|as|with|one)\b|[A-Z]\w+ \w+ ")
+_UNDECIDED = "Give the job file (--config)"
+
+
+def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) -> tuple[PlanStep, ...]:
+    """The steps in order: what the verdict names as the cause first, then the findings as they stand, each followed by what could be had instead."""
+    cause = None if verdict.cause is None else verdict.cause.finding
+    ordered = sorted((one for one in findings if _worth(one, cause, step_ns)), key=lambda one: one.id != cause)
+    steps: list[PlanStep] = []
+    answered = 0
+    for finding in ordered:
+        if answered == MOST_STEPS:
+            break
+        taken = {step.fix for step in steps}
+        open_ = [fix for fix in finding.fixes if fix.state in ("applicable", "unknown")]
+        sure = [fix for fix in open_ if fix.state == "applicable"] or open_[:1]
+        if open_ and all(fix.state == "unknown" for fix in open_):
+            sure = open_
+        if any(fix.id in taken for fix in sure[:1]):
+            continue  # what the first fix wins here too is told with it
+        new = [fix for place, fix in enumerate(sure) if fix.id not in taken and (place == 0 or fix.phase != _LOOKING)][: 1 + MOST_INSTEAD]
+        if new:
+            steps += [_step(fix, finding, None if place == 0 else new[0].id) for place, fix in enumerate(new)]
+        elif not finding.fixes and finding.check and (finding.id == cause or finding.severity == "high"):
+            steps.append(_look(finding))
+        else:
+            continue
+        answered += 1
+    return tuple(structs.replace(step, exclusive_with=tuple(_exclusive(step, steps))) for step in steps)
+
+
+def _worth(finding: Finding, cause: str | None, step_ns: int | None) -> bool:
+    """Findings about the run that could win something, and what the verdict names as the cause."""
+    if finding.id == cause:
+        return True
+    return finding.wall != CAPTURE and finding.bound_ns is not None and finding.bound_ns >= LEAST_SHARE * (step_ns or 0)
+
+
+def _step(fix: Fix, finding: Finding, instead_of: str | None) -> PlanStep:
+    return PlanStep(
+        fix=fix.id,
+        finding=finding.id,
+        title=fix.title,
+        state=fix.state,
+        bound_ns=finding.bound_ns,
+        speedup_ceiling=finding.speedup_ceiling,
+        changes=settings(fix.changes),
+        needs=tuple(line for line in fix.unknown if not line.startswith((ASSUMED, _UNDECIDED))),
+        published=fix.expected,
+        cost=fix.cost,
+        instead_of=instead_of,
+    )
+
+
+def _look(finding: Finding) -> PlanStep:
+    """A step without a fix: what the finding says to look at."""
+    return PlanStep(
+        fix=None,
+        finding=finding.id,
+        title=finding.check,
+        state="applicable",
+        bound_ns=finding.bound_ns,
+        speedup_ceiling=finding.speedup_ceiling,
+        changes=(),
+        needs=(),
+        published=(),
+        cost="",
+    )
+
+
+def _exclusive(step: PlanStep, steps: Sequence[PlanStep]) -> Iterator[str]:
+    """The other fixes that set the same setting to something else."""
+    mine = {(one.framework, one.key): one.text for one in step.changes if one.language != "words"}
+    for other in steps:
+        theirs = {(one.framework, one.key): one.text for one in other.changes if one.language != "words"}
+        if other.fix is not None and other.fix != step.fix and any(theirs.get(key, text) != text for key, text in mine.items()):
+            yield other.fix
+
+
+# --- settings as they are written --------------------------------------------------------------------------------------
+
+
+def settings(changes: Iterable[Change]) -> tuple[PlanSetting, ...]:
+    """Each setting once, as it is written; of two ways to set one the value goes before the words."""
+    found: dict[tuple[str, str], PlanSetting] = {}
+    for change in changes:
+        language, text = written(change)
+        made = PlanSetting(
+            framework=change.framework, key=change.key, from_=change.from_, text=text, language=language, stays=_stays(change)
+        )
+        known = found.get((change.framework, change.key))
+        if known is None or known.language == "words":
+            found[change.framework, change.key] = made
+    return tuple(found.values())
+
+
+def written(change: Change) -> tuple[Literal["yaml", "sh", "words"], str]:
+    """A change as a job file, a command line or a shell takes it; in words where a person has to choose."""
+    if change.framework in BESIDE_FRAMEWORKS and change.framework != _ENVIRONMENT:
+        return "words", f"{change.key}: {change.to}"
+    flag, variable = change.key.startswith("-"), change.framework == _ENVIRONMENT
+    if change.op == "unset" or change.to in ("null", "none") or (flag and change.to == "false"):
+        return (
+            ("words", f"leave out {change.key}") if flag else ("sh", f"unset {change.key}") if variable else ("yaml", f"{change.key}: null")
+        )
+    if change.choose or _PROSE.search(change.to):
+        return "words", f"{change.key}: {'choose ' if change.choose else ''}{change.to}"
+    members = _members(change)
+    if members is None:
+        return "words", f"{change.op} {change.to} {'to' if change.op == 'add' else 'from'} {change.key}"
+    if variable:
+        return "sh", f"export {change.key}={shlex.quote(','.join(members))}"
+    if flag:
+        return "sh", change.key if members == ["true"] else f"{change.key} {' '.join(map(shlex.quote, members))}"
+    listed = change.op != "set" or change.to.startswith("[")
+    return "yaml", f"{change.key}: [{', '.join(members)}]" if listed else f"{change.key}: {change.to}"
+
+
+def _members(change: Change) -> list[str] | None:
+    """The values that the setting has afterwards; None where members are added to a list that is not known."""
+    own = _split(change.to) if change.op != "set" or change.to.startswith("[") or change.key.startswith("-") else [change.to]
+    if change.op == "set":
+        return own
+    if change.from_ is None:
+        return None
+    now = _split(change.from_)
+    return [one for one in now if one not in own] + (own if change.op == "add" else [])
+
+
+def _split(text: str) -> list[str]:
+    """The members of a list as it is written in a job file or on a command line: `[a, b]`, `a b`, or one word."""
+    return [part for part in text.strip("[] ").replace(",", " ").split() if part]
+
+
+def _stays(change: Change) -> bool:
+    """Whether the job already has what the change asks for."""
+    if change.from_ is None:
+        return False
+    if change.op in ("add", "remove"):
+        has = set(_split(change.from_))
+        return has.issuperset(_split(change.to)) if change.op == "add" else has.isdisjoint(_split(change.to))
+    return change.from_ == change.to if change.op == "set" else change.from_ in ("none", "null")

@@ -1,0 +1,403 @@
+"""What every output of a diagnosis begins with: which run this is, where the step goes, what to change, what to know before it is believed, what to do next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
+
+from diagnose.document.device import StepBudget
+from diagnose.document.diagnosis import Diagnosis, Identity, PlanStep, WallBound
+from diagnose.model.vocabulary import CAPTURE
+from diagnose.render import units, words
+from diagnose.render import report as r
+from diagnose.render.issues import capitalised
+from diagnose.render.reports.diagnosis import story, tables
+from diagnose.render.reports.ranks import story as ranks
+
+MOST_PARTS = 7  # rows of the bar, what is left over included
+LEAST_PART = 0.005  # of the step: a smaller part is told with the others
+SPLIT_COMPUTE = 0.5  # of the step: where compute takes more, the bar says what it computes
+LITTLE = 0.03  # of the step: a wall whose bound is below brings little (as in walls.yaml, where a finding becomes medium)
+_REST, _COMPUTE = "rest", "computing"
+
+
+# --- which run, and how fast ------------------------------------------------------------------------------------------
+
+
+def masthead(document: Diagnosis) -> r.Masthead:
+    """Which run this is and how fast."""
+    speed = document.efficiency
+    figures = [step_time(document)]
+    note = ""
+    if speed is not None:
+        if speed.tflops_per_gpu is not None:
+            figures.append(f"{speed.tflops_per_gpu:,.0f} TFLOP/s/GPU")
+        if speed.mfu is not None:
+            figures.append(f"MFU {units.percent(speed.mfu)}")
+        if speed.tokens_per_second_per_gpu is not None:
+            figures.append(f"{_tokens(speed.tokens_per_second_per_gpu)} tokens/s/GPU")
+        missing = "TFLOP/s and MFU" if speed.tflops_per_gpu is None else "MFU"
+        lacking = speed.lacking.removeprefix("TFLOP/s: ").removeprefix("MFU: ")
+        note = "; ".join(part for part in (speed.how, f"no {missing}: {lacking}" if lacking else "") if part)
+    return r.Masthead(run=tuple(_run(document)), speed=tuple(figures), note=note)
+
+
+def run_name(document: Diagnosis) -> str:
+    """The run in a few words, as the title of a page."""
+    known = document.identity
+    parts = [] if known is None else [known.model or "", _gpus(known), known.file]
+    return " · ".join(part for part in parts if part)
+
+
+def _run(document: Diagnosis) -> Iterator[str]:
+    known = document.identity
+    if known is None:  # a document that an older version wrote
+        yield ", ".join(dict.fromkeys(device.name or "GPU not named" for device in document.capture.devices))
+        return
+    layers = "" if known.layers is None else units.plural(known.layers, "layer")
+    experts = "" if not known.experts else f"{known.experts} experts"
+    inside = ", ".join(part for part in (layers, experts) if part)
+    if known.model or inside:
+        yield f"{known.model} ({inside})" if known.model and inside else known.model or inside
+    yield _gpus(known)
+    if known.layout:
+        yield " ".join(f"{name}{size}" for name, size in known.layout.items())
+    if known.precision:
+        yield known.precision
+    if known.ranks_captured > 1:
+        yield f"{known.ranks_captured} of {units.count(known.gpus) if known.gpus else 'an unknown number of'} ranks, shown: rank {known.rank}"
+    elif known.gpus:
+        yield f"rank {known.rank} of {known.gpus}"
+    if known.file:
+        yield tables.file_label(known.file)
+
+
+def _gpus(known: Identity) -> str:
+    name = (known.gpu or "GPU not named").removeprefix("NVIDIA ").removesuffix(" HBM3").removesuffix(" HBM2e")
+    return f"{known.gpus}× {name}" if known.gpus else name
+
+
+def _tokens(rate: float) -> str:
+    return f"{rate / 1000:,.1f}k" if rate >= 10_000 else f"{rate:,.0f}"
+
+
+def step_time(document: Diagnosis) -> str:
+    """The mean step, which all shares are of, with its spread."""
+    spread = document.steps.duration_ns
+    mean = spread.mean if spread.mean is not None else spread.median
+    if mean is None:
+        return "step time not measured"
+    if document.steps.anchor == CAPTURE:
+        return f"{units.time(mean)} captured, not cut into steps"
+    if document.steps.n < 2:
+        return f"step {units.time(mean)} (1 step)"
+    unit, length = units.scale(mean)
+    low, high = ("–" if end is None else f"{end / length:,.1f}" for end in (spread.min, spread.max))
+    apart = spread.median is not None and abs(mean - spread.median) > story.MEAN_APART * spread.median
+    middle = f", median {spread.median / length:,.1f}" if apart and spread.median is not None else ""
+    return f"step {mean / length:,.1f} {unit} (mean of {document.steps.n}, {low}–{high}{middle})"
+
+
+# --- where the step goes ----------------------------------------------------------------------------------------------
+
+
+def bar(document: Diagnosis) -> r.Bar:
+    """The step of the device that the verdict speaks of, as parts that add up to it."""
+    title = f"Where the {tables.whole(document)} goes"
+    device = tables.focus(document)
+    step = None if device is None else tables.usual(device)
+    if device is None or step is None or step.window_ns <= 0:
+        return r.Bar(title=title, unit="ms", whole="", parts=(), empty="no operation of the device was captured")
+    amounts = _merged(dict(_amounts(document, step)), step)
+    unit, length = units.scale(step.window_ns)
+    shown = _adding_up([ns / length for ns in amounts.values()], round(step.window_ns / length, 1))
+    percents = _adding_up([100 * ns / step.window_ns for ns in amounts.values()], 100.0)
+    parts = (
+        r.Part(
+            key=key,
+            label=_label(key),
+            colour=_colour(key),
+            amount=amount,
+            percent=percent,
+            share=ns / step.window_ns,
+            waiting=not key.startswith(_COMPUTE),
+        )
+        for (key, ns), amount, percent in zip(amounts.items(), shown, percents, strict=True)
+    )
+    return r.Bar(title=title, unit=unit, whole=units.time(step.window_ns), parts=tuple(parts))
+
+
+def _amounts(document: Diagnosis, step: StepBudget) -> Iterator[tuple[str, int]]:
+    """Every part of the step, ns: compute (by bucket where it takes most of the step), then what there was instead of it."""
+    if step.compute_busy_ns > SPLIT_COMPUTE * step.window_ns:
+        yield from _computed(document, step).items()
+    else:
+        yield _COMPUTE, step.compute_busy_ns
+    if "launch_starved_ns" in tables.unmeasured(document):
+        yield "not_recorded", step.compute_absent_ns
+        return
+    place = (document.verdict.rank, document.verdict.device)
+    rows = [row for row in document.blocking if (row.rank, row.device) == place and row.role == "transport"]
+    kinds: dict[str, int] = {}
+    for row in rows:
+        kinds[row.kind or _REST] = kinds.get(row.kind or _REST, 0) + row.blocking_ns
+    over = step.blocking_transport_ns - sum(kinds.values())
+    if over > 0:
+        kinds[_REST] = kinds.get(_REST, 0) + over
+    elif over < 0 and kinds:  # each kind's mean is rounded by itself
+        kinds[max(kinds, key=lambda kind: kinds[kind])] += over
+    yield from ((f"waiting_{kind}", ns) for kind, ns in kinds.items())
+    yield "packing", step.blocking_packing_ns
+    yield "copy", step.blocking_copy_ns
+    yield "launch", step.host_work_ns
+    yield "sync", step.host_sync_ns
+    yield "allocator", step.allocator_ns
+    yield "unknown", step.dependency_stalled_ns
+
+
+def _computed(document: Diagnosis, step: StepBudget) -> dict[str, int]:
+    """Compute by bucket, which adds up to its time."""
+    place = (document.verdict.rank, document.verdict.device)
+    steps = next((one.steps for one in document.split if (one.rank, one.device) == place), ())
+    whole: dict[str, int] = {}
+    for one in steps:
+        for bucket, ns in one.compute.items():
+            whole[bucket] = whole.get(bucket, 0) + ns
+    found = {f"{_COMPUTE}_{bucket}": round(ns / len(steps)) for bucket, ns in whole.items()}
+    if not found or abs(sum(found.values()) - step.compute_busy_ns) > 0.01 * step.compute_busy_ns:
+        return {_COMPUTE: step.compute_busy_ns}
+    found[max(found, key=lambda key: found[key])] += step.compute_busy_ns - sum(found.values())
+    return found
+
+
+def _merged(amounts: dict[str, int], step: StepBudget) -> dict[str, int]:
+    """The parts by size, compute's first, and one for all that are small; nothing is left out of the sum."""
+    by_size = sorted(((key, ns) for key, ns in amounts.items() if ns > 0), key=lambda part: -part[1])
+    kept = [(key, ns) for key, ns in by_size if ns >= LEAST_PART * step.window_ns]
+    if len(kept) < len(by_size) or len(kept) > MOST_PARTS:
+        kept = kept[: MOST_PARTS - 1]
+    kept.sort(key=lambda part: not part[0].startswith(_COMPUTE))
+    left = step.window_ns - sum(ns for _, ns in kept)
+    return dict(kept) | ({_REST: left} if left > 0 else {})
+
+
+def _adding_up(values: Sequence[float], whole: float) -> list[str]:
+    """Values with one decimal that add up to `whole` as they are printed: what rounding leaves goes to the parts that it was taken from."""
+    tenths = [int(value * 10) for value in values]
+    left = round(whole * 10) - sum(tenths)
+    order = sorted(range(len(values)), key=lambda place: tenths[place] - values[place] * 10)
+    for place in order[: max(left, 0)]:
+        tenths[place] += 1
+    return [f"{tenth / 10:,.1f}" for tenth in tenths]
+
+
+_LABELS: Mapping[str, str] = {
+    _COMPUTE: "compute active",
+    "waiting_expert": "waiting: EP all-to-all",
+    "waiting_data": "waiting: DP collectives",
+    "waiting_tensor": "waiting: TP collectives",
+    "waiting_pipeline": "waiting: pipeline send/recv",
+    "waiting_context": "waiting: CP collectives",
+    "waiting_other": "waiting: other communication",
+    "waiting_rest": "waiting: other communication",
+    "packing": "waiting: permute/unpermute",
+    "copy": "waiting: copies",
+    "launch": "CPU: next kernel not launched",
+    "sync": "CPU: synchronisation",
+    "allocator": "CPU: allocator calls",
+    "unknown": "waiting, cause unknown",
+    "not_recorded": "no compute (launches not recorded)",
+    _REST: "the rest",
+}
+_LOOKS: Mapping[str, str] = {
+    "waiting_data": "#e69f00",
+    "waiting_tensor": "#c8742b",
+    "waiting_pipeline": "#aa4499",
+    "waiting_context": "#882255",
+    "waiting_other": "#cc6677",
+    "waiting_rest": "#cc6677",
+    "packing": "#ddcc77",
+    _REST: "#8c8c8c",
+    "not_recorded": "#8c8c8c",
+}
+_SEGMENT = {"waiting_expert": "blocking_transport", "copy": "blocking_copy", "launch": "host_work", "sync": "host_sync", "unknown": "dependency_stalled"}
+
+
+def _label(key: str) -> str:
+    return _LABELS.get(key) or f"compute: {words.bucket(key.removeprefix(_COMPUTE + '_'))}"
+
+
+def _colour(key: str) -> str:
+    if key in _LOOKS:
+        return _LOOKS[key]
+    if key.startswith(_COMPUTE + "_"):
+        return words.bucket_colour(key.removeprefix(_COMPUTE + "_"))
+    return next((part.look.colour for part in words.SEGMENTS if part.key == _SEGMENT.get(key, key)), words.SEGMENTS[0].look.colour)
+
+
+# --- what to change ---------------------------------------------------------------------------------------------------
+
+
+def plan(document: Diagnosis) -> r.Plan:
+    """What to change, in order, each with all its settings."""
+    numbers: dict[str | None, str] = {}
+    steps, number = [], 0
+    for one in document.plan:
+        alternatives = sum(other.instead_of == one.instead_of for other in document.plan[: document.plan.index(one)])
+        number += one.instead_of is None
+        label = str(number) if one.instead_of is None else f"{numbers.get(one.instead_of, number)}{chr(ord('b') + alternatives)}"
+        numbers[one.fix] = label
+        steps.append(_step(one, label, numbers, document))
+    return r.Plan(
+        title="What to change",
+        steps=tuple(steps),
+        empty="" if steps else _nothing(document),
+        blocked=tuple(_blocked(document)),
+        not_worth=_not_worth(document),
+        ask=_ask(document),
+    )
+
+
+def _step(one: PlanStep, number: str, numbers: Mapping[str | None, str], document: Diagnosis) -> r.Step:
+    first = numbers.get(one.instead_of)
+    instead = "" if first is None else f"instead of {first}" if one.instead_of in one.exclusive_with else f"instead of {first}, or with it"
+    return r.Step(
+        number=number,
+        title=capitalised(one.title),
+        id=one.fix or "",
+        state=one.state,
+        why=one.finding,
+        bound="" if one.bound_ns is None else units.time(one.bound_ns),
+        faster="" if one.speedup_ceiling is None else units.factor(one.speedup_ceiling),
+        settings=tuple(_written(one)),
+        published=tuple((said.text, said.source) for said in one.published),
+        needs=one.needs,
+        cost="" if one.cost == "none" else one.cost,
+        instead=instead,
+    )
+
+
+def _written(one: PlanStep) -> Iterator[r.Written]:
+    """The settings that change, by where they belong."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for setting in one.changes:
+        if not setting.stays:
+            places.setdefault((setting.framework, setting.language), []).append(setting.text)
+    for (framework, language), lines in places.items():
+        yield r.Written(where=story.framework(framework), language=language, lines=tuple(lines))  # type: ignore[arg-type]
+
+
+def _nothing(document: Diagnosis) -> str:
+    if document.verdict.target_wall is None:
+        return "Too little was captured to advise anything."
+    named = next((one for one in document.findings if one.wall != CAPTURE), None)
+    if named is None:
+        return "No rule found anything to change."
+    return f"No setting would win a hundredth of the {tables.whole(document)}; -v tells what was found."
+
+
+def _blocked(document: Diagnosis) -> Iterator[str]:
+    """Fixes of the planned findings that can't be had now, and why."""
+    planned = {step.finding for step in document.plan}
+    offered: set[str | None] = {step.fix for step in document.plan}
+    told: set[str | None] = set()
+    for finding in document.findings:
+        for fix in finding.fixes if finding.id in planned else ():
+            if fix.state == "blocked" and fix.id not in offered | told:
+                told.add(fix.id)
+                yield f"{fix.id} {fix.title}: {story.fix_reason(fix)}"
+
+
+def _not_worth(document: Diagnosis) -> str:
+    """Walls that bring little here, and fixes that are on already, in one line."""
+    low = [_little(wall) for wall in document.walls if words.VOCABULARY.is_ceiling(wall.wall) and wall.share is not None and wall.share < LITTLE]
+    planned = {step.finding for step in document.plan}
+    on = {fix.id: fix.title for finding in document.findings if finding.id in planned for fix in finding.fixes if fix.state == "already_on"}
+    return "; ".join([*(["little to win: " + ", ".join(low)] if low else []), *([f"on already: {', '.join(on)}"] if on else [])])
+
+
+def _little(wall: WallBound) -> str:
+    return f"{words.wall(wall.wall).lower()} (at most {units.percent(wall.share)})"
+
+
+def _ask(document: Diagnosis) -> str:
+    """What a job file would decide; empty where one was given, or where none would decide anything."""
+    if document.job is not None:
+        return ""
+    open_ = {fix.id for finding in document.findings for fix in finding.fixes if fix.state == "unknown"}
+    if not open_:
+        return ""
+    return f"Without the job file {units.plural(len(open_), 'fix', 'fixes')} can't be told from what is on already: give it with --config."
+
+
+# --- before it is believed, and what next -----------------------------------------------------------------------------
+
+
+def remarks(document: Diagnosis) -> r.Remarks:
+    """What this capture can't tell, and how to capture what is missing."""
+    return r.Remarks(title="Before you believe it", texts=tuple(_remarks(document)))
+
+
+def _remarks(document: Diagnosis) -> Iterator[str]:
+    if document.verdict.perturbed:
+        yield "The profiler slowed this run: times are longer than without it."
+    if any(entry.severity in ("data_loss", "error") for entry in document.ledger):
+        yield "Data was lost: --section ledger says what."
+    if document.ranks is not None:
+        said = ranks.headline(document, document.ranks)
+        yield from (f"{said.title}", *(f"{point.name}: {'; '.join(point.parts)}." for point in said.points[:2]))
+    for problem in () if document.job is None else document.job.problems:
+        yield f"Job file: {problem.text}"
+    for finding in document.findings:
+        if finding.wall == CAPTURE:
+            yield _first_sentence(finding.summary)
+    known = document.identity
+    alone = known is not None and known.ranks_captured == 1 and (known.gpus or 0) > 1
+    if alone and known is not None and any(row.blocking_ns for row in document.communication):
+        others = sorted({1, max((known.gpus or 2) // 2, 1), (known.gpus or 2) - 1} - {known.rank})[:2]
+        which = ", ".join(map(str, (known.rank, *others)))
+        yield (
+            f"One of {known.gpus} ranks was captured, so waiting for a straggler can't be told from slow communication: capture ranks {which} "
+            "in the same steps and give the folder."
+        )
+    first = next((one for one in document.findings if one.wall != CAPTURE and one.bound_ns), None)
+    if first is not None and first.wrong_when and not alone:
+        yield f"Not {first.name} if: {first.wrong_when}"
+
+
+def _first_sentence(text: str) -> str:
+    head, stop, _ = text.partition(". ")
+    return f"{head}." if stop else head
+
+
+def commands(document: Diagnosis) -> r.Commands:
+    """What to do next, letter by letter."""
+    return r.Commands(title="What next", rows=tuple(_commands(document)), closing=_closing(document))
+
+
+def _commands(document: Diagnosis) -> Iterator[tuple[str, str]]:
+    known = document.identity
+    several = known is not None and known.ranks_captured > 1
+    trace = "FOLDER" if several or known is None or not known.file else shlex.quote(units.visible(tables.file_label(known.file)))
+    job = None if document.job is None else shlex.quote(units.visible(document.job.file or "JOB"))
+    fixes = [step.fix for step in document.plan if step.fix is not None]
+    if job is not None and any(step.state == "applicable" and step.fix for step in document.plan):
+        yield "apply", f"diagnose patch {trace} --config {job} -o new{PurePath(document.job.file or '').suffix if document.job else ''}"
+    elif job is None and fixes:
+        yield "decide", f"diagnose {trace} --config JOB"
+    if fixes:
+        yield "read", f"diagnose explain {fixes[0]}"
+        yield "check", f"diagnose compare {trace} AFTER" + (f" --config {job}" if job is not None else "")
+    yield "more", f"diagnose {trace}{f' --config {job}' if job is not None else ''} -v    (-vv: all tables; -o report.html)"
+
+
+def _closing(document: Diagnosis) -> str:
+    """What is not on this screen, in one line."""
+    levels = [one.severity for one in document.findings]
+    high = levels.count("high")
+    found = f"{units.plural(len(levels), 'finding')}{f' ({high} high)' if high else ''}"
+    asked = len(document.findings) + len(document.passed) + len(document.not_assessed)
+    rest = f"{len(document.not_assessed)} of {asked} rules not assessed"
+    lost = sum(entry.severity in ("data_loss", "error") for entry in document.ledger)
+    return f"{found} · {rest} · {'data was lost' if lost else 'no data lost'}"
