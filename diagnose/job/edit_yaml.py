@@ -40,8 +40,8 @@ class Node:
         return self.kind == "scalar" and not self.quote and self.value in _NULLS
 
     def entry(self, key: str) -> tuple[Node, Node] | None:
-        """The entry of a map with this key."""
-        return next((pair for pair in self.entries if pair[0].value == key), None)
+        """The entry of a map with this key; of several the last, which counts."""
+        return next((pair for pair in reversed(self.entries) if pair[0].value == key), None)
 
     def at(self, path: Path) -> Node | None:
         """The value under a path of keys, or None."""
@@ -113,7 +113,15 @@ def put(text: str, path: Path, literal: str) -> str:
 
 
 def drop(text: str, path: Path) -> str:
-    """`text` without the entry at `path`; unchanged if there is none. Raises YamlEditError."""
+    """`text` without the entry at `path`, however often it stands; unchanged if there is none. Raises YamlEditError."""
+    shorter = _without(text, path)
+    while shorter.strip() and shorter != text:
+        text, shorter = shorter, _without(shorter, path)
+    return shorter
+
+
+def _without(text: str, path: Path) -> str:
+    """`text` without the first entry at `path`."""
     parent = compose(text).at(path[:-1])
     if parent is None or parent.kind != "map" or parent.entry(path[-1]) is None:
         return text

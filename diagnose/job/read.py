@@ -16,6 +16,7 @@ from diagnose.errors import JobFileError
 from diagnose.job.formats import READERS
 from diagnose.job.formats.overrides import NAME as OVERRIDES
 from diagnose.job.formats.reader import Key
+from diagnose.job.layout import stages_of
 from diagnose.job.model import EFFECT, UNRESOLVED, Job, Leaf, Origin, Parsed, Setting, SettingValue, column, expected, job_error, wrong_type
 from diagnose.job.text import JobText, decoded, parse_overrides
 from diagnose.knowledge import conditions
@@ -238,6 +239,9 @@ def _settled(
     """One value per setting: read, named by a preset, derived, or the framework's default, in this order."""
     specs = table.specs
     settings = {name: _combine(name, specs[name], values, source) for name, values in found.items()}
+    layout = settings.get("pipeline_model_parallel_layout")
+    if layout is not None and (stages := stages_of(str(layout.value))) is not None:
+        settings["pipeline_layout_stages"] = replace(layout, name="pipeline_layout_stages", value=len(stages))
     covered = set(unresolved)
     for name in [name for name, spec in specs.items() if spec.presets and name in settings]:
         covered |= {inner for preset in specs[name].presets.values() for inner in preset}

@@ -6,12 +6,12 @@ The meshes are Megatron-Core's: attention runs on TP × CP × DP × PP ranks, ex
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from diagnose.document.diagnosis import JobProblem, JobSize
 from diagnose.job import flops
+from diagnose.job.layout import layers_of, stages_of
 from diagnose.job.model import Job
 from diagnose.job.read import completed
 from diagnose.model.vocabulary import CommKind
@@ -41,10 +41,6 @@ _RANKS_OF: Mapping[CommKind, tuple[str, ...]] = {  # an exchange of a kind needs
     "pipeline": (_MESH["PP"],),
     "context": (_MESH["CP"],),
 }
-
-_MAX_LAYOUT = 100_000  # letters of an unfolded layout; a longer one is a mistake or an attack
-_REPEATED = re.compile(r"([EtmL|])\*(\d{1,6})")
-_REPEATED_GROUP = re.compile(r"\(([EtmL|]*)\)\*(\d{1,6})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,21 +287,3 @@ def _even(one: _View, layers: int, ranks: int) -> Iterator[JobProblem]:
         if count % virtual:
             yield _problem("layers", f"a stage's {count} layers are not divisible by {one.shown('VPP')}")
             return
-
-
-# --- pipeline layouts: letters for layers (E embedding, t transformer, m multi-token prediction, L loss), | between stages --
-
-
-def stages_of(layout: str) -> tuple[str, ...] | None:
-    """The letters of each stage, with every repetition written out; None for a text that is no layout."""
-    text = re.sub(r"[\s,]", "", layout)
-    for pattern in (_REPEATED, _REPEATED_GROUP):
-        if len(text) + sum(len(match[1]) * int(match[2]) for match in pattern.finditer(text)) > _MAX_LAYOUT:
-            return None
-        text = pattern.sub(lambda match: match[1] * int(match[2]), text)
-    return tuple(text.split("|")) if re.fullmatch(r"[EtmL|]+", text) else None
-
-
-def layers_of(stages: tuple[str, ...]) -> int:
-    """The transformer layers in all stages, those of multi-token prediction not counted."""
-    return sum(stage.count("t") for stage in stages)

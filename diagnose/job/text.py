@@ -27,6 +27,7 @@ class Tree:
     data: Mapping[Any, object]
     lines: Lines
     rules: tuple[Path, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def _rules(data: Mapping[object, object], source: str, folder: Path | None) -> tuple[tuple[Path, ...], dict[object, object]]:
@@ -252,8 +253,9 @@ class JobText:
         """The keys and values of a YAML file; None for other texts. Raises JobFileError."""
         if self.syntax != "yaml":
             return None
+        repeated: list[strict_yaml.Repeated] = []
         try:
-            data = strict_yaml.load(self.text)
+            data = strict_yaml.load(self.text, repeated)
         except (strict_yaml.YamlError, ValueError) as error:  # a scalar that YAML takes for a date or a number and Python does not
             raise job_error(self.source, f"is not valid YAML: {error}", "Correct the YAML.") from error
         if not isinstance(data, dict) or not data:
@@ -262,7 +264,8 @@ class JobText:
                 self.source, what, "Give the job's configuration as keys and values, as flags, or as the command that started it."
             )
         rules, data = _rules(data, self.source, self.folder)
-        return Tree(data=data, lines=strict_yaml.lines(self.text), rules=rules)
+        notes = tuple(f"{one.key} stands in line {one.first} and in line {one.last}; the last one counts" for one in repeated)
+        return Tree(data=data, lines=strict_yaml.lines(self.text), rules=rules, notes=notes)
 
     @cached_property
     def toml(self) -> Tree | None:

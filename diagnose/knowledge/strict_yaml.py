@@ -1,8 +1,9 @@
-"""YAML as data only: safe loader, duplicate keys refused, alias bombs refused, bounded size."""
+"""YAML as data only: safe loader, duplicate keys refused or told, alias bombs refused, bounded size."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -16,11 +17,22 @@ class YamlError(ValueError):
     """The text is not acceptable YAML; the message names line and column where known."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Repeated:
+    """A key that stands twice in one map: the lines of both, from 1."""
+
+    key: str
+    first: int
+    last: int
+
+
 _MERGE = "tag:yaml.org,2002:merge"  # the key `<<`, which brings the entries of other maps
 
 
 class _StrictLoader(yaml.CSafeLoader):
-    """Safe loader that refuses duplicate keys, which PyYAML accepts in silence."""
+    """Safe loader that refuses duplicate keys, which PyYAML accepts in silence, or notes them where it has a list for them."""
+
+    repeated: list[Repeated] | None = None
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         for key, _ in node.value:
@@ -41,7 +53,9 @@ class _StrictLoader(yaml.CSafeLoader):
                 first = seen.get(key)
             except TypeError:
                 raise YamlError(f"line {line}: a list or map can't be a key") from None
-            if first is not None:
+            if first is not None and self.repeated is not None:
+                self.repeated.append(Repeated(key=str(key), first=first, last=line))
+            elif first is not None:
                 raise YamlError(f"line {line}: the key {key!r} stands already in line {first}")
             seen[key] = line
         return super().construct_mapping(node, deep=deep)
@@ -59,8 +73,8 @@ class _TellingLoader(_StrictLoader):
             raise YamlError(f"line {node.start_mark.line + 1}: the value does not fit its tag {node.tag}") from None
 
 
-def load(text: str | bytes) -> object:
-    """The document in `text`; an empty one is None.
+def load(text: str | bytes, repeated: list[Repeated] | None = None) -> object:
+    """The document in `text`; an empty one is None. Of a key that stands twice the last counts where `repeated` takes note of it.
 
     Aliases are resolved (config dumps contain them), but a document that would unfold to more than MAX_NODES values, or that
     contains itself, is refused. Raises YamlError.
@@ -70,11 +84,11 @@ def load(text: str | bytes) -> object:
     try:
         _check_depth(text)
         try:
-            data = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a safe loader
+            data = _constructed(_StrictLoader, text, repeated)
         except (KeyError, AttributeError, TypeError, ValueError) as error:  # what PyYAML raises for a value that does not fit its tag
             if isinstance(error, YamlError):
                 raise
-            data = yaml.load(text, Loader=_TellingLoader)  # noqa: S506 - a safe loader
+            data = _constructed(_TellingLoader, text, repeated)
         if _unfolded_size(data, {}) > MAX_NODES:
             raise YamlError(f"unfolds to more than {MAX_NODES} values")
     except yaml.YAMLError as error:
@@ -82,6 +96,15 @@ def load(text: str | bytes) -> object:
     except RecursionError:
         raise YamlError("nested too deeply") from None
     return data
+
+
+def _constructed(loader_class: type[_StrictLoader], text: str | bytes, repeated: list[Repeated] | None) -> object:
+    loader = loader_class(text)
+    loader.repeated = repeated
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
 
 
 def line_of(text: str | bytes, path: Sequence[str | int], word: str = "") -> int | None:

@@ -291,7 +291,6 @@ def test_older_names_of_modules() -> None:
 @for_each(
     "text, said",
     ("a: [1", "line 1"),
-    ("num_layers: 1\nnum_layers: 2\n", "line 2: the key 'num_layers' stands already in line 1"),
     ("", "holds nothing"),
     ("- 1\n- 2\n", "holds list"),
     ("just words", "holds text"),
@@ -309,6 +308,30 @@ def test_files_that_are_no_job(text: str, said: str) -> None:
         parse_job(text, source="job.yaml")
     assert said in caught.value.what
     assert caught.value.what.startswith("job.yaml ")
+
+
+def test_of_a_key_that_stands_twice_the_last_counts_as_in_the_loaders_of_the_frameworks() -> None:
+    job = parse_job("MODEL_ARGS:\n  --num-layers: 4\n  --init-method-std: 0.1\n  --num-layers: 8\n")
+    assert (job.get("num_layers"), job.settings["num_layers"].line) == (8, 4)
+    assert job.notes == ("--num-layers stands in line 2 and in line 4; the last one counts",)
+    with_anchors = parse_job("base: &b {num_layers: 4}\nmodel:\n  <<: *b\n  num_layers: 2\n  num_layers: 6\n")
+    assert (with_anchors.get("num_layers"), len(with_anchors.notes)) == (6, 1)
+
+
+@for_each(
+    "flags, expected",
+    ("--pipeline-model-parallel-layout: Et*3|(tt|)*6mL", 4),
+    ("--pipeline-model-parallel-layout: Ett|ttL", 1),
+    ("--num-layers-per-virtual-pipeline-stage: 2", 4),
+    (
+        "--num-layers-per-virtual-pipeline-stage: 1\n  --account-for-embedding-in-pipeline-split: true\n  --account-for-loss-in-pipeline-split: true",
+        9,
+    ),
+    ("--num-virtual-stages-per-pipeline-rank: 3", 3),
+)
+def test_virtual_stages_by_all_their_names(flags: str, expected: int) -> None:
+    job = parse_job(f"MODEL_ARGS:\n  --num-layers: 16\n  --pipeline-model-parallel-size: 2\n  {flags}\n")
+    assert job.get("virtual_pipeline_model_parallel_size") == expected
 
 
 def test_merge_keys_bring_the_entries_of_other_maps_with_their_lines() -> None:

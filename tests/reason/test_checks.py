@@ -78,6 +78,35 @@ def test_what_follows_from_a_default_only_is_doubtful_but_for_megatron_lm_s() ->
     }
 
 
+@for_each(
+    "lines, mode",
+    ("num-layers: 12, tensor-model-parallel-size: 2", ""),
+    ("world-size: 12, tensor-model-parallel-size: 4", ""),
+    ("sequence-parallel: true, num-layers: 12", ""),
+    (
+        (
+            "num-layers: 6, pipeline-model-parallel-size: 4, num-virtual-stages-per-pipeline-rank: 2, "
+            "account-for-embedding-in-pipeline-split: true, account-for-loss-in-pipeline-split: true"
+        ),
+        "",
+    ),
+    (
+        (
+            "num-layers: 15, pipeline-model-parallel-size: 2, pipeline-model-parallel-layout: Et*3|(tt|)*6mL, expert-model-parallel-size: 4, "
+            "num-experts: 8, moe-token-dispatcher-type: alltoall, bf16: true, overlap-moe-expert-parallel-comm: true, mtp-num-layers: 1"
+        ),
+        "",
+    ),
+    ("num-experts: 8, tensor-model-parallel-size: 2, expert-model-parallel-size: 2, expert-tensor-parallel-size: 1", "inference"),
+)
+def test_a_job_that_runs_is_not_said_to_fail(lines: str, mode: str) -> None:
+    """What the functional tests of Megatron-LM run: a word against it would be false."""
+    flags = "".join(f"  --{line}\n" for line in lines.split(", "))
+    found = check(parse_job(f"MODE: {mode}\nMODEL_ARGS:\n{flags}"), BOOK, TOOL)
+    assert not found.failed
+    assert {one.id for one in found.results} <= {"sequence-parallel-switched-off"}
+
+
 def test_checks_of_one_framework_are_not_asked_of_the_other_and_what_is_missing_is_named() -> None:
     lines = "  --sequence-parallel: true\n  --tensor-model-parallel-size: 1\n"
     megatron = check(parse_job(f"MODEL_ARGS:\n{lines}"), BOOK, TOOL)

@@ -23,7 +23,7 @@ def _read(text: JobText) -> Parsed | None:
     tree = text.yaml
     if tree is None or not has_sections(tree.data):
         return None
-    return Parsed(format=NAME, leaves=tuple(leaves_of(tree.data, tree.lines)), rules=tree.rules)
+    return Parsed(format=NAME, leaves=tuple(leaves_of(tree.data, tree.lines)), rules=tree.rules, notes=tree.notes)
 
 
 READER = Reader(name=NAME, read=_read, editor=map_editor)

@@ -23,7 +23,8 @@ _MORE = re.compile(r"\[[@*]\]|\$\{?[@*]")  # an array or all arguments: always m
 
 def _read(text: JobText) -> Parsed | None:
     if text.yaml is not None and _is_arguments(text.yaml.data, text.table):
-        return Parsed(format=NAME, leaves=tuple(_of_tree(text.yaml, text.source)), rules=text.yaml.rules)
+        given = tuple(_of_tree(text.yaml, text.source))
+        return Parsed(format=NAME, leaves=given, rules=text.yaml.rules, notes=text.yaml.notes)
     if text.command is None:
         return None
     leaves, notes, open_ended = _flags(text.command.arguments, text.table)
@@ -62,6 +63,8 @@ def _of_tree(tree: Tree, source: str) -> Iterator[Leaf]:
             yield from leaves_of({key: value}, tree.lines, below=path[:-1])
         else:
             yield Leaf(key=flag_name(str(key)), shown=".".join(path), value=plain_value(value), line=line_of(tree.lines, path))
+    if tree.data.get("MODE") == "inference":  # as the functional tests of Megatron-LM say it
+        yield Leaf(key="training", shown="MODE", value=False, line=line_of(tree.lines, ("MODE",)))
     for key, value in sections["ENV_VARS"].items():
         yield Leaf(key=f"env_vars.{key}", shown=f"ENV_VARS.{key}", value=value, line=line_of(tree.lines, ("ENV_VARS", str(key))))
 

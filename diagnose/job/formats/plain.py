@@ -12,7 +12,7 @@ NAME = "plain"
 
 def _read(text: JobText) -> Parsed | None:
     tree = text.yaml
-    return None if tree is None else Parsed(format=NAME, leaves=tuple(leaves_of(tree.data, tree.lines)), rules=tree.rules)
+    return None if tree is None else Parsed(format=NAME, leaves=tuple(leaves_of(tree.data, tree.lines)), rules=tree.rules, notes=tree.notes)
 
 
 READER = Reader(name=NAME, read=_read, editor=map_editor)
