@@ -28,6 +28,7 @@ _QUALIFIER = re.compile(
 )
 _TEMPLATE = re.compile(r"\btemplate\s*<")
 _JITTED = re.compile(r"\b(?:triton\.)?(?:jit|autotune|heuristics)\b|\btriton_(?:jit|autotune)\b|\bgluon\.jit\b")
+_OTHER_JIT = re.compile(r"\b(torch|cute|tilelang|numba|jax|helion)\.|\bcuda\.jit")
 _CUTE = re.compile(r"\bcute\.kernel\b")
 _TILELANG = re.compile(r"\bT\.prim_func\b|^prim_func$")
 _SUBSTITUTE = {"bool": "true", "int": "128", "int32_t": "128", "uint32_t": "128u", "unsigned": "128u", "size_t": "128ul", "int64_t": "128l"}
@@ -178,12 +179,18 @@ class Python:
         self._called: set[str] = set()
 
     def read(self, path: str, text: str) -> None:
-        if not re.search(r"triton|cute\.kernel|T\.prim_func|gluon", text):
+        self.found += [
+            (path, "cuda", f"{name}()") for name in re.findall(r"__global__\s+void\s+(?:__launch_bounds__\([^()]*\)\s*)?([a-z]\w*)\(", text)
+        ]
+        if not re.search(r"triton|cute\.kernel|T\.prim_func|T\.Kernel|gluon", text):
             return
+        wrapped = set(re.findall(r"triton\.jit\((\w+)\)", text))
         try:
             tree = ast.parse(text)
         except (SyntaxError, ValueError):
             return
+        self._triton += [(path, name) for name in wrapped]
+        self._launched |= wrapped
         self._visit(path, tree, "", jitted=False)
 
     def _visit(self, path: str, node: ast.AST, owner: str, *, jitted: bool) -> None:
@@ -199,9 +206,11 @@ class Python:
                         else f"kernel_cutlass_{child.name}_tensorptrbf16gmemalign16odiv8i641"
                     )
                     self.found.append((path, "cute", named))
-                elif _TILELANG.search(marks):
+                elif _TILELANG.search(marks) or (
+                    "tilelang." in marks and "T.Kernel" in ast.unparse(child) and "prim_func" not in ast.unparse(child)
+                ):
                     self.found.append((path, "tilelang", f"{child.name}_kernel"))
-                elif _JITTED.search(marks) and "torch.jit" not in marks:
+                elif _JITTED.search(marks) and not _OTHER_JIT.search(marks):
                     self._triton.append((path, child.name))
                     inside = True
             elif isinstance(child, ast.Call) and isinstance(child.func, ast.Subscript):
@@ -213,7 +222,7 @@ class Python:
     def names(self) -> Iterator[tuple[str, str, str]]:
         yield from self.found
         for path, name in self._triton:
-            if name in self._launched or name not in self._called:
+            if name in self._launched or ("kernel" in name and name not in self._called):
                 yield path, "triton", name
 
 
