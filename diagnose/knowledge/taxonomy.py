@@ -27,6 +27,7 @@ from msgspec import structs
 from diagnose.errors import RuleFileError
 from diagnose.knowledge import strict_yaml
 from diagnose.knowledge.buckets import Buckets, load_buckets
+from diagnose.knowledge.words import Sets, WrongLineError, matcher
 from diagnose.model.vocabulary import CommKind, Phase, Role
 
 Operation = Literal[
@@ -83,7 +84,7 @@ HostRole = Literal["allocator", "synchronise", "launch", "graph_launch", "captur
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One family of device operations, recognised by name.
+    """One family of device operations, recognised by name: by `patterns`, or by the `words` of its function (`diagnose.knowledge.words`).
 
     `bucket` is None where the name can't decide; the family then ends in `default` unless a context or a neighbour knows
     better. `decisive`: no context but an overriding one (the vision tower) may change the bucket. `marks`: what the rules about neighbours
@@ -91,8 +92,9 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """
 
     id: str
-    patterns: tuple[str, ...]
     operation: Operation
+    patterns: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
     bucket: str | None = None
     default: str | None = None
     decisive: bool = False
@@ -108,15 +110,16 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an enclosing range tells about a launch, recognised by the range's text.
+    """What an enclosing range tells about a launch, recognised by the range's text, or by the words of it.
 
     It gives `bucket` and `kind` to the listed `operations` (none listed: to all), and `phase` to every launch inside. `unless`
     takes texts out again; `requires` names contexts of which one must enclose the launch too.
     """
 
     id: str
-    patterns: tuple[str, ...]
     evidence: Literal["module", "operator"]
+    patterns: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ("nvtx", "annotation", "operator", "module")
     operations: tuple[Operation, ...] = ()
@@ -207,6 +210,7 @@ def own_id(entry: Family | Context | Group) -> str:
 
 
 class _BucketFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    sets: dict[str, tuple[str, ...]] = {}
     families: tuple[Family, ...] = ()
     contexts: tuple[Context, ...] = ()
     groups: tuple[Group, ...] = ()
@@ -214,13 +218,17 @@ class _BucketFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 @dataclass(frozen=True, kw_only=True)
 class Taxonomy:
-    """All entries in order of precedence; those of the user's own files stand first and are named in `own`. `buckets`: the rows that entries may name."""
+    """All entries in order of precedence; those of the user's own files stand first and are named in `own`.
+
+    `buckets`: the rows that entries may name. `sets`: the words that lines of words name together; one of the user's stands in the place of a built-in one.
+    """
 
     buckets: Buckets
     families: tuple[Family, ...]
     contexts: tuple[Context, ...]
     groups: tuple[Group, ...]
     own: frozenset[str]  # what comes from the user's files, each by its `own_id`
+    sets: Sets
 
     def marked(self, *marks: Mark) -> list[str]:
         """Ids of the families that carry one of the marks."""
@@ -286,6 +294,7 @@ def load_taxonomy(folder: Traversable | Path | None = None, extra: Sequence[Path
         contexts=_merged([file.content.contexts for file in own], [file.content.contexts for file in shipped]),
         groups=_merged([file.content.groups for file in own], [file.content.groups for file in shipped]),
         own=frozenset(own_id(entry) for file in own for _, entry in file.entries()),
+        sets={name: words for file in (*shipped, *own) for name, words in file.content.sets.items()},
     )
     _check(taxonomy, [*own, *shipped], root.name)
     if folder is None:
@@ -404,8 +413,10 @@ def _bucket_file(path: Traversable | Path, buckets: Buckets) -> _Read:
     file = _Read(name=path.name, text=text, content=content)
     for place, entry in file.entries():
         _check_buckets(file, place, entry, buckets)
-        if not entry.patterns:
-            raise file.wrong((*place, "patterns"), entry.id, "has no pattern")
+        if not entry.patterns and not getattr(entry, "words", ()):
+            raise file.wrong(
+                (*place, "patterns"), entry.id, "has no pattern" if isinstance(entry, Group) else "has neither patterns nor words"
+            )
         _check_entry_patterns(file, place, entry, "patterns")
         if isinstance(entry, Context):
             _check_entry_patterns(file, place, entry, "unless")
@@ -450,9 +461,19 @@ def _check(taxonomy: Taxonomy, files: Sequence[_Read], name: str) -> None:
     known = {context.id for context in taxonomy.contexts}
     for file in files:
         for place, entry in file.entries():
+            if not isinstance(entry, Group):
+                _check_words(file, place, entry, taxonomy.sets)
             for needed in entry.requires if isinstance(entry, Context) else ():
                 if needed not in known:
                     raise file.wrong((*place, "requires"), entry.id, f"requires {needed!r}, which is no context", needed)
+
+
+def _check_words(file: _Read, place: _Path, entry: Family | Context, sets: Sets) -> None:
+    """Raise RuleFileError for a line of words that is not in the grammar."""
+    try:
+        matcher(entry.words, sets, "words")
+    except WrongLineError as error:
+        raise file.wrong((*place, "words"), entry.id, str(error)) from error
 
 
 def _check_unique(entries: Sequence[tuple[_Read, _Path, str]]) -> None:

@@ -1,23 +1,24 @@
 """Which part of the model each device operation serves, its role, its phase, and on what evidence.
 
-The same kernel is spelled differently by each profiler: names are brought to one spelling first, so that a pattern in
-`trace_rules/buckets` is written once. The decision is made once for each distinct combination of name family, launch context and process
+A name is read as `names` says: brought to one spelling, tried against the patterns of known families, then read by its words. The decision is made once for each distinct combination of name family, launch context and process
 group, by `decide`, and joined back to the operations; what stays undecided then asks its neighbours on the stream. `describe` uses the same
 decision for single names.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import groupby
 
 import polars as pl
 
 from diagnose.knowledge.buckets import Buckets, bucket_type
 from diagnose.knowledge.taxonomy import Context, Family, Group, Taxonomy, own_id, union
+from diagnose.knowledge.words import matcher
 from diagnose.measure.buckets.context import FORWARD_BIT, HostContext, host_context
 from diagnose.measure.buckets.line import chosen
+from diagnose.measure.buckets.names import normalised, words_of
 from diagnose.measure.buckets.neighbours import neighbours
 from diagnose.measure.host import Launches
 from diagnose.model.trace import Trace
@@ -33,53 +34,6 @@ from diagnose.model.vocabulary import (
     CommKind,
 )
 
-# A literal template argument, a floating type, a substitution, a length-prefixed identifier: the parts of a mangled name with digits.
-_MANGLED = re.compile(r"L(?:[a-z]|N\d\w*?E)n?\d+E|DF\d+[b_x]?|[ST]\d*_|(\d+)|[^\d]")
-
-
-def demangled(name: str) -> str:
-    """The identifiers of an Itanium-mangled symbol joined by `::`, ahead of the symbol itself; other names unchanged.
-
-    Profilers hand over the mangled symbol when the demangled name would exceed their limit. Templates are not rebuilt: only
-    the words matter here. Enumerator arguments keep their mangled form in the symbol.
-    """
-    if not name.startswith("_Z"):
-        return name
-    words: list[str] = []
-    at = 2
-    while at < len(name):
-        match = _MANGLED.match(name, at)
-        if match is None:
-            break
-        at = match.end()
-        digits = match.group(1)
-        if digits:
-            length = int(digits[:4])
-            words.append(name[at : at + length])
-            at += length
-    return "::".join([*(word for word in words if word), " " + name])
-
-
-def normalised(names: pl.Series) -> pl.Series:
-    """`names` in one spelling: no leading `void`, no unnamed namespaces, no casts before literals, `>>` without blanks."""
-    frame = pl.DataFrame({"name": names.cast(pl.String)})
-    mangled = frame["name"].str.starts_with("_Z").fill_null(value=False)
-    if mangled.any():
-        found = frame["name"].filter(mangled).unique()
-        plain = pl.Series([demangled(name) for name in found], dtype=pl.String)
-        frame = frame.with_columns(pl.col("name").replace(found, plain))
-    text = (
-        pl.col("name")
-        .str.replace(r"\.kd$", "")
-        .str.replace(r"^void ", "")
-        .str.replace_all(r"\(anonymous namespace\)::|<unnamed>::|_GLOBAL__N_\w*::", "")
-        .str.replace_all(r"\(bool\)1", "true")
-        .str.replace_all(r"\(bool\)0", "false")
-        .str.replace_all(r"\((?:unsigned )?(?:int|long|short|char|long long)\)(-?\d)", "${1}")
-        .str.replace_all(r"\s+([>*&])", "${1}")
-    )
-    return frame.select(text)["name"]
-
 
 def families(names: pl.Series, kinds: pl.Series, taxonomy: Taxonomy) -> pl.Series:
     """Index of each name's family in `taxonomy.families` (UInt16): the first whose patterns match; the last family otherwise.
@@ -88,10 +42,21 @@ def families(names: pl.Series, kinds: pl.Series, taxonomy: Taxonomy) -> pl.Serie
     their kind.
     """
     left = pl.DataFrame({"name": normalised(names), "kind": kinds.cast(pl.String)}).with_row_index("row")
-    unknown = len(taxonomy.families) - 1
-    last = {family.op_kind: index for index, family in enumerate(taxonomy.families)}
+    last: dict[str, int] = {family.op_kind: index for index, family in enumerate(taxonomy.families)}
     parts = []
-    for index, family in enumerate(taxonomy.families):
+    for by_words, families_in_order in groupby(enumerate(taxonomy.families), key=lambda entry: bool(entry[1].words)):
+        block = list(families_in_order)
+        found = _by_words(left, block, taxonomy) if by_words else _by_patterns(left, block, last)
+        parts.append(found)
+        left = left.join(found, on="row", how="anti", maintain_order="left")
+    parts.append(left.select("row", pl.lit(len(taxonomy.families) - 1, dtype=pl.UInt16).alias("family")))
+    return pl.concat(parts).sort("row")["family"]
+
+
+def _by_patterns(left: pl.DataFrame, block: Sequence[tuple[int, Family]], last: Mapping[str, int]) -> pl.DataFrame:
+    """The rows of `left` (row, name, kind) that a family of the block names by a pattern: row, family."""
+    parts = [left.select("row", pl.lit(0, dtype=pl.UInt16).alias("family")).clear()]
+    for index, family in block:
         if left.is_empty():
             break
         matches = pl.col("kind") == family.op_kind
@@ -101,8 +66,20 @@ def families(names: pl.Series, kinds: pl.Series, taxonomy: Taxonomy) -> pl.Serie
         if hit.any():
             parts.append(left.filter(hit).select("row", pl.lit(index, dtype=pl.UInt16).alias("family")))
             left = left.filter(~hit)
-    parts.append(left.select("row", pl.lit(unknown, dtype=pl.UInt16).alias("family")))
-    return pl.concat(parts).sort("row")["family"]
+    return pl.concat(parts)
+
+
+def _by_words(left: pl.DataFrame, block: Sequence[tuple[int, Family]], taxonomy: Taxonomy) -> pl.DataFrame:
+    """The rows of `left` (row, name, kind) that a family of the block names by the words of the function: row, family."""
+    kernels = left.filter(pl.col("kind") == "kernel")
+    read = kernels.select("row", words_of(kernels["name"], taxonomy).alias("words"))
+    open_texts = read.select("words").unique().drop_nulls()
+    parts = [open_texts.with_columns(pl.lit(0, dtype=pl.UInt16).alias("family")).clear()]
+    for index, family in block:
+        hit = open_texts.select(matcher(family.words, taxonomy.sets, "words")).to_series()
+        parts.append(open_texts.filter(hit).with_columns(pl.lit(index, dtype=pl.UInt16).alias("family")))
+        open_texts = open_texts.filter(~hit)
+    return read.join(pl.concat(parts), on="words", how="inner").select("row", "family")
 
 
 def op_kinds(names: pl.Series, taxonomy: Taxonomy) -> pl.Series:

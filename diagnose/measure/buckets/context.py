@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.knowledge.taxonomy import Source, Taxonomy, union
+from diagnose.knowledge.taxonomy import Context, Source, Taxonomy, union
+from diagnose.knowledge.words import matcher
+from diagnose.measure.buckets.names import range_words
 from diagnose.measure.host import Launches
 from diagnose.model.intervals import MAX_CLASSES, sweep
 from diagnose.model.trace import Trace
@@ -59,14 +61,31 @@ def text_bits(texts: pl.Series, source: Source, taxonomy: Taxonomy) -> pl.DataFr
     """Which contexts the distinct `texts` of ranges of `source` match: columns row (UInt32), bit (Int8)."""
     contexts = [(bit, context) for bit, context in enumerate(taxonomy.contexts) if source in context.sources]
     frame = pl.DataFrame({"text": texts.cast(pl.String)}).with_row_index("row")
+    found = [frame.select("row", pl.lit(0, dtype=pl.Int8).alias("bit")).clear(), _by_words(frame, contexts, taxonomy)]
     frame = frame.filter(pl.col("text").str.contains(union([pattern for _, context in contexts for pattern in context.patterns])))
-    found = [frame.select("row", pl.lit(0, dtype=pl.Int8).alias("bit")).clear()]
     for bit, context in contexts:
+        if not context.patterns:
+            continue
         matches = pl.col("text").str.contains(union(context.patterns))
         if context.unless:
             matches &= ~pl.col("text").str.contains(union(context.unless))
         found.append(frame.filter(matches).select("row", pl.lit(bit, dtype=pl.Int8).alias("bit")))
     return pl.concat(found)
+
+
+def _by_words(frame: pl.DataFrame, contexts: Sequence[tuple[int, Context]], taxonomy: Taxonomy) -> pl.DataFrame:
+    """Which contexts the words of range texts (row, text) match: row, bit."""
+    told = [(bit, context) for bit, context in contexts if context.words]
+    said = frame.select("row", pl.col("text").str.extract(r"^([^,]*)").alias("text"))
+    texts = said["text"].unique().drop_nulls()
+    words = pl.DataFrame({"text": texts, "words": range_words(texts)})
+    hits = [
+        words.filter(matcher(context.words, taxonomy.sets, "words")).select("text", pl.lit(bit, dtype=pl.Int8).alias("bit"))
+        for bit, context in told
+    ]
+    if not hits:
+        return frame.select("row", pl.lit(0, dtype=pl.Int8).alias("bit")).clear()
+    return said.join(pl.concat(hits), on="text", how="inner").select("row", "bit")
 
 
 def _tags(trace: Trace, taxonomy: Taxonomy) -> pl.DataFrame:

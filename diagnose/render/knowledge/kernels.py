@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.taxonomy import Context, Family, Group
 from diagnose.model.vocabulary import COLLECTIVE, DISPATCH, OTHER_BUCKET
@@ -75,7 +77,7 @@ def family(know: Catalogue, key: str) -> Entry:
     return Entry(
         name=key,
         title=f"{words.words(one.operation)}, recognised by name",
-        about="family of names; the first family in order whose pattern matches decides",
+        about="family of names; the first family in order whose pattern or words match decides",
         brief=one.bucket or one.default or "",
         parts=(
             *paragraph("bucket", *_target(one)),
@@ -85,9 +87,17 @@ def family(know: Catalogue, key: str) -> Entry:
             ),
             *paragraph("elsewhere, by what is around it", *refs("bucket", one.alternatives)),
             *verbatim("patterns", (pattern or "(anything)" for pattern in one.patterns)),
+            *verbatim("words of its function", one.words),
+            *_sets(know, one.words),
             *verbatim("examples", one.examples),
         ),
     )
+
+
+def _sets(know: Catalogue, lines: tuple[str, ...]) -> list[Part]:
+    """The words of the sets that lines of words name."""
+    named = dict.fromkeys(name for line in lines for name in re.findall(r"@(\w+)", line))
+    return verbatim("where", (f"@{name}: {', '.join(know.taxonomy.sets[name])}" for name in named))
 
 
 def _target(one: Family) -> tuple[Span, ...]:
@@ -120,6 +130,8 @@ def context(know: Catalogue, key: str) -> Entry:
             *paragraph("looked for in", ", ".join(_SOURCE[source] for source in one.sources)),
             *paragraph("backward nodes", "" if one.inherited else "do not take it over from their forward operator"),
             *verbatim("patterns", one.patterns),
+            *verbatim("words of the range", one.words),
+            *_sets(know, one.words),
             *verbatim("but not", one.unless),
         ),
     )

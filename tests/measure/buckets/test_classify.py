@@ -10,8 +10,9 @@ import pytest
 
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.knowledge.taxonomy import Context, Family, Group, Taxonomy, load_taxonomy
-from diagnose.measure.buckets.classify import Classified, classify, decide, demangled, normalised
+from diagnose.measure.buckets.classify import Classified, classify, decide
 from diagnose.measure.buckets.describe import describe, describe_all
+from diagnose.measure.buckets.names import demangled, normalised
 from diagnose.measure.host import attribute
 from diagnose.model.trace import Trace
 from tests.builders.cases import for_each

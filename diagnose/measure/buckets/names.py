@@ -1,0 +1,166 @@
+"""How a kernel name is read: in one spelling, and as the words of its function.
+
+The same kernel is spelled differently by each profiler; names are brought to one spelling first, so that a pattern in `trace_rules/buckets`
+is written once. A name that no pattern knows is read by its words: those of the function, without its namespaces, its arguments' types and its
+template arguments, because a word in them says whose the kernel is or what it is handed, not what it does. Only a function that carries
+another one (`device_kernel<…>`, `elementwise_kernel<…>`) is read by its template arguments.
+"""
+
+from __future__ import annotations
+
+import re
+
+import polars as pl
+
+from diagnose.knowledge.taxonomy import Taxonomy
+from diagnose.knowledge.words import matcher
+
+# A literal template argument, a floating type, a substitution, a length-prefixed identifier: the parts of a mangled name with digits.
+_MANGLED = re.compile(r"L(?:[a-z]|N\d\w*?E)n?\d+E|DF\d+[b_x]?|[ST]\d*_|(\d+)|[^\d]")
+_QUALIFIED = re.compile(r"(?:N|K|V|L|St|S[absiod])*")
+LONGEST = 1500  # characters of template arguments that are read
+MOST = 12  # identifiers of a mangled symbol's template arguments among which they are looked for
+READ = 2  # of the identifiers among a carrier's template arguments: what it carries, and what that carries
+_NESTED = 4  # parentheses within parentheses that are taken out of template arguments
+# Among template arguments: types, and wrappers that let a kernel be compiled for one architecture only.
+_SILENT = (
+    r"\b(?:float|double|half|bool|true|false|int|unsigned|signed|long|short|char|void|const|struct|class|typename|auto|u?int\d+_t|size_t|__nv_\w+|__half2?|__hip_\w+|hip_bfloat16|"
+    r"bfloat16_t|half_t|BFloat16|Half|tuple|std|enable_\w+|C|_\d+|[A-Z])\b"
+)
+
+
+def demangled(name: str) -> str:
+    """The identifiers of an Itanium-mangled symbol joined by `::`, ahead of the symbol itself; other names unchanged.
+
+    Profilers hand over the mangled symbol when the demangled name would exceed their limit. Templates are not rebuilt: only
+    the words matter here. Enumerator arguments keep their mangled form in the symbol.
+    """
+    if not name.startswith("_Z"):
+        return name
+    return "::".join([*_identifiers(name, 2), " " + name])
+
+
+def _identifiers(name: str, at: int, *, spaces: bool = True) -> list[str]:
+    """The identifiers of a mangled symbol from a place on; without `spaces`, not those that another one follows: namespaces."""
+    words: list[str] = []
+    while at < len(name):
+        match = _MANGLED.match(name, at)
+        if match is None:
+            break
+        at = match.end()
+        digits = match.group(1)
+        if digits:
+            length = int(digits[:4])
+            if spaces or not name[at + length : at + length + 1].isdigit():
+                words.append(name[at : at + length])
+            at += length
+    return [word for word in words if word]
+
+
+def _function_and_template(symbol: str) -> tuple[str, str]:
+    """The last identifier of a mangled symbol's own name, and the identifiers behind it but for namespaces, divided by blanks."""
+    match = _QUALIFIED.match(symbol, 2)
+    at = 2 if match is None else match.end()
+    function = ""
+    while (digits := re.compile(r"\d{1,4}").match(symbol, at)) is not None:
+        at = digits.end() + int(digits.group())
+        function = symbol[digits.end() : at]
+    return function, " ".join(_identifiers(symbol, at, spaces=False)[:MOST])
+
+
+def normalised(names: pl.Series) -> pl.Series:
+    """`names` in one spelling: no leading `void`, no unnamed namespaces, no casts before literals, `>>` without blanks."""
+    frame = pl.DataFrame({"name": names.cast(pl.String)})
+    mangled = frame["name"].str.starts_with("_Z").fill_null(value=False)
+    if mangled.any():
+        found = frame["name"].filter(mangled).unique()
+        plain = pl.Series([demangled(name) for name in found], dtype=pl.String)
+        frame = frame.with_columns(pl.col("name").replace(found, plain))
+    text = (
+        pl.col("name")
+        .str.replace(r"\.kd$", "")
+        .str.replace(r"^void ", "")
+        .str.replace_all(r"\(anonymous namespace\)::|<unnamed>::|_GLOBAL__N_\w*::", "")
+        .str.replace_all(r"\(bool\)1", "true")
+        .str.replace_all(r"\(bool\)0", "false")
+        .str.replace_all(r"\((?:unsigned )?(?:int|long|short|char|long long)\)(-?\d)", "${1}")
+        .str.replace_all(r"\s+([>*&])", "${1}")
+    )
+    return frame.select(text)["name"]
+
+
+def _spaced(text: pl.Expr) -> pl.Expr:
+    """A text as words in small letters, a blank before and after each: camel case and snake case are taken apart."""
+    return (
+        text.str.replace_all("MoE", "Moe")
+        .str.replace_all("RoPE", "Rope")
+        .str.replace_all(r"([a-z])(G?)LU", "${1}${2}lu")
+        .str.replace_all("AllToAll|All2All", "Alltoall")
+        .str.replace_all(r"([a-z])([A-Z])", "${1} ${2}")
+        .str.replace_all(r"([0-9A-Z])([A-Z][a-z])", "${1} ${2}")
+        .str.to_lowercase()
+        .str.replace_all(r"[^a-z0-9]+", "  ")
+        .pipe(lambda one: pl.concat_str(pl.lit(" "), one, pl.lit(" ")))
+        .str.replace_all(r" [0-9]+ ", " ")
+        .str.replace_all(r" +", " ")
+        .str.replace_all(r" d ([a-z]{1,2}) ", " d${1} ")
+    )
+
+
+def words_of(names: pl.Series, taxonomy: Taxonomy) -> pl.Series:
+    """The words of each name (in the spelling of `normalised`): its function's, or its template arguments' where the function only carries them."""
+    head = pl.col("name").str.extract(r"^([^<(]*)")
+    frame = pl.DataFrame({"name": names.str.replace(r"^(?:typename )?std::enable_if<.*?>::type ", "")}).select(
+        "name",
+        head.str.extract(r"([^\s:]*)\s*$")
+        .str.replace(r"_object_at_.*|\[clone.*", "")
+        .str.replace(r"^kernel_cutlass_", "")
+        .alias("function"),
+        pl.lit(None, dtype=pl.String).alias("template"),
+    )
+    mangled = frame["name"].str.contains(r" _Z").fill_null(value=False)
+    if mangled.any():
+        symbols = frame["name"].filter(mangled)
+        parts = pl.DataFrame(
+            [_function_and_template(name[name.rindex(" _Z") + 1 :]) for name in symbols], schema=["function", "template"], orient="row"
+        )
+        places = mangled.arg_true()
+        frame = frame.with_columns(
+            frame["function"].scatter(places, parts["function"]), frame["template"].scatter(places, parts["template"])
+        )
+    frame = frame.with_columns(_spaced(pl.col("function")).alias("words"))
+    carries = frame.select(
+        matcher(["=@carrier"], taxonomy.sets, "words") & (pl.col("template").is_not_null() | pl.col("name").str.contains("<", literal=True))
+    )
+    places = carries.to_series().arg_true()
+    if places.is_empty():
+        return frame["words"]
+    carried = frame[places].select(_spaced(_first(pl.coalesce("template", _template(pl.col("name"))))).alias("words"))["words"]
+    return frame["words"].scatter(places, carried)
+
+
+def _template(name: pl.Expr) -> pl.Expr:
+    """The identifiers of a name's template arguments, without their namespaces and without what stands in parentheses."""
+    text = name.str.replace(r"^[^<]*", "").str.slice(0, LONGEST)
+    for _ in range(_NESTED):
+        text = text.str.replace_all(r"\([^()]*\)", "")
+    return text.str.replace_all(r"\w+::", "")
+
+
+def _first(identifiers: pl.Expr) -> pl.Expr:
+    """The first identifiers that are no types."""
+    return identifiers.str.replace_all(_SILENT, "").str.extract(rf"^[^A-Za-z_]*((?:[A-Za-z_]\w*[^A-Za-z_]*){{0,{READ}}})")
+
+
+def range_words(texts: pl.Series) -> pl.Series:
+    """The words of what a range says of itself: of the last two parts of a dotted path, of a file's name and function, of a class."""
+    text = pl.DataFrame({"text": texts.cast(pl.String)}).select(
+        _spaced(
+            pl.col("text")
+            .str.replace(r",.*$", "")
+            .str.replace(r"^nn\.Module: ", "")
+            .str.replace_all(r"\.py\(\d+\)", "")
+            .str.extract(r"((?:[\w ]+[.:]+)?[\w ]+)[^\w]*$")
+        ).alias("text")
+    )
+    return text["text"].fill_null(" ")
