@@ -13,7 +13,7 @@ from fixtures.kernel_corpus import ASIDE, OPEN, Count, Library, Name, by_bucket,
 from tests.kernels import extract
 
 # Percent of the names that have to be right. These figures only rise.
-FLOORS = {OPEN: 83.5, ASIDE: 76.0}
+FLOORS = {OPEN: 90.0, ASIDE: 84.0}
 MOST = 70  # names of a library
 
 
@@ -66,7 +66,7 @@ def test_what_is_set_aside_stands_in_no_rule_and_no_other_table(corpus: dict[str
     ]
     text = "\n".join(path.read_text(encoding="utf-8") for path in tables)
     written = {word for line in re.split(r"[\n\t'\"]", text) for word in (line.strip(),)}
-    assert sum(one.name in written for one in corpus[ASIDE]) == 0
+    assert sum(one.name in written for one in corpus[ASIDE] if one.context is None) == 0
 
 
 @pytest.fixture(scope="module")
