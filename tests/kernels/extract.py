@@ -1,4 +1,4 @@
-"""Device kernel names of a library, as profilers show them, from a git snapshot of its sources: `python -m tests.kernels.extract GIT_DIR …`.
+"""Device kernel names of a library, as profilers show them, from a git snapshot of its sources: `python -m tests.kernels.extract LIBRARY GIT_DIR`.
 
 Prints one line per name: path, spelling, name, separated by tabs. Only names leave the sources. Read are `__global__` functions with
 their namespaces (template arguments and argument types as declared, types that a template leaves open as bfloat16), Triton functions that
@@ -9,6 +9,7 @@ TileLang programs, and the kernel classes of CK-tile and CUTLASS, which run unde
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 import subprocess
 import sys
@@ -18,6 +19,13 @@ from pathlib import Path, PurePosixPath
 CUDA = {".cu", ".cuh", ".h", ".hpp", ".hip", ".inl", ".cpp", ".hxx"}
 SKIPPED = re.compile(
     r"(^|/)(tests?|testing|unittests?|benchmarks?|bench|docs?|3rdparty|third_?party|external|tutorials?|cutlass_archive|deprecated)(/|$)",
+    re.IGNORECASE,
+)
+MOST, SEED = 60, 14  # names of a library; what they are drawn by
+# Beside SKIPPED: what is not installed for users.
+_TRIED = re.compile(
+    r"(^|/)(bench\w*|test_\w*|\w*_test|play|perf|microbench\w*|sandbox)(/|\.|$)|"
+    r"_test\.c|bench_|/bench|archive|(^|/)AI/|dev-zone|^dev/|test",
     re.IGNORECASE,
 )
 _NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.DOTALL)
@@ -248,13 +256,35 @@ def kernels(snapshot: Snapshot, *, everything: bool = False) -> Iterator[tuple[s
     yield from python.names()
 
 
-def main(arguments: Iterable[str]) -> int:
+def chosen(library: str, rows: Iterable[tuple[str, str, str]], most: int = MOST) -> list[tuple[str, str, str]]:
+    """At most so many rows, one for each function, drawn by the names themselves: more sources change nothing about the others' order."""
+    ranked = sorted(
+        {row for row in rows if not _TRIED.search(row[0])}, key=lambda row: (_rank(f"{library}:{function(row[2])}:{row[0]}"), row)
+    )
+    firsts: dict[str, tuple[str, str, str]] = {}
+    for row in ranked:
+        firsts.setdefault(function(row[2]), row)
+    return sorted(firsts[name] for name in sorted(firsts, key=lambda name: _rank(f"{library}:{name}"))[:most])
+
+
+def function(name: str) -> str:
+    """The function of a name, or the class that runs under a launcher, in small letters."""
+    held = re.search(r"ck_tile::(\w+Kernel)", name)
+    bare = name.removeprefix("void ").replace("(anonymous namespace)", "")
+    return (held[1] if held else re.split(r"[<(]", bare)[0].split("::")[-1]).lower()
+
+
+def _rank(text: str) -> bytes:
+    return hashlib.sha256(f"{SEED}:{text}".encode()).digest()
+
+
+def main(arguments: Sequence[str]) -> int:
     """Command line."""
-    for given in arguments:
-        snapshot = Snapshot(Path(given))
-        sys.stdout.write(f"# {given} {snapshot.commit}\n")
-        for row in sorted(set(kernels(snapshot))):
-            sys.stdout.write("\t".join(row) + "\n")
+    library, path = arguments
+    snapshot = Snapshot(Path(path))
+    sys.stdout.write(f"# {library} {snapshot.commit}\n")
+    for row in chosen(library, kernels(snapshot)):
+        sys.stdout.write("\t".join(row) + "\n")
     return 0
 
 

@@ -78,7 +78,8 @@ def counts(taxonomy: Taxonomy) -> dict[str, tuple[Count, ...]]:
 def test_no_fewer_names_are_right(counts: dict[str, tuple[Count, ...]], part: str):
     """By bucket with -rP: only numbers, for what is set aside is never shown."""
     for bucket, of in by_bucket(counts[part]).items():
-        print(f"{part:9} {bucket:15} {sum(one.right for one in of):4} of {sum(one.names for one in of):4} {percent(of):6.1f} %")  # noqa: T201
+        right, unknown, names = (sum(figures) for figures in zip(*((one.right, one.unknown, one.names) for one in of), strict=True))
+        print(f"{part:9} {bucket:15} {right:4} of {names:4} {percent(of):6.1f} %, {unknown:3} unknown")  # noqa: T201
     print(f"{part:9} {'all':15} {percent(counts[part]):6.1f} %")  # noqa: T201
     assert percent(counts[part]) >= FLOORS[part]
 
@@ -86,13 +87,13 @@ def test_no_fewer_names_are_right(counts: dict[str, tuple[Count, ...]], part: st
 def test_the_section_tells_parts_buckets_and_libraries():
     shown = kernel_corpus.section(
         [
-            Count(part=OPEN, library="a", bucket="loss", right=3, names=4),
-            Count(part=ASIDE, library="b", bucket="loss", right=9, names=9),
-            Count(part=ASIDE, library="c", bucket="router", right=8, names=9),
+            Count(part=OPEN, library="a", bucket="loss", right=3, unknown=1, names=4),
+            Count(part=ASIDE, library="b", bucket="loss", right=9, unknown=0, names=9),
+            Count(part=ASIDE, library="c", bucket="router", right=8, unknown=0, names=9),
         ]
     )
     for line in (
-        "| loss | 3 of 4 (75.0 %) | 9 of 9 (100.0 %) |",
+        "| loss | 3 of 4 (75.0 %), 1 unknown | 9 of 9 (100.0 %) |",
         "| c | set aside | 8 of 9 (88.9 %) |",
         "94.4 %; below: router | MISSED |",
     ):
