@@ -8,15 +8,16 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
 
-from diagnose.commands import analyse, baseline, bisect, bisect_step, check, compare, explain, kernel, patch, recipe_path, render
+from diagnose.commands import analyse, baseline, bisect, bisect_step, check, compare, explain, kernel, patch, project, recipe_path, render
 from diagnose.commands.output import EXIT_GATE, ClosedPipeError, say, silence
-from diagnose.errors import DiagnoseError, InputError, TerminatedError
+from diagnose.errors import DiagnoseError, InputError, TerminatedError, UsageError
 from diagnose.version import __version__
 
 __all__ = ["EXIT_GATE", "cli", "main"]
@@ -34,11 +35,17 @@ class Verbs(click.Group):
         """Insert the default verb."""
         own = {*self.commands, "--help", "-h", "--version"}
         if args and args[0] not in own:
+            _refuse_mistyped(args[0], self.commands)
             args = ["analyse", *args]
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a verb, which a signal ends in good order."""
+        """Run a verb, which a signal ends in good order; what the project says are its defaults."""
+        found = project.said_by(Path.cwd())
+        if found is not None:
+            path, options = found
+            ctx.default_map = project.defaults(options, self.commands)
+            say(f"using {path.name}: {', '.join(options)}")
         with _terminable():
             return super().invoke(ctx)
 
@@ -60,6 +67,19 @@ class Verbs(click.Group):
         with formatter.section("Options"):
             formatter.write_dl(records)
         self.format_commands(ctx, formatter)
+
+
+def _refuse_mistyped(word: str, verbs: Iterable[str]) -> None:
+    """Raise UsageError for a word that is nearly a verb, has nothing of a path, and is none."""
+    if word.startswith("-") or set("./\\*?[") & set(word) or os.path.exists(word):  # noqa: PTH110 - never raises
+        return
+    import difflib  # noqa: PLC0415
+
+    close = difflib.get_close_matches(word.lower(), list(verbs), n=1, cutoff=0.7)
+    if close:
+        raise UsageError(
+            f"There is no command or file {word!r}.", effect="Nothing was done.", next_step=f"Did you mean `diagnose {close[0]}`?"
+        )
 
 
 @click.group(

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.errors import DiagnoseError, ForeignInputError, InputError, JobFileError, UsageError
+from diagnose.errors import DiagnoseError, ForeignInputError, InputError, JobFileError, MissingInputError, UsageError
+from diagnose.load.readers import STDIN
 from diagnose.measure.capture import Measured
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Rank
@@ -52,6 +53,8 @@ def diagnose(
     """
     prepared = prepare(config=config, overrides=overrides, rules=rules, step_range=step_range, nsys=nsys)
     found = find_inputs(inputs)
+    if getattr(engine, "scheduler", None) is None:  # workers elsewhere may see what is not to be seen from here
+        _check_there(found)
     run = Run(
         settings=prepared.settings,
         knowledge=prepared.knowledge,
@@ -115,6 +118,17 @@ def _diagnosis_or_error(found: Inputs, outcomes: Mapping[int, Measured | InputEr
         return fault
 
 
+def _check_there(found: Inputs) -> None:
+    """Raise MissingInputError for a path that does not exist, before any work is done for the others: those alone would pass for the whole."""
+    for path in found.paths:
+        try:
+            there = str(path) == STDIN or Path(path).exists() or Path(path).is_symlink()
+        except (OSError, ValueError):
+            there = True  # reading says what is wrong with the path
+        if not there:
+            raise MissingInputError(f"{path} does not exist.", effect="Nothing was analysed.", next_step="Check the path.")
+
+
 def _concluded(
     found: Inputs, outcomes: Mapping[int, Measured | InputError], prepared: Prepared, *, say: Say = silent, include_host_info: bool = False
 ) -> Diagnosis:
@@ -122,6 +136,9 @@ def _concluded(
     in_order = [(path, outcomes[place]) for place, path in enumerate(found.paths)]
     refused = [(path, outcome) for path, outcome in in_order if isinstance(outcome, InputError)]
     measured = [outcome for _, outcome in in_order if not isinstance(outcome, InputError)]
+    absent = [error for path, error in refused if isinstance(error, MissingInputError) and path not in found.in_folders]
+    if absent:  # the others alone would pass for the whole
+        raise absent[0]
     if refused and not measured:
         raise refused[0][1]
     if not measured:

@@ -113,7 +113,7 @@ def test_the_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
     shown = sample.BLOCK.search(README)
     assert shown is not None
     assert shown[2] == sample.beginning(sample.printed(trace)), "renew it with: python -m fixtures readme"
-    assert "verdict" in shown[2]
+    assert "What to change" in shown[2]
 
 
 def test_make_targets_of_the_documents_exist() -> None:

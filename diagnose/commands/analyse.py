@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from diagnose.commands.options import PATH, Gate, Group, JobFile, Measuring, Output, option, set_option, takes
+from diagnose.commands.options import PATH, Detail, Gate, Group, JobFile, Measuring, Output, option, set_option, takes
 from diagnose.commands.output import check_outputs, check_target, lost, progress, say, write_diagnosis, write_stdout
 from diagnose.commands.patch import check_rewritten, patched_job
-from diagnose.errors import DataLossError, UsageError
+from diagnose.commands.project import job_beside
+from diagnose.errors import DataLossError, JobFileError, UsageError
 from diagnose.render import write
 
 
@@ -22,6 +23,7 @@ class AnalysedJob(JobFile):
         help="Job file: Megatron-Bridge dump, Megatron-LM arguments, launch script, torchtitan TOML or plain job.yaml.",
     )
     overrides: tuple[str, ...] = set_option("the job file, as Hydra writes it")
+    no_config: bool = option("--no-config", is_flag=True, help="Leave a job file that lies beside the trace alone.")
 
 
 class Analysis(Group):
@@ -34,9 +36,12 @@ class Analysis(Group):
 
 @click.command()
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE...")
-@takes(job=AnalysedJob, measuring=Measuring, analysis=Analysis, output=Output, gate=Gate)
-def analyse(traces: tuple[str, ...], job: JobFile, measuring: Measuring, analysis: Analysis, output: Output, gate: Gate) -> int:
+@takes(job=AnalysedJob, measuring=Measuring, analysis=Analysis, output=Output, gate=Gate, detail=Detail)
+def analyse(
+    traces: tuple[str, ...], job: AnalysedJob, measuring: Measuring, analysis: Analysis, output: Output, gate: Gate, detail: Detail
+) -> int:
     """Analyse traces (the default command)."""
+    job = _with_job_beside(traces, job, quiet=output.quiet)
     check_outputs(output, inputs=tuple(Path(trace) for trace in traces if trace != "-") + ((job.config,) if job.config else ()))
     measuring.check()
     if analysis.patch is not None:
@@ -46,7 +51,7 @@ def analyse(traces: tuple[str, ...], job: JobFile, measuring: Measuring, analysi
             traces, job, include_host_info=analysis.include_host_info, progress=report, notice=None if output.quiet else say
         )
     patched = None if analysis.patch is None or job.config is None else patched_job(job.config, measuring.rules, document)
-    status = write_diagnosis(document, output, config=job.config, fail_on=gate.fail_on)
+    status = write_diagnosis(document, output, config=job.config, fail_on=gate.fail_on, detail=detail)
     if patched is not None and analysis.patch is not None:
         from diagnose.document.files import write_file  # noqa: PLC0415 - imports msgspec
 
@@ -62,6 +67,25 @@ def analyse(traces: tuple[str, ...], job: JobFile, measuring: Measuring, analysi
             next_step="Read its ledger; it says what is missing and why.",
         )
     return status
+
+
+def _with_job_beside(traces: tuple[str, ...], job: AnalysedJob, *, quiet: bool) -> AnalysedJob:
+    """The job with the file that lies beside the trace, where none was named; what was found there is said."""
+    beside = None if job.config is not None or job.no_config else job_beside(traces)
+    if beside is None:
+        return job
+    from diagnose.job import read_job  # noqa: PLC0415
+    from diagnose.knowledge.settings import load_job_settings  # noqa: PLC0415
+
+    try:
+        read_job(beside, load_job_settings(), job.overrides)
+    except JobFileError as fault:
+        if not quiet:
+            say(f"{beside.name} lies beside the trace and was not used: {fault.what}")
+        return job
+    if not quiet:
+        say(f"using {beside.name}, which lies beside the trace (--no-config leaves it alone)")
+    return job.replace(config=beside)
 
 
 def _check_patch(path: Path, job: JobFile, *, force: bool) -> None:

@@ -264,6 +264,19 @@ class Output(Group):
     quiet: bool = option("-q", "--quiet", is_flag=True, help="Print nothing but errors; for use with -o.")
 
 
+class Detail(Group):
+    """How much of a diagnosis is printed as text."""
+
+    verbose: int = option("-v", "--verbose", count=True, help="Print every finding too; -vv every table as well.", before="color")
+    sections: tuple[str, ...] = option(
+        "--section",
+        multiple=True,
+        metavar="NAME",
+        help="Print this part alone: plan, findings, budget, buckets, ledger … Repeatable.",
+        before="color",
+    )
+
+
 class BisectionOutput(Output):
     """The same for a bisection, which CI runners have no format for."""
 

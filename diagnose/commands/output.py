@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diagnose.commands.options import LEVELS, Output
+from diagnose.commands.options import LEVELS, Detail, Output
 from diagnose.errors import OutputError, UsageError
-from diagnose.render import Options, extensions_for, format_of, kind_of, write
+from diagnose.render import Options, extensions_for, format_of, kind_of, section_names, write
 
 if TYPE_CHECKING:
     from diagnose.document.diagnosis import Diagnosis
@@ -58,11 +59,18 @@ def check_outputs(output: Output, inputs: tuple[Path, ...] = (), *, kind: str = 
         check_target(path, force=output.force, inputs=inputs)
 
 
-def write_document(document: Any, output: Output, *, config: Path | None = None, fail_on: Level | None = None) -> None:
+def write_document(
+    document: Any, output: Output, *, config: Path | None = None, fail_on: Level | None = None, detail: Detail | None = None
+) -> None:
     """Write a document of any kind to its files and to standard output. `config`: the job file, for formats that point at its lines."""
     from diagnose.document.files import write_file  # noqa: PLC0415 - imports msgspec
 
-    options = Options(job_file="" if config is None else path_in_repository(config), fail_on=fail_on)
+    options = Options(
+        job_file="" if config is None else path_in_repository(config),
+        fail_on=fail_on,
+        detail=0 if detail is None else detail.verbose,
+        sections=() if detail is None else _known(detail.sections, document),
+    )
     for path in output.output:
         write_file(path, write(document, format_of(path, kind_of(document)) or "", options), force=output.force)
     if output.quiet:
@@ -78,9 +86,25 @@ def print_document(document: Any, format_name: str, options: Options | None = No
     write_stdout(write(document, format_name, options), utf8=format_name != "text")
 
 
-def write_diagnosis(document: Diagnosis, output: Output, *, config: Path | None, fail_on: Level | None) -> int:
+def _known(sections: tuple[str, ...], document: Any) -> tuple[str, ...]:
+    """The names of parts that the report has. Raises UsageError for another."""
+    names = section_names(document) if sections else ()
+    for name in sections:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            raise UsageError(
+                f"--section {name}: the report has no such part.{f' Did you mean {close[0]}?' if close else ''}",
+                effect="Nothing was printed.",
+                next_step=f"Use one of {', '.join(names)}.",
+            )
+    return sections
+
+
+def write_diagnosis(
+    document: Diagnosis, output: Output, *, config: Path | None, fail_on: Level | None, detail: Detail | None = None
+) -> int:
     """Write a diagnosis; the exit code: 1 if a finding about the run (not about its capture) is as severe as `fail_on`, or more."""
-    write_document(document, output, config=config, fail_on=fail_on)
+    write_document(document, output, config=config, fail_on=fail_on, detail=detail)
     levels = [LEVELS.index(finding.severity) for finding in document.findings if finding.wall != "capture"]
     return EXIT_GATE if fail_on and max(levels, default=-1) >= LEVELS.index(fail_on) else 0
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import click
 
-from diagnose.commands.options import PATH, Gate, Group, Output, option, takes
+from diagnose.commands.options import PATH, Detail, Gate, Group, Output, option, takes
 from diagnose.commands.output import check_outputs, write_diagnosis, write_document
 from diagnose.errors import UsageError
 from diagnose.render import format_of, formats_for, kind_of
@@ -23,8 +23,8 @@ class JobLines(Group):
 
 @click.command()
 @click.argument("document", type=PATH, metavar="DOCUMENT.json")
-@takes(job=JobLines, output=Output, gate=Gate)
-def render(document: Path, job: JobLines, output: Output, gate: Gate) -> int:
+@takes(job=JobLines, output=Output, gate=Gate, detail=Detail)
+def render(document: Path, job: JobLines, output: Output, gate: Gate, detail: Detail) -> int:
     """Write a saved diagnosis, comparison or bisection (JSON) in another format."""
     check_outputs(output, inputs=(document,))
     from diagnose.document.diagnosis import Diagnosis  # noqa: PLC0415
@@ -32,7 +32,7 @@ def render(document: Path, job: JobLines, output: Output, gate: Gate) -> int:
 
     saved = read(document)
     if isinstance(saved, Diagnosis):
-        return write_diagnosis(saved, output, config=job.config, fail_on=gate.fail_on)
+        return write_diagnosis(saved, output, config=job.config, fail_on=gate.fail_on, detail=detail)
     kind = kind_of(saved)
     if gate.fail_on:
         raise UsageError(

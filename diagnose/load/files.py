@@ -197,10 +197,14 @@ def _zip_body(path: Path) -> bytes:
     return body
 
 
+# An object begins with a key or ends, a list of events with an event or ends: a bracket alone begins TOML, YAML and much else too.
+_JSON_BEGINS = re.compile(rb"\{\s*(?:[\"}]|$)|\[\s*(?:[{\]]|$)")
+
+
 def json_start(body: bytes) -> bytes | None:
-    """The text from the first bracket on; None where a file does not begin as JSON does."""
+    """The text from the first bracket on; None where a file does not begin as JSON of events does."""
     text = body.removeprefix(b"\xef\xbb\xbf").lstrip()
-    return text if text[:1] in (b"{", b"[") else None
+    return text if _JSON_BEGINS.match(text) else None
 
 
 def foreign_json(given: Opening) -> InputError | None:

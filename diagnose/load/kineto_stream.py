@@ -47,6 +47,7 @@ from diagnose.load.kineto_columns import (
     append,
     one_event,
 )
+from diagnose.load.progress import tell
 
 
 def _unpackers() -> tuple[Any, type[Exception]]:
@@ -81,6 +82,7 @@ class Opened:
 
     blocks: Blocks = field(init=False)
     size: int = 0
+    whole: int = 0  # packed bytes of the file; 0 for a stream, which does not tell
     is_plain: bool = False  # a regular file that is not packed
 
 
@@ -97,6 +99,7 @@ def open_blocks(source: Path | BinaryIO, display_name: str, chunk: int = CHUNK) 
     except OSError as error:
         raise refused(f"{display_name} cannot be read: {error.strerror or error}.", "Check the path and its permissions.") from error
     is_regular = isinstance(source, Path) and stat.S_ISREG(source.stat().st_mode)
+    opened.whole = source.stat().st_size if is_regular and isinstance(source, Path) else 0
     opened.is_plain = is_regular and not first.startswith((b"\x1f\x8b", b"PK"))
     opened.blocks = _unpacked(file, first, opened, display_name, owned=isinstance(source, Path), chunk=chunk)
     return opened
@@ -129,6 +132,7 @@ def _counted(file: BinaryIO, first: bytes, opened: Opened, chunk: int) -> Blocks
     block = first
     while block:
         opened.size += len(block)
+        tell(opened.size, opened.whole, "bytes")
         yield block
         try:
             block = file.read(chunk)

@@ -26,6 +26,7 @@ from diagnose.load.conform import RawTrace, conform
 from diagnose.load.files import SQLITE, Reader, private_folder, refused
 from diagnose.load.nsys_tables import EVENT_TABLES, META_TABLES, STRINGS, Rows, T, Wanted, damaged, decoded, shaped
 from diagnose.load.nsys_trace import build
+from diagnose.load.progress import tell
 from diagnose.model.ledger import Ledger
 
 _SLICE = 1 << 18  # rows per slice: 20 columns take 40 MB, and there are two slices at a time
@@ -130,7 +131,10 @@ class SqliteSource:
             return Rows()
         clauses, total = self._slices(table)
         if total < _TWO_CONNECTIONS or len(clauses) < 2:
-            done = [self._part(self.arrow, table, wanted, clause, mapper) for clause in clauses]
+            done = []
+            for clause in clauses:
+                done.append(self._part(self.arrow, table, wanted, clause, mapper))
+                tell(sum(read for _, read, _, _ in done), total, f"rows of {table}")
         else:
             with ThreadPoolExecutor(max_workers=2) as pool:
                 halves = list(pool.map(lambda own: self._worker(table, wanted, own, mapper), (clauses[0::2], clauses[1::2])))
@@ -146,7 +150,11 @@ class SqliteSource:
         self, table: str, wanted: Wanted, clauses: Sequence[str], mapper: Callable[[pl.DataFrame], T]
     ) -> list[tuple[T, int, int, int]]:
         with _arrow(self.uri) as connection:
-            return [self._part(connection, table, wanted, clause, mapper) for clause in clauses]
+            done = []
+            for place, clause in enumerate(clauses):
+                done.append(self._part(connection, table, wanted, clause, mapper))
+                tell(place + 1, len(clauses), f"parts of {table}")
+            return done
 
     def _slices(self, table: str) -> tuple[list[str], int]:
         """WHERE clauses that cut a large table into ranges of row ids, and about how many rows it has (0: not cut)."""

@@ -11,7 +11,7 @@ from pathlib import PurePath
 from diagnose.render.reports import KINDS, DocumentKind
 from diagnose.render.writers import Options, Writer, writers
 
-__all__ = ["Options", "extensions_for", "format_of", "formats_for", "kind_of", "write"]
+__all__ = ["Options", "extensions_for", "format_of", "formats_for", "kind_of", "section_names", "write"]
 
 WRITERS = writers()
 
@@ -52,6 +52,12 @@ def write(document: object, format_name: str, options: Options | None = None) ->
             from diagnose.document.encoding import encode  # noqa: PLC0415 - only now, so that the command line starts quickly
 
             return writer.write(builder.json(document) if hasattr(builder, "json") else encode(document).decode(), shown)
+
+
+def section_names(document: object) -> tuple[str, ...]:
+    """The names of the parts of a document's report, in order."""
+    report = _kind(kind_of(document)).builder().report(document)
+    return tuple(dict.fromkeys(name for block in report.blocks if block.least == 0 for name in sorted(block.names)))
 
 
 def _kind(name: str) -> DocumentKind:

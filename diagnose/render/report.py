@@ -247,7 +247,8 @@ class Written:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One thing to change. `number` is "1", or "1b" for what could be had instead, which `instead` says; `bound` and `faster` are "at most".
+    """One thing to change. `number` is "1", or "1b" for what could be had instead, which `instead` says; `bound` and `faster` are "at most",
+    and stand with the first of several that would win the same time.
 
     `needs`: what it needs and what is not known about it. `why`: the id of its finding.
     """
@@ -442,6 +443,8 @@ Content = Text | Listing | Pairs | Lines | Entry | Table | Panel | Points | Card
 
 # How much a medium has room for: a terminal, a text of limited length, a page.
 TERMINAL, LIMITED, PAGE = 0, 1, 2
+# How much of a report a reader asked a terminal for: the answer, every finding, everything.
+ANSWER, FINDINGS, EVERYTHING = 0, 1, 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -451,7 +454,7 @@ class Block:
     `section`: the one that it belongs to on a page (none: above all sections). `worth`: where length is limited the parts of most worth come
     first. `least`, `most`: the room between which it is written. `aside`: folded where length is limited; `folded`: on pages, under `fold`
     where several share one. `brief`: stands for it where length is limited, and the whole comes folded, later. `column`: left (1) or right (2) where two
-    stand side by side.
+    stand side by side. `detail`: what has to be asked for before a terminal writes it.
     """
 
     content: Content
@@ -465,6 +468,15 @@ class Block:
     fold: str = ""
     brief: Table | None = None
     column: int = 0
+    detail: int = ANSWER
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What the part is called by those who ask for it alone."""
+        key = getattr(self.content, "key", "") if isinstance(self.content, Table) else ""
+        plain = key.rstrip("0123456789-")
+        kind = type(self.content).__name__.lower() if isinstance(self.content, Answer) else ""
+        return frozenset(name.replace(" ", "-") for name in (self.section, self.name, plain, kind) if name)
 
 
 @dataclass(frozen=True, kw_only=True)

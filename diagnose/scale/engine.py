@@ -22,6 +22,7 @@ from diagnose.errors import DiagnoseError, InputError, UsageError
 from diagnose.job import Job, absent_kinds, overridden_job, read_job
 from diagnose.knowledge.load import Knowledge, load_knowledge
 from diagnose.knowledge.settings import load_job_settings
+from diagnose.load import progress
 from diagnose.load.readers import STDIN, expand, load
 from diagnose.measure.capture import Measured, measure
 from diagnose.model.vocabulary import CommKind
@@ -138,9 +139,21 @@ def _kept_knowledge(rules: tuple[Path, ...], rules_sha256: str) -> Knowledge:
 def measured(task: Task, settings: Settings, knowledge: Knowledge, say: Say) -> Measured:
     """The summary of one input. Raises InputError where it can't be analysed."""
     say(f"reading {task.name}")
-    trace = load(task.path, rank=task.rank, nsys=settings.nsys, rules=knowledge.environment)
+    begun = time.monotonic()
+    with progress.listening(lambda done, whole, unit: say(f"reading {task.name} · {far(done, whole, unit, time.monotonic() - begun)}")):
+        trace = load(task.path, rank=task.rank, nsys=settings.nsys, rules=knowledge.environment)
     say(f"measuring {task.name}")
     return measure(trace, knowledge, settings.step_range, settings.absent)
+
+
+def far(done: int, whole: int, unit: str, seconds: float) -> str:
+    """How far reading is after `seconds`: amounts, percent, and the time left where the whole is known."""
+    amounts = [f"{done / 1e6:,.0f} MB", f"{whole / 1e6:,.0f} MB"] if unit == "bytes" else [f"{done:,}", f"{whole:,} {unit}"]
+    if whole <= 0:
+        return amounts[0]
+    share = min(done / whole, 1.0)
+    left = f", about {_clock(seconds / share - seconds)} left" if share else ""
+    return f"{amounts[0]} of {amounts[1]}, {share * 100:.0f} %{left}"
 
 
 def attempt(settings: Settings, task: Task) -> Outcome:

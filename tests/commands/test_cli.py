@@ -203,8 +203,8 @@ def test_text_goes_to_standard_output_and_files_follow_their_extension(
     starts = [file.read_text(encoding="utf-8")[:15].strip() for file in files]
     assert starts[0] == "<!doctype html>"
     assert decode(files[1].read_bytes()) == rich()
-    assert starts[2].startswith("## Communic")
-    assert starts[3].startswith("╭─ verdict")
+    assert starts[2].startswith("**NVIDIA H100 8")
+    assert starts[3].startswith("NVIDIA H100 80G")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(file.name for file in files)
 
 
@@ -644,3 +644,79 @@ def test_the_command_ends_with_3_where_a_line_could_not_be_read(capsys: pytest.C
     out = capsys.readouterr().out
     assert "line 1\n  error  the line is no JSON object" in out
     assert "bucket     dense" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["anaylse", "x.json"], 2, "Did you mean `diagnose analyse`?"),
+        (["comapre", "a", "b"], 2, "Did you mean `diagnose compare`?"),
+        (["good.json", "--section", "findigs"], 2, "Did you mean findings?"),
+    ],
+)
+def test_what_is_mistyped_is_an_error_and_analyses_nothing(
+    pipeline: Fake,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    code: int,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "good.json").write_text("{}")
+    pipeline.answer = rich()
+    assert main(words) == code
+    assert said in capsys.readouterr().err
+
+
+def test_a_named_path_that_does_not_exist_is_an_error_even_beside_good_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "good.json").write_text("{}")
+    assert main([str(tmp_path / "good.json"), str(tmp_path / "nowhere.json")]) == 3
+    assert "nowhere.json does not exist." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["settings.toml", "list.yaml"])
+def test_a_file_that_merely_begins_with_a_bracket_is_no_trace(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / name).write_text('[build-system]\nrequires = ["x"]\n' if name.endswith("toml") else "[a, b]\n")
+    assert main([str(tmp_path / name)]) == 3
+    assert "is a text file, not a trace" in capsys.readouterr().err
+    assert main([str(tmp_path)]) == 3
+    assert "holds no trace (1 other files)" in capsys.readouterr().err
+
+
+def test_a_job_file_beside_the_trace_is_used_and_said(pipeline: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline.answer = rich()
+    (tmp_path / "x.json").write_text("{}")
+    (tmp_path / "run_config.yaml").write_text("num_layers: 4\n")
+    assert main([str(tmp_path / "x.json")]) == 0
+    assert "using run_config.yaml, which lies beside the trace" in capsys.readouterr().err
+    assert pipeline.options["config"] == tmp_path / "run_config.yaml"
+    assert main([str(tmp_path / "x.json"), "--no-config"]) == 0
+    assert "run_config.yaml" not in capsys.readouterr().err
+    assert pipeline.options["config"] is None
+    (tmp_path / "run_config.yaml").write_text("num_layers: [\n")
+    assert main([str(tmp_path / "x.json")]) == 0
+    assert "was not used" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "diagnose.yaml"])
+def test_a_project_gives_options_and_an_unknown_one_is_refused(
+    name: str, pipeline: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def put(options: dict[str, str]) -> None:
+        toml = "[tool.diagnose]\n" + "".join(f"{key} = {value!r}\n" for key, value in options.items())
+        (tmp_path / name).write_text(toml if name.endswith("toml") else "".join(f"{key}: {value}\n" for key, value in options.items()))
+
+    pipeline.answer = rich()
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "x.json").write_text("{}")
+    (tmp_path / "job.yaml").write_text("num_layers: 4\n")
+    monkeypatch.chdir(tmp_path / "deep")
+    put({"config": "job.yaml", "fail-on": "high"})
+    assert main(["x.json"]) == 1
+    assert f"using {name}: config, fail-on" in capsys.readouterr().err
+    assert pipeline.options["config"] == tmp_path / "job.yaml"
+    put({"confg": "job.yaml"})
+    assert main(["x.json"]) == 2
+    assert "'confg' is no option. Did you mean config?" in capsys.readouterr().err

@@ -352,3 +352,37 @@ def test_megatron_heeds_key_value_heads_only_with_their_flag() -> None:
 def test_a_parallel_size_of_one_rules_its_exchanges_out() -> None:
     assert absent_kinds(read_job(A1)) == {"tensor", "pipeline", "context"}
     assert absent_kinds(read_job(B1)) == {"tensor", "context"}
+
+
+def closed_form(args: dict[str, int], moe_layers: int) -> float:
+    """FLOP of one token by Megatron's own formula, with L = layers, h = hidden size, s = sequence, written out by hand.
+
+    From `num_floating_point_operations` in Megatron-LM megatron/training/training.py: 12 L h² (attention, MLP) with a gated MLP's 3/2, the core
+    of causal attention halved, and 6 h V for the output layer.
+    """
+    h, s, layers = args["hidden"], args["seq"], args["layers"]
+    query = args["heads"] * args["head_dim"]
+    attention = query / h * (1 + args["groups"] / args["heads"] + s / (2 * h))
+    dense = 1.5 * args["ffn"] / h
+    experts = 1.5 * (args["moe_ffn"] * args["topk"] + args["shared"]) / h
+    return 12 * h * h * (layers * attention + (layers - moe_layers) * dense + moe_layers * experts) + 6 * h * args["vocab"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "moe"),
+    [
+        pytest.param({"num_query_groups": 2}, 0, id="dense"),
+        pytest.param({"num_query_groups": 1}, 0, id="grouped queries"),
+        pytest.param(
+            {"num_moe_experts": 4, "moe_router_topk": 2, "moe_ffn_hidden_size": 3, "moe_layer_freq": "'[0]*1+[1]*3'"}
+            | {"moe_shared_expert_intermediate_size": 5},
+            3,
+            id="experts, a shared one, a dense first layer",
+        ),
+    ],
+)
+def test_the_count_is_that_of_megatrons_own_formula(changed: dict[str, object], moe: int) -> None:
+    args = {"hidden": 8, "seq": 10, "layers": 4, "heads": 2, "head_dim": 4, "groups": 2, "ffn": 16, "vocab": 112}
+    args |= {"moe_ffn": 3, "topk": 2, "shared": 5} if moe else {"moe_ffn": 0, "topk": 0, "shared": 0}
+    args["groups"] = int(str(changed.get("num_query_groups", 2)))
+    assert sum(tiny(gated_linear_unit="true", **changed).values()) == closed_form(args, moe)

@@ -37,7 +37,7 @@ def _text(schema: dict[str, object]) -> str:
 def goldens() -> dict[Path, str]:
     """One document of each kind with a verdict in every format but HTML, which holds a drawing library; and the schemas."""
     extensions = {"text": "txt", "markdown": "md", "github": "github.txt", "junit": "xml", "sarif": "sarif"}
-    shown, narrow = Options(job_file=JOB_FILE), Options(width=80)
+    shown, narrow = Options(job_file=JOB_FILE, detail=2), Options(width=80)
     samples = {"rich": rich(), "comparison": compared(), "bisection": bisected.rich()}
     made = {
         GOLDEN / f"{name}.{extensions[format_]}": write(document, format_, shown)
@@ -49,7 +49,7 @@ def goldens() -> dict[Path, str]:
         **made,
         **{DATA / f"{kind_of(document)}.json": write(document, "json") for document in samples.values()},
         **{GOLDEN / f"{name}-80.txt": write(document, "text", narrow) for name, document in samples.items()},
-        GOLDEN / "minimal.txt": write(minimal(), "text"),
+        GOLDEN / "minimal.txt": write(minimal(), "text", Options(detail=2)),
         GOLDEN / "comparison-refused.txt": write(refused(), "text"),
         GOLDEN / "bisection-several.txt": write(bisected.several(), "text"),
         SCHEMA: schema_text(),

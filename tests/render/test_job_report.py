@@ -40,26 +40,26 @@ def report(path: Path, *overrides: str) -> Diagnosis:
     ("torchtitan_deepseek_v3.toml", "parallelism.tensor_parallel_degree"),
 )
 def test_every_output_shows_the_key_of_a_setting(format_: str, name: str, key: str) -> None:
-    text = write(report(JOBS / name), format_, Options(width=220))
+    text = write(report(JOBS / name), format_, Options(width=220, detail=2))
     plain = text.replace("<wbr>", "").replace("\\", "").replace("&#8203;", "").replace("\u200b", "")
     assert key in plain
 
 
 @pytest.mark.parametrize("format_", ["text", "markdown", "html"])
 def test_every_output_shows_sizes_and_problems(format_: str) -> None:
-    text = write(report(JOBS / "a1_qwen3_30b_h100.yaml", "world_size=24"), format_, Options(width=220))
+    text = write(report(JOBS / "a1_qwen3_30b_h100.yaml", "world_size=24"), format_, Options(width=220, detail=2))
     assert "Follows from the job file" in text
     assert "2.3006e+10" in text
     assert "What does not fit in the job file" in text
     assert "world_size 24 is not divisible by the expert mesh" in text.replace("\\", "")
-    fitting = write(report(JOBS / "a1_qwen3_30b_h100.yaml"), format_, Options(width=220))
+    fitting = write(report(JOBS / "a1_qwen3_30b_h100.yaml"), format_, Options(width=220, detail=2))
     assert "What does not fit" not in fitting
 
 
 def test_a_dump_of_many_keys_does_not_flood_the_report() -> None:
     job = parse_job("model: {num_layers: 2, " + ", ".join(f"own_{n}: 1" for n in range(300)) + "}")
     assert len(job.unknown) == 300
-    text = write(msgspec.structs.replace(minimal(), job=job.read()), "text", Options(width=220))
+    text = write(msgspec.structs.replace(minimal(), job=job.read()), "text", Options(width=220, detail=2))
     assert "and 260 more" in " ".join(text.split())
 
 

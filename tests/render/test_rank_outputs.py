@@ -25,7 +25,7 @@ TEXTS = ["text", "markdown", "html"]
 
 
 def rendered(format_: str, document: d.Diagnosis, width: int = 100) -> str:
-    return write(document, format_, Options(width=width))
+    return write(document, format_, Options(width=width, detail=2))
 
 
 def having(ranks: k.Ranks | None) -> d.Diagnosis:

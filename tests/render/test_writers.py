@@ -38,7 +38,7 @@ CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u
 @cache
 def written(name: str, format_: str) -> str:
     """A document in a format, at the width of a pipe."""
-    return write(EVERY[name](), format_, Options(job_file="configs/job.yaml"))
+    return write(EVERY[name](), format_, Options(job_file="configs/job.yaml", detail=2))
 
 
 def offenders(documents: dict[str, Sample], holds: Callable[[str], object]) -> list[str]:
@@ -78,9 +78,9 @@ def test_there_is_a_sample_of_every_kind() -> None:
 def test_the_same_document_gives_the_same_bytes(format_: str) -> None:
     def same(name: str) -> bool:
         document = EVERY[name]()
-        return format_ not in formats_for(kind_of(document)) or write(document, format_, Options(job_file="configs/job.yaml")) == written(
-            name, format_
-        )
+        return format_ not in formats_for(kind_of(document)) or write(
+            document, format_, Options(job_file="configs/job.yaml", detail=2)
+        ) == written(name, format_)
 
     assert offenders(EVERY, same) == []
 
@@ -125,7 +125,7 @@ def test_json_reads_back_equal() -> None:
 @pytest.mark.parametrize("width", deep_unless((60, 300), (60, 80, 100, 140, 300)))
 def test_text_fits_and_holds_no_control_sign(width: int) -> None:
     def fits(name: str) -> bool:
-        report = write(EVERY[name](), "text", Options(width=width))
+        report = write(EVERY[name](), "text", Options(width=width, detail=2))
         longest = max(len(line) for line in report.splitlines())
         assert longest <= min(width, 140) + 1, longest  # a line that a CI runner would obey gets one sign more
         return not CONTROLS.search(report) and not report.startswith("\n")

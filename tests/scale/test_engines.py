@@ -14,7 +14,7 @@ import pytest
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.encoding import encode
-from diagnose.errors import InputError, UsageError
+from diagnose.errors import InputError, MissingInputError, UsageError
 from diagnose.pipeline import diagnose
 from diagnose.scale import dask as dask_engine
 from diagnose.scale.dask import DaskEngine
@@ -244,7 +244,8 @@ def test_a_file_that_only_this_machine_sees_is_told_so(ranks: Ranks, scheduler_f
 
 def test_a_file_that_is_nowhere_is_told_as_by_every_engine(ranks: Ranks, engine: Make) -> None:
     traces = [*ranks("a", "b"), Path("nowhere.json")]
-    assert refused(diagnose(traces, engine=engine(attempt))) == ["nowhere.json does not exist."]
+    with pytest.raises(MissingInputError, match=r"nowhere\.json does not exist\."):
+        diagnose(traces, engine=engine(attempt))
 
 
 def test_without_distributed_the_command_to_install_it_is_told(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,8 @@ class Options(NamedTuple):
 
     `width` in characters and `color` are for the terminal; the other outputs ignore them.
 
+    `detail`: how much a terminal gets of a diagnosis: 0 the answer on one screen, 1 every finding too, 2 every table; `sections`: these parts alone.
+
     `job_file` (its path within the repository) and `fail_on` (the severity from which a finding fails) are for outputs that a CI runner reads.
     """
 
@@ -30,6 +32,8 @@ class Options(NamedTuple):
     color: bool = False
     job_file: str = ""
     fail_on: Level | None = None
+    detail: int = 0
+    sections: tuple[str, ...] = ()
 
 
 class Writer(NamedTuple):

@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 from diagnose.document.device import StepBudget
 from diagnose.document.diagnosis import Diagnosis, Identity, PlanStep, WallBound
+from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL
 from diagnose.model.vocabulary import CAPTURE
 from diagnose.render import units, words
 from diagnose.render import report as r
@@ -19,7 +20,8 @@ MOST_PARTS = 7  # rows of the bar, what is left over included
 LEAST_PART = 0.005  # of the step: a smaller part is told with the others
 SPLIT_COMPUTE = 0.5  # of the step: where compute takes more, the bar says what it computes
 LITTLE = 0.03  # of the step: a wall whose bound is below brings little (as in walls.yaml, where a finding becomes medium)
-_REST, _COMPUTE = "rest", "computing"
+LEAST_COMPUTED = 4  # rows for what was computed, where waiting has many
+_REST, _COMPUTE, _COMPUTE_REST = "rest", "computing", "computing_rest"
 
 
 # --- which run, and how fast ------------------------------------------------------------------------------------------
@@ -99,6 +101,44 @@ def step_time(document: Diagnosis) -> str:
     return f"step {mean / length:,.1f} {unit} (mean of {document.steps.n}, {low}–{high}{middle})"
 
 
+# --- the verdict --------------------------------------------------------------------------------------------------------
+
+
+def verdict(document: Diagnosis) -> r.Panel:
+    """What holds the run back, and how certain that is and why."""
+    found = document.verdict
+    phrases = [r.Phrase(text=_certainty(document))] if found.target_wall is not None else []
+    return r.Panel(
+        name="verdict",
+        look=found.target_wall or "result-open",
+        headline=_headline(document),
+        title=_headline(document),
+        sentence=found.sentence,
+        phrases=tuple(phrases),
+        reasons=found.certainty_reasons,
+        reasons_label="certainty",
+    )
+
+
+def _headline(document: Diagnosis) -> str:
+    found = document.verdict
+    if found.target_wall is None:
+        return "No verdict"
+    title = words.wall(found.target_wall)
+    return f"{title}-bound" if found.target_wall == found.dominant_wall else f"{title} first"
+
+
+def _certainty(document: Diagnosis) -> str:
+    """How certain the verdict is; what speaks for it where nothing speaks against it."""
+    found, level = document.capture, document.verdict.certainty
+    if document.verdict.certainty_reasons:
+        return f"certainty: {level}"
+    parts = [units.plural(document.steps.n, "step")] if document.steps.anchor != CAPTURE else []
+    parts += [f"{units.percent(found.correlation_rate, 0)} of launches found"] if found.correlation_rate is not None else []
+    parts += [f"{units.percent(found.resolved_wait_rate, 0)} of waits resolved"] if found.resolved_wait_rate is not None else []
+    return f"certainty: {level}{' (' + ', '.join(parts) + ')' if parts else ''}"
+
+
 # --- where the step goes ----------------------------------------------------------------------------------------------
 
 
@@ -172,14 +212,21 @@ def _computed(document: Diagnosis, step: StepBudget) -> dict[str, int]:
 
 
 def _merged(amounts: dict[str, int], step: StepBudget) -> dict[str, int]:
-    """The parts by size, compute's first, and one for all that are small; nothing is left out of the sum."""
+    """The parts by size, compute's first, small ones of each kind as one; nothing is left out of the sum."""
     by_size = sorted(((key, ns) for key, ns in amounts.items() if ns > 0), key=lambda part: -part[1])
-    kept = [(key, ns) for key, ns in by_size if ns >= LEAST_PART * step.window_ns]
-    if len(kept) < len(by_size) or len(kept) > MOST_PARTS:
-        kept = kept[: MOST_PARTS - 1]
-    kept.sort(key=lambda part: not part[0].startswith(_COMPUTE))
-    left = step.window_ns - sum(ns for _, ns in kept)
-    return dict(kept) | ({_REST: left} if left > 0 else {})
+    computing = [part for part in by_size if part[0].startswith(_COMPUTE)]
+    waiting = [part for part in by_size if not part[0].startswith(_COMPUTE)]
+    notable = sum(ns >= LEAST_PART * step.window_ns for _, ns in waiting)
+    room = MOST_PARTS - min(len(computing), LEAST_COMPUTED)
+    shown = _cut(waiting, notable, room, _REST)
+    return dict(_cut(computing, len(computing), MOST_PARTS - len(shown), _COMPUTE_REST)) | dict(shown)
+
+
+def _cut(parts: list[tuple[str, int]], notable: int, room: int, rest: str) -> list[tuple[str, int]]:
+    """The first parts, as many as are notable and there is room for, and one for the others."""
+    most = len(parts) if notable >= len(parts) and len(parts) <= room else min(notable, room - 1)
+    left = sum(ns for _, ns in parts[most:])
+    return [*parts[:most], *([(rest, left)] if left else [])]
 
 
 def _adding_up(values: Sequence[float], whole: float) -> list[str]:
@@ -194,6 +241,7 @@ def _adding_up(values: Sequence[float], whole: float) -> list[str]:
 
 _LABELS: Mapping[str, str] = {
     _COMPUTE: "compute active",
+    _COMPUTE_REST: "compute: the rest",
     "waiting_expert": "waiting: EP all-to-all",
     "waiting_data": "waiting: DP collectives",
     "waiting_tensor": "waiting: TP collectives",
@@ -219,6 +267,7 @@ _LOOKS: Mapping[str, str] = {
     "waiting_rest": "#cc6677",
     "packing": "#ddcc77",
     _REST: "#8c8c8c",
+    _COMPUTE_REST: "#88ccee",
     "not_recorded": "#8c8c8c",
 }
 _SEGMENT = {"waiting_expert": "blocking_transport", "copy": "blocking_copy", "launch": "host_work", "sync": "host_sync", "unknown": "dependency_stalled"}
@@ -260,7 +309,7 @@ def plan(document: Diagnosis) -> r.Plan:
 
 
 def _step(one: PlanStep, number: str, numbers: Mapping[str | None, str], document: Diagnosis) -> r.Step:
-    first = numbers.get(one.instead_of)
+    first = None if one.instead_of is None else numbers.get(one.instead_of)
     instead = "" if first is None else f"instead of {first}" if one.instead_of in one.exclusive_with else f"instead of {first}, or with it"
     return r.Step(
         number=number,
@@ -268,8 +317,8 @@ def _step(one: PlanStep, number: str, numbers: Mapping[str | None, str], documen
         id=one.fix or "",
         state=one.state,
         why=one.finding,
-        bound="" if one.bound_ns is None else units.time(one.bound_ns),
-        faster="" if one.speedup_ceiling is None else units.factor(one.speedup_ceiling),
+        bound="" if one.bound_ns is None or instead else units.time(one.bound_ns),
+        faster="" if one.speedup_ceiling is None or instead else units.factor(one.speedup_ceiling),
         settings=tuple(_written(one)),
         published=tuple((said.text, said.source) for said in one.published),
         needs=one.needs,
@@ -285,7 +334,8 @@ def _written(one: PlanStep) -> Iterator[r.Written]:
         if not setting.stays:
             places.setdefault((setting.framework, setting.language), []).append(setting.text)
     for (framework, language), lines in places.items():
-        yield r.Written(where=story.framework(framework), language=language, lines=tuple(lines))  # type: ignore[arg-type]
+        where = "" if language == "sh" and framework in BESIDE_FRAMEWORKS or framework == GENERAL else story.framework(framework)
+        yield r.Written(where=where, language=language, lines=tuple(lines))  # type: ignore[arg-type]
 
 
 def _nothing(document: Diagnosis) -> str:
@@ -311,14 +361,16 @@ def _blocked(document: Diagnosis) -> Iterator[str]:
 
 def _not_worth(document: Diagnosis) -> str:
     """Walls that bring little here, and fixes that are on already, in one line."""
+    if document.verdict.target_wall is None:
+        return ""
     low = [_little(wall) for wall in document.walls if words.VOCABULARY.is_ceiling(wall.wall) and wall.share is not None and wall.share < LITTLE]
     planned = {step.finding for step in document.plan}
     on = {fix.id: fix.title for finding in document.findings if finding.id in planned for fix in finding.fixes if fix.state == "already_on"}
-    return "; ".join([*(["little to win: " + ", ".join(low)] if low else []), *([f"on already: {', '.join(on)}"] if on else [])])
+    return "; ".join([*([", ".join(low)] if low else []), *([f"on already: {', '.join(on)}"] if on else [])])
 
 
 def _little(wall: WallBound) -> str:
-    return f"{words.wall(wall.wall).lower()} (at most {units.percent(wall.share)})"
+    return f"{words.wall(wall.wall).lower()} ({f'at most {units.percent(wall.share)}' if wall.share else 'none'})"
 
 
 def _ask(document: Diagnosis) -> str:
@@ -328,7 +380,7 @@ def _ask(document: Diagnosis) -> str:
     open_ = {fix.id for finding in document.findings for fix in finding.fixes if fix.state == "unknown"}
     if not open_:
         return ""
-    return f"Without the job file {units.plural(len(open_), 'fix', 'fixes')} can't be told from what is on already: give it with --config."
+    return f"{units.plural(len(open_), 'fix', 'fixes')} may be on already, or blocked: the job file (--config) decides."
 
 
 # --- before it is believed, and what next -----------------------------------------------------------------------------
@@ -346,7 +398,9 @@ def _remarks(document: Diagnosis) -> Iterator[str]:
         yield "Data was lost: --section ledger says what."
     if document.ranks is not None:
         said = ranks.headline(document, document.ranks)
-        yield from (f"{said.title}", *(f"{point.name}: {'; '.join(point.parts)}." for point in said.points[:2]))
+        points = [f"{point.name}: {'; '.join(point.parts)}." for point in said.points[:2]]
+        yield from points or [said.title]
+        yield from said.lines[:1]
     for problem in () if document.job is None else document.job.problems:
         yield f"Job file: {problem.text}"
     for finding in document.findings:
@@ -387,9 +441,9 @@ def _commands(document: Diagnosis) -> Iterator[tuple[str, str]]:
     elif job is None and fixes:
         yield "decide", f"diagnose {trace} --config JOB"
     if fixes:
-        yield "read", f"diagnose explain {fixes[0]}"
+        yield "why", f"diagnose explain {fixes[0]}"
         yield "check", f"diagnose compare {trace} AFTER" + (f" --config {job}" if job is not None else "")
-    yield "more", f"diagnose {trace}{f' --config {job}' if job is not None else ''} -v    (-vv: all tables; -o report.html)"
+    yield "more", "add -v for every finding, -vv for all tables, -o report.html for the page"
 
 
 def _closing(document: Diagnosis) -> str:

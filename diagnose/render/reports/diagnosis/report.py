@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from diagnose.document.device import DeviceBudget
 from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBound
@@ -11,8 +12,8 @@ from diagnose.render import Options, units, words
 from diagnose.render import report as r
 from diagnose.render.figures import step
 from diagnose.render.issues import SEVERITY, Issue, IssueList, State, capitalised
-from diagnose.render.report import LIMITED, PAGE, Block, Label, Section, Text
-from diagnose.render.reports.diagnosis import appendix, story, tables
+from diagnose.render.report import EVERYTHING, FINDINGS, LIMITED, PAGE, Block, Label, Section, Text
+from diagnose.render.reports.diagnosis import answer, appendix, story, tables
 from diagnose.render.reports.ranks import report as ranks
 from diagnose.render.words import SEVERITY_RANK
 
@@ -53,10 +54,21 @@ def _sections(document: Diagnosis) -> tuple[Section, ...]:
 
 
 def _blocks(document: Diagnosis) -> Iterator[Block]:
-    yield Block(content=_verdict(document), name="verdict", worth=100)
+    yield Block(content=answer.masthead(document), name="run", worth=101, most=LIMITED)
+    yield Block(content=answer.verdict(document), name="verdict", worth=100, most=LIMITED)
+    yield Block(content=_verdict(document), name="verdict", worth=100, least=PAGE)
+    yield Block(content=answer.bar(document), name="bar", worth=99, most=LIMITED)
+    yield Block(content=answer.plan(document), name="plan", worth=98, most=LIMITED)
+    yield Block(content=answer.remarks(document), name="remarks", worth=97, most=LIMITED)
+    yield Block(content=answer.commands(document), name="next", worth=96, most=LIMITED)
+    yield from (replace(block, detail=FINDINGS if block.section == "findings" else EVERYTHING) for block in _details(document))
+
+
+def _details(document: Diagnosis) -> Iterator[Block]:
+    """What stands behind the answer."""
     yield from ranks.first(document)
     cards = tuple(_card(wall, document) for wall in document.walls)
-    yield Block(content=r.Cards(title="The four walls", cards=cards, table=tables.walls(document)), name="walls", worth=97)
+    yield Block(content=r.Cards(title="The four walls", cards=cards, table=tables.walls(document)), name="walls", worth=90)
     yield from ranks.blocks(document)
     yield from _figures(document)
     yield from _devices(document)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from diagnose.document.diagnosis import ASSUMED, Change, Diagnosis, Finding, Fix, WallBound
+from diagnose.reason.plan import written
 from diagnose.render import units, words
 from diagnose.render.reports.diagnosis.tables import per, wall_ceiling
 
@@ -95,7 +96,12 @@ def target(op: str, to: str, *, choose: bool = False) -> str:
 
 
 def change(one: Change) -> str:
-    """One setting's change on one line."""
+    """One setting's change on one line; flags and variables as they are typed."""
+    if one.key.startswith("-") or (one.framework == "environment" and not one.choose):
+        said = written(one)[1]
+        if stays(one):
+            return f"{said}, as it is"
+        return said if one.from_ is None else f"{said} (now {one.from_})"
     if one.op in ("add", "remove"):
         now = f" (now {one.from_})" if one.from_ is not None else ""
         said = f"{target(one.op, one.to)} {'to' if one.op == 'add' else 'from'} {one.key}{now}"

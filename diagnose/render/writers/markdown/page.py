@@ -7,10 +7,11 @@ over the page: no HTML, no links, no mentions, no table cells of their own, no o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from diagnose.render import report as r
 from diagnose.render import units, words
+from diagnose.render.writers.markdown import answer
 
 MOST_BYTES = 60_000
 MOST_ROWS = 20
@@ -25,7 +26,8 @@ LONGEST_QUOTE = 2_000
 _LATER = 10  # by how much the whole of something is worth less than its short form
 _RESERVE = 800  # bytes for the line about what was left out
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#|~!$])")
+# What Markdown reads as markup wherever it stands: `_` only beside a space or sign, `#`, `>` and `-` only where a line begins.
+_SPECIAL = re.compile(r"([\\`*\[\]<|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^\s*[#>+-](?=\s)|^\s*\d+(?=[.)]\s))")
 _MENTION = re.compile(r"(?<=[@#])(?=\w)|(?<=\bGH)(?=-\d)|(?<=://)|(?<=\bwww)(?=\.)", re.IGNORECASE)
 _JOINER = "\u200b"  # keeps a mention, a reference or an address from becoming a link
 
@@ -60,6 +62,11 @@ def _closing(report: r.Report) -> str:
 
 def _arranged(report: r.Report) -> Iterator[tuple[str, str]]:
     """Title and text of every part, in the order of their worth, with the headings of their sections."""
+    first = [block for block in report.blocks if block.most >= r.LIMITED and _answers(block, report)]
+    if first:
+        yield "answer", answer.lines([block.content for block in first], text, code)
+        yield from _behind([block for block in report.blocks if block not in first and block.least <= r.LIMITED <= block.most])
+        return
     sections = {section.id: section for section in report.sections}
     headed: set[str] = set()
     ranked: list[tuple[int, r.Block, str]] = []
@@ -77,6 +84,38 @@ def _arranged(report: r.Report) -> Iterator[tuple[str, str]]:
             yield title, f"### {text(section.title)}" + ("" if section.count is None else f" ({section.count})")
         if shown:
             yield title, shown
+
+
+def _answers(block: r.Block, report: r.Report) -> bool:
+    """Whether a part belongs to the answer, if the report begins with one."""
+    if not any(isinstance(one.content, r.Masthead) for one in report.blocks):
+        return False
+    return isinstance(block.content, r.Answer) or (isinstance(block.content, r.Panel) and block.least <= r.LIMITED)
+
+
+def _behind(blocks: Sequence[r.Block]) -> Iterator[tuple[str, str]]:
+    """What stands behind an answer, in the order of its worth, each part folded under its title."""
+    for block in sorted(blocks, key=lambda block: -block.worth):
+        match block.content:
+            case r.Finding() as finding:
+                bound = f": {finding.bound}" if finding.bound else ""
+                title = f"{finding.severity} · {finding.title}{bound}"
+                yield title, _details(title, _finding(finding, headed=False))
+            case r.Table() as found:
+                short = found if found.shorter is None else found.shorter(MOST_RANKS)
+                yield found.title, folded(short)
+            case r.Cards(table=found):
+                yield found.title, folded(found)
+            case r.Points() as points:
+                yield points.name, _details(f"{points.name.capitalize()}: {points.title}", _points(points))
+            case r.Listing(texts=texts):
+                yield block.name, _folded(block.name, len(texts), _listed(texts))
+            case _:
+                pass
+
+
+def _details(title: str, content: str) -> str:
+    return f"<details><summary>{text(title)}</summary>\n\n{content}\n\n</details>"
 
 
 def _folds(block: r.Block) -> bool:
@@ -211,7 +250,7 @@ def _points(points: r.Points) -> str:
     return "\n".join([*lines, *([""] if points.points else []), "  \n".join(text(line) for line in points.lines)])
 
 
-def _finding(finding: r.Finding) -> str:
+def _finding(finding: r.Finding, *, headed: bool = True) -> str:
     facts = "; ".join(f"{code(fact)} {text(value)}" for fact, value in finding.evidence)
     entries = [
         ("bound", text(finding.bound)),
@@ -223,8 +262,7 @@ def _finding(finding: r.Finding) -> str:
     kind = ", ".join((f"severity **{finding.severity}**", *(text(part) for part in finding.kind), code(finding.id)))
     return "\n".join(
         [
-            f"#### {text(finding.title)}",
-            "",
+            *((f"#### {text(finding.title)}", "") if headed else ()),
             f"{text(finding.summary)} ({kind})",
             "",
             *(f"- {label}: {shown}" for label, shown in entries if shown),
@@ -313,7 +351,7 @@ def text(said: str) -> str:
     if len(shown) > LONGEST_TEXT:
         shown = f"{shown[:LONGEST_TEXT]}…"
     shown = _SPECIAL.sub(r"\\\1", _MENTION.sub(_JOINER, shown).replace("&", "&amp;").replace("::", f":{_JOINER}:"))
-    return shown.replace("<", "&lt;").replace(">", "&gt;").replace("\\&lt;", "&lt;").replace("\\&gt;", "&gt;")
+    return shown.replace("\\<", "&lt;")
 
 
 def code(said: str, limit: int = LONGEST_TEXT) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -21,6 +22,7 @@ from diagnose.render import report as r
 from diagnose.render import units, words
 from diagnose.render.issues import capitalised
 from diagnose.render.writers import NARROWEST, WIDEST, Options
+from diagnose.render.writers.terminal import answer
 
 MOST_ROWS = 12  # rows of a list that grows with the trace; the other outputs hold all
 MOST_ROWS_LONG = 40  # of lists that are as long as the vocabulary
@@ -64,21 +66,41 @@ def printed(report: r.Report, options: Options) -> str:
         legacy_windows=False,
         _environ={},
     )
-    for part in _arranged(report, width):
+    shown = _asked(report, options)
+    for part in _arranged(shown, width, options):
         console.print(part)
     lines = [line.rstrip() for line in out.getvalue().replace(_GLUE, " ").splitlines()]
     first = next((place for place, line in enumerate(lines) if line), 0)
     return _WORKFLOW_COMMAND.sub(r"\1\\", "\n".join(lines[first:])) + "\n"
 
 
-def _arranged(report: r.Report, width: int) -> Iterator[RenderableType]:
-    """What is printed, one after the other: the blocks in their order, with the headings of their sections, then the closing lines."""
+def _asked(report: r.Report, options: Options) -> r.Report:
+    """The report with what was asked for: named parts alone, or all up to a detail. What scrolls by ends with the verdict."""
+    blocks = [block for block in report.blocks if block.least <= r.TERMINAL <= block.most]
+    if options.sections:
+        wanted = [block for block in blocks if block.names & set(options.sections)]
+        return replace(report, blocks=tuple(wanted), sentence="")
+    answered = any(isinstance(block.content, r.Masthead) for block in blocks)
+    scrolls = not answered or options.detail > r.ANSWER
+    return replace(
+        report,
+        blocks=tuple(block for block in blocks if not answered or block.detail <= options.detail),
+        sentence=report.sentence if scrolls else "",
+    )
+
+
+def _arranged(report: r.Report, width: int, options: Options) -> Iterator[RenderableType]:
+    """What is printed, one after the other: the answer, the blocks in their order, with the headings of their sections, then the closing lines."""
+    first = [block for block in report.blocks if isinstance(block.content, r.Answer) or (block.name == "verdict" and _answers(report))]
+    if first:
+        look = next((_LOOKS[block.content.look] for block in first if isinstance(block.content, r.Panel)), "")
+        whole = options.detail > r.ANSWER or bool(options.sections)
+        yield from answer.lines([block.content for block in first], look, width, whole=whole)
+        report = replace(report, blocks=tuple(block for block in report.blocks if block not in first))
     sections = {section.id: section for section in report.sections}
     headed: set[str] = set()
     last = ""
     for block in report.blocks:
-        if not block.least <= r.TERMINAL <= block.most:
-            continue
         section = sections.get(block.section)
         titled = section is not None and section.headed
         if section is not None and titled and section.id not in headed:
@@ -92,6 +114,11 @@ def _arranged(report: r.Report, width: int) -> Iterator[RenderableType]:
         yield Words()
         yield Rule(style="dim", characters="─")
         yield _closing(report)
+
+
+def _answers(report: r.Report) -> bool:
+    """Whether the report begins with an answer on one screen."""
+    return any(isinstance(block.content, r.Masthead) for block in report.blocks)
 
 
 def _closing(report: r.Report) -> RenderableType:

@@ -1,0 +1,32 @@
+"""What fits where room is scarce: pieces of known worth, of which the least is left out whole, never cut in the middle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece(Generic[T]):
+    """Lines that stand or fall together. `worth`: what is left out first has the least. `under`: they stand only below the piece of that `name`."""
+
+    worth: int
+    lines: tuple[T, ...]
+    name: str = ""
+    under: str = ""
+
+
+def fitted(pieces: Sequence[Piece[T]], most: int) -> list[Piece[T]]:
+    """The pieces that fit into `most` lines, taken by their worth, of equal worth the first; in their order."""
+    kept: set[int] = set()
+    names: set[str] = set()
+    for place in sorted(range(len(pieces)), key=lambda place: (-pieces[place].worth, place)):
+        piece = pieces[place]
+        if len(piece.lines) <= most and (not piece.under or piece.under in names):
+            most -= len(piece.lines)
+            kept.add(place)
+            names.add(piece.name)
+    return [piece for place, piece in enumerate(pieces) if place in kept]

@@ -1,0 +1,203 @@
+"""The answer on one screen: which run, the verdict, where the step goes, what to change, what to know before, and what next.
+
+Every part is written as pieces of known worth. Where they do not fit on the screen the ones of least worth are left out, and the last line
+says how to see them; nothing is cut in the middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import Console
+from rich.text import Text as Words
+
+from diagnose.render import report as r
+from diagnose.render import units
+from diagnose.render.fitting import Piece, fitted
+
+SCREENS = ((100, 45), (80, 60))  # columns, and the lines that an answer has at most from there on
+NARROW = 80  # lines on a terminal with fewer columns
+MOST_SETTINGS = 8  # lines of settings of one step
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_GLUE = "\ue000"  # keeps a number and its unit on one line: rich breaks at every kind of space
+_INDENT = 4
+_AMOUNT, _PERCENT = 9, 7  # columns of the bar's figures
+
+
+def lines(contents: Sequence[r.Content], look: str, width: int, *, whole: bool) -> list[Words]:
+    """The answer, wrapped to `width`. `look`: the style of the verdict; `whole`: nothing is left out, however long."""
+    made = _Written(width=width, look=look)
+    pieces = [piece for content in contents for piece in made.pieces(content)]
+    most = next((most for columns, most in SCREENS if width >= columns), NARROW)
+    if not whole:
+        pieces = fitted(pieces, most)
+    found = [line for piece in pieces for line in piece.lines]
+    return [line for place, line in enumerate(found) if line.plain.strip() or (place and found[place - 1].plain.strip())]
+
+
+class _Written:
+    """Writes the parts of an answer as pieces."""
+
+    def __init__(self, *, width: int, look: str) -> None:
+        self.width, self.look = width, look
+        self.decided = True
+        self.console = Console(width=width, file=None, _environ={})
+
+    def pieces(self, content: r.Content) -> Iterator[Piece[Words]]:
+        """One part of the answer."""
+        match content:
+            case r.Masthead() as masthead:
+                yield from self._masthead(masthead)
+            case r.Panel() as panel:
+                yield from self._verdict(panel)
+            case r.Bar() as bar:
+                yield Piece(worth=95, lines=tuple(self._bar(bar)))
+            case r.Plan() as plan:
+                self.decided = not plan.ask  # without a job file nothing is, which is said once
+                yield from self._plan(plan)
+            case r.Remarks() as remarks:
+                yield from self._remarks(remarks)
+            case r.Commands() as commands:
+                yield from self._commands(commands)
+            case _:
+                pass
+
+    def _wrapped(self, *spans: tuple[str, str], left: int = 0, hang: int = 0) -> tuple[Words, ...]:
+        """Spans as lines, indented by `left`, from the second on by `hang` more."""
+        text = Words.assemble(*((units.glued(units.visible(said), _GLUE), style) for said, style in spans))
+        room = max(self.width - left - hang, 20)
+        wrapped = text.wrap(self.console, room)
+        return tuple(Words(" " * (left + (hang if place else 0))).append_text(line) for place, line in enumerate(_trimmed(wrapped)))
+
+    # --- which run, and the verdict -----------------------------------------------------------------------------------
+
+    def _masthead(self, masthead: r.Masthead) -> Iterator[Piece[Words]]:
+        yield Piece(worth=100, lines=self._wrapped((" · ".join(masthead.run), "bold")))
+        yield Piece(worth=100, lines=self._wrapped(("   ".join(masthead.speed), "")))
+        if masthead.note:
+            yield Piece(worth=52, lines=self._wrapped((masthead.note, "dim")))
+
+    def _verdict(self, panel: r.Panel) -> Iterator[Piece[Words]]:
+        spans = [(panel.headline.upper(), f"bold {self.look}"), (f"  {' · '.join(phrase.text for phrase in panel.phrases)}", "dim")]
+        yield Piece(worth=100, lines=(Words(), *self._wrapped(*spans), *self._wrapped((panel.sentence, "bold"))))
+        for place, reason in enumerate(panel.reasons[:3]):
+            yield Piece(
+                worth=72 - 14 * place, lines=self._wrapped((f"because {reason}" if not place else f"and {reason}", "dim"), left=2, hang=2)
+            )
+
+    # --- where the step goes ------------------------------------------------------------------------------------------
+
+    def _bar(self, bar: r.Bar) -> Iterator[Words]:
+        yield Words()
+        if not bar.parts:
+            yield from self._wrapped((f"{bar.title}: {bar.empty}", "dim"))
+            return
+        wide = max(len(part.label) for part in bar.parts) + 3
+        room = max(self.width - wide - _AMOUNT - _PERCENT - 1, 8)
+        yield Words.assemble((f"{bar.title:<{wide + room}}", "bold"), (f"{bar.unit:>{_AMOUNT}}{'%':>{_PERCENT}}", "dim"))
+        longest = max(part.share for part in bar.parts)
+        for part in bar.parts:
+            drawn = _drawn(part.share / longest, room)
+            label = f"  {part.label:<{wide - 2}}"
+            yield Words.assemble(label, (f"{drawn:<{room}}", part.colour), f"{part.amount:>{_AMOUNT}}{part.percent:>{_PERCENT}}")
+
+    # --- what to change -----------------------------------------------------------------------------------------------
+
+    def _plan(self, plan: r.Plan) -> Iterator[Piece[Words]]:
+        most = "at most" if plan.steps else ""
+        yield Piece(worth=99, lines=(Words(), Words.assemble((f"{plan.title:<{max(self.width - len(most), 0)}}", "bold"), (most, "dim"))))
+        if plan.empty:
+            yield Piece(worth=99, lines=self._wrapped((plan.empty, ""), left=1))
+        main = others = 0
+        for step in plan.steps:
+            main, others = (main, others + 1) if step.instead else (main + 1, 0)
+            yield from self._step(step, 92 - 4 * (main - 1) - (8 + 12 * others if step.instead else 0))
+        if plan.ask:
+            yield Piece(worth=88, lines=self._wrapped((plan.ask, ""), left=1, hang=1))
+        if plan.not_worth:
+            yield Piece(worth=66, lines=self._wrapped((f"Little to win here: {plan.not_worth}", "dim"), left=1, hang=1))
+        for place, text in enumerate(plan.blocked[:3]):
+            yield Piece(worth=32 - place, lines=self._wrapped((f"blocked: {text}", "dim"), left=1, hang=3))
+
+    def _step(self, step: r.Step, worth: int) -> Iterator[Piece[Words]]:
+        """The step with its settings stands together: half of the settings are no fix."""
+        inside = [line for written in step.settings for line in self._settings(written)]
+        if len(inside) > MOST_SETTINGS:
+            more = f"… and {len(inside) - MOST_SETTINGS + 1} more lines: diagnose explain {step.id}"
+            inside = [*inside[: MOST_SETTINGS - 1], *self._wrapped((more, "dim"), left=_INDENT)]
+        name = f"step {step.number}"
+        yield Piece(worth=worth, lines=(*self._head(step), *inside), name=name)
+        if step.needs:
+            yield Piece(
+                worth=worth - 1, lines=self._wrapped(("still open: ", "dim"), (" ".join(step.needs), ""), left=_INDENT, hang=2), under=name
+            )
+        if step.published:
+            text, source = step.published[0]
+            yield Piece(worth=worth - 18, lines=self._wrapped((f"published: {text} [{source}]", "dim"), left=_INDENT, hang=2), under=name)
+        if step.cost:
+            yield Piece(worth=worth - 24, lines=self._wrapped((f"costs: {step.cost}", "dim"), left=_INDENT, hang=2), under=name)
+
+    def _head(self, step: r.Step) -> tuple[Words, ...]:
+        right = "  ".join(part for part in (step.bound, step.faster) if part)
+        sign = "" if step.state == "applicable" or not self.decided else "? "
+        name = f" {step.number:<2} "
+        tail = "".join(f"  {part}" for part in (step.id, f"({step.instead})" if step.instead else "") if part)
+        room = self.width - len(right) - 2
+        title = f"{sign}{step.title}"
+        if len(name) + len(title) + len(tail) <= room:
+            left = Words.assemble((name, "bold"), (units.visible(title), "" if step.instead else "bold"), (tail, "dim"))
+            return (left.append(" " * (self.width - left.cell_len - len(right))).append(right, "" if step.instead else "bold"),)
+        wrapped = self._wrapped((f"{title}{tail}", "" if step.instead else "bold"), left=len(name))
+        first = Words(name, style="bold").append_text(wrapped[0][len(name) :])
+        last = wrapped[-1] if len(wrapped) > 1 else first
+        if last.cell_len + len(right) + 2 <= self.width:
+            last.append(" " * (self.width - last.cell_len - len(right))).append(right)
+            return (first, *wrapped[1:])
+        return (first, *wrapped[1:], Words(right.rjust(self.width)))
+
+    def _settings(self, written: r.Written) -> Iterator[Words]:
+        """Settings to copy: several on a line where they fit, none broken unless it is longer than a line."""
+        where = f"{written.where}: " if written.where else ""
+        style = "" if written.language == "words" else "cyan"
+        line, first = "", True
+        for text in [*map(units.visible, written.lines), None]:
+            joined = text if not line else f"{line}   {text}"
+            if text is not None and _INDENT + (len(where) if first else 2) + len(joined or "") <= self.width:
+                line = joined or ""
+                continue
+            if line:
+                yield from self._wrapped((where if first else "  ", "dim"), (line, style), left=_INDENT, hang=2)
+                first = False
+            line = text or ""
+            if text is None:
+                break
+
+    # --- before and after ---------------------------------------------------------------------------------------------
+
+    def _remarks(self, remarks: r.Remarks) -> Iterator[Piece[Words]]:
+        if not remarks.texts:
+            return
+        yield Piece(worth=87, lines=(Words(), Words(remarks.title, style="bold")), name="remarks")
+        for place, text in enumerate(remarks.texts):
+            yield Piece(worth=max(86 - 9 * place, 20), lines=self._wrapped((f"· {text}", ""), left=1, hang=2), under="remarks")
+
+    def _commands(self, commands: r.Commands) -> Iterator[Piece[Words]]:
+        yield Piece(worth=98, lines=(Words(), Words(commands.title, style="bold")))
+        for place, (label, command) in enumerate(commands.rows):
+            worth = 96 if place in (0, len(commands.rows) - 1) else 70 - place
+            yield Piece(worth=worth, lines=self._wrapped((f"{label:<8}", "dim"), (command, "cyan"), left=1, hang=8))
+        if commands.closing:
+            yield Piece(worth=68, lines=self._wrapped((commands.closing, "dim"), left=1))
+
+
+def _trimmed(lines: Iterable[Words]) -> Iterator[Words]:
+    for line in lines:
+        line.rstrip()
+        yield line
+
+
+def _drawn(share: float, room: int) -> str:
+    """A bar of up to `room` signs, in eighths of one; what is above zero shows."""
+    eighths = max(round(share * room * 8), 1)
+    whole, part = divmod(eighths, 8)
+    return "█" * whole + (_EIGHTHS[part] if part else "")

@@ -1,0 +1,189 @@
+"""The answer on one screen, and as the visible part of a comment: short on every input, whole, and with nothing dropped that decides."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from diagnose.document.diagnosis import Change, Diagnosis, decode
+from diagnose.errors import InputError
+from diagnose.pipeline import diagnose
+from diagnose.reason.plan import settings, written
+from diagnose.render import Options, section_names, write
+from diagnose.render.reports.diagnosis import answer
+from fixtures import gallery
+from fixtures.gallery import GOLDEN, GOLDEN_FOLDER
+from tests.builders import simulated
+from tests.builders.diagnosis import minimal, rich
+from tests.builders.suites import deep_unless
+from tests.conftest import ROOT
+from tests.test_real_traces import every_trace
+
+LINES = {100: 45, 140: 45, 80: 60}
+MOST_VISIBLE = 40
+JOB = ROOT / "fixtures" / "jobs" / "qwen3_30b_a3b_alltoall_h100.yaml"
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Diagnosis:
+    """The demo with its job file."""
+    return diagnose([_unpacked("demo.sqlite.gz", tmp_path_factory.mktemp("demo"))], config=JOB)
+
+
+def _unpacked(name: str, folder: Path) -> Path:
+    import gzip
+
+    path = folder / name.removesuffix(".gz")
+    path.write_bytes(gzip.decompress((ROOT / "fixtures" / "traces" / name).read_bytes()))
+    return path
+
+
+def visible(markdown: str) -> list[str]:
+    """The lines of a comment that stand open and are not empty."""
+    return [line for line in re.sub(r"<details>.*?</details>", "", markdown, flags=re.DOTALL).splitlines() if line.strip()]
+
+
+def check_short(document: Diagnosis) -> None:
+    """No more lines than a screen has, none wider than it; and a comment of at most 40 lines and 60 KB."""
+    for width, most in LINES.items():
+        lines = write(document, "text", Options(width=width)).splitlines()
+        assert len(lines) <= most, width
+        assert max(map(len, lines)) <= width + 1
+        assert any("What next" in line for line in lines)
+    markdown = write(document, "markdown")
+    assert len(visible(markdown)) <= MOST_VISIBLE
+    assert len(markdown.encode()) <= 60_000
+    check_adds_up(document)
+
+
+def check_adds_up(document: Diagnosis) -> None:
+    """The rows of the bar add up, as they are and as they are printed."""
+    bar = answer.bar(document)
+    assert len(bar.parts) <= answer.MOST_PARTS
+    if bar.parts:
+        assert sum(part.share for part in bar.parts) == pytest.approx(1.0)
+        assert sum(round(10 * float(part.percent.replace(",", ""))) for part in bar.parts) == 1000
+
+
+@pytest.mark.parametrize("name", ["rich", "minimal", *GOLDEN])
+def test_the_answer_fits_on_a_screen(name: str) -> None:
+    kept = {"rich": rich, "minimal": minimal}
+    check_short(kept[name]() if name in kept else decode((GOLDEN_FOLDER / f"{name}.json").read_bytes()))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", gallery.shown())
+def test_the_answer_to_every_scenario_fits_on_a_screen(name: str) -> None:
+    check_short(simulated.document(name))
+
+
+@pytest.mark.parametrize("name", deep_unless([], every_trace()))
+def test_the_answer_to_every_real_trace_fits_on_a_screen(name: str, real_traces: Path) -> None:
+    try:
+        document = diagnose([real_traces / name])
+    except InputError:
+        return
+    check_short(document)
+
+
+def test_the_demo_says_which_run_how_fast_and_what_to_change(demo: Diagnosis) -> None:
+    check_short(demo)
+    text = write(demo, "text")
+    first, second = text.splitlines()[0], " ".join(text.splitlines()[:3])
+    assert "16× H100" in first
+    assert "TP1 PP1 EP16 CP1 DP16 · BF16 · rank 0 of 16" in first
+    assert "222 TFLOP/s/GPU   MFU 22.5 %   69.7k tokens/s/GPU" in second
+    assert demo.efficiency is not None
+    assert demo.efficiency.tflops_per_gpu == pytest.approx(417_883_138_031_616 / (demo.efficiency.step_ns or 1) / 16 * 1e-3)
+    assert "Needs PyTorch 2.6.0 or newer" in text, "what an applicable fix needs is never dropped"
+    assert "CUDA_DEVICE_MAX_CONNECTIONS" in text
+    assert "comm_overlap.overlap_moe_expert_parallel_comm: true" in text
+    assert "ddp.overlap_grad_reduce: true   comm_overlap.overlap_grad_reduce: true" in text, "all settings of a fix"
+    assert text.index("COM-06") < text.index("COM-02") < text.index("COM-10")
+    assert "(instead of 1" in text
+    assert "diagnose patch demo.sqlite --config qwen3_30b_a3b_alltoall_h100.yaml -o new.yaml" in text
+    markdown = write(demo, "markdown")
+    assert "  ```yaml\n  # Megatron-Bridge\n  comm_overlap.overlap_moe_expert_parallel_comm: true\n  ```" in markdown
+    assert "Needs PyTorch 2.6.0 or newer" in "\n".join(visible(markdown))
+    assert "\\(" not in markdown
+
+
+def test_more_is_told_to_who_asks(demo: Diagnosis) -> None:
+    short, findings, everything = (write(demo, "text", Options(detail=detail)) for detail in (0, 1, 2))
+    assert "not this if" not in short
+    assert "Budget ·" not in findings
+    assert len(short) < len(findings) < len(everything)
+    assert "Findings (5)" in findings
+    assert "Budget ·" in everything
+    part = write(demo, "text", Options(sections=("budget",)))
+    assert part.startswith("Budget ·")
+    assert "What to change" not in part
+    assert {"plan", "findings", "budget", "ledger", "verdict"} <= set(section_names(demo))
+
+
+def test_without_a_job_file_one_line_says_what_it_would_decide(demo: Diagnosis) -> None:
+    fixes = tuple(structs.replace(fix, state="unknown") for fix in demo.findings[0].fixes)
+    bare = structs.replace(demo, job=None, findings=(structs.replace(demo.findings[0], fixes=fixes),))
+    text = " ".join(write(bare, "text").split())
+    assert text.count("may be on already, or blocked: the job file (--config) decides") == 1
+    assert "diagnose demo.sqlite --config JOB" in text
+
+
+@pytest.mark.parametrize(
+    ("key", "framework", "op", "now", "to", "language", "text"),
+    [
+        ("model.moe_permute_fusion", "megatron-bridge", "set", None, "true", "yaml", "model.moe_permute_fusion: true"),
+        ("--moe-permute-fusion", "megatron-lm", "set", "false", "true", "sh", "--moe-permute-fusion"),
+        ("--fp8-format", "megatron-lm", "set", "none", "e4m3", "sh", "--fp8-format e4m3"),
+        (
+            "--accumulate-allreduce-grads-in-fp32",
+            "megatron-lm",
+            "unset",
+            "true",
+            "null",
+            "words",
+            "leave out --accumulate-allreduce-grads-in-fp32",
+        ),
+        ("--recompute-modules", "megatron-lm", "add", "[core_attn]", "moe_act", "sh", "--recompute-modules core_attn moe_act"),
+        (
+            "model.recompute_modules",
+            "megatron-bridge",
+            "add",
+            "[core_attn]",
+            "moe_act",
+            "yaml",
+            "model.recompute_modules: [core_attn, moe_act]",
+        ),
+        ("model.recompute_modules", "megatron-bridge", "add", None, "moe_act", "words", "add moe_act to model.recompute_modules"),
+        ("CUDA_DEVICE_MAX_CONNECTIONS", "environment", "set", None, "8", "sh", "export CUDA_DEVICE_MAX_CONNECTIONS=8"),
+        ("schedule", "general", "set", None, "two micro-batches in flight", "words", "schedule: two micro-batches in flight"),
+    ],
+)
+def test_a_setting_is_written_as_it_is_typed(key: str, framework: str, op: str, now: str | None, to: str, language: str, text: str) -> None:
+    assert written(Change(framework=framework, key=key, from_=now, to=to, op=op)) == (language, text)  # type: ignore[arg-type]
+
+
+def test_a_setting_that_is_told_twice_is_written_once_as_a_value() -> None:
+    told = (
+        Change(framework="environment", key="N", from_=None, to="the expert-parallel ranks in one NVLink domain"),
+        Change(framework="environment", key="N", from_=None, to="8"),
+    )
+    assert [one.text for one in settings(told)] == ["export N=8"]
+
+
+def test_times_are_told_in_the_unit_that_suits_them() -> None:
+    from diagnose.render import units
+
+    assert [units.time(ns) for ns in (20, 4_310, 99_000, 100_000, 117_499_972, 2_500_000_000, 240_000_000_000, None)] == [
+        "20 ns",
+        "4.3 µs",
+        "99.0 µs",
+        "0.1 ms",
+        "117.5 ms",
+        "2,500.0 ms",
+        "240.0 s",
+        "not measured",
+    ]
