@@ -23,8 +23,12 @@ class Change(Group):
 
     config: Path = option("--config", type=PATH, required=True, help="The job file to change.")
     fixes: tuple[str, ...] = option(
-        "--fix", multiple=True, metavar="ID", help="Apply this fix. Repeatable. [default: the first applicable fix of each finding]"
+        "--fix",
+        multiple=True,
+        metavar="ID",
+        help="Apply this fix, or the repair of this check. Repeatable. [default: of each finding the first applicable fix that leaves the numerics alone]",
     )
+    checks: bool = option("--checks", is_flag=True, help="Repair what `diagnose check` says would fail, hang or silently be off.")
     output: Path | None = option("-o", "--output", type=PATH, help="Write the changed job file here. [default: only say what would change]")
     force: bool = option("--force", is_flag=True, help="Overwrite the file of -o.")
 
@@ -50,15 +54,16 @@ def patch(traces: tuple[str, ...], change: Change, reading: Reading, shown: Patc
     With --fix a trace is not needed; fixes that depend on measured facts then count as unknown. A change that would break what a fix
     needs is refused (exit 2), and nothing is written.
     """
-    if not traces and not change.fixes:
-        raise UsageError("There is nothing to go by.", effect="Nothing was changed.", next_step="Give a TRACE, or name a fix with --fix.")
+    if not traces and not change.fixes and not change.checks:
+        next_step = "Give a TRACE, name a fix with --fix, or ask for --checks."
+        raise UsageError("There is nothing to go by.", effect="Nothing was changed.", next_step=next_step)
     if change.output is not None:
         check_target(change.output, force=change.force, inputs=(change.config, *(Path(trace) for trace in traces if trace != "-")))
     with progress(shown=shown.format == "text") as report:
         job = JobFile(config=change.config, overrides=())
         book = _rulebook(change.config, reading.rules)
         document = reading.diagnose(traces, job, progress=report) if traces else None
-    patched = apply(change.config, book, document, change.fixes)
+    patched = apply(change.config, book, document, change.fixes, checks=change.checks)
     if change.output is not None:
         from diagnose.document.files import write_file  # noqa: PLC0415
 
@@ -97,8 +102,10 @@ def check_rewritten(patched: Patched) -> None:
         )
 
 
-def apply(config: Path, book: Rulebook, document: Diagnosis | None, fixes: tuple[str, ...] = ()) -> Patched:
-    """The job file at `config` with fixes applied: those named, else what the document's findings ask for. Raises DiagnoseError."""
+def apply(config: Path, book: Rulebook, document: Diagnosis | None, fixes: tuple[str, ...] = (), *, checks: bool = False) -> Patched:
+    """The job file at `config` with fixes applied: those named, else what the document's findings ask for; `checks`: what a check of it
+    asks for before them. Raises DiagnoseError.
+    """
     from diagnose.document.diagnosis import Tool  # noqa: PLC0415
     from diagnose.reason.patch import Patcher, wanted_by  # noqa: PLC0415
 
@@ -111,6 +118,8 @@ def apply(config: Path, book: Rulebook, document: Diagnosis | None, fixes: tuple
     wanted = _named(fixes, book) if fixes or document is None else wanted_by(document)
     tool = Tool(name="diagnose", version=__version__, rules_sha256=book.sha256)
     patcher = Patcher(book=book, tool=tool, facts={} if document is None else document.facts)
+    if checks:
+        wanted = (*patcher.wanted_by_checks(text, config.name), *wanted)
     return patcher.patch(text, config.name, wanted)
 
 
@@ -118,10 +127,12 @@ def _named(fixes: tuple[str, ...], book: Rulebook) -> tuple[Wanted, ...]:
     """Fixes that the user named, by id in any case. Raises UsageError."""
     from diagnose.reason.patch import Wanted  # noqa: PLC0415
 
-    known = {key.lower(): key for key in book.fixes}
+    known = {key.lower(): key for key in (*book.fixes, *book.checks)}
     unknown = [fix for fix in fixes if fix.lower() not in known]
     if unknown:
         raise UsageError(
-            f"--fix {unknown[0]}: no fix has this id.", effect="Nothing was changed.", next_step="`diagnose rules` lists all fixes."
+            f"--fix {unknown[0]}: no fix and no check has this id.",
+            effect="Nothing was changed.",
+            next_step="`diagnose rules` lists all fixes.",
         )
     return tuple(Wanted(fixes=(known[fix.lower()],)) for fix in fixes)

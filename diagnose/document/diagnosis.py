@@ -216,7 +216,7 @@ class Change(Struct, frozen=True, kw_only=True):
     """One setting to change, in one framework's own key.
 
     `op` says what is done: `add` and `remove` change members of a list, `unset` takes the setting out. `choose`: `to` is words, not a
-    value, and a person has to choose.
+    value, and a person has to choose. `how`: how a computed value follows from the job.
     """
 
     framework: str
@@ -225,6 +225,7 @@ class Change(Struct, frozen=True, kw_only=True):
     to: str
     op: Literal["set", "add", "remove", "unset"] = "set"
     choose: bool = False
+    how: str = ""
 
 
 class Expected(Struct, frozen=True, kw_only=True):

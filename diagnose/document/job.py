@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from diagnose.document.diagnosis import Expected, JobRead, Tool
+from diagnose.document.diagnosis import Change, Expected, JobRead, Tool
 from diagnose.model.vocabulary import FactValue, Group, Outcome
 
 CHECK_SCHEMA = "check/1"
@@ -14,12 +14,14 @@ PATCH_SCHEMA = "patch/1"
 
 
 class Deciding(Struct, frozen=True, kw_only=True):
-    """A setting that decided a result; `default` means that the job file does not set it."""
+    """A setting that decided a result; `default` means that the job file does not set it, `computed` that
+    it follows from others, as `key` says.
+    """
 
     name: str
     value: FactValue | tuple[str, ...]
     key: str
-    source: Literal["read", "default", "trace", "platform"]
+    source: Literal["read", "default", "trace", "platform", "computed"]
 
 
 class FixName(Struct, frozen=True, kw_only=True):
@@ -47,6 +49,8 @@ class CheckResult(Struct, frozen=True, kw_only=True):
     fixes: tuple[FixName, ...]
     refs: tuple[str, ...]
     source: Literal["check", "fix"]
+    repair: tuple[Change, ...] = ()  # settings that `diagnose patch --checks` writes, in the keys of the job's own framework
+    no_fix: str = ""  # why nothing can be written that mends it
 
 
 class NotAssessed(Struct, frozen=True, kw_only=True):
@@ -79,6 +83,7 @@ class Written(Struct, frozen=True, kw_only=True):
     key: str
     from_: str | None
     to: str | None
+    how: str = ""  # of a computed value
 
 
 class LeftToYou(Struct, frozen=True, kw_only=True):

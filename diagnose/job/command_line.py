@@ -54,7 +54,7 @@ def training_command(text: str, source: str, table: JobSettings) -> Command:
     return Command(
         words=tuple(run.tokens),
         arguments=tuple(run.tokens[place + 1 :]),
-        around=(*_world(run.tokens[:place]), *_environment(run, table)),
+        around=(*_world(run, place), *_environment(run, table)),
         notes=tuple(notes),
         conditional=(f"line {run.tokens[0].line}: the command stands under a condition",) if run.conditional else (),
         is_script=True,
@@ -121,6 +121,9 @@ def _leaf(key: str, shown: str, value: object, line: int, unresolved: str = "") 
     return Leaf(key=key, shown=shown, value=f"{UNRESOLVED} = {unresolved}" if unresolved else value, place=f"line {line}", line=line)
 
 
+_FAKE = ("--fake-process-group", "--fake-init-process-group")
+
+
 # --- the command around them ------------------------------------------------------------------------------------------
 
 
@@ -138,17 +141,26 @@ def _program(tokens: Sequence[Token], table: JobSettings) -> int | None:
     return None
 
 
-def _world(tokens: Sequence[Token]) -> list[Leaf]:
-    """The world size where torchrun is told it in numbers. Its defaults are one node and one process."""
+def _world(run: Run, place: int) -> list[Leaf]:
+    """The world size where torchrun is told it in numbers. Its defaults are one node and one process.
+
+    With a fake process group one process stands for the world of WORLD_SIZE, so that the launcher's count tells nothing.
+    """
+    tokens = run.tokens[:place]
+    if any(token.text in _FAKE for token in run.tokens[place + 1 :]):
+        before = [Token(text=token.text.partition("=")[2], line=token.line) for token in tokens if token.text.startswith("WORLD_SIZE=")]
+        told = next(iter(before), run.environment.get("WORLD_SIZE"))
+        known = told is not None and not told.unresolved and re.fullmatch(r"\d{1,9}", told.text)
+        return [_leaf("world_size", "WORLD_SIZE", int(told.text), told.line)] if told is not None and known else []
     start = next((place for place, token in enumerate(tokens) if _TORCHRUN.fullmatch(token.text)), None)
     if start is None:
         return []
     given = {"nnodes": Token(text="1", line=tokens[start].line), "nproc_per_node": Token(text="1", line=tokens[start].line)}
     rest = tokens[start + 1 :]
-    for place, token in enumerate(rest):
+    for number, token in enumerate(rest):
         name, equals, inline = token.text.partition("=")
         if name.startswith("--") and flag_name(name) in given:
-            following = rest[place + 1] if place + 1 < len(rest) else Token(text="", line=token.line)
+            following = rest[number + 1] if number + 1 < len(rest) else Token(text="", line=token.line)
             given[flag_name(name)] = Token(text=inline, line=token.line, unresolved=token.unresolved) if equals else following
     unknown = next((one.unresolved or one.text for one in given.values() if one.unresolved or not re.fullmatch(r"\d{1,9}", one.text)), None)
     value: object = f"{UNRESOLVED} ({unknown})"

@@ -26,6 +26,7 @@ class Edit:
     value: SettingValue | None
     table: JobSettings = field(compare=False, repr=False)
     setting: str | None = None
+    how: str = ""  # how a computed value follows
     literal: str | None = None  # what is written instead of the value, for values that a file spells as a map
 
     @property

@@ -164,6 +164,17 @@ class FixSpec(Strict, frozen=True, kw_only=True):
     conflicts: tuple[Requirement, ...] = ()
 
 
+class RepairSpec(Strict, frozen=True, kw_only=True):
+    """A setting repaired by a computed `value`, or by members of a list that go and come."""
+
+    value: str | None = None
+    remove: tuple[str, ...] = ()
+    add: tuple[str, ...] = ()
+
+
+Repair = bool | int | float | str | tuple[str, ...] | RepairSpec | None  # None: the setting goes
+
+
 class CheckSpec(Strict, frozen=True, kw_only=True):
     """One way in which a job fails or silently errs (fields: trace_rules/README.md); without `when` only a log or run can show it."""
 
@@ -175,6 +186,8 @@ class CheckSpec(Strict, frozen=True, kw_only=True):
     refs: tuple[str, ...]
     symptom: str = ""
     confirm: str = ""
+    repair: dict[str, Repair] = msgspec.field(default_factory=dict)
+    no_fix: str = ""
     sure: bool = True
     frameworks: tuple[str, ...] = ()
     fixes: tuple[str, ...] = ()
@@ -436,6 +449,9 @@ def _check_expressions(checks: Mapping[str, tuple[str, CheckSpec]]) -> Iterator[
     for key, (label, check) in checks.items():
         if check.when is not None:
             yield _Wanted(label=label, place=f"{key}.when", text=check.when)
+        for name, repair in check.repair.items():
+            if isinstance(repair, RepairSpec) and repair.value is not None:
+                yield _Wanted(label=label, place=f"{key}.repair.{name}.value", text=repair.value, kind="number")
 
 
 def _check_check(book: Rulebook, label: str, key: str, check: CheckSpec) -> None:
@@ -446,10 +462,12 @@ def _check_check(book: Rulebook, label: str, key: str, check: CheckSpec) -> None
     wrong = (
         [f"when: {name} is not known without a trace" for name in read if name not in units]
         + [f"fixes: unknown fix {name}" for name in check.fixes if name not in book.fixes]
+        + [f"repair: unknown setting {name}" for name in check.repair if name not in book.settings]
         + [f"frameworks: unknown framework {name}" for name in check.frameworks if name not in book.job.frameworks]
         + [f"examples: unknown name {name}" for name in sorted({name for facts in examples for name in facts}) if name not in units]
         + [f"say: {problem}" for problem in templates.problems(check.say, units)]
         + (["examples: a check with a condition needs them"] if check.when is not None and check.examples is None else [])
+        + (["no_fix: there is a fix"] if check.no_fix and (check.fixes or check.repair) else [])
         + (["confirm: without a condition, say how to tell"] if check.when is None and not check.confirm else [])
     )
     if wrong:

@@ -67,6 +67,7 @@ class SettingSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     presets: dict[str, dict[str, Scalar]] = {}
     derive: str | None = None
     derive_is_default: bool = False
+    numerics: bool = False
     scalar: bool = False
     expression: bool = False
     nested: bool = False

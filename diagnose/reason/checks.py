@@ -11,14 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from diagnose.document.diagnosis import Fact, Tool
+from diagnose.document.diagnosis import Change, Fact, Tool
 from diagnose.document.job import CHECK_SCHEMA, CheckReport, CheckResult, Deciding, FixName, NotAssessed
 from diagnose.errors import UsageError
 from diagnose.job import Job, Setting
+from diagnose.job.advised import advised
 from diagnose.job.formats import plain
 from diagnose.knowledge import templates
+from diagnose.knowledge.repairs import as_fix
 from diagnose.knowledge.rulebook import PLATFORM_FACTS, CheckSpec, FixSpec, Requirement, Rulebook, platform_of
-from diagnose.knowledge.settings import SettingSpec
+from diagnose.knowledge.settings import JobFormat, SettingSpec
 from diagnose.model.vocabulary import GROUP_OF, GROUPS
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.findings import FixReader
@@ -35,7 +37,7 @@ def check(job: Job, book: Rulebook, tool: Tool, platform: str | None = None) -> 
     # without defaults that the file leaves to others
     stated = make_context(_NO_FACTS, job if own.sure else replace(job, settings=read), book)
     # those for this file's framework; a plain one may be meant for either
-    concerned = {key: spec for key, spec in book.checks.items() if not spec.frameworks or set(spec.frameworks) & set(own.frameworks)}
+    concerned = {key: spec for key, spec in book.checks.items() if _concerns(spec, own, book)}
     specs = {key: spec for key, spec in concerned.items() if spec.when is not None}
     texts = [spec.when or "" for spec in specs.values()]
     holds = dict(zip(specs, context.holds_all(texts), strict=True))
@@ -54,6 +56,16 @@ def check(job: Job, book: Rulebook, tool: Tool, platform: str | None = None) -> 
         results=results,
         not_assessed=tuple(_lacking(key, specs[key], context) for key, value in holds.items() if value is None),
     )
+
+
+def _concerns(spec: CheckSpec, own: JobFormat, book: Rulebook) -> bool:
+    """Whether a check speaks of a format's framework: by its name, else by settings that this framework has, of which it needs every one."""
+    if spec.frameworks or spec.when is None:
+        return not spec.frameworks or bool(set(spec.frameworks) & set(own.frameworks))
+    if set(own.frameworks) & set(book.job.formats[plain.NAME].frameworks):
+        return True
+    settings = [book.settings[name.removeprefix("job_")] for name in book.expression(spec.when).names if name.startswith("job_")]
+    return all(one.keys_in(own.framework) or one.env or not one.keys for one in settings)
 
 
 def on_platform(job: Job, book: Rulebook, platform: str | None) -> Job:
@@ -85,7 +97,19 @@ def _result(key: str, spec: CheckSpec, context: Context, *, assumes: bool) -> Ch
         fixes=tuple(FixName(id=fix, title=book.fixes[fix].title) for fix in spec.fixes),
         refs=spec.refs,
         source="check",
+        repair=_repair(key, spec, context),
+        no_fix=spec.no_fix,
     )
+
+
+def _repair(key: str, spec: CheckSpec, context: Context) -> tuple[Change, ...]:
+    """What the check's repair writes, in the keys of the job's own framework."""
+    fix = as_fix(key, spec, context.rulebook.job)
+    if fix is None or context.job is None:
+        return ()
+    own = (context.rulebook.job.formats[context.job.format].framework, "environment")
+    known = {change.key for change in fix.changes if change.value is None or context.numbers([change.value])[0] is not None}
+    return tuple(one for one in FixReader(context=context).fix(fix).changes if one.framework in own and one.key in known)
 
 
 def _deciding(names: Sequence[str], context: Context) -> tuple[Deciding, ...]:
@@ -93,6 +117,12 @@ def _deciding(names: Sequence[str], context: Context) -> tuple[Deciding, ...]:
     settings = {} if context.job is None else context.job.settings
     found = [settings[name.removeprefix("job_")] for name in names if name.removeprefix("job_") in settings and name.startswith("job_")]
     rows = [Deciding(name=item.name, value=item.value, key=item.key, source=item.source) for item in found]
+    told = {} if context.job is None else {f"job_{name}": one for name, one in advised(context.job).items()}
+    rows += [
+        Deciding(name=name.removeprefix("job_"), value=told[name].value, key=told[name].how, source="computed")
+        for name in names
+        if name in told
+    ]
     plain = {name: value for name in names if name in PLATFORM_FACTS and not isinstance(value := context.values.get(name), tuple)}
     rows += [Deciding(name=name, value=value, key="platform", source="platform") for name, value in plain.items() if value is not None]
     return tuple(rows)
@@ -101,7 +131,13 @@ def _deciding(names: Sequence[str], context: Context) -> tuple[Deciding, ...]:
 def _lacking(key: str, spec: CheckSpec, context: Context) -> NotAssessed:
     """Which settings a check lacks, and where they are given."""
     missing = tuple(name.removeprefix("job_") for name in context.missing(context.rulebook.expression(spec.when or "")))
-    return NotAssessed(id=key, title=spec.title, missing=missing, how="; ".join(_key_of(name, context) for name in missing))
+    given = [name for name in missing if name in PLATFORM_FACTS or _is_read(context.rulebook.settings[name])]
+    return NotAssessed(id=key, title=spec.title, missing=missing, how="; ".join(_key_of(name, context) for name in given or missing))
+
+
+def _is_read(spec: SettingSpec) -> bool:
+    """Whether a job file can hold a setting under a key of some framework; others follow from those."""
+    return bool(spec.keys or spec.env)
 
 
 def _key_of(name: str, context: Context) -> str:
@@ -112,7 +148,8 @@ def _key_of(name: str, context: Context) -> str:
     formats = context.rulebook.job.formats
     known = formats[plain.NAME].frameworks
     framework = known[0] if context.job is None else formats[context.job.format].framework
-    first = framework if framework in known else known[0]
+    known = known if framework in known else (framework,)
+    first = framework
     written = {
         one: [f"--{key.lstrip('!').split('=')[0]}" if formats[one].keys_are == "flags" else key for key in spec.keys_in(one)]
         for one in known

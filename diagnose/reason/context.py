@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,7 @@ import polars as pl
 
 from diagnose.document.diagnosis import Fact
 from diagnose.job import Job
+from diagnose.job.advised import advised
 from diagnose.knowledge import conditions
 from diagnose.knowledge.conditions import Expression
 from diagnose.knowledge.rulebook import PLATFORM_FACTS, Rulebook, platform_of
@@ -39,6 +41,19 @@ class Context:
         values = conditions.evaluate([self.rulebook.expression(text, "number") for text in texts], self.frame)
         return [None if value is None else float(value) for value in values]
 
+    def how(self, text: str) -> str:
+        """How a number expression comes to its value: that of a computed size, else the expression with the values put in."""
+        names = self.rulebook.expression(text, "number").names
+        if self.missing(self.rulebook.expression(text, "number")):
+            return ""
+        told = {} if self.job is None else advised(self.job)
+        computed = [told[name.removeprefix("job_")].how for name in names if name.removeprefix("job_") in told]
+        if computed or text in names:
+            return "; ".join(computed)
+        for name in sorted(names, key=len, reverse=True):
+            text = re.sub(rf"\b{name}\b", f"{name.removeprefix('job_')} {self.values[name]}", text)
+        return text.replace(" * ", " × ")
+
     @cached_property
     def irrelevant(self) -> frozenset[str]:
         """Ids of the fixes and rules that speak of another kind of program than this one; what is not known makes nothing irrelevant."""
@@ -65,6 +80,7 @@ def make_context(facts: Mapping[str, Fact], job: Job | None, rulebook: Rulebook)
     values: dict[str, conditions.Value] = {name: fact.value for name, fact in facts.items() if name in rulebook.facts}
     values["per"] = "in the whole capture" if values.get("steps_anchored") is False else "per step"
     if job is not None:
+        values |= {f"job_{name}": one.value for name, one in advised(job).items()}
         values |= job.columns()
         values |= _platform(job.get("platform"), rulebook)
     return Context(values=values, frame=conditions.row(values, rulebook.schema), facts=facts, job=job, rulebook=rulebook)

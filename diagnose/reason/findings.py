@@ -202,6 +202,7 @@ class FixReader:
             to=to,
             op=spec.op,
             choose=spec.choose and number is None,
+            how="" if spec.value is None or number is None else self.context.how(spec.value),
         )
 
 

@@ -20,7 +20,8 @@ from diagnose.job.edit_yaml import YamlEditError
 from diagnose.job.formats import READERS, megatron_bridge, megatron_lm
 from diagnose.job.formats.overrides import NAME as OVERRIDES
 from diagnose.knowledge import strict_yaml
-from diagnose.knowledge.rulebook import ChangeSpec, FixSpec, Rulebook
+from diagnose.knowledge.repairs import as_fix
+from diagnose.knowledge.rulebook import GENERAL, ChangeSpec, FixSpec, Rulebook
 from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name
 from diagnose.reason.checks import check
 from diagnose.reason.context import Context, make_context
@@ -50,8 +51,10 @@ def plan(spec: FixSpec, context: Context, framework: str) -> Plan:
     """The changes of `spec` for one framework, with the environment's."""
     edits: list[Edit] = []
     left: list[LeftToYou] = []
+    own = any(change.framework == framework for change in spec.changes)
     for change in spec.changes:
-        if change.framework in context.rulebook.job.frameworks and change.framework != framework:
+        elsewhere = change.framework in context.rulebook.job.frameworks and change.framework != framework
+        if elsewhere or (own and change.framework == GENERAL):
             continue
         wanted = True if change.only is None else context.holds(change.only)
         if wanted is False:
@@ -79,7 +82,14 @@ def _edit(change: ChangeSpec, context: Context) -> Edit | str:
     op = "unset" if value is None else change.op
     literal = change.to if value is not None and change.to.startswith("{") else None
     return Edit(
-        framework=change.framework, key=change.key, op=op, value=value, table=context.rulebook.job, setting=change.setting, literal=literal
+        framework=change.framework,
+        key=change.key,
+        op=op,
+        value=value,
+        table=context.rulebook.job,
+        setting=change.setting,
+        literal=literal,
+        how="" if change.value is None or value is None else context.how(change.value),
     )
 
 
@@ -212,10 +222,14 @@ def _own_changes(fix: Fix, job: JobRead | None, table: JobSettings) -> Sequence[
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Fixes of which the first that can be had is applied; `finding` is None where the user named the fix."""
+    """Fixes (or checks, for their repair) of which the first that can be had is applied.
+
+    `finding` calls for them, a finding or a check; it is None where the user named the fix, who then also has what it changes in the numerics.
+    """
 
     fixes: tuple[str, ...]
     finding: str | None = None
+    until: str | None = None  # the check that has to be silent afterwards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,6 +286,12 @@ class Patcher:
         )
         return Patched(text=state.text, report=report)
 
+    def wanted_by_checks(self, text: str, source: str) -> tuple[Wanted, ...]:
+        """What a check of the job file in `text` asks for: for each thing that goes wrong its fixes, then its own repair."""
+        rows = self._wrong(parse_job(text, self.book.job, source=source))
+        asked = ((one.id, (*(fix.id for fix in one.fixes), *((one.id,) if one.repair else ()))) for one in rows)
+        return tuple(Wanted(fixes=fixes, finding=key, until=key) for key, fixes in asked if fixes)
+
     def _context(self, job: Job) -> Context:
         return make_context(self.facts, job, self.book)
 
@@ -281,6 +301,9 @@ class Patcher:
         platform = seen.value if seen is not None and job.get("platform") is None and isinstance(seen.value, str) else None
         return [result for result in check(job, self.book, self.tool, platform).results if result.group != "doubtful"]
 
+    def _fires(self, key: str, job: Job) -> bool:
+        return any(result.id == key for result in self._wrong(job))
+
     def _launch(self, job: Job, state: _State, framework: str) -> tuple[str, ...]:
         """The changes as one framework's command line; where it is not the job's own, from the fixes anew."""
         if framework == framework_of(job.format, self.book.job):
@@ -289,11 +312,13 @@ class Patcher:
 
     def _apply(self, state: _State, wanted: Wanted) -> _State:
         """The first of some fixes that can be applied; for a finding the others are skipped with the reason."""
+        if wanted.until is not None and not self._fires(wanted.until, state.job):
+            return state  # what was done before has mended it
         for key in wanted.fixes:
-            spec = self.book.fixes[key]
+            spec = self._spec(key)
             if spec in state.specs:
                 break
-            done = self._try(state, spec, wanted.finding)
+            done = self._after_its_needs(state, spec, wanted)
             if isinstance(done, _State):
                 return done
             if wanted.finding is None and not done.harmless:
@@ -309,11 +334,35 @@ class Patcher:
             )
         return state
 
-    def _try(self, state: _State, spec: FixSpec, finding: str | None) -> _State | _Reason:
+    def _spec(self, key: str) -> FixSpec:
+        """A fix, or the repair of a check. Raises PatchRefusedError for a check that has none."""
+        found = self.book.fixes.get(key) or as_fix(key, self.book.checks[key], self.book.job)
+        if found is None:
+            check_ = self.book.checks[key]
+            named = f"Name one of its fixes: {', '.join(check_.fixes)}." if check_.fixes else f"`diagnose explain {key}` tells more."
+            raise PatchRefusedError(f"{key} has no repair of its own.", effect="Nothing was written.", next_step=named)
+        return found
+
+    def _after_its_needs(self, state: _State, spec: FixSpec, wanted: Wanted, seen: tuple[str, ...] = ()) -> _State | _Reason:
+        """The state with a fix applied, after the fixes that clear its way, each in its turn; or why not."""
+        reader = FixReader(context=self._context(state.job))
+        firsts = dict.fromkeys(item.first for item in reader.decide(spec).failed if item.first is not None and item.first not in seen)
+        ready = state
+        for first in firsts:
+            done = self._after_its_needs(ready, self.book.fixes[first], replace(wanted, until=None), (*seen, spec.id))
+            if not isinstance(done, _State):
+                break
+            ready = done
+        tried = self._try(ready, spec, wanted)
+        return tried if isinstance(tried, _State) or ready is state else self._try(state, spec, wanted)
+
+    def _try(self, state: _State, spec: FixSpec, wanted: Wanted) -> _State | _Reason:
         """The state with one fix applied, or why it is not."""
         context = self._context(state.job)
         fix = FixReader(context=context).fix(spec)
         asked = plan(spec, context, framework_of(state.job.format, self.book.job))
+        if wanted.finding is not None:
+            asked = _same_numerics(spec, asked, state.job)
         reason = _refusal(fix, asked)
         if reason is not None:
             return reason
@@ -327,16 +376,28 @@ class Patcher:
         if text == state.text and asked.left and not unwritten:
             return _Reason(why="What it changes is yours to choose.", harmless=True, left=asked.left)
         new = replace(state, text=text, job=job, specs=(*state.specs, spec), overrides=overrides)
+        numerics = [one.key for one in asked.left if one.why.startswith(_NUMERICS)]
+        if numerics and FixReader(context=self._context(job)).decide(spec).already_on is False:
+            return _Reason(why=f"It changes what is computed ({', '.join(numerics)}): --fix {spec.id} writes it.", left=asked.left)
         broken = self._broken(state, new, spec, asked)
         if broken:
             return _Reason(why=broken)
+        if wanted.until is not None and self._fires(wanted.until, new.job):
+            return _Reason(why="The check is not silent with it.", left=asked.left)
         why = "this file can't take it; give it at launch"
         left = (LeftToYou(fix=spec.id, framework=one.framework, key=one.key, to=shown(whole(one, state.job)), why=why) for one in unwritten)
         return replace(
             new,
             applied=(
                 *state.applied,
-                Applied(id=spec.id, title=spec.title, for_finding=finding, expected=spec.expected, verify=spec.verify, unknown=fix.unknown),
+                Applied(
+                    id=spec.id,
+                    title=spec.title,
+                    for_finding=wanted.finding,
+                    expected=spec.expected,
+                    verify=spec.verify,
+                    unknown=fix.unknown,
+                ),
             ),
             written=(*state.written, *_written(state.job, job, spec, asked)),
             left=(*state.left, *asked.left, *left),
@@ -367,6 +428,19 @@ class _Reason:
     left: tuple[LeftToYou, ...] = ()
 
 
+_NUMERICS = "it changes what is computed"
+
+
+def _same_numerics(spec: FixSpec, asked: Plan, job: Job) -> Plan:
+    """The plan without what changes precision, routing, optimizer or batch; that is left to a person."""
+    left = [
+        edit for edit in asked.edits if edit.spec is not None and edit.spec.numerics and job.get(edit.setting or "") != whole(edit, job)
+    ]
+    why = f"{_NUMERICS}: --fix {spec.id} writes it"
+    told = (LeftToYou(fix=spec.id, framework=edit.framework, key=edit.key, to=shown(whole(edit, job)), why=why) for edit in left)
+    return Plan(edits=tuple(edit for edit in asked.edits if edit not in left), left=(*asked.left, *told))
+
+
 def is_step(spec: FixSpec, book: Rulebook) -> bool:
     """Whether a fix is one step of several in a direction (a larger micro-batch, less recompute): applied once, it may be applied again.
 
@@ -383,7 +457,11 @@ def _refusal(fix: Fix, asked: Plan) -> _Reason | None:
         return _Reason(why="It is on already.", harmless=True)
     if fix.state == "blocked":
         return _Reason(why=" ".join(fix.blocked_by))
-    return None if asked.edits else _Reason(why="Nothing of it can be written into a job file.", harmless=True, left=asked.left)
+    if asked.edits:
+        return None
+    numerics = [one for one in asked.left if one.why.startswith(_NUMERICS)]
+    why = f"I{numerics[0].why[1:]}." if numerics else "Nothing of it can be written into a job file."
+    return _Reason(why=why, harmless=True, left=asked.left)
 
 
 def _editor(state: _State) -> Editor | None:
@@ -424,13 +502,14 @@ def _written(before: Job, after: Job, spec: FixSpec, asked: Plan) -> Iterator[Wr
             key=key,
             from_=None if old is None or old.source == "default" else setting_shown(old.value),
             to=setting_shown(edit.value if new is None else new.value),
+            how=edit.how,
         )
 
 
 def wanted_by(document: Diagnosis) -> tuple[Wanted, ...]:
-    """What a diagnosis asks for: for each finding about the run, in order, its applicable fixes, best first."""
+    """What a diagnosis asks for: for each finding about the run that something can be won by, in order, its applicable fixes, best first."""
     return tuple(
         Wanted(fixes=fixes, finding=finding.id)
         for finding in document.findings
-        if finding.wall != "capture" and (fixes := tuple(fix.id for fix in finding.fixes if fix.state == "applicable"))
+        if finding.wall != "capture" and finding.bound_ns and (fixes := tuple(fix.id for fix in finding.fixes if fix.state == "applicable"))
     )

@@ -126,7 +126,10 @@ def test_patch_as_yaml_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_patch_refuses_what_would_break(broken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "new.yaml"
-    broken.write_text(BROKEN.replace("overlap_moe_expert_parallel_comm: true", "tp_comm_overlap: false"), encoding="utf-8")
+    text = BROKEN.replace("overlap_moe_expert_parallel_comm: true", "tp_comm_overlap: false").replace(
+        "model: {", "model: {mtp_num_layers: 2, "
+    )
+    broken.write_text(text, encoding="utf-8")
     assert main(["patch", "--config", str(broken), "--fix", "COM-06", "-o", str(target)]) == 2
     assert "COM-06 can't be applied: " in capsys.readouterr().err
     assert not target.exists()
@@ -145,7 +148,7 @@ def test_a_launch_script_is_not_written(tmp_path: Path, capsys: pytest.CaptureFi
 @for_each(
     "arguments, said",
     (["patch", "--config", str(DEMO)], "nothing to go by"),
-    (["patch", "--config", str(DEMO), "--fix", "COM-99"], "no fix has this id"),
+    (["patch", "--config", str(DEMO), "--fix", "COM-99"], "no fix and no check has this id"),
     (["patch", "--fix", "COM-06"], "--config"),
     (["patch", "--config", str(DEMO), "--fix", "COM-06", "-o", str(DEMO), "--force"], "is an input"),
     (["x.json", "--patch", "new.yaml"], "Name it with --config"),

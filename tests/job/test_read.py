@@ -166,6 +166,7 @@ def test_bridge_dump() -> None:
         "pytorch_cuda_alloc_conf": "expandable_segments:True",
         "expandable_segments": True,
         "nccl_graph_register": 0,
+        "attention_backend": "auto",
     }
 
 
@@ -177,7 +178,7 @@ def test_bridge_keys_defaults_and_unknown_keys() -> None:
     assert job.settings["expandable_segments"].key == "env_vars.PYTORCH_CUDA_ALLOC_CONF"
     assert (job.get("mtp_num_layers"), job.settings["mtp_num_layers"].source) == (0, "default")
     assert job.get("moe_permute_fusion_into_hybridep") is None, "a dump that lacks the key tells nothing"
-    assert job.unknown == ("comm_overlap", "model.attention_backend", "model.init_method", "model.transformer.params_dtype", "peft")
+    assert job.unknown == ("comm_overlap", "model.init_method", "model.transformer.params_dtype", "peft")
     assert "mtp_num_layers" not in {row.name for row in job.read().settings}
 
 

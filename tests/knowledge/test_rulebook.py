@@ -323,7 +323,7 @@ REQUIRED = {
     "CMP": (1, 2, 3, 5),
 }
 REQUIRED_FIXES = {f"{group}-{number:02d}" for group, numbers in REQUIRED.items() for number in numbers}
-BRIDGE_ONLY = {"MEM-13"}  # Megatron-LM trains no LoRA adapters
+BRIDGE_ONLY = {"MEM-13", "VLM-11"}  # Megatron-LM trains no LoRA adapters and packs nothing on-line
 NOT_CAPTURED = re.compile(r"not recorded|was recorded|holds no range|does not tell|allocator events|neither checkpoint|traced as a whole")
 
 

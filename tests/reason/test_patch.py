@@ -189,7 +189,7 @@ def test_scripts_are_not_rewritten_but_the_change_is_judged_and_told(name: str) 
 
 @for_each(
     "old, new, fix, sentence",
-    ("recompute_granularity: null", "recompute_granularity: full", "COM-06", "Full recompute is on, which the overlap refuses."),
+    ("recompute_granularity: null", "mtp_num_layers: 2", "COM-06", "At most one multi-token-prediction layer is allowed"),
     ("moe_token_dispatcher_type: alltoall", "moe_token_dispatcher_type: allgather", "COM-06", "The dispatcher is allgather"),
     ("comm_overlap: null ", "comm_overlap: &shared {tp_comm_overlap: false}\nother: *shared ", "COM-06", "by an anchor"),
     ("train: {", "train: &t {", "HOST-03", "by an anchor"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -252,6 +253,12 @@ def wrong_literal(change: ChangeSpec) -> str | None:
         text: dict[str, object] = {"MODEL_ARGS": {change.key: value}}
     elif change.framework == "environment":
         text = {"MODEL_ARGS": {}, "ENV_VARS": {change.key: value}}
+    elif change.framework == "torchtitan":
+        section, last = change.key.split(".")
+        text = {}
+        toml = f"[{section}]\n{last} = {json.dumps(value)}\n"
+        read = parse_job(toml).settings.get(change.setting)
+        return None if read is not None and read.source == "read" else f"does not stand for {change.setting}"
     else:
         text = {"model": {"num_layers": 4}}
         node = text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from diagnose.document.diagnosis import Diagnosis
+from diagnose.knowledge.repairs import as_fix
 from diagnose.knowledge.rulebook import ChangeSpec, FixSpec, Requirement, Rule, Rulebook
 from diagnose.knowledge.walls import Severity
 from diagnose.model.vocabulary import CAPTURE, GROUP_OF
@@ -270,6 +271,12 @@ def fix_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
     return lines
 
 
+def _repair(know: Catalogue, key: str) -> tuple[ChangeSpec, ...]:
+    """What `diagnose patch --checks` writes where the check goes wrong."""
+    found = as_fix(key, know.book.checks[key], know.book.job)
+    return () if found is None else found.changes
+
+
 def check(know: Catalogue, key: str) -> Entry:
     """One way in which a job goes wrong."""
     one = know.book.checks[key]
@@ -288,6 +295,8 @@ def check(know: Catalogue, key: str) -> Entry:
             *expression("goes wrong when", one.when),
             *paragraph("to tell", one.confirm),
             *paragraph("remedy", one.remedy),
+            *items("repair", (change_line(change) for change in _repair(know, key))),
+            *paragraph("no fix", one.no_fix),
             *rows("reads", ("fact or setting", "meaning"), ((column(name), meaning(know, name)) for name in names)),
             *rows("fixes", ("fix", "what"), ((Ref("fix", fix), know.book.fixes[fix].title) for fix in one.fixes)),
             *items("see", one.refs),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from diagnose.document.diagnosis import Change
 from diagnose.document.job import CheckReport, CheckResult, Deciding
 from diagnose.model.vocabulary import GROUPS, Group
 from diagnose.render import report as r
@@ -73,10 +74,19 @@ def _result(result: CheckResult) -> Entry:
             Label(label="seen as", text=result.symptom),
             Label(label="decided by", text=", ".join(_deciding(one) for one in result.settings)),
             Label(label="remedy", text=result.remedy),
+            Label(label="repair", text=", ".join(_repair(one) for one in result.repair)),
+            Label(label="no fix", text=result.no_fix),
             Label(label="fixes", text=", ".join(f"{fix.id} {fix.title}" for fix in result.fixes)),
             Label(label="source", text="; ".join(result.refs)),
         ),
     )
+
+
+def _repair(one: Change) -> str:
+    how = f" ({one.how})" if one.how else ""
+    if one.op in ("add", "remove"):
+        return f"{one.key}: {one.op} {one.to}"
+    return f"{one.key}: {'leave out' if one.op == 'unset' else one.to}{how}"
 
 
 def _deciding(one: Deciding) -> str:
@@ -84,5 +94,5 @@ def _deciding(one: Deciding) -> str:
         value = f"[{', '.join(one.value)}]"
     else:
         value = str(one.value).lower() if isinstance(one.value, bool) else str(one.value)
-    origins = {"read": "" if one.key == one.name else f" ({one.key})", "default": " (default, not in the file)", "platform": "", "trace": ""}
+    origins = {"read": "" if one.key == one.name else f" ({one.key})", "default": " (default, not in the file)", "platform": "", "trace": "", "computed": f" ({one.key})"}
     return f"{one.name} = {value}{origins[one.source]}"

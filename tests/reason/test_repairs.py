@@ -1,0 +1,252 @@
+"""What `diagnose check` finds and `diagnose patch --checks` mends: every check that fails names a fix or says why there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from diagnose.cli import main
+from diagnose.document.diagnosis import Tool
+from diagnose.document.job import CheckReport
+from diagnose.job.advised import advised
+from diagnose.knowledge.rulebook import CheckSpec
+from diagnose.model.vocabulary import GROUP_OF
+from diagnose.reason.checks import check
+from diagnose.reason.patch import Patched, Patcher, Wanted, wanted_by
+from tests.builders.cases import for_each
+from tests.builders.diagnosis import rich
+from tests.builders.facts import BOOK, facts
+from tests.builders.jobs import parse_job
+
+TOOL = Tool(name="diagnose", version="0", rules_sha256="")
+H100 = {name: fact for name, fact in facts().items() if name in ("platform", "gpu_compute_major", "nvlink_domain")}
+MOE = {"num_moe_experts": 128, "expert_model_parallel_size": 16, "moe_token_dispatcher_type": "alltoall", "bf16": True, "num_layers": 48}
+
+
+def bridge(**sections: dict[str, Any]) -> str:
+    return yaml.safe_dump({"model": MOE | sections.pop("model", {}), "platform": "h100", **sections}, sort_keys=False)
+
+
+def checked(text: str, platform: str | None = None) -> CheckReport:
+    return check(parse_job(text), BOOK, TOOL, platform)
+
+
+def failing(text: str) -> set[str]:
+    return {one.id for one in checked(text).results if one.group != "doubtful"}
+
+
+def repaired(text: str) -> Patched:
+    patcher = Patcher(book=BOOK, tool=TOOL)
+    return patcher.patch(text, "job.yaml", patcher.wanted_by_checks(text, "job.yaml"))
+
+
+# --- every check ------------------------------------------------------------------------------------------------------
+
+
+def _fails(spec: CheckSpec) -> bool:
+    return spec.when is not None and spec.sure and GROUP_OF[spec.outcome] != "doubtful"
+
+
+def test_what_fails_has_a_fix_or_says_why_there_is_none() -> None:
+    assert [key for key, spec in BOOK.checks.items() if _fails(spec) and not (spec.fixes or spec.repair or spec.no_fix)] == []
+
+
+def _job_of(spec: CheckSpec) -> str:
+    """A plain job that holds what the check's first example holds; versions and variables where they are read."""
+    assert spec.examples is not None
+    found: dict[str, Any] = {}
+    for name, value in spec.examples.fires[0].items():
+        setting = name.removeprefix("job_")
+        if name == "nvlink_domain":
+            found["platform"] = "gb200" if value == 72 else "h100"
+        elif name == "gpu_compute_major":
+            found.setdefault("platform", "b200" if value == 10 else "h100")
+        elif name == "platform":
+            found["platform"] = value
+        elif BOOK.settings[setting].type == "version":
+            number = int(str(value))
+            found[setting] = f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"
+        elif not setting.startswith("advised_"):
+            numbers = isinstance(value, list) and setting == "moe_layer_freq"
+            found[setting] = [int(one) for one in value] if numbers and isinstance(value, list) else value
+    return yaml.safe_dump(found, sort_keys=False)
+
+
+@pytest.mark.deep
+def test_each_repair_silences_its_check_and_breaks_none() -> None:
+    """On the check's own example, as a plain job; what changes the numerics is named instead."""
+    loud, broken = [], {}
+    for key, spec in BOOK.checks.items():
+        if not _fails(spec) or not (spec.repair or spec.fixes):
+            continue
+        text = _job_of(spec)
+        if spec.frameworks == ("megatron-lm",) or key not in failing(text):
+            continue  # a plain job is asked both frameworks' checks, but a version or platform may be beyond it
+        done = repaired(text)
+        left = any("changes what is computed" in row.why for row in (*done.report.left_to_you, *done.report.skipped))
+        if key in failing(done.text) and not left:
+            loud.append((key, [row.why for row in done.report.skipped]))
+        if new := failing(done.text) - failing(text):
+            broken[key] = new
+    assert (loud, broken) == ([], {})
+
+
+# --- the gaps of a review: settings of current releases that make a run fail, or cost time ---------------------------
+
+
+@for_each(
+    "text, key, group",
+    (bridge(optimizer={"optimizer": "muon", "use_precision_aware_optimizer": True}), "precision-aware-optimizer-without-adam", "will_fail"),
+    (bridge(ddp={"use_megatron_fsdp": True, "megatron_fsdp_version": 2}), "fsdp-v2-with-what-it-lacks", "will_fail"),
+    (bridge(ddp={"use_megatron_fsdp": True, "megatron_fsdp_version": 2}), "fsdp-v2-with-model-parallelism", "will_fail"),
+    (bridge(ddp={"use_megatron_fsdp": True}, optimizer={"optimizer": "muon"}), "optimizer-with-fsdp", "will_fail"),
+    (bridge(train={"empty_unused_memory_level": 2}), "cache-emptied-each-step", "doubtful"),
+    (bridge(train={"train_sync_interval": 1}), "host-waits-each-interval", "doubtful"),
+    (bridge(model={"deterministic_mode": True}), "deterministic-kernels", "doubtful"),
+    (bridge(model={"deterministic_mode": True, "cross_entropy_loss_fusion": True}), "deterministic-with-fused-loss", "will_fail"),
+    (bridge(logger={"timing_log_level": 2}), "timers-that-wait", "doubtful"),
+    (bridge(model={"moe_dispatch_fwd_dtype": "mxfp8"}), "low-precision-exchange-without-its-path", "will_fail"),
+    (bridge(model={"attention_backend": "unfused"}), "attention-without-fused-kernels", "doubtful"),
+    (
+        bridge(model={"hybrid_context_parallel": True, "pipeline_model_parallel_size": 2}),
+        "hybrid-context-parallelism-with-what-it-lacks",
+        "will_fail",
+    ),
+    (
+        "MODEL_ARGS: {--fake-process-group: true, --moe-token-dispatcher-type: flex, --num-experts: 8}",
+        "flex-in-fake-process-group",
+        "will_fail",
+    ),
+    (
+        "MODEL_ARGS: {--fake-init-process-group: true, --moe-token-dispatcher-type: flex, --num-experts: 8}",
+        "flex-in-fake-process-group",
+        "will_fail",
+    ),
+)
+def test_settings_of_current_releases(text: str, key: str, group: str) -> None:
+    found = {one.id: one.group for one in checked(text).results}
+    assert found.get(key) == group, found
+
+
+def test_a_trial_on_one_process_is_no_world_of_one() -> None:
+    flags = "--num-experts 8 --expert-model-parallel-size 8 --fake-process-group"
+    for spelling in (flags, flags.replace("--fake-process", "--fake-init-process")):
+        job = parse_job(f"WORLD_SIZE=64 RANK=0 torchrun --nproc_per_node 1 pretrain_gpt.py {spelling}\n")
+        assert job.get("fake_process_group") is True
+        assert job.get("world_size") in (None, 64)
+        assert "world-not-divisible-for-experts" not in {one.id for one in check(job, BOOK, TOOL).results}
+
+
+@pytest.mark.parametrize("fix", ["MEM-05", "MEM-06", "LCX-07", "MEM-10"])
+def test_what_is_adam_s_alone_is_not_written_into_a_job_of_another_optimizer(
+    fix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(bridge(optimizer={"optimizer": "muon", "use_distributed_optimizer": True}, world_size=32), encoding="utf-8")
+    assert main(["patch", "--config", str(job), "--fix", fix]) == 2
+    assert "optimizer is muon" in capsys.readouterr().err
+
+
+def test_no_flag_is_written_that_megatron_lm_does_not_have() -> None:
+    text = "MODEL_ARGS: {--cuda-graph-impl: full_iteration, --num-experts: 8}\n"
+    done = Patcher(book=BOOK, tool=TOOL, facts=H100).patch(text, "job.yaml", [Wanted(fixes=("MEM-14",))])
+    assert done.text == text
+    assert any(row.key == "--cuda-graph-impl" for row in done.report.left_to_you)
+
+
+# --- repairs ----------------------------------------------------------------------------------------------------------
+
+
+def test_checks_repair_a_job_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = bridge(
+        model={"moe_shared_expert_overlap": True, "mtp_num_layers": 1},
+        comm_overlap={"overlap_moe_expert_parallel_comm": True},
+        ddp={"use_megatron_fsdp": True, "megatron_fsdp_version": 2},
+    )
+    job, new = tmp_path / "job.yaml", tmp_path / "new.yaml"
+    job.write_text(wrong, encoding="utf-8")
+    assert failing(wrong) == {"expert-overlap-with-shared-expert-overlap", "fsdp-v2-with-model-parallelism", "fsdp-v2-with-what-it-lacks"}
+    assert main(["patch", "--config", str(job), "--checks", "-o", str(new)]) == 0
+    assert "megatron_fsdp_version: 2 → 1" in capsys.readouterr().out
+    assert failing(new.read_text(encoding="utf-8")) == set()
+
+
+def test_a_check_may_be_named_as_a_fix() -> None:
+    text = bridge(model={"sequence_parallel": True, "tensor_model_parallel_size": 1})
+    done = Patcher(book=BOOK, tool=TOOL).patch(text, "job.yaml", [Wanted(fixes=("sequence-parallel-without-tensor-parallel",))])
+    assert parse_job(done.text).get("sequence_parallel") is False
+
+
+def test_fp8_on_the_wrong_platform_is_patched_where_the_user_names_the_fix() -> None:
+    text = bridge(mixed_precision="bf16_with_mxfp8_mixed")  # type: ignore[arg-type]
+    assert failing(text) == {"mxfp8-before-blackwell"}
+    assert repaired(text).text == text, "precision is never changed unasked"
+    assert "--fix CMP-05 writes it" in repaired(text).report.skipped[0].why
+    done = Patcher(book=BOOK, tool=TOOL).patch(text, "job.yaml", [Wanted(fixes=("CMP-05",))])
+    assert parse_job(done.text).get("fp8_recipe") == "blockwise"
+    assert failing(done.text) == set()
+
+
+def test_a_chain_of_needs_is_applied_in_order() -> None:
+    text = bridge(model={"pipeline_model_parallel_size": 4})
+    done = Patcher(book=BOOK, tool=TOOL).patch(text, "job.yaml", [Wanted(fixes=("COM-06",))])
+    assert [one.id for one in done.report.applied] == ["COM-13", "COM-06"]
+    new = parse_job(done.text)
+    assert (new.get("virtual_pipeline_model_parallel_size"), new.get("overlap_moe_expert_parallel_comm")) == (2, True)
+    row = next(row for row in done.report.written if "virtual" in row.key)
+    assert row.how == "48 layers / PP 4 = 12 a stage, whose smallest divisor above 1 is 2"
+
+
+def test_a_diagnosis_asks_for_what_has_a_bound_and_leaves_the_numerics_alone() -> None:
+    asked = {one.finding for one in wanted_by(rich())}
+    bounded = {one.id for one in rich().findings if one.bound_ns}
+    assert asked <= bounded
+    text = bridge(model={"moe_grouped_gemm": True})
+    wanted = [Wanted(fixes=("CMP-05",), finding="compute-bf16-gemms")]
+    done = Patcher(book=BOOK, tool=TOOL, facts=H100).patch(text, "job.yaml", wanted)
+    assert done.text == text
+    assert done.report.applied == ()
+
+
+# --- sizes that follow from the job -----------------------------------------------------------------------------------
+
+
+@for_each(
+    "length, world, pipeline, present, value",
+    (131072, 256, 8, 1, 32),  # DeepSeek-V3 as published: 4,096 tokens a rank, one data-parallel rank
+    (131072, 128, 8, 1, 16),  # the ranks leave no more
+    (131072, 256, 8, 16, 16),  # 8,192 tokens a rank are as good
+    (4096, 256, 8, 1, 1),
+    (65536, 24, 3, 1, 8),
+)
+def test_the_context_parallel_size_is_a_number_that_fits(length: int, world: int, pipeline: int, present: int, value: int) -> None:
+    job = parse_job(
+        f"model: {{seq_length: {length}, pipeline_model_parallel_size: {pipeline}, context_parallel_size: {present}}}\nworld_size: {world}\n"
+    )
+    assert advised(job)["advised_context_parallel_size"].value == value
+
+
+def test_long_context_says_the_size_and_patch_writes_it() -> None:
+    text = "model: {seq_length: 131072, pipeline_model_parallel_size: 8, context_parallel_size: 1, num_layers: 64}\nworld_size: 256\n"
+    found = {one.id: one for one in checked(text).results}
+    assert "32 leave 4096 to 8192 tokens" in found["long-context-on-few-ranks"].summary
+    told = next(row for row in found["long-context-on-few-ranks"].settings if row.source == "computed")
+    assert told.key == "131,072 tokens / 4,096 = 32; 256 ranks / (TP 1 × PP 8 × CP 32) leave DP 1"
+    done = Patcher(book=BOOK, tool=TOOL).patch(text, "job.yaml", [Wanted(fixes=("LCX-01",))])
+    assert parse_job(done.text).get("context_parallel_size") == 32
+    few = "model: {seq_length: 131072, tensor_model_parallel_size: 1, pipeline_model_parallel_size: 8, num_layers: 64}\nworld_size: 64\n"
+    assert {"long-context-on-few-ranks", "long-context-beyond-the-ranks"} <= {one.id for one in checked(few).results}
+
+
+# --- other frameworks -------------------------------------------------------------------------------------------------
+
+
+def test_a_check_of_a_torchtitan_job_names_its_own_keys() -> None:
+    report = check(parse_job("[training]\nseq_len = 4096\n[parallelism]\ntensor_parallel_degree = 2\n"), BOOK, TOOL)
+    assert report.checked + len(report.not_assessed) > 5
+    keys = [key for one in report.not_assessed for key in one.how.split("; ")]
+    own = {key for spec in BOOK.settings.values() for key in spec.keys_in("torchtitan")}
+    assert [key for key in keys if key not in own and not key.startswith("--platform")] == []
