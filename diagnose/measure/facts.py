@@ -145,7 +145,7 @@ _OTHERWISE_NAMED = {  # fact → column of the budget
 # Facts that are not known where the trace does not tell these things.
 _OF_LAUNCHES = (
     "launch_starved_ns", "launch_handover_ns", "launch_shadowed_ns", "host_work_ns", "longest_host_gap_ns", "host_gap_excess_ns",
-    "data_loading_ns",
+    "layer_pauses_ns", "data_loading_ns",
 )  # fmt: skip
 _OF_CALLS = (
     "allocator_ns", "first_use_ns", "allocator_shadowed_ns", "allocator_restart_ns", "host_sync_ns", "sync_restart_ns", "python_gap_ns",
@@ -166,6 +166,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         **_start_up(one, knowledge.hosts.start_up),
         **_long_steps(one),
         **_exchanges(records.communication),
+        "other_reduction_share": _reduction_share(one),
         **_kernels(one),
         **_memory(one, records),
         "host_pauses": _pauses(one),
@@ -315,6 +316,17 @@ def _exchanges(rows: tuple[Communication, ...]) -> dict[str, FactValue]:
     found["expert_exchange_count"] = sum(row.count for row in expert)
     found["expert_exchange_backend"] = max(expert, key=lambda row: row.busy_ns).backend if expert else None
     return found
+
+
+_REDUCING = ("all_reduce", "reduce_scatter", "all_gather")
+
+
+def _reduction_share(one: DeviceMeasure) -> float | None:
+    """Share of the time of transport whose group is unknown in collectives that reduce or gather; None where none ran in the steps."""
+    reduces = {number: lane.shape in _REDUCING for number, lane in enumerate(one.exchanges.lanes) if lane.kind == "other"}
+    ran = one.exchanges.instances.filter(pl.col("index").is_not_null() & pl.col("lane").is_in(list(reduces)))
+    told = ran.group_by("lane").agg((pl.col("end") - pl.col("start")).sum().alias("ns")).rows()
+    return _share(sum(ns for lane, ns in told if reduces[lane]), sum(ns for _, ns in told))
 
 
 def _kernels(one: DeviceMeasure) -> dict[str, FactValue]:

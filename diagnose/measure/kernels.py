@@ -377,8 +377,30 @@ def step_counts(
         (pl.col("copy_kind") == "p2p").sum().alias("peer_copies_per_step"),
         pl.col("bytes").filter(pl.col("copy_kind") == "d2h").sum().alias("copy_d2h_bytes"),
     )
-    table = per_window(windows, by_ops, _busy(inside, windows, named), host_counts(host, windows), long_gaps(found))
+    chained = pointwise_chains(inside, named.get("cast_busy_ns"))
+    table = per_window(windows, by_ops, _busy(inside, windows, named), chained, host_counts(host, windows), long_gaps(found))
     return table.with_columns(pl.exclude("index", *_MAY_LACK).fill_null(0))
+
+
+def pointwise_chains(inside: pl.DataFrame, casts: pl.Series | None = None) -> pl.DataFrame:
+    """index, pointwise_chain_ns: work of generic kernels that follow each other on a stream, less the longest of each such chain.
+
+    One of a chain has to move the tensor all the same. `inside`: operations in the steps in order of start; `casts`: ids of the names of
+    copies into another type, which break no chain and do not count.
+    """
+    cast = pl.lit(value=False) if casts is None else pl.col("name_id").is_in(casts.implode())
+    length = pl.col("end") - pl.col("start")
+    chain = inside.filter(pl.col("kind") == "kernel").select(
+        "index",
+        (pl.col("bucket") == ELEMENTWISE).rle_id().over("stream", "index").alias("chain"),
+        "stream",
+        "bucket",
+        length.alias("ns"),
+        cast=cast,
+    )
+    own = chain.filter((pl.col("bucket") == ELEMENTWISE) & ~pl.col("cast")).group_by("index", "stream", "chain")
+    joined = own.agg((pl.col("ns").sum() - pl.col("ns").max()).alias("pointwise_chain_ns"))
+    return joined.group_by("index").agg(pl.col("pointwise_chain_ns").sum())
 
 
 _BETWEEN = ("tail", ELEMENTWISE, "layout", "reduce", "random", "sort", "softmax")  # what runs between the two products of attention

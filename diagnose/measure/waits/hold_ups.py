@@ -4,6 +4,9 @@ A synchronising call drains what the host had queued. The gaps that follow are i
 did before the call, and together they are at most as long as the call held it: a host that is free that much earlier saves no more. Calls
 that follow each other before the host leads again count as one. What has a cause of its own is left to that: pauses, garbage collection,
 data loading, message passing, and launching calls that themselves take long.
+
+A pause that comes back before the same kernel within one forward or backward pass, step after step, recurs: it is what the program does in
+each layer, no garbage collection.
 """
 
 from __future__ import annotations
@@ -13,33 +16,64 @@ import polars as pl
 HOST_WORK = ("gc", "loading", "message_passing", "launch", "python", "host")
 PLAIN_WORK = ("launch", "python", "host")  # no range tells more of it
 LONG_NS = 1_000_000  # this project's choice: a pause, or a launching call, is long from here on
+_PASSES = {"forward": 0, "backward": 1, "recompute": 1}
+LAYER_KERNELS = 4  # this project's choice: fewer kernels that compute are no layer
 UNUSUAL = 20  # this project's choice: a pause is that many times as long as the median launch of compute is late
 LENGTH = pl.col("end") - pl.col("start")
 
 
-def pauses(pieces: pl.DataFrame, launches: int) -> pl.DataFrame:
-    """Gaps in which the host's work stands out: index, op. `launches`: how many of compute there were, most of them perhaps in time."""
+def pauses(pieces: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
+    """Gaps in which the host's work stands out, and whether they recur: index, op, recurs.
+
+    `compute`: op, name_id, phase of all that computes; most of it perhaps in time.
+    """
     gaps = (
         pieces.filter(~pl.col("cause").is_in(["blocking", "dependency_stalled", "first_use"]))
         .group_by("index", "op")
         .agg(LENGTH.sum().alias("gap"), LENGTH.filter(pl.col("cause").is_in(list(HOST_WORK))).sum().alias("worked"))
     )
-    in_time = pl.repeat(0, max(0, launches - gaps.height), dtype=pl.Int64, eager=True)
+    in_time = pl.repeat(0, max(0, compute.height - gaps.height), dtype=pl.Int64, eager=True)
     usual = pl.concat([gaps["gap"], in_time]).median()
     limit = max(LONG_NS, UNUSUAL * int(usual)) if isinstance(usual, int | float) else LONG_NS
-    return gaps.filter(pl.col("worked") > limit).select("index", "op")
+    found = gaps.filter(pl.col("worked") > limit).select("index", "op")
+    layers = _in_layers(found, compute, pieces["index"].n_unique()).with_columns(pl.lit(value=True).alias("recurs"))
+    return found.join(layers, on=["index", "op"], how="left", nulls_equal=True).with_columns(pl.col("recurs").fill_null(value=False))
 
 
-def host_work(pieces: pl.DataFrame, shadowed: pl.DataFrame, launches: int) -> pl.DataFrame:
-    """The pieces of host work, by start: index, op, start, cause, length, ns less what is shadowed, and whether the gap is a pause."""
+def _in_layers(found: pl.DataFrame, compute: pl.DataFrame, steps: int) -> pl.DataFrame:
+    """The pauses (index, op) that come back before the same kernel within one pass, equally many kernels apart: one layer is like the other.
+
+    Between two micro-batches, or two steps, a pass of the other kind lies. What does so in fewer than half of the steps, or fewer than twice
+    in each, or where there is but one window to judge by, does not recur.
+    """
+    way = pl.col("phase").replace_strict(_PASSES, default=None, return_dtype=pl.Int8).forward_fill().rle_id()
+    placed = compute.with_row_index("place").select("op", "name_id", pl.col("place").cast(pl.Int64), way.alias("pass"))
+    one = ("index", "name_id", "pass")
+    near = found.join(placed, on="op").sort("place").with_columns(pl.col("place").diff().over(one).alias("since"))
+    near = near.with_columns(pl.col("since").shift(-1).over(one).alias("until"))
+    apart = (
+        near.filter(pl.col("since") >= LAYER_KERNELS).group_by("name_id", "since").agg(pl.len(), pl.col("index").n_unique().alias("steps"))
+    )
+    often = apart.filter((2 * pl.col("steps") >= steps) & (pl.col("len") >= 2 * pl.col("steps")) & (steps > 1))
+    alike = often.select("name_id", pl.col("since").alias("layer"))
+    return (
+        near.join(alike, on="name_id")
+        .filter((pl.col("since") == pl.col("layer")) | (pl.col("until") == pl.col("layer")))
+        .select("index", "op")
+        .unique()
+    )
+
+
+def host_work(pieces: pl.DataFrame, shadowed: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
+    """The pieces of host work, by start: index, op, start, cause, length, ns less what is shadowed, whether the gap is a pause, and one that recurs."""
     work = pieces.filter(pl.col("cause").is_in(list(HOST_WORK)))
     hidden = shadowed.group_by("start").agg(pl.col("ns").sum().alias("hidden"))
-    paused = pauses(pieces, launches).with_columns(pl.lit(value=True).alias("pause"))
+    paused = pauses(pieces, compute).with_columns(pl.lit(value=True).alias("pause"))
     return (
         work.select("index", "op", "start", "cause", LENGTH.alias("length"))
         .join(hidden, on="start", how="left")
         .join(paused, on=["index", "op"], how="left", nulls_equal=True)
-        .with_columns((pl.col("length") - pl.col("hidden").fill_null(0)).alias("ns"), pl.col("pause").fill_null(value=False))
+        .with_columns((pl.col("length") - pl.col("hidden").fill_null(0)).alias("ns"), pl.col("pause", "recurs").fill_null(value=False))
         .sort("start")
     )
 

@@ -50,7 +50,7 @@ def host_costs(found: Stalls, host: HostActivity, trace: Trace) -> pl.DataFrame:
 
 def _pause_names(found: Stalls, host: HostActivity) -> pl.DataFrame:
     """Start (of a piece in a long pause), pause_id: the name of the innermost call or range that covers at least half of the piece."""
-    work = found.worked.filter(pl.col("pause") & pl.col("cause").is_in(list(PLAIN_WORK)))
+    work = found.worked.filter(pl.col("pause") & ~pl.col("recurs") & pl.col("cause").is_in(list(PLAIN_WORK)))
     longest = work.sort("length", "start", descending=[True, False]).head(NAMED_PAUSES)
     rows = []
     for start, length, cause in longest.select("start", "length", "cause").iter_rows():
@@ -62,7 +62,9 @@ def _pause_names(found: Stalls, host: HostActivity) -> pl.DataFrame:
 
 
 def long_gaps(found: Stalls) -> pl.DataFrame:
-    """index, longest_host_gap_ns (launch-starved), and less what is shadowed: host_gap_excess_ns, data_loading_ns, message_passing_ns."""
+    """index, longest_host_gap_ns (launch-starved), and less what is shadowed: host_gap_excess_ns, layer_pauses_ns, data_loading_ns,
+    message_passing_ns.
+    """
     starved = found.pieces.filter(~pl.col("cause").is_in(["blocking", "dependency_stalled", "first_use"]))
     gaps = starved.group_by("index", "op").agg((pl.col("end") - pl.col("start")).sum().alias("gap"))
     work = found.worked
@@ -70,7 +72,8 @@ def long_gaps(found: Stalls) -> pl.DataFrame:
     claimed = work.group_by("index").agg(
         pl.col("ns").filter(condition).sum().alias(name)
         for name, condition in (
-            ("host_gap_excess_ns", plain),
+            ("host_gap_excess_ns", plain & ~pl.col("recurs")),
+            ("layer_pauses_ns", plain & pl.col("recurs")),
             ("data_loading_ns", pl.col("cause") == "loading"),
             ("message_passing_ns", pl.col("cause") == "message_passing"),
         )

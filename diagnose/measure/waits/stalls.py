@@ -176,7 +176,8 @@ def stalls(work: pl.DataFrame, windows: pl.DataFrame, waits: StreamWaits, host: 
     )
     shadowed = _shadowed(found, host_pieces.filter(~awaited), work, known)
     first, last = windows["start"].min(), windows["end"].max()
-    worked = host_work(pieces, shadowed, work.filter((pl.col("role") == "compute") & pl.col("start").is_between(first, last)).height)
+    compute = work.filter((pl.col("role") == "compute") & pl.col("start").is_between(first, last)).select("op", "name_id", "phase")
+    worked = host_work(pieces, shadowed, compute)
     return Stalls(
         pieces=pieces,
         bounds=_bounds(found, pieces, work, windows),

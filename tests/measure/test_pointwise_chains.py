@@ -1,0 +1,40 @@
+"""What fusing chains of generic kernels could save at most."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from diagnose.measure.kernels import pointwise_chains
+
+KINDS = ["elementwise", "dense_gemm", "memcpy"]
+
+
+def saved(*rows: tuple[str, int, int], casts: tuple[int, ...] = ()) -> list[int]:
+    """Saved ns by step of operations (bucket, length, stream); the name's id is the row's number, a step holds ten rows."""
+    starts = [1_000 * place for place in range(len(rows))]
+    frame = pl.DataFrame(
+        {
+            "index": [place // 10 for place in range(len(rows))],
+            "start": starts,
+            "end": [start + length for start, (_, length, _) in zip(starts, rows, strict=True)],
+            "stream": [stream for *_, stream in rows],
+            "kind": ["memcpy" if bucket == "memcpy" else "kernel" for bucket, *_ in rows],
+            "bucket": [bucket for bucket, *_ in rows],
+            "name_id": range(len(rows)),
+        },
+        schema_overrides={"bucket": pl.Enum(KINDS), "name_id": pl.Int32},
+    )
+    return pointwise_chains(frame, pl.Series(casts, dtype=pl.Int32)).sort("index")["pointwise_chain_ns"].to_list()
+
+
+def test_the_longest_of_each_chain_remains() -> None:
+    chain = [("elementwise", 30, 7), ("elementwise", 50, 7), ("elementwise", 20, 7)]
+    assert saved(*chain) == [50]
+    assert saved(*chain, ("dense_gemm", 900, 7), ("elementwise", 40, 7)) == [50], "one that stands alone saves nothing"
+    assert saved(("elementwise", 30, 7), ("dense_gemm", 900, 8), ("elementwise", 50, 7)) == [30], "another stream breaks no chain"
+    assert saved(("elementwise", 30, 7), ("dense_gemm", 900, 7), ("elementwise", 50, 7)) == [0]
+
+
+def test_casts_break_no_chain_and_do_not_count_nor_do_copies() -> None:
+    assert saved(("elementwise", 30, 7), ("elementwise", 70, 7), ("elementwise", 50, 7), casts=(1,)) == [30]
+    assert saved(("elementwise", 30, 7), ("memcpy", 70, 7), ("elementwise", 50, 7)) == [30]

@@ -1,0 +1,47 @@
+"""Long pauses of the host: which stand out, and which recur in one layer after the other."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from diagnose.measure.waits.hold_ups import LONG_NS, pauses
+
+KERNELS = 30  # that compute, in each pass
+PAUSE = 3 * LONG_NS
+
+
+def compute(steps: int, *, batches: int = 1) -> pl.DataFrame:
+    """Forward and backward of each micro-batch: the same kernels, of a name each, but that every tenth is called 7."""
+    phases = [phase for _ in range(steps * batches) for phase in ("forward", "backward") for _ in range(KERNELS)]
+    names = [7 if place % 10 == 5 else 100 + place % KERNELS for place in range(len(phases))]
+    return pl.DataFrame({"op": range(len(phases)), "name_id": names, "phase": phases}, schema_overrides={"op": pl.UInt32})
+
+
+def recurring(waits: dict[int, int], steps: int, *, batches: int = 1) -> set[int]:
+    """Of pauses before these operations (ns), those that recur."""
+    length = 2 * KERNELS * batches
+    pieces = pl.DataFrame(
+        [(op // length, op, op * 10_000_000, op * 10_000_000 + ns, "python") for op, ns in waits.items()],
+        schema={"index": pl.Int64, "op": pl.UInt32, "start": pl.Int64, "end": pl.Int64, "cause": pl.String},
+        orient="row",
+    )
+    found = pauses(pieces, compute(steps, batches=batches))
+    assert set(found["op"]) == {op for op, ns in waits.items() if ns > LONG_NS}
+    return set(found.filter("recurs")["op"])
+
+
+def test_a_pause_in_every_layer_recurs() -> None:
+    layers = {step * 2 * KERNELS + layer: PAUSE for step in range(3) for layer in (5, 15, 25)}
+    assert recurring(layers, 3) == set(layers)
+    assert recurring({**layers, 12: PAUSE}, 3) == set(layers)
+
+
+def test_a_pause_in_every_micro_batch_does_not() -> None:
+    batches = {batch * 2 * KERNELS + 5: PAUSE for batch in range(12)}
+    assert recurring(batches, 3, batches=4) == set()
+
+
+def test_neither_do_pauses_unequally_far_apart_nor_those_of_one_step() -> None:
+    uneven = {0 * 60 + 5: PAUSE, 0 * 60 + 15: PAUSE, 1 * 60 + 5: PAUSE, 1 * 60 + 25: PAUSE}
+    assert recurring(uneven, 2) == set()
+    assert recurring({5: PAUSE, 15: PAUSE, 25: PAUSE}, 1) == set()
