@@ -100,6 +100,8 @@ class Rule(Strict, frozen=True, kw_only=True):
     cause: CauseSpec | None = None
     severity: Level | Severity | None = None
     fixes: tuple[str, ...] = ()
+    first: dict[str, str] = msgspec.field(default_factory=dict)
+    one_change: bool = False
     where: tuple[str, ...] = ()
     capture: str = ""
     refs: tuple[str, ...] = ()
@@ -481,6 +483,8 @@ def _rule_expressions(rules: Mapping[str, tuple[str, Rule]]) -> Iterator[_Wanted
             yield _Wanted(label=label, place="saves", text=rule.saves, kind="number")
         if isinstance(rule.severity, Severity) and rule.severity.of is not None:
             yield _Wanted(label=label, place="severity.of", text=rule.severity.of, kind="number")
+        for fix, condition in rule.first.items():
+            yield _Wanted(label=label, place=f"first.{fix}", text=condition)
 
 
 def _fix_expressions(fixes: Mapping[str, tuple[str, FixSpec]]) -> Iterator[_Wanted]:
@@ -571,6 +575,7 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
             ([] if rule.wall in (*book.walls.walls, CAPTURE) else [f"wall: unknown wall {rule.wall}"])
             + [f"evidence: unknown name {name}" for name in rule.evidence if name not in units]
             + [f"fixes: unknown fix {name}" for name in rule.fixes if name not in book.fixes]
+            + [f"first: {name} is none of the rule's fixes" for name in rule.first if name not in rule.fixes]
             + [f"where: unknown place {name}" for name in rule.where if name not in places]
             + [f"examples: unknown name {name}" for name in sorted(names) if name not in units]
             + [f"summary: {problem}" for problem in templates.problems(rule.summary, bound_units)]

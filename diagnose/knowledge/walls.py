@@ -75,6 +75,7 @@ class Walls(Strict, frozen=True, kw_only=True):
     tie_share: float
     apart_share: float
     cause_share: float
+    one_change_share: float
     no_cause: str
     severity: Severity
     walls: dict[Wall, WallSpec]

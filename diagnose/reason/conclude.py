@@ -63,7 +63,7 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
     typical = typical_facts(shown, facts)
     walls = bounds(facts, knowledge.rulebook, typical)
     where = {**device_where(shown, records[place]), **rank_where(ranks)}
-    findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=where)
+    findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=where, walls=walls)
     said = structs.replace(
         verdict(walls, facts, knowledge.rulebook, job, findings=findings, typical_step_ns=_length(typical)),
         rank=shown.rank,

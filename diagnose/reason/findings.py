@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from diagnose.document.diagnosis import ASSUMED, SEVERAL_RANKS, Change, Evidence, Fact, Finding, Fix, NotAssessed, Where
+from diagnose.document.diagnosis import ASSUMED, SEVERAL_RANKS, Change, Evidence, Fact, Finding, Fix, NotAssessed, WallBound, Where
 from diagnose.job import Job
 from diagnose.knowledge import templates
 from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL, ChangeSpec, FixSpec, Requirement, Rule, Rulebook
-from diagnose.model.vocabulary import CAPTURE, FactValue, FixState, Level, Status, Wall
+from diagnose.model.vocabulary import CAPTURE, FactValue, FixState, Level, Status
 from diagnose.reason.context import Context, make_context
-from diagnose.reason.walls import weakest
+from diagnose.reason.walls import known, target, weakest
 
 _BACK: Mapping[FixState, int] = {"applicable": 0, "unknown": 0, "blocked": 1, "already_on": 2}
 
@@ -65,9 +65,14 @@ class FixReader:
 
     context: Context
 
-    def read(self, ids: Sequence[str]) -> tuple[Fix, ...]:
-        """The fixes with these ids that matter to the program, in the order given; blocked ones and those already on stand at the end."""
-        specs = [self.context.rulebook.fixes[key] for key in ids]
+    def read(self, ids: Sequence[str], first: Mapping[str, str] | None = None) -> tuple[Fix, ...]:
+        """The fixes with these ids that matter to the program: those whose condition to be `first` holds, then the order given; blocked ones
+        and those already on stand at the end.
+        """
+        conditions = first or {}
+        holds = self.context.holds_all(list(conditions.values())) if conditions else []
+        ahead = [key for key, true in zip(conditions, holds, strict=True) if true]
+        specs = [self.context.rulebook.fixes[key] for key in dict.fromkeys((*ahead, *ids))]
         return tuple(sorted((self.fix(spec) for spec in specs if self._offered(spec)), key=lambda fix: _BACK[fix.state]))
 
     def fix(self, spec: FixSpec) -> Fix:
@@ -222,12 +227,18 @@ _TOP = 5
 
 
 def find(
-    facts: Mapping[str, Fact], *, job: Job | None, rulebook: Rulebook, where: Mapping[str, Where] | None = None
+    facts: Mapping[str, Fact],
+    *,
+    job: Job | None,
+    rulebook: Rulebook,
+    where: Mapping[str, Where] | None = None,
+    walls: Sequence[WallBound] = (),
 ) -> tuple[tuple[Finding, ...], tuple[NotAssessed, ...]]:
-    """All findings, what takes the step first (`_order`); and the rules that could not be asked.
+    """All findings, what to attack first on top (`_order`); and the rules that could not be asked.
 
     `where` maps places (rulebook.PLACES: "bucket:attention", "communication:expert", "host:sync", "role:copy", "tiny") to the ranks,
-    steps and costliest kernels or calls there; the place "run" holds the ranks and steps of the verdict's device.
+    steps and costliest kernels or calls there; the place "run" holds the ranks and steps of the verdict's device. `walls`: their bounds,
+    among which the target is.
     """
     context = make_context(facts, job, rulebook)
     relevant = [rule for rule in rulebook.rules.values() if rule.status != "deprecated" and rule.id not in context.irrelevant]
@@ -241,18 +252,35 @@ def find(
     unknown = tuple(_not_assessed(rule, context) for rule, true in zip(rules, holds, strict=True) if true is None)
     unasked = [rule.id for rule in relevant if rule not in rules]
     unknown += tuple(NotAssessed(id=key, missing=(), how=templates.fill(too_little[0], context.values) + ".") for key in unasked)
-    found.sort(key=lambda finding: _order(finding, rulebook.walls.fallback))
-    return tuple(found), unknown
+    first = target(walls, context) if walls else None
+    return tuple(sorted(found, key=lambda finding: _order(finding, rulebook, first))), unknown
 
 
-def _order(finding: Finding, fallback: Wall) -> tuple[bool, int, bool, bool, int, str]:
-    """Order of findings: what takes the step, by severity and bound; notes on the configuration and on the capture that bound nothing come last.
+def _order(finding: Finding, rulebook: Rulebook, first: WallBound | None) -> tuple[bool | int | str, ...]:
+    """What to attack first on top: a failure, the target wall (`first`) and what is larger than all of it, then by severity and bound.
 
-    Of equal severity what holds compute up goes before compute's own quality, as in the choice of what to attack first: its bounds are ceilings
-    that leave out what has to be computed all the same.
+    Of equal severity what holds compute up goes before compute's own quality, as in the choice of the target: its bounds leave out what has
+    to be computed all the same. One change that wins nearly as much goes before many. What bounds nothing and has its severity from its rule
+    is a note (configured, but not active) and follows what is shown to take the step; notes on the job file and on the capture come last.
     """
-    note = finding.bound_ns is None and (finding.status == "config" or finding.wall == CAPTURE)
-    return note, _LEVELS[finding.severity], finding.bound_ns is None, finding.wall == fallback, -(finding.bound_ns or 0), finding.id
+    rule, fallback = rulebook.rules[finding.id], rulebook.walls.fallback
+    of = rule.cause.of if rule.cause is not None and rule.cause.of is not None else finding.wall
+    bound, level = finding.bound_ns, _LEVELS[finding.severity]
+    note = bound is None and (finding.status == "config" or finding.wall == CAPTURE)
+    unbounded = bound is None and isinstance(rule.severity, str) and not note
+    ahead = False
+    if first is not None and first.wall != fallback and level < _LEVELS["low"] and not unbounded and not note:
+        ahead = of == first.wall or (bound or 0) > known(first)
+    return (
+        not (rule.cause is not None and rule.cause.outranks),
+        note,
+        not ahead,
+        max(level, _LEVELS["medium"]) if unbounded else 0 if ahead and bound is not None else level,
+        bound is None,
+        not ahead and of == fallback,
+        -round((bound or 0) / (rulebook.walls.one_change_share if rule.one_change else 1)),
+        finding.id,
+    )
 
 
 def passed(rulebook: Rulebook, findings: Sequence[Finding], not_assessed: Sequence[NotAssessed]) -> tuple[str, ...]:
@@ -281,7 +309,7 @@ def _finding(rule: Rule, saves: float | None, context: Context, reader: FixReade
         bound_ns=bound,
         speedup_ceiling=ceiling,
         where=_where(rule, where),
-        fixes=reader.read(rule.fixes),
+        fixes=reader.read(rule.fixes, rule.first),
         wrong_when=rule.wrong_when,
         why=rule.why,
         check=rule.check,

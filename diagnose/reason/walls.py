@@ -136,6 +136,11 @@ def _named(walls: Sequence[WallBound], context: Context) -> _Named:
     return _Named(dominant=dominant, target=by_wall[first], runner_up=runner_up, tie=tie)
 
 
+def target(walls: Sequence[WallBound], context: Context) -> WallBound | None:
+    """The wall to attack first."""
+    return _named(walls, context).target
+
+
 def known(bound: WallBound) -> int:
     """The bound, or where a part of it is unknown, the sum of the known parts: a wall is at least that high."""
     return bound.bound_ns if bound.bound_ns is not None else sum(value or 0 for value in bound.parts.values())
@@ -201,14 +206,24 @@ def _apart(walls: Sequence[WallBound], context: Context, typical_step_ns: int | 
 
 
 def _cause(named: _Named, findings: Sequence[Finding], context: Context) -> Cause | None:
-    """The finding that explains most of the target wall's bound; a failure that outranks every wall before all."""
-    rules, target = context.rulebook.rules, None if context.holds(context.rulebook.walls.no_cause) else named.target
-    least = 0.0 if target is None else context.rulebook.walls.cause_share * known(target)
+    """The finding that explains most of the target wall's bound; a failure that outranks every wall before all.
+
+    Where no wall of this rank reaches the target's share, what costs the others that much is the cause: a rank that is late waits for nobody.
+    """
+    rules, walls = context.rulebook.rules, context.rulebook.walls
+    target = None if context.holds(walls.no_cause) else named.target
+    elsewhere = target is not None and target.wall == walls.fallback
+    step = context.values.get("step_ns")
+    length = step if isinstance(step, int | float) else 0.0
+    least = 0.0 if target is None else walls.target_share * length if elsewhere else walls.cause_share * known(target)
     found = [
         (spec, one)
         for one in findings
         if (spec := rules[one.id].cause) is not None
-        and (spec.outranks or (target is not None and (spec.of or one.wall) == target.wall and (one.bound_ns or 0) >= least))
+        and (
+            spec.outranks
+            or (target is not None and (elsewhere or (spec.of or one.wall) == target.wall) and (one.bound_ns or 0) >= max(least, 1))
+        )
     ]
     if not found:
         return None

@@ -36,7 +36,7 @@ def test_a_program_without_experts_python_or_training_gets_no_advice_on_them() -
 
 
 def test_what_ran_or_the_job_file_brings_its_advice_back() -> None:
-    assert "HOST-03" in offered(python_seen=True)
+    assert "HOST-03" in offered(python_seen=True, is_training=True)
     assert "CMP-01" in offered(has_experts=True, is_training=True)
     found, _ = find(facts(**{**STARVED, **PLAIN}), job=job(), rulebook=BOOK)
     told = {fix.id for finding in found for fix in finding.fixes}
@@ -52,12 +52,15 @@ def test_a_framework_s_settings_are_offered_where_it_is_known_and_told_in_words_
     def frameworks(fix: Fix) -> set[str]:
         return {change.framework for change in fix.changes}
 
-    assert frameworks(offered(python_seen=True)["HOST-03"]) == {GENERAL}
-    assert frameworks(offered(python_seen=True, framework_seen="megatron")["HOST-03"]) == {"megatron-bridge", "megatron-lm"}
+    assert frameworks(offered(python_seen=True, is_training=True)["HOST-03"]) == {GENERAL}
+    assert frameworks(offered(python_seen=True, is_training=True, framework_seen="megatron")["HOST-03"]) == {
+        "megatron-bridge",
+        "megatron-lm",
+    }
     bridge = parse_job("train:\n  micro_batch_size: 4\nmodel:\n  num_layers: 4\nddp:\n  overlap_grad_reduce: true\n")
     assert bridge.format == "megatron-bridge"
     assert frameworks(FixReader(context=make_context(facts(**PLAIN), bridge, BOOK)).fix(BOOK.fixes["HOST-03"])) == {"megatron-bridge"}
-    assert offered(python_seen=True)["HOST-03"].unknown == ("The trace does not tell whether this is done already.",)
+    assert offered(python_seen=True, is_training=True)["HOST-03"].unknown == ("The trace does not tell whether this is done already.",)
     assert "CMP-08" not in offered(has_experts=True, is_training=True), "a setting of one framework alone can't be told in words"
 
 

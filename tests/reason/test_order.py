@@ -1,0 +1,121 @@
+"""What stands first: the findings, the target wall ahead, and their fixes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from msgspec import structs
+
+from diagnose.job import Job
+from diagnose.knowledge.rulebook import CauseSpec
+from diagnose.model.vocabulary import FactValue
+from diagnose.reason.findings import find
+from diagnose.reason.walls import bounds, verdict
+from tests.builders.cases import for_each
+from tests.builders.facts import BOOK, facts
+from tests.builders.jobs import A1, job
+
+HOST: dict[str, FactValue] = {"launch_starved_ns": 16_000_000, "host_work_ns": 16_000_000, "host_sync_ns": 0, "sync_restart_ns": 0}
+CHAINS: dict[str, FactValue] = {"elementwise_busy_ns": 30_000_000, "compute_busy_ns": 80_000_000}
+
+
+def ids(on: Job | None = None, **values: FactValue) -> list[str]:
+    given = facts(**values)
+    return [one.id for one in find(given, job=on, rulebook=BOOK, walls=bounds(given, BOOK))[0]]
+
+
+def first_fixes(finding: str, on: Job | None = None, **values: FactValue) -> list[str]:
+    given = facts(**values)
+    found = next(one for one in find(given, job=on, rulebook=BOOK, walls=bounds(given, BOOK))[0] if one.id == finding)
+    return [fix.id for fix in found.fixes if fix.state in {"applicable", "unknown"}]
+
+
+@for_each(
+    "chains, first",
+    (12_000_000, "host-launch-starved"),
+    (40_000_000, "compute-unfused-pointwise"),
+)
+def test_the_target_wall_goes_first_but_for_what_is_larger_than_all_of_it(chains: int, first: str) -> None:
+    pieces: dict[str, FactValue] = {**HOST, "host_sync_ns": 1_500_000, "host_gap_excess_ns": 4_000_000, "host_work_ns": 14_500_000}
+    assert ids(**{**pieces, **CHAINS}, pointwise_chain_ns=chains)[0] == first
+
+
+def test_where_compute_is_the_target_the_order_is_by_severity() -> None:
+    found = ids(
+        **{**CHAINS, "pointwise_chain_ns": 20_000_000, "launch_starved_ns": 6_000_000, "host_work_ns": 6_000_000, "host_sync_ns": 0}
+    )
+    assert found[:2] == ["compute-unfused-pointwise", "host-launch-starved"]
+
+
+@for_each(
+    "loading, first",
+    (7_000_000, "host-data-loading"),
+    (3_000_000, "host-launch-starved"),
+)
+def test_one_change_goes_before_many_that_win_little_more(loading: int, first: str) -> None:
+    assert ids(**{**HOST, "data_loading_ns": loading})[0] == first
+
+
+def test_a_note_does_not_outrank_what_takes_the_step() -> None:
+    on = job(model__cuda_graph_impl="transformer_engine")
+    found = ids(on, graph_launches_per_step=0, expert_exchange_blocking_ns=4_000_000, expert_exchange_blocking_share=0.04)
+    assert found.index("communication-blocking-expert-exchange") < found.index("host-graphs-not-replayed")
+
+
+def test_a_failure_outranks_everything() -> None:
+    rule = structs.replace(BOOK.rules["capture-no-steps"], cause=CauseSpec(say="The run ran out of memory", outranks=True))
+    given = facts(**HOST, steps_anchored=False)
+    found, _ = find(given, job=None, rulebook=replace(BOOK, rules={**BOOK.rules, rule.id: rule}), walls=bounds(given, BOOK))
+    assert [one.id for one in found][:2] == [rule.id, "host-launch-starved"]
+
+
+def test_a_slow_gpu_of_another_rank_is_the_cause_where_no_wall_of_this_rank_is_one() -> None:
+    late: dict[str, FactValue] = {
+        "straggler_rank": "0",
+        "straggler_cause": "slow_gpu",
+        "straggler_wait_ns": 24_000_000,
+        "straggler_wait_share": 0.24,
+    }
+    given = facts(**late)
+    found, _ = find(given, job=None, rulebook=BOOK, walls=bounds(given, BOOK))
+    said = verdict(bounds(given, BOOK), given, BOOK, findings=found)
+    assert said.target_wall == "compute"
+    assert found[0].id == "compute-straggler-slow-gpu"
+    assert said.sentence.startswith("Rank 0's GPU is slow: the other ranks wait 24.00 ms per step (24.0 %) for it; compute dominates")
+    little = facts(**{**late, "straggler_wait_ns": 9_000_000, "straggler_wait_share": 0.09})
+    assert verdict(bounds(little, BOOK), little, BOOK, findings=find(little, job=None, rulebook=BOOK)[0]).cause is None
+
+
+def test_experts_one_by_one_and_waiting_in_every_layer_put_their_fixes_first() -> None:
+    single: dict[str, FactValue] = {"expert_gemm_grouped_share": 0.0, "launch_calls_per_step": 1000, "expert_gemm_kernels_per_step": 500}
+    assert first_fixes("host-launch-starved", job(model__moe_grouped_gemm=False), **HOST, **single)[0] == "CMP-01"
+    assert first_fixes("host-launch-starved", job(), **HOST)[0] == "HOST-01"
+    waits: dict[str, FactValue] = {**HOST, "host_sync_ns": 3_000_000, "host_work_ns": 13_000_000}
+    flex = job({**A1, "model.moe_token_dispatcher_type": "flex", "model.moe_flex_dispatcher_backend": "hybridep"})
+    assert first_fixes("host-launch-starved", flex, **waits, sync_calls_per_step=8)[:2] == ["HOST-08", "HOST-09"]
+    assert first_fixes("host-launch-starved", flex, **waits, sync_calls_per_step=3)[0] == "HOST-01"
+    assert first_fixes("host-launch-starved", job(), **waits, sync_calls_per_step=8)[0] == "HOST-01", "the dispatcher's own lie outside"
+
+
+def test_pinned_copies_are_told_to_come_earlier_not_to_be_pinned() -> None:
+    blocking: dict[str, FactValue] = {"host_copy_blocking_ns": 50_000_000, "host_copy_blocking_share": 0.5}
+    assert "CPY-01" not in first_fixes("memory-blocking-copies", **blocking, pageable_copy_ns=0)
+    assert "CPY-03" in first_fixes("memory-blocking-copies", **blocking, pageable_copy_ns=0)
+    assert "CPY-01" in first_fixes("memory-blocking-copies", **blocking, pageable_copy_ns=40_000_000)
+
+
+@for_each(
+    "share, finding",
+    (0.0, "communication-blocking-all-to-all"),
+    (0.9, "communication-blocking-other"),
+    (None, "communication-blocking-other"),
+)
+def test_an_all_to_all_of_an_unknown_group_is_no_gradient_reduction(share: float | None, finding: str) -> None:
+    values: dict[str, FactValue] = {"other_collective_blocking_ns": 20_000_000, "other_collective_blocking_share": 0.2}
+    told = first_fixes(finding, **values, other_reduction_share=share, transport_busy_ns=20_000_000)
+    assert ({"COM-10", "COM-11"} & set(told) == set()) == (finding == "communication-blocking-all-to-all")
+
+
+def test_an_opaque_graph_says_how_to_look_into_it() -> None:
+    found, _ = find(facts(opaque_graph_share=1.0), job=None, rulebook=BOOK)
+    assert "--cuda-graph-trace=node" in next(one for one in found if one.id == "capture-opaque-graphs").summary
