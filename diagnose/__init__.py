@@ -1,7 +1,14 @@
 """Diagnose training runs from profiler traces: what holds the run back, how much could be won, which setting to change.
 
-`load_trace` reads a trace, `diagnose.diagnose` gives the Diagnosis of one or several. Both are imported when first used, so that the
-command line starts quickly.
+    import diagnose
+
+    trace = diagnose.load("run.sqlite")                     # a Trace: polars frames of what the profiler recorded
+    found = diagnose.diagnose("run.sqlite", config="job.yaml")
+    found.verdict.sentence, found.efficiency.mfu, found.plan
+    found.save("report.html")                               # also .md, .json, .txt; to_html(), to_markdown(), to_json()
+    diagnose.compare("before.sqlite", "after.sqlite", config="job.yaml")
+
+All are imported when first used, so that the command line starts quickly.
 """
 
 from __future__ import annotations
@@ -11,23 +18,30 @@ from typing import TYPE_CHECKING, Any
 from diagnose.version import __version__
 
 if TYPE_CHECKING:
+    from diagnose.document.comparison import Comparison
     from diagnose.document.diagnosis import Diagnosis
     from diagnose.load.readers import load as load_trace
     from diagnose.model.trace import Trace
-    from diagnose.pipeline import diagnose
+    from diagnose.pipeline import compare, diagnose
 
-__all__ = ["Diagnosis", "Trace", "__version__", "diagnose", "load_trace"]
+__all__ = ["Comparison", "Diagnosis", "Trace", "__version__", "compare", "diagnose", "load_trace"]
 
 _HOMES = {
+    "Comparison": ("diagnose.document.comparison", "Comparison"),
     "Diagnosis": ("diagnose.document.diagnosis", "Diagnosis"),
     "Trace": ("diagnose.model.trace", "Trace"),
+    "compare": ("diagnose.pipeline", "compare"),
     "diagnose": ("diagnose.pipeline", "diagnose"),
     "load_trace": ("diagnose.load.readers", "load"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name from the module that holds it."""
+    """Import a public name from the module that holds it; `load` is a package that can be called."""
+    if name == "load":
+        from importlib import import_module  # noqa: PLC0415
+
+        return import_module("diagnose.load")
     if name not in _HOMES:
         raise AttributeError(f"module 'diagnose' has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415

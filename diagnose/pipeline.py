@@ -7,12 +7,17 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.comparison import Comparison
+from diagnose.document.diagnosis import SCHEMA, Diagnosis
+from diagnose.document.files import read, schema_of
 from diagnose.errors import DiagnoseError, ForeignInputError, InputError, JobFileError, MissingInputError, UsageError
+from diagnose.knowledge.comparison import load_comparison_rules
 from diagnose.load.readers import STDIN
 from diagnose.measure.capture import Measured
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Rank
+from diagnose.reason.compare import compare as compare_documents
+from diagnose.reason.compare.metrics import STEP_TIME
 from diagnose.reason.conclude import conclude
 from diagnose.scale.engine import (
     Engine,
@@ -31,14 +36,14 @@ from diagnose.scale.engine import (
 
 
 def diagnose(
-    inputs: Sequence[str | Path],
+    inputs: str | Path | Sequence[str | Path],
     *,
-    config: Path | None = None,
+    config: str | Path | None = None,
     overrides: Sequence[str] = (),
-    rules: Sequence[Path] = (),
+    rules: Sequence[str | Path] = (),
     rank: int | None = None,
     step_range: str | None = None,
-    nsys: Path | None = None,
+    nsys: str | Path | None = None,
     include_host_info: bool = False,
     engine: Engine | None = None,
     progress: Say | None = None,
@@ -46,13 +51,19 @@ def diagnose(
 ) -> Diagnosis:
     """Diagnose one or several traces of a job.
 
-    `inputs` are files, folders of traces, patterns, or "-". Each is measured by itself, by `engine` (by default in this process, one after
+    `inputs` are (or is) files, folders of traces, patterns, or "-". Each is measured by itself, by `engine` (by default in this process, one after
     the other); one that can't be analysed, among several, is counted in the ledger with its reason. `config` is the job file, `overrides`
     (KEY=VALUE) go on top of it; its own rules are used beside `rules`. `step_range` is a pattern for the ranges that mark steps. `progress`
     is told where the run stands, `notice` what a log should keep (a worker that died). Raises the errors of `diagnose.errors`.
     """
-    prepared = prepare(config=config, overrides=overrides, rules=rules, step_range=step_range, nsys=nsys)
-    found = find_inputs(inputs)
+    prepared = prepare(
+        config=None if config is None else Path(config),
+        overrides=overrides,
+        rules=[Path(one) for one in rules],
+        step_range=step_range,
+        nsys=None if nsys is None else Path(nsys),
+    )
+    found = find_inputs([inputs] if isinstance(inputs, str | Path) else inputs)
     if getattr(engine, "scheduler", None) is None:  # workers elsewhere may see what is not to be seen from here
         _check_there(found)
     run = Run(
@@ -65,6 +76,45 @@ def diagnose(
     with closing(measure_each(run, engine or HereEngine())) as stream:
         outcomes = dict(stream)
     return _concluded(found, outcomes, prepared, say=run.doing, include_host_info=include_host_info)
+
+
+def compare(
+    base: Diagnosis | str | Path,
+    new: Diagnosis | str | Path,
+    *,
+    config: str | Path | None = None,
+    base_config: str | Path | None = None,
+    rules: Sequence[str | Path] = (),
+    metric: str = STEP_TIME,
+    anyway: bool = False,
+    max_regression: float | None = None,
+) -> Comparison:
+    """Hold one run against another: diagnoses, traces, folders of traces, or saved diagnoses.
+
+    `config` is the job file of both, or of `new` where `base_config` names another. Raises the errors of `diagnose.errors`.
+    """
+    sides = [
+        one if isinstance(one, Diagnosis) else _side(Path(one), job, rules) for one, job in ((base, base_config or config), (new, config))
+    ]
+    names = [str(one) if isinstance(one, str | Path) else one.identity.file if one.identity else "" for one in (base, new)]
+    return compare_documents(
+        *sides,
+        rules=load_comparison_rules([Path(one) for one in rules]),
+        base_label=Path(names[0]).name or "base",
+        new_label=Path(names[1]).name or "new",
+        metric=metric,
+        anyway=anyway,
+        max_regression=max_regression,
+    )
+
+
+def _side(path: Path, config: str | Path | None, rules: Sequence[str | Path]) -> Diagnosis:
+    """A saved diagnosis, or the one of a trace."""
+    if schema_of(path) == SCHEMA:
+        saved = read(path, (SCHEMA,))
+        if isinstance(saved, Diagnosis):
+            return saved
+    return diagnose(path, config=config, rules=rules)
 
 
 def diagnose_each(

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from diagnose.document.device import Spread, Why
 from diagnose.document.diagnosis import Tool
+from diagnose.document.notebook import Writable
 from diagnose.model.environment import EnvironmentKind
 from diagnose.model.vocabulary import CommKind, Level, Topic, Wall
 
@@ -234,7 +235,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...]
 
 
-class Comparison(Struct, frozen=True, kw_only=True):
+class Comparison(Writable, Struct, frozen=True, kw_only=True):
     """The whole document. `delta` is None where a side's document does not hold the split of its steps."""
 
     schema: str
@@ -255,6 +256,10 @@ class Comparison(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     environment_same: int = 0  # things around the code that both tell and that are the same
     kernels_same: int = 0
+
+    def __repr__(self) -> str:
+        """The result in a line."""
+        return f"<Comparison {self.base.label} -> {self.new.label}: {self.outcome.result}>"
 
 
 def decode(data: bytes) -> Comparison:

@@ -29,9 +29,10 @@ from diagnose.document.device import (
     Totals,
     Unclassified,
 )
+from diagnose.document.notebook import Writable
 from diagnose.document.ranks import Ranks
 from diagnose.model.environment import EnvironmentItem
-from diagnose.model.vocabulary import Certainty, FactValue, FixState, JobFormatName, Level, Status, Topic, Wall
+from diagnose.model.vocabulary import CAPTURE, Certainty, FactValue, FixState, JobFormatName, Level, Status, Topic, Wall
 
 SCHEMA = "diagnosis/2"
 # `NotAssessed.how` of a rule that lacks nothing but other ranks; reports tell such rules together.
@@ -351,7 +352,7 @@ class NotAssessed(Struct, frozen=True, kw_only=True):
     how: str
 
 
-class Diagnosis(Struct, frozen=True, kw_only=True):
+class Diagnosis(Writable, Struct, frozen=True, kw_only=True):
     """The whole document."""
 
     schema: str
@@ -386,6 +387,13 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     ] = ()  # of the device that the verdict speaks of, and where many are captured of the lowest rank; of up to eight devices: of all
     environment: tuple[EnvironmentItem, ...] = ()
     passed: tuple[str, ...] = ()  # ids of the rules that were asked and found nothing
+
+    def __repr__(self) -> str:
+        """The result in a line: the whole document is thousands."""
+        wall, step = self.verdict.target_wall, self.steps.duration_ns.mean or self.steps.duration_ns.median
+        length = "" if step is None else f", {step / 1e6:,.1f} ms per {'capture' if self.steps.anchor == CAPTURE else 'step'}"
+        files = ", ".join(dict.fromkeys(one.file for one in self.capture.ranks[:1]))
+        return f"<Diagnosis {files}: {wall or 'no verdict'} ({self.verdict.certainty} certainty){length}, {len(self.findings)} findings>"
 
 
 def decode(data: bytes) -> Diagnosis:

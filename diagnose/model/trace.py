@@ -198,7 +198,7 @@ def empty(table: str) -> pl.DataFrame:
     return pl.DataFrame(schema=dict(SCHEMAS[table]))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Trace:
     """One capture: see the schema constants above for each frame's columns."""
 
@@ -215,3 +215,8 @@ class Trace:
     ranks: tuple[Rank, ...] = ()
     provenance: Provenance
     ledger: Ledger = field(default_factory=Ledger)
+
+    def __repr__(self) -> str:
+        """What it holds in a line: the frames would fill a screen each."""
+        ranks = ", ".join(str(one.rank) for one in self.ranks[:4]) + ("…" if len(self.ranks) > 4 else "")
+        return f"<Trace {self.provenance.file} ({self.provenance.profiler}): {self.ops.height:,} device operations, rank {ranks or '?'}>"

@@ -51,7 +51,7 @@ def test_a_bucket_is_a_row_and_its_families(program: ProgramCopy, demo_trace: Pa
     saved = program.folder / "after.json"
     _, *pages, explained, kernel = program.runs(
         (demo_trace, "-o", saved),
-        *(("render", saved, "--format", form) for form in ("text", "markdown", "html")),
+        *(("render", saved, "-vv", "--format", form) for form in ("text", "markdown", "html")),
         ("explain", "probe_parts"),
         ("kernel", KERNEL),
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.document.diagnosis import JobRead
-from diagnose.document.files import json_schema
+from diagnose.document.schema import json_schema
 from diagnose.job.formats import READERS
 from diagnose.knowledge.settings import load_job_settings
 from tests.changes.conftest import ROOT, ProgramCopy
@@ -74,7 +74,7 @@ def test_a_new_format_of_job_files_is_read_checked_and_shown(probed: ProgramCopy
     document = probed.folder / "run.json"
     _, *pages, explained, compared, fixed = probed.runs(
         (demo_trace, "--config", job, "-o", document),
-        *(("render", document, "--format", format_) for format_ in ("text", "markdown", "html")),
+        *(("render", document, "-vv", "--format", format_) for format_ in ("text", "markdown", "html")),
         ("explain", "job_tensor_model_parallel_size"),
         ("compare", document, document, "--format", "json"),
         ("patch", "--config", job, "--fix", "HOST-03", "--format", "json"),
@@ -109,7 +109,7 @@ def test_every_format_has_a_record_and_a_reader_and_no_other_file_names_it() -> 
     for name, row in load_job_settings().formats.items():
         assert (row.keys_are is None) == (not any(spec.keys_in(name) for spec in load_job_settings().specs.values())), name
     schema = json_schema(JobRead, walls=(), job_formats=tuple(load_job_settings().formats))
-    assert schema["$defs"]["JobRead"]["properties"]["format"] == {"enum": sorted(READERS)}
+    assert schema["$defs"]["JobRead"]["properties"]["format"]["enum"] == sorted(READERS)
     ordinary = {"plain", "overrides", "recipe"}  # words that mean other things elsewhere
     names = set(load_job_settings().formats) - ordinary
     assert names

@@ -84,7 +84,7 @@ def probed(program: ProgramCopy) -> ProgramCopy:
 def test_a_new_profiler_format_is_read_and_put_in_order(probed: ProgramCopy) -> None:
     text = "probe trace\n" + "".join(f"{json.dumps(row)}\n" for row in KERNELS)
     trace = probed.write("night/rank0.probe", text)
-    told, text, folder = probed.runs((trace, "--rank", "3", "--format", "json"), (trace,), (trace.parent, "--format", "json"))
+    told, text, folder = probed.runs((trace, "--rank", "3", "--format", "json"), (trace, "-vv"), (trace.parent, "--format", "json"))
     document = json.loads(told)
     assert (document["capture"]["format"], document["capture"]["profiler"]) == ("probe", "Probe profiler")
     assert "Probe profiler" in text

@@ -28,7 +28,7 @@ def test_a_wall_is_a_row(program: ProgramCopy, demo_trace: Path, before: dict[st
     saved = program.folder / "after.json"
     _, *pages, explained, compared = program.runs(
         (demo_trace, "-o", saved),
-        *(("render", saved, "--format", form) for form in ("text", "markdown", "html")),
+        *(("render", saved, "-vv", "--format", form) for form in ("text", "markdown", "html")),
         ("explain", "wall:probe"),
         ("compare", saved, saved, "--format", "json"),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from diagnose.document.bisection import Bisection
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.document.files import json_schema
+from diagnose.document.schema import json_schema
 from diagnose.knowledge.settings import load_job_settings
 from diagnose.knowledge.vocabulary import load_vocabulary
 from diagnose.render import Options, formats_for, kind_of, write

@@ -12,6 +12,8 @@ from msgspec import structs
 
 from diagnose.document import device as r
 from diagnose.document import diagnosis as d
+from diagnose.document.bisection import Bisection
+from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import SEVERAL_RANKS, Change, NotAssessed
 from diagnose.render import Options, units, words, write
 from diagnose.render.issues import capitalised
@@ -39,6 +41,15 @@ def test_schema_is_published_and_describes_the_document() -> None:
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     assert schema == json.loads(schema_text())
     assert set(schema["$defs"]["Diagnosis"]["properties"]) == set(json.loads(rendered("json", minimal())))
+
+
+@pytest.mark.parametrize("document", [d.Diagnosis, Comparison, Bisection])
+def test_every_field_of_a_schema_is_described(document: type) -> None:
+    schema = json.loads(schema_text(document))
+    assert (schema["$schema"], schema["$id"].rpartition(":")[0]) == ("https://json-schema.org/draft/2020-12/schema", "urn:diagnose:schema")
+    fields = [(name, key, field) for name, part in schema["$defs"].items() for key, field in part.get("properties", {}).items()]
+    assert [(name, key) for name, key, field in fields if len(field.get("description", "")) < 3] == []
+    assert schema["$defs"][document.__name__]["description"]
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
