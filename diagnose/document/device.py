@@ -10,7 +10,8 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from diagnose.model.vocabulary import Cause, CommKind, Role, Status
+from diagnose.model.vocabulary import Cause, CommKind, MoePart, Role, Status
+from diagnose.model.vocabulary import Phase as PhaseName
 
 
 class OnDevice(Struct, frozen=True, kw_only=True):
@@ -245,6 +246,43 @@ class Occupancy(Struct, frozen=True, kw_only=True):
     kernels: tuple[KernelOccupancy, ...]
 
 
+class LayerPart(Struct, frozen=True, kw_only=True):
+    """One part of a pass through a mixture-of-experts layer, the mean over its passes.
+
+    `busy_ns` is the union of its operations, `exposed_ns` of that when nothing else ran on the device; least and most over the passes of a step.
+    """
+
+    part: MoePart
+    kernels: float
+    busy_ns: int
+    exposed_ns: int
+    busy_min_ns: int
+    busy_max_ns: int
+
+
+class LayerPass(Struct, frozen=True, kw_only=True):
+    """The mean pass of one phase through a mixture-of-experts layer; its parts in the order in which they run, backward named by what they are
+    the gradient of.
+
+    `passes`: per step, layers × micro-batches. `span_ns`: from the first operation of a pass to the end of its last. `phase` is None where forward
+    and backward can't be told apart. `status`: inferred where not every pass shows an exchange before its experts and one behind them.
+    """
+
+    phase: PhaseName | None
+    passes: int
+    status: Status
+    span_ns: int
+    span_min_ns: int
+    span_max_ns: int
+    parts: tuple[LayerPart, ...]
+
+
+class MoeLayer(OnDevice, frozen=True, kw_only=True):
+    """One mixture-of-experts layer of one device: the mean over layers and micro-batches, forward, recomputed and backward."""
+
+    passes: tuple[LayerPass, ...]
+
+
 class TimelineOp(Struct, frozen=True, kw_only=True):
     """One bar of the timeline figure: consecutive operations of one stream and bucket drawn as one."""
 
@@ -265,8 +303,35 @@ class TimelineGap(Struct, frozen=True, kw_only=True):
     cause: str
 
 
+class TimelineColumns(Struct, frozen=True, kw_only=True):
+    """Every operation of the step and every stretch without compute, one column per figure: what a timeline draws when it is zoomed.
+
+    Columns of operations have one entry each, in order of start; `stream`, `bucket` and `name` are places in `streams`, `buckets` and `names`.
+    Starts are from the step's start. `queued_ns`: how long before its start the host had launched it, None where that is not recorded.
+    `range`: the innermost range around that launch, a place in `names`, or None. Columns of gaps alike: `gap_cause` is a place in `causes`,
+    `gap_blocked_by` the operation that compute waited for, or None. `omitted`: operations beyond the bound, the shortest, which are left out.
+    """
+
+    streams: tuple[int | None, ...]
+    buckets: tuple[str, ...]
+    names: tuple[str, ...]
+    causes: tuple[str, ...]
+    start_ns: tuple[int, ...]
+    duration_ns: tuple[int, ...]
+    stream: tuple[int, ...]
+    bucket: tuple[int, ...]
+    name: tuple[int, ...]
+    queued_ns: tuple[int | None, ...]
+    range: tuple[int | None, ...]
+    gap_start_ns: tuple[int, ...]
+    gap_duration_ns: tuple[int, ...]
+    gap_cause: tuple[int, ...]
+    gap_blocked_by: tuple[int | None, ...]
+    omitted: int = 0
+
+
 class Timeline(OnDevice, frozen=True, kw_only=True):
-    """One step of one device, thinned for drawing; `omitted` bars were too short to draw."""
+    """One step of one device. `ops` and `gaps` are thinned (`omitted` bars are too short to tell apart); `columns` holds them all."""
 
     step: int
     start_ns: int
@@ -274,6 +339,7 @@ class Timeline(OnDevice, frozen=True, kw_only=True):
     ops: tuple[TimelineOp, ...]
     gaps: tuple[TimelineGap, ...]
     omitted: int = 0
+    columns: TimelineColumns | None = None
 
 
 Ran = Literal["transport", "packing", "copy", "nothing"]

@@ -21,6 +21,7 @@ from diagnose.document.device import (
     DeviceSplit,
     HostCost,
     Memory,
+    MoeLayer,
     Occupancy,
     OnDevice,
     Phase,
@@ -381,6 +382,7 @@ class Diagnosis(Writable, Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     not_assessed: tuple[NotAssessed, ...]
     timeline: Timeline | None = None
+    moe_layer: MoeLayer | None = None  # of the device that the verdict speaks of; None where no experts ran
     split: tuple[DeviceSplit, ...] = ()
     kernels: tuple[
         DeviceKernels, ...

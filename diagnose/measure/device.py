@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from diagnose.document.device import StepBudget, StepSplit
+from diagnose.document.device import LayerPass, StepBudget, StepSplit
 from diagnose.knowledge.features import Features, matching
 from diagnose.knowledge.load import Knowledge
 from diagnose.measure.buckets.classify import Classified
@@ -22,6 +22,7 @@ from diagnose.measure.exchanges import Exchanges, exchanges
 from diagnose.measure.host import Launches, calls_named, graph_launches, host_activity, python_seen
 from diagnose.measure.kernels import SmOccupancy, Usage, limits, occupancy, step_counts, usage
 from diagnose.measure.memory import MemoryUse, memory_use
+from diagnose.measure.moe_layer import moe_layer
 from diagnose.measure.phases import StartUp, with_first_steps
 from diagnose.measure.step_classes import Classes, step_classes, user_ranges
 from diagnose.measure.steps import StepWindows, inside_windows, per_window
@@ -204,6 +205,7 @@ class DeviceMeasure:
     occupancy: SmOccupancy
     exchanges: Exchanges
     timeline: DrawnStep
+    moe_layer: tuple[LayerPass, ...]
     listed: PerStep
 
     @property
@@ -311,5 +313,6 @@ def measure_device(
         occupancy=occupancy(inside, trace.names["text"], info, limits(info, knowledge.rulebook.platforms.sm_limits)),
         exchanges=exchanges(work, inside, windows, classes, found, trace, knowledge.exchanges),
         timeline=timeline(inside, found, windows, trace, work["role"]),
+        moe_layer=moe_layer(inside, classes),
         listed=listed_per_step(times, used, transport, why),
     )

@@ -18,6 +18,7 @@ from diagnose.document.device import (
     HostCost,
     KernelUse,
     Memory,
+    MoeLayer,
     Spread,
     Steps,
     Timeline,
@@ -63,7 +64,13 @@ def device_records(one: DeviceMeasure) -> DeviceRecords:
 def timeline(one: DeviceMeasure) -> Timeline:
     """One step of one device, for drawing."""
     step = one.timeline
-    return Timeline(rank=one.rank, device=one.device, **{field.name: getattr(step, field.name) for field in fields(step)})
+    told = {field.name: getattr(step, field.name) for field in fields(step) if field.name != "packed"}
+    return Timeline(rank=one.rank, device=one.device, **told, columns=step.columns)
+
+
+def moe_layer(one: DeviceMeasure) -> MoeLayer | None:
+    """One mixture-of-experts layer; None where no experts ran."""
+    return MoeLayer(rank=one.rank, device=one.device, passes=one.moe_layer) if one.moe_layer else None
 
 
 def unclassified(one: DeviceMeasure) -> tuple[Unclassified, ...]:

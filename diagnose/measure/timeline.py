@@ -1,23 +1,31 @@
-"""One step, thinned for drawing: bars too close to tell apart are drawn as one, and those too short are counted, not drawn."""
+"""One step for drawing: thinned (bars too close to tell apart are one, those too short are counted), and whole, column by column."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import zlib
+from dataclasses import dataclass, replace
+from typing import Any
 
+import msgspec
 import polars as pl
 
-from diagnose.document.device import TimelineGap, TimelineOp
+from diagnose.document.device import TimelineColumns, TimelineGap, TimelineOp
+from diagnose.measure.buckets.context import innermost
 from diagnose.measure.waits.stalls import Stalls
 from diagnose.model.trace import Trace
 
 BARS = 3000  # a page stays quick with about this many
 GAPS = 1500
+WHOLE = (
+    50_000  # operations of a step that are kept one by one: about 1.5 MB of JSON; what is longer is a capture that was not cut into steps
+)
+LONGEST_NAME = 300
 UNSEEN = 20_000  # a gap shorter than this part of the step is narrower than a fraction of a pixel
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnStep:
-    """The fields of the document's `Timeline` but for rank and device."""
+    """The fields of the document's `Timeline` but for rank and device; the columns packed, since a worker hands over one of each device."""
 
     step: int
     start_ns: int
@@ -25,18 +33,99 @@ class DrawnStep:
     ops: tuple[TimelineOp, ...]
     gaps: tuple[TimelineGap, ...]
     omitted: int = 0
+    packed: bytes = b""
+
+    @property
+    def columns(self) -> TimelineColumns | None:
+        """The whole step; None where it was not measured."""
+        return msgspec.json.decode(zlib.decompress(self.packed), type=TimelineColumns) if self.packed else None
 
 
 def timeline(inside: pl.DataFrame, found: Stalls, windows: pl.DataFrame, trace: Trace, roles: pl.Series) -> DrawnStep:
     """The step of median length; blocking pieces are named by the role of what blocked. `roles`: of every operation, by row number."""
     ordered = windows.with_columns((pl.col("end") - pl.col("start")).alias("length")).sort("length", "index")
     index, start, end = ordered.select("index", "start", "end").row((ordered.height - 1) // 2)
-    own = inside.filter(pl.col("index") == index).select("start", "end", "stream", "bucket", "role", "name_id")
+    own = inside.filter(pl.col("index") == index)
     pieces = found.pieces.filter(pl.col("index") == index)
     role = roles.gather(pieces["producer"]).cast(pl.String)
     by_role = pl.when(pl.col("cause") == "blocking").then(pl.concat_str(pl.lit("blocking_"), role)).otherwise(None)
-    named = pieces.select("start", "end", pl.coalesce(by_role, "cause").alias("cause"))
-    return drawn(own, named, (index, start, end), trace.names["text"])
+    named = pieces.select("start", "end", "producer", pl.coalesce(by_role, "cause").alias("cause"))
+    thinned = drawn(own.select("start", "end", "stream", "bucket", "role", "name_id"), named, (index, start, end), trace.names["text"])
+    return replace(thinned, packed=zlib.compress(msgspec.json.encode(whole(own, named, (start, end), trace)), 1))
+
+
+def whole(own: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int], trace: Trace) -> TimelineColumns:
+    """The operations of a step one by one (`own`: rows of `inside`), and what was without compute (`pieces`: start, end, cause, producer)."""
+    begin, close = window
+    cut = own.with_columns(pl.col("start").clip(begin, close), pl.col("end").clip(begin, close))
+    ops = cut.sort(pl.col("start") - pl.col("end"), "start", "op").head(WHOLE).sort("start", "end", "op")
+    names, numbers = _numbered(ops["name_id"], _ranges(ops, trace), trace.names["text"])
+    streams, stream = _places(ops["stream"])
+    buckets, bucket = _places(ops["bucket"].cast(pl.String))
+    gaps = _joined(pieces)
+    causes, cause = _places(gaps["cause"])
+    place = ops.select("op").with_row_index("place")
+    return TimelineColumns(
+        streams=streams,
+        buckets=buckets,
+        names=names,
+        causes=causes,
+        start_ns=tuple((ops["start"] - begin).to_list()),
+        duration_ns=tuple((ops["end"] - ops["start"]).to_list()),
+        stream=stream,
+        bucket=bucket,
+        name=numbers[0],
+        queued_ns=tuple((ops["start"] - ops["issued"]).to_list()),
+        range=numbers[1],
+        gap_start_ns=tuple((gaps["start"] - begin).to_list()),
+        gap_duration_ns=tuple((gaps["end"] - gaps["start"]).to_list()),
+        gap_cause=cause,
+        gap_blocked_by=tuple(
+            gaps.select(pl.col("producer").alias("op")).join(place, on="op", how="left", maintain_order="left")["place"].to_list()
+        ),
+        omitted=own.height - ops.height,
+    )
+
+
+def _ranges(ops: pl.DataFrame, trace: Trace) -> pl.Series:
+    """Text id of the innermost range around each operation's launching call; null where there is none."""
+    rows = ops.select("thread", pl.col("call_start").fill_null(pl.col("issued")).alias("time")).with_row_index("row")
+    found = [rows.head(0).select("row", pl.lit(None, dtype=pl.Int32).alias("value"))]
+    for (thread,), calls in rows.drop_nulls().group_by("thread"):
+        mine = trace.ranges.filter(
+            (pl.col("thread") == thread) & (pl.col("end") >= calls["time"].min()) & (pl.col("start") <= calls["time"].max())
+        )
+        around = innermost(mine.select("start", "end", pl.col("text_id").alias("value")))
+        if around.height:
+            joined = calls.sort("time").join_asof(around, left_on="time", right_on="start", strategy="backward")
+            found.append(joined.filter(pl.col("time") < pl.col("end")).select("row", "value"))
+    return rows.join(pl.concat(found), on="row", how="left", maintain_order="left")["value"]
+
+
+def _places(values: pl.Series) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """The distinct values in the order of their first mention, and the place of each among them."""
+    distinct = values.unique(maintain_order=True).to_list()
+    at = {value: place for place, value in enumerate(distinct)}
+    return tuple(distinct), tuple(at[value] for value in values.to_list())
+
+
+def _numbered(
+    first: pl.Series, second: pl.Series, texts: pl.Series
+) -> tuple[tuple[str, ...], tuple[tuple[int, ...], tuple[int | None, ...]]]:
+    """The texts of two columns of text ids, each once, and the columns as places among them; the second may hold nulls."""
+    ids = pl.concat([first, second.drop_nulls()]).unique(maintain_order=True)
+    names = texts.gather(ids).str.slice(0, LONGEST_NAME).fill_null("")
+    at = dict(zip(ids.to_list(), range(len(ids)), strict=True))
+    one = tuple(at[value] for value in first.to_list())
+    return tuple(names.to_list()), (one, tuple(None if value is None else at[value] for value in second.to_list()))
+
+
+def _joined(pieces: pl.DataFrame) -> pl.DataFrame:
+    """Touching pieces of one cause and one producer as one: start, end, cause, producer, in order of start."""
+    ordered = pieces.sort("start")
+    begins = (pl.col("cause") != pl.col("cause").shift(1)) | (pl.col("start") > pl.col("end").shift(1))
+    begins |= pl.col("producer").ne_missing(pl.col("producer").shift(1))
+    return _runs(ordered, begins, pl.col("cause", "producer").first()).sort("start").head(WHOLE)
 
 
 def drawn(work: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int, int], names: pl.Series) -> DrawnStep:
@@ -45,7 +134,9 @@ def drawn(work: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int, int]
     bars, hidden = _bars(work.with_columns(pl.col("start").clip(begin, close), pl.col("end").clip(begin, close)), close - begin)
     gaps, left_out = _thin_gaps(pieces.select("start", "end", "cause"), close - begin)
     times = (pl.col("start").alias("start_ns"), pl.col("end").alias("end_ns"))
-    named = bars.select("stream", *times, "bucket", "role", names.gather(bars["name_id"]).str.slice(0, 300).alias("name"), "kernels")
+    named = bars.select(
+        "stream", *times, "bucket", "role", names.gather(bars["name_id"]).str.slice(0, LONGEST_NAME).alias("name"), "kernels"
+    )
     return DrawnStep(
         step=index,
         start_ns=begin,

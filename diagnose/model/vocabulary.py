@@ -50,6 +50,10 @@ METHOD_BUCKETS = (
 )
 Phase = Literal["forward", "backward", "recompute", "optimizer"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
+MoePart = Literal[
+    "router", "permute", "dispatch", "experts", "combine", "unpermute"
+]  # of a mixture-of-experts layer, in the order of its forward pass
+MOE_PARTS: tuple[MoePart, ...] = get_args(MoePart)
 EVIDENCE = ("rule", "module", "operator", "name", "neighbours")
 Outcome = Literal["assert", "error", "out_of_memory", "wrong_result", "hang", "silently_off", "slow", "not_trustworthy"]
 Group = Literal["will_fail", "will_hang", "silently_off", "doubtful"]

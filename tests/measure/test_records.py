@@ -265,6 +265,32 @@ def test_bars_and_gaps_fill_the_step_without_compute_and_gap_together() -> None:
     assert one.timeline.omitted == 0
 
 
+def test_every_operation_of_the_step_stands_in_its_columns_with_its_launch_range_and_what_it_waited_for() -> None:
+    items = [
+        run("gemm", 10, 12, 9),
+        run("nccl", 11, 60, 10, stream=20),
+        run("gemm", 61, 100, 12),
+        *(run("gemm", at, at + 1, at - 5) for at in range(100, 300, 2)),
+    ]
+    one = measured(items, [Span(text="iteration 0", start=0, end=280), Span(text="attn(F)", start=8, end=11)])
+    found = timeline(one).columns
+    assert found is not None
+    count = len(found.start_ns)
+    assert count > 90
+    assert found.omitted == 0
+    assert {len(column) for column in (found.duration_ns, found.stream, found.bucket, found.name, found.queued_ns, found.range)} == {count}
+    zero = one.timeline.start_ns
+    assert [zero + start for start in found.start_ns[:3]] == [10, 11, 61]
+    assert found.duration_ns[:3] == (2, 49, 39)
+    assert [found.streams[place] for place in found.stream[:3]] == [7, 20, 7]
+    assert found.queued_ns[:3] == (0, 0, 48)  # from the end of the launching call
+    assert [None if place is None else found.names[place] for place in found.range[:3]] == ["attn(F)", "attn(F)", "iteration 0"]
+    lengths = sum(found.gap_duration_ns)
+    assert lengths == sum(gap.end_ns - gap.start_ns for gap in one.timeline.gaps)
+    waited = [found.names[found.name[by]] for by in found.gap_blocked_by if by is not None]
+    assert set(waited) <= {"nccl"} or waited == []
+
+
 # ---------------------------------------------------------------------------------------------------- known to be wrong
 
 
