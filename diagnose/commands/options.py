@@ -260,6 +260,7 @@ class Output(Group):
     format: str = format_option("diagnosis", "Format of standard output. ")
     output: tuple[Path, ...] = output_option("diagnosis")
     force: bool = option("--force", is_flag=True, help="Overwrite files of -o.")
+    light: bool = option("--light", is_flag=True, help="HTML of at most 300 KB: figures without zoom.")
     color: str = color_option()
     quiet: bool = option("-q", "--quiet", is_flag=True, help="Print nothing but errors; for use with -o.")
 

@@ -70,6 +70,7 @@ def write_document(
         fail_on=fail_on,
         detail=0 if detail is None else detail.verbose,
         sections=() if detail is None else _known(detail.sections, document),
+        light=output.light,
     )
     for path in output.output:
         write_file(path, write(document, format_of(path, kind_of(document)) or "", options), force=output.force)

@@ -481,7 +481,10 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A section of a page. Without a title its only table gives one. `headed`: other media give it a heading too, with `count`."""
+    """A section of a page. Without a title its only table gives one. `headed`: other media give it a heading too, with `count`.
+
+    `folded`: a page opens it with a click, in `printed` ones for print as well.
+    """
 
     id: str
     title: str = ""
@@ -490,6 +493,8 @@ class Section:
     count: int | None = None
     intro: str = ""
     level: int = 2
+    folded: bool = False
+    printed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """The words and colours that every output shares: one name for each wall, state, cause and bucket.
 
-Colours come from the palettes of Okabe & Ito and of Paul Tol, which stay apart for colour-blind readers; no output relies on
-colour alone.
+The colours of buckets come from the palettes of Okabe & Ito and of Paul Tol, which stay apart for colour-blind readers. What a step is lost to
+has colours of its own, none of them a bucket's: one colour has one meaning. No output relies on colour alone.
 """
 
 from __future__ import annotations
@@ -125,30 +125,31 @@ class Segment(NamedTuple):
 
 
 SEGMENTS = (
-    Segment("compute", Look("compute ran", "#0072b2", order=0), lambda step: step.compute_busy_ns),
-    Segment("blocking_transport", Look("waited for transport", "#d55e00", order=1), lambda step: step.blocking_transport_ns),
-    Segment("blocking_packing", Look("waited for packing", "#e69f00", "/", order=2), lambda step: step.blocking_packing_ns),
-    Segment("blocking_copy", Look("waited for a copy", "#cc79a7", "x", order=3), lambda step: step.blocking_copy_ns),
-    Segment("host_work", Look("host: work or launches", "#009e73", order=4), lambda step: step.host_work_ns),
-    Segment("host_sync", Look("host: synchronising call", "#999933", "\\", order=5), lambda step: step.host_sync_ns),
-    Segment("allocator", Look("host: allocator call", "#882255", "+", order=6), lambda step: step.allocator_ns),
-    Segment("dependency_stalled", Look("issued, wait unexplained", "#8c8c8c", "-", order=7), lambda step: step.dependency_stalled_ns),
+    Segment("compute", Look("compute ran", "#27496d", order=0), lambda step: step.compute_busy_ns),
+    Segment("blocking_transport", Look("waited for transport", "#c1272d", order=1), lambda step: step.blocking_transport_ns),
+    Segment("blocking_packing", Look("waited for packing", "#f2a07b", "/", order=2), lambda step: step.blocking_packing_ns),
+    Segment("blocking_copy", Look("waited for a copy", "#a35bb5", "x", order=3), lambda step: step.blocking_copy_ns),
+    Segment("host_work", Look("host: work or launches", "#4f7942", order=4), lambda step: step.host_work_ns),
+    Segment("host_sync", Look("host: synchronising call", "#8fa34a", "\\", order=5), lambda step: step.host_sync_ns),
+    Segment("allocator", Look("host: allocator call", "#7a3e2b", "+", order=6), lambda step: step.allocator_ns),
+    Segment("dependency_stalled", Look("issued, wait unexplained", "#5c6670", "-", order=7), lambda step: step.dependency_stalled_ns),
 )
 _CAUSE_LOOKS = {
     **{part.key: part.look for part in SEGMENTS},
-    "blocking": Look("waited for other device work", "#aa4499", order=10),
-    "python": Look("host: Python", "#009e73", order=20),
-    "host": Look("host: no CUDA call", "#009e73", order=20),
+    "blocking": Look("waited for other device work", "#d98ca0", order=10),
+    "python": Look("host: Python", "#5fae57", order=20),
+    "host": Look("host: no CUDA call", "#a9c77f", order=20),
     "loading": Look("host: loading data", "#6a9a5b", ".", order=23),
     "message_passing": Look("host: message passing (MPI)", "#c8742b", "/", order=24),
-    "launch": Look("host: launching calls", "#44aa99", "/", order=21),
-    "gc": Look("host: garbage collection", "#117733", "x", order=22),
+    "launch": Look("host: launching calls", "#8ecbb0", "/", order=21),
+    "first_use": Look("host: first use (loading, compiling)", "#b9a04c", "+", order=25),
+    "gc": Look("host: garbage collection", "#2f5d2f", "x", order=22),
 }
 
 
 def gap_look(cause: str) -> Look:
     """How a gap of that cause is drawn; a cause that is not known here keeps its own name."""
-    return _CAUSE_LOOKS.get(cause) or Look(words(cause), "#8c6d5a", ".", order=99)
+    return _CAUSE_LOOKS.get(cause) or Look(words(cause), "#c9b8a8", ".", order=99)
 
 
 def reason_label(state: str) -> str:

@@ -15,6 +15,12 @@ from diagnose.render import write
 CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 
 
+_ALL_DRAWN = (
+    "document.querySelectorAll('.open').length === document.querySelectorAll('.plot .main-svg:first-child').length"
+    " && document.querySelectorAll('[data-live]').length === document.querySelectorAll('.live canvas').length"
+)
+
+
 @dataclass
 class Seen:
     """What the page did that it should not."""
@@ -42,10 +48,10 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def opened(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opener]:
-    """Opens a document as a page, all figures drawn where scripts run; closes all at the end of the module."""
+    """Opens a document as a page, all folds and figures opened where scripts run (`zoomed`); closes all at the end of the module."""
     contexts = []
 
-    def open_page(document: Any, *, width: int = 1280, scheme: str = "light", scripts: bool = True) -> Opened:
+    def open_page(document: Any, *, width: int = 1280, scheme: str = "light", scripts: bool = True, zoomed: bool = True) -> Opened:
         file = tmp_path_factory.mktemp("page") / "report.html"
         file.write_text(write(document, "html"), encoding="utf-8")
         contexts.append(browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=scripts))
@@ -62,10 +68,13 @@ def opened(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[O
 
         page.on("dialog", dismissed)
         page.goto(Path(file).as_uri())
-        if scripts and page.locator("[data-figure]").count():
-            page.wait_for_function(
-                "document.querySelectorAll('[data-figure]').length === document.querySelectorAll('.plot .main-svg:first-child').length"
-            )
+        if scripts and zoomed:
+            page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+            page.evaluate("document.querySelectorAll('.open').forEach(one => one.click())")
+            for _ in range(300):  # the policy forbids the eval that wait_for_function needs
+                if page.evaluate(_ALL_DRAWN):
+                    break
+                page.wait_for_timeout(100)
         return page, seen
 
     yield open_page

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Mapping
+from itertools import accumulate
 from typing import TypeVar
 
 import msgspec
 
 from diagnose.document import job as j
 from diagnose.document.baselines import Baselines, StoredBaseline
+from diagnose.document.device import TimelineColumns
 from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.render.figures.figure import Figure
@@ -99,6 +102,33 @@ HOSTILE: Mapping[str, Sample] = {
     "hostile baselines": lambda: baselines(_ALL),
     "hostile kernels": lambda: kernels(_ALL),
 }
+
+
+def _columns(count: int = 20_000) -> TimelineColumns:
+    """A step of that many kernels on two streams, with three gaps, of times as irregular as those of a real one."""
+    chance = random.Random(20)
+    starts = [0, *accumulate(chance.randrange(500, 9_000) for _ in range(count - 1))]
+    half = count // 2
+    return TimelineColumns(
+        streams=(7, None),
+        buckets=("attention", "dispatch"),
+        names=("flash", "combine", "mlp(F)"),
+        causes=("blocking_transport", "python", "sunspots"),
+        start_ns=tuple(starts),
+        duration_ns=tuple(chance.randrange(300, 9_000) for _ in range(count)),
+        stream=(0, 1) * half,
+        bucket=(0, 1) * half,
+        name=(0, 1) * half,
+        queued_ns=tuple(value for _ in range(half) for value in (chance.randrange(1_000, 900_000), None)),
+        range=(2, None) * half,
+        gap_start_ns=(300, 10_000, 20_000),
+        gap_duration_ns=(200, 900, 4_000),
+        gap_cause=(0, 1, 2),
+        gap_blocked_by=(1, None, None),
+    )
+
+
+COLUMNS = _columns()
 
 
 def figures_of(document: object) -> dict[str, Figure]:

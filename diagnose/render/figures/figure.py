@@ -123,6 +123,26 @@ class Cells:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Spans:
+    """Many bars of many kinds, one column per figure: still media merge what is narrower than a pixel, the page's own script does so as it zooms.
+
+    Of each: `row`, `start` and `length` in ns, `look` and `name` (places in `looks` and `names`), `queued` (ns from its launch to its start),
+    `range` (around its launch, in `names`), `by` (the span that it waited for). -1 stands for what is not known.
+    """
+
+    looks: tuple[Look, ...]
+    names: tuple[str, ...]
+    row: tuple[int, ...]
+    start: tuple[int, ...]
+    length: tuple[int, ...]
+    look: tuple[int, ...]
+    name: tuple[int, ...]
+    queued: tuple[int, ...]
+    range: tuple[int, ...]
+    by: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Band:
     """A stretch of one axis over the whole of the other; a line where it begins and ends at the same place."""
 
@@ -153,7 +173,7 @@ class Figure:
     caption: str
     x: Axis
     y: Axis
-    marks: tuple[Bars | Points | Cells, ...] = ()
+    marks: tuple[Bars | Points | Cells | Spans, ...] = ()
     bands: tuple[Band, ...] = ()
     notes: tuple[Note, ...] = ()
     half: bool = False  # stands beside another on a wide page
@@ -166,9 +186,13 @@ class Figure:
     @property
     def legend(self) -> tuple[Look, ...]:
         """Each kind of mark once; a heat map has a scale instead."""
-        return tuple(
-            dict.fromkeys(mark.look for mark in self.marks if isinstance(mark, Bars) or (isinstance(mark, Points) and not mark.faint))
-        )
+        single = (mark.look for mark in self.marks if isinstance(mark, Bars) or (isinstance(mark, Points) and not mark.faint))
+        return tuple(dict.fromkeys((*single, *(look for mark in self.marks if isinstance(mark, Spans) for look in mark.looks))))
+
+    @property
+    def spans(self) -> Spans | None:
+        """What the page's own script draws, where the figure is made of that."""
+        return next((mark for mark in self.marks if isinstance(mark, Spans)), None)
 
 
 Layer = tuple[Look, Iterable[tuple[int, int, Fields]]]  # of stacked bars: row, length in ns, fields

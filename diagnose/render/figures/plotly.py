@@ -1,17 +1,19 @@
-"""A described figure for plotly, as plain data; plotly's own script, which is loaded only when a page asks for it.
+"""A described figure for plotly, as plain data; plotly's own script, packed: a page unpacks it when its reader wants to zoom.
 
 Every text goes through `literal`: plotly reads a few tags inside labels. A hover template is always one of ours.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
 import html
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
 from diagnose.render import units
-from diagnose.render.figures.figure import EVEN, Axis, Band, Bar, Bars, Cell, Cells, Figure, Note, Point, Points
+from diagnose.render.figures.figure import EVEN, Axis, Band, Bar, Bars, Cell, Cells, Figure, Note, Point, Points, Spans
 
 _MOST_TICKS = 12  # names on the x axis beyond which only some stand there
 _SYMBOLS = {
@@ -33,13 +35,24 @@ def library() -> str:
     return script
 
 
+@cache
+def packed() -> str:
+    """The same, compressed, as a text that a page can hold; a browser inflates it (DecompressionStream)."""
+    return pack(library())
+
+
+def pack(text: str) -> str:
+    """A text compressed by gzip, in base64. The same text gives the same bytes: no clock."""
+    return base64.b64encode(gzip.compress(text.encode("utf-8"), 9, mtime=0)).decode("ascii")
+
+
 def literal(text: str) -> str:
     """A text as plotly shows it literally."""
     return html.escape(units.visible(text), quote=False)
 
 
 def draw(figure: Figure) -> dict[str, Any]:
-    """`data` and `layout` for plotly. The same figure gives the same bytes: no ids, no clock."""
+    """`data` and `layout` for plotly, which is not asked for spans. The same figure gives the same bytes: no ids, no clock."""
     heat = next((mark for mark in figure.marks if isinstance(mark, Cells)), None)
     above = any(note.y is None for note in figure.notes)
     layout: dict[str, Any] = {
@@ -59,7 +72,7 @@ def draw(figure: Figure) -> dict[str, Any]:
     }
     if heat is not None:
         layout["coloraxis"] = _colours(heat)
-    return {"data": [_trace(figure, mark) for mark in figure.marks], "layout": layout}
+    return {"data": [_trace(figure, mark) for mark in figure.marks if not isinstance(mark, Spans)], "layout": layout}
 
 
 def _axis(axis: Axis, **more: Any) -> dict[str, Any]:

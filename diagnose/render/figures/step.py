@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from diagnose.document.device import DeviceBudget, Timeline, TimelineOp
+from diagnose.document.device import DeviceBudget, Timeline, TimelineColumns
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.render import units, words
-from diagnose.render.figures.figure import Axis, Bar, Bars, Fields, Figure, Look, label, ms, stacked
+from diagnose.render.figures.figure import Axis, Fields, Figure, Look, Spans, label, ms, stacked
 from diagnose.render.reports.diagnosis import tables
 
-MOST_BARS = 4_000
 MOST_STEPS = 40
 GAP_LANE = "no compute, because"
 
@@ -105,62 +104,82 @@ def _busy(figure: Figure, hover: str, looks: tuple[Look, Look], rows: Sequence[B
 
 def timeline(document: Diagnosis, shown: Timeline) -> Figure:
     """One step by stream, and above it the stretches without compute by their cause."""
-    ops, omitted = drawn_ops(shown)
-    streams = [f"stream {stream}" for stream in lanes(ops)]
+    columns = shown.columns or thinned(shown)
+    order = lanes(columns)
     whole = document.steps.anchor == "capture"
     window = "The whole capture" if whole else f"Step {shown.step}"
-    short = f" {units.plural(omitted, 'bar')} too short to draw." if omitted else ""
+    operations = units.plural(len(columns.start_ns), "operation" if shown.columns else "bar")
+    short = f" {units.count(columns.omitted)} shorter ones are left out." if columns.omitted else ""
     return Figure(
         key="timeline",
         title="Timeline by stream" if whole else "Timeline of one step by stream",
-        caption=f"{window} on {tables.device_label(shown.rank, shown.device)}, {units.ms(shown.end_ns - shown.start_ns)} ms. "
+        caption=f"{window} on {tables.device_label(shown.rank, shown.device)}, {units.ms(shown.end_ns - shown.start_ns)} ms, {operations}. "
         f"Above the streams: when no compute ran, and why.{short}",
         x=Axis(title="ms from its start", high=ms(shown.end_ns - shown.start_ns)),
-        y=Axis(names=(GAP_LANE, *streams)),
-        marks=(*_gaps(shown), *_ops(shown, ops, {name: row for row, name in enumerate(streams, 1)})),
+        y=Axis(
+            names=(GAP_LANE, *(f"stream {'not recorded' if columns.streams[place] is None else columns.streams[place]}" for place in order))
+        ),
+        marks=(_spans(columns, order),) if columns.start_ns or columns.gap_start_ns else (),
     )
 
 
-def drawn_ops(shown: Timeline) -> tuple[list[TimelineOp], int]:
-    """The bars that are drawn, longest first chosen, in their order of time; and how many were left out in all."""
-    ops = list(shown.ops)
-    room = MOST_BARS - min(len(shown.gaps), MOST_BARS // 2)
-    if len(ops) <= room:
-        return ops, shown.omitted
-    longest = sorted(range(len(ops)), key=lambda index: (ops[index].start_ns - ops[index].end_ns, index))[:room]
-    return [ops[index] for index in sorted(longest)], shown.omitted + len(ops) - room
+def thinned(shown: Timeline) -> TimelineColumns:
+    """What a document of an earlier version holds of the step: its thinned bars, as columns."""
+    streams = tuple(dict.fromkeys(op.stream for op in shown.ops))
+    buckets, names = tuple(dict.fromkeys(op.bucket for op in shown.ops)), tuple(dict.fromkeys(op.name for op in shown.ops))
+    causes = tuple(dict.fromkeys(gap.cause for gap in shown.gaps))
+    return TimelineColumns(
+        streams=streams,
+        buckets=buckets,
+        names=names,
+        causes=causes,
+        start_ns=tuple(op.start_ns - shown.start_ns for op in shown.ops),
+        duration_ns=tuple(op.end_ns - op.start_ns for op in shown.ops),
+        stream=tuple(streams.index(op.stream) for op in shown.ops),
+        bucket=tuple(buckets.index(op.bucket) for op in shown.ops),
+        name=tuple(map({name: place for place, name in enumerate(names)}.__getitem__, (op.name for op in shown.ops))),
+        queued_ns=(None,) * len(shown.ops),
+        range=(None,) * len(shown.ops),
+        gap_start_ns=tuple(gap.start_ns - shown.start_ns for gap in shown.gaps),
+        gap_duration_ns=tuple(gap.end_ns - gap.start_ns for gap in shown.gaps),
+        gap_cause=tuple(causes.index(gap.cause) for gap in shown.gaps),
+        gap_blocked_by=(None,) * len(shown.gaps),
+        omitted=shown.omitted,
+    )
 
 
-def lanes(ops: Sequence[TimelineOp]) -> list[int | None]:
-    """The streams in the order of their work, busiest first; None where the trace does not tell the stream."""
-    work: dict[int | None, int] = {}
-    for op in ops:
-        work[op.stream] = work.get(op.stream, 0) + op.end_ns - op.start_ns
-    return sorted(work, key=lambda stream: (-work[stream], -1 if stream is None else stream))
+def lanes(columns: TimelineColumns) -> list[int]:
+    """The streams (their places) in the order of their work, busiest first."""
+    work = Counter(dict.fromkeys(range(len(columns.streams)), 0))
+    for stream, length in zip(columns.stream, columns.duration_ns, strict=True):
+        work[stream] += length
+    return sorted(work, key=lambda place: (-work[place], columns.streams[place] or -1))
 
 
-def _gaps(shown: Timeline) -> Iterator[Bars]:
-    """The stretches without compute of each cause, in the order of the budget's parts; unknown causes last."""
-    by_look: dict[Look, list[Bar]] = {}
-    for gap in shown.gaps[: MOST_BARS // 2]:
-        look, start, length = words.gap_look(gap.cause), gap.start_ns - shown.start_ns, gap.end_ns - gap.start_ns
-        bar = Bar(0, ms(start), ms(length), (label(look.label), units.ms(length), units.ms(start)))
-        by_look.setdefault(look, []).append(bar)
-    for look in sorted(by_look, key=lambda look: (look.order, look.label)):
-        yield Bars(
-            look=replace(look, label=label(f"no compute: {look.label}")), hover="{0}\n{1} ms, from {2} ms", data=tuple(by_look[look])
-        )
-
-
-def _ops(shown: Timeline, ops: Sequence[TimelineOp], row_of: dict[str, int]) -> Iterator[Bars]:
-    """The operations of each bucket, the one with most work first."""
-    by_bucket: dict[str, list[Bar]] = {}
-    work: Counter[str] = Counter()
-    for op in ops:
-        start, length = op.start_ns - shown.start_ns, op.end_ns - op.start_ns
-        fields = (label(op.name), units.ms(length), units.ms(start), op.role, str(op.kernels))
-        by_bucket.setdefault(op.bucket, []).append(Bar(row_of[f"stream {op.stream}"], ms(start), ms(length), fields))
-        work[op.bucket] += length
-    for bucket in sorted(by_bucket, key=lambda name: (-work[name], name)):
-        look = Look(label(words.bucket(bucket)), words.bucket_colour(bucket))
-        yield Bars(look=look, hover="{0}\nspans {1} ms from {2} ms · {3} · kernels: {4}", data=tuple(by_bucket[bucket]))
+def _spans(columns: TimelineColumns, order: Sequence[int]) -> Spans:
+    """First the stretches without compute in row 0, then the operations, each on its stream; the looks in the order of the legend."""
+    gaps = len(columns.gap_start_ns)
+    causes = [words.gap_look(cause) for cause in columns.causes]
+    first = sorted(dict.fromkeys(causes), key=lambda look: (look.order, look.label))
+    work = Counter(dict.fromkeys(range(len(columns.buckets)), 0))
+    for bucket, length in zip(columns.bucket, columns.duration_ns, strict=True):
+        work[bucket] += length
+    by_work = sorted(work, key=lambda place: (-work[place], columns.buckets[place]))
+    place_of = {bucket: len(first) + place for place, bucket in enumerate(by_work)}
+    row_of = {stream: row for row, stream in enumerate(order, 1)}
+    nothing, unknown = (-1,) * gaps, -1
+    return Spans(
+        looks=(
+            *(replace(look, label=label(f"no compute: {look.label}")) for look in first),
+            *(Look(label(words.bucket(columns.buckets[place])), words.bucket_colour(columns.buckets[place])) for place in by_work),
+        ),
+        names=tuple(map(label, columns.names)),
+        row=(0,) * gaps + tuple(row_of[stream] for stream in columns.stream),
+        start=columns.gap_start_ns + columns.start_ns,
+        length=columns.gap_duration_ns + columns.duration_ns,
+        look=tuple(first.index(causes[cause]) for cause in columns.gap_cause) + tuple(place_of[bucket] for bucket in columns.bucket),
+        name=nothing + columns.name,
+        queued=nothing + tuple(unknown if ns is None or ns < 0 else ns for ns in columns.queued_ns),
+        range=nothing + tuple(unknown if place is None else place for place in columns.range),
+        by=tuple(unknown if place is None else gaps + place for place in columns.gap_blocked_by) + (unknown,) * len(columns.start_ns),
+    )

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import html
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
 from diagnose.render import units
-from diagnose.render.figures.figure import EVEN, Axis, Band, Bars, Cell, Cells, Fields, Figure, Look, Note, Points
+from diagnose.render.figures.figure import EVEN, Axis, Band, Bars, Cell, Cells, Fields, Figure, Look, Note, Points, Spans
 
 WIDTH, HALF = 960, 600  # units of length, of a figure and of one that shares its line; the page fits them to its own width
 _SIGN = 7.2  # the width of one sign of a label, about
 _LONGEST_NAME = 34
 _LEAST = 0.4  # no bar is thinner than that
+_PIXEL = 1.5  # what is narrower on a printed page is drawn with its neighbours
 _CELL_TEXT = 54  # from this width on a cell holds its number
 _SHAPES = {
     "circle": "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z",
@@ -205,9 +207,11 @@ def _notes(area: _Area, notes: tuple[Note, ...]) -> Iterator[str]:
         yield f'<text x="{_n(x + (0 if note.y is None else 6))}" y="{_n(y)}"{anchor}{colour}>{_short(note.text, limit)}</text>'
 
 
-def _mark(area: _Area, mark: Bars | Points | Cells, identifier: str) -> Iterator[str]:
+def _mark(area: _Area, mark: Bars | Points | Cells | Spans, identifier: str) -> Iterator[str]:
     if isinstance(mark, Bars):
         yield from _bars(area, mark, identifier)
+    elif isinstance(mark, Spans):
+        yield from _spans(area, mark, identifier)
     elif isinstance(mark, Points):
         yield from _points(area, mark)
     else:
@@ -224,6 +228,34 @@ def _bars(area: _Area, bars: Bars, identifier: str) -> Iterator[str]:
         shape = f'<rect x="{_n(left)}" y="{_n(top)}" width="{_n(width)}" height="{_n(0.75 * row)}">'
         yield f"{shape}{_title(bars.hover, bar.fields)}</rect>"
     yield "</g>\n"
+
+
+def _spans(area: _Area, spans: Spans, identifier: str) -> Iterator[str]:
+    """One path for each look: a box for what is wider than a pixel; of what is narrower the look that fills most of its pixel."""
+    row = (area.bottom - area.top) / len(area.y.names)
+    boxes: list[list[tuple[int, float, float]]] = [[] for _ in spans.looks]
+    narrow: dict[tuple[int, int], Counter[int]] = {}
+    for line, start, length, look in zip(spans.row, spans.start, spans.length, spans.look, strict=True):
+        left, right = area.across(start / 1e6), area.across((start + length) / 1e6)
+        if right - left >= _PIXEL:
+            boxes[look].append((line, left, right))
+        else:
+            narrow.setdefault((line, int(left / _PIXEL)), Counter())[look] += length + 1
+    for (line, pixel), looks in sorted(narrow.items()):
+        look = min(looks, key=lambda one: (-looks[one], one))
+        before = boxes[look][-1] if boxes[look] else None
+        if before is not None and before[0] == line and abs(before[2] - pixel * _PIXEL) < _LEAST:
+            boxes[look][-1] = (line, before[1], (pixel + 1) * _PIXEL)
+        else:
+            boxes[look].append((line, pixel * _PIXEL, (pixel + 1) * _PIXEL))
+    for place, kind in enumerate(spans.looks):
+        tall, mine = 0.75 * row, f"{identifier}-{place}"
+        shapes = (
+            f"M{left:.1f} {area.down(line) - tall / 2:.1f}h{right - left:.1f}v{tall:.1f}h{left - right:.1f}z"
+            for line, left, right in boxes[place]
+        )
+        if boxes[place]:
+            yield f'{_pattern(kind, mine)}<path fill="{_fill(kind, mine)}" d="{"".join(shapes)}"/>\n'
 
 
 def _points(area: _Area, points: Points) -> Iterator[str]:

@@ -25,6 +25,8 @@ class Options(NamedTuple):
 
     `detail`: how much a terminal gets of a diagnosis: 0 the answer on one screen, 1 every finding too, 2 every table; `sections`: these parts alone.
 
+    `light`: a page without the script that zooms its figures.
+
     `job_file` (its path within the repository) and `fail_on` (the severity from which a finding fails) are for outputs that a CI runner reads.
     """
 
@@ -34,6 +36,7 @@ class Options(NamedTuple):
     fail_on: Level | None = None
     detail: int = 0
     sections: tuple[str, ...] = ()
+    light: bool = False
 
 
 class Writer(NamedTuple):

@@ -9,12 +9,14 @@ from msgspec import structs
 
 from diagnose.document import diagnosis as d
 from diagnose.document import ranks as k
+from diagnose.document.device import TimelineColumns
+from diagnose.render import words
 from diagnose.render.figures import bisection, comparison, ranks, step
-from diagnose.render.figures.figure import Bars, Cells, Figure, Point, Points
+from diagnose.render.figures.figure import Bars, Cells, Figure, Point, Points, Spans
 from tests.builders import bisection as bisections
 from tests.builders import comparison as comparisons
 from tests.builders.diagnosis import many_ranks, minimal, ms, rich, rich_ranks
-from tests.builders.documents import figures_of
+from tests.builders.documents import COLUMNS, figures_of
 
 
 def having(found: k.Ranks) -> d.Diagnosis:
@@ -55,39 +57,50 @@ def test_buckets_and_communication_add_up_to_their_busy_time() -> None:
     assert [lengths(exchanges, row) for row in range(len(exchanges.y.names))] == sorted(known, reverse=True)
 
 
+def spans_of(columns: TimelineColumns | None) -> tuple[Figure, Spans]:
+    shown = rich().timeline
+    assert shown is not None
+    figure = step.timeline(rich(), structs.replace(shown, columns=columns))
+    (spans,) = figure.marks
+    assert isinstance(spans, Spans)
+    return figure, spans
+
+
 def test_the_timeline_has_every_operation_and_gap_in_its_lane() -> None:
+    figure, spans = spans_of(COLUMNS)
+    assert len(spans.row) == 20_003
+    assert sorted(figure.y.names[1:]) == ["stream 7", "stream not recorded"]
+    assert [look.label for look in spans.looks[:3]] == [
+        "no compute: waited for transport",
+        "no compute: host: Python",
+        "no compute: sunspots",
+    ]
+    first, rows = COLUMNS.start_ns[1], [figure.y.names.index(name) for name in ("stream 7", "stream not recorded")]
+    assert (spans.row[:5], spans.start[:5]) == ((0, 0, 0, *rows), (*COLUMNS.gap_start_ns, 0, first))
+    assert (spans.length[:3], spans.length[3:]) == (COLUMNS.gap_duration_ns, COLUMNS.duration_ns)
+    assert [spans.looks[place].label for place in spans.look[3:5]] == ["attention", "dispatch"]
+    assert [spans.names[place] for place in spans.name[3:5]] == ["flash", "combine"]
+    assert (spans.queued[3:5], spans.range[3:5], spans.by[:5]) == ((COLUMNS.queued_ns[0], -1), (2, -1), (4, -1, -1, -1, -1))
+    assert "20,000 operations" in figure.caption
+
+
+def test_a_document_without_columns_draws_its_thinned_bars() -> None:
     document = rich()
     shown = document.timeline
     assert shown is not None
-    figure = step.timeline(document, shown)
-    drawn = [
-        (figure.y.names[bar.row], bar.start, bar.length, mark.look.label)
-        for mark in figure.marks
-        if isinstance(mark, Bars)
-        for bar in mark.data
-    ]
-    zero = shown.start_ns
-    wanted = [
-        (f"stream {op.stream}", (op.start_ns - zero) / 1e6, (op.end_ns - op.start_ns) / 1e6, op.bucket.replace("_", " "))
-        for op in shown.ops
-    ]
-    assert sorted(one for one in drawn if one[0] != step.GAP_LANE) == sorted(wanted)
-    assert sum(lane == step.GAP_LANE for lane, *_ in drawn) == len(shown.gaps)
-    assert figure.x.extent == (0, (shown.end_ns - zero) / 1e6)
-    labels = [mark.look.label for mark in figure.marks if isinstance(mark, Bars)]
-    assert labels[0] == "no compute: waited for transport"
-    assert labels.index("no compute: sunspots") == len([label for label in labels if label.startswith("no compute")]) - 1
+    figure, spans = spans_of(None)
+    gaps = len(shown.gaps)
+    assert (len(spans.row), spans.row[:gaps]) == (gaps + len(shown.ops), (0,) * gaps)
+    drawn = [(figure.y.names[row], start) for row, start in zip(spans.row, spans.start, strict=True)][gaps:]
+    assert drawn == [(f"stream {op.stream}", op.start_ns - shown.start_ns) for op in shown.ops]
+    assert set(spans.by) == {-1}
 
 
-def test_too_many_bars_lose_the_shortest_and_say_so() -> None:
-    shown = rich().timeline
-    assert shown is not None
-    base = shown.ops[0]
-    ops = tuple(structs.replace(base, start_ns=10 * place, end_ns=10 * place + 1 + place % 7) for place in range(5_000))
-    kept, omitted = step.drawn_ops(structs.replace(shown, ops=ops, gaps=(), omitted=3))
-    assert (len(kept), omitted) == (step.MOST_BARS, 1_003)
-    assert min(op.end_ns - op.start_ns for op in kept) >= 2
-    assert [op.start_ns for op in kept] == sorted(op.start_ns for op in kept)
+def test_one_colour_of_the_timeline_has_one_meaning() -> None:
+    buckets = {words.bucket_colour(name) for name in words.BUCKET_COLOUR}
+    causes = [words.gap_look(cause) for cause in words._CAUSE_LOOKS]
+    assert not buckets & {look.colour for look in causes}
+    assert len({look.colour for look in causes}) == len(set(causes))
 
 
 def test_nothing_is_drawn_where_nothing_was_measured() -> None:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 from plotly import graph_objects
 
-from diagnose.render import units
+from diagnose.render import units, words
 from diagnose.render.figures import plotly, svg
-from diagnose.render.figures.figure import Axis, Bar, Bars, Cell, Cells, Fields, Figure, Look, Point, Points, stacked
+from diagnose.render.figures.figure import Axis, Bar, Bars, Cell, Cells, Fields, Figure, Look, Point, Points, Spans, stacked
 from tests.builders import bisection, comparison, diagnosis, hostile
 from tests.builders.diagnosis import many_ranks
 from tests.builders.documents import figures_of
@@ -55,7 +55,7 @@ def each(check: Callable[[Figure], None]) -> None:
 
 def test_every_figure_is_among_the_samples() -> None:
     assert {figure.key for figure in described().values()} == KEYS
-    assert {type(mark) for figure in described().values() for mark in figure.marks} == {Bars, Points, Cells}
+    assert {type(mark) for figure in described().values() for mark in figure.marks} == {Bars, Points, Cells, Spans}
 
 
 def hover_text(hover: str, fields: Fields) -> str:
@@ -106,6 +106,9 @@ def check_svg(figure: Figure) -> None:
         if isinstance(mark, Cells):
             check_cells(figure, mark, drawn)
             continue
+        if isinstance(mark, Spans):
+            check_spans(figure, mark, root)
+            continue
         elements = drawn.pop(0)
         if mark.hover:
             assert [title_of(element) for element in elements] == [hover_text(mark.hover, datum.fields) for datum in mark.data]
@@ -128,6 +131,24 @@ def check_svg(figure: Figure) -> None:
     assert not across or straight(across)
     assert not down or straight(down)
     assert all(14 <= at <= svg.WIDTH for _, at in across)
+
+
+def check_spans(figure: Figure, spans: Spans, root: ET.Element) -> None:
+    """Every span has its box in its row, or what is narrower than a pixel shares one; nothing else is drawn."""
+    boxes = [
+        [float(number) for number in re.findall(r"-?[\d.]+", box)]
+        for path in root.findall(f"{SVG}path")
+        for box in path.attrib["d"].split("M")[1:]
+    ]
+    area = svg._area(figure)
+    rows = {row: round(area.down(row), 1) for row in range(len(figure.y.names))}
+    for row, start, length in zip(spans.row, spans.start, spans.length, strict=True):
+        left, right = area.across(start / 1e6), area.across((start + length) / 1e6)
+        assert any(
+            abs(top + tall / 2 - rows[row]) < 0.2 and at - 0.1 <= left <= at + wide + 0.1 and right <= at + max(wide, 2 * svg._PIXEL) + 0.1
+            for at, top, wide, tall, *_ in boxes
+        )
+    assert len(boxes) <= len(spans.row)
 
 
 def check_cells(figure: Figure, cells: Cells, drawn: list[list[ET.Element]]) -> None:
@@ -174,9 +195,12 @@ def test_the_legend_has_each_kind_of_mark_once() -> None:
 def check_legend(figure: Figure) -> None:
     """Each kind of mark, once."""
     source = svg.legend(figure)
-    kinds = {
-        (mark.look.label, mark.look.colour) for mark in figure.marks if not isinstance(mark, Cells) and not getattr(mark, "faint", False)
-    }
+    kinds = {(look.label, look.colour) for look in figure.legend}
+    single = [mark for mark in figure.marks if not isinstance(mark, (Cells, Spans)) and not getattr(mark, "faint", False)]
+    assert kinds >= {(mark.look.label, mark.look.colour) for mark in single}
+    if figure.spans is not None:
+        known = [colour for _, colour in kinds if colour not in (words.gap_look("?").colour, words.bucket_colour("?"))]
+        assert len(set(known)) == len(known), "one colour has two meanings"
     if not kinds:
         assert source == ""
         return
@@ -236,6 +260,8 @@ def test_every_datum_is_in_plotlys_figure() -> None:
 
 def check_plotly(figure: Figure) -> None:
     """Plotly takes it, and holds every datum, name and note as it is described."""
+    if figure.spans is not None:
+        return  # the page's own script draws it
     drawn = plotly.draw(figure)
     graph_objects.Figure(drawn)  # plotly takes it
     assert len(drawn["data"]) == len(figure.marks)

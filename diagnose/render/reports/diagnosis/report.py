@@ -42,14 +42,15 @@ def _sections(document: Diagnosis) -> tuple[Section, ...]:
     findings, unknown = len(document.findings), len(document.not_assessed)
     return (
         *((Section(id="ranks", title="Ranks", nav="Ranks"),) if document.ranks is not None else ()),
-        Section(id="figures-of-the-step", title="Where the time went", nav="Figures"),
         Section(id="job-problems"),
         Section(id="findings", title="Findings", nav=f"Findings ({findings})", headed=True, count=findings),
-        Section(id="numbers", title="The numbers", nav="Numbers"),
-        Section(id="not-assessed", nav=f"Not assessed ({unknown})"),
-        Section(id="capture", nav="Capture quality"),
-        Section(id="ledger", nav="Ledger"),
-        Section(id="appendix", title="Appendix", nav="Appendix"),
+        Section(id="the-step", title="Timeline", folded=True, printed=True),
+        Section(id="figures-of-the-step", title="Where the time went", folded=True, printed=True),
+        Section(id="numbers", title="The numbers", folded=True),
+        Section(id="not-assessed", nav=f"Not assessed ({unknown})", folded=True),
+        Section(id="capture", nav="Capture quality", folded=True),
+        Section(id="ledger", nav="Ledger", folded=True),
+        Section(id="appendix", title="Appendix", folded=True),
     )
 
 
@@ -100,7 +101,8 @@ def _figures(document: Diagnosis) -> Iterator[Block]:
     column = 0
     for figure in step.figures(document):
         column = (column % 2 + 1) if figure.half else 0
-        yield Block(content=figure, section="figures-of-the-step", least=PAGE, column=column)
+        section = "figures-of-the-step" if figure.spans is None else "the-step"
+        yield Block(content=figure, section=section, least=PAGE, column=column)
 
 
 def _room(found: object) -> int:

@@ -1,7 +1,7 @@
 """A report as one HTML file: offline, without a single request, readable without JavaScript, in print and in the dark.
 
-Every figure stands in the page as SVG; where scripts run plotly draws it from the same description, to be zoomed.
-The content security policy allows exactly our two scripts, by their hashes.
+Every figure stands in the page as SVG. The timeline holds all operations, packed, which our own script draws and zooms; plotly's script lies
+packed in the page too, and starts when a reader opens a figure. The content security policy allows exactly these scripts, by their hashes.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import jinja2
@@ -20,34 +21,76 @@ from markupsafe import Markup
 
 from diagnose.render import units
 from diagnose.render.figures import plotly, svg
-from diagnose.render.figures.figure import Figure
+from diagnose.render.figures.figure import Figure, Spans, label
 from diagnose.render.report import PAGE, Block, Report, Section, SideBySide, Table, without
 
 LONGEST_SHOWN = 110
 LONGEST_KEPT = 6_000
+LIGHT = 300_000  # bytes of a light page: one that would need more has its timeline as a still figure
 _ADDRESS = re.compile(r"https://[\w.~:/?#@!$&'()*+,;=%-]{1,300}")
 
 
-def page(report: Report) -> str:
-    """The whole page."""
+def page(report: Report, *, light: bool = False) -> str:
+    """The whole page; a `light` one leaves plotly's script out."""
+    made = _page(report, light=light, alive=True)
+    return made if not light or len(made.encode("utf-8", "replace")) <= LIGHT else _page(report, light=light, alive=False)
+
+
+def _page(report: Report, *, light: bool, alive: bool) -> str:
+    """`alive`: the timeline holds all operations for our script, which draws and zooms them."""
     contents = [block.content for block in report.blocks if block.least <= PAGE <= block.most]
     figures = {content.key: content for content in contents if isinstance(content, Figure)}
+    plotted = {} if light else {key: figure for key, figure in figures.items() if figure.spans is None}
+    drawn = {key: figure.spans for key, figure in figures.items() if alive and figure.spans is not None}
+    live = {key: Markup(plotly.pack(_spans_text(figures[key], spans, brief=light))) for key, spans in drawn.items()}  # noqa: S704 - base64
     pair = next((content for content in contents if isinstance(content, SideBySide)), None)
-    library, boot = plotly.library(), _script("figures.js") + ("" if pair is None else _script("ranks.js"))
+    boot = _script("page.js") + (_script("timeline.js") if live else "") + ("" if pair is None else _script("ranks.js"))
     made: str = _template().render(
         r=report,
         parts=_sections(report),
-        policy=_policy(library, boot),
-        figures=bool(figures),
-        figures_json=data_block(plotly.data(figures)),
+        policy=_policy(boot, *((plotly.library(),) if plotted else ())),
+        plotted=plotted,
+        figures_json=data_block(plotly.data(plotted)),
+        live=live,
         pair_json=None if pair is None else data_block(pair.data),
-        plotly=Markup(library),  # noqa: S704 - plotly's own script
+        plotly=Markup(plotly.packed() if plotted else ""),  # noqa: S704 - base64
         boot=Markup(boot),  # noqa: S704 - our own script
         drawing=lambda figure: Markup(svg.draw(figure)),  # noqa: S704 - our own drawer, which escapes
         legend=lambda figure: Markup(svg.legend(figure)),  # noqa: S704 - our own drawer, which escapes
+        moments=_moments(drawn.values()),
         most=Limits(),
     )
     return made
+
+
+def _spans_text(figure: Figure, spans: Spans, *, brief: bool) -> str:
+    """What the page's own script draws, as JSON: starts as differences, which compress to half. A `brief` one lacks launches and ranges, and
+    has its times in tenths of a microsecond.
+    """
+    unit = 100 if brief else 1
+    columns = {name: getattr(spans, name) for name in ("row", "look", "name", "by", *(() if brief else ("queued", "range")))}
+    starts = [(start + unit // 2) // unit for start in spans.start]
+    data = {
+        "end": round(figure.x.extent[1] * 1e6),
+        "rows": [units.visible(name) for name in figure.y.names],
+        "looks": [{"label": units.visible(look.label), "colour": look.colour, "pattern": look.pattern} for look in spans.looks],
+        "names": [units.visible(name) for name in spans.names],
+        "unit": unit,
+        "start": [after - before for before, after in pairwise((0, *starts))],
+        "length": [(length + unit // 2) // unit for length in spans.length],
+        **columns,
+    }
+    return msgspec.json.encode(data).decode("utf-8")
+
+
+def _moments(drawn: Iterable[Spans]) -> dict[str, tuple[int, str]]:
+    """Of each name of an operation: its place among the timeline's names, and when its longest begins, in ms from the step's start."""
+    longest: dict[str, tuple[int, int, int]] = {}
+    for spans in drawn:
+        for name, start, length in zip(spans.name, spans.start, spans.length, strict=True):
+            if name >= 0 and length > longest.get(spans.names[name], (0, -1, 0))[1]:
+                longest[spans.names[name]] = name, length, start
+    return {text: (name, units.ms(start)) for text, (name, _, start) in longest.items()}
 
 
 def _script(name: str) -> str:
@@ -126,7 +169,13 @@ def _template() -> jinja2.Template:
         keep_trailing_newline=True,
         finalize=_finalized,
     )
-    environment.filters |= {"short": _short, "address": _address, "wide": _wide, "kind": lambda content: type(content).__name__.lower()}
+    environment.filters |= {
+        "short": _short,
+        "address": _address,
+        "wide": _wide,
+        "kind": lambda content: type(content).__name__.lower(),
+        "label": label,
+    }
     environment.tests |= {"long": lambda text: len(text) > LONGEST_SHOWN}
     return environment.get_template("page.html.j2")
 
