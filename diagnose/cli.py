@@ -15,7 +15,21 @@ from typing import Any
 
 import click
 
-from diagnose.commands import analyse, baseline, bisect, bisect_step, check, compare, explain, kernel, patch, project, recipe_path, render
+from diagnose.commands import (
+    analyse,
+    baseline,
+    bisect,
+    bisect_step,
+    capture,
+    check,
+    compare,
+    explain,
+    kernel,
+    patch,
+    project,
+    recipe_path,
+    render,
+)
 from diagnose.commands.output import EXIT_GATE, ClosedPipeError, say, silence
 from diagnose.errors import DiagnoseError, InputError, TerminatedError, UsageError
 from diagnose.version import __version__
@@ -110,6 +124,7 @@ for verb in (
     bisect.bisect,
     bisect_step.bisect_step,
     check.check,
+    capture.capture,
     patch.patch,
     render.render,
     explain.explain,

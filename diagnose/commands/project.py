@@ -17,6 +17,7 @@ from diagnose.errors import UsageError
 
 FILES = ("diagnose.yaml", "pyproject.toml")
 KEYS = ("config", "rules", "step-range", "nsys", "jobs", "engine", "fail-on", "strict", "color", "include-host-info", "verbose")
+_OF_ONE_RUN = frozenset({"analyse", "patch"})  # verbs that take a job file for one run; others have sides of their own
 _PATHS, _LISTS = frozenset({"config", "rules", "nsys"}), frozenset({"rules"})
 # What trainers leave beside a capture: Megatron-Bridge writes run_config.yaml with each checkpoint; job.yaml is this program's own plain form.
 JOB_FILES = ("run_config.yaml", "job.yaml", "job.yml")
@@ -92,7 +93,8 @@ def defaults(options: Mapping[str, Any], commands: Mapping[str, click.Command]) 
     made: dict[str, dict[str, Any]] = {}
     for verb, command in commands.items():
         known = {name.removeprefix("--"): param.name for param in command.params for name in param.opts if name.startswith("--")}
-        made[verb] = {str(known[key]): value for key, value in options.items() if key in known}
+        mine = {key: value for key, value in options.items() if key in known and (key != "config" or verb in _OF_ONE_RUN)}
+        made[verb] = {str(known[key]): value for key, value in mine.items()}
     return made
 
 

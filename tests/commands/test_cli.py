@@ -720,3 +720,19 @@ def test_a_project_gives_options_and_an_unknown_one_is_refused(
     put({"confg": "job.yaml"})
     assert main(["x.json"]) == 2
     assert "'confg' is no option. Did you mean config?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ("a1_qwen3_30b_h100.yaml", ["profiling.use_nsys_profiler: true", "profiling.profile_ranks: [0, 1, 8]"]),
+        ("a1_qwen3_30b_h100.sh", ["--profile", "--profile-step-start 10", "--profile-ranks 0 1 8"]),
+        ("", ["# open the range around steps 10 to 14 (torch.cuda.profiler.start(), .stop()) on ranks 0"]),
+    ],
+)
+def test_how_to_capture_is_told_in_the_jobs_own_keys(job: str, said: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["capture", *([str(ROOT / "fixtures" / "jobs" / job)] if job else [])]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert set(said) <= set(lines)
+    assert any("--cuda-graph-trace=node --cuda-event-trace=true" in line for line in lines)
+    assert any("enable_cuda_sync_events=True" in line for line in lines)

@@ -406,11 +406,10 @@ def _remarks(document: Diagnosis) -> Iterator[str]:
     for finding in document.findings:
         if finding.wall == CAPTURE:
             yield _first_sentence(finding.summary)
-    known = document.identity
-    alone = known is not None and known.ranks_captured == 1 and (known.gpus or 0) > 1
+    known, alone = document.identity, _alone(document)
     if alone and known is not None and any(row.blocking_ns for row in document.communication):
         others = sorted({1, max((known.gpus or 2) // 2, 1), (known.gpus or 2) - 1} - {known.rank})[:2]
-        which = ", ".join(map(str, (known.rank, *others)))
+        which = ", ".join(map(str, sorted((known.rank or 0, *others))))
         yield (
             f"One of {known.gpus} ranks was captured, so waiting for a straggler can't be told from slow communication: capture ranks {which} "
             "in the same steps and give the folder."
@@ -418,6 +417,12 @@ def _remarks(document: Diagnosis) -> Iterator[str]:
     first = next((one for one in document.findings if one.wall != CAPTURE and one.bound_ns), None)
     if first is not None and first.wrong_when and not alone:
         yield f"Not {first.name} if: {first.wrong_when}"
+
+
+def _alone(document: Diagnosis) -> bool:
+    """Whether one rank of several was captured."""
+    known = document.identity
+    return known is not None and known.ranks_captured == 1 and (known.gpus or 0) > 1
 
 
 def _first_sentence(text: str) -> str:
@@ -443,6 +448,8 @@ def _commands(document: Diagnosis) -> Iterator[tuple[str, str]]:
     if fixes:
         yield "why", f"diagnose explain {fixes[0]}"
         yield "check", f"diagnose compare {trace} AFTER" + (f" --config {job}" if job is not None else "")
+    if _alone(document):
+        yield "capture", f"diagnose capture {job or 'JOB'}"
     yield "more", "add -v for every finding, -vv for all tables, -o report.html for the page"
 
 
