@@ -28,6 +28,7 @@ class _Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     fused_router: Feature
     fused_permutation: Feature
     lost_events: Feature
+    out_of_memory: Feature
     hierarchical_groups: Feature
     context_groups: Feature
     fp32_product: Feature

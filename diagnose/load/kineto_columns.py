@@ -293,6 +293,7 @@ CATEGORIES = {
     "Trace": "span",
 }
 METADATA, MEMORY, UNNAMED, MANY = "metadata", "[memory]", "events without category", "further categories"
+OUT_OF_MEMORY = "[OutOfMemory]"  # written where memory is profiled, whenever an allocation of the device fails for good
 _MAX_TABLES = 200
 _HALF = ("B", "E")
 
@@ -420,7 +421,11 @@ class Columns:
         part = self.part
         memory = [event for event in group if event.name == "[memory]"]
         metadata = [event for event in group if event.ph == "M"]
-        others = len(group) - len(memory) - len(metadata)
+        failed = sum(event.name == OUT_OF_MEMORY for event in group)
+        others = len(group) - len(memory) - len(metadata) - failed
+        if failed:
+            part.read[OUT_OF_MEMORY] += failed
+            part.refused["not_needed", OUT_OF_MEMORY] += failed
         if others:
             part.read[UNNAMED] += others
             part.refused["not_needed", UNNAMED] += others

@@ -12,7 +12,7 @@ import polars as pl
 from diagnose.errors import ForeignInputError
 from diagnose.knowledge.environment import EnvironmentRules, RawEnvironment, environment, without_private
 from diagnose.load.conform import RawTable, RawTrace
-from diagnose.load.kineto_columns import CATEGORIES, PAYLOAD_COLUMNS, Part, integer
+from diagnose.load.kineto_columns import CATEGORIES, OUT_OF_MEMORY, PAYLOAD_COLUMNS, Part, integer
 from diagnose.model.environment import EnvironmentItem
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import PAYLOADS, CopyKind, Device, OpKind, Provenance, RangeKind, Rank, RankSource, WaitKind
@@ -354,6 +354,7 @@ def _provenance(
     diagnostics += [
         f"{name}: {duration / 1e6:.3f} ms of profiler overhead" for name, duration in sorted(part.overhead.items())[:_MAX_MESSAGES]
     ]
+    diagnostics += [f"{OUT_OF_MEMORY}: an allocation of device memory failed"] * min(part.read[OUT_OF_MEMORY], _MAX_MESSAGES)
     private = _names(keys)
     version = keys.get("schemaVersion")
     return Provenance(

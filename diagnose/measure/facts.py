@@ -374,8 +374,15 @@ def trace_facts(trace: Trace, devices: Sequence[DeviceMeasure], knowledge: Knowl
         "hierarchical_context_groups": hierarchical_context_groups(trace, knowledge.features),
         "python_stacks": trace.provenance.has_python_stacks,
         "profiler_overhead_ns": trace.provenance.overhead_ns,
+        "out_of_memory_events": _out_of_memory(trace, knowledge.features),
         "lost_event_warnings": len(matching(knowledge.features["lost_events"], trace.provenance.diagnostics)),
     }
+
+
+def _out_of_memory(trace: Trace, features: Features) -> int | None:
+    """How many allocations of device memory failed, as the profiler noted; None where nothing shows that memory was profiled."""
+    failed = sum(bool(features["out_of_memory"].search(text)) for text in trace.provenance.diagnostics)
+    return failed if failed or not trace.memory.is_empty() else None
 
 
 def typed_facts(values: Mapping[str, FactValue], units: Mapping[str, str], inferred: frozenset[str] = frozenset()) -> dict[str, Fact]:

@@ -14,6 +14,7 @@ from diagnose.pipeline import diagnose
 from fixtures.accuracy import capture_of, write
 from fixtures.scenario import load
 from tests.builders.cases import for_each
+from tests.builders.kineto import document, small
 from tests.builders.scene import Item, Span, run, scene
 from tests.builders.simulated import recordings
 
@@ -198,3 +199,16 @@ def test_a_job_file_that_configures_recompute_picks_the_value(tmp_path: Path) ->
         told = diagnose([trace], config=job)
         assert told.facts["recompute_ns"].status == "config"
         assert told.facts["recompute_ns"].value == told.facts["recompute_lower_ns"].value == alone.facts[chosen].value
+
+
+def test_a_failed_allocation_outranks_every_wall(tmp_path: Path) -> None:
+    failed = {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[OutOfMemory]", "pid": 10, "tid": 11, "ts": 1050,
+              "args": {"Device Type": 1, "Device Id": 0, "Bytes": 1 << 33, "Total Allocated": 1 << 36, "Total Reserved": 1 << 36}}  # fmt: skip
+    path = tmp_path / "trace.json"
+    path.write_bytes(document([*small(120), failed, {**failed, "ts": 1060}]))
+    found = diagnose([path])
+    assert found.facts["out_of_memory_events"].value == 2
+    assert found.findings[0].id == "memory-out-of-memory"
+    assert found.verdict.sentence.startswith("Device memory ran out (2 failed allocations); ")
+    path.write_bytes(document(small(120)))
+    assert diagnose([path]).facts["out_of_memory_events"].value is None, "memory was not profiled"
