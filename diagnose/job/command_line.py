@@ -5,21 +5,23 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed, job_error
-from diagnose.job.shell import Run, Token, read_script
+from diagnose.job.shell import Run, Script, Token, read_script
 from diagnose.knowledge.settings import JobSettings, flag_name
 
-_LAUNCHER = re.compile(r"(.*/)?(python[\d.]*|torchrun)")
-_SCRIPT = re.compile(r".*\.py")
+_SCRIPT = re.compile(r"[^=]*\.(py|sh)")
 _TORCHRUN = re.compile(r"(.*/)?torchrun|torch\.distributed\.(run|launch)")
 _NOT_A_JOB = "Give the command that starts the training with its flags, or a file of them."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """`around`: what launcher and environment tell. `notes` come before what is said of the arguments, `conditional` after it."""
+    """`around`: what launcher and environment tell. `notes` come before what is said of the arguments, `conditional` after it.
+    `part`: the flags are not all that the training is given.
+    """
 
     words: tuple[Token, ...]
     arguments: tuple[Token, ...]
@@ -27,6 +29,8 @@ class Command:
     notes: tuple[str, ...] = ()
     conditional: tuple[str, ...] = ()
     is_script: bool = False
+    program: str = ""
+    part: bool = False
 
 
 def flag_file(text: str, source: str) -> Command:
@@ -38,27 +42,92 @@ def flag_file(text: str, source: str) -> Command:
     return Command(words=words, arguments=words)
 
 
-def training_command(text: str, source: str, table: JobSettings) -> Command:
+def training_command(text: str, source: str, table: JobSettings, path: Path | None = None) -> Command:
     """A shell line or script: the one training command in it, and the environment that it sees. Raises JobFileError."""
     try:
-        runs, notes = read_script(text)
+        script = read_script(text, path=path)
     except ValueError as error:
         raise job_error(source, str(error), "Close it, or give the flags alone, one a line.") from error
-    found = [(run, place) for run in runs if (place := _program(run.tokens, table)) is not None]
+    known = _known(table)
+    found = [(run, place) for run in script.runs if (place := _program(run.tokens, known)) is not None]
     if not found:
-        raise job_error(source, "holds no command that starts a training with known flags", _NOT_A_JOB)
-    if len(found) > 1:
-        lines = ", ".join(str(run.tokens[0].line) for run, _ in found)
-        raise job_error(source, f"holds several training commands (lines {lines})", "Keep the one that was traced.")
-    run, place = found[0]
+        return _flags_of(script, source, known)
+    run, place, chosen = _training(found, source, known)
+    first = run.tokens[0]
     return Command(
         words=tuple(run.tokens),
         arguments=tuple(run.tokens[place + 1 :]),
+        program=run.tokens[place].text,
         around=(*_world(run, place), *_environment(run, table)),
-        notes=tuple(notes),
-        conditional=(f"line {run.tokens[0].line}: the command stands under a condition",) if run.conditional else (),
+        notes=(*script.notes, *chosen),
+        conditional=(f"line {first.line}: the command stands under a condition",) if run.conditional else (),
         is_script=True,
+        part=run.tokens[place].text.endswith(".sh"),
     )
+
+
+_TRAINS, _TRAINS_NOT = (
+    re.compile(r"train|finetune|fine_tune|sft|grpo|ppo|dpo|launch|recipe|main"),
+    re.compile(r"convert|preprocess|prepare|export|generat|infer|eval|merge|download|tokeniz|build|test_|prune|quantize|server|score|mmlu"),
+)
+
+
+def _training(found: Sequence[tuple[Run, int]], source: str, known: Known) -> tuple[Run, int, tuple[str, ...]]:
+    """The command that trains among several: by the name of its program, then by how much of it is known. Raises JobFileError."""
+
+    def worth(one: tuple[Run, int]) -> tuple[int, int]:
+        run, place = one
+        name = run.tokens[place].text.rpartition("/")[2].lower()
+        return (
+            bool(_TRAINS.search(name)) - 2 * bool(_TRAINS_NOT.search(name)),
+            sum(known.holds(token) for token in run.tokens[place + 1 :]),
+        )
+
+    # the same program with the same arguments, as far as they are known, is one command, however it is launched
+    distinct = {
+        (run.tokens[place].text.rpartition("/")[2], *(token.text for token in run.tokens[place + 1 :] if not token.unresolved)): (
+            run,
+            place,
+        )
+        for run, place in found
+    }
+    kept = list(distinct.values())
+    best = max(worth(one)[0] for one in kept)
+    kept = [one for one in kept if worth(one)[0] == best]
+    most = max(worth(one)[1] for one in kept)
+    full = [one for one in kept if worth(one)[1] * 2 > most]
+    if len(full) > 1 and all(run.conditional for run, _ in full):  # alternatives: the last is what runs where nothing special is asked
+        full = full[-1:]
+    if len(full) > 1:
+        lines = ", ".join(str(run.tokens[0].line) for run, _ in found)
+        raise job_error(source, f"holds several training commands (lines {lines})", "Keep the one that was traced.")
+    run, place = full[0]
+    lines = ", ".join(str(other.tokens[0].line) for other, _ in found)
+    notes = (f"of the commands in lines {lines} that in line {run.tokens[0].line} is read as the training",) if len(distinct) > 1 else ()
+    return run, place, notes
+
+
+def _flags_of(script: Script, source: str, known: Known) -> Command:
+    """Flags that a script only gathers in variables, for another script that sources it. Raises JobFileError."""
+    held = {name: tokens for name, tokens in script.variables.items() if any(known.is_flag(token) for token in tokens)}
+    texts = {name: tuple(token.text for token in tokens) for name, tokens in held.items()}
+    whole = [name for name in held if not any(name != other and _within(texts[name], texts[other]) for other in held)]
+    words = tuple(token for name in whole for token in held[name])
+    if not words:
+        raise job_error(source, "holds no command that starts a training with known flags", _NOT_A_JOB)
+    named = ", ".join(whole)
+    return Command(
+        words=words,
+        arguments=words,
+        notes=(*script.notes, f"no command starts a training here; the flags in {named} are read"),
+        is_script=True,
+        part=True,
+    )
+
+
+def _within(texts: tuple[str, ...], others: tuple[str, ...]) -> bool:
+    size = len(texts)
+    return size < len(others) and any(others[place : place + size] == texts for place in range(len(others) - size + 1))
 
 
 def parsed_command(
@@ -75,7 +144,7 @@ def parsed_command(
         format=format_,
         leaves=leaves,
         notes=(*command.notes, *notes, *command.conditional, *more),
-        open_ended=open_ended and command.is_script,
+        open_ended=(open_ended and command.is_script) or command.part,
     )
 
 
@@ -113,12 +182,15 @@ def flag_leaf(flag: Token, values: Sequence[Token]) -> Leaf:
     name, equals, inline = flag.text.partition("=")
     unresolved = flag.unresolved or next((value.unresolved for value in values if value.unresolved), "")
     value: object = inline if equals else " ".join(one.text for one in values) if values else True
-    return _leaf(flag_name(name), name, value, flag.line, unresolved)
+    return _leaf(flag_name(name), name, value, flag, unresolved)
 
 
-def _leaf(key: str, shown: str, value: object, line: int, unresolved: str = "") -> Leaf:
-    """What stands on a line; `unresolved` names what of it only the process knew."""
-    return Leaf(key=key, shown=shown, value=f"{UNRESOLVED} = {unresolved}" if unresolved else value, place=f"line {line}", line=line)
+def _leaf(key: str, shown: str, value: object, at: Token, unresolved: str = "") -> Leaf:
+    """What stands at a word, in the script or in a file beside it; `unresolved` names what of it only the process knew."""
+    told = f"{UNRESOLVED} = {unresolved}" if unresolved else value
+    if at.source:
+        return Leaf(key=key, shown=shown, value=told, place=f"line {at.line} of {at.source}")
+    return Leaf(key=key, shown=shown, value=told, place=f"line {at.line}", line=at.line)
 
 
 _FAKE = ("--fake-process-group", "--fake-init-process-group")
@@ -127,18 +199,77 @@ _FAKE = ("--fake-process-group", "--fake-init-process-group")
 # --- the command around them ------------------------------------------------------------------------------------------
 
 
-def _program(tokens: Sequence[Token], table: JobSettings) -> int | None:
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """Words by which a training's arguments are known: flags, options and dotted keys of settings."""
+
+    flags: frozenset[str]
+    options: frozenset[str]
+    keys: frozenset[str]
+
+    def is_flag(self, token: Token) -> bool:
+        """Whether a word is a flag of Megatron-LM that stands for a setting."""
+        return token.text.startswith("--") and flag_name(token.text.partition("=")[0]) in self.flags
+
+    def holds(self, token: Token) -> bool:
+        """Whether a word sets a setting in some format."""
+        name, equals, _ = token.text.partition("=")
+        if self.is_flag(token) or name in self.options:
+            return True
+        key = name.lstrip("+~")
+        if (bool(equals) or name.startswith("--")) and key.removeprefix("--") in self.keys:
+            return True
+        return bool(equals) and _MEGATRON_GROUP.match(key) is not None
+
+
+_MEGATRON_GROUP = re.compile(
+    r"actor_rollout_ref\.actor\.|policy\.(megatron_cfg\.|\w+$)|cluster\.\w+$|trainer\.(nnodes|n_gpus_per_node)$|model\.[\w.]+$|train\.\w+$|engine\.\w+$"
+)
+
+
+def _known(table: JobSettings) -> Known:
+    return Known(
+        flags=frozenset(flag_name(flag) for flag in table.keys_written("flags")),
+        options=frozenset(f"-{name}" for names in table.keys_written("options") for name in names.split("|"))
+        | {"-mr", "--model_recipe_name", "--recipe"},
+        keys=frozenset(table.keys_written("dotted")),
+    )
+
+
+_SPEAKING = frozenset(
+    {"echo", "printf", "cat", "tee", "grep", "sed", "awk", "cp", "mv", "rm", "ls", "cd", "pip", "pip3", "git", "wget", "curl"}
+)
+_LAUNCHERS = re.compile(
+    r"(.*/)?(python[\d.]*|torchrun|deepspeed|accelerate(-launch)?|pytorch|mpirun|mpiexec|uv|ft_launcher|trl|llamafactory-cli|axolotl)"
+)
+_OF_LAUNCH = re.compile(
+    r"torch\.distributed\.(run|launch)|accelerate\.commands\.launch|deepspeed\.launcher\.\w+|debugpy|pdb|cProfile|viztracer|nsys"
+)
+
+
+def _program(tokens: Sequence[Token], known: Known) -> int | None:
     """Place of the training program in a command: its flags come behind it. None where the command is no training."""
-    flags = {flag_name(flag) for flag in table.keys_written("flags")}
-    options = {f"-{name}" for names in table.keys_written("options") for name in names.split("|")}
+    launched = False
+    if tokens[0].text in _SPEAKING:
+        return None
     for place, token in enumerate(tokens):
-        module = place > 0 and tokens[place - 1].text == "-m" and not _TORCHRUN.fullmatch(token.text)
-        if not (_SCRIPT.fullmatch(token.text) or (module and any(_LAUNCHER.fullmatch(one.text) for one in tokens[: place - 1]))):
-            continue
-        rest = [one.text.split("=")[0] for one in tokens[place + 1 :]]
-        if any((text.startswith("--") and flag_name(text) in flags) or text in options for text in rest):
-            return place
+        before = tokens[place - 1].text if place else ""
+        module = before == "-m" and launched and not _OF_LAUNCH.fullmatch(token.text)
+        script = _SCRIPT.fullmatch(token.text) and (launched or place == 0 or not before.startswith("-"))
+        held = launched and bool(token.unresolved) and not before.startswith("-") and not token.text.startswith("-")
+        if (script or module or held) and any(known.holds(one) for one in tokens[place + 1 :]):
+            return place if not held or script else _behind(tokens, place, known)
+        launched = launched or bool(_LAUNCHERS.fullmatch(token.text)) or (place == 0 and bool(token.unresolved))
     return None
+
+
+def _behind(tokens: Sequence[Token], place: int, known: Known) -> int | None:
+    """A program whose name is not known: the last word of that kind before the first known argument, unless a known program comes."""
+    later = _program([*tokens[:place], *(replace(one, unresolved="") for one in tokens[place:])], known)
+    if later is not None:
+        return later
+    first = next(at for at in range(place + 1, len(tokens)) if known.holds(tokens[at]))
+    return max((at for at in range(place, first) if tokens[at].unresolved and not tokens[at - 1].text.startswith("-")), default=place)
 
 
 def _world(run: Run, place: int) -> list[Leaf]:
@@ -148,25 +279,28 @@ def _world(run: Run, place: int) -> list[Leaf]:
     """
     tokens = run.tokens[:place]
     if any(token.text in _FAKE for token in run.tokens[place + 1 :]):
-        before = [Token(text=token.text.partition("=")[2], line=token.line) for token in tokens if token.text.startswith("WORLD_SIZE=")]
+        before = [replace(token, text=token.text.partition("=")[2]) for token in tokens if token.text.startswith("WORLD_SIZE=")]
         told = next(iter(before), run.environment.get("WORLD_SIZE"))
         known = told is not None and not told.unresolved and re.fullmatch(r"\d{1,9}", told.text)
-        return [_leaf("world_size", "WORLD_SIZE", int(told.text), told.line)] if told is not None and known else []
+        return [_leaf("world_size", "WORLD_SIZE", int(told.text), told)] if told is not None and known else []
     start = next((place for place, token in enumerate(tokens) if _TORCHRUN.fullmatch(token.text)), None)
     if start is None:
         return []
     given = {"nnodes": Token(text="1", line=tokens[start].line), "nproc_per_node": Token(text="1", line=tokens[start].line)}
     rest = tokens[start + 1 :]
+    hidden = ""
     for number, token in enumerate(rest):
         name, equals, inline = token.text.partition("=")
         if name.startswith("--") and flag_name(name) in given:
             following = rest[number + 1] if number + 1 < len(rest) else Token(text="", line=token.line)
-            given[flag_name(name)] = Token(text=inline, line=token.line, unresolved=token.unresolved) if equals else following
+            given[flag_name(name)] = replace(token, text=inline) if equals else following
+        elif token.unresolved and not (number and rest[number - 1].text.startswith("-") and "=" not in rest[number - 1].text):
+            hidden = hidden or ("" if name.startswith("-") else token.unresolved)
     unknown = next((one.unresolved or one.text for one in given.values() if one.unresolved or not re.fullmatch(r"\d{1,9}", one.text)), None)
-    value: object = f"{UNRESOLVED} ({unknown})"
-    if unknown is None:
+    value: object = f"{UNRESOLVED} ({unknown or hidden})"
+    if unknown is None and not hidden:
         value = int(given["nnodes"].text) * int(given["nproc_per_node"].text)
-    return [_leaf("world_size", "torchrun --nnodes × --nproc-per-node", value, tokens[start].line)]
+    return [_leaf("world_size", "torchrun --nnodes × --nproc-per-node", value, tokens[start])]
 
 
 def _environment(run: Run, table: JobSettings) -> list[Leaf]:
@@ -177,6 +311,11 @@ def _environment(run: Run, table: JobSettings) -> list[Leaf]:
         name, equals, value = token.text.partition("=")
         if not equals or name not in known:
             continue
-        prefix[name] = Token(text=value, line=token.line, unresolved=token.unresolved)
+        prefix[name] = replace(token, text=value)
+    for token in run.tokens:  # ray job submit --runtime-env-json='{"env_vars": {"NAME": "VALUE"}}'
+        if token.text.startswith(("--runtime-env-json", "{")) and '"env_vars"' in token.text:
+            for name, value in re.findall(r'"(\w+)"\s*:\s*"([^"]*)"', token.text):
+                if name in known:
+                    prefix[name] = replace(token, text=value, unresolved=value if "$" in value else "")
     seen = {name: token for name, token in {**run.environment, **prefix}.items() if name in known}
-    return [_leaf(f"env_vars.{name}", name, token.text, token.line, token.unresolved) for name, token in seen.items()]
+    return [_leaf(f"env_vars.{name}", name, token.text, token, token.unresolved) for name, token in seen.items()]

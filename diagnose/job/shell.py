@@ -1,275 +1,67 @@
 """Shell scripts as far as they are literal: the commands they run, with variables and arrays put in, and what they export.
 
-Nothing is run and nothing is guessed. What only the process knew ($1, unset variables, command output) is marked as unresolved,
-and what stands under a condition counts as unresolved too.
+Nothing is run and nothing is guessed. Of a condition that is known its branch is read; where it is not, all are, and what they do not
+agree on is unresolved. Functions, here-documents, scripts inside commands and files beside the script are read where they are used.
 """
 
 from __future__ import annotations
 
-import ast
-import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
-_OPERATOR = re.compile(r"&&|\|\||;;|[;&|\n()]")
-_REDIRECT = re.compile(r"\d*(?:<<<|>>|<&|>&|>\||<|>)&?")
-_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
-_VARIABLE = re.compile(r"\$(\w+|[@*#?$!-])")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """A piece of a word: plain text, or something that the shell would put in."""
-
-    kind: Literal["text", "variable", "arithmetic", "command"]
-    text: str
-    line: int
-    quoted: bool = False
-
-    @property
-    def shown(self) -> str:
-        """The piece as the script writes it, for people."""
-        if self.kind == "variable":
-            return f"${self.text}" if re.fullmatch(r"\w+|[@*#?$!-]", self.text) else "${" + self.text[:60] + "}"
-        return {"arithmetic": f"$(({self.text[:60]}))", "command": "$(…)", "text": self.text}[self.kind]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Word:
-    """One word of a command; `array` holds the words of NAME=( … )."""
-
-    parts: tuple[Part, ...]
-    line: int
-    array: tuple[Word, ...] | None = None
-
-    @property
-    def plain(self) -> str:
-        """The word where it is plain unquoted text, else nothing."""
-        return "" if any(part.kind != "text" or part.quoted for part in self.parts) else "".join(part.text for part in self.parts)
-
-    @property
-    def leading(self) -> str:
-        """The unquoted text that the word begins with."""
-        return self.parts[0].text if self.parts and self.parts[0].kind == "text" and not self.parts[0].quoted else ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Command:
-    """Words up to the next operator; `before` and `after` are the operators around them."""
-
-    words: tuple[Word, ...]
-    before: str
-    after: str
-
-
-class _Lexer:
-    """Reads one script once, from left to right."""
-
-    def __init__(self, text: str, line: int) -> None:
-        self.text, self.at, self.line = text, 0, line
-
-    def advance(self, count: int) -> str:
-        taken = self.text[self.at : self.at + count]
-        self.at += len(taken)
-        self.line += taken.count("\n")
-        return taken
-
-    def until(self, end: str, what: str) -> str:
-        """The text up to `end`, which is passed over. Raises ValueError where it never comes."""
-        found = self.text.find(end, self.at)
-        if found < 0:
-            raise ValueError(f"holds {what} in line {self.line} that never ends")
-        taken = self.advance(found - self.at)
-        self.advance(len(end))
-        return taken
-
-    def balanced(self, opening: str, closing: str, what: str) -> str:
-        """The text up to the bracket that closes the one just passed."""
-        depth, start, line = 1, self.at, self.line
-        while self.at < len(self.text):
-            sign = self.advance(1)
-            depth += (sign == opening) - (sign == closing)
-            if depth == 0:
-                return self.text[start : self.at - 1]
-            if sign == "\\":
-                self.advance(1)
-        raise ValueError(f"holds {what} in line {line} that never ends")
-
-    def blanks(self) -> None:
-        """Pass over blanks, continued lines and comments."""
-        while self.at < len(self.text):
-            if self.text.startswith(("\\\n", "\\\r\n"), self.at):
-                self.advance(2 if self.text[self.at + 1] == "\n" else 3)
-            elif self.text[self.at] in " \t\r\v\f\u00a0":
-                self.advance(1)
-            elif self.text[self.at] == "#":
-                end = self.text.find("\n", self.at)
-                self.advance((len(self.text) if end < 0 else end) - self.at)
-            else:
-                return
-
-
-def commands(text: str, line: int = 1) -> Iterator[Command]:
-    """The simple commands of a script. Raises ValueError for quotes and brackets that never close."""
-    lexer, before = _Lexer(text, line), ""
-    words: list[Word] = []
-    ends: list[str] = []
-    while True:
-        lexer.blanks()
-        heredoc = _HEREDOC.match(lexer.text, lexer.at)
-        redirect = _REDIRECT.match(lexer.text, lexer.at)
-        found = _OPERATOR.match(lexer.text, lexer.at)
-        if lexer.at >= len(lexer.text) or found:
-            after = lexer.advance(len(found.group())) if found else ""
-            if words:
-                yield Command(words=tuple(words), before=before, after=after)
-            before, words = after, []
-            if after == "\n":
-                ends = [_skip(lexer, end) for end in ends][:0]
-            if not found:
-                return
-        elif heredoc and not lexer.text.startswith("<<<", lexer.at):
-            ends.append(heredoc[2])
-            lexer.advance(len(heredoc.group()))
-        elif redirect:
-            lexer.advance(len(redirect.group()))
-            lexer.blanks()
-            _word(lexer)
-        else:
-            words.append(_word(lexer))
-
-
-def _skip(lexer: _Lexer, end: str) -> str:
-    """Pass over the lines of a here-document."""
-    found = re.compile(rf"^\t*{re.escape(end)}\r?$", re.MULTILINE).search(lexer.text, lexer.at)
-    lexer.advance((found.end() if found else len(lexer.text)) - lexer.at)
-    return end
-
-
-def _word(lexer: _Lexer) -> Word:
-    parts: list[Part] = []
-    line = lexer.line
-    while lexer.at < len(lexer.text):
-        sign = lexer.text[lexer.at]
-        if lexer.text.startswith(("\\\n", "\\\r\n"), lexer.at):
-            break
-        if sign == "(" and parts and parts[-1].kind == "text" and parts[-1].text.endswith("=") and not parts[-1].quoted:
-            return Word(parts=_merged(parts), line=line, array=_array(lexer))
-        if sign in " \t\r\v\f\u00a0\n;&|()" or (sign in "<>" and parts):
-            break
-        parts += _piece(lexer, sign)
-    if not parts and lexer.at < len(lexer.text):
-        parts = [Part(kind="text", text=lexer.advance(1), line=line)]
-    return Word(parts=_merged(parts), line=line)
-
-
-def _array(lexer: _Lexer) -> tuple[Word, ...]:
-    start = lexer.line
-    lexer.advance(1)
-    words: list[Word] = []
-    while True:
-        lexer.blanks()
-        if lexer.at >= len(lexer.text):
-            raise ValueError(f"holds an array in line {start} that never ends")
-        if lexer.text[lexer.at] == ")":
-            lexer.advance(1)
-            return tuple(words)
-        if lexer.text[lexer.at] == "\n":
-            lexer.advance(1)
-        else:
-            words.append(_word(lexer))
-
-
-def _piece(lexer: _Lexer, sign: str) -> list[Part]:
-    line = lexer.line
-    if sign == "'":
-        lexer.advance(1)
-        return [Part(kind="text", text=lexer.until("'", "a quote"), line=line, quoted=True)]
-    if sign == '"':
-        return _double(lexer)
-    if sign == "\\":
-        lexer.advance(1)
-        return [Part(kind="text", text=lexer.advance(1), line=line, quoted=True)]
-    if sign in "$`":
-        return [_expansion(lexer, quoted=False)]
-    return [Part(kind="text", text=lexer.advance(1), line=line)]
-
-
-def _double(lexer: _Lexer) -> list[Part]:
-    """What stands in double quotes: text and expansions."""
-    start = lexer.line
-    lexer.advance(1)
-    parts = [Part(kind="text", text="", line=start, quoted=True)]
-    while lexer.at < len(lexer.text):
-        sign, line = lexer.text[lexer.at], lexer.line
-        if sign == '"':
-            lexer.advance(1)
-            return parts
-        if sign in "$`":
-            parts.append(_expansion(lexer, quoted=True))
-        elif sign == "\\" and lexer.text[lexer.at + 1 : lexer.at + 2] in ('"', "\\", "$", "`", "\n"):
-            lexer.advance(1)
-            # a continued line keeps its break, as a blank would do: options in quotes are cut there, and keep their lines
-            parts.append(Part(kind="text", text=lexer.advance(1), line=line, quoted=True))
-        else:
-            parts.append(Part(kind="text", text=lexer.advance(1), line=line, quoted=True))
-    raise ValueError(f"holds a quote in line {start} that never ends")
-
-
-_EXPANSIONS: tuple[tuple[str, str, Literal["variable", "arithmetic", "command"], str], ...] = (
-    ("`", "`", "command", "a command substitution"),
-    ("$((", "))", "arithmetic", "a calculation"),
-    ("$(", ")", "command", "a command substitution"),
-    ("${", "}", "variable", "an expansion"),
+from diagnose.job.shell_syntax import (
+    CONTINUED,
+    Arithmetic,
+    Case,
+    Chain,
+    For,
+    Function,
+    Group,
+    If,
+    Node,
+    Not,
+    Simple,
+    While,
+    Word,
+    document_of,
+    parse_script,
+)
+from diagnose.job.shell_values import (
+    MAX_WORDS,
+    Piece,
+    Scope,
+    Token,
+    Value,
+    Variable,
+    calculated,
+    expanded,
+    joined,
+    known,
+    matches,
+    merged,
+    plain,
+    tested,
+    token,
 )
 
+__all__ = ["Run", "Script", "Token", "read_script"]
 
-def _expansion(lexer: _Lexer, *, quoted: bool) -> Part:
-    line = lexer.line
-    for opening, closing, kind, what in _EXPANSIONS:
-        if lexer.text.startswith(opening, lexer.at):
-            lexer.advance(len(opening))
-            text = lexer.until(closing, what) if opening == closing else lexer.balanced(opening[-1], closing[0], what)
-            lexer.advance(len(closing) - 1)
-            return Part(kind=kind, text=text, line=line, quoted=quoted)
-    match = _VARIABLE.match(lexer.text, lexer.at)
-    if match is None:
-        return Part(kind="text", text=lexer.advance(1), line=line, quoted=quoted)
-    lexer.advance(len(match.group()))
-    return Part(kind="variable", text=match[1], line=line, quoted=quoted)
-
-
-def _merged(parts: list[Part]) -> tuple[Part, ...]:
-    """Neighbouring texts of one kind as one."""
-    texts: list[list[Part]] = []
-    for part in parts:
-        if texts and part.kind == "text" == texts[-1][0].kind and part.quoted == texts[-1][0].quoted:
-            texts[-1].append(part)
-        else:
-            texts.append([part])
-    return tuple(replace(group[0], text="".join(part.text for part in group)) for group in texts)
-
-
-_OPENERS, _CLOSERS = frozenset({"if", "for", "while", "until", "case", "select"}), frozenset({"fi", "done", "esac"})
-_SKIPPED = frozenset({"then", "else", "elif", "do", "!", "time"})
-_TESTS = frozenset({"[", "[[", "test"})
-_ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<plus>\+)?=")
+_ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<index>\[[^\]]*\])?(?P<plus>\+)?=")
 _DECLARING = frozenset({"export", "declare", "local", "readonly", "typeset"})
-_SHELLS = frozenset({"bash", "sh", "zsh", "eval"})
-_MAX_WORDS = 100_000
-_MAX_TEXT = 1_000_000
-_MAX_DEPTH = 5
+_SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
+_SUBMITTING = frozenset({"sbatch", "qsub", "bsub", "flux"})
+_MAX_LEVEL = 8  # of scripts inside commands, functions and files
+_MAX_STEPS = 20_000
+_MAX_TURNS = 32  # of a loop over words
+_MAX_FILE = 1_000_000
+_UPWARDS = 4  # folders above the script in which a file counts as one beside it
+_ENVIRONMENTS = re.compile(r"activate|\.?(bash|zsh)rc|\.?(bash_)?profile|conda\.sh|setvars\.sh|set_env\.sh|modules?\.sh")
 
-
-@dataclass(frozen=True, kw_only=True)
-class Token:
-    """One word of a command after expansion. `unresolved` names what it holds that the file does not tell; such text is never read."""
-
-    text: str
-    line: int
-    unresolved: str = ""
+Status = Literal["yes", "no", "unknown", "assumed"]
+Flow = Literal["exit", "return", "break"] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,254 +73,559 @@ class Run:
     conditional: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """The commands of a script in order, what its variables hold at its end, and what had to be noted."""
+
+    runs: tuple[Run, ...]
+    variables: Mapping[str, tuple[Token, ...]]
+    notes: tuple[str, ...]
+
+
+def read_script(text: str, *, path: Path | None = None) -> Script:
+    """What a script would run; `path` says where it lies. Raises ValueError with a sentence's end."""
+    reader = _Reader(path)
+    reader.chain(parse_script(text), reader.scope)
+    uncalled = [name for name in reader.functions if name not in reader.called]
+    runs = list(reader.runs)
+    for name in uncalled:  # a function that is only handed on, to a trap or another shell
+        reader.runs = []
+        reader.call(name, (), reader.scope.copy())
+        runs += [replace(run, conditional=True) for run in reader.runs]
+    variables = {
+        name: tuple(token(value, 1) for value in held.values) if held.array else _words(held.values)
+        for name, held in reader.scope.variables.items()
+        if "[" not in name
+    }
+    return Script(runs=tuple(runs), variables=variables, notes=tuple(dict.fromkeys(reader.scope.notes)))
+
+
+def _words(values: Sequence[Value]) -> tuple[Token, ...]:
+    """A text cut at its blanks."""
+    found: list[Token] = []
+    for value in values:
+        current: list[Piece] = []
+        for piece in value:
+            if piece.unresolved:
+                current.append(piece)
+                continue
+            parts = re.split(r"(\s+)", piece.text)
+            line = piece.line
+            for part in parts:
+                if part.isspace():
+                    found += [token(tuple(current), line)] if current else []
+                    current = []
+                elif part:
+                    current.append(replace(piece, text=part, line=line))
+                line += part.count("\n")
+        found += [token(tuple(current), 1)] if current else []
+    return tuple(found)
+
+
 @dataclass(kw_only=True)
-class _State:
-    """Variables while a script is read from top to bottom. An array is a tuple of tokens."""
+class _Function:
+    body: Node
+    source: str
 
-    variables: dict[str, tuple[Token, ...]] = field(default_factory=dict)
-    letters: dict[str, int] = field(default_factory=dict)  # how many the value of a variable holds
-    arrays: set[str] = field(default_factory=set)
-    exported: set[str] = field(default_factory=set)
-    notes: list[str] = field(default_factory=list)
+
+@dataclass(kw_only=True)
+class _Limits:
+    steps: int = 0
     words: int = 0
-    depth: int = 0
+    level: int = 0
 
 
-def read_script(text: str) -> tuple[tuple[Run, ...], tuple[str, ...]]:
-    """The commands of a script in order, and what had to be noted. Raises ValueError with a sentence's end."""
-    state = _State()
-    return tuple(_runs(text, 1, state, level=0)), tuple(dict.fromkeys(state.notes))
+@dataclass(eq=False)
+class _Reader:
+    """Goes through a script once; `conditional` counts the conditions around that are not known."""
 
+    path: Path | None
+    scope: Scope = field(init=False)
+    runs: list[Run] = field(default_factory=list)
+    functions: dict[str, _Function] = field(default_factory=dict)
+    called: set[str] = field(default_factory=set)
+    files: dict[str, tuple[Value, int]] = field(default_factory=dict)
+    conditional: int = 0
+    limits: _Limits = field(default_factory=_Limits)
 
-def _runs(text: str, line: int, state: _State, level: int) -> list[Run]:
-    if level > _MAX_DEPTH:
-        raise ValueError("holds commands inside commands too deeply")
-    found: list[Run] = []
-    tested = False
-    for command in commands(text, line):
-        words, depth = _uncontrolled(command, state)
-        maybe = depth > 0 or tested or command.before == "||"
-        tested = command.after == "&&" and (tested or (bool(words) and words[0].plain in _TESTS))
-        rest = _assign(words, state, conditional=maybe)
+    def __post_init__(self) -> None:
+        self.scope = Scope(path=self.path)
+
+    # --- nodes ---
+
+    def chain(self, chain: Chain, scope: Scope) -> tuple[Status, Flow]:
+        status: Status = "assumed"
+        for before, node in chain.items:
+            if before == "&&" and status == "no":
+                continue
+            if before == "||" and status == "yes":
+                continue
+            maybe = (before == "&&" and status == "unknown") or (before == "||" and status in ("unknown", "assumed"))
+            if maybe:
+                self.maybe([lambda one, node=node: self.node(node, one)[1]], scope, skipped=True)
+                status = "unknown"
+                continue
+            status, flow = self.node(node, scope)
+            if flow is not None:
+                return status, flow
+        return status, None
+
+    def node(self, node: Node, scope: Scope) -> tuple[Status, Flow]:
+        self.limits.steps += 1
+        if self.limits.steps > _MAX_STEPS:
+            raise ValueError(f"unfolds to more than {_MAX_STEPS} commands")
+        match node:
+            case Simple():
+                return self.simple(node, scope)
+            case Chain():
+                return self.chain(node, scope)
+            case Not():
+                status, flow = self.node(node.body, scope)
+                turned: dict[Status, Status] = {"yes": "no", "no": "yes"}
+                return turned.get(status, "unknown"), flow
+            case If():
+                return "assumed", self.branches([*node.branches], node.otherwise, scope)
+            case For():
+                return "assumed", self.loop(node, scope)
+            case While():
+                return "assumed", self.repeated(node, scope)
+            case Case():
+                return "assumed", self.case(node, scope)
+            case Group():
+                return self.chain(node.body, scope.copy() if node.own else scope)
+            case Function():
+                self.functions[node.name] = _Function(body=node.body, source=scope.source)
+                return "assumed", None
+            case Arithmetic():
+                number = self.counted(node, scope)
+                return "unknown" if number is None else "yes" if number else "no", None
+
+    def counted(self, node: Arithmetic, scope: Scope) -> int | None:
+        """(( … )): a calculation, or an assignment of one."""
+        match = re.fullmatch(r"\s*(\w+)\s*([-+*/]?)=(?!=)(.*)", node.text, re.DOTALL)
+        if match is None:
+            return calculated(node.text, node.line, scope)
+        number = calculated(f"{match[1]} {match[2]} ({match[3]})" if match[2] else match[3], node.line, scope)
+        value = plain(str(number), node.line, scope.source) if number is not None else _gap(match[1], node.line, scope)
+        scope.variables[match[1]] = Variable(values=(value,))
+        return None
+
+    def branches(self, branches: list[tuple[Chain, Chain]], otherwise: Chain | None, scope: Scope) -> Flow:
+        open_: list[Chain] = []
+        closed = False
+        for condition, body in branches:
+            status, flow = self.chain(condition, scope)
+            if flow is not None:
+                return flow
+            if status == "no":
+                continue
+            if status == "yes":
+                if not open_:
+                    taken, before = scope.copy(), len(self.runs)
+                    flow = self.chain(body, taken)[1]
+                    if flow == "exit" and not any(_starts(run) for run in self.runs[before:]):
+                        continue  # it complains and ends: the script that was run did not come here
+                    scope.variables, scope.exported = taken.variables, taken.exported
+                    return flow
+                open_.append(body)
+                closed = True
+                break
+            open_.append(body)
+        if not open_:
+            return None if otherwise is None else self.chain(otherwise, scope)[1]
+        if not closed and otherwise is not None:
+            open_.append(otherwise)
+            closed = True
+        return self.maybe([lambda one, body=body: self.chain(body, one)[1] for body in open_], scope, skipped=not closed)
+
+    def maybe(self, bodies: Sequence[object], scope: Scope, *, skipped: bool) -> Flow:
+        """Branches of which one is taken, nobody knows which; `skipped`: perhaps none. A branch that ends the script leaves no trace."""
+        before = dict(scope.variables)
+        left: list[Scope] = [scope.copy()] if skipped else []
+        self.conditional += 1
+        flows: list[Flow] = []
+        for body in bodies:
+            one = scope.copy()
+            flow: Flow = body(one)  # type: ignore[operator]
+            flows.append(flow)
+            if flow in (None, "break"):
+                left.append(one)
+        self.conditional -= 1
+        if not left:
+            return flows[0] if flows else None
+        names = list(dict.fromkeys(name for one in left for name in one.variables))
+        found = merged([one.variables for one in left], names)
+        for name, held in found.items():
+            if held != before.get(name) and any(one.variables.get(name) != left[0].variables.get(name) for one in left[1:]):
+                line = next((piece.line for value in reversed(held.values) for piece in reversed(value) if piece.unresolved), 1)
+                scope.note(line, f"{name} is set under a condition, so what it holds is not known")
+        scope.variables = found
+        scope.exported = set().union(*(one.exported for one in left))
+        return None
+
+    def loop(self, node: For, scope: Scope) -> Flow:
+        words = None if node.words is None else [one for word in node.words for one in expanded(word, scope)]
+        if not words or len(words) > _MAX_TURNS or any(one.unresolved or re.search(r"[*?{]", one.text) for one in words):
+            return self.unknown_loop(node, scope)
+        before, start = len(self.runs), scope.copy()
+        flow: Flow = None
+        for word in words:
+            scope.variables[node.name] = Variable(values=(word.pieces or plain(word.text, word.line),))
+            flow = self.chain(node.body, scope)[1]
+            if flow is not None:
+                break
+        turns = self.runs[before:]
+        places = [run.tokens[0].line for run in turns]
+        if len(set(places)) < len(places):  # the same command in several turns: what differs is the loop's
+            del self.runs[before:]
+            self.unknown_loop(node, start)
+        return flow if flow in ("exit", "return") else None
+
+    def unknown_loop(self, node: For, scope: Scope) -> Flow:
+        if node.name:
+            scope.variables[node.name] = Variable(values=(_gap(node.name, 1, scope),))
+        return self.maybe([lambda one: self.chain(node.body, one)[1]], scope, skipped=True)
+
+    def repeated(self, node: While, scope: Scope) -> Flow:
+        shown = repr(node.condition)
+        if scope.variables.get("#") is None and ("'#'" in shown or "getopts" in shown):
+            scope.note(_line(node.condition), "the loop over the script's arguments is read as if there were none")
+            return None
+        status, _ = self.chain(node.condition, scope)
+        if status == "no":
+            return None
+        return self.maybe([lambda one: self.chain(node.body, one)[1]], scope, skipped=True)
+
+    def case(self, node: Case, scope: Scope) -> Flow:
+        text = known(joined(node.word, scope))
+        open_: list[Chain] = []
+        closed = False
+        for patterns, body in node.branches:
+            any_ = any(pattern.plain == "*" for pattern in patterns)
+            fits = [True] if any_ else [None if text is None else matches(text, pattern, scope) for pattern in patterns]
+            if True in fits and not open_ and (text is not None or len(node.branches) == 1):
+                return self.chain(body, scope)[1]
+            if True in fits or None in fits:
+                open_.append(body)
+                closed |= True in fits
+            if True in fits:
+                break
+        if not open_:
+            return None
+        return self.maybe([lambda one, body=body: self.chain(body, one)[1] for body in open_], scope, skipped=not closed)
+
+    # --- simple commands ---
+
+    def simple(self, command: Simple, scope: Scope) -> tuple[Status, Flow]:
+        rest = self.assigned(command.words, scope)
         if rest is None:
-            continue
+            return "yes", None
         words, prefix = rest
-        tokens = tuple(token for word in words for token in _expanded(word, state))
-        state.words += len(tokens)
-        if state.words > _MAX_WORDS:
-            raise ValueError(f"unfolds to more than {_MAX_WORDS} words")
-        inner = _inner(tokens)
-        if inner is not None:
-            found += [replace(run, conditional=run.conditional or maybe) for run in _runs(inner.text, inner.line, state, level + 1)]
-        elif tokens:
-            seen = {name: state.variables[name][0] for name in state.exported if state.variables.get(name) and name not in state.arrays}
-            found.append(Run(tokens=tokens, environment=seen | prefix, conditional=maybe))
-    return found
+        name = words[0].plain
+        if name in ("[", "[[", "test"):
+            found = tested(words, scope)
+            return "unknown" if found is None else "yes" if found else "no", None
+        own = self.built_in(name, words, command, scope)
+        if own is not None:
+            return own
+        tokens = tuple(one for word in words for one in expanded(word, scope))
+        self.limits.words += len(tokens)
+        if self.limits.words > MAX_WORDS:
+            raise ValueError(f"unfolds to more than {MAX_WORDS} words")
+        if not tokens:
+            return "assumed", None
+        if tokens[0].text in self.functions and not tokens[0].unresolved:
+            return "assumed", self.call(tokens[0].text, tokens[1:], scope)
+        if self.inside(tokens, command, scope):
+            return "assumed", None
+        self.kept(tokens, command, scope)
+        seen = {one: token(scope.variables[one].values[0], command.line) for one in scope.exported if self.plain_variable(one, scope)}
+        self.runs.append(Run(tokens=tokens, environment=seen | prefix, conditional=self.conditional > 0))
+        return "assumed", None
+
+    @staticmethod
+    def plain_variable(name: str, scope: Scope) -> bool:
+        held = scope.variables.get(name)
+        return held is not None and not held.array and bool(held.values)
+
+    def built_in(self, name: str, words: tuple[Word, ...], command: Simple, scope: Scope) -> tuple[Status, Flow] | None:
+        """Commands that the shell itself carries out; None for others."""
+        match name:
+            case "true" | ":":
+                return "yes", None
+            case "false":
+                return "no", None
+            case "exit" | "return" | "break" | "continue":
+                flows: dict[str, Flow] = {"exit": "exit", "return": "return"}
+                return "assumed", flows.get(name, "break")
+            case "source" | ".":
+                tokens = [one for word in words[1:] for one in expanded(word, scope)]
+                if tokens:
+                    self.included(tokens[0], scope)
+                return "assumed", None
+            case "read":
+                self.read(words, command, scope)
+                return "assumed", None
+            case "mapfile" | "readarray":
+                scope.variables[words[-1].plain] = Variable(values=(_gap(words[-1].plain, command.line, scope, several=True),), array=True)
+                return "assumed", None
+            case "unset":
+                for word in words[1:]:
+                    scope.variables.pop(word.plain, None)
+                return "assumed", None
+            case "set" if len(words) > 1 and words[1].plain == "--":
+                self.arguments(tuple(one for word in words[2:] for one in expanded(word, scope)), scope)
+                return "assumed", None
+            case "shift":
+                held = scope.variables.get("@")
+                if held is not None:
+                    self.arguments(tuple(token(value, command.line) for value in held.values[1:]), scope)
+                return "assumed", None
+        return None
+
+    def assigned(self, words: tuple[Word, ...], scope: Scope) -> tuple[tuple[Word, ...], dict[str, Token]] | None:
+        """Take the assignments in front of a command into account: its words and its own variables; None where there is nothing else."""
+        declaring = bool(words) and words[0].plain in _DECLARING
+        export = declaring and (words[0].plain == "export" or any(word.plain == "-x" for word in words[1:]))
+        items = words[1:] if declaring else words
+        ahead = [_ASSIGNMENT.match(word.leading) for word in items]
+        count = next((place for place, match in enumerate(ahead) if match is None), len(items))
+        if not declaring and count < len(items):
+            prefix = {
+                match["name"]: token(_right_side(word, match.end(), scope), word.line)
+                for word, match in zip(items, ahead[:count], strict=False)
+                if match
+            }
+            return items[count:], prefix
+        for word, match in zip(items, ahead, strict=True):
+            if match is not None:
+                _store(scope, word, match)
+            if export:
+                scope.exported.add(word.plain if match is None else match["name"])
+        return None
+
+    # --- what stands inside a command ---
+
+    def call(self, name: str, arguments: Sequence[Token], scope: Scope) -> Flow:
+        """A function's body, with its arguments in the place of the script's."""
+        function = self.functions[name]
+        self.called.add(name)
+        if not self.deeper():
+            return None
+        kept = {key: held for key, held in scope.variables.items() if _is_argument(key)}
+        source, scope.source = scope.source, function.source
+        self.arguments(tuple(arguments), scope)
+        flow = self.node(function.body, scope)[1]
+        for key in [key for key in scope.variables if _is_argument(key)]:
+            del scope.variables[key]
+        scope.variables |= kept
+        scope.source = source
+        self.limits.level -= 1
+        return "exit" if flow == "exit" else None
+
+    def deeper(self) -> bool:
+        if self.limits.level >= _MAX_LEVEL:
+            return False
+        self.limits.level += 1
+        return True
+
+    @staticmethod
+    def arguments(tokens: tuple[Token, ...], scope: Scope) -> None:
+        for key in [key for key in scope.variables if _is_argument(key)]:
+            del scope.variables[key]
+        values = tuple(one.pieces or plain(one.text, one.line) for one in tokens)
+        scope.variables |= {str(place): Variable(values=(value,)) for place, value in enumerate(values, 1)}
+        scope.variables["@"] = scope.variables["*"] = Variable(values=values, array=True)
+        if not any(one.several for one in tokens):
+            scope.variables["#"] = Variable(values=(plain(str(len(values)), 1),))
+
+    def inside(self, tokens: tuple[Token, ...], command: Simple, scope: Scope) -> bool:
+        """Read the script that a command holds: behind `-c`, in a here-document, in a file beside the script. False where it holds none."""
+        found = self.script_in(tokens, command, scope)
+        if found is None:
+            return False
+        value, arguments = found
+        if not self.deeper():
+            raise ValueError("holds commands inside commands too deeply")
+        inner = scope.copy()
+        if arguments is not None:
+            self.arguments(arguments, inner)
+        self.inner(value, inner)
+        self.limits.level -= 1
+        return True
+
+    def inner(self, value: Value, scope: Scope) -> Flow:
+        """A value read as a script, each piece with its line; what is unresolved in it stays what the script called it."""
+        text, marks = "", []
+        for piece in value:
+            marks.append((len(text), piece.line))
+            text += piece.unresolved or piece.text.replace(CONTINUED, "\\\n")
+        source = next((piece.source for piece in value), scope.source)
+        before, scope.source = scope.source, source
+        flow = self.chain(parse_script(text, value[0].line if value else 1, marks), scope)[1]
+        scope.source = before
+        return flow
+
+    def script_in(self, tokens: tuple[Token, ...], command: Simple, scope: Scope) -> tuple[Value, tuple[Token, ...] | None] | None:
+        if tokens[0].text == "eval" and len(tokens) > 1:
+            return tuple(piece for one in tokens[1:] for piece in (*one.pieces, Piece(text=" ", line=one.line))), None
+        for place, one in enumerate(tokens):
+            name = one.text.rpartition("/")[2]
+            if one.text.startswith("--wrap=") and one.pieces:
+                first, *rest = one.pieces
+                return (replace(first, text=first.text.removeprefix("--wrap=")), *rest), None
+            if one.text == "--wrap" and place + 1 < len(tokens):
+                return tokens[place + 1].pieces, None
+            if name not in _SHELLS and not (name in _SUBMITTING and place == 0):
+                continue
+            behind = tokens[place + 1 :]
+            options = [at for at, after in enumerate(behind[:6]) if re.fullmatch(r"-\w*c", after.text)]
+            if (
+                name in _SHELLS
+                and options
+                and all(after.text.startswith("-") for after in behind[: options[0]])
+                and options[0] + 1 < len(behind)
+            ):
+                return behind[options[0] + 1].pieces, None
+            files = [at for at, after in enumerate(behind) if not after.text.startswith("-")]
+            if command.heredocs and (not files or name in _SUBMITTING or behind[files[0]].text == "-s"):
+                return joined(document_of(command.heredocs[-1]), scope), None
+            for at in files[:4]:
+                script = self.file(behind[at])
+                if script is not None:
+                    return script, behind[at + 1 :]
+                if name in _SHELLS:
+                    return None
+        if tokens[0].text in ("ssh", "docker", "singularity", "apptainer", "kubectl") and command.heredocs:
+            return joined(document_of(command.heredocs[-1]), scope), None
+        if tokens[0].text == "ssh" and len(tokens) > 2 and " " in tokens[-1].text:
+            return tokens[-1].pieces, None
+        script = self.file(tokens[0]) if re.fullmatch(r"\.{1,2}/.*\.sh|.*/[\w.-]+\.sh", tokens[0].text) else None
+        return None if script is None else (script, tokens[1:])
+
+    def kept(self, tokens: tuple[Token, ...], command: Simple, scope: Scope) -> None:
+        """A here-document that is written to a file, to be read where that file is used."""
+        target = joined(command.targets[-1], scope) if command.targets else tokens[-1].pieces if tokens[0].text == "tee" else None
+        path = None if target is None else known(target)
+        if path and command.heredocs and tokens[0].text in ("cat", "tee"):
+            self.files[path] = (joined(document_of(command.heredocs[-1]), scope), command.line)
+
+    # --- files beside the script ---
+
+    def included(self, name: Token, scope: Scope) -> None:
+        value = self.file(name)
+        if value is None:
+            shown = name.text.rpartition("/")[2]
+            if not _ENVIRONMENTS.search(shown):
+                scope.note(name.line, f"{shown or 'a file'} is not beside the script, so what it sets is not known")
+        elif self.deeper():
+            self.inner(value, scope)
+            self.limits.level -= 1
+
+    def file(self, name: Token) -> Value | None:
+        """A file that the script wrote itself, or one beside it; None where there is none, or its name is not known."""
+        if not name.unresolved and name.text in self.files:
+            return self.files[name.text][0]
+        if self.path is None or (name.unresolved and not re.search(r"/[\w.+-]+$", name.text)):
+            return None
+        folder = self.path.parent
+        known_tail = name.pieces[-1].text.lstrip("/") if name.unresolved and not name.pieces[-1].unresolved else name.text
+        tries = [known_tail] if not name.unresolved else [known_tail, known_tail.rpartition("/")[2]]
+        for one in tries:
+            found = _beside(folder / one, folder) if one else None
+            if found is not None:
+                shown = str(found[0].relative_to(folder)) if found[0].is_relative_to(folder) else found[0].name
+                return plain(found[1], 1, shown)
+        return None
+
+    @staticmethod
+    def read(words: tuple[Word, ...], command: Simple, scope: Scope) -> None:
+        """`read` from the script itself; from elsewhere nothing is known."""
+        array = any(re.fullmatch(r"-\w*a", word.plain) for word in words)
+        separator = next((known(_right_side(word, 4, scope)) for word in command.words if word.leading.startswith("IFS=")), None)
+        names = [word.plain for word in words[1:] if re.fullmatch(r"[A-Za-z_]\w*", word.plain)]
+        value = joined(document_of(command.heredocs[-1]), scope) if command.heredocs else None
+        value = joined(command.strings[-1], scope) if command.strings else value
+        for place, name in enumerate(names):
+            text = None if value is None else known(value)
+            if array and text is not None and value is not None:
+                parts = re.split(re.escape(separator), text) if separator else text.split()
+                scope.variables[name] = Variable(values=tuple(plain(one, value[0].line, scope.source) for one in parts), array=True)
+            elif value is not None and len(names) == 1 and not array:
+                scope.variables[name] = Variable(values=(value,))
+            elif value is not None and text is not None and not array:
+                parts = text.split(separator, len(names) - 1) if separator else text.split(None, len(names) - 1)
+                scope.variables[name] = Variable(values=(plain(parts[place] if place < len(parts) else "", value[0].line, scope.source),))
+            else:
+                scope.variables[name] = Variable(values=(_gap(name, command.line, scope, several=array),), array=array)
 
 
-def _uncontrolled(command: Command, state: _State) -> tuple[tuple[Word, ...], int]:
-    """A command's words without the shell's own keywords, and how many conditions or loops it stands in."""
-    words = command.words
-    depth = state.depth
-    while words and words[0].plain in _OPENERS | _CLOSERS | _SKIPPED | {"{", "}", "function"}:
-        first = words[0].plain
-        if first in _OPENERS | {"{", "function"}:
-            state.depth += 1
-            depth = state.depth
-            if first in ("for", "case", "select", "function"):
-                return (), depth
-        elif first in _CLOSERS or first == "}":
-            state.depth = max(0, state.depth - 1)
-        words = words[1:]
-    return words, depth
+_STARTS = re.compile(r"(.*/)?(python[\d.]*|torchrun|srun|mpirun|deepspeed|accelerate)")
 
 
-def _assign(words: tuple[Word, ...], state: _State, *, conditional: bool) -> tuple[tuple[Word, ...], dict[str, Token]] | None:
-    """Take the assignments in front of a command into account: its words and its own variables; None where there is nothing else."""
-    declaring = bool(words) and words[0].plain in _DECLARING
-    export = declaring and (words[0].plain == "export" or any(word.plain == "-x" for word in words[1:]))
-    items = words[1:] if declaring else words
-    ahead = [_ASSIGNMENT.match(word.leading) for word in items]
-    count = next((place for place, match in enumerate(ahead) if match is None), len(items))
-    if not declaring and count < len(items):
-        prefix = {
-            match["name"]: _joined(_value(word, match.end(), state), word.line)
-            for word, match in zip(items, ahead[:count], strict=False)
-            if match
-        }
-        return items[count:], prefix
-    for word, match in zip(items, ahead, strict=True):
-        if match is not None:
-            _store(state, word, match, _value(word, match.end(), state), conditional=conditional)
-        if export:
-            state.exported.add(word.plain if match is None else match["name"])
-    return None
+def _starts(run: Run) -> bool:
+    """Whether a command starts a program, rather than that it speaks or clears up."""
+    return any(_STARTS.fullmatch(one.text) for one in run.tokens[:8])
 
 
-def _store(state: _State, word: Word, match: re.Match[str], value: tuple[Token, ...], *, conditional: bool) -> None:
+def _is_argument(name: str) -> bool:
+    return name in ("@", "*", "#") or name.isdigit()
+
+
+def _gap(name: str, line: int, scope: Scope, *, several: bool = False) -> Value:
+    return (Piece(text=f"${name}", line=line, unresolved=f"${name}", several=several, source=scope.source),)
+
+
+def _line(chain: Chain) -> int:
+    first = next((node for _, node in chain.items), None)
+    return getattr(first, "line", 1)
+
+
+def _beside(path: Path, folder: Path) -> tuple[Path, str] | None:
+    """The text of a regular file below one of the folders around the script."""
+    try:
+        top, found = folder.resolve(), path.resolve()
+        around = [top, *top.parents[:_UPWARDS]]
+        around = [one for one in around if len(one.parts) > 2] or [top]
+        if not any(found.is_relative_to(one) for one in around) or not found.is_file() or found.stat().st_size > _MAX_FILE:
+            return None
+        text = found.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+    return None if "\0" in text else (found, text.replace("\r\n", "\n"))
+
+
+def _store(scope: Scope, word: Word, match: re.Match[str]) -> None:
     name = match["name"]
-    before = state.variables.get(name, ())
-    letters = sum(len(one.text) for one in value) + (state.letters.get(name, 0) if match["plus"] else 0)
-    if conditional and value != before:
-        state.notes.append(f"line {word.line}: {name} is set under a condition, so what it holds is not known")
-        unknown = Token(text=f"${name}", line=word.line, unresolved=f"${name}")
-        value = (*before, unknown) if match["plus"] and word.array is not None else (unknown,)
-    elif match["plus"]:
-        joined = (*before, *value)
-        if len(joined) > _MAX_WORDS or letters > _MAX_TEXT:
-            raise ValueError(f"unfolds to more than {_MAX_WORDS} words")
-        value = joined if word.array is not None or name in state.arrays else (_joined(joined, word.line),)
+    before = scope.variables.get(name)
+    if match["index"]:
+        key = calculated(match["index"][1:-1], word.line, scope)
+        text = match["index"][1:-1].strip("\"'") if key is None else str(key)
+        scope.variables[f"{name}[{text}]"] = Variable(values=(_right_side(word, match.end(), scope),))
+        return
     if word.array is not None:
-        state.arrays.add(name)
-    elif not match["plus"]:
-        state.arrays.discard(name)
-    state.variables[name], state.letters[name] = value, letters
-
-
-def _value(word: Word, skip: int, state: _State) -> tuple[Token, ...]:
-    if word.array is not None:
-        found = tuple(token for item in word.array for token in _expanded(item, state))
-        if len(found) > _MAX_WORDS:
-            raise ValueError(f"unfolds to more than {_MAX_WORDS} words")
-        return found
-    rest = replace(word, parts=(replace(word.parts[0], text=word.parts[0].text[skip:]), *word.parts[1:]))
-    return (_joined(_expanded(rest, state, split=False), word.line),)
-
-
-def _joined(tokens: Sequence[Token], line: int) -> Token:
-    """Pieces as one word; its line is that of the first piece that holds anything: quotes in front of an expansion do not."""
-    return Token(
-        text="".join(token.text for token in tokens),
-        line=next((token.line for token in (*(one for one in tokens if one.text or one.unresolved), *tokens)), line),
-        unresolved=next((token.unresolved for token in tokens if token.unresolved), ""),
+        for item in word.array:  # declare -A NAME=([key]=value)
+            member = re.match(r"\[([^\]]*)\]=", item.leading)
+            if member:
+                scope.variables[f"{name}[{member[1]}]"] = Variable(values=(_right_side(item, member.end(), scope),))
+        values = tuple(one.pieces or plain(one.text, one.line) for item in word.array for one in expanded(item, scope))
+        values = (*(before.values if before and match["plus"] else ()), *values)
+        if len(values) > MAX_WORDS:
+            raise ValueError(f"unfolds to more than {MAX_WORDS} words")
+        scope.variables[name] = Variable(values=values, array=True)
+        return
+    value = _right_side(word, match.end(), scope)
+    if match["plus"] and before is not None and not before.array:
+        value = (*(before.values[0] if before.values else ()), *value)
+        if sum(len(piece.text) + 1 for piece in value) > MAX_WORDS * 10:
+            raise ValueError(f"unfolds to more than {MAX_WORDS} words")
+    scope.variables[name] = (
+        Variable(values=(value,))
+        if not (match["plus"] and before and before.array)
+        else replace(before, values=((*before.values[0], *value) if before.values else value, *before.values[1:]))
     )
 
 
-# --- expansion --------------------------------------------------------------------------------------------------------
-
-
-class _Tokens:
-    """Tokens under way: pieces are joined until a cut."""
-
-    def __init__(self) -> None:
-        self.done: list[Token] = []
-        self.current: list[Token] = []
-
-    def add(self, piece: Token) -> None:
-        self.current.append(piece)
-
-    def cut(self) -> None:
-        if self.current:
-            self.done.append(_joined(self.current, self.current[0].line))
-        self.current = []
-
-    def add_split(self, value: Token) -> None:
-        """A value cut at its blanks; blanks at its ends cut it off from its neighbours."""
-        if value.text[:1].isspace():
-            self.cut()
-        for place, piece in enumerate(_pieces(value)):
-            if place:
-                self.cut()
-            self.add(piece)
-        if value.text[-1:].isspace():
-            self.cut()
-
-
-def _expanded(word: Word, state: _State, *, split: bool = True) -> tuple[Token, ...]:
-    """A word's tokens: variables put in, and outside quotes cut at blanks, as the shell does."""
-    tokens = _Tokens()
-    for part in word.parts:
-        for number, value in enumerate(_part(part, state)):
-            if number and split:
-                tokens.cut()
-            if split and part.kind != "text" and not part.quoted and not value.unresolved:
-                tokens.add_split(value)
-            else:
-                tokens.add(value)
-        if sum(len(one.text) + 1 for one in (*tokens.done, *tokens.current)) > _MAX_TEXT:  # variables that hold themselves twice
-            raise ValueError(f"unfolds to more than {_MAX_TEXT} characters")
-    tokens.cut()
-    quoted = any(part.quoted for part in word.parts)
-    return tuple(token for token in tokens.done if token.text or token.unresolved or quoted)
-
-
-def _pieces(value: Token) -> list[Token]:
-    """A text cut at blanks, each piece with the line that it stands in."""
-    return [
-        Token(text=match.group(), line=value.line + value.text.count("\n", 0, match.start())) for match in re.finditer(r"\S+", value.text)
-    ]
-
-
-def _part(part: Part, state: _State) -> tuple[Token, ...]:
-    """What a piece of a word stands for: an array for several values."""
-    found: tuple[Token, ...] | None = None
-    if part.kind == "text":
-        found = (Token(text=part.text, line=part.line),)
-    elif part.kind == "arithmetic":
-        number = _arithmetic(part.text, state)
-        found = None if number is None else (Token(text=str(number), line=part.line),)
-    elif part.kind == "variable":
-        found = _variable(part, state)
-    return (Token(text=part.shown, line=part.line, unresolved=part.shown),) if found is None else found
-
-
-def _variable(part: Part, state: _State) -> tuple[Token, ...] | None:
-    """A variable's value, or the fallback that the script gives; None where only the process knew it."""
-    match = re.fullmatch(r"(\w+)(\[[@*]\])?(?:(:?[-=])(.*))?", part.text, re.DOTALL)
-    if match is None:
-        return None
-    name, array, fallback = match[1], match[2], match[4]
-    if name in state.variables:
-        held = state.variables[name]
-        return held[:1] if name in state.arrays and not array else held
-    if fallback is None or "$" in fallback or "`" in fallback:
-        return None
-    text = fallback.strip("\"'")
-    state.notes.append(f"line {part.line}: ${{{part.text}}} is taken as {text!r}; an environment that sets {name} goes before it")
-    return (Token(text=text, line=part.line),)
-
-
-_OPERATORS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.floordiv,
-}
-
-
-def _arithmetic(text: str, state: _State) -> int | None:
-    """A shell's sum or product of whole numbers and literal variables; None for anything else."""
-    names = re.sub(r"\$\{?(\w+)\}?", r"\1", text)
-    try:
-        return _number(ast.parse(names.strip(), mode="eval").body, state)
-    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
-        return None
-
-
-def _number(node: ast.expr, state: _State) -> int:
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        found = node.value
-    elif isinstance(node, ast.Name):
-        held = state.variables.get(node.id, ())
-        if len(held) != 1 or held[0].unresolved or not re.fullmatch(r"\d{1,15}", held[0].text):
-            raise ValueError
-        found = int(held[0].text)
-    elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        found = _OPERATORS[type(node.op)](_number(node.left, state), _number(node.right, state))
-    else:
-        raise ValueError
-    if abs(found) > 10**15:
-        raise ValueError
-    return found
-
-
-def _inner(tokens: tuple[Token, ...]) -> Token | None:
-    """The script inside `bash -c "…"` or `eval …`, wherever it stands in the command."""
-    for place, token in enumerate(tokens):
-        if token.text == "eval" and place == 0 and len(tokens) > 1:
-            return Token(text=" ".join(one.text for one in tokens[1:]), line=tokens[1].line)
-        after = tokens[place + 1 : place + 3]
-        if token.text.rpartition("/")[2] in _SHELLS and len(after) == 2 and re.fullmatch(r"-\w*c", after[0].text):
-            return after[1]
-    return None
+def _right_side(word: Word, skip: int, scope: Scope) -> Value:
+    """What stands behind the sign of equality."""
+    return joined(replace(word, parts=(replace(word.parts[0], text=word.parts[0].text[skip:]), *word.parts[1:])), scope)

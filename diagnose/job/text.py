@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from diagnose.errors import JobFileError
 from diagnose.job.command_line import Command, flag_file, training_command
-from diagnose.job.model import Leaf, job_error, type_name, wrong_type
+from diagnose.job.model import UNRESOLVED, Leaf, job_error, type_name, wrong_type
+from diagnose.job.shell import Token
 from diagnose.knowledge import strict_yaml
 from diagnose.knowledge.settings import JobSettings
 from diagnose.knowledge.strict_yaml import MAX_BYTES
@@ -193,12 +195,35 @@ def override(text: str, source: str, *, line: int | None = None) -> Leaf:
     )
 
 
+def override_word(token: Token, source: str) -> Leaf:
+    """An override in a command: without a value where only the process knew it, and as text where it can't be read as a value."""
+    try:
+        leaf = override(token.text.partition("=")[0] + "=null" if token.unresolved else token.text, source, line=token.line)
+    except JobFileError:
+        name, _, value = token.text.partition("=")
+        leaf = replace(override(f"{name}=null", source, line=token.line), value=value)
+    if token.source:
+        leaf = replace(leaf, line=None, place=f"line {token.line} of {token.source}")
+    return replace(leaf, value=f"{UNRESOLVED} = {token.unresolved}", removed=False) if token.unresolved else leaf
+
+
 def is_override_line(line: str) -> bool:
     """Whether a line is one override. An environment variable in capitals is not."""
     match = OVERRIDE.fullmatch(line.removesuffix("\\").strip())
     if match is None or match["key"].startswith("-") or match["key"].isupper():
         return False
     return match["sign"] == "~" if match["value"] is None else True
+
+
+def is_override(text: str) -> bool:
+    """Whether a word of a command is an override of a dotted key."""
+    match = OVERRIDE.fullmatch(text)
+    return (
+        match is not None
+        and not match["key"].startswith("-")
+        and (match["value"] is not None or match["sign"] == "~")
+        and "." in match["key"]
+    )
 
 
 def _value(text: str, source: str, key: str) -> object:
@@ -249,6 +274,11 @@ class JobText:
         return "shell" if _SHELL.match(first) or any(re.search(r"(^|\s)-{1,2}[A-Za-z]", line) for line in lines) else "yaml"
 
     @cached_property
+    def overrides(self) -> tuple[Leaf, ...]:
+        """The overrides of a file that holds nothing else. Raises JobFileError."""
+        return override_lines(self.text, self.source)
+
+    @cached_property
     def yaml(self) -> Tree | None:
         """The keys and values of a YAML file; None for other texts. Raises JobFileError."""
         if self.syntax != "yaml":
@@ -282,7 +312,8 @@ class JobText:
         """The flags of a file of them, or the one training command of a script; None for other texts. Raises JobFileError."""
         if self.syntax == "flags":
             return flag_file(self.text, self.source)
-        return training_command(self.text, self.source, self.table) if self.syntax == "shell" else None
+        path = None if self.folder is None else self.folder.resolve() / self.source
+        return training_command(self.text, self.source, self.table, path) if self.syntax == "shell" else None
 
 
 def decoded(text: str | bytes, source: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name
 NAME = "megatron-lm"
 _SECTIONS = ("MODEL_ARGS", "ENV_VARS")
 _OTHER = frozenset({"TEST_TYPE", "METRICS", "LAUNCHER", "MODE"})
-_MORE = re.compile(r"\[[@*]\]|\$\{?[@*]")  # an array or all arguments: always more than one value
 
 
 def _read(text: JobText) -> Parsed | None:
@@ -64,7 +62,7 @@ def _of_tree(tree: Tree, source: str) -> Iterator[Leaf]:
         else:
             yield Leaf(key=flag_name(str(key)), shown=".".join(path), value=plain_value(value), line=line_of(tree.lines, path))
     if tree.data.get("MODE") == "inference":  # as the functional tests of Megatron-LM say it
-        yield Leaf(key="training", shown="MODE", value=False, line=line_of(tree.lines, ("MODE",)))
+        yield Leaf(key="is_training", shown="MODE", value=False, line=line_of(tree.lines, ("MODE",)))
     for key, value in sections["ENV_VARS"].items():
         yield Leaf(key=f"env_vars.{key}", shown=f"ENV_VARS.{key}", value=value, line=line_of(tree.lines, ("ENV_VARS", str(key))))
 
@@ -81,7 +79,7 @@ def _flags(tokens: Sequence[Token], table: JobSettings) -> tuple[list[Leaf], lis
     switches = {flag_name(flag) for flag, spec in flags if spec.type == "bool" or flag.startswith("!") or "=" in flag}  # take no value
     for flag, values in by_flag(tokens, lambda token: token.text.startswith("--")):
         alone = flag is None or flag_name(flag.text) in switches
-        more = [one for place, one in enumerate(values) if one.unresolved and (alone or place or _MORE.search(one.unresolved))]
+        more = [one for place, one in enumerate(values) if one.unresolved and (alone or place or one.several)]
         notes += [f"line {one.line}: {one.unresolved} may hold more flags, so what is not given is not known" for one in more]
         open_ended |= bool(more)
         if flag is None:
@@ -89,7 +87,8 @@ def _flags(tokens: Sequence[Token], table: JobSettings) -> tuple[list[Leaf], lis
         name = flag.text.split("=")[0]
         if flag_name(name) in found:
             notes.append(f"{name} is given twice; line {flag.line} counts")
-        found[flag_name(name)] = flag_leaf(flag, [one for one in values if one not in more])
+        told = [one for one in values if one not in more]
+        found[flag_name(name)] = flag_leaf(flag, told or (values[:1] if not alone else []))
     return list(found.values()), notes, open_ended
 
 

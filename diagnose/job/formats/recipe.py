@@ -1,29 +1,30 @@
-"""Command lines of Megatron-Bridge's performance scripts: options, and overrides behind them. A recipe decides what they leave out."""
+"""Command lines of Megatron-Bridge: recipes by name, options of the performance scripts, overrides behind them. A recipe decides the rest."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from diagnose.job.command_line import Command, by_flag, flag_leaf, parsed_command
 from diagnose.job.edit import map_editor
 from diagnose.job.formats.reader import Reader
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed
 from diagnose.job.shell import Token
-from diagnose.job.text import OVERRIDE, JobText, override
+from diagnose.job.text import JobText, is_override, override_word
 from diagnose.knowledge.settings import JobSettings
 
 NAME = "recipe"
-_RECIPE_FLAGS = frozenset({"-mr", "--model_recipe_name"})
+_RECIPE_FLAGS = frozenset({"-mr", "--model_recipe_name", "--recipe", "--recipe_name"})
+_SECTIONS = re.compile(r"[~+]{0,2}(model|train|ddp|optimizer|comm_overlap|dist|mixed_precision|dataset|checkpoint|scheduler|logger)\.\w")
 _SWITCHES = frozenset({"-d", "--dryrun", "-en", "--enable_nsys", "--use_recipes", "--offline", "--deterministic", "--dump_env"})
 _NUMBER = re.compile(r"-\d[\d.eE+-]*")
 
 
 def is_recipe(command: Command) -> bool:
-    """Whether a command starts one of the performance scripts."""
+    """Whether a command starts one of the performance scripts, or a recipe with overrides behind it."""
     script = command.is_script and any("scripts/performance/" in token.text for token in command.words)
-    return script or any(token.text in _RECIPE_FLAGS for token in command.words)
+    named = any(token.text.partition("=")[0] in _RECIPE_FLAGS for token in command.words)
+    return script or named or any(is_override(token.text) and _SECTIONS.match(token.text) for token in command.arguments)
 
 
 def _read(text: JobText) -> Parsed | None:
@@ -50,10 +51,10 @@ def _of_recipe(leaves: Sequence[Leaf]) -> list[str]:
 
 def _options(tokens: Sequence[Token], text: JobText) -> tuple[list[Leaf], list[str]]:
     """Options of the performance scripts with the overrides that stand behind them, and what has to be said of them."""
-    overrides = [token for token in tokens if _is_override(token)]
+    overrides = [token for token in tokens if is_override(token.text)]
     found: dict[str, Leaf] = {}
     notes: list[str] = []
-    rest = [token for token in tokens if not _is_override(token)]
+    rest = [token for token in tokens if not is_override(token.text)]
     for option, values in by_flag(rest, lambda token: token.text.startswith("-") and not _NUMBER.fullmatch(token.text)):
         if option is None:
             notes += [f"line {value.line}: {value.unresolved} may hold more options" for value in values if value.unresolved]
@@ -69,13 +70,7 @@ def _options(tokens: Sequence[Token], text: JobText) -> tuple[list[Leaf], list[s
         if key in found:
             notes.append(f"{name} is given twice; line {option.line} counts")
         found[key] = Leaf(key=key, shown=name, value=leaf.value, place=leaf.place, line=leaf.line)
-    leaves = list(found.values())
-    for token in overrides:
-        leaf = override(token.text, text.source, line=token.line)
-        if token.unresolved:
-            leaf = replace(leaf, value=f"{UNRESOLVED} = {token.unresolved}", removed=False)
-        leaves.append(leaf)
-    return leaves, notes
+    return [*found.values(), *(override_word(token, text.source) for token in overrides)], notes
 
 
 def _long_name(option: str, table: JobSettings) -> str:
@@ -86,16 +81,6 @@ def _long_name(option: str, table: JobSettings) -> str:
             if option in spellings:
                 return spellings[-1]
     return option
-
-
-def _is_override(token: Token) -> bool:
-    match = OVERRIDE.fullmatch(token.text)
-    return (
-        match is not None
-        and not match["key"].startswith("-")
-        and (match["value"] is not None or match["sign"] == "~")
-        and "." in match["key"]
-    )
 
 
 READER = Reader(name=NAME, read=_read, editor=map_editor)
