@@ -11,8 +11,10 @@ from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import SCHEMA, Diagnosis
 from diagnose.document.files import read, schema_of
 from diagnose.errors import DiagnoseError, ForeignInputError, InputError, JobFileError, MissingInputError, UsageError
+from diagnose.job import Job
 from diagnose.knowledge.comparison import load_comparison_rules
 from diagnose.load.readers import STDIN
+from diagnose.load.trainer_log import load_specs, unprofiled_step
 from diagnose.measure.capture import Measured
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Rank
@@ -44,6 +46,7 @@ def diagnose(
     rank: int | None = None,
     step_range: str | None = None,
     nsys: str | Path | None = None,
+    log: str | Path | None = None,
     include_host_info: bool = False,
     engine: Engine | None = None,
     progress: Say | None = None,
@@ -53,7 +56,8 @@ def diagnose(
 
     `inputs` are (or is) files, folders of traces, patterns, or "-". Each is measured by itself, by `engine` (by default in this process, one after
     the other); one that can't be analysed, among several, is counted in the ledger with its reason. `config` is the job file, `overrides`
-    (KEY=VALUE) go on top of it; its own rules are used beside `rules`. `step_range` is a pattern for the ranges that mark steps. `progress`
+    (KEY=VALUE) go on top of it; its own rules are used beside `rules`. `log` is the trainer's, for a step's
+    length without the profiler. `step_range` is a pattern for the ranges that mark steps. `progress`
     is told where the run stands, `notice` what a log should keep (a worker that died). Raises the errors of `diagnose.errors`.
     """
     prepared = prepare(
@@ -64,6 +68,7 @@ def diagnose(
         nsys=None if nsys is None else Path(nsys),
     )
     found = find_inputs([inputs] if isinstance(inputs, str | Path) else inputs)
+    unprofiled = None if log is None else unprofiled_step(Path(log), load_specs(), profiled=_profiled(prepared.job))
     if getattr(engine, "scheduler", None) is None:  # workers elsewhere may see what is not to be seen from here
         _check_there(found)
     run = Run(
@@ -75,7 +80,13 @@ def diagnose(
     )
     with closing(measure_each(run, engine or HereEngine())) as stream:
         outcomes = dict(stream)
-    return _concluded(found, outcomes, prepared, say=run.doing, include_host_info=include_host_info)
+    return _concluded(found, outcomes, prepared, say=run.doing, include_host_info=include_host_info, unprofiled_step_ns=unprofiled)
+
+
+def _profiled(job: Job | None) -> range:
+    """The iterations that the job says it profiles: the trainer's log has them too, and slower."""
+    start, end = (None if job is None else job.get(f"profile_step_{end}") for end in ("start", "end"))
+    return range(start, end + 1) if isinstance(start, int) and isinstance(end, int) else range(0)
 
 
 def compare(
@@ -180,7 +191,13 @@ def _check_there(found: Inputs) -> None:
 
 
 def _concluded(
-    found: Inputs, outcomes: Mapping[int, Measured | InputError], prepared: Prepared, *, say: Say = silent, include_host_info: bool = False
+    found: Inputs,
+    outcomes: Mapping[int, Measured | InputError],
+    prepared: Prepared,
+    *,
+    say: Say = silent,
+    include_host_info: bool = False,
+    unprofiled_step_ns: float | None = None,
 ) -> Diagnosis:
     """What the measured inputs of one capture come to. Raises InputError where none could be measured."""
     in_order = [(path, outcomes[place]) for place, path in enumerate(found.paths)]
@@ -195,7 +212,13 @@ def _concluded(
         raise UsageError("No trace was given.", effect="Nothing was analysed.", next_step="Name a trace, a folder of traces, or a pattern.")
     say("drawing conclusions")
     first = replace(measured[0], ledger=_with_inputs_left_out(measured[0].ledger, refused, found))
-    return conclude(with_distinct_ranks([first, *measured[1:]]), prepared.job, prepared.knowledge, include_host_info=include_host_info)
+    return conclude(
+        with_distinct_ranks([first, *measured[1:]]),
+        prepared.job,
+        prepared.knowledge,
+        include_host_info=include_host_info,
+        unprofiled_step_ns=unprofiled_step_ns,
+    )
 
 
 def _with_inputs_left_out(ledger: Ledger, refused: Sequence[tuple[str | Path, InputError]], found: Inputs) -> Ledger:

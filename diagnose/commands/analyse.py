@@ -31,6 +31,7 @@ class Analysis(Group):
 
     strict: bool = option("--strict", is_flag=True, help="Exit 4 if data was lost.")
     patch: Path | None = option("--patch", type=PATH, help="Write the job file of --config, changed as advised, to this file.")
+    log: Path | None = option("--log", type=PATH, help="The trainer's log, for the step time without the profiler.")
     include_host_info: bool = option("--include-host-info", is_flag=True, help="Keep host names in the result.")
 
 
@@ -48,7 +49,12 @@ def analyse(
         _check_patch(analysis.patch, job, force=output.force)
     with progress(shown=not output.quiet and output.format == "text") as report:
         document = measuring.diagnose(
-            traces, job, include_host_info=analysis.include_host_info, progress=report, notice=None if output.quiet else say
+            traces,
+            job,
+            log=analysis.log,
+            include_host_info=analysis.include_host_info,
+            progress=report,
+            notice=None if output.quiet else say,
         )
     patched = None if analysis.patch is None or job.config is None else patched_job(job.config, measuring.rules, document)
     status = write_diagnosis(document, output, config=job.config, fail_on=gate.fail_on, detail=detail)

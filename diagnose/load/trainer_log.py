@@ -1,4 +1,4 @@
-"""How many tokens a step trains on, from a trainer's log (trace_rules/trainer_logs.yaml): runs of different batches are compared by it."""
+"""What a trainer's log tells (trace_rules/trainer_logs.yaml): how many tokens a step trains on, and how long it takes without a profiler."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from diagnose.knowledge.data import checked, converted, packaged
 
 _FILE = "trainer_logs.yaml"
 _NOTHING = "Nothing was compared."
+_NOT_ANALYSED = "Nothing was analysed."
 _BY_HAND = "Give both numbers with --tokens."
 _LONGEST_LINE = 20_000  # characters of a line that are looked at
 
@@ -31,6 +32,7 @@ class LogSpecs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole file."""
 
     iteration: Spec
+    elapsed: Spec
     tokens: Spec
     samples: Spec
 
@@ -48,7 +50,7 @@ def load_specs() -> LogSpecs:
     """The patterns that come with the program. Raises RuleFileError."""
     with checked(_FILE, effect="No log can be read.", next_step="Correct the file."):
         found = converted(packaged(_FILE), LogSpecs)
-        for spec in (found.iteration, found.tokens, found.samples):
+        for spec in (found.iteration, found.elapsed, found.tokens, found.samples):
             re.compile(spec.pattern)
         return found
 
@@ -76,6 +78,28 @@ def tokens_per_step(path: Path, sequence: int | None, specs: LogSpecs) -> LogTok
         effect=_NOTHING,
         next_step=f"It takes logs of Megatron-LM, Megatron-Bridge and Megatron-DeepSpeed. {_BY_HAND}",
     )
+
+
+def unprofiled_step(path: Path, specs: LogSpecs, *, profiled: range = range(0)) -> float:
+    """Nanoseconds of a step as the log tells it: the median over its iterations but those in `profiled`. Raises InputError."""
+    number, elapsed = re.compile(specs.iteration.pattern), re.compile(specs.elapsed.pattern)
+    found: dict[int, float] = {}
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                at, took = number.search(line[:_LONGEST_LINE]), elapsed.search(line[:_LONGEST_LINE])
+                if at is not None and took is not None:
+                    found[int(at[1])] = float(took[1])
+    except OSError as fault:
+        raise InputError(f"The log {path} can't be read: {fault.strerror}.", effect=_NOT_ANALYSED, next_step="Check the path.") from fault
+    times = [value for iteration, value in found.items() if iteration not in profiled] or list(found.values())
+    if not times:
+        raise InputError(
+            f"The log {path.name} does not tell how long an iteration took.",
+            effect=_NOT_ANALYSED,
+            next_step="It takes logs of Megatron-LM and Megatron-Bridge (elapsed time per iteration). Leave --log out otherwise.",
+        )
+    return median(times) * 1e6
 
 
 def _counted(lines: Iterable[str], specs: LogSpecs) -> tuple[dict[int, int], dict[int, int]]:

@@ -35,8 +35,15 @@ KERNELS_OF = 8  # up to so many devices all show their kernels: those of one nod
 FAILURES_SHOWN = 4  # refused inputs whose reasons a report on ranks repeats
 
 
-def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge, *, include_host_info: bool = False) -> Diagnosis:
-    """From measurements to the document."""
+def conclude(
+    measured: Sequence[Measured],
+    job: Job | None,
+    knowledge: Knowledge,
+    *,
+    include_host_info: bool = False,
+    unprofiled_step_ns: float | None = None,
+) -> Diagnosis:
+    """From measurements to the document. `unprofiled_step_ns`: a step's length in the trainer's log."""
     devices = [device for part in measured for device in part.devices]
     records = {(one.rank, one.device): device_records(one) for one in devices}
     worlds = [value for part in measured if isinstance(value := part.facts["world_size"], int)]
@@ -58,7 +65,7 @@ def conclude(measured: Sequence[Measured], job: Job | None, knowledge: Knowledge
         ranks,
         job,
         captured=len({one.rank for one in devices}),
-        run=of_all([part.facts for part in measured]),
+        run={**of_all([part.facts for part in measured]), **_slowdown(shown, unprofiled_step_ns)},
     )
     typical = typical_facts(shown, facts)
     walls = bounds(facts, knowledge.rulebook, typical)
@@ -248,6 +255,13 @@ def _facts(
     return found | {name: structs.replace(found[name], status="config") for name in configured}
 
 
+def _slowdown(shown: DeviceMeasure, unprofiled_step_ns: float | None) -> dict[str, FactValue]:
+    """How much longer the profiled step took than the trainer's log says; steps that no range marks are no steps of the trainer."""
+    if unprofiled_step_ns is None or shown.steps.anchor == "capture":
+        return {"unprofiled_step_ns": unprofiled_step_ns, "profiler_slowdown": None}
+    return {"unprofiled_step_ns": unprofiled_step_ns, "profiler_slowdown": shown.mean_step_ns / unprofiled_step_ns - 1}
+
+
 _RECOMPUTE = ("recompute_ns", "recompute_lower_ns", "recompute_share")
 
 
@@ -304,7 +318,7 @@ def _capture(
         correlation_rate=rate if isinstance(rate, float) else None,
         resolved_wait_rate=resolved if isinstance(resolved, float) else None,
         metrics=measured[0].metrics,
-        slowdown=None,
+        slowdown=slowdown if isinstance(slowdown := facts["profiler_slowdown"].value, float) else None,
         tables=tuple(TableCount(table=row.table, read=row.read, kept=row.kept, refused=refused.get(row.table, 0)) for row in ledger.rows),
         notes=(*([several] if len(devices) > 1 else []), *dict.fromkeys(note for part in measured for note in part.provenance.notes)),
         phases=verdict_of.start_up.phases if verdict_of.start_up is not None else (),

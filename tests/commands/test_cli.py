@@ -105,6 +105,7 @@ def test_options_reach_the_pipeline(pipeline: Fake, tmp_path: Path) -> None:
         "rank": 3,
         "step_range": "iter*",
         "nsys": Path("/opt/nsys"),
+        "log": None,
         "include_host_info": True,
         "engine": LocalEngine(jobs=None),
         "progress": None,

@@ -1,0 +1,91 @@
+"""The graded cases of the trace-analysis skill of Megatron-Bridge (evals/evals.json), and that every test named in docs/graded-cases.md is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from diagnose.errors import InputError
+from diagnose.load.trainer_log import load_specs, unprofiled_step
+from diagnose.model.vocabulary import FactValue
+from diagnose.reason.findings import find
+from diagnose.reason.walls import bounds, verdict
+from tests.builders.facts import BOOK, facts
+
+ROOT = Path(__file__).parents[2]
+LINE = " [2026-11-01 10:00:00] iteration {at:8d}/     500 | consumed samples: {at:12d} | elapsed time per iteration (ms): {ms:.1f} | loss: 1 |\n"
+
+
+def written(folder: Path, *times: float) -> Path:
+    path = folder / "train.log"
+    path.write_text("starting\n" + "".join(LINE.format(at=at, ms=ms) for at, ms in enumerate(times, 1)), encoding="utf-8")
+    return path
+
+
+def test_the_tests_that_the_page_names_exist() -> None:
+    page = (ROOT / "docs" / "graded-cases.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)::([\w*]+)`", page)
+    absent = [(file, test) for file, test in named if test != "*" and f"def {test}(" not in (ROOT / file).read_text(encoding="utf-8")]
+    assert len(named) > 30
+    assert absent == []
+    assert [file for file, _ in named if not (ROOT / file).exists()] == []
+
+
+def test_the_unprofiled_step_is_the_median_of_what_was_not_profiled(tmp_path: Path) -> None:
+    log = written(tmp_path, 61000.0, 29391.0, 29390.0, 34600.0, 34610.0, 29390.0)
+    assert unprofiled_step(log, load_specs(), profiled=range(4, 6)) == pytest.approx(29.3905e9)
+    assert unprofiled_step(written(tmp_path, 10.0), load_specs(), profiled=range(1, 3)) == 10e6, "where all were profiled, all count"
+    with pytest.raises(InputError, match="does not tell how long"):
+        unprofiled_step(written(tmp_path), load_specs())
+    with pytest.raises(InputError, match="can't be read"):
+        unprofiled_step(tmp_path / "none.log", load_specs())
+
+
+def test_slowdown_is_the_trainers_not_the_overhead_table() -> None:
+    slow = 34.60 / 29.39 - 1
+    assert round(100 * slow, 1) == 17.7
+    given: dict[str, FactValue] = {"step_ns": 34_600_000_000, "steps_n": 1, "profiler_overhead_ns": 230_000_000}
+    alone = facts(**given)
+    assert verdict(bounds(alone, BOOK), alone, BOOK).perturbed is False, "0.23 s of 34.6 s tell nothing"
+    told = facts(**given, unprofiled_step_ns=29_390_000_000, profiler_slowdown=slow)
+    judged = verdict(bounds(told, BOOK), told, BOOK)
+    assert judged.perturbed is True
+    assert judged.certainty != "high"
+    assert any("17.7 % longer than the trainer's log says" in reason for reason in judged.certainty_reasons)
+    assert "capture-perturbed" in {one.id for one in find(told, job=None, rulebook=BOOK)[0]}
+    fast = facts(profiler_overhead_ns=400_000_000, steps_n=5, unprofiled_step_ns=99_000_000, profiler_slowdown=0.01)
+    assert verdict(bounds(fast, BOOK), fast, BOOK).perturbed is False, "a sum over threads beside the run is no slowdown"
+
+
+def test_a_warning_of_the_profiler_lowers_certainty() -> None:
+    given = facts(lost_event_warnings=2)
+    judged = verdict(bounds(given, BOOK), given, BOOK)
+    assert judged.certainty == "medium"
+    assert "the profiler warns that events may be missing" in judged.certainty_reasons
+
+
+def test_summed_transport_names_no_wall() -> None:
+    """38 % of summed kernel time in NCCL, all of it beside compute: hidden, and no wall."""
+    hidden = facts(
+        transport_busy_ns=38_000_000,
+        transport_busy_share=0.38,
+        transport_exposed_ns=1_000_000,
+        transport_exposed_share=0.01,
+        transport_blocking_ns=0,
+    )
+    judged = verdict(bounds(hidden, BOOK), hidden, BOOK)
+    assert judged.target_wall != "communication"
+
+
+def test_a_window_that_starts_earlier_is_skew_and_no_straggler() -> None:
+    rule = BOOK.rules["capture-start-skew"]
+    given = facts(**rule.examples.fires[0])  # type: ignore[arg-type]
+    found = {one.id for one in find(given, job=None, rulebook=BOOK)[0]}
+    assert "capture-start-skew" in found
+    assert not {key for key in found if "straggler" in key}
+
+
+def test_kernel_rewrites_are_left_to_a_kernel_profiler() -> None:
+    assert any("Nsight Compute" in f"{change.to} {change.key}" for change in BOOK.fixes["CMP-11"].changes)
