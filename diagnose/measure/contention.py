@@ -2,12 +2,15 @@
 
 An exchange that compute hides takes SMs, memory bandwidth and power from it. What that costs no trace tells; it is estimated. Kernels of
 one name, grid and block are put apart by the share of their time in which transport ran: those that ran (almost) alone and those that
-ran beside it. Where there are enough of either, the difference of their medians, over the time beside transport, is the share that is
+ran beside it. One name serves products of several sizes, so where enough of them can be compared only those count as the same that run
+between the same two kernels. Where there are enough of either, the difference of their medians, over the time beside transport, is the share that is
 lost there. It is laid on all the time that kernels of this shape spent beside transport, and where a good part of all compute beside
 transport is of such shapes, on the rest too.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import polars as pl
 
@@ -25,6 +28,7 @@ EVEN = (
 FASTER = -0.05  # this project's choice: transport speeds nothing up, so what seems faster than that beside it did less work there
 SAMPLE = 0.25  # this project's choice: from this share of compute beside transport on what could be compared stands for the rest
 _SHAPE = ("name_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+_BETWEEN = (*_SHAPE, "before", "after")  # the kernels of compute next to it on its stream
 
 
 def contention(inside: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame, together: pl.Series) -> pl.DataFrame:
@@ -35,12 +39,14 @@ def contention(inside: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame, 
     """
     kernels = inside.filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel") & (pl.col("end") > pl.col("start")))
     beside = _covered(kernels, merge(work.filter(pl.col("role") == "transport")))
-    ran = kernels.select("index", *_SHAPE, (pl.col("end") - pl.col("start")).alias("length"), beside.alias("beside"))
-    rates = _rates(ran)
+    length = (pl.col("end") - pl.col("start")).alias("length")
+    next_to = (pl.col("name_id").shift(step).over("stream", order_by="start").alias(name) for step, name in ((1, "before"), (-1, "after")))
+    ran = kernels.select("index", *_SHAPE, *next_to, length, beside.alias("beside"))
+    same, rates = _comparable(ran)
     at_once = windows.select("index", together.alias("compute_beside_transport_ns"))
     if rates.is_empty():
         return at_once.with_columns(pl.lit(None, dtype=pl.Int64).alias(name) for name in ("compared_ns", "contention_ns"))
-    known = ran.filter(pl.col("beside") > 0).join(rates, on=_SHAPE, how="left")
+    known = ran.filter(pl.col("beside") > 0).join(rates, on=same, how="left", nulls_equal=True)
     summed = known.group_by("index").agg(
         (pl.col("rate") * pl.col("beside")).round().cast(pl.Int64).sum().alias("lost"),
         pl.col("beside").filter(pl.col("rate").is_not_null()).sum().alias("known"),
@@ -55,9 +61,24 @@ def contention(inside: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame, 
         .select(
             *at_once.columns,
             (pl.col("known") * time).floor().cast(pl.Int64).alias("compared_ns"),
-            (pl.col("lost") * time).clip(0, None).floor().cast(pl.Int64).alias("contention_ns"),
+            (pl.col("lost") * _with_the_rest(known, for_all) * time / for_all).clip(0, None).floor().cast(pl.Int64).alias("contention_ns"),
         )
     )
+
+
+def _with_the_rest(known: pl.DataFrame, for_all: float) -> float:
+    """By what the loss of what could be compared is multiplied for all: the rest loses at the mean rate, or the usual one where that is higher.
+
+    Kernels of one shape that do unlike work seem to lose too little; they pull the mean down, not the median over time.
+    """
+    told = known.drop_nulls("rate").sort("rate")
+    lost = float((told["rate"] * told["beside"]).sum())
+    if for_all <= 1 or lost <= 0:
+        return for_all
+    until = told["beside"].cum_sum()
+    whole = float(until[-1])
+    usual = float(told["rate"][until.search_sorted(whole / 2)])
+    return 1 + (for_all - 1) * max(1.0, usual * whole / lost)
 
 
 def _covered(kernels: pl.DataFrame, transport: pl.DataFrame) -> pl.Series:
@@ -75,14 +96,23 @@ def _covered(kernels: pl.DataFrame, transport: pl.DataFrame) -> pl.Series:
     return until(kernels["end"]) - until(kernels["start"])
 
 
-def _rates(ran: pl.DataFrame) -> pl.DataFrame:
-    """By shape: which share of its time beside transport a kernel loses there (negative: it ran faster); shapes that can be compared."""
+def _comparable(ran: pl.DataFrame) -> tuple[Sequence[str], pl.DataFrame]:
+    """What makes kernels the same, and their rates: between the same two where enough can be compared so, otherwise shape alone."""
+    beside = ran.filter(pl.col("beside") > 0)
+    rates = _rates(ran, _BETWEEN)
+    if int(beside.join(rates, on=_BETWEEN, how="semi", nulls_equal=True)["beside"].sum()) >= SAMPLE * int(beside["beside"].sum()):
+        return _BETWEEN, rates
+    return _SHAPE, _rates(ran, _SHAPE)
+
+
+def _rates(ran: pl.DataFrame, same: Sequence[str]) -> pl.DataFrame:
+    """By `same`: which share of its time beside transport a kernel loses there (negative: it ran faster); shapes that can be compared."""
     share = pl.col("beside") / pl.col("length")
     apart = {"alone": share <= ALONE, "beside": share >= BESIDE}
     length = pl.col("length").cast(pl.Float64)
     grouped = (
         ran.filter(pl.all_horizontal(pl.col(name).is_not_null() for name in _SHAPE))
-        .group_by(_SHAPE)
+        .group_by(same)
         .agg(
             *(where.sum().alias(f"{name}_n") for name, where in apart.items()),
             *(length.filter(where).median().alias(f"{name}_median") for name, where in apart.items()),
@@ -101,4 +131,4 @@ def _rates(ran: pl.DataFrame) -> pl.DataFrame:
     slower = pl.col("beside_median") - pl.col("alone_median")
     even = (slower <= -FASTER * pl.col("alone_median")) | (pl.col("fastest") - pl.col("alone_median") >= EVEN * slower)
     lost = (pl.col("beside_median") - pl.col("alone_median")) / (pl.col("beside_median") * pl.col("share"))
-    return grouped.filter(enough & alike & even).select(*_SHAPE, lost.clip(-1, 1).alias("rate")).filter(pl.col("rate") >= FASTER)
+    return grouped.filter(enough & alike & even).select(*same, lost.clip(-1, 1).alias("rate")).filter(pl.col("rate") >= FASTER)

@@ -29,6 +29,7 @@ from diagnose.measure.steps import StepWindows, inside_windows, per_window
 from diagnose.measure.timeline import DrawnStep, timeline
 from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.measure.waits.host_costs import host_costs
+from diagnose.measure.waits.leads import claims, host_limited
 from diagnose.measure.waits.stalls import Causes, blocking, stalls
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import Device, Trace
@@ -307,6 +308,7 @@ def measure_device(
         counts=per_window(
             windows,
             counted,
+            host_limited(found, work, windows, host.blocked, claims(times.per_step)),
             contention(inside, work, windows, ran.together(ran.mask(is_role("compute")), ran.mask(is_role("transport")), windows)),
         ),
         memory=memory_use(inside, windows, found.pieces, trace.memory, rank, device),

@@ -194,7 +194,16 @@ def _columns(one: DeviceMeasure, names: Collection[str]) -> dict[str, pl.Series]
     columns = {name: frame[name] for frame in (per_step, one.counts) for name in frame.columns if name in names}
     columns |= {fact: per_step[column] for fact, column in _OTHERWISE_NAMED.items()}
     recomputed = one.memory.recompute.per_window
-    return columns if recomputed is None else columns | {"recompute_ns": recomputed["ns"], "recompute_lower_ns": recomputed["lower"]}
+    return (
+        columns
+        if recomputed is None
+        else columns
+        | {
+            "recompute_ns": recomputed["ns"],
+            "recompute_lower_ns": recomputed["lower"],
+            "recompute_light_ns": recomputed["light"],
+        }
+    )
 
 
 def _per_step_facts(columns: Mapping[str, pl.Series]) -> dict[str, FactValue]:
@@ -207,8 +216,10 @@ def typical_facts(one: DeviceMeasure, facts: Mapping[str, Fact]) -> dict[str, Fa
     """The facts with those that are told step by step as they are in the typical step alone; what was not measured stays so."""
     place = one.budget.per_step["index"].to_list().index(one.listed.typical)
     columns = _columns(one, facts)
-    if "recompute_ns" in columns and facts["recompute_ns"].value == step_mean(columns["recompute_lower_ns"]):
-        columns["recompute_ns"] = columns["recompute_lower_ns"]  # the job file spoke for the lower end
+    for chosen in ("recompute_lower_ns", "recompute_light_ns"):  # the job file spoke for it
+        if "recompute_ns" in columns and facts["recompute_ns"].value == step_mean(columns[chosen]):
+            columns["recompute_ns"] = columns[chosen]
+            break
     return {
         name: structs.replace(fact, value=columns[name][place]) if name in columns and fact.value is not None else fact
         for name, fact in facts.items()
@@ -354,6 +365,7 @@ def _memory(one: DeviceMeasure, records: DeviceRecords) -> dict[str, FactValue]:
     return {
         "recompute_ns": memory.recompute_ns,
         "recompute_lower_ns": memory.recompute_lower_ns,
+        "recompute_light_ns": None if one.memory.recompute.per_window is None else step_mean(one.memory.recompute.per_window["light"]),
         "attention_forward_per_backward": one.memory.recompute.ratio,
         "peak_allocated_bytes": memory.peak_allocated_bytes,
         "peak_reserved_bytes": memory.peak_reserved_bytes,

@@ -25,9 +25,10 @@ _FAMILY = ["bucket", "operation"]
 
 @dataclass(frozen=True, kw_only=True)
 class Recompute:
-    """Forward work repeated in backward, per window (index, ns, lower), and how that is known; None where it can't be told.
+    """Forward work repeated in backward, per window (index, ns, lower, light), and how that is known; None where it can't be told.
 
     `ns` is the whole repetition; `lower` what is certainly repeated. They differ only where no range tells how far a repetition goes.
+    `light` is the whole less matrix products: what a job repeats whose recompute covers no module with products.
     """
 
     per_window: pl.DataFrame | None
@@ -75,10 +76,12 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -
     counts = (int(attention["ahead"].sum()), int(attention["behind"].sum())) if attention.height else (None, None)
     marked = _plausible(work.filter(pl.col("role") == "compute"), families)
     if not marked.is_empty():
-        ns = _repeated(marked, work, pieces, windows)
         # Ranges of checkpoints name products too. Where a backward range holds nothing but kernels whose names say forward, more may be.
-        whole = ns if _has_products(marked) else _repeated(_stretches(work, units, marked), work, pieces, windows)
-        found = ns.rename({"ns": "lower"}).join(whole, on="index").select("index", "ns", "lower")
+        told = _has_products(marked)
+        marked = _followed(marked, work) if told else marked
+        ns = _repeated(marked, work, pieces, windows)
+        far = marked if told else _stretches(work, units, marked)
+        found = _in_full(ns if told else _repeated(far, work, pieces, windows), ns, _repeated(_light(far), work, pieces, windows))
         status: Status = "measured" if found["ns"].equals(found["lower"]) else "inferred"
         return Recompute(per_window=found, status=status, forward=counts[0], backward=counts[1])
     ratio = None if counts[0] is None or not counts[1] else counts[0] / counts[1]
@@ -87,9 +90,9 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -
         return Recompute(per_window=None, status=None, forward=counts[0], backward=counts[1])
     if ratio is None and again.is_empty():
         return _without_backward_attention(work, windows)
-    upper = _repeated(_stretches(work, units, _second_times(units)), work, pieces, windows)
-    lower = _extra_attention(units, windows)
-    found = upper.join(lower, on="index").select("index", pl.max_horizontal("ns", "lower").alias("ns"), "lower")
+    far = _stretches(work, units, _second_times(units))
+    light = _repeated(_light(far), work, pieces, windows)
+    found = _in_full(_repeated(far, work, pieces, windows), _extra_attention(units, windows), light)
     return Recompute(per_window=found, status="inferred", forward=counts[0], backward=counts[1])
 
 
@@ -102,7 +105,7 @@ def _without_backward_attention(work: pl.DataFrame, windows: pl.DataFrame) -> Re
     ranged = "backward" in phases and phases.get(None, 0) < (1 - PHASED) * sum(phases.values())
     if "forward" in phases and ("backward" not in phases or ranged):
         none = pl.lit(0, dtype=pl.Int64)
-        found = windows.select("index", none.alias("ns"), none.alias("lower"))
+        found = windows.select("index", none.alias("ns"), none.alias("lower"), none.alias("light"))
         return Recompute(per_window=found, status="inferred", forward=None, backward=None)
     return Recompute(per_window=None, status=None, forward=None, backward=None)
 
@@ -125,8 +128,44 @@ def _repeated(repeated: pl.DataFrame, work: pl.DataFrame, pieces: pl.DataFrame, 
     return pl.DataFrame({"index": windows["index"], "ns": spent}, schema={"index": windows.schema["index"], "ns": pl.Int64})
 
 
+def _in_full(whole: pl.DataFrame, lower: pl.DataFrame, light: pl.DataFrame) -> pl.DataFrame:
+    """index, ns, lower, light of `Recompute`, each at least `lower`. Each frame: index and ns, `lower` perhaps by that name."""
+    frames = whole.join(lower.rename({"ns": "lower"}, strict=False), on="index").join(light.rename({"ns": "light"}), on="index")
+    return frames.select("index", pl.max_horizontal("ns", "lower"), "lower", pl.max_horizontal("light", "lower").alias("light"))
+
+
+_PRODUCT = pl.col("operation").cast(pl.String).is_in(["gemm", "grouped_gemm"]).fill_null(value=False)
+
+
 def _has_products(work: pl.DataFrame) -> bool:
-    return bool(work["operation"].cast(pl.String).is_in(["gemm", "grouped_gemm"]).any())
+    return bool(work.select(_PRODUCT.any()).item())
+
+
+def _light(work: pl.DataFrame) -> pl.DataFrame:
+    """What is repeated but matrix products."""
+    return work.filter(~_PRODUCT)
+
+
+def _followed(marked: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """`marked` with the compute after it on its stream, as far as all kernels follow each other as they do in a first forward.
+
+    Ranges lose some kernels of a repetition to backward: those that a compiled or a custom node launches beside its operators.
+    """
+    order = work.filter(pl.col("role").is_in(["compute", "packing"])).sort("index", "stream", "start", "op")
+    place = ["index", "stream"]
+    known = order.with_columns(
+        pl.col("op").is_in(marked["op"].implode()).alias("again"),
+        (pl.col("name_id").cast(pl.Int64) * (1 << 32) + pl.col("name_id").shift(-1).over(place).cast(pl.Int64)).alias("pair"),
+        (pl.col("phase").is_null() | (pl.col("phase") == "forward")).alias("ahead"),
+    )
+    first = known.filter(~pl.col("again") & pl.col("ahead") & pl.col("ahead").shift(-1).over(place))["pair"].drop_nulls().unique()
+    broken = (~pl.col("pair").is_in(first.implode())).fill_null(value=True).cast(pl.Int64)
+    breaks = (broken.cum_sum() - broken).over(place)  # how many breaks lie before the kernel
+    held = known.with_columns(breaks.alias("breaks")).with_columns(
+        pl.when("again").then("breaks").forward_fill().over(place).alias("reached")
+    )
+    inside = held.filter((pl.col("role") == "compute") & (pl.col("again") | (pl.col("breaks") == pl.col("reached"))))
+    return work.filter(pl.col("op").is_in(inside["op"].implode()))
 
 
 # ------------------------------------------------------------------------------------------------ how often a family runs

@@ -265,16 +265,24 @@ def _slowdown(shown: DeviceMeasure, unprofiled_step_ns: float | None) -> dict[st
 _RECOMPUTE = ("recompute_ns", "recompute_lower_ns", "recompute_share")
 
 
+# Modules of selective recompute that hold no matrix product (Megatron-Core, transformer_config.py: recompute_modules).
+_NO_PRODUCTS = {"core_attn", "layernorm", "moe_act"}
+
+
 def _configured_recompute(values: Mapping[str, FactValue], job: Job | None) -> dict[str, FactValue]:
     """The value within the range of counted recompute that the job file speaks for; nothing where it says nothing or the trace shows none.
 
-    Recompute of attention alone repeats what is repeated for certain; anything more repeats what the order of the kernels shows.
+    Recompute of attention alone repeats what is repeated for certain, that of modules without products no products; anything more repeats
+    what the order of the kernels shows.
     """
-    upper, lower = values["recompute_ns"], values["recompute_lower_ns"]
+    upper, lower, light = values["recompute_ns"], values["recompute_lower_ns"], values["recompute_light_ns"]
     granularity = None if job is None else job.get("recompute_granularity")
     if job is None or not isinstance(upper, int) or not isinstance(lower, int) or not upper or granularity not in {"full", "selective"}:
         return {}
-    chosen = lower if granularity == "selective" and job.get("recompute_modules") == ("core_attn",) else upper
+    modules = job.get("recompute_modules") if granularity == "selective" else None
+    chosen = upper
+    if isinstance(modules, tuple) and modules and set(modules) <= _NO_PRODUCTS:
+        chosen = lower if modules == ("core_attn",) or not isinstance(light, int) else light
     step = values["step_ns"]
     return {
         "recompute_ns": chosen,

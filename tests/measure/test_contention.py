@@ -90,6 +90,19 @@ def test_what_could_be_compared_stands_for_the_rest_where_it_is_a_good_part(othe
     assert measured(shaped([*kernels([400] * 5, [600] * 5), *unknown]))["contention_ns"] == pytest.approx(lost, abs=3)
 
 
+def test_products_of_two_sizes_that_share_a_name_are_told_apart_by_what_runs_next_to_them() -> None:
+    """Of one name and grid, 500 ns after a norm and 400 after an activation. Beside the exchange either takes half as long again, and there most are small."""
+    items: list[Item] = []
+    for place, (before, length, slow) in enumerate(
+        [("norm", 500, 1.0), ("norm", 500, 1.0), ("elementwise", 400, 1.0)] * 6 + [("norm", 500, 1.5), *[("elementwise", 400, 1.5)] * 2] * 6
+    ):
+        start, took = place * PERIOD, round(length * slow)
+        items += [run(before, start, start + 20, start), run("gemm", start + 30, start + 30 + took, start + 25)]
+        if slow > 1:
+            items.append(run("nccl", start + 30, start + 30 + took, start + 28, stream=20))
+    assert measured(shaped(items))["contention_loss_share"] == pytest.approx(1 / 3, abs=1e-3)
+
+
 def test_kernels_that_run_at_once_lose_their_time_once() -> None:
     """Two kernels of one shape at once beside transport: 10 × 600 ns of work, in 5 × 600 ns of time."""
     items = kernels([400] * 5, [600] * 5)

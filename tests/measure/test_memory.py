@@ -47,6 +47,10 @@ FIRST: list[Run] = [
 ]  # fmt: skip
 GRADIENT: list[Run] = [("expert", None, 1, 30), ("attention_bwd", "backward", 1, 25), ("norm", "backward", 1, 20)]
 AGAIN: list[Run] = [*FIRST, *GRADIENT]
+COMPILED = [
+    ("gemm", "recompute", 10), ("attention", "recompute", 10), ("norm", "backward", 10), ("nccl", None, 50), ("gemm", "recompute", 10),
+    ("elementwise", "backward", 10),
+]  # fmt: skip
 # Kernels in a row, and what is found: repeated ns in the only window, its status, forward and backward attention kernels.
 FOUND: dict[str, tuple[list[Run], tuple[list[int] | None, str | None, int | None, int | None]]] = {
     # Seven kernels and the seven gaps before them.
@@ -58,6 +62,15 @@ FOUND: dict[str, tuple[list[Run], tuple[list[int] | None, str | None, int | None
     "what a repetition exchanges goes with it": (
         [("gemm", "forward", 1, 10), ("nccl", "recompute", 1, 50), ("gemm", "recompute", 1, 7), ("gemm", "backward", 1, 10)],
         ([59], "measured", None, None)),
+    # A compiled node launches a norm and its last kernel beside its operators, and ranges call them backward: all six kernels and the gaps
+    # before them, the exchange too. The gradient's own product follows nothing that ran forward.
+    "what ranges lose of a repetition follows as in a first forward": (
+        [
+            *((name, phase and "forward", 1, ns) for name, phase, ns in COMPILED),
+            *((name, phase, 1, ns) for name, phase, ns in COMPILED),
+            *GRADIENT,
+        ],
+        ([5 * 11 + 51], "measured", 2, 1)),
     # From one and a half forward kernels per backward one, the kernels beyond one per backward kernel are repeated work. Where each runs
     # twice, those that backward takes are the repeated ones, and the gap before each goes with it.
     **{f"{forward} forward and 4 backward kernels": ([("attention", "forward", forward, 10), BACKWARD], ([extra], "inferred", forward, 4))
@@ -129,7 +142,7 @@ def test_repeated_kernels_on_two_streams_count_once_in_each_window() -> None:
     spans = [Span(text="iteration 1", start=0, end=62), Span(text="iteration 2", start=62, end=200)]
     (one,) = scene(items, spans).measure()
     assert one.memory.recompute.per_window is not None
-    assert one.memory.recompute.per_window.rows() == [(1, 0, 0), (2, 22, 20)]
+    assert one.memory.recompute.per_window.rows() == [(1, 0, 0, 0), (2, 22, 20, 22)]
 
 
 def test_the_documents_part() -> None:
@@ -194,7 +207,11 @@ def test_a_job_file_that_configures_recompute_picks_the_value(tmp_path: Path) ->
     job = tmp_path / "job.yaml"
     alone = diagnose([trace])
     assert alone.facts["recompute_ns"].status == "inferred"
-    for configured, chosen in [("full", "recompute_ns"), ("selective, recompute_modules: [core_attn]", "recompute_lower_ns")]:
+    for configured, chosen in [
+        ("full", "recompute_ns"),
+        ("selective, recompute_modules: [core_attn]", "recompute_lower_ns"),
+        ("selective, recompute_modules: [core_attn, layernorm, moe_act]", "recompute_light_ns"),
+    ]:
         job.write_text(f"model: {{recompute_granularity: {configured}}}\n", encoding="utf-8")
         told = diagnose([trace], config=job)
         assert told.facts["recompute_ns"].status == "config"

@@ -53,6 +53,7 @@ def test_bounds_and_their_parts() -> None:
         "contention": 0,
         "message_passing": 0,
         "beside_transport": 0,
+        "host_in_its_place": 0,
     }
     assert found["host_overhead"].bound_ns == 1_600_000, "launch-starved less allocator; host-sync is part of it"
     assert found["compute"].bound_ns == 95_000_000
