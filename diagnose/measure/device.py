@@ -308,7 +308,7 @@ def measure_device(
         counts=per_window(
             windows,
             counted,
-            host_limited(found, work, windows, host.blocked, claims(times.per_step)),
+            host_limited(found, work, windows, host, claims(times.per_step)),
             contention(inside, work, windows, ran.together(ran.mask(is_role("compute")), ran.mask(is_role("transport")), windows)),
         ),
         memory=memory_use(inside, windows, found.pieces, trace.memory, rank, device),

@@ -157,6 +157,11 @@ LATE = {
     ({**LATE, "straggler_wait_ns": 6_200_000}, "compute-straggler-slow-gpu", "Rank 2's GPU is slow: the other ranks wait 6.20 ms per step"),
     ({**LATE, "straggler_wait_ns": 5_800_000}, None, "Compute takes"),  # less than half of what communication loses
     ({**LATE, "straggler_wait_ns": 6_200_000, "transport_blocking_ns": 6_200_000}, None, "Compute dominates"),  # communication is no target
+    (  # the verdict speaks of the late rank itself, on which nothing waits: what the others lose by it is worth a wall
+        {**LATE, "straggler_wait_ns": 12_000_000, "straggler_wait_share": 0.12, "transport_blocking_ns": 6_200_000},
+        "compute-straggler-slow-gpu",
+        "Rank 2's GPU is slow: the other ranks wait 12.00 ms per step",
+    ),
     (
         {**LATE, "straggler_wait_ns": 6_200_000, "straggler_cause": "slow_host"},
         "host-straggler-slow-host",

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from diagnose.measure.host import POLL_REACH_NS, HostActivity
 from diagnose.measure.steps import inside_windows
 from diagnose.measure.waits.stalls import HOST_CAUSES, Stalls
 
@@ -27,16 +28,14 @@ def claims(per_step: pl.DataFrame) -> pl.Series:
     return per_step.select(pl.sum_horizontal(columns)).to_series()
 
 
-def host_limited(found: Stalls, work: pl.DataFrame, windows: pl.DataFrame, blocked: pl.DataFrame, claimed: pl.Series) -> pl.DataFrame:
+def host_limited(found: Stalls, work: pl.DataFrame, windows: pl.DataFrame, host: HostActivity, claimed: pl.Series) -> pl.DataFrame:
     """Of `claimed` (ns per window, by transport) that in whose place the host would hold compute up: index, transport_host_limited_ns.
 
-    `work`: start, end, stream, role, call_start, issued, in order of start; `blocked`: start, awaited_end of the calls that held the host.
+    `work`: start, end, stream, role, call_start, issued, in order of start; `host`: its calls, and what held it.
     """
     total = int(claimed.sum())
     line = _line(work, windows)
-    limited = (
-        0 if line.is_empty() or not total else max(0, total - max(0, _saved(line, _gone(found, work), _holds(work, blocked), windows)))
-    )
+    limited = 0 if line.is_empty() or not total else max(0, total - max(0, _saved(line, _gone(found, work), _holds(work, host), windows)))
     share = limited / total if total else 0.0
     return windows.select("index", (claimed * share).floor().cast(pl.Int64).alias("transport_host_limited_ns"))
 
@@ -69,13 +68,22 @@ def _sum_until(gone: pl.DataFrame, moments: pl.Series) -> pl.Series:
     return pl.select(pl.when(place < 0).then(0).otherwise(gone["until"].gather(row) - open_)).to_series()
 
 
-def _holds(work: pl.DataFrame, blocked: pl.DataFrame) -> pl.DataFrame:
-    """What held the host until something happened on the device, by its end: start, end."""
-    waited = blocked.select("start", pl.col("awaited_end").alias("end"))
-    full = work.filter(pl.col("issued") - pl.col("call_start") >= HELD_NS).select(
-        pl.col("call_start").alias("start"), pl.col("issued").alias("end")
-    )
-    return pl.concat([waited, full.unique()]).filter(pl.col("end") > pl.col("start")).sort("end", "start")
+def _holds(work: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
+    """What held the host until something happened on the device, by its end: start, end.
+
+    Calls that waited, launches that found the queue full, and stretches without any call that end just when the device has run dry: what
+    waits there, a poll or a call that was not recorded, no trace tells.
+    """
+    waited = host.blocked.select("start", pl.col("awaited_end").alias("end"))
+    long = pl.col("end") - pl.col("start") >= HELD_NS
+    launches = work.select(pl.col("call_start").alias("start"), pl.col("issued").alias("end")).filter(long).unique()
+    quiet = host.in_call.select(pl.col("end").alias("start"), pl.col("start").shift(-1).alias("end")).drop_nulls().filter(long)
+    opened, closed = work.select(pl.min_horizontal("issued", "start")).to_series().sort(), work["end"].sort()
+    done = closed.search_sorted(quiet["end"], side="right").cast(pl.Int64)
+    drained = (done > 0) & (opened.search_sorted(quiet["end"], side="right").cast(pl.Int64) == done)
+    last = closed.gather((done - 1).clip(0))
+    silent = quiet.with_columns(last.alias("end")).filter(drained & (quiet["end"] - last <= POLL_REACH_NS))
+    return pl.concat([waited, launches, silent]).filter(pl.col("end") > pl.col("start")).sort("end", "start")
 
 
 def _saved(line: pl.DataFrame, gone: pl.DataFrame, holds: pl.DataFrame, windows: pl.DataFrame) -> int:

@@ -257,9 +257,10 @@ def _with_producers(cut: pl.DataFrame, work: pl.DataFrame, known: Dependencies) 
     found = found.join(latest_producers(known, consumers), on="op", how="left", maintain_order="left")
     at_end, launched = pl.col("ends_step"), pl.col("issued").is_not_null()
     return found.with_columns(
-        pl.when(at_end).then("op").when(launched).then("producer").alias("producer"),
-        pl.when(at_end).then("op_end").when(launched).then("producer_end").alias("producer_end"),
-        pl.col("inferred").fill_null(value=False) & launched & ~at_end,
+        # without a launch nothing but the order of its stream tells what it waited for
+        pl.when(at_end).then("op").otherwise("producer").alias("producer"),
+        pl.when(at_end).then("op_end").otherwise("producer_end").alias("producer_end"),
+        pl.col("inferred").fill_null(value=False) & ~at_end,
         (pl.col("unresolved").fill_null(value=False) | ~launched) & ~at_end,
     )
 

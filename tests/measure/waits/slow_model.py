@@ -323,11 +323,7 @@ def _cause_and_operation(case: Case, moment: int) -> tuple[str, Op | None]:
     else:
         found = producers(case, consumer)
         latest = max(found, key=lambda op: (op.end, op.row)) if found else None
-    if consumer.issued is None:
-        if consumer is latest and moment < consumer.end:
-            return _blame(case, consumer, moment, "dependency_stalled")
-        return "dependency_stalled", None
-    if moment < consumer.issued:
+    if consumer.issued is not None and moment < consumer.issued:
         return _host_cause(case, moment)
     if latest is not None and moment < latest.end:
         return _blame(case, latest, moment, "dependency_stalled")

@@ -60,6 +60,10 @@ HANDOVERS: dict[str, tuple[Scene, int, dict[str, int], dict[str, int]]] = {
     },
     # 100 … 110: the latency of a late launch is handed over with the host.
     "with the host": (host_gap(), 120, {"dependency_stalled": 10, "launch": 1, "host": 89}, {"launch_handover": 10}),
+    # Whoever launched it, on its stream it comes after the copy.
+    "a copy in order with what no launch is recorded of": (
+        scene([run("gemm", 0, 10, 0), run("memcpy", 10, 60, 1, pinned=True, copy_kind="h2d"), run("gemm", 60, 80)]), 80,
+        {"blocking": 50}, {}),
     "nothing was late": (scene([run("gemm", 0, 10, 0), run("gemm", 50, 60, 1)]), 60, {"dependency_stalled": 40}, {}),
     "allocation alone makes no late host": (
         scene([run("gemm", 0, 10, 0), call("cudaMalloc", 5, 100), run("gemm", 110, 120, 60, until=100)]), 120,
