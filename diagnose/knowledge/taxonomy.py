@@ -84,7 +84,8 @@ HostRole = Literal["allocator", "synchronise", "launch", "graph_launch", "captur
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One family of device operations, recognised by name: by `patterns`, or by the `words` of its function (`diagnose.knowledge.words`).
+    """One family of device operations, recognised by name: by `patterns`, by the `words` of its function, or by those of the `namespaces` around
+    it (`diagnose.knowledge.words`).
 
     `bucket` is None where the name can't decide; the family then ends in `default` unless a context or a neighbour knows
     better. `decisive`: no context but an overriding one (the vision tower) may change the bucket. `marks`: what the rules about neighbours
@@ -95,6 +96,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     operation: Operation
     patterns: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
     bucket: str | None = None
     default: str | None = None
     decisive: bool = False
@@ -413,7 +415,7 @@ def _bucket_file(path: Traversable | Path, buckets: Buckets) -> _Read:
     file = _Read(name=path.name, text=text, content=content)
     for place, entry in file.entries():
         _check_buckets(file, place, entry, buckets)
-        if not entry.patterns and not getattr(entry, "words", ()):
+        if not (entry.patterns or getattr(entry, "words", ()) or getattr(entry, "namespaces", ())):
             raise file.wrong(
                 (*place, "patterns"), entry.id, "has no pattern" if isinstance(entry, Group) else "has neither patterns nor words"
             )
@@ -472,6 +474,7 @@ def _check_words(file: _Read, place: _Path, entry: Family | Context, sets: Sets)
     """Raise RuleFileError for a line of words that is not in the grammar."""
     try:
         matcher(entry.words, sets, "words")
+        matcher(entry.namespaces if isinstance(entry, Family) else (), sets, "words")
     except WrongLineError as error:
         raise file.wrong((*place, "words"), entry.id, str(error)) from error
 

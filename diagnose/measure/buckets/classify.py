@@ -18,7 +18,7 @@ from diagnose.knowledge.taxonomy import Context, Family, Group, Taxonomy, own_id
 from diagnose.knowledge.words import matcher
 from diagnose.measure.buckets.context import FORWARD_BIT, HostContext, host_context
 from diagnose.measure.buckets.line import chosen
-from diagnose.measure.buckets.names import normalised, words_of
+from diagnose.measure.buckets.names import namespaces_of, normalised, words_of
 from diagnose.measure.buckets.neighbours import neighbours
 from diagnose.measure.host import Launches
 from diagnose.model.trace import Trace
@@ -44,9 +44,9 @@ def families(names: pl.Series, kinds: pl.Series, taxonomy: Taxonomy) -> pl.Serie
     left = pl.DataFrame({"name": normalised(names), "kind": kinds.cast(pl.String)}).with_row_index("row")
     last: dict[str, int] = {family.op_kind: index for index, family in enumerate(taxonomy.families)}
     parts = []
-    for by_words, families_in_order in groupby(enumerate(taxonomy.families), key=lambda entry: bool(entry[1].words)):
+    for reads, families_in_order in groupby(enumerate(taxonomy.families), key=lambda entry: _reads(entry[1])):
         block = list(families_in_order)
-        found = _by_words(left, block, taxonomy) if by_words else _by_patterns(left, block, last)
+        found = _by_patterns(left, block, last) if reads == "patterns" else _by_words(left, block, reads, taxonomy)
         parts.append(found)
         left = left.join(found, on="row", how="anti", maintain_order="left")
     parts.append(left.select("row", pl.lit(len(taxonomy.families) - 1, dtype=pl.UInt16).alias("family")))
@@ -69,14 +69,20 @@ def _by_patterns(left: pl.DataFrame, block: Sequence[tuple[int, Family]], last: 
     return pl.concat(parts)
 
 
-def _by_words(left: pl.DataFrame, block: Sequence[tuple[int, Family]], taxonomy: Taxonomy) -> pl.DataFrame:
-    """The rows of `left` (row, name, kind) that a family of the block names by the words of the function: row, family."""
+def _reads(family: Family) -> str:
+    """What of a name a family goes by."""
+    return "words" if family.words else "namespaces" if family.namespaces else "patterns"
+
+
+def _by_words(left: pl.DataFrame, block: Sequence[tuple[int, Family]], reads: str, taxonomy: Taxonomy) -> pl.DataFrame:
+    """The rows of `left` (row, name, kind) that a family of the block names by the words of the function, or of its namespaces: row, family."""
     kernels = left.filter(pl.col("kind") == "kernel")
-    read = kernels.select("row", words_of(kernels["name"], taxonomy).alias("words"))
+    words = words_of(kernels["name"], taxonomy) if reads == "words" else namespaces_of(kernels["name"])
+    read = kernels.select("row", words.alias("words"))
     open_texts = read.select("words").unique().drop_nulls()
     parts = [open_texts.with_columns(pl.lit(0, dtype=pl.UInt16).alias("family")).clear()]
     for index, family in block:
-        hit = open_texts.select(matcher(family.words, taxonomy.sets, "words")).to_series()
+        hit = open_texts.select(matcher(family.words or family.namespaces, taxonomy.sets, "words")).to_series()
         parts.append(open_texts.filter(hit).with_columns(pl.lit(index, dtype=pl.UInt16).alias("family")))
         open_texts = open_texts.filter(~hit)
     return read.join(pl.concat(parts), on="words", how="inner").select("row", "family")

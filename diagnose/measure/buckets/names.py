@@ -21,6 +21,8 @@ _QUALIFIED = re.compile(r"(?:N|K|V|L|St|S[absiod])*")
 LONGEST = 1500  # characters of template arguments that are read
 MOST = 12  # identifiers of a mangled symbol's template arguments among which they are looked for
 READ = 2  # of the identifiers among a carrier's template arguments: what it carries, and what that carries
+# What CuTe and compilers add to a name: the types of its arguments, the number of a clone.
+_COMPILED = r"_object_at_.*|_[Tt]ensor(?:ptr|o|gmem|000).*|\[clone.*"
 _NESTED = 4  # parentheses within parentheses that are taken out of template arguments
 # Among template arguments: types, and wrappers that let a kernel be compiled for one architecture only.
 _SILENT = (
@@ -94,7 +96,8 @@ def _spaced(text: pl.Expr) -> pl.Expr:
     return (
         text.str.replace_all("MoE", "Moe")
         .str.replace_all("RoPE", "Rope")
-        .str.replace_all(r"([a-z])(G?)LU", "${1}${2}lu")
+        .str.replace_all(r"([a-z])GLU", "${1}glu")
+        .str.replace_all(r"([a-z])LU", "${1}lu")
         .str.replace_all("AllToAll|All2All", "Alltoall")
         .str.replace_all(r"([a-z])([A-Z])", "${1} ${2}")
         .str.replace_all(r"([0-9A-Z])([A-Z][a-z])", "${1} ${2}")
@@ -102,8 +105,8 @@ def _spaced(text: pl.Expr) -> pl.Expr:
         .str.replace_all(r"[^a-z0-9]+", "  ")
         .pipe(lambda one: pl.concat_str(pl.lit(" "), one, pl.lit(" ")))
         .str.replace_all(r" [0-9]+ ", " ")
+        .str.replace_all(r" d  ([a-z]{1,2}) ", " d${1} ")
         .str.replace_all(r" +", " ")
-        .str.replace_all(r" d ([a-z]{1,2}) ", " d${1} ")
     )
 
 
@@ -113,8 +116,8 @@ def words_of(names: pl.Series, taxonomy: Taxonomy) -> pl.Series:
     frame = pl.DataFrame({"name": names.str.replace(r"^(?:typename )?std::enable_if<.*?>::type ", "")}).select(
         "name",
         head.str.extract(r"([^\s:]*)\s*$")
-        .str.replace(r"_object_at_.*|\[clone.*", "")
-        .str.replace(r"^kernel_cutlass_", "")
+        .str.replace(_COMPILED, "")
+        .str.replace(r"^kernel_cutlass_(?:kernel_[a-z0-9_]*([A-Z][A-Za-z0-9]*)$)?", "${1}")
         .alias("function"),
         pl.lit(None, dtype=pl.String).alias("template"),
     )
@@ -136,6 +139,8 @@ def words_of(names: pl.Series, taxonomy: Taxonomy) -> pl.Series:
     if places.is_empty():
         return frame["words"]
     carried = frame[places].select(_spaced(_first(pl.coalesce("template", _template(pl.col("name"))))).alias("words"))["words"]
+    told = pl.DataFrame({"carried": carried, "own": frame["words"].gather(places)})
+    carried = told.select(pl.when(pl.col("carried") == " ").then("own").otherwise("carried")).to_series()
     return frame["words"].scatter(places, carried)
 
 
@@ -150,6 +155,13 @@ def _template(name: pl.Expr) -> pl.Expr:
 def _first(identifiers: pl.Expr) -> pl.Expr:
     """The first identifiers that are no types."""
     return identifiers.str.replace_all(_SILENT, "").str.extract(rf"^[^A-Za-z_]*((?:[A-Za-z_]\w*[^A-Za-z_]*){{0,{READ}}})")
+
+
+def namespaces_of(names: pl.Series) -> pl.Series:
+    """The words of the namespaces and classes that a name's function lies in, in the spelling of `normalised`."""
+    mangled = pl.col("name").str.contains(r" _Z")
+    path = pl.when(mangled).then(pl.lit(None)).otherwise(pl.col("name").str.extract(r"^([^<(]*)").str.extract(r"^(.*)::"))
+    return pl.DataFrame({"name": names}).select(_spaced(path.fill_null("")).alias("words"))["words"]
 
 
 def range_words(texts: pl.Series) -> pl.Series:

@@ -88,7 +88,8 @@ def family(know: Catalogue, key: str) -> Entry:
             *paragraph("elsewhere, by what is around it", *refs("bucket", one.alternatives)),
             *verbatim("patterns", (pattern or "(anything)" for pattern in one.patterns)),
             *verbatim("words of its function", one.words),
-            *_sets(know, one.words),
+            *verbatim("words of its namespaces", one.namespaces),
+            *_sets(know, one.words + one.namespaces),
             *verbatim("examples", one.examples),
         ),
     )
