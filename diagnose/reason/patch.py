@@ -150,20 +150,28 @@ _LAUNCH: Mapping[str, Callable[[str, SettingValue | None], str]] = MappingProxyT
 
 
 def at_launch(edits: Sequence[Edit], job: Job, framework: str) -> tuple[str, ...]:
-    """The edits for one framework's command line, or the shell's environment, each once."""
-    forms = (_LAUNCH[framework](edit.key, whole(edit, job)) for edit in edits if edit.framework == framework)
-    return tuple(dict.fromkeys(forms))
+    """The edits for one framework's command line, or the shell's environment, each key once with what it has after all of them."""
+    own = [edit for edit in edits if edit.framework == framework]
+    return tuple(_LAUNCH[framework](key, value) for key, value in after_all(own, job).items())
+
+
+def after_all(edits: Sequence[Edit], job: Job) -> dict[str, SettingValue | None]:
+    """The value of each edit's key after all edits, one after the other."""
+    values: dict[str, SettingValue | None] = {}
+    for edit in edits:
+        now = values[edit.key] if edit.key in values else None if edit.setting is None else job.get(edit.setting)
+        values[edit.key] = whole(edit, now)
+    return values
 
 
 def _texts(value: SettingValue) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else (str(value),)
 
 
-def whole(edit: Edit, job: Job) -> SettingValue | None:
-    """The value that a setting has after the edit, all members of a list included."""
+def whole(edit: Edit, now: SettingValue | None) -> SettingValue | None:
+    """The value that a setting which is `now` has after the edit, all members of a list included."""
     if edit.op not in ("add", "remove") or edit.setting is None:
         return edit.value
-    now = job.get(edit.setting)
     members = _texts(edit.value) if edit.value is not None else ()
     present = tuple(part for part in now.split(",") if part) if isinstance(now, str) else now if isinstance(now, tuple) else ()
     if edit.op == "remove":
@@ -368,7 +376,8 @@ class Patcher:
             return reason
         try:
             text, unwritten = _edited(state, asked)
-            given = ((edit.setting or edit.key, whole(edit, state.job)) for edit in unwritten)
+            after, names = after_all(unwritten, state.job), {edit.key: edit.setting or edit.key for edit in unwritten}
+            given = ((names[key], value) for key, value in after.items())
             overrides = (*state.overrides, *(f"~{key}" if value is None else f"{key}={shown(value)}" for key, value in given))
             job = parse_job(text, self.book.job, source=state.job.source, overrides=overrides)
         except (YamlEditError, JobFileError) as error:
@@ -385,7 +394,8 @@ class Patcher:
         if wanted.until is not None and self._fires(wanted.until, new.job):
             return _Reason(why="The check is not silent with it.", left=asked.left)
         why = "this file can't take it; give it at launch"
-        left = (LeftToYou(fix=spec.id, framework=one.framework, key=one.key, to=shown(whole(one, state.job)), why=why) for one in unwritten)
+        last = {one.key: one for one in unwritten}.values()
+        left = (LeftToYou(fix=spec.id, framework=one.framework, key=one.key, to=shown(after[one.key]), why=why) for one in last)
         return replace(
             new,
             applied=(
@@ -433,11 +443,10 @@ _NUMERICS = "it changes what is computed"
 
 def _same_numerics(spec: FixSpec, asked: Plan, job: Job) -> Plan:
     """The plan without what changes precision, routing, optimizer or batch; that is left to a person."""
-    left = [
-        edit for edit in asked.edits if edit.spec is not None and edit.spec.numerics and job.get(edit.setting or "") != whole(edit, job)
-    ]
+    after = after_all(asked.edits, job)
+    left = [edit for edit in asked.edits if edit.spec is not None and edit.spec.numerics and job.get(edit.setting or "") != after[edit.key]]
     why = f"{_NUMERICS}: --fix {spec.id} writes it"
-    told = (LeftToYou(fix=spec.id, framework=edit.framework, key=edit.key, to=shown(whole(edit, job)), why=why) for edit in left)
+    told = (LeftToYou(fix=spec.id, framework=edit.framework, key=edit.key, to=shown(after[edit.key]), why=why) for edit in left)
     return Plan(edits=tuple(edit for edit in asked.edits if edit not in left), left=(*asked.left, *told))
 
 
@@ -479,9 +488,9 @@ def _by_key(state: _State, asked: Plan) -> Iterator[Edit]:
 def _edited(state: _State, asked: Plan) -> tuple[str, tuple[Edit, ...]]:
     """The changed text, and the edits that this kind of file can't take. Raises YamlEditError."""
     text, editor, unwritten = state.text, _editor(state), []
-    for edit in asked.edits:
+    for index, edit in enumerate(asked.edits):
         if editor is not None and editor.takes(edit):
-            text = editor.write(text, edit, whole(edit, state.job))
+            text = editor.write(text, edit, after_all(asked.edits[: index + 1], state.job)[edit.key])
         else:
             unwritten.append(edit)
     return text, tuple(unwritten)
@@ -489,7 +498,7 @@ def _edited(state: _State, asked: Plan) -> tuple[str, tuple[Edit, ...]]:
 
 def _written(before: Job, after: Job, spec: FixSpec, asked: Plan) -> Iterator[Written]:
     """What changed, setting by setting, with the key that it is read from now."""
-    for edit in asked.edits:
+    for edit in {(one.key, None if one.setting is not None else index): one for index, one in enumerate(asked.edits)}.values():
         old = None if edit.setting is None else before.settings.get(edit.setting)
         new = None if edit.setting is None else after.settings.get(edit.setting)
         if edit.setting is not None and (None if old is None else old.value) == (None if new is None else new.value):

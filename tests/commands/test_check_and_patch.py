@@ -185,3 +185,19 @@ def test_the_main_command_patches_after_it_has_diagnosed(
     assert "0 fixes applied, 0 settings changed." in out
     assert err == f"wrote {target}\n"
     assert main(["x.json", "--config", str(DEMO), "--patch", str(target)]) == 2, "it exists now"
+
+
+# --- several changes of one key -----------------------------------------------------------------------------------------
+
+
+def test_changes_of_one_key_are_told_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("model: {num_layers: 4}\nenv_vars: {PYTORCH_CUDA_ALLOC_CONF: 'max_split_size_mb:512,expandable_segments:False'}\n")
+    assert main(["patch", "--config", str(job), "--fix", "MEM-01", "--format", "yaml"]) == 0
+    assert "PYTORCH_CUDA_ALLOC_CONF: max_split_size_mb:512,expandable_segments:True" in capsys.readouterr().out
+    assert main(["patch", "--config", str(job), "--fix", "MEM-01"]) == 0
+    out = capsys.readouterr().out
+    assert "1 fix applied, 1 setting changed." in out
+    assert [line.strip() for line in out.splitlines() if "export" in line] == [
+        "export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:512,expandable_segments:True"
+    ]

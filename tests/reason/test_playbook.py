@@ -246,9 +246,10 @@ def wrong_literal(change: ChangeSpec) -> str | None:
     if change.setting is None:
         return None
     if change.op in ("add", "remove"):
-        if BOOK.settings[change.setting].type != "list" or not isinstance(value, str):
-            return "is not one member of a list"
-        value = [value]
+        kind = BOOK.settings[change.setting].type
+        if kind not in ("list", "text") or not isinstance(value, str):
+            return "is not one member of a list, nor one of several options"
+        value = [value] if kind == "list" else value
     if change.framework == "megatron-lm":
         text: dict[str, object] = {"MODEL_ARGS": {change.key: value}}
     elif change.framework == "environment":

@@ -99,13 +99,16 @@ def found(data: Nested, key: str) -> object:
 
 
 def apply(data: Nested, change: ChangeSpec, context: Context) -> None:
-    """One change, literally: the key is written, removed, or a member of its list is taken out."""
+    """One change, literally: the key is written, removed, or a member of its list or of its options, with commas between, is put in or taken out."""
     if change.framework == "environment":
         data = data.setdefault("ENV_VARS" if "MODEL_ARGS" in data else "env_vars", {})  # type: ignore[assignment]
     if change.framework == "megatron-lm":
         data = data["MODEL_ARGS"]  # type: ignore[assignment]
     if change.op == "unset":
         drop(data, change.key)
+    elif change.op in ("add", "remove") and change.setting is not None and BOOK.settings[change.setting].type == "text":
+        options = [item for item in str(found(data, change.key) or "").split(",") if item not in ("", change.to)]
+        put(data, change.key, ",".join(options if change.op == "remove" else [*options, change.to]))
     elif change.op == "remove":
         present = found(data, change.key)
         listed = present.split() if isinstance(present, str) else list(present)  # type: ignore[call-overload]
