@@ -39,6 +39,7 @@ __all__ = ["EXIT_GATE", "cli", "main"]
 _NO_MEMORY = (
     "Memory ran out. There is no result. Give fewer traces at once (--jobs 1), raise the limit of this process, or use a larger machine."
 )
+QUIET = "diagnose.quiet"  # whether the command line asks for silence
 EXIT_USAGE, EXIT_FAULT, EXIT_OUTPUT, EXIT_INTERRUPTED = 2, 70, 74, 130
 
 
@@ -47,6 +48,7 @@ class Verbs(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Insert the default verb."""
+        ctx.meta[QUIET] = bool({"-q", "--quiet"} & set(args))
         own = {*self.commands, "--help", "-h", "--version"}
         if args and args[0] not in own:
             _refuse_mistyped(args[0], self.commands)
@@ -59,7 +61,8 @@ class Verbs(click.Group):
         if found is not None:
             path, options = found
             ctx.default_map = project.defaults(options, self.commands)
-            say(f"using {path.name}: {', '.join(options)}")
+            if not ctx.meta.get(QUIET):
+                say(f"using {path.name}: {', '.join(options)}")
         with _terminable():
             return super().invoke(ctx)
 

@@ -187,3 +187,15 @@ def test_times_are_told_in_the_unit_that_suits_them() -> None:
         "240.0 s",
         "not measured",
     ]
+
+
+def test_what_is_recomputed_has_a_row_of_its_own(demo: Diagnosis) -> None:
+    repeated = tuple(
+        structs.replace(row, phase={"forward": 1, "backward": 2, "recompute": 1}) if row.bucket == "attention" else row for row in demo.buckets
+    )
+    changed = structs.replace(demo, buckets=repeated)
+    check_adds_up(changed)
+    rows = {part.label: float(part.amount) for part in answer.bar(changed).parts}
+    before = {part.label: float(part.amount) for part in answer.bar(demo).parts}
+    assert rows["compute: recomputed in backward"] == pytest.approx(6.5 / 4, abs=0.1)
+    assert rows["compute active"] + rows["compute: recomputed in backward"] == pytest.approx(before["compute active"], abs=0.11)

@@ -21,7 +21,7 @@ LEAST_PART = 0.005  # of the step: a smaller part is told with the others
 SPLIT_COMPUTE = 0.5  # of the step: where compute takes more, the bar says what it computes
 LITTLE = 0.03  # of the step: a wall whose bound is below brings little (as in walls.yaml, where a finding becomes medium)
 LEAST_COMPUTED = 4  # rows for what was computed, where waiting has many
-_REST, _COMPUTE, _COMPUTE_REST = "rest", "computing", "computing_rest"
+_REST, _COMPUTE, _COMPUTE_REST, _AGAIN = "rest", "computing", "computing_rest", "computing_again"
 
 
 # --- which run, and how fast ------------------------------------------------------------------------------------------
@@ -170,10 +170,13 @@ def bar(document: Diagnosis) -> r.Bar:
 
 def _amounts(document: Diagnosis, step: StepBudget) -> Iterator[tuple[str, int]]:
     """Every part of the step, ns: compute (by bucket where it takes most of the step), then what there was instead of it."""
+    computed = _computed(document, step)
     if step.compute_busy_ns > SPLIT_COMPUTE * step.window_ns:
-        yield from _computed(document, step).items()
+        yield from computed.items()
     else:
-        yield _COMPUTE, step.compute_busy_ns
+        again = computed.get(_AGAIN, 0)
+        yield _COMPUTE, step.compute_busy_ns - again
+        yield _AGAIN, again
     if "launch_starved_ns" in tables.unmeasured(document):
         yield "not_recorded", step.compute_absent_ns
         return
@@ -197,8 +200,8 @@ def _amounts(document: Diagnosis, step: StepBudget) -> Iterator[tuple[str, int]]
 
 
 def _computed(document: Diagnosis, step: StepBudget) -> dict[str, int]:
-    """Compute by bucket, which adds up to its time."""
-    place = (document.verdict.rank, document.verdict.device)
+    """Compute by bucket, which adds up to its time; what each repeats in backward stands together, by the share of the bucket's work."""
+    place = (document.verdict.rank or 0, document.verdict.device or 0)
     steps = next((one.steps for one in document.split if (one.rank, one.device) == place), ())
     whole: dict[str, int] = {}
     for one in steps:
@@ -208,7 +211,13 @@ def _computed(document: Diagnosis, step: StepBudget) -> dict[str, int]:
     if not found or abs(sum(found.values()) - step.compute_busy_ns) > 0.01 * step.compute_busy_ns:
         return {_COMPUTE: step.compute_busy_ns}
     found[max(found, key=lambda key: found[key])] += step.compute_busy_ns - sum(found.values())
-    return found
+    again = 0
+    for row in tables.on(document.buckets, *place):
+        repeated, key = row.phase.get("recompute", 0), f"{_COMPUTE}_{row.bucket}"
+        if repeated and key in found:
+            moved = round(found[key] * repeated / sum(row.phase.values()))
+            found[key], again = found[key] - moved, again + moved
+    return found | ({_AGAIN: again} if again else {})
 
 
 def _merged(amounts: dict[str, int], step: StepBudget) -> dict[str, int]:
@@ -242,6 +251,7 @@ def _adding_up(values: Sequence[float], whole: float) -> list[str]:
 _LABELS: Mapping[str, str] = {
     _COMPUTE: "compute active",
     _COMPUTE_REST: "compute: the rest",
+    _AGAIN: "compute: recomputed in backward",
     "waiting_expert": "waiting: EP all-to-all",
     "waiting_data": "waiting: DP collectives",
     "waiting_tensor": "waiting: TP collectives",
@@ -262,12 +272,13 @@ _LOOKS: Mapping[str, str] = {
     "waiting_data": "#e69f00",
     "waiting_tensor": "#c8742b",
     "waiting_pipeline": "#aa4499",
-    "waiting_context": "#882255",
+    "waiting_context": "#999933",
     "waiting_other": "#cc6677",
     "waiting_rest": "#cc6677",
     "packing": "#ddcc77",
     _REST: "#8c8c8c",
     _COMPUTE_REST: "#88ccee",
+    _AGAIN: "#882255",
     "not_recorded": "#8c8c8c",
 }
 _SEGMENT = {"waiting_expert": "blocking_transport", "copy": "blocking_copy", "launch": "host_work", "sync": "host_sync", "unknown": "dependency_stalled"}
