@@ -139,6 +139,7 @@ def test_text_fits_and_holds_no_control_sign(width: int) -> None:
 def test_colour_comes_only_when_asked_for_and_only_from_us() -> None:
     allowed = {"0", "1", "2", "4", "31", "32", "33", "34", "35", "36", "1;2", "2;4", "1;4"}
     allowed |= {f"{style};{colour}" for style in (1, 2) for colour in range(31, 37)}
+    allowed |= {str(colour) for colour in (*range(30, 38), *range(90, 98))}  # the palette of the bar, as a terminal of 16 colours has it
 
     def ours(name: str) -> bool:
         coloured = write(EVERY[name](), "text", Options(color=True))

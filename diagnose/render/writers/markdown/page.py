@@ -26,8 +26,8 @@ LONGEST_QUOTE = 2_000
 _LATER = 10  # by how much the whole of something is worth less than its short form
 _RESERVE = 800  # bytes for the line about what was left out
 
-# What Markdown reads as markup wherever it stands: `_` only beside a space or sign, `#`, `>` and `-` only where a line begins.
-_SPECIAL = re.compile(r"([\\`*\[\]<|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^\s*[#>+-](?=\s)|^\s*\d+(?=[.)]\s))")
+# What Markdown reads as markup wherever it stands: `_` only beside a space or sign, `(` behind a bracket, `#`, `>` and `-` only where a line begins.
+_SPECIAL = re.compile(r"([\\`*\[\]<|~$]|(?<=\])\(|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^\s*[#>+-](?=\s)|^\s*\d+(?=[.)]\s))")
 _MENTION = re.compile(r"(?<=[@#])(?=\w)|(?<=\bGH)(?=-\d)|(?<=://)|(?<=\bwww)(?=\.)", re.IGNORECASE)
 _JOINER = "\u200b"  # keeps a mention, a reference or an address from becoming a link
 
