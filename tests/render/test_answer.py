@@ -191,7 +191,8 @@ def test_times_are_told_in_the_unit_that_suits_them() -> None:
 
 def test_what_is_recomputed_has_a_row_of_its_own(demo: Diagnosis) -> None:
     repeated = tuple(
-        structs.replace(row, phase={"forward": 1, "backward": 2, "recompute": 1}) if row.bucket == "attention" else row for row in demo.buckets
+        structs.replace(row, phase={"forward": 1, "backward": 2, "recompute": 1}) if row.bucket == "attention" else row
+        for row in demo.buckets
     )
     changed = structs.replace(demo, buckets=repeated)
     check_adds_up(changed)
