@@ -27,6 +27,7 @@ class _Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     wide_gemm: Feature
     fused_router: Feature
     fused_permutation: Feature
+    fused_exchange: Feature
     lost_events: Feature
     out_of_memory: Feature
     hierarchical_groups: Feature
