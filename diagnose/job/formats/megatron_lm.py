@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,13 +10,14 @@ from diagnose.job.command_line import by_flag, flag_leaf, parsed_command
 from diagnose.job.edit import flag_editor, map_editor
 from diagnose.job.formats import megatron_bridge
 from diagnose.job.formats.reader import Key, Reader, keys_of
-from diagnose.job.model import Leaf, Parsed, wrong_type
+from diagnose.job.model import UNRESOLVED, Leaf, Parsed, wrong_type
 from diagnose.job.shell import Token
 from diagnose.job.text import JobText, Tree, leaves_of, line_of, plain_value
 from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name
 
 NAME = "megatron-lm"
 _SECTIONS = ("MODEL_ARGS", "ENV_VARS")
+_VARIABLE = re.compile(r"\$\{?\w+\}?")
 _OTHER = frozenset({"TEST_TYPE", "METRICS", "LAUNCHER", "MODE"})
 
 
@@ -60,7 +62,10 @@ def _of_tree(tree: Tree, source: str) -> Iterator[Leaf]:
         if key in ("versions", "env_vars") and isinstance(value, dict):
             yield from leaves_of({key: value}, tree.lines, below=path[:-1])
         else:
-            yield Leaf(key=flag_name(str(key)), shown=".".join(path), value=plain_value(value), line=line_of(tree.lines, path))
+            held = plain_value(value)
+            if isinstance(held, str) and _VARIABLE.fullmatch(held.strip()):  # put in by what starts the job
+                held = f"{UNRESOLVED} = {held.strip()}"
+            yield Leaf(key=flag_name(str(key)), shown=".".join(path), value=held, line=line_of(tree.lines, path))
     if tree.data.get("MODE") == "inference":  # as the functional tests of Megatron-LM say it
         yield Leaf(key="is_training", shown="MODE", value=False, line=line_of(tree.lines, ("MODE",)))
     for key, value in sections["ENV_VARS"].items():
