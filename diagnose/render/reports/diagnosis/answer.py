@@ -52,6 +52,12 @@ def run_name(document: Diagnosis) -> str:
     return " · ".join(part for part in parts if part)
 
 
+def layout(document: Diagnosis) -> str:
+    """How the job is split over GPUs, in short; what is not split is left out."""
+    known = document.identity
+    return "" if known is None else " ".join(f"{name}{size}" for name, size in known.layout.items() if size > 1)
+
+
 def _run(document: Diagnosis) -> Iterator[str]:
     known = document.identity
     if known is None:  # a document that an older version wrote
@@ -269,13 +275,13 @@ _LABELS: Mapping[str, str] = {
     _REST: "the rest",
 }
 _LOOKS: Mapping[str, str] = {
-    "waiting_data": "#e69f00",
+    "waiting_data": "#e8744f",
     "waiting_tensor": "#c8742b",
-    "waiting_pipeline": "#aa4499",
-    "waiting_context": "#999933",
-    "waiting_other": "#cc6677",
-    "waiting_rest": "#cc6677",
-    "packing": "#ddcc77",
+    "waiting_pipeline": "#8f1d4f",
+    "waiting_context": "#f0a3a3",
+    "waiting_other": "#d98ca0",
+    "waiting_rest": "#d98ca0",
+    "packing": "#f2a07b",
     _REST: "#8c8c8c",
     _COMPUTE_REST: "#88ccee",
     _AGAIN: "#882255",

@@ -13,7 +13,7 @@ from diagnose.render import report as r
 from diagnose.render.figures import step
 from diagnose.render.issues import SEVERITY, Issue, IssueList, State, capitalised
 from diagnose.render.report import EVERYTHING, FINDINGS, LIMITED, PAGE, Block, Label, Section, Text
-from diagnose.render.reports.diagnosis import answer, appendix, story, tables
+from diagnose.render.reports.diagnosis import answer, appendix, layer, story, tables
 from diagnose.render.reports.ranks import report as ranks
 from diagnose.render.words import SEVERITY_RANK
 
@@ -26,7 +26,7 @@ def report(document: Diagnosis) -> r.Report:
     captured, found = document.capture, document.verdict
     gpu = ", ".join(dict.fromkeys(device.name or "GPU name not recorded" for device in captured.devices))
     return r.Report(
-        title=story.title(document),
+        title=" · ".join(part for part in (answer.run_name(document), answer.layout(document), story.title(document)) if part),
         heading="what holds this training run back",
         about=f"{gpu} · {units.plural(len(captured.ranks), 'rank')} captured · {captured.profiler} {captured.profiler_version or ''}".rstrip(),
         blocks=tuple(_blocks(document)),
@@ -45,6 +45,7 @@ def _sections(document: Diagnosis) -> tuple[Section, ...]:
         Section(id="job-problems"),
         Section(id="findings", title="Findings", nav=f"Findings ({findings})", headed=True, count=findings),
         Section(id="the-step", title="Timeline", folded=True, printed=True),
+        Section(id="walls", title="The four walls", folded=True),
         Section(id="figures-of-the-step", title="Where the time went", folded=True, printed=True),
         Section(id="numbers", title="The numbers", folded=True),
         Section(id="not-assessed", nav=f"Not assessed ({unknown})", folded=True),
@@ -55,13 +56,16 @@ def _sections(document: Diagnosis) -> tuple[Section, ...]:
 
 
 def _blocks(document: Diagnosis) -> Iterator[Block]:
-    yield Block(content=answer.masthead(document), name="run", worth=101, most=LIMITED)
+    layers = layer.table(document)
+    yield Block(content=answer.masthead(document), name="run", worth=101)
     yield Block(content=answer.verdict(document), name="verdict", worth=100, most=LIMITED)
     yield Block(content=_verdict(document), name="verdict", worth=100, least=PAGE)
-    yield Block(content=answer.bar(document), name="bar", worth=99, most=LIMITED)
-    yield Block(content=answer.plan(document), name="plan", worth=98, most=LIMITED)
-    yield Block(content=answer.remarks(document), name="remarks", worth=97, most=LIMITED)
-    yield Block(content=answer.commands(document), name="next", worth=96, most=LIMITED)
+    yield Block(content=answer.bar(document), name="bar", worth=99)
+    yield Block(content=answer.plan(document), name="plan", worth=98, column=1)
+    if layers.rows:
+        yield Block(content=layers, name="layer", least=PAGE, column=2)
+    yield Block(content=answer.remarks(document), name="remarks", worth=97, column=2)
+    yield Block(content=answer.commands(document), name="next", worth=96, column=2)
     yield from (replace(block, detail=FINDINGS if block.section == "findings" else EVERYTHING) for block in _details(document))
 
 
@@ -69,7 +73,7 @@ def _details(document: Diagnosis) -> Iterator[Block]:
     """What stands behind the answer."""
     yield from ranks.first(document)
     cards = tuple(_card(wall, document) for wall in document.walls)
-    yield Block(content=r.Cards(title="The four walls", cards=cards, table=tables.walls(document)), name="walls", worth=90)
+    yield Block(content=r.Cards(title="The four walls", cards=cards, table=tables.walls(document)), name="walls", section="walls", worth=90)
     yield from ranks.blocks(document)
     yield from _figures(document)
     yield from _devices(document)
@@ -133,7 +137,6 @@ def _verdict(document: Diagnosis) -> r.Panel:
         phrases=tuple(phrases),
         reasons=verdict.certainty_reasons,
         reasons_label="certainty",
-        first_try=story.first_try(document),
     )
 
 
