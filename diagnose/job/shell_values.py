@@ -292,7 +292,7 @@ def _word(text: str, part: Part, scope: Scope) -> Value:
 def _changed(value: Value, rest: str, line: int, scope: Scope) -> Value | None:
     """A known value with its head, tail or inside cut away or replaced."""
     text = known(value)
-    if text is None or len(text) > 10_000:
+    if text is None or len(text) > 1_000:
         return None
     cut = re.fullmatch(r"(?P<sign>##?|%%?)(?P<pattern>.*)", rest, re.DOTALL)
     swap = re.fullmatch(r"(?P<all>//?)(?P<old>(?:\\.|[^/\\])+)(?:/(?P<new>.*))?", rest, re.DOTALL)
