@@ -270,7 +270,7 @@ def _order(finding: Finding, rulebook: Rulebook, first: WallBound | None) -> tup
     unbounded = bound is None and isinstance(rule.severity, str) and not note
     ahead = False
     if first is not None and first.wall != fallback and level < _LEVELS["low"] and not unbounded and not note:
-        ahead = of == first.wall or (bound or 0) > known(first)
+        ahead = first.wall in {of, finding.wall} or (bound or 0) > known(first)
     return (
         not (rule.cause is not None and rule.cause.outranks),
         note,

@@ -119,3 +119,13 @@ def test_an_all_to_all_of_an_unknown_group_is_no_gradient_reduction(share: float
 def test_an_opaque_graph_says_how_to_look_into_it() -> None:
     found, _ = find(facts(opaque_graph_share=1.0), job=None, rulebook=BOOK)
     assert "--cuda-graph-trace=node" in next(one for one in found if one.id == "capture-opaque-graphs").summary
+
+
+def test_a_rank_late_by_its_own_wall_goes_before_a_part_of_it() -> None:
+    late: dict[str, FactValue] = {
+        "straggler_rank": "1",
+        "straggler_cause": "slow_host",
+        "straggler_wait_ns": 15_000_000,
+        "straggler_wait_share": 0.15,
+    }
+    assert ids(**{**HOST, **late}, host_gap_excess_ns=8_000_000)[0] == "host-straggler-slow-host"
