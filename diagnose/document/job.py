@@ -130,3 +130,4 @@ class PatchReport(Struct, frozen=True, kw_only=True):
     bridge_overrides: tuple[str, ...]
     megatron_flags: tuple[str, ...]
     environment: tuple[str, ...]
+    torchtitan_options: tuple[str, ...] = ()

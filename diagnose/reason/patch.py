@@ -17,7 +17,7 @@ from diagnose.errors import JobFileError, PatchRefusedError
 from diagnose.job import Job, SettingValue, parse_job
 from diagnose.job.edit import ENVIRONMENT, Edit, Editor, shown
 from diagnose.job.edit_yaml import YamlEditError
-from diagnose.job.formats import READERS, megatron_bridge, megatron_lm
+from diagnose.job.formats import READERS, megatron_bridge, megatron_lm, torchtitan
 from diagnose.job.formats.overrides import NAME as OVERRIDES
 from diagnose.knowledge import strict_yaml
 from diagnose.knowledge.repairs import as_fix
@@ -144,8 +144,12 @@ def _export(key: str, value: SettingValue | None) -> str:
     return f"unset {key}" if value is None else f"export {key}={shlex.quote(_as_text(value, brackets=False))}"
 
 
+def _titan_option(key: str, value: SettingValue | None) -> str:
+    return f"--{key}" if value is True else f"(leave out --{key})" if value is None else f"--{key} {shlex.quote(_as_text(value))}"
+
+
 _LAUNCH: Mapping[str, Callable[[str, SettingValue | None], str]] = MappingProxyType(
-    {megatron_bridge.NAME: _bridge_override, megatron_lm.NAME: _megatron_flag, ENVIRONMENT: _export}
+    {megatron_bridge.NAME: _bridge_override, megatron_lm.NAME: _megatron_flag, torchtitan.NAME: _titan_option, ENVIRONMENT: _export}
 )
 
 
@@ -290,6 +294,7 @@ class Patcher:
             still_wrong=tuple(result for result in self._wrong(state.job) if result.id in before),
             bridge_overrides=self._launch(job, state, megatron_bridge.NAME),
             megatron_flags=self._launch(job, state, megatron_lm.NAME),
+            torchtitan_options=at_launch(state.edits, job, torchtitan.NAME),
             environment=at_launch(state.edits, job, ENVIRONMENT),
         )
         return Patched(text=state.text, report=report)
@@ -316,6 +321,8 @@ class Patcher:
         """The changes as one framework's command line; where it is not the job's own, from the fixes anew."""
         if framework == framework_of(job.format, self.book.job):
             return at_launch(state.edits, job, framework)
+        if framework_of(job.format, self.book.job) not in (megatron_bridge.NAME, megatron_lm.NAME):
+            return ()  # another framework's words are of no use to it
         return at_launch([edit for spec in state.specs for edit in plan(spec, self._context(job), framework).edits], job, framework)
 
     def _apply(self, state: _State, wanted: Wanted) -> _State:

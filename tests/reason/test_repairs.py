@@ -12,9 +12,12 @@ from diagnose.cli import main
 from diagnose.document.diagnosis import Tool
 from diagnose.document.job import CheckReport
 from diagnose.job.advised import advised
+from diagnose.knowledge.glossary import load_glossary
 from diagnose.knowledge.rulebook import CheckSpec
 from diagnose.model.vocabulary import GROUP_OF
 from diagnose.reason.checks import check
+from diagnose.reason.context import make_context
+from diagnose.reason.findings import FixReader, find
 from diagnose.reason.patch import Patched, Patcher, Wanted, wanted_by
 from tests.builders.cases import for_each
 from tests.builders.diagnosis import rich
@@ -242,6 +245,41 @@ def test_long_context_says_the_size_and_patch_writes_it() -> None:
 
 
 # --- other frameworks -------------------------------------------------------------------------------------------------
+
+
+def test_a_torchtitan_job_gets_changes_in_its_own_keys() -> None:
+    text = '[activation_checkpoint]\nmode = "full"\n[training]\nlocal_batch_size = 2\nglobal_batch_size = 64\n'
+    reader = FixReader(context=make_context(H100, parse_job(text), BOOK))
+    keys = {fix: {change.key: change.to for change in reader.fix(BOOK.fixes[fix]).changes} for fix in ("MEM-02", "MEM-03", "HOST-05")}
+    assert keys["MEM-02"] == {"activation_checkpoint.mode": "selective"}
+    assert keys["MEM-03"] == {"activation_checkpoint.mode": "selective"}
+    assert keys["HOST-05"] == {"training.local_batch_size": "4"}
+    done = Patcher(book=BOOK, tool=TOOL, facts=H100).patch(text, "job.toml", [Wanted(fixes=("MEM-03",))])
+    assert done.report.torchtitan_options == ("--activation_checkpoint.mode selective",)
+    assert done.report.bridge_overrides == ()
+
+
+@pytest.mark.parametrize("word", ["parallel folding", "three walls", "fit", "scale", "profile", "retune", "moe_dispatch_fwd_dtype"])
+def test_words_of_the_field_are_explained(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", word]) == 0
+    assert word in capsys.readouterr().out
+
+
+def test_the_glossary_leads_to_entries_that_exist() -> None:
+    known = {"rule": BOOK.rules, "fix": BOOK.fixes, "check": BOOK.checks, "wall": BOOK.walls.walls}
+    named = [name.partition(":") for word in load_glossary().values() for name in word.see]
+    assert [key for kind, _, key in named if key not in known[kind]] == []
+
+
+def test_a_dispatcher_that_fell_back_is_looked_into_before_another_is_offered() -> None:
+    on = parse_job(bridge(model={"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}))
+    given = facts(expert_exchange_backend="nccl", expert_exchange_nccl_share=1.0)
+    found = {one.id: one for one in find(given, job=on, rulebook=BOOK)[0]}
+    first = found["communication-dispatcher-not-active"].fixes[0]
+    assert first.id == "COM-26"
+    said = " ".join(f"{change.key} {change.to}" for change in first.changes)
+    assert "apply_flex_dispatcher_backend" in said
+    assert "import deep_ep" in said
 
 
 def test_a_check_of_a_torchtitan_job_names_its_own_keys() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from diagnose.knowledge.glossary import load_glossary
 from diagnose.model.ledger import CODES
 from diagnose.render.knowledge import kernels, numbers, rules
 from diagnose.render.knowledge.entries import Kind
@@ -49,6 +50,15 @@ KINDS: tuple[Kind, ...] = (
         ids=lambda know: tuple(know.book.walls.walls),
         entry=rules.wall,
         run=rules.wall_in_run,
+    ),
+    Kind(
+        name="word",
+        plural="words",
+        page="words.md",
+        brief="",
+        intro="Words of the field, with what follows from each here.",
+        ids=lambda _know: tuple(load_glossary()),
+        entry=rules.word,
     ),
     Kind(
         name="bucket",
@@ -137,6 +147,7 @@ PAGES: Mapping[str, str] = MappingProxyType(
         "fixes.md": "Fixes",
         "checks.md": "Checks of job files",
         "walls.md": "Walls",
+        "words.md": "Words of the field",
         "buckets.md": "Buckets",
         "facts.md": "Facts",
         "job-settings.md": "Job settings",

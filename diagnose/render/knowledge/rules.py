@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from diagnose.document.diagnosis import Diagnosis
+from diagnose.knowledge.glossary import load_glossary
 from diagnose.knowledge.repairs import as_fix
 from diagnose.knowledge.rulebook import ChangeSpec, FixSpec, Requirement, Rule, Rulebook
 from diagnose.knowledge.walls import Severity
@@ -148,6 +149,23 @@ def wall(know: Catalogue, key: str) -> Entry:
             ),
             *paragraph("rules", *refs("rule", (one.id for one in book.rules.values() if one.wall == key))),
             *paragraph("fixes", *refs("fix", (one.id for one in book.fixes.values() if key in one.walls))),
+        ),
+    )
+
+
+def word(_know: Catalogue, key: str) -> Entry:
+    """A word of the field."""
+    one = load_glossary()[key]
+    return Entry(
+        name=key,
+        title=key,
+        about="word of the field",
+        brief="",
+        parts=(
+            *paragraph("means", one.means),
+            *paragraph("here", one.says),
+            *items("see", (f"diagnose explain {name.partition(':')[2]}" for name in one.see)),
+            *items("sources", one.refs),
         ),
     )
 

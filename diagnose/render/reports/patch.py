@@ -42,6 +42,7 @@ def _lists(document: PatchReport) -> Iterator[tuple[str, Listing | Lines]]:
     yield "Wrong before, and still", Listing(texts=tuple(f"{row.id}: {row.summary}" for row in document.still_wrong))
     yield "Instead of the file, Megatron-Bridge", Lines(texts=_joined(document.bridge_overrides))
     yield "Instead of the file, Megatron-LM", Lines(texts=_joined(document.megatron_flags))
+    yield "Instead of the file, torchtitan", Lines(texts=_joined(document.torchtitan_options))
     yield "Environment", Lines(texts=document.environment)
 
 
