@@ -212,7 +212,7 @@ def test_unknown_ids_get_what_is_near(wrong: str, near: str) -> None:
 
 
 def test_what_is_like_nothing_gets_the_kinds() -> None:
-    with pytest.raises(UsageError, match="lists one of rules, fixes, checks, walls, buckets"):
+    with pytest.raises(UsageError, match="lists one of rules, fixes, checks, walls, words, buckets"):
         told_of("qqqqqqqqqq")
 
 

@@ -158,9 +158,9 @@ def word(_know: Catalogue, key: str) -> Entry:
     one = load_glossary()[key]
     return Entry(
         name=key,
-        title=key,
+        title=key.replace("-", " "),
         about="word of the field",
-        brief="",
+        brief=one.means,
         parts=(
             *paragraph("means", one.means),
             *paragraph("here", one.says),

@@ -54,7 +54,7 @@ def _report(document: Explanation, blocks: tuple[Block, ...], sections: tuple[Se
 def _names(kind: Kind, key: str) -> tuple[str, ...]:
     """What an entry may be called."""
     plain = key.lower()
-    return (plain, f"{kind.name}:{plain}", *((f"job_{plain}",) if kind.name == "setting" else ()))
+    return (plain, f"{kind.name}:{plain}", *((f"job_{plain}",) if kind.name == "setting" else (plain.replace("-", " "),) if kind.name == "word" else ()))
 
 
 def _near(name: str, ids: Iterable[str]) -> list[str]:
