@@ -107,7 +107,14 @@ def test_options_reach_the_pipeline_of_the_right_side(pipeline: Fake, here: Path
     words += ["--set", "a=1", "--base-set", "b=2"]
     words += ["--rules", "own", "--rank", "3", "--step-range", "iter", "--nsys", "/opt/nsys", "--jobs", "2"]
     assert main(words) == 0
-    shared = {"rules": (Path("own"),), "rank": 3, "step_range": "iter", "nsys": Path("/opt/nsys"), "engine": LocalEngine(jobs=2)}
+    shared = {
+        "rules": (Path("own"),),
+        "rank": 3,
+        "step_range": "iter",
+        "nsys": Path("/opt/nsys"),
+        "log": None,
+        "engine": LocalEngine(jobs=2),
+    }
     shared |= {"include_host_info": False, "progress": None, "notice": None}
     assert pipeline.calls == [
         (("fast.sqlite",), {"config": Path("old.yaml"), "overrides": ("b=2",), **shared}),

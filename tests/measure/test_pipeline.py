@@ -137,7 +137,8 @@ def test_equal_inputs_give_equal_bytes_that_hold_no_path(tmp_path: Path) -> None
 def test_progress_is_told_input_by_input(tmp_path: Path) -> None:
     said: list[str] = []
     diagnose([write(tmp_path, "a", rank=0), write(tmp_path, "b", rank=1)], progress=said.append)
-    assert [re.sub(r"[0-9:]+ (so far|to go)", r"T \1", line) for line in said] == [
+    assert next(line.partition(" · ")[2] for line in said if " MB of " in line) == "reading a.json · 0 MB of 0 MB, 100 %, about 0:00 left"
+    assert [re.sub(r"[0-9:]+ (so far|to go)", r"T \1", line) for line in said if " MB of " not in line] == [
         "0 of 2 traces measured, 2 left, T so far · reading a.json",
         "0 of 2 traces measured, 2 left, T so far · measuring a.json",
         "1 of 2 traces measured, 1 left, T so far, about T to go",
@@ -148,7 +149,7 @@ def test_progress_is_told_input_by_input(tmp_path: Path) -> None:
     ]
     said.clear()
     diagnose([write(tmp_path, "a", rank=0)], progress=said.append)
-    assert said == ["reading a.json", "measuring a.json", "drawing conclusions"]
+    assert [line for line in said if " MB of " not in line] == ["reading a.json", "measuring a.json", "drawing conclusions"]
 
 
 # ---------------------------------------------------------------------------------------------------- known to be wrong

@@ -53,7 +53,7 @@ def check(out: Path, reports: Path, job: Path, mode: str) -> None:
     assert (out / "diagnosis.json").read_bytes().strip() == encode(expected).strip()
     assert decode((out / "diagnosis.json").read_bytes()).facts["ranks_captured"].value == 4
     assert (out / "diagnosis.html").read_text().startswith("<!doctype html>")
-    assert (out / "diagnosis.md").read_text().startswith("#")
+    assert (out / "diagnosis.md").read_text().startswith("**Qwen3MoE")
     (analysis,) = out.glob("*.nsys-analysis")
     written = json.loads(analysis.read_text())
     assert (written["RecipeName"], written["Mode"]) == ("diagnose", mode)
@@ -68,7 +68,7 @@ def test_the_recipe_gives_the_programs_own_result_in_every_mode(reports: Path, j
     out = tmp_path / "out"
     done = stand_in("diagnose", "--input", reports, "--config", job / "job.yaml", "--mode", mode, "--output", out, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("╭─ verdict")
+    assert done.stdout.startswith("Qwen3MoE (2 layers, 32 experts) · 4× H100 80GB")
     check(out, reports, job / "job.yaml", mode)
 
 
