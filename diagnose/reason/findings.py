@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from diagnose.document.diagnosis import ASSUMED, SEVERAL_RANKS, Change, Evidence, Fact, Finding, Fix, NotAssessed, WallBound, Where
 from diagnose.job import Job
+from diagnose.job.edit import ENVIRONMENT
 from diagnose.knowledge import templates
 from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL, ChangeSpec, FixSpec, Requirement, Rule, Rulebook
 from diagnose.model.vocabulary import CAPTURE, FactValue, FixState, Level, Status
@@ -103,14 +104,20 @@ class FixReader:
         return bool(said) and spec.id not in self.context.irrelevant
 
     def _changes(self, spec: FixSpec) -> list[ChangeSpec]:
-        """What is to be changed here: in the keys of the frameworks that are known, and in general words where the fix has none of these keys."""
+        """What is to be changed here: in the keys of the frameworks that are known, and in general words where the fix has none of these keys.
+
+        A condition that nobody can decide leaves a change in, for a reader to weigh; but not a variable that goes with settings of a
+        framework which is not known to be there.
+        """
         here = {one.framework for one in spec.changes} & set(self.context.frameworks)
         beside = set(BESIDE_FRAMEWORKS) - ({GENERAL} if here else set())
-        return [
-            one
-            for one in spec.changes
-            if one.framework in here | beside and (one.only is None or self.context.holds(one.only) is not False)
-        ]
+        return [one for one in spec.changes if one.framework in here | beside and self._wanted(one, framework_known=bool(here))]
+
+    def _wanted(self, change: ChangeSpec, *, framework_known: bool) -> bool:
+        held = None if change.only is None else self.context.holds(change.only)
+        if change.only is None or held is not None:
+            return held is not False
+        return framework_known or change.framework != ENVIRONMENT
 
     def decide(self, spec: FixSpec) -> Verdicts:
         """Every condition of one fix, decided; what asks for settings of a framework only where one is known."""

@@ -100,6 +100,9 @@ def test_without_a_job_file_nothing_is_applicable_but_the_trace_decides_what_it_
     assert fix("HOST-02", None, facts(graph_kernel_share=0.9)).state == "already_on"
     assert fix("HOST-02", None, facts(graph_kernel_share=0.5)).state == "unknown"
     assert "expert_model_parallel_size" in fix("COM-06", None).unknown[0]
+    assert [one.key for one in fix("HOST-02", None).changes if one.framework == "environment"] == ["NCCL_GRAPH_REGISTER"], "perhaps"
+    foreign = facts(framework_seen="none")
+    assert [one.key for one in fix("HOST-02", None, foreign).changes] == ["CUDA graphs"], "it goes with a job's settings"
 
 
 def test_values_are_computed_from_the_job_and_a_full_device_blocks_what_costs_memory() -> None:
