@@ -80,7 +80,7 @@ def test_from_a_report_to_a_run_with_the_chosen_buckets(tmp_path: Path) -> None:
     packed = Path(__file__).parents[2] / "fixtures" / "traces" / "demo.pt.trace.json.gz"
     trace = tmp_path / "strange.pt.trace.json"
     text = gzip.decompress(packed.read_bytes()).decode("utf-8")
-    trace.write_text(re.sub(r'"name": ?"_permute_kernel"', '"name": "wibble_wobble"', text), encoding="utf-8")
+    trace.write_text(re.sub(r'"name": ?"nvjet_tst_256x128_64x4_2x1_v_bz_coopA_NTT"', '"name": "wibble_wobble"', text), encoding="utf-8")
 
     def run(*more: str) -> dict[str, object]:
         done = subprocess.run([sys.executable, "-m", "diagnose", str(trace), "--format", "json", *more], capture_output=True, check=True)
@@ -91,7 +91,7 @@ def test_from_a_report_to_a_run_with_the_chosen_buckets(tmp_path: Path) -> None:
     names = [row["name"] for row in before["unclassified"]]  # type: ignore[attr-defined]
     assert names == ["wibble_wobble"]
     rules = tmp_path / "own-buckets.yaml"
-    rules.write_text(snippet(names, load_buckets()).replace("bucket: other  # choose", "bucket: dispatch"), encoding="utf-8")
+    rules.write_text(snippet(names, load_buckets()).replace("bucket: other  # choose", "bucket: dense_gemm"), encoding="utf-8")
     after = run("--rules", str(rules))
     assert after["unclassified"] == []
     assert after["tool"]["rules_sha256"] != before["tool"]["rules_sha256"]  # type: ignore[index]

@@ -238,8 +238,11 @@ def test_workers_do_not_outlive_a_killed_parent(ranks: Ranks) -> None:
 @pytest.mark.dask
 @pytest.mark.deep
 def test_a_file_that_only_this_machine_sees_is_told_so(ranks: Ranks, scheduler_file: Path) -> None:
-    found = diagnose(ranks("a", "victim", "b"), engine=DaskEngine(scheduler=str(scheduler_file), task=tasks.unseeing))
-    assert refused(found) == ["victim.json is here, but the Dask worker that was to read it does not see it."]
+    traces, engine = ranks("a", "victim", "b"), DaskEngine(scheduler=str(scheduler_file), task=tasks.unseeing)
+    said = "victim.json is here, but the Dask worker that was to read it does not see it."
+    assert refused(diagnose([traces[0].parent], engine=engine)) == [said]
+    with pytest.raises(MissingInputError, match=said):  # named: the others alone would pass for the whole
+        diagnose(traces, engine=engine)
 
 
 def test_a_file_that_is_nowhere_is_told_as_by_every_engine(ranks: Ranks, engine: Make) -> None:
