@@ -12,13 +12,11 @@ from diagnose.document.diagnosis import SCHEMA, Diagnosis
 from diagnose.document.files import read, schema_of
 from diagnose.errors import DiagnoseError, ForeignInputError, InputError, JobFileError, MissingInputError, UsageError
 from diagnose.job import Job
-from diagnose.knowledge.comparison import load_comparison_rules
 from diagnose.load.readers import STDIN
 from diagnose.load.trainer_log import load_specs, unprofiled_step
 from diagnose.measure.capture import Measured
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Rank
-from diagnose.reason.compare import compare as compare_documents
 from diagnose.reason.compare.metrics import STEP_TIME
 from diagnose.reason.conclude import conclude
 from diagnose.scale.engine import (
@@ -104,6 +102,9 @@ def compare(
 
     `config` is the job file of both, or of `new` where `base_config` names another. Raises the errors of `diagnose.errors`.
     """
+    from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415 - a diagnosis alone needs neither
+    from diagnose.reason.compare import compare as compare_documents  # noqa: PLC0415
+
     sides = [
         one if isinstance(one, Diagnosis) else _side(Path(one), job, rules) for one, job in ((base, base_config or config), (new, config))
     ]

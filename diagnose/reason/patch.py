@@ -160,12 +160,17 @@ def at_launch(edits: Sequence[Edit], job: Job, framework: str) -> tuple[str, ...
 
 
 def after_all(edits: Sequence[Edit], job: Job) -> dict[str, SettingValue | None]:
-    """The value of each edit's key after all edits, one after the other."""
+    """The value of each edit's key after all edits."""
+    return {edit.key: value for edit, value in in_turn(edits, job)}
+
+
+def in_turn(edits: Sequence[Edit], job: Job) -> Iterator[tuple[Edit, SettingValue | None]]:
+    """Each edit with the value that its key has after it and those before it."""
     values: dict[str, SettingValue | None] = {}
     for edit in edits:
         now = values[edit.key] if edit.key in values else None if edit.setting is None else job.get(edit.setting)
         values[edit.key] = whole(edit, now)
-    return values
+        yield edit, values[edit.key]
 
 
 def _texts(value: SettingValue) -> tuple[str, ...]:
@@ -495,9 +500,9 @@ def _by_key(state: _State, asked: Plan) -> Iterator[Edit]:
 def _edited(state: _State, asked: Plan) -> tuple[str, tuple[Edit, ...]]:
     """The changed text, and the edits that this kind of file can't take. Raises YamlEditError."""
     text, editor, unwritten = state.text, _editor(state), []
-    for index, edit in enumerate(asked.edits):
+    for edit, value in in_turn(asked.edits, state.job):
         if editor is not None and editor.takes(edit):
-            text = editor.write(text, edit, after_all(asked.edits[: index + 1], state.job)[edit.key])
+            text = editor.write(text, edit, value)
         else:
             unwritten.append(edit)
     return text, tuple(unwritten)

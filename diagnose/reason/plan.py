@@ -13,6 +13,7 @@ from typing import Literal
 from msgspec import structs
 
 from diagnose.document.diagnosis import ASSUMED, Change, Finding, Fix, PlanSetting, PlanStep, Verdict
+from diagnose.job.edit import ENVIRONMENT
 from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS
 from diagnose.model.vocabulary import CAPTURE
 
@@ -21,7 +22,6 @@ MOST_INSTEAD = 3  # fixes beside the first of a finding
 LEAST_SHARE = (
     0.01  # of the step that a finding's bound must reach to be planned for: below it a change is not worth a run (this project's choice)
 )
-_ENVIRONMENT = "environment"
 _LOOKING = "profile"  # the phase of fixes that only find out more: they stand instead of nothing
 _PROSE = re.compile(r"\b(?:the|a|an|of|in|to|or|and|as|with|one)\b|[A-Z]\w+ \w+ ")
 _UNDECIDED = "Give the job file (--config)"
@@ -111,7 +111,7 @@ def settings(changes: Iterable[Change]) -> tuple[PlanSetting, ...]:
     for change in changes:
         language, text = written(change)
         made = PlanSetting(
-            framework=change.framework, key=change.key, from_=change.from_, text=text, language=language, stays=_stays(change)
+            framework=change.framework, key=change.key, from_=change.from_, text=text, language=language, stays=stays(change)
         )
         known = found.get((change.framework, change.key))
         if known is None or known.language == "words":
@@ -121,47 +121,47 @@ def settings(changes: Iterable[Change]) -> tuple[PlanSetting, ...]:
 
 def written(change: Change) -> tuple[Literal["yaml", "sh", "words"], str]:
     """A change as a job file, a command line or a shell takes it; in words where a person has to choose."""
-    if change.framework in BESIDE_FRAMEWORKS and change.framework != _ENVIRONMENT:
+    if change.framework in BESIDE_FRAMEWORKS and change.framework != ENVIRONMENT:
         return "words", f"{change.key}: {change.to}"
-    flag, variable = change.key.startswith("-"), change.framework == _ENVIRONMENT
+    flag, variable = change.key.startswith("-"), change.framework == ENVIRONMENT
     if change.op == "unset" or change.to in ("null", "none") or (flag and change.to == "false"):
         return (
             ("words", f"leave out {change.key}") if flag else ("sh", f"unset {change.key}") if variable else ("yaml", f"{change.key}: null")
         )
     if change.choose or _PROSE.search(change.to):
         return "words", f"{change.key}: {'choose ' if change.choose else ''}{change.to}"
-    members = _members(change)
-    if members is None:
+    values = _afterwards(change)
+    if values is None:
         return "words", f"{change.op} {change.to} {'to' if change.op == 'add' else 'from'} {change.key}"
     if variable:
-        return "sh", f"export {change.key}={shlex.quote(','.join(members))}"
+        return "sh", f"export {change.key}={shlex.quote(','.join(values))}"
     if flag:
-        return "sh", change.key if members == ["true"] else f"{change.key} {' '.join(map(shlex.quote, members))}"
+        return "sh", change.key if values == ("true",) else f"{change.key} {' '.join(map(shlex.quote, values))}"
     listed = change.op != "set" or change.to.startswith("[")
-    return "yaml", f"{change.key}: [{', '.join(members)}]" if listed else f"{change.key}: {change.to}"
+    return "yaml", f"{change.key}: [{', '.join(values)}]" if listed else f"{change.key}: {change.to}"
 
 
-def _members(change: Change) -> list[str] | None:
+def _afterwards(change: Change) -> tuple[str, ...] | None:
     """The values that the setting has afterwards; None where members are added to a list that is not known."""
-    own = _split(change.to) if change.op != "set" or change.to.startswith("[") or change.key.startswith("-") else [change.to]
+    own = members(change.to) if change.op != "set" or change.to.startswith("[") or change.key.startswith("-") else (change.to,)
     if change.op == "set":
         return own
     if change.from_ is None:
         return None
-    now = _split(change.from_)
-    return [one for one in now if one not in own] + (own if change.op == "add" else [])
+    kept = (one for one in members(change.from_) if one not in own)
+    return (*kept, *(own if change.op == "add" else ()))
 
 
-def _split(text: str) -> list[str]:
+def members(text: str) -> tuple[str, ...]:
     """The members of a list as it is written in a job file or on a command line: `[a, b]`, `a b`, or one word."""
-    return [part for part in text.strip("[] ").replace(",", " ").split() if part]
+    return tuple(part for part in text.strip("[] ").replace(",", " ").split() if part)
 
 
-def _stays(change: Change) -> bool:
-    """Whether the job already has what the change asks for."""
+def stays(change: Change) -> bool:
+    """True where the job already has what the change asks for."""
     if change.from_ is None:
         return False
     if change.op in ("add", "remove"):
-        has = set(_split(change.from_))
-        return has.issuperset(_split(change.to)) if change.op == "add" else has.isdisjoint(_split(change.to))
+        has = set(members(change.from_))
+        return has.issuperset(members(change.to)) if change.op == "add" else has.isdisjoint(members(change.to))
     return change.from_ == change.to if change.op == "set" else change.from_ in ("none", "null")

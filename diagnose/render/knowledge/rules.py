@@ -10,6 +10,7 @@ from diagnose.knowledge.repairs import as_fix
 from diagnose.knowledge.rulebook import ChangeSpec, FixSpec, Requirement, Rule, Rulebook
 from diagnose.knowledge.walls import Severity
 from diagnose.model.vocabulary import CAPTURE, GROUP_OF
+from diagnose.reason.plan import members
 from diagnose.render import units, words
 from diagnose.render.issues import capitalised
 from diagnose.render.knowledge.entries import (
@@ -227,7 +228,7 @@ def change_line(change: ChangeSpec) -> Line:
     """What is set, with where it holds and how its value is computed."""
     shown = _assigned(change)
     key: Span = Ref("setting", change.setting, shown) if change.setting else Code(shown)
-    joined = [span for member in story.members(change.to) or (change.to,) for span in (", ", Code(member))][1:]
+    joined = [span for member in members(change.to) or (change.to,) for span in (", ", Code(member))][1:]
     line: list[Span]
     if change.op in ("add", "remove"):
         line = [f"{change.op} ", *joined, " to " if change.op == "add" else " from ", key]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from diagnose.document.device import DeviceBudget
 from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBound
 from diagnose.reason.patch import place_of
+from diagnose.reason.plan import members, stays
 from diagnose.render import Options, units, words
 from diagnose.render import report as r
 from diagnose.render.figures import step
@@ -250,7 +251,7 @@ def _setting(change: Change, *, done: bool) -> r.Setting:
     """One change; nothing is to be done where the fix is on already."""
     verb = change.op if change.op not in ("set", "unset") and not change.choose else ""
     plain = change.choose or change.op == "unset"
-    to = story.target(change.op, change.to) if plain else ", ".join(story.members(change.to)) if verb else change.to
+    to = story.target(change.op, change.to) if plain else ", ".join(members(change.to)) if verb else change.to
     return r.Setting(
         framework=story.framework(change.framework),
         key=change.key,
@@ -258,7 +259,7 @@ def _setting(change: Change, *, done: bool) -> r.Setting:
         verb="" if plain else verb,
         to="" if done else to,
         exact=not plain,
-        stays=story.stays(change),
+        stays=stays(change),
         line=story.change(change),
     )
 

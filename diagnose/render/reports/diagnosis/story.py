@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diagnose.document.diagnosis import ASSUMED, Change, Diagnosis, Finding, Fix, WallBound
-from diagnose.reason.plan import written
+from diagnose.reason.plan import members, stays, written
 from diagnose.render import units, words
 from diagnose.render.reports.diagnosis.tables import per, wall_ceiling
 
@@ -67,21 +67,6 @@ def framework(name: str) -> str:
     """A framework, or a format of job files, as its people spell it."""
     format_ = words.job_settings().formats.get(name)
     return name if format_ is None else format_.title
-
-
-def members(text: str) -> tuple[str, ...]:
-    """The members of a list as it is written in a job file or on a command line: `[a, b]`, `a b`, or one word."""
-    return tuple(part for part in text.strip("[] ").replace(",", " ").split() if part)
-
-
-def stays(one: Change) -> bool:
-    """True where the job already has what the change asks for."""
-    if one.from_ is None:
-        return False
-    if one.op in ("add", "remove"):
-        has = set(members(one.from_))
-        return has.issuperset(members(one.to)) if one.op == "add" else has.isdisjoint(members(one.to))
-    return one.from_ == one.to if one.op == "set" else one.from_ in ("none", "null")
 
 
 def target(op: str, to: str, *, choose: bool = False) -> str:
