@@ -42,7 +42,7 @@ class Limit(Store):
         required=True,
         metavar="FILE|NAME",
         help="Good capture: a saved diagnosis, a trace, or a stored baseline. Repeatable: several tell its noise.",
-        before="folder",
+        before="store",
     )
     metric: str = metric_option()
     max_regression: float = option(
@@ -156,6 +156,7 @@ def _baseline(limit: Limit, options: TraceOptions, rules: ComparisonRules) -> Ca
         names.append(name)
 
     def good_captures(new: Diagnosis) -> list[tuple[str, Diagnosis]]:
-        return [*files.items(), *((name, baselines.find(limit.path, name, new, rules)) for name in names)]
+        stored = [(f"{name} {run.run}", run.document) for name in names for run in baselines.find(limit.path, name, new, rules)]
+        return [*files.items(), *stored]
 
     return good_captures

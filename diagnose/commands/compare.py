@@ -27,7 +27,7 @@ class Sides(Store):
     """What stands for BASE, and the job files of both."""
 
     baseline: str | None = option(
-        "--baseline", metavar="NAME", help="Compare with this stored baseline; then only NEW is given.", before="folder"
+        "--baseline", metavar="NAME", help="Compare with this stored baseline; then only NEW is given.", before="store"
     )
     config: Path | None = option("--config", type=PATH, help="Job file of NEW, and of BASE unless --base-config names another.")
     base_config: Path | None = option("--base-config", type=PATH, help="Job file of BASE.")
@@ -133,8 +133,8 @@ def _sides(runs: tuple[str, ...], asked: Sides) -> tuple[sides.Given | None, sid
         )
     new = sides.given(runs[-1], JobFile(config=asked.config, overrides=asked.overrides))
     if asked.baseline is None:
-        if asked.folder is not None:
-            raise UsageError("--folder says where baselines are.", effect="Nothing was compared.", next_step="Name one with --baseline.")
+        if asked.store is not None:
+            raise UsageError("--store says where baselines are.", effect="Nothing was compared.", next_step="Name one with --baseline.")
         return sides.given(runs[0], JobFile(config=asked.base_config, overrides=asked.base_overrides), otherwise=asked.config), new
     if asked.base_config is not None or asked.base_overrides:
         raise UsageError(
@@ -176,7 +176,7 @@ def _documents(
             name = asked.baseline or ""
             baselines.check_name(name)
             second = sides.side_document(new, measuring, progress=report, notice=notice)
-            return baselines.find(asked.path, name, second, rules), second
+            return baselines.find(asked.path, name, second, rules)[-1].document, second
         first = sides.side_document(base, measuring, progress=report, notice=notice)
         same = base.same_as == new.same_as
         return first, first if same else sides.side_document(new, measuring, progress=report, notice=notice)

@@ -129,9 +129,11 @@ def metric_option(asked: str = "") -> Any:
     return option("--metric", default="step_time", metavar="NAME", help=f"{asked}{names}")
 
 
-def folder_option() -> Any:
-    """`--folder`: the store of baselines."""
-    return option("--folder", type=PATH, help="Where baselines are stored. [default: .diagnose/baselines of the repository]")
+def store_option() -> Any:
+    """`--store`: the store of baselines; `--folder` is what it was called first."""
+    return option(
+        "--store", "--folder", type=PATH, metavar="DIR", help="Where baselines are stored. [default: .diagnose/baselines of the repository]"
+    )
 
 
 def trace_option() -> Any:

@@ -163,7 +163,7 @@ def test_sides_are_called_by_what_tells_them_apart(
     (["fast.json", "slow.json", "--config", "job.yaml"], "slow.json is a saved diagnosis, which was made without a job file."),
     (["fast.json", "slow.json", "--tokens", "0", "5"], "--tokens takes two numbers above nought."),
     (["fast.json", "slow.json", "--tokens", "nan", "5"], "--tokens takes two numbers above nought."),
-    (["fast.json", "slow.json", "--folder", "x"], "--folder says where baselines are."),
+    (["fast.json", "slow.json", "--store", "x"], "--store says where baselines are."),
     (["fast.json", "slow.json", "--baseline", "main"], "With --baseline only NEW is given."),
     (["slow.json", "--baseline", "main", "--base-set", "a=1"], "A baseline has its own job file."),
     (["slow.json", "--baseline", "../main"], "can't be the name of a baseline"),
@@ -425,15 +425,18 @@ def test_a_baseline_is_saved_listed_compared_with_and_removed(
     monkeypatch.chdir(here / "sub")
     assert main(["baseline", "save", "main", fast]) == 0
     stored = list((here / ".diagnose" / "baselines" / "main").iterdir())
-    assert [path.suffix for path in stored] == [".json"]
+    runs = list(stored[0].iterdir())
+    assert [path.suffix for path in runs] == [".json"]
     assert main(["baseline", "list"]) == 0
     out = capsys.readouterr().out
     assert "main" in out
-    assert stored[0].stem in out
+    assert stored[0].name in out
+    assert main(["baseline", "show", "main"]) == 0
+    assert runs[0].stem in capsys.readouterr().out
     assert main(["baseline", "list", "--format", "json"]) == 0
     row = json.loads(capsys.readouterr().out)["baselines"][0]
-    assert (row["name"], row["fingerprint"], row["step_ns"], row["problem"]) == ("main", stored[0].stem, 10_030_000, "")
-    assert row["bytes"] == stored[0].stat().st_size
+    assert (row["name"], row["fingerprint"], row["step_ns"], row["problem"]) == ("main", stored[0].name, 10_030_000, "")
+    assert row["bytes"] == runs[0].stat().st_size
     assert main(["compare", "--baseline", "main", slow, "--format", "json"]) == 0
     found = c.decode(capsys.readouterr().out.encode())
     assert (found.base.label, found.new.label, found.outcome.result) == ("baseline main", "slow.json", "regression")
@@ -444,18 +447,21 @@ def test_a_baseline_is_saved_listed_compared_with_and_removed(
     assert "There is no baseline main" in capsys.readouterr().err
 
 
-def test_a_baseline_is_saved_from_traces_with_their_job_file(pipeline: Fake, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["baseline", "save", "main", "fast.sqlite", "rank1.sqlite"]
-    words += ["--config", "job.yaml", "--set", "a=1", "--folder", "kept", "--rank", "2"]
+def test_runs_are_added_from_traces_with_their_job_file(pipeline: Fake, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["baseline", "add", "main", "fast.sqlite", "slow.sqlite"]
+    words += ["--config", "job.yaml", "--set", "a=1", "--store", "kept", "--rank", "2", "--commit", "abcdef", "--date", "2026-01-31"]
     assert main(words) == 0
-    inputs, options = pipeline.calls[0]
-    assert inputs == ("fast.sqlite", "rank1.sqlite")
+    assert [inputs for inputs, _ in pipeline.calls] == [("fast.sqlite",), ("slow.sqlite",)], "each operand is a run"
+    options = pipeline.calls[0][1]
     assert (options["config"], options["overrides"], options["rank"]) == (Path("job.yaml"), ("a=1",), 2)
-    assert (here / "kept" / "main").is_dir()
-    assert "saved main as kept/main/" in capsys.readouterr().err
-    assert main(words) == 2
-    assert "The baseline main exists for this job and device." in capsys.readouterr().err
-    assert main([*words, "--force"]) == 0
+    assert len(list((here / "kept" / "main").rglob("20260131T000000Z-*.json"))) == 2
+    assert "added to main as kept/main/" in capsys.readouterr().err
+    assert main(words) == 0
+    assert "main holds fast.sqlite already" in capsys.readouterr().err
+    assert main([*words[:4], *words[5:], "--replace"]) == 0
+    assert len(list((here / "kept" / "main").rglob("*.json"))) == 1
+    assert main(["baseline", "save", "main", "fast.sqlite", "rank1.sqlite"]) == 2
+    assert "Several runs: diagnose baseline add main RUN RUN" in capsys.readouterr().err
 
 
 def test_a_baseline_without_a_job_file_says_what_that_means(pipeline: Fake, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -485,12 +491,12 @@ def test_wrong_usage_of_baselines_is_2(fast: str, slow: str, words: list[str], c
 
 def test_a_damaged_baseline_is_listed_and_refused(fast: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["baseline", "save", "main", fast]) == 0
-    stored = next((here / ".diagnose" / "baselines" / "main").iterdir())
+    stored = next((here / ".diagnose" / "baselines" / "main").rglob("*.json"))
     stored.write_bytes(stored.read_bytes()[:1000])
     assert main(["baseline", "list"]) == 3
     assert "damaged" in capsys.readouterr().out
     assert main(["compare", "--baseline", "main", fast]) == 3
-    assert "Save it again: diagnose baseline save main TRACE --force." in capsys.readouterr().err
+    assert f"diagnose baseline remove main --run {stored.stem}" in capsys.readouterr().err
     assert main(["baseline", "remove", "main", "--fingerprint", "ffff"]) == 3
     assert stored.exists()
 

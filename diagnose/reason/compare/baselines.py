@@ -1,37 +1,80 @@
-"""Named baselines: diagnosis documents in a folder of the repository, found again by name and by the fingerprint of job and device.
+"""Named baselines: the last runs of a job, as files in a folder, found again by name and by the fingerprint of job and device.
 
-`.diagnose/baselines/NAME/FINGERPRINT.json` is one document. A name may hold several, one for each job and kind of GPU, so that `nightly` is
-the right one on every machine, and the wrong one is never used. Host names are never kept, nor is the timeline, which no comparison reads.
+`.diagnose/baselines/NAME/FINGERPRINT/RUN.json` is one run: its diagnosis with date, commit and host class. A name may hold several jobs and
+kinds of GPU, so that `nightly` is the right one on every machine, and the wrong one is never used. Every run is a file of its own, written
+whole or not at all, so that two writers at once lose nothing, and git merges what two branches added. Host names are never kept, nor is the
+timeline, which no comparison reads.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median, stdev
 
 from msgspec import MsgspecError, structs
 
-from diagnose.document.baselines import StoredBaseline
+from diagnose.document.baselines import RUN_SCHEMA, RunRow, StoredBaseline, StoredRun, decode_run
 from diagnose.document.diagnosis import SCHEMA, Diagnosis, decode
 from diagnose.document.encoding import encode
-from diagnose.document.files import write_file
+from diagnose.document.files import schema_of, write_file
 from diagnose.errors import InputError, OutputError, UsageError
 from diagnose.knowledge.comparison import JOB_ASPECTS, ComparisonRules, JobAspect
 from diagnose.reason.compare.comparable import Job, device, job_of, shown, world_size
+from diagnose.reason.compare.metrics import by_category, place_of, split_of, steps_of
 
 FOLDER = Path(".diagnose") / "baselines"
+KEPT = 10  # runs of a job and device, unless another number is asked for: enough to know the noise between runs to a quarter
 LONGEST_NAME = 100
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")  # no file on Windows may be called so
 _DEVICE = "device"
 NOT_TOLD = "not told"
 _DIGITS = 16
+_FINGERPRINT = re.compile(rf"[0-9a-f]{{{_DIGITS}}}")
+_RUN_DIGITS = 8
 
 
 class BaselineError(InputError):
     """No stored baseline fits, or the one that would can't be used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One stored run. `run` names it within its name and fingerprint; `date` is UTC in ISO 8601, empty where it was never told."""
+
+    name: str
+    fingerprint: str
+    run: str
+    date: str
+    commit: str | None
+    host_class: str | None
+    label: str
+    document: Diagnosis
+
+    @property
+    def step_ns(self) -> tuple[int, ...]:
+        """The lengths of the steps of the device that the verdict speaks of, in order."""
+        return tuple(step.window_ns for step in steps_of(self.document, place_of(self.document)))
+
+    @property
+    def categories(self) -> tuple[Mapping[str, int], ...]:
+        """The same steps by exclusive category, in ns; empty where the document does not hold the split."""
+        return tuple(by_category(step) for step in split_of(self.document, place_of(self.document)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Added:
+    """What storing a run did: its file, whether it was there before, and how many older ones went."""
+
+    path: Path
+    known: bool
+    dropped: int
 
 
 def check_name(name: str) -> str:
@@ -45,26 +88,62 @@ def check_name(name: str) -> str:
     return name
 
 
-def save(folder: Path, name: str, document: Diagnosis, rules: ComparisonRules, *, force: bool) -> Path:
-    """Store the document; its path. Raises UsageError where there is one already and not `force`, OutputError where it can't be written."""
-    place = _folder_of(folder, name)
-    path = place / f"{fingerprint(document, rules)}.json"
-    if path.exists() and not force:
-        raise UsageError(
-            f"The baseline {name} exists for this job and device.",
-            effect="It was kept as it was.",
-            next_step="Give --force to replace it, or choose another name.",
+# --- storing ----------------------------------------------------------------------------------------------------------
+
+
+def add(
+    folder: Path,
+    name: str,
+    document: Diagnosis,
+    rules: ComparisonRules,
+    *,
+    date: datetime,
+    commit: str | None = None,
+    host_class: str | None = None,
+    label: str = "",
+    keep: int = KEPT,
+) -> Added:
+    """Store a run of `date`, and drop the oldest of its job and device beyond `keep`. Raises UsageError (name), OutputError.
+
+    A run that is stored already (the same diagnosis) is not stored again, because it would tell nothing of noise.
+    """
+    kept = _kept(document)
+    place = _folder_of(folder, name) / fingerprint(document, rules)
+    when = date.astimezone(UTC)
+    content = hashlib.sha256(encode(kept)).hexdigest()[:_RUN_DIGITS]
+    known = next((path for path in _files(place) if path.stem.endswith(f"-{content}")), None)
+    path = known or place / f"{when:%Y%m%dT%H%M%SZ}-{content}.json"
+    if known is None:
+        run = StoredRun(
+            schema=RUN_SCHEMA, date=f"{when:%Y-%m-%dT%H:%M:%SZ}", commit=commit, host_class=host_class, label=label, diagnosis=kept
         )
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as fault:
-        raise OutputError(
-            f"The folder {place} could not be made: {fault.strerror}.",
-            effect="Nothing was stored.",
-            next_step="Name another place with --folder.",
-        ) from fault
-    write_file(path, encode(_kept(document)).decode("utf-8"), force=force)
-    return path
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as fault:
+            raise OutputError(
+                f"The folder {place} could not be made: {fault.strerror}.",
+                effect="Nothing was stored.",
+                next_step="Name another place with --store.",
+            ) from fault
+        write_file(path, encode(run).decode("utf-8"), force=True)
+    return Added(path=path, known=known is not None, dropped=_drop(place, keep))
+
+
+def _drop(place: Path, keep: int) -> int:
+    """Delete the oldest runs beyond `keep`, an undated one first; how many. One that another writer has dropped meanwhile is no fault."""
+    old = place.with_suffix(".json")
+    stored = [*([old] if old.is_file() else []), *_files(place)]
+    gone = stored[: max(len(stored) - keep, 0)]
+    _unlink(gone)
+    return len(gone)
+
+
+def _unlink(paths: list[Path]) -> None:
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as fault:
+            raise OutputError(f"{path} could not be removed: {fault.strerror}.", effect="It is still there.") from fault
 
 
 def _folder_of(folder: Path, name: str) -> Path:
@@ -83,104 +162,177 @@ def _kept(document: Diagnosis) -> Diagnosis:
     return structs.replace(document, capture=structs.replace(document.capture, ranks=ranks), timeline=None)
 
 
-def find(folder: Path, name: str, new: Diagnosis, rules: ComparisonRules) -> Diagnosis:
-    """The baseline of this name for the job and kind of device of `new`. Raises BaselineError, which says how those there differ."""
-    place, wanted = _folder_of(folder, name), fingerprint(new, rules)
-    path = place / f"{wanted}.json"
-    if path.is_file():
-        document, problem = _read(path, rules)
-        if document is None:
-            raise BaselineError(
-                f"The baseline {name} can't be used: {problem}.",
-                effect="Nothing was compared.",
-                next_step=f"Save it again: diagnose baseline save {name} TRACE --force.",
-            )
-        return document
-    stored = list(_files(place))
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def find(folder: Path, name: str, new: Diagnosis, rules: ComparisonRules) -> tuple[Run, ...]:
+    """The runs of this name for the job and kind of device of `new`, oldest first. Raises BaselineError, which says how those there differ."""
+    place = _folder_of(folder, name)
+    found = runs(folder, name, rules, fingerprint(new, rules))
+    if found:
+        return found
+    stored = list(_paths(place))
     if not stored:
         raise BaselineError(
             f"There is no baseline {name} in {folder}.",
             effect="Nothing was compared.",
-            next_step=f"Save one: diagnose baseline save {name} TRACE; `diagnose baseline list` shows what there is.",
+            next_step=f"Store one: diagnose baseline add {name} TRACE; `diagnose baseline list` shows what there is.",
         )
-    said = " ".join(_difference(one, new, rules) for one in stored)
+    newest = {_fingerprint_of(path): path for path in stored}
+    said = " ".join(_difference(one, name, new, rules) for one in newest.values())
     raise BaselineError(
         f"The baseline {name} was made from another job or device. {said}",
         effect="Nothing was compared, because a difference between them would say nothing about the change.",
-        next_step=f"Save one of this job: diagnose baseline save {name} TRACE, or compare with a file of your choice.",
+        next_step=f"Store a run of this job: diagnose baseline add {name} TRACE, or compare with a file of your choice."
+        + ("" if new.job is not None else " The new run has no job file: give it with --config."),
     )
 
 
-def _difference(path: Path, new: Diagnosis, rules: ComparisonRules) -> str:
+def runs(folder: Path, name: str, rules: ComparisonRules, fingerprint: str | None = None) -> tuple[Run, ...]:
+    """The stored runs of a name, oldest first; of all jobs and devices unless one is named. Raises BaselineError for one that can't be used."""
+    found = []
+    for path in _paths(_folder_of(folder, name)):
+        if fingerprint is not None and _fingerprint_of(path) != fingerprint:
+            continue
+        run, problem = _read(path, name, rules)
+        if run is None:
+            raise BaselineError(
+                f"The baseline {name} can't be used: {path.stem}: {problem}.",
+                effect="Nothing was compared.",
+                next_step=f"Remove that run: diagnose baseline remove {name} --run {path.stem}.",
+            )
+        found.append(run)
+    return tuple(sorted(found, key=lambda one: (one.date, one.run)))
+
+
+def _fingerprint_of(path: Path) -> str:
+    """The fingerprint under which a run lies: its folder's name; that of the file where an older version of this program stored it."""
+    return path.stem if _FINGERPRINT.fullmatch(path.stem) else path.parent.name
+
+
+def _difference(path: Path, name: str, new: Diagnosis, rules: ComparisonRules) -> str:
     """In what a stored document is another job than the new one."""
-    document, problem = _read(path, rules)
-    if document is None:
-        return f"{path.stem}: {problem}."
-    differ = [f"{name} {here!r} there, {there!r} here" for name, here, there in differing(document, new, rules)]
-    return f"{path.stem}: {'; '.join(differ) or 'made by another version of this program'}."
+    run, problem = _read(path, name, rules)
+    if run is None:
+        return f"{_fingerprint_of(path)}: {problem}."
+    differ = [f"{aspect} {here!r} there, {there!r} here" for aspect, here, there in differing(run.document, new, rules)]
+    return f"{_fingerprint_of(path)}: {'; '.join(differ) or 'made by another version of this program'}."
 
 
-def _read(path: Path, rules: ComparisonRules) -> tuple[Diagnosis | None, str]:
-    """A stored document, or None and why not."""
+def _read(path: Path, name: str, rules: ComparisonRules) -> tuple[Run | None, str]:
+    """A stored run, or None and why not."""
     try:
-        document = decode(path.read_bytes())
+        data = path.read_bytes()
+        stored = decode_run(data) if schema_of(path) == RUN_SCHEMA else None
+        document = decode(data) if stored is None else stored.diagnosis
     except OSError as fault:
         return None, f"it could not be read ({fault.strerror})"
     except (MsgspecError, UnicodeDecodeError, RecursionError) as fault:
         return None, f"the file is damaged, or a newer version of this program wrote it ({fault})"
     if document.schema != SCHEMA:
         return None, f"its schema is {document.schema[:40]}, and this version of the program reads {SCHEMA}"
-    if fingerprint(document, rules) != path.stem:
+    found = fingerprint(document, rules)
+    if found != _fingerprint_of(path):
         return None, "its content is another job's than its name says, or another version of this program named it"
-    return document, ""
+    return (
+        Run(
+            name=name,
+            fingerprint=found,
+            run=path.stem,
+            date="" if stored is None else stored.date,
+            commit=None if stored is None else stored.commit,
+            host_class=None if stored is None else stored.host_class,
+            label="" if stored is None else stored.label,
+            document=document,
+        ),
+        "",
+    )
 
 
 def _files(place: Path) -> Iterator[Path]:
     return iter(sorted(path for path in place.glob("*.json") if not path.name.startswith(".")))
 
 
-def listed(folder: Path, rules: ComparisonRules) -> tuple[StoredBaseline, ...]:
-    """All that are stored, by name; those that can't be used with the reason."""
-    if not folder.is_dir():
-        return ()
-    names = sorted(path for path in folder.iterdir() if path.is_dir() and _NAME.fullmatch(path.name))
-    return tuple(_listed(place.name, path, rules) for place in names for path in _files(place))
-
-
-def _listed(name: str, path: Path, rules: ComparisonRules) -> StoredBaseline:
-    document, problem = _read(path, rules)
-    size = path.stat().st_size
-    if document is None:
-        return StoredBaseline(name=name, fingerprint=path.stem, bytes=size, problem=problem)
-    told = dict(describe(document, rules))
-    return StoredBaseline(
-        name=name,
-        fingerprint=path.stem,
-        bytes=size,
-        device=told.pop(_DEVICE, None),
-        job=told,
-        step_ns=document.steps.duration_ns.median,
-        steps=document.steps.n,
-        target_wall=document.verdict.target_wall,
+def _paths(place: Path) -> Iterator[Path]:
+    """The files of one name: by fingerprint, oldest first; those of older versions of this program lie beside the folders."""
+    folders = sorted(path for path in place.iterdir() if path.is_dir() and _FINGERPRINT.fullmatch(path.name)) if place.is_dir() else []
+    yield from sorted(
+        (*_files(place), *(path for one in folders for path in _files(one))), key=lambda path: (_fingerprint_of(path), path.stem)
     )
 
 
-def remove(folder: Path, name: str, chosen: Callable[[str], bool] = lambda _: True) -> tuple[str, ...]:
-    """Delete the name's documents whose fingerprint is `chosen`; their fingerprints. Raises BaselineError (none), OutputError."""
+def listed(folder: Path, rules: ComparisonRules, name: str | None = None) -> tuple[StoredBaseline, ...]:
+    """All that is stored, or of one name, each job and device by itself; what can't be used with the reason."""
+    if not folder.is_dir():
+        return ()
+    names = sorted(path for path in folder.iterdir() if path.is_dir() and _NAME.fullmatch(path.name) and name in (None, path.name))
+    found = []
+    for place in names:
+        paths: dict[str, list[Path]] = {}
+        for path in _paths(place):
+            paths.setdefault(_fingerprint_of(path), []).append(path)
+        found += [_listed(place.name, fingerprint, files, rules) for fingerprint, files in paths.items()]
+    return tuple(found)
+
+
+def _listed(name: str, fingerprint: str, paths: list[Path], rules: ComparisonRules) -> StoredBaseline:
+    read = [(path, *_read(path, name, rules)) for path in paths]
+    rows = tuple(sorted((_row(*one) for one in read), key=lambda row: (row.date, row.run)))
+    whole = [run.document for _, run, _ in read if run is not None]
+    problems = "; ".join(f"{path.stem}: {problem}" for path, run, problem in read if run is None)
+    size = sum(row.bytes for row in rows)
+    if not whole:
+        return StoredBaseline(name=name, fingerprint=fingerprint, bytes=size, runs=rows, problem=problems)
+    told = dict(describe(whole[-1], rules))
+    steps = [row.step_ns for row in rows if row.step_ns]
+    return StoredBaseline(
+        name=name,
+        fingerprint=fingerprint,
+        bytes=size,
+        runs=rows,
+        device=told.pop(_DEVICE, None),
+        job=told,
+        step_ns=int(median(steps)) if steps else None,
+        steps=sum(row.steps or 0 for row in rows),
+        noise=stdev(math.log(one) for one in steps) if len(steps) > 1 else None,
+        target_wall=whole[-1].verdict.target_wall,
+        problem=problems,
+    )
+
+
+def _row(path: Path, run: Run | None, problem: str) -> RunRow:
+    size = path.stat().st_size
+    if run is None:
+        return RunRow(run=path.stem, date="", commit=None, host_class=None, label="", bytes=size, problem=problem)
+    duration = run.document.steps.duration_ns
+    return RunRow(
+        run=run.run,
+        date=run.date,
+        commit=run.commit,
+        host_class=run.host_class,
+        label=run.label,
+        bytes=size,
+        step_ns=duration.median,
+        steps=run.document.steps.n,
+    )
+
+
+def remove(folder: Path, name: str, fingerprint: str | None = None, run: str | None = None) -> tuple[tuple[str, str], ...]:
+    """Delete the name's runs, of one fingerprint or one of them where told; both of each. Raises BaselineError (none), OutputError."""
     place = _folder_of(folder, name)
-    found = [path for path in _files(place) if chosen(path.stem)]
+    found = [path for path in _paths(place) if fingerprint in (None, _fingerprint_of(path)) and run in (None, path.stem)]
     if not found:
         raise BaselineError(
             f"There is no such baseline {name} in {folder}.", effect="Nothing was removed.", next_step="`diagnose baseline list` shows all."
         )
+    _unlink(found)
     try:
-        for path in found:
-            path.unlink()
-        if not any(place.iterdir()):
-            place.rmdir()
+        for one in (*dict.fromkeys(path.parent for path in found if path.parent != place), place):
+            if one.is_dir() and not any(one.iterdir()):
+                one.rmdir()
     except OSError as fault:
-        raise OutputError(f"A baseline of {place} could not be removed: {fault.strerror}.", effect="It is still there.") from fault
-    return tuple(path.stem for path in found)
+        raise OutputError(f"The folder {one} could not be removed: {fault.strerror}.", effect="It is empty, and still there.") from fault
+    return tuple((_fingerprint_of(path), path.stem) for path in found)
 
 
 # --- the fingerprint --------------------------------------------------------------------------------------------------
