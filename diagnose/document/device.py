@@ -330,8 +330,30 @@ class TimelineColumns(Struct, frozen=True, kw_only=True):
     omitted: int = 0
 
 
+class HostColumns(Struct, frozen=True, kw_only=True):
+    """What the host did for the step: API calls and ranges, one column per figure.
+
+    Starts are from the step's start; what launched the step's first operations began before it. `call_thread` and `range_thread` are places in
+    `threads`, `call_name` and `range_name` in `names`. `launched_by`: for each operation of the step the call that launched it, a place in
+    the columns of calls, or None. `omitted`: calls and ranges beyond the bound, the shortest, which are left out.
+    """
+
+    threads: tuple[str, ...]
+    names: tuple[str, ...]
+    call_start_ns: tuple[int, ...]
+    call_duration_ns: tuple[int, ...]
+    call_thread: tuple[int, ...]
+    call_name: tuple[int, ...]
+    range_start_ns: tuple[int, ...]
+    range_duration_ns: tuple[int, ...]
+    range_thread: tuple[int, ...]
+    range_name: tuple[int, ...]
+    launched_by: tuple[int | None, ...]
+    omitted: int = 0
+
+
 class Timeline(OnDevice, frozen=True, kw_only=True):
-    """One step of one device. `ops` and `gaps` are thinned (`omitted` bars are too short to tell apart); `columns` holds them all."""
+    """One step of one device. `ops` and `gaps` are thinned (`omitted` bars are too short to tell apart); `columns` holds them all, `host` what launched them."""
 
     step: int
     start_ns: int
@@ -340,6 +362,7 @@ class Timeline(OnDevice, frozen=True, kw_only=True):
     gaps: tuple[TimelineGap, ...]
     omitted: int = 0
     columns: TimelineColumns | None = None
+    host: HostColumns | None = None
 
 
 Ran = Literal["transport", "packing", "copy", "nothing"]

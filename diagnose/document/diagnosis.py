@@ -207,11 +207,12 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
 
 class Where(Struct, frozen=True, kw_only=True):
-    """Where a finding shows: ranks, steps, and the costliest kernels or calls."""
+    """Where a finding shows: ranks, steps, the costliest kernels or calls, and when in the step of `timeline`: the longest stretches, in order."""
 
     ranks: tuple[int, ...]
     steps: tuple[int, ...]
     top: tuple[str, ...] = ()
+    spans: tuple[tuple[int, int], ...] = ()  # start and duration, ns from that step's start
 
 
 class Change(Struct, frozen=True, kw_only=True):

@@ -101,14 +101,24 @@ def _kind(schema: str) -> str:
 
 
 def write_file(path: Path, text: str, *, force: bool) -> None:
-    """Write `text` so that `path` is the old file or the new one, never a part. Raises OutputError."""
+    """Write `text`, packed where the name ends in `.gz`, so that `path` is the old file or the new one, never a part. Raises OutputError."""
+    data = text.encode("utf-8")
+    if path.suffix.lower() == ".gz":
+        import gzip  # noqa: PLC0415
+
+        data = gzip.compress(data, 6, mtime=0)
+    write_bytes(path, data, force=force)
+
+
+def write_bytes(path: Path, data: bytes, *, force: bool) -> None:
+    """Write `data` so that `path` is the old file or the new one, never a part. Raises OutputError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         _clean(path)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(text.encode("utf-8"))
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             _publish(temporary, path, force=force)

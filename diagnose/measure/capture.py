@@ -17,6 +17,7 @@ from diagnose.measure.facts import trace_facts
 from diagnose.measure.host import attribute, kept_ranges
 from diagnose.measure.phases import start_up
 from diagnose.measure.step_classes import user_ranges
+from diagnose.measure.step_host import step_ranges
 from diagnose.measure.steps import STEP_RANGE, find_steps, model_work
 from diagnose.model.environment import EnvironmentItem
 from diagnose.model.ledger import Ledger
@@ -81,6 +82,7 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None, a
     if step_range and not any(found.anchor.startswith(STEP_RANGE) for found in steps.values()):
         raise _unmarked(trace, step_range)
     marks = {rank: user_ranges(trace, rank) for rank, _ in steps}
+    around = {(rank, device): step_ranges(trace, rank, one.frame) for (rank, device), one in steps.items()}
     trace = replace(trace, ranges=kept_ranges(trace, knowledge.hosts))  # only the host's ranges are still needed
     devices: list[DeviceMeasure] = []
     for rank, device, work in device_work(trace, launches, classified):  # again, so that one device's operations are held at a time
@@ -94,6 +96,7 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None, a
             steps=steps[rank, device],
             begun=begun[rank, device],
             marks=marks[rank],
+            around=around[rank, device],
         )
         check_identities(one.listed.steps, rank)
         for step_split, step_budget in zip(one.split, one.listed.steps, strict=True):

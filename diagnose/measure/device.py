@@ -25,6 +25,7 @@ from diagnose.measure.memory import MemoryUse, memory_use
 from diagnose.measure.moe_layer import moe_layer
 from diagnose.measure.phases import StartUp, with_first_steps
 from diagnose.measure.step_classes import Classes, step_classes, user_ranges
+from diagnose.measure.step_host import step_ranges
 from diagnose.measure.steps import StepWindows, inside_windows, per_window
 from diagnose.measure.timeline import DrawnStep, timeline
 from diagnose.measure.waits.dependencies import resolve_waits
@@ -260,8 +261,9 @@ def measure_device(
     steps: StepWindows,
     begun: StartUp | None = None,
     marks: pl.DataFrame | None = None,
+    around: pl.DataFrame | None = None,
 ) -> DeviceMeasure:
-    """Measure one device; `work` as `device_work` gives it, `steps` as `find_steps`, `begun` as `start_up`, `marks` as `user_ranges`."""
+    """Measure one device; `work` as `device_work` gives it, `steps` as `find_steps`, `begun` as `start_up`, `marks` as `user_ranges`, `around` as `step_ranges`."""
     info = next((one for one in trace.devices if (one.rank, one.device) == (rank, device)), None)
     windows, classes = steps.frame, classified.classes
     inside = inside_windows(work, windows)
@@ -314,7 +316,9 @@ def measure_device(
         memory=memory_use(inside, windows, found.pieces, trace.memory, rank, device),
         occupancy=occupancy(inside, trace.names["text"], info, limits(info, knowledge.rulebook.platforms.sm_limits)),
         exchanges=exchanges(work, inside, windows, classes, found, trace, knowledge.exchanges),
-        timeline=timeline(inside, found, windows, trace, work["role"]),
+        timeline=timeline(
+            inside, found, windows, trace, work, classes, step_ranges(trace, rank, windows) if around is None else around, rank
+        ),
         moe_layer=moe_layer(inside, classes),
         listed=listed_per_step(times, used, transport, why),
     )

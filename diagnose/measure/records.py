@@ -64,8 +64,8 @@ def device_records(one: DeviceMeasure) -> DeviceRecords:
 def timeline(one: DeviceMeasure) -> Timeline:
     """One step of one device, for drawing."""
     step = one.timeline
-    told = {field.name: getattr(step, field.name) for field in fields(step) if field.name != "packed"}
-    return Timeline(rank=one.rank, device=one.device, **told, columns=step.columns)
+    told = {field.name: getattr(step, field.name) for field in fields(step) if field.name not in ("packed", "packed_host", "spans")}
+    return Timeline(rank=one.rank, device=one.device, **told, columns=step.columns, host=step.host)
 
 
 def moe_layer(one: DeviceMeasure) -> MoeLayer | None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 import polars as pl
 
-from diagnose.document.device import TimelineColumns, TimelineGap, TimelineOp
+from diagnose.document.device import HostColumns, TimelineColumns, TimelineGap, TimelineOp
 from diagnose.measure.buckets.context import innermost
+from diagnose.measure.step_host import host_columns, median_step
 from diagnose.measure.waits.stalls import Stalls
+from diagnose.model.intervals import merge
 from diagnose.model.trace import Trace
 
+SPANS = 64  # of one place: as many as a step of a large model has exchanges of one kind in a layer group; a reader looks at the first few
 BARS = 3000  # a page stays quick with about this many
 GAPS = 1500
 WHOLE = (
@@ -25,7 +29,10 @@ UNSEEN = 20_000  # a gap shorter than this part of the step is narrower than a f
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnStep:
-    """The fields of the document's `Timeline` but for rank and device; the columns packed, since a worker hands over one of each device."""
+    """The fields of the document's `Timeline` but for rank and device; the columns packed, since a worker hands over one of each device.
+
+    `spans`: when a place of `rulebook.PLACES` shows in the step, as `Where.spans`.
+    """
 
     step: int
     start_ns: int
@@ -34,31 +41,97 @@ class DrawnStep:
     gaps: tuple[TimelineGap, ...]
     omitted: int = 0
     packed: bytes = b""
+    packed_host: bytes = b""
+    spans: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     @property
     def columns(self) -> TimelineColumns | None:
         """The whole step; None where it was not measured."""
         return msgspec.json.decode(zlib.decompress(self.packed), type=TimelineColumns) if self.packed else None
 
+    @property
+    def host(self) -> HostColumns | None:
+        """What the host did for it; None where that was not recorded."""
+        return msgspec.json.decode(zlib.decompress(self.packed_host), type=HostColumns | None) if self.packed_host else None
 
-def timeline(inside: pl.DataFrame, found: Stalls, windows: pl.DataFrame, trace: Trace, roles: pl.Series) -> DrawnStep:
-    """The step of median length; blocking pieces are named by the role of what blocked. `roles`: of every operation, by row number."""
-    ordered = windows.with_columns((pl.col("end") - pl.col("start")).alias("length")).sort("length", "index")
-    index, start, end = ordered.select("index", "start", "end").row((ordered.height - 1) // 2)
+
+def timeline(
+    inside: pl.DataFrame,
+    found: Stalls,
+    windows: pl.DataFrame,
+    trace: Trace,
+    work: pl.DataFrame,
+    classes: pl.DataFrame,
+    ranges: pl.DataFrame,
+    rank: int,
+) -> DrawnStep:
+    """The step of median length; blocking pieces are named by the role of what blocked. `work`: every operation; `ranges`: as `step_ranges` gives them."""
+    index, start, end = median_step(windows)
     own = inside.filter(pl.col("index") == index)
+    roles = work["role"]
     pieces = found.pieces.filter(pl.col("index") == index)
     role = roles.gather(pieces["producer"]).cast(pl.String)
     by_role = pl.when(pl.col("cause") == "blocking").then(pl.concat_str(pl.lit("blocking_"), role)).otherwise(None)
     named = pieces.select("start", "end", "producer", pl.coalesce(by_role, "cause").alias("cause"))
     thinned = drawn(own.select("start", "end", "stream", "bucket", "role", "name_id"), named, (index, start, end), trace.names["text"])
-    return replace(thinned, packed=zlib.compress(msgspec.json.encode(whole(own, named, (start, end), trace)), 1))
+    ops = kept_operations(own, (start, end))
+    return replace(
+        thinned,
+        packed=_packed(whole(own, named, (start, end), trace)),
+        packed_host=_packed(host_columns(ops, ranges, (start, end), trace, rank)),
+        spans=dict(spans(ops, pieces, work, classes, start)),
+    )
+
+
+def _packed(columns: TimelineColumns | HostColumns | None) -> bytes:
+    return zlib.compress(msgspec.json.encode(columns), 1)
+
+
+def spans(
+    ops: pl.DataFrame, pieces: pl.DataFrame, work: pl.DataFrame, classes: pl.DataFrame, begin: int
+) -> Iterator[tuple[str, tuple[tuple[int, int], ...]]]:
+    """By place, when it shows in the step: where compute waited for it, or, if it never did, where it ran; the longest SPANS stretches, in order.
+
+    `ops`: operations of the step; `pieces`: those of `Stalls` in it; `work`: every operation, by row number.
+    """
+    kinds = classes.select("class_id", "kind")
+    told = ops.select("start", "end", "bucket", "role", "class_id").join(kinds, on="class_id", how="left", maintain_order="left")
+    blocked = pieces.filter(pl.col("producer").is_not_null())
+    held = work.select("role", "class_id").select(pl.all().gather(blocked["producer"])).hstack(blocked.select("start", "end"))
+    waited = held.join(kinds, on="class_id", how="left", maintain_order="left")
+    yield from ((f"bucket:{name}", _longest(frame, begin)) for name, frame in _by_value(told, "bucket").items())
+    for name, frame in {**_by_value(told, "role"), **_by_value(waited, "role")}.items():
+        yield f"role:{name}", _longest(frame, begin)
+    for name, frame in {**_by_value(told, "kind"), **_by_value(waited, "kind")}.items():
+        yield f"communication:{name}", _longest(frame, begin)
+    for name, frame in _by_value(pieces, "cause").items():
+        yield f"host:{name.removeprefix('host_')}", _longest(frame, begin)
+
+
+def _by_value(frame: pl.DataFrame, column: str) -> dict[str, pl.DataFrame]:
+    """The rows of each value of a column, in its order of first mention."""
+    return {str(key[0]): part for key, part in frame.drop_nulls(column).group_by(column, maintain_order=True)}
+
+
+def _longest(frame: pl.DataFrame, begin: int) -> tuple[tuple[int, int], ...]:
+    lasting = (pl.col("end") - pl.col("start")).alias("length")
+    kept = (
+        merge(frame).select((pl.col("start") - begin).alias("start"), lasting).sort("length", "start", descending=[True, False]).head(SPANS)
+    )
+    return tuple(kept.sort("start").iter_rows())
+
+
+def kept_operations(own: pl.DataFrame, window: tuple[int, int]) -> pl.DataFrame:
+    """The operations of a step (`own`: rows of `inside`) that are kept one by one, cut at its edges, in order of start."""
+    begin, close = window
+    cut = own.with_columns(pl.col("start").clip(begin, close), pl.col("end").clip(begin, close))
+    return cut.sort(pl.col("start") - pl.col("end"), "start", "op").head(WHOLE).sort("start", "end", "op")
 
 
 def whole(own: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int], trace: Trace) -> TimelineColumns:
     """The operations of a step one by one (`own`: rows of `inside`), and what was without compute (`pieces`: start, end, cause, producer)."""
-    begin, close = window
-    cut = own.with_columns(pl.col("start").clip(begin, close), pl.col("end").clip(begin, close))
-    ops = cut.sort(pl.col("start") - pl.col("end"), "start", "op").head(WHOLE).sort("start", "end", "op")
+    begin, _ = window
+    ops = kept_operations(own, window)
     names, numbers = _numbered(ops["name_id"], _ranges(ops, trace), trace.names["text"])
     streams, stream = _places(ops["stream"])
     buckets, bucket = _places(ops["bucket"].cast(pl.String))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import polars as pl
+from msgspec.structs import replace
 
 from diagnose.document.diagnosis import Where
 from diagnose.document.ranks import Ranks
@@ -44,7 +45,7 @@ def device_where(one: DeviceMeasure, records: DeviceRecords) -> Mapping[str, Whe
     if not tiny.is_empty():
         most = tiny.sort("kernels", "name", descending=[True, False]).head(TOP)
         found["tiny"] = Where(ranks=ranks, steps=steps, top=tuple(most["name"].to_list()))
-    return found
+    return {place: replace(where, spans=one.timeline.spans.get(place, ())) for place, where in found.items()}
 
 
 def rank_where(ranks: Ranks | None) -> Mapping[str, Where]:

@@ -359,7 +359,8 @@ def _where(rule: Rule, where: Mapping[str, Where]) -> Where:
     ranks = tuple(sorted({rank for place in places for rank in place.ranks})) or run.ranks
     steps = tuple(sorted({step for place in places for step in place.steps})) or run.steps
     top = tuple(dict.fromkeys(name for place in places for name in place.top))
-    return Where(ranks=ranks, steps=steps, top=top[:_TOP])
+    spans = tuple(sorted({span for place in places for span in place.spans}))
+    return Where(ranks=ranks, steps=steps, top=top[:_TOP], spans=spans)
 
 
 def _not_assessed(rule: Rule, context: Context) -> NotAssessed:

@@ -33,7 +33,10 @@ def extensions_for(kind: str) -> tuple[str, ...]:
 
 def format_of(path: PurePath, kind: str) -> str | None:
     """The format that a file's extension names for this kind of document; None where it names none."""
-    return next((writer.name for writer in _suiting(kind) if path.suffix.lower() in writer.extensions), None)
+    known = [
+        (extension, writer.name) for writer in _suiting(kind) for extension in writer.extensions if path.name.lower().endswith(extension)
+    ]
+    return max(known, key=lambda pair: len(pair[0]))[1] if known else None
 
 
 def write(document: object, format_name: str, options: Options | None = None) -> str:
@@ -48,6 +51,8 @@ def write(document: object, format_name: str, options: Options | None = None) ->
             return writer.write(builder.report(document), shown)
         case "issues":
             return writer.write(builder.issues(document, shown), shown)
+        case "timeline":
+            return writer.write(document, shown)
         case "json":
             from diagnose.document.encoding import encode  # noqa: PLC0415 - only now, so that the command line starts quickly
 
@@ -67,5 +72,5 @@ def _kind(name: str) -> DocumentKind:
 def _suiting(kind: str) -> list[Writer]:
     """The writers whose input documents of this kind have."""
     offered = _kind(kind)
-    gives = {"report": True, "issues": offered.issues, "json": offered.json}
+    gives = {"report": True, "issues": offered.issues, "json": offered.json, "timeline": offered.timeline}
     return [writer for writer in WRITERS if gives[writer.takes]]

@@ -19,6 +19,7 @@ class DocumentKind(NamedTuple):
     module: str
     json: bool = True
     issues: bool = False
+    timeline: bool = False
 
     def builder(self) -> ModuleType:
         """The module that makes its report."""
@@ -26,7 +27,7 @@ class DocumentKind(NamedTuple):
 
 
 KINDS = (
-    DocumentKind(name="diagnosis", type="Diagnosis", module="diagnosis.report", issues=True),
+    DocumentKind(name="diagnosis", type="Diagnosis", module="diagnosis.report", issues=True, timeline=True),
     DocumentKind(name="comparison", type="Comparison", module="comparison.report", issues=True),
     DocumentKind(name="bisection", type="Bisection", module="bisection.report"),
     DocumentKind(name="check", type="CheckReport", module="check"),

@@ -1,6 +1,7 @@
 """One writer per medium: each module of this package that holds a `WRITER` is one, and nothing else names it.
 
-A writer takes a report (then it writes every document), the issues that a document holds for CI, or the document itself. Modules stay
+A writer takes a report (then it writes every document), the issues that a document holds for CI, its JSON, or, for the step that it
+shows (`timeline`), the document itself. Modules stay
 cheap to import: what is heavy is imported when something is written, so that the command line starts quickly.
 """
 
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 if TYPE_CHECKING:
     from diagnose.model.vocabulary import Level
 
-Takes = Literal["report", "issues", "json"]
+Takes = Literal["report", "issues", "json", "timeline"]
 NARROWEST, WIDEST = 60, 140  # beyond these a terminal's width no longer helps reading
 
 

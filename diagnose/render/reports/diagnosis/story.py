@@ -60,7 +60,20 @@ def finding_where(finding: Finding, document: Diagnosis) -> str:
         for one, numbers in (("rank", finding.where.ranks), ("step", () if document.steps.anchor == "capture" else finding.where.steps))
         if numbers
     ]
-    return " · ".join(parts)
+    return " · ".join([*parts, *([looked] if (looked := finding_when(finding, document)) else [])])
+
+
+def finding_when(finding: Finding, document: Diagnosis) -> str:
+    """When to look at a timeline for a finding: its longest stretch in the step that is shown; empty where that is not known."""
+    shown, spans = document.timeline, finding.where.spans
+    if shown is None or not spans:
+        return ""
+    start, duration = max(spans, key=lambda span: (span[1], -span[0]))
+    inside = "the capture" if document.steps.anchor == "capture" else f"step {shown.step}"
+    unit, divisor = units.scale(shown.end_ns - shown.start_ns)
+    digits = 1 if duration >= divisor else 3
+    more = f", the longest of {len(spans)} stretches" if len(spans) > 1 else ""
+    return f"look at {start / divisor:,.{digits}f} to {(start + duration) / divisor:,.{digits}f} {unit} of {inside}{more}"
 
 
 def framework(name: str) -> str:
