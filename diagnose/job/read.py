@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from diagnose.errors import JobFileError
@@ -113,6 +114,7 @@ def completed(job: Job, *, world_size: int | None) -> Job:
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=64)  # tables are few, and one of them reads many files
 def _aliases(format_: str, settings: JobSettings) -> _Table:
     """Every key that stands for a setting in this format. The setting's own name has order 0."""
     table: dict[str, tuple[_Alias, ...]] = {}
@@ -309,7 +311,8 @@ def _derived_once(settings: Mapping[str, Setting], unresolved: frozenset[str], t
     }
     wanted = {name: expression for name, expression in wanted.items() if not _overflows(expression.names, settings)}
     values = {f"job_{name}": column(specs[name], item.value) for name, item in settings.items()}
-    results = conditions.evaluate(list(wanted.values()), conditions.row(values, schema))
+    read = {one: schema[one] for expression in wanted.values() for one in expression.names}
+    results = conditions.evaluate(list(wanted.values()), conditions.row(values, read))
     known: dict[str, Setting] = {}
     for (name, expression), value in zip(wanted.items(), results, strict=True):
         if value is None or value != value // 1:

@@ -126,14 +126,15 @@ def _select(expressions: Sequence[Expression], frame: pl.DataFrame) -> pl.DataFr
 
 
 def row(values: Mapping[str, Value], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """One row with every column of `schema`; what `values` lacks is null."""
-    return pl.DataFrame([pl.Series(name, [_plain(values.get(name), kind)], dtype=kind) for name, kind in schema.items()])
+    """One row with every column of `schema`; what `values` lacks is null. Raises TypeError where a value is not of its column's type."""
+    given = {name: _plain(name, value, schema[name]) for name, value in values.items() if value is not None and name in schema}
+    return pl.from_dicts([{name: given.get(name) for name in schema}], schema=schema)
 
 
-def _plain(value: Value, kind: pl.DataType) -> object:
-    if isinstance(value, tuple):
-        return list(value)
-    return float(value) if kind == pl.Float64 and value is not None else value
+def _plain(name: str, value: Value, kind: pl.DataType) -> object:
+    if isinstance(value, str) != isinstance(kind, pl.String) or (isinstance(value, float) and not isinstance(kind, pl.Float64)):
+        raise TypeError(f"{name} can't be {value!r}: its column holds {kind}")  # polars would turn it into something else
+    return list(value) if isinstance(value, tuple) else value
 
 
 def evaluate(expressions: Sequence[Expression], frame: pl.DataFrame) -> tuple[bool | float | None, ...]:

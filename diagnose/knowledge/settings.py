@@ -82,7 +82,7 @@ class SettingSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return keys.get(key) if isinstance(keys, dict) else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class JobSettings:
     """What is known of job files: their formats and settings by name, and what new sections of a saved configuration hold."""
 

@@ -442,3 +442,13 @@ def test_a_folder_of_one_s_own_may_hold_a_table_of_its_own(tmp_path: Path) -> No
     (tmp_path / "features.yaml").write_text("narrow_gemm: 1", encoding="utf-8")
     with pytest.raises(RuleFileError, match=r"features\.yaml is wrong"):
         load_knowledge([tmp_path])
+
+
+def test_a_row_holds_what_is_given_in_the_type_of_its_column() -> None:
+    assert row({"step_ns": 3, "verdict": "of no column"}, {"step_ns": pl.Int64(), "name": pl.String()}).rows(named=True) == [
+        {"step_ns": 3, "name": None}
+    ]
+    assert row({"share": 1, "names": ("a", "b")}, {"share": pl.Float64(), "names": pl.List(pl.String())}).row(0) == (1.0, ["a", "b"])
+    for wrong in ({"step_ns": 1.5}, {"step_ns": "3"}, {"name": 3}):
+        with pytest.raises(TypeError, match="its column holds"):
+            row(wrong, {"step_ns": pl.Int64(), "name": pl.String()})
