@@ -293,7 +293,7 @@ def test_an_applicable_fix_is_on_afterwards(text: str, fix: str) -> None:
     "text",
     [
         pytest.param(DEMO, id="demo", marks=pytest.mark.deep),
-        pytest.param(BRIDGE, id="bridge"),
+        pytest.param(BRIDGE, id="bridge", marks=pytest.mark.deep),
         pytest.param(MEGATRON, id="megatron-lm", marks=pytest.mark.deep),
     ],
 )

@@ -136,6 +136,7 @@ def test_a_worker_with_another_version_or_other_rules_is_refused(ranks: Ranks, e
 # ---------------------------------------------------------------------------------------------------- workers that die
 
 
+@pytest.mark.deep
 def test_a_killed_worker_changes_nothing_but_the_log(ranks: Ranks, each_engine: Make) -> None:
     traces = ranks("a", "b", "victim", "c", "d")
     expected = encode(diagnose(traces))

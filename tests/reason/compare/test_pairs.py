@@ -20,13 +20,13 @@ from tests.builders.simulated import document, recordings
 from tests.builders.suites import deep_unless, kind_of
 from tests.reason.compare.truth import budget, relative, said
 
-QUICK = ("pair-context-ring", "pair-fp8", "pair-less-recompute", "pair-manual-gc", "pair-router-fusion", "pair-scoped-graphs")
+QUICK = ("pair-context-ring", "pair-fp8", "pair-router-fusion")
 PAIRS = deep_unless(QUICK, [name for name in scenario.names() if kind_of(name) == "pair"])
 # The pipeline starts empty in the simulator, so that the first step is a third shorter than the others; four steps are too few to see past
 # it.
 STEPS = {"pair-interleaving": 7}
 OTHER_WORK = {"pair-fp8": "precision"}
-CHEAP = deep_unless(QUICK, ["pair-context-ring", "pair-router-fusion", "pair-tensor-overlap"])
+CHEAP = deep_unless(QUICK[:1], ["pair-context-ring", "pair-router-fusion", "pair-tensor-overlap"])
 FLOOR = 0.02
 CLOSE = 0.005  # of the step: what is in a wrong bucket, at most
 
