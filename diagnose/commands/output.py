@@ -14,7 +14,7 @@ import click
 
 from diagnose.commands.options import LEVELS, Detail, Output
 from diagnose.errors import OutputError, UsageError
-from diagnose.render import Options, extensions_for, format_of, kind_of, section_names, write
+from diagnose.render import Options, extensions_for, format_of, kind_of, section_names, table_names, write
 
 if TYPE_CHECKING:
     from diagnose.document.diagnosis import Diagnosis
@@ -59,23 +59,52 @@ def check_outputs(output: Output, inputs: tuple[Path, ...] = (), *, kind: str = 
         check_target(path, force=output.force, inputs=inputs)
 
 
+def check_tables(output: Output, kind: str, sections: tuple[str, ...] = ()) -> None:
+    """Refuse CSV of which no table is named, or of one that this kind of document has not. Raises UsageError."""
+    for path in output.output:
+        if format_of(path, kind) == "csv":
+            _table(path, kind, sections)
+    if output.format == "csv" and sections and not output.quiet:
+        _table(None, kind, sections)
+
+
+def _table(path: Path | None, kind: str, sections: tuple[str, ...]) -> str:
+    """The table that a CSV file is named after, or the one of `--section`. Raises UsageError."""
+    names = table_names(kind)
+    given = [path.stem] if path is not None and path.stem in names else list(sections)
+    if len(given) == 1 and given[0] in names:
+        return given[0]
+    close = difflib.get_close_matches((given or ["" if path is None else path.stem])[0], names, n=1)
+    raise UsageError(
+        f"{'--format csv' if path is None else f'-o {path}'} is one table, and none is named.{f' Did you mean {close[0]}?' if close else ''}",
+        effect="Nothing was written.",
+        next_step=f"Call the file after it (-o findings.csv) or give --section NAME; the tables are {', '.join(names)}.",
+    )
+
+
 def write_document(
     document: Any, output: Output, *, config: Path | None = None, fail_on: Level | None = None, detail: Detail | None = None
 ) -> None:
     """Write a document of any kind to its files and to standard output. `config`: the job file, for formats that point at its lines."""
     from diagnose.document.files import write_file  # noqa: PLC0415 - imports msgspec
 
+    kind, sections = kind_of(document), () if detail is None else detail.sections
+    check_tables(output, kind, sections)
     options = Options(
         job_file="" if config is None else path_in_repository(config),
         fail_on=fail_on,
         detail=0 if detail is None else detail.verbose,
-        sections=() if detail is None else _known(detail.sections, document),
+        sections=_known(sections, document, also=table_names(kind) if _has_csv(output, kind) else ()),
         light=output.light,
     )
     for path in output.output:
-        write_file(path, write(document, format_of(path, kind_of(document)) or "", options), force=output.force)
+        format_name = format_of(path, kind) or ""
+        table = _table(path, kind, sections) if format_name == "csv" else ""
+        write_file(path, write(document, format_name, options._replace(table=table)), force=output.force)
     if output.quiet:
         return
+    if output.format == "csv":
+        options = options._replace(table=_table(None, kind, sections) if sections else "")
     print_document(document, output.format, options._replace(width=width(), color=coloured(output.color)))
     if output.format == "text":
         for path in output.output:
@@ -87,18 +116,22 @@ def print_document(document: Any, format_name: str, options: Options | None = No
     write_stdout(write(document, format_name, options), utf8=format_name != "text")
 
 
-def _known(sections: tuple[str, ...], document: Any) -> tuple[str, ...]:
-    """The names of parts that the report has. Raises UsageError for another."""
+def _has_csv(output: Output, kind: str) -> bool:
+    return output.format == "csv" or any(format_of(path, kind) == "csv" for path in output.output)
+
+
+def _known(sections: tuple[str, ...], document: Any, also: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The names of parts that the report has. Raises UsageError for another, but for those of `also`."""
     names = section_names(document) if sections else ()
     for name in sections:
-        if name not in names:
+        if name not in names and name not in also:
             close = difflib.get_close_matches(name, names, n=1)
             raise UsageError(
                 f"--section {name}: the report has no such part.{f' Did you mean {close[0]}?' if close else ''}",
                 effect="Nothing was printed.",
                 next_step=f"Use one of {', '.join(names)}.",
             )
-    return sections
+    return tuple(name for name in sections if name in names)
 
 
 def write_diagnosis(

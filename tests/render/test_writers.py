@@ -92,7 +92,7 @@ def test_pages_are_for_every_document_json_for_those_with_data_and_issues_for_th
     assert {kind.name for kind in KINDS if not pages <= set(formats_for(kind.name))} == set()
     assert {kind.name for kind in KINDS if "json" not in formats_for(kind.name)} == {"explanation"}
     assert {kind.name for kind in KINDS if "sarif" in formats_for(kind.name)} == {"diagnosis", "comparison"}
-    assert formats_for("diagnosis") == ("text", "json", "markdown", "html", "github", "junit", "sarif", "perfetto")
+    assert formats_for("diagnosis") == ("text", "json", "markdown", "html", "github", "junit", "sarif", "perfetto", "csv")
 
 
 def test_an_extension_names_one_format() -> None:

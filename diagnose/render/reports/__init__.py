@@ -20,6 +20,7 @@ class DocumentKind(NamedTuple):
     json: bool = True
     issues: bool = False
     timeline: bool = False
+    tables: bool = False
 
     def builder(self) -> ModuleType:
         """The module that makes its report."""
@@ -27,9 +28,9 @@ class DocumentKind(NamedTuple):
 
 
 KINDS = (
-    DocumentKind(name="diagnosis", type="Diagnosis", module="diagnosis.report", issues=True, timeline=True),
-    DocumentKind(name="comparison", type="Comparison", module="comparison.report", issues=True),
-    DocumentKind(name="bisection", type="Bisection", module="bisection.report"),
+    DocumentKind(name="diagnosis", type="Diagnosis", module="diagnosis.report", issues=True, timeline=True, tables=True),
+    DocumentKind(name="comparison", type="Comparison", module="comparison.report", issues=True, tables=True),
+    DocumentKind(name="bisection", type="Bisection", module="bisection.report", tables=True),
     DocumentKind(name="check", type="CheckReport", module="check"),
     DocumentKind(name="patch", type="PatchReport", module="patch"),
     DocumentKind(name="baselines", type="Baselines", module="baselines"),
