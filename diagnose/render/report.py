@@ -226,13 +226,33 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What of the step a wall claims, on the bar's scale: it begins where the first of its parts does, and is as long as its bound; both are
+    shares of the step, 0..1. Claims may overlap: each says what its wall alone would give back. `lower`: how much of it is sure. `line`: on which
+    line below the bar there is room for it.
+    """
+
+    look: str
+    title: str
+    text: str
+    mark: str
+    start: float
+    share: float
+    lower: float
+    line: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
 class Bar:
-    """Where the step goes, on one bar: parts that add up to all of it. `unit` is that of the amounts, `whole` what they add up to, with its unit."""
+    """Where the step goes, on one bar: parts that add up to all of it. `unit` is that of the amounts, `whole` what they add up to, with its unit.
+    `claims`: what of it each wall claims.
+    """
 
     title: str
     unit: str
     whole: str
     parts: tuple[Part, ...]
+    claims: tuple[Claim, ...] = ()
     empty: str = ""
 
 
@@ -316,31 +336,6 @@ class Points:
     more_in: str
     to: str
     lines: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Card:
-    """One figure, large. `amount` is None where it is not known, and `instead` is said."""
-
-    look: str
-    title: str
-    mark: str
-    amount: str | None
-    unit: str
-    instead: str
-    share: float | None
-    share_text: str
-    note: str
-    rows: tuple[tuple[str, str, bool], ...]  # label, value, whether it stands beside the amount rather than in it
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cards:
-    """Cards side by side, and the same as a table for media without them."""
-
-    title: str
-    cards: tuple[Card, ...]
-    table: Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -439,7 +434,7 @@ class SideBySide:
 
 
 Answer = Masthead | Bar | Plan | Remarks | Commands
-Content = Text | Listing | Pairs | Lines | Entry | Table | Panel | Points | Cards | Finding | Findings | Figure | SideBySide | Answer
+Content = Text | Listing | Pairs | Lines | Entry | Table | Panel | Points | Finding | Findings | Figure | SideBySide | Answer
 
 # How much a medium has room for: a terminal, a text of limited length, a page.
 TERMINAL, LIMITED, PAGE = 0, 1, 2

@@ -56,9 +56,8 @@ def opened(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[O
         file.write_text(write(document, "html"), encoding="utf-8")
         contexts.append(browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=scripts))
         page, seen = contexts[-1].new_page(), Seen()
-        page.on(
-            "request", lambda request: None if request.url.startswith(("file:", "data:", "blob:")) else seen.requests.append(request.url)
-        )
+        own = (Path(file).as_uri(), "data:", "blob:")  # no other file either
+        page.on("request", lambda request: None if request.url.startswith(own) else seen.requests.append(request.url))
         page.on("console", lambda message: seen.console.append(message.text))
         page.on("pageerror", lambda error: seen.console.append(str(error)))
 

@@ -200,3 +200,25 @@ def test_what_is_recomputed_has_a_row_of_its_own(demo: Diagnosis) -> None:
     before = {part.label: float(part.amount) for part in answer.bar(demo).parts}
     assert rows["compute: recomputed in backward"] == pytest.approx(6.5 / 4, abs=0.1)
     assert rows["compute active"] + rows["compute: recomputed in backward"] == pytest.approx(before["compute active"], abs=0.11)
+
+
+def test_walls_claim_their_part_of_the_one_bar(demo: Diagnosis) -> None:
+    """Where a wall's first part stands, as long as its bound; one that would reach past the end stands against it, over what others claim."""
+    bar = answer.bar(demo)
+    starts = {part.key: sum(one.share for one in bar.parts[:place]) for place, part in enumerate(bar.parts)}
+    bound = {wall.wall: wall for wall in demo.walls}
+    claims = {claim.look: claim for claim in bar.claims}
+    assert list(claims) == ["compute", "communication"]  # the others are below 3 % of the step: told as not worth it
+    assert claims["communication"].start == pytest.approx(starts["waiting_expert"])
+    assert claims["communication"].share == bound["communication"].share
+    assert claims["communication"].text == "at most 55.0 ms, 46.8 %"
+    assert (claims["compute"].start, claims["compute"].line, claims["communication"].line) == (0, 1, 1)
+
+    host = structs.replace(
+        bound["host_overhead"], bound_ns=demo.steps.duration_ns.mean // 2, share=0.5, lower_ns=demo.steps.duration_ns.mean // 4
+    )
+    shifted = answer.bar(structs.replace(demo, walls=tuple(host if wall.wall == "host_overhead" else wall for wall in demo.walls)))
+    claim = next(claim for claim in shifted.claims if claim.look == "host_overhead")
+    assert (claim.start, claim.share, claim.line) == (0.5, 0.5, 2)
+    assert claim.lower == pytest.approx(0.25)
+    assert claim.text == "29.4 ms to 58.7 ms, 50.0 %"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
 from pathlib import PurePath
 
 from diagnose.document.device import StepBudget
@@ -20,6 +22,7 @@ MOST_PARTS = 7  # rows of the bar, what is left over included
 LEAST_PART = 0.005  # of the step: a smaller part is told with the others
 SPLIT_COMPUTE = 0.5  # of the step: where compute takes more, the bar says what it computes
 LITTLE = 0.03  # of the step: a wall whose bound is below brings little (as in walls.yaml, where a finding becomes medium)
+CLAIM_TOLD = 0.34  # of the bar's length: what the words of a claim take on a wide page
 LEAST_COMPUTED = 4  # rows for what was computed, where waiting has many
 _REST, _COMPUTE, _COMPUTE_REST, _AGAIN = "rest", "computing", "computing_rest", "computing_again"
 
@@ -117,8 +120,8 @@ def verdict(document: Diagnosis) -> r.Panel:
     return r.Panel(
         name="verdict",
         look=found.target_wall or "result-open",
-        headline=_headline(document),
-        title=_headline(document),
+        headline=headline(document),
+        title=headline(document),
         sentence=found.sentence,
         phrases=tuple(phrases),
         reasons=found.certainty_reasons,
@@ -126,7 +129,8 @@ def verdict(document: Diagnosis) -> r.Panel:
     )
 
 
-def _headline(document: Diagnosis) -> str:
+def headline(document: Diagnosis) -> str:
+    """What the run is bound by, in a word or two."""
     found = document.verdict
     if found.target_wall is None:
         return "No verdict"
@@ -171,7 +175,48 @@ def bar(document: Diagnosis) -> r.Bar:
         )
         for (key, ns), amount, percent in zip(amounts.items(), shown, percents, strict=True)
     )
-    return r.Bar(title=title, unit=unit, whole=units.time(step.window_ns), parts=tuple(parts))
+    claims = _lined(_claims(document, {key: ns / step.window_ns for key, ns in amounts.items()}))
+    return r.Bar(title=title, unit=unit, whole=units.time(step.window_ns), parts=tuple(parts), claims=claims)
+
+
+def _claims(document: Diagnosis, shares: Mapping[str, float]) -> Iterator[r.Claim]:
+    """What of the step each wall claims, if it is notable: where its first part stands on the bar, as long as its bound."""
+    starts = dict(zip(shares, accumulate(shares.values(), initial=0.0), strict=False))
+    for wall in document.walls:
+        mark = tables.wall_mark(wall.wall, document)
+        if wall.bound_ns is None or not wall.share or (wall.share < LITTLE and wall.wall != document.verdict.target_wall):
+            continue
+        ceiling = words.VOCABULARY.is_ceiling(wall.wall)
+        own = [start for key, start in starts.items() if (_part(key) in wall.parts if ceiling else key.startswith(_COMPUTE))]
+        share = min(wall.share, 1.0)
+        low = wall.bound_ns if wall.lower_ns is None else wall.lower_ns
+        amount = units.time(wall.bound_ns) if low == wall.bound_ns else f"{units.time(low)} to {units.time(wall.bound_ns)}"
+        yield r.Claim(
+            look=wall.wall,
+            title=words.wall(wall.wall),
+            text=f"{'at most ' if ceiling and low == wall.bound_ns else ''}{amount}, {units.percent(wall.share)}{'' if ceiling else ' ran'}",
+            mark=mark,
+            start=min(min(own, default=starts.get(_REST, 0.0)), 1 - share),
+            share=share,
+            lower=share * low / wall.bound_ns if wall.bound_ns else share,
+        )
+
+
+def _lined(claims: Iterable[r.Claim]) -> tuple[r.Claim, ...]:
+    """Claims from left to right, each on the first line where it and its words touch no other."""
+    ends: list[float] = []
+    found = []
+    for one in sorted(claims, key=lambda one: (one.start, -one.share)):
+        end = one.start + max(one.share, CLAIM_TOLD)
+        line = next((line for line, before in enumerate(ends) if before <= one.start + 1e-9), len(ends))
+        ends[line:] = [end, *ends[line + 1 :]]
+        found.append(replace(one, line=line + 1))
+    return tuple(found)
+
+
+def _part(key: str) -> str:
+    """The part of a wall's bound that a part of the bar is."""
+    return _WALL_PART.get(key, key.removeprefix("waiting_"))
 
 
 def _amounts(document: Diagnosis, step: StepBudget) -> Iterator[tuple[str, int]]:
@@ -287,6 +332,7 @@ _LOOKS: Mapping[str, str] = {
     _AGAIN: "#882255",
     "not_recorded": "#8c8c8c",
 }
+_WALL_PART = {"copy": "blocking_copies", "launch": "host_work", "sync": "host_sync", _AGAIN: "recompute"}  # names of walls.yaml
 _SEGMENT = {"waiting_expert": "blocking_transport", "copy": "blocking_copy", "launch": "host_work", "sync": "host_sync", "unknown": "dependency_stalled"}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from diagnose.document.device import DeviceBudget
-from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, WallBound
+from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix
 from diagnose.reason.patch import place_of
 from diagnose.reason.plan import members, stays
 from diagnose.render import Options, units, words
@@ -27,7 +27,7 @@ def report(document: Diagnosis) -> r.Report:
     captured, found = document.capture, document.verdict
     gpu = ", ".join(dict.fromkeys(device.name or "GPU name not recorded" for device in captured.devices))
     return r.Report(
-        title=" · ".join(part for part in (answer.run_name(document), answer.layout(document), story.title(document)) if part),
+        title=" · ".join(part for part in (answer.run_name(document), answer.layout(document), answer.headline(document)) if part),
         heading="what holds this training run back",
         about=f"{gpu} · {units.plural(len(captured.ranks), 'rank')} captured · {captured.profiler} {captured.profiler_version or ''}".rstrip(),
         blocks=tuple(_blocks(document)),
@@ -73,8 +73,7 @@ def _blocks(document: Diagnosis) -> Iterator[Block]:
 def _details(document: Diagnosis) -> Iterator[Block]:
     """What stands behind the answer."""
     yield from ranks.first(document)
-    cards = tuple(_card(wall, document) for wall in document.walls)
-    yield Block(content=r.Cards(title="The four walls", cards=cards, table=tables.walls(document)), name="walls", section="walls", worth=90)
+    yield Block(content=tables.walls(document), name="walls", section="walls", worth=90)
     yield from ranks.blocks(document)
     yield from _figures(document)
     yield from _devices(document)
@@ -115,51 +114,15 @@ def _room(found: object) -> int:
     return r.TERMINAL if found else LIMITED
 
 
-# --- verdict and walls ------------------------------------------------------------------------------------------------
+# --- verdict ------------------------------------------------------------------------------------------------
 
 
 def _verdict(document: Diagnosis) -> r.Panel:
-    verdict = document.verdict
-    phrases = [r.Phrase(text=words.CERTAINTY[verdict.certainty]), r.Phrase(text=story.step_time(document))]
-    if verdict.runner_up is not None:
-        phrases.append(r.Phrase(text=f"runner-up: {words.wall(verdict.runner_up).lower()}", wide=True))
-    if verdict.perturbed:
-        phrases.append(r.Phrase(text="perturbed: the profiler slowed this run; times are longer than without it", tone="warning"))
-    if any(entry.severity in ("data_loss", "error") for entry in document.ledger):
-        phrases.append(r.Phrase(text="data was lost: see the ledger", tone="bad", to="ledger"))
-    if document.steps.anchor == "capture":
-        phrases.append(r.Phrase(text="not cut into steps: every figure is per capture", tone="warning", wide=True))
-    return r.Panel(
-        name="verdict",
-        look=verdict.target_wall or "result-open",
-        headline=story.headline(document),
-        title=story.title(document),
-        sentence=verdict.sentence,
-        phrases=tuple(phrases),
-        reasons=verdict.certainty_reasons,
-        reasons_label="certainty",
-    )
-
-
-def _card(wall: WallBound, document: Diagnosis) -> r.Card:
-    least, whole = tables.known_parts(wall), tables.whole(document)
-    instead = "not measured" if least is None else f"not measured as a whole; its known parts: {units.ms_unit(least)}"
-    limit = "≤ " if words.VOCABULARY.is_ceiling(wall.wall) else ""
-    return r.Card(
-        look=wall.wall,
-        title=words.wall(wall.wall),
-        mark=tables.wall_mark(wall.wall, document),
-        amount=None if wall.bound_ns is None else f"{limit if wall.lower_ns is None else ''}{tables.bound_range(wall)}",
-        unit=f"ms per {whole}",
-        instead=instead,
-        share=wall.share,
-        share_text=f"{units.percent(wall.share)} of the {whole}",
-        note=story.wall_note(wall),
-        rows=(
-            *((words.words(part), units.ms(value), False) for part, value in tables.shown_parts(wall.parts)),
-            *((words.words(part), units.ms(value), True) for part, value in tables.shown_parts(wall.beside)),
-        ),
-    )
+    """The verdict of the answer; on a page what was lost is a link."""
+    found = answer.verdict(document)
+    lost = any(entry.severity in ("data_loss", "error") for entry in document.ledger)
+    phrases = (*found.phrases, r.Phrase(text="data was lost: see the ledger", tone="bad", to="ledger")) if lost else found.phrases
+    return replace(found, phrases=phrases)
 
 
 # --- devices ----------------------------------------------------------------------------------------------------------

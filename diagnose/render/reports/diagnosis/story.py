@@ -10,30 +10,6 @@ from diagnose.render.reports.diagnosis.tables import per, wall_ceiling
 MEAN_APART = 0.01  # a mean step that is further from the median is told beside it: shares are of the mean
 
 
-def headline(document: Diagnosis) -> str:
-    """The name of the wall to attack first."""
-    return words.target(document.verdict.target_wall)
-
-
-def title(document: Diagnosis) -> str:
-    """The same as a heading."""
-    return headline(document) if document.verdict.target_wall is None else f"{headline(document)} wall"
-
-
-def step_time(document: Diagnosis) -> str:
-    """The step time as one phrase."""
-    spread = document.steps.duration_ns
-    if document.steps.anchor == "capture":
-        return f"capture {units.ms_unit(spread.median)}, not cut into steps"
-    if spread.median is None:
-        return "step time not measured"
-    if document.steps.n < 2:
-        return f"step {units.ms_unit(spread.median)} (1 step)"
-    apart = spread.mean is not None and abs(spread.mean - spread.median) > MEAN_APART * spread.median
-    mean = f", mean {units.ms(spread.mean)}" if apart else ""
-    return f"step {units.ms_unit(spread.median)} (median of {document.steps.n}; {units.ms(spread.min)} to {units.ms(spread.max)}{mean})"
-
-
 def ceiling(wall: WallBound, document: Diagnosis) -> str:
     """A wall's bound as one phrase."""
     if wall.bound_ns is None:
@@ -137,10 +113,3 @@ def first_try(document: Diagnosis) -> str:
             if fix.state == "applicable" and new is not None:
                 return f"{fix.title} ({framework(new.framework)}: {change(new)})"
     return ""
-
-
-def wall_note(wall: WallBound) -> str:
-    """What a wall's bound would buy at most, or what it is."""
-    faster = wall_ceiling(wall.wall, wall.share)
-    promise = f"≤ {units.factor(faster)} faster; " if faster is not None else ""
-    return f"{promise}{wall.status}: {words.WALL_MEANING[wall.wall]}"

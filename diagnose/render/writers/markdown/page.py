@@ -104,8 +104,6 @@ def _behind(blocks: Sequence[r.Block]) -> Iterator[tuple[str, str]]:
             case r.Table() as found:
                 short = found if found.shorter is None else found.shorter(MOST_RANKS)
                 yield found.title, folded(short)
-            case r.Cards(table=found):
-                yield found.title, folded(found)
             case r.Points() as points:
                 yield points.name, _details(f"{points.name.capitalize()}: {points.title}", _points(points))
             case r.Listing(texts=texts):
@@ -130,8 +128,6 @@ def _content(block: r.Block, section: r.Section | None) -> str:
             return _panel(panel)
         case r.Points() as points:
             return _points(points)
-        case r.Cards(table=found):
-            return table(found)
         case r.Table() as found:
             short = found if found.shorter is None else found.shorter(MOST_RANKS)
             titled = section is not None and section.headed and section.title == found.title

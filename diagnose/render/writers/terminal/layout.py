@@ -174,8 +174,6 @@ def _content(block: r.Block, heading: str, width: int) -> Iterator[RenderableTyp
             yield _panel(panel)
         case r.Points() as points:
             yield _points(points)
-        case r.Cards(table=table):
-            yield from _table(table, width)
         case r.Table() as table:
             yield from _table(table, width, heading)
         case r.Finding() as finding:
