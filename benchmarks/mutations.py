@@ -224,7 +224,7 @@ def applied(text: str, mutation: Mutation) -> str:
 
 def drawn(only: Only, count: int, seed: int) -> list[Mutation]:
     """A sample of mutations: kind after kind in turn, each at a random place."""
-    chance = random.Random(seed)  # noqa: S311
+    chance = random.Random(seed)
     kinds = code_mutations(ROOT) if only == "code" else rule_mutations(ROOT)
     return [chance.choice(kinds[sorted(kinds)[place % len(kinds)]]) for place in range(count)]
 

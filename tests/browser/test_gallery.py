@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import timeline
 from fixtures import gallery, scenario
 from fixtures.accuracy import document as diagnosed
 from tests.browser.conftest import Opener, Seen
@@ -79,3 +80,22 @@ def test_a_report_is_for_every_reader(name: str, opened: Opener, axe: str, tmp_p
     if name not in OTHERS:
         printed, _ = opened(document, width=1440, zoomed=False)
         assert printed.pdf(format="A4").count(b"/Type /Page\n") <= MOST_SHEETS
+
+
+def test_what_a_frame_draws_does_not_grow_with_the_operations(opened: Opener) -> None:
+    """As many operations as a page holds are no more rectangles than 20,000, where most are narrower than a pixel; of a hundredth of it only what shows is drawn."""
+    counts = {}
+    for operations in (20_000, 50_000):
+        page, seen = opened(timeline.document(operations), width=1440)
+        page.evaluate(
+            "() => { window.drawn = 0; const fill = CanvasRenderingContext2D.prototype.fillRect;"
+            "CanvasRenderingContext2D.prototype.fillRect = function (...box) { window.drawn++; fill.apply(this, box); }; }"
+        )
+        for share in (1.0, 0.01):
+            page.evaluate("window.drawn = 0")
+            page.evaluate(timeline.ZOOM, share)
+            page.wait_for_timeout(300)
+            counts[operations, share] = page.evaluate("window.drawn")
+        assert seen == Seen()
+    assert counts[50_000, 1.0] <= 1.1 * counts[20_000, 1.0]
+    assert counts[50_000, 0.01] * 5 <= counts[50_000, 1.0]

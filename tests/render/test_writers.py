@@ -30,6 +30,7 @@ from tests.builders.documents import COLUMNS, DOCUMENTS, HOSTILE, Sample, check,
 from tests.builders.hostile import PAYLOADS
 from tests.builders.same_text import check_same
 from tests.builders.suites import deep_unless
+from tests.conftest import ROOT
 from tests.render.reading import check_columns, check_powerless, orders, plain
 from tests.render.regenerate import goldens
 
@@ -265,6 +266,25 @@ def test_a_light_page_is_small_and_a_whole_one_no_larger_than_plotly_packed() ->
     assert 'id="plotly"' not in light
     data = json.loads(gzip.decompress(base64.b64decode(re.findall(r'id="spans-timeline">(.*?)</script>', light)[0])))
     assert len(data["start"]) == len(COLUMNS.start_ns) + len(COLUMNS.gap_start_ns)
+
+
+def test_a_light_page_leaves_out_what_there_is_no_room_for_and_no_more() -> None:
+    """Launches and ranges stay where there is room; of a job of many ranks other devices' tables go first, and are told of."""
+
+    def drawn(page: str) -> dict[str, object]:
+        found: dict[str, object] = json.loads(gzip.decompress(base64.b64decode(re.findall(r'id="spans-timeline">(.*?)</script>', page)[0])))
+        return found
+
+    document = rich()
+    data = drawn(write(document, "html", Options(light=True)))
+    assert {"queued", "range"} <= set(data)
+    assert data["unit"] == 100
+    ranks = d.decode((ROOT / "reports" / "gallery" / "ranks-straggler.json").read_bytes())
+    light = write(ranks, "html", Options(light=True))
+    assert len(light.encode()) <= 300_000
+    assert {"queued", "range"} <= set(drawn(light))
+    assert "in the page without --light, and in the JSON output" in light
+    assert "in the page without --light" not in write(ranks, "html")
 
 
 def test_pages_hold_no_payload_as_markup() -> None:

@@ -22,27 +22,59 @@ from markupsafe import Markup
 from diagnose.render import units
 from diagnose.render.figures import plotly, svg
 from diagnose.render.figures.figure import Figure, Spans, label
-from diagnose.render.report import PAGE, Block, Report, Section, SideBySide, Table, without
+from diagnose.render.report import PAGE, Block, Report, Section, SideBySide, Table, Text, without
 
 LONGEST_SHOWN = 110
 LONGEST_KEPT = 6_000
-LIGHT = 300_000  # bytes of a light page: one that would need more has its timeline as a still figure
+LIGHT = 300_000  # bytes of a light page: one that would need more has less of other devices and of its timeline
+COLUMNS = ("row", "look", "name", "by")  # of an operation, beside its times: what the timeline can't be drawn without
 _ADDRESS = re.compile(r"https://[\w.~:/?#@!$&'()*+,;=%-]{1,300}")
 
 
 def page(report: Report, *, light: bool = False) -> str:
-    """The whole page; a `light` one leaves plotly's script out."""
-    made = _page(report, light=light, alive=True)
-    return made if not light or len(made.encode("utf-8", "replace")) <= LIGHT else _page(report, light=light, alive=False)
+    """The whole page; a `light` one leaves plotly's script out, and of the timeline and of other devices what there is no room for."""
+    if not light:
+        return _page(report, light=False, kept=Kept())
+    made, brief = "", _without_folds(report)
+    for shown, kept in ((report, Kept(unit=100)), (brief, Kept(unit=100)), (brief, Kept(unit=100, columns=COLUMNS)), (brief, None)):
+        made = _page(shown, light=True, kept=kept)
+        if len(made.encode("utf-8", "replace")) <= LIGHT:
+            break
+    return made
 
 
-def _page(report: Report, *, light: bool, alive: bool) -> str:
-    """`alive`: the timeline holds all operations for our script, which draws and zooms them."""
+def _without_folds(report: Report) -> Report:
+    """The report without what lies folded beside its first: tables of the other devices."""
+    folded = [block for block in report.blocks if block.fold]
+    if not folded:
+        return report
+    names = units.plural(len({block.fold for block in folded}), "device")
+    told = replace(
+        folded[0],
+        content=Text(text=f"Tables of {names} more: in the page without --light, and in the JSON output.", hint=True),
+        fold="",
+        column=0,
+    )
+    return replace(
+        report, blocks=tuple(told if block is folded[0] else block for block in report.blocks if block is folded[0] or not block.fold)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What of each operation our script is given to draw and to tell of: its columns, and the unit of its times in ns."""
+
+    unit: int = 1
+    columns: tuple[str, ...] = (*COLUMNS, "queued", "range")
+
+
+def _page(report: Report, *, light: bool, kept: Kept | None) -> str:
+    """`kept`: the timeline holds all operations for our script, which draws and zooms them; without it stands a still figure."""
     contents = [block.content for block in report.blocks if block.least <= PAGE <= block.most]
     figures = {content.key: content for content in contents if isinstance(content, Figure)}
     plotted = {} if light else {key: figure for key, figure in figures.items() if figure.spans is None}
-    drawn = {key: figure.spans for key, figure in figures.items() if alive and figure.spans is not None}
-    live = {key: Markup(plotly.pack(_spans_text(figures[key], spans, brief=light))) for key, spans in drawn.items()}  # noqa: S704 - base64
+    drawn = {key: figure.spans for key, figure in figures.items() if kept is not None and figure.spans is not None}
+    live = {key: Markup(plotly.pack(_spans_text(figures[key], spans, kept or Kept()))) for key, spans in drawn.items()}  # noqa: S704 - base64
     pair = next((content for content in contents if isinstance(content, SideBySide)), None)
     boot = _script("page.js") + (_script("timeline.js") if live else "") + ("" if pair is None else _script("ranks.js"))
     made: str = _template().render(
@@ -63,24 +95,28 @@ def _page(report: Report, *, light: bool, alive: bool) -> str:
     return made
 
 
-def _spans_text(figure: Figure, spans: Spans, *, brief: bool) -> str:
-    """What the page's own script draws, as JSON: starts as differences, which compress to half. A `brief` one lacks launches and ranges, and
-    has its times in tenths of a microsecond.
-    """
-    unit = 100 if brief else 1
-    columns = {name: getattr(spans, name) for name in ("row", "look", "name", "by", *(() if brief else ("queued", "range")))}
-    starts = [(start + unit // 2) // unit for start in spans.start]
+def _spans_text(figure: Figure, spans: Spans, kept: Kept) -> str:
+    """What the page's own script draws, as JSON: starts as differences, which compress to half; what is not known stays -1."""
+    unit = kept.unit
+    columns = {name: getattr(spans, name) for name in kept.columns}
+    starts = [_rounded(start, unit) for start in spans.start]
     data = {
         "end": round(figure.x.extent[1] * 1e6),
         "rows": [units.visible(name) for name in figure.y.names],
         "looks": [{"label": units.visible(look.label), "colour": look.colour, "pattern": look.pattern} for look in spans.looks],
         "names": [units.visible(name) for name in spans.names],
         "unit": unit,
-        "start": [after - before for before, after in pairwise((0, *starts))],
-        "length": [(length + unit // 2) // unit for length in spans.length],
         **columns,
+        "start": [after - before for before, after in pairwise((0, *starts))],
+        "length": [_rounded(length, unit) for length in spans.length],
     }
+    if "queued" in columns:
+        data["queued"] = [_rounded(ns, unit) if ns >= 0 else -1 for ns in spans.queued]
     return msgspec.json.encode(data).decode("utf-8")
+
+
+def _rounded(ns: int, unit: int) -> int:
+    return (ns + unit // 2) // unit
 
 
 def _moments(drawn: Iterable[Spans]) -> dict[str, tuple[int, str]]:

@@ -8,11 +8,12 @@
   function prepared(data) {
     var rows = data.rows.map(function () { return []; }), at = 0, count = data.row.length;
     data.begin = new Float64Array(count);
-    data.queued = data.queued || new Int8Array(count).fill(-1);  // a light page leaves them out
+    data.queued = data.queued || new Int8Array(count).fill(-1);  // a light page has no room for them
     data.range = data.range || new Int8Array(count).fill(-1);
     for (var place = 0; place < count; place++) {
       at += data.start[place] * data.unit;
       data.length[place] *= data.unit;
+      if (data.queued[place] > 0) { data.queued[place] *= data.unit; }
       data.begin[place] = at;
       rows[data.row[place]].push(place);
     }
@@ -98,15 +99,18 @@
     }
 
     function lane(row) {
-      var spans = data.lanes[row].spans, y = TOP + LANE * row + 2, tall = LANE - 4, pixel = -1, held = new Float64Array(data.looks.length), touched = [];
+      var spans = data.lanes[row].spans, y = TOP + LANE * row + 2, tall = LANE - 4, pixel = -1, held = new Float64Array(data.looks.length), touched = [], run = -1, from = 0, wide = 0;
+      function paint() {  // neighbouring pixels of one look are one rectangle
+        if (wide) { pen.fillStyle = data.looks[run].colour; pen.fillRect(from, y, wide, tall); }
+        wide = 0;
+      }
       function flush() {
         if (pixel < 0) { return; }
         var best = touched[0];
-        touched.forEach(function (kind) { if (held[kind] > held[best]) { best = kind; } });
-        pen.fillStyle = data.looks[best].colour;
-        pen.fillRect(pixel, y, 1, tall);
-        touched.forEach(function (kind) { held[kind] = 0; });
-        touched = [];
+        touched.forEach(function (kind) { if (held[kind] > held[best]) { best = kind; } held[kind] = 0; });
+        if (best !== run || pixel !== from + wide) { paint(); run = best; from = pixel; }
+        wide++;
+        touched.length = 0;
         pixel = -1;
       }
       for (var index = firstAfter(data.lanes[row].reach, view[0]); index < spans.length; index++) {
@@ -134,6 +138,7 @@
         }
       }
       flush();
+      paint();
     }
     function middle(place) { return TOP + LANE * data.row[place] + LANE / 2; }
     function arrow(gap, strong) {
