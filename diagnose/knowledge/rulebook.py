@@ -186,6 +186,7 @@ class CheckSpec(Strict, frozen=True, kw_only=True):
     say: str
     remedy: str
     refs: tuple[str, ...]
+    asserted: dict[str, str] = msgspec.field(default_factory=dict)
     symptom: str = ""
     confirm: str = ""
     repair: dict[str, Repair] = msgspec.field(default_factory=dict)

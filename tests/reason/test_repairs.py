@@ -105,7 +105,8 @@ def test_each_repair_silences_its_check_and_breaks_none() -> None:
     (bridge(optimizer={"optimizer": "muon", "use_precision_aware_optimizer": True}), "precision-aware-optimizer-without-adam", "will_fail"),
     (bridge(ddp={"use_megatron_fsdp": True, "megatron_fsdp_version": 2}), "fsdp-v2-with-what-it-lacks", "will_fail"),
     (bridge(ddp={"use_megatron_fsdp": True, "megatron_fsdp_version": 2}), "fsdp-v2-with-model-parallelism", "will_fail"),
-    (bridge(ddp={"use_megatron_fsdp": True}, optimizer={"optimizer": "muon"}), "optimizer-with-fsdp", "will_fail"),
+    (bridge(ddp={"use_megatron_fsdp": True}, optimizer={"optimizer": "muon"}), "emerging-optimizer-with-fsdp", "doubtful"),
+    ("MODEL_ARGS: {--use-megatron-fsdp: true, --optimizer: muon}", "optimizer-with-fsdp", "will_fail"),
     (bridge(train={"empty_unused_memory_level": 2}), "cache-emptied-each-step", "doubtful"),
     (bridge(train={"train_sync_interval": 1}), "host-waits-each-interval", "doubtful"),
     (bridge(model={"deterministic_mode": True}), "deterministic-kernels", "doubtful"),
@@ -114,7 +115,7 @@ def test_each_repair_silences_its_check_and_breaks_none() -> None:
     (bridge(model={"moe_dispatch_fwd_dtype": "mxfp8"}), "low-precision-exchange-without-its-path", "will_fail"),
     (bridge(model={"attention_backend": "unfused"}), "attention-without-fused-kernels", "doubtful"),
     (
-        bridge(model={"hybrid_context_parallel": True, "pipeline_model_parallel_size": 2}),
+        "MODEL_ARGS: {--hybrid-context-parallel: true, --pipeline-model-parallel-size: 2}",
         "hybrid-context-parallelism-with-what-it-lacks",
         "will_fail",
     ),

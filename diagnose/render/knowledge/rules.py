@@ -318,6 +318,7 @@ def check(know: Catalogue, key: str) -> Entry:
             *paragraph("no fix", one.no_fix),
             *rows("reads", ("fact or setting", "meaning"), ((column(name), meaning(know, name)) for name in names)),
             *rows("fixes", ("fix", "what"), ((Ref("fix", fix), know.book.fixes[fix].title) for fix in one.fixes)),
+            *rows("asserted in", ("source", "words"), tuple(one.asserted.items())),
             *items("see", one.refs),
         ),
     )
