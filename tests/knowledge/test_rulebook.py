@@ -243,7 +243,8 @@ def test_what_is_no_part_of_the_language(text: str) -> None:
     ("A100-SXM4-40GB", "a100"),
     ("NVIDIA RTX A1000", None),
     ("NVIDIA L40S", None),
-    ("AMD Instinct MI300X", None),
+    ("AMD Instinct MI300X", "mi300x"),
+    ("AMD Instinct MI210", None),
     ("", None),
     (None, None),
 )

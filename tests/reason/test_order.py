@@ -129,3 +129,40 @@ def test_a_rank_late_by_its_own_wall_goes_before_a_part_of_it() -> None:
         "straggler_wait_share": 0.15,
     }
     assert ids(**{**HOST, **late}, host_gap_excess_ns=8_000_000)[0] == "host-straggler-slow-host"
+
+
+NCCL: dict[str, FactValue] = {"expert_exchange_backend": "nccl", "expert_exchange_nccl_share": 1.0}
+H100, B200, GB200 = (
+    {"platform": platform, "nvlink_domain": domain, "gpu_compute_major": major}
+    for platform, domain, major in (("h100", 8, 9), ("b200", 8, 10), ("gb200", 72, 10))
+)
+FLEX = {"model.moe_token_dispatcher_type": "flex", "model.moe_flex_dispatcher_backend": "deepep"}
+HYBRID = {**FLEX, "model.moe_flex_dispatcher_backend": "hybridep"}
+
+
+@for_each(
+    "changes, seen, first",
+    ({}, {**H100, **NCCL}, ["COM-06", "COM-02", "COM-01"]),  # EP16: the canonical recipe on 16 H100 takes HybridEP
+    ({"model.expert_model_parallel_size": 32}, {**H100, **NCCL}, ["COM-06", "COM-01", "COM-02"]),
+    ({"model.expert_model_parallel_size": 8}, {**B200, **NCCL}, ["COM-06", "COM-02", "COM-01"]),
+    ({}, {**B200, **NCCL}, ["COM-06", "COM-01", "COM-02"]),
+    ({}, {**GB200, **NCCL}, ["COM-02", "COM-06"]),
+    ({"model.expert_model_parallel_size": 64}, {**GB200, **NCCL}, ["COM-02", "COM-06"]),
+    (FLEX, {**H100, **NCCL}, ["COM-26", "COM-06", "COM-02"]),  # configured, but NCCL ran: why, before another is offered
+    (FLEX, {**GB200, **NCCL}, ["COM-26", "COM-02", "COM-06"]),
+    (HYBRID, {**GB200, **NCCL}, ["COM-26", "COM-06"]),
+    (FLEX, {**H100, "expert_exchange_backend": "deepep", "expert_exchange_nccl_share": 0.0}, ["COM-06", "COM-02", "COM-03"]),
+    (HYBRID, {**GB200, "expert_exchange_backend": "hybridep", "expert_exchange_nccl_share": 0.0}, ["COM-06"]),
+    ({"model.moe_token_dispatcher_type": "allgather"}, {**H100, **NCCL}, ["COM-28", "COM-02", "COM-01"]),
+    ({"env_vars.FI_PROVIDER": "efa"}, {**H100, **NCCL}, ["COM-27", "COM-06"]),
+    ({"env_vars.FI_PROVIDER": "efa", "model.expert_model_parallel_size": 8}, {**H100, **NCCL}, ["COM-06", "COM-02", "COM-01"]),
+    ({}, {"platform": "mi300x", **NCCL}, ["COM-27", "COM-06"]),
+)
+def test_which_dispatcher_goes_first_depends_on_platform_size_and_what_ran(
+    changes: dict[str, object], seen: dict[str, FactValue], first: list[str]
+) -> None:
+    blocking: dict[str, FactValue] = {"expert_exchange_blocking_ns": 20_000_000, "expert_exchange_blocking_share": 0.2, "has_experts": True}
+    found = first_fixes("communication-blocking-expert-exchange", job({**A1, "world_size": 64, **changes}), **blocking, **seen)
+    assert found[: len(first)] == first
+    dispatchers = {"COM-01", "COM-02", "COM-26", "COM-27", "COM-28"}
+    assert set(found) & dispatchers == set(first) & dispatchers, "what cannot run there is not offered"
