@@ -11,7 +11,7 @@ terms, divided by blanks, that must all hold:
     -kv|@rotary      none of these
     =@carrier|main   there is nothing but these
 
-A word also stands for its plural, and for itself with a number behind it (`expert`: `experts`, `expert2`).
+A word also stands for its plural, and for itself with a number or a dimension behind it (`expert`: `experts`, `expert2`; `rope`: `rope2d`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import polars as pl
 
 Sets = Mapping[str, Sequence[str]]
 _WORD = re.compile(r"[a-z0-9*]+(_[a-z0-9*]+)*")
-_ENDING = "s?[0-9]*"
+_ENDING = "s?(?:[0-9]+d?)?"
 
 
 class WrongLineError(ValueError):
