@@ -14,7 +14,7 @@ from tests.kernels import extract
 
 # Percent of the names that have to be right. These figures only rise.
 FLOORS = {OPEN: 98.0, ASIDE: 92.5}
-MOST = 70  # names of a library
+MOST = 100  # names of a library
 
 
 @pytest.fixture(scope="module")
@@ -31,15 +31,15 @@ def test_a_third_of_the_libraries_is_set_aside_as_drawn(found: dict[str, Library
     assert len(found) >= 25
     aside = {name for name, one in found.items() if one.aside}
     assert aside == draw(found)
-    assert len(aside) == len(found) // 3
-    assert not any(one.known for one in found.values() if one.aside)
+    assert len(aside) == sum(not one.later for one in found.values()) // 3
+    assert not any(one.known or one.later for one in found.values() if one.aside)
     assert all(re.fullmatch(r"[\w.-]+/[\w.-]+", one.repository) and re.fullmatch(r"[0-9a-f]{40}", one.commit) for one in found.values())
 
 
 def test_every_name_has_library_path_and_buckets_of_the_vocabulary(
     corpus: dict[str, tuple[Name, ...]], found: dict[str, Library], taxonomy: Taxonomy
 ):
-    assert len(corpus[OPEN]) > 1000
+    assert len(corpus[OPEN]) > 2500
     assert len(corpus[ASIDE]) > 400
     allowed = {*taxonomy.buckets, kernel_corpus.AMBIGUOUS}
     for part, names in corpus.items():
