@@ -27,7 +27,7 @@ from msgspec import structs
 from diagnose.errors import RuleFileError
 from diagnose.knowledge import strict_yaml
 from diagnose.knowledge.buckets import Buckets, load_buckets
-from diagnose.knowledge.words import Sets, WrongLineError, matcher
+from diagnose.knowledge.words import Lines, Sets, WrongLineError
 from diagnose.model.vocabulary import CommKind, Phase, Role
 
 Operation = Literal[
@@ -473,8 +473,7 @@ def _check(taxonomy: Taxonomy, files: Sequence[_Read], name: str) -> None:
 def _check_words(file: _Read, place: _Path, entry: Family | Context, sets: Sets) -> None:
     """Raise RuleFileError for a line of words that is not in the grammar."""
     try:
-        matcher(entry.words, sets, "words")
-        matcher(entry.namespaces if isinstance(entry, Family) else (), sets, "words")
+        Lines([entry.words, entry.namespaces if isinstance(entry, Family) else ()], sets)
     except WrongLineError as error:
         raise file.wrong((*place, "words"), entry.id, str(error)) from error
 

@@ -15,7 +15,7 @@ import polars as pl
 
 from diagnose.knowledge.buckets import Buckets, bucket_type
 from diagnose.knowledge.taxonomy import Context, Family, Group, Taxonomy, own_id, union
-from diagnose.knowledge.words import matcher
+from diagnose.knowledge.words import Lines
 from diagnose.measure.buckets.context import FORWARD_BIT, HostContext, host_context
 from diagnose.measure.buckets.line import chosen
 from diagnose.measure.buckets.names import namespaces_of, normalised, words_of
@@ -75,17 +75,29 @@ def _reads(family: Family) -> str:
 
 
 def _by_words(left: pl.DataFrame, block: Sequence[tuple[int, Family]], reads: str, taxonomy: Taxonomy) -> pl.DataFrame:
-    """The rows of `left` (row, name, kind) that a family of the block names by the words of the function, or of its namespaces: row, family."""
+    """The rows of `left` (row, name, kind) that a family of the block names by the words of the function, of its namespaces, or of both: row, family."""
     kernels = left.filter(pl.col("kind") == "kernel")
-    words = words_of(kernels["name"], taxonomy) if reads == "words" else namespaces_of(kernels["name"])
-    read = kernels.select("row", words.alias("words"))
-    open_texts = read.select("words").unique().drop_nulls()
-    parts = [open_texts.with_columns(pl.lit(0, dtype=pl.UInt16).alias("family")).clear()]
-    for index, family in block:
-        hit = open_texts.select(matcher(family.words or family.namespaces, taxonomy.sets, "words")).to_series()
-        parts.append(open_texts.filter(hit).with_columns(pl.lit(index, dtype=pl.UInt16).alias("family")))
-        open_texts = open_texts.filter(~hit)
-    return read.join(pl.concat(parts), on="words", how="inner").select("row", "family")
+    spaces = namespaces_of(kernels["name"])
+    words = words_of(kernels["name"], taxonomy) if reads == "words" else spaces
+    read = kernels.select("row", words.alias("words"), spaces.alias("spaces"))
+    texts = read.select("words", "spaces").unique().drop_nulls()
+    lines = Lines([family.words or family.namespaces for _, family in block], taxonomy.sets)
+    around = {
+        number: Lines([family.namespaces], taxonomy.sets) for number, (_, family) in enumerate(block) if family.words and family.namespaces
+    }
+    numbers = [
+        next(
+            (
+                block[number][0]
+                for number in lines.holding(text)
+                if number not in around or any(True for _ in around[number].holding(space))
+            ),
+            None,
+        )
+        for text, space in texts.iter_rows()
+    ]
+    found = texts.with_columns(pl.Series("family", numbers, dtype=pl.UInt16)).drop_nulls()
+    return read.join(found, on=["words", "spaces"], how="inner").select("row", "family")
 
 
 def op_kinds(names: pl.Series, taxonomy: Taxonomy) -> pl.Series:

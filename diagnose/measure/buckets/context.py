@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from diagnose.knowledge.taxonomy import Context, Source, Taxonomy, union
-from diagnose.knowledge.words import matcher
+from diagnose.knowledge.words import Lines
 from diagnose.measure.buckets.names import range_words
 from diagnose.measure.host import Launches
 from diagnose.model.intervals import MAX_CLASSES, sweep
@@ -76,16 +76,14 @@ def text_bits(texts: pl.Series, source: Source, taxonomy: Taxonomy) -> pl.DataFr
 def _by_words(frame: pl.DataFrame, contexts: Sequence[tuple[int, Context]], taxonomy: Taxonomy) -> pl.DataFrame:
     """Which contexts the words of range texts (row, text) match: row, bit."""
     told = [(bit, context) for bit, context in contexts if context.words]
+    lines = Lines([context.words for _, context in told], taxonomy.sets)
     said = frame.select("row", pl.col("text").str.extract(r"^([^,]*)").alias("text"))
     texts = said["text"].unique().drop_nulls()
     words = pl.DataFrame({"text": texts, "words": range_words(texts)})
-    hits = [
-        words.filter(matcher(context.words, taxonomy.sets, "words")).select("text", pl.lit(bit, dtype=pl.Int8).alias("bit"))
-        for bit, context in told
-    ]
-    if not hits:
-        return frame.select("row", pl.lit(0, dtype=pl.Int8).alias("bit")).clear()
-    return said.join(pl.concat(hits), on="text", how="inner").select("row", "bit")
+    distinct = words["words"].unique()
+    bits = [[told[number][0] for number in lines.holding(text)] for text in distinct]
+    hits = pl.DataFrame({"words": distinct, "bit": pl.Series(bits, dtype=pl.List(pl.Int8))}).explode("bit").drop_nulls()
+    return said.join(words.join(hits, on="words").select("text", "bit"), on="text", how="inner").select("row", "bit")
 
 
 def _tags(trace: Trace, taxonomy: Taxonomy) -> pl.DataFrame:

@@ -13,7 +13,7 @@ import re
 import polars as pl
 
 from diagnose.knowledge.taxonomy import Taxonomy
-from diagnose.knowledge.words import matcher
+from diagnose.knowledge.words import Lines
 
 # A literal template argument, a floating type, a substitution, a length-prefixed identifier: the parts of a mangled name with digits.
 _MANGLED = re.compile(r"L(?:[a-z]|N\d\w*?E)n?\d+E|DF\d+[b_x]?|[ST]\d*_|(\d+)|[^\d]")
@@ -92,7 +92,7 @@ def normalised(names: pl.Series) -> pl.Series:
 
 
 def _spaced(text: pl.Expr) -> pl.Expr:
-    """A text as words in small letters, a blank before and after each: camel case and snake case are taken apart."""
+    """A text as words in small letters, a blank before and after each: camel case and snake case are taken apart, sizes and serial numbers left out."""
     return (
         text.str.replace_all("MoE", "Moe")
         .str.replace_all("RoPE", "Rope")
@@ -106,6 +106,7 @@ def _spaced(text: pl.Expr) -> pl.Expr:
         .str.replace_all(r"[^a-z0-9]+", "  ")
         .pipe(lambda one: pl.concat_str(pl.lit(" "), one, pl.lit(" ")))
         .str.replace_all(r" [0-9]+ ", " ")
+        .str.replace_all(r"([a-z])[0-9]{3,} ", "${1} ")
         .str.replace_all(r" d  ([a-z]{1,2}) ", " d${1} ")
         .str.replace_all(r" +", " ")
     )
@@ -133,10 +134,8 @@ def words_of(names: pl.Series, taxonomy: Taxonomy) -> pl.Series:
             frame["function"].scatter(places, parts["function"]), frame["template"].scatter(places, parts["template"])
         )
     frame = frame.with_columns(_spaced(pl.col("function")).alias("words"))
-    carries = frame.select(
-        matcher(["=@carrier"], taxonomy.sets, "words") & (pl.col("template").is_not_null() | pl.col("name").str.contains("<", literal=True))
-    )
-    places = carries.to_series().arg_true()
+    carrier = Lines([["=@carrier"]], taxonomy.sets).hold(frame["words"])
+    places = (carrier & (frame["template"].is_not_null() | frame["name"].str.contains("<", literal=True))).arg_true()
     if places.is_empty():
         return frame["words"]
     carried = frame[places].select(_spaced(_first(pl.coalesce("template", _template(pl.col("name"))))).alias("words"))["words"]
