@@ -73,7 +73,7 @@ class Lines:
 
     def holding(self, text: str) -> Iterator[int]:
         """The numbers of the entries that hold for a text of words, in order."""
-        said = self._said(text)
+        said = self._words_in(text)
         last = None
         for number in self._tried(said):
             line = self._lines[number]
@@ -88,7 +88,7 @@ class Lines:
     def _tried(self, said: Iterable[str]) -> list[int]:
         return sorted(set().union(*(self._asking[word] for word in said if word in self._asking)))
 
-    def _said(self, text: str) -> set[str]:
+    def _words_in(self, text: str) -> set[str]:
         """The words of the rules for which those of a text stand."""
         tokens = text.split()
         said = set().union(*(self._stands_for(token)[0] for token in tokens))
@@ -194,10 +194,10 @@ class _Choices:
         """All words of a choice. Raises WrongLineError."""
         known = self._known.get(choice)
         if known is None:
-            known = self._known[choice] = self._found(choice)
+            known = self._known[choice] = self._expanded(choice)
         return known
 
-    def _found(self, choice: str) -> frozenset[str]:
+    def _expanded(self, choice: str) -> frozenset[str]:
         if "|" in choice:
             return frozenset().union(*map(self.words, choice.split("|")))
         if not choice.startswith("@"):
