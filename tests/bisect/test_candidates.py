@@ -66,6 +66,11 @@ def test_every_format_tells_its_start_from_a_few_bytes(traces: Path, tmp_path: P
     (tmp_path / "night").mkdir()
     shutil.copy(traces / "demo.sqlite", tmp_path / "night" / "rank0.sqlite")
     assert start_of(tmp_path / "night") == START_UNIX_NS
+    base, first = b'"baseTimeNanoseconds": 1700000000000000000', b'{"traceEvents": [{"ts": 5}]'
+    (tmp_path / "long.json").write_bytes(
+        first + b" " * 2**23 + b', "schemaVersion": 1, ' + base + b"}"
+    )  # the base behind what is read from the front
+    assert start_of(tmp_path / "long.json") == 1_700_000_000_000_005_000
     for wrong in (b"", b"not a trace", b'{"traceEvents": []}', b"SQLite format 3\0 and no more"):
         (tmp_path / "wrong.sqlite").write_bytes(wrong)
         assert start_of(tmp_path / "wrong.sqlite") is None

@@ -278,6 +278,7 @@ def check_plotly(figure: Figure) -> None:
         if isinstance(mark, Bars):
             assert list(zip(trace["y"], trace["base"], trace["x"], strict=True)) == [bar[:3] for bar in mark.data]
             assert trace["marker"].get("pattern", {}).get("shape", "") == mark.look.pattern
+            assert (trace["marker"]["line"]["width"] > 0) == mark.outlined
         else:
             assert list(zip(trace["x"], trace["y"], strict=True)) == [point[:2] for point in mark.data]
             for name, ends in (("array", [point.high for point in mark.data]), ("arrayminus", [point.low for point in mark.data])):
@@ -287,6 +288,7 @@ def check_plotly(figure: Figure) -> None:
     assert [html.unescape(note["text"]) for note in layout["annotations"]] == [units.visible(note.text) for note in figure.notes]
     assert [html.unescape(name) for name in layout["yaxis"].get("ticktext", [])] == [units.visible(name) for name in figure.y.names]
     assert len(layout["shapes"]) == len(figure.bands)
+    assert (layout["margin"]["t"] >= 30) == any(note.y is None for note in figure.notes)  # room for a line above the marks
 
 
 def strings(value: Any) -> Iterator[str]:
