@@ -271,6 +271,15 @@ def test_a_kind_that_the_job_file_rules_out_gets_no_votes(taxonomy: Taxonomy):
     assert kinds == {(): ["context"], ("context",): ["pipeline"], ("context", "expert"): ["pipeline"], ("context", "pipeline"): ["other"]}
 
 
+def test_a_stream_whose_collectives_disagree_has_no_kind(taxonomy: Taxonomy):
+    """Two of three between router and experts, the third inside attention, are no majority of seventy percent; three of four are."""
+    layer = [NORM, FUSED, (SENDRECV, 52), GROUPED, (SENDRECV, 52), UNPERMUTE]
+    mixed = [FLASH, (SENDRECV, 52), FLASH, *layer]
+    for steps, told in ((mixed * 3, ("collective", NAME)), ([*mixed * 2, *layer], ("dispatch", NEAR))):
+        found = run(taxonomy, *steps)
+        assert {found[place] for place, step in enumerate(steps) if step == (SENDRECV, 52)} == {told}
+
+
 def test_one_stream_that_exchanges_twice_for_each_way_out_carries_the_tokens(taxonomy: Taxonomy):
     """Another micro-batch's norms start while tokens travel, so that no exchange stands alone."""
     layer = [FUSED, PERMUTE, NORM, GROUPED, NORM, UNPERMUTE, FLASH]
