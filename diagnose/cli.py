@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ _NO_MEMORY = (
     "Memory ran out. There is no result. Give fewer traces at once (--jobs 1), raise the limit of this process, or use a larger machine."
 )
 QUIET = "diagnose.quiet"  # whether the command line asks for silence
+_QUIET = re.compile(r"--quiet$|-[hv]*q")  # also among other flags in one word: -qv, -vq, -qo
 EXIT_USAGE, EXIT_FAULT, EXIT_OUTPUT, EXIT_INTERRUPTED = 2, 70, 74, 130
 
 
@@ -48,7 +51,8 @@ class Verbs(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Insert the default verb."""
-        ctx.meta[QUIET] = bool({"-q", "--quiet"} & set(args))
+        ctx.meta[QUIET] = any(map(_QUIET.match, takewhile(lambda word: word != "--", args)))
+        ctx.meta["diagnose.arguments"] = tuple(args)
         own = {*self.commands, "--help", "-h", "--version"}
         if args and args[0] not in own:
             _refuse_mistyped(args[0], self.commands)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from diagnose.commands.patch import check_rewritten, patched_job
 from diagnose.commands.project import job_beside
 from diagnose.errors import DataLossError, JobFileError, UsageError
 from diagnose.render import write
+
+if TYPE_CHECKING:
+    from diagnose.document.diagnosis import Diagnosis
 
 
 class AnalysedJob(JobFile):
@@ -32,6 +36,10 @@ class Analysis(Group):
     strict: bool = option("--strict", is_flag=True, help="Exit 4 if data was lost.")
     patch: Path | None = option("--patch", type=PATH, help="Write the job file of --config, changed as advised, to this file.")
     log: Path | None = option("--log", type=PATH, help="The trainer's log, for the step time without the profiler.")
+    bundle: Path | None = option(
+        "--bundle", type=PATH, help="Write report, document, job file and versions to this .zip, for a report of a fault; redacted."
+    )
+    no_redact: bool = option("--no-redact", is_flag=True, help="Leave paths, hosts, users and secrets in the bundle.")
     include_host_info: bool = option("--include-host-info", is_flag=True, help="Keep host names in the result.")
 
 
@@ -48,6 +56,7 @@ def analyse(
     measuring.check()
     if analysis.patch is not None:
         _check_patch(analysis.patch, job, force=output.force)
+    _check_bundle(analysis, traces, job, force=output.force)
     with progress(shown=not output.quiet and output.format == "text") as report:
         document = measuring.diagnose(
             traces,
@@ -67,6 +76,8 @@ def analyse(
         if output.format == "text" and not output.quiet:
             write_stdout("\n" + write(patched.report, "text"))
             say(f"wrote {analysis.patch}")
+    if analysis.bundle is not None:
+        _write_bundle(document, analysis.bundle, job, redact=not analysis.no_redact, output=output)
     if analysis.strict and lost(document):
         raise DataLossError(
             "Data was lost.",
@@ -93,6 +104,28 @@ def _with_job_beside(traces: tuple[str, ...], job: AnalysedJob, *, quiet: bool) 
     if not quiet:
         say(f"using {beside.name}, which lies beside the trace (--no-config leaves it alone)")
     return job.replace(config=beside)
+
+
+def _check_bundle(analysis: Analysis, traces: tuple[str, ...], job: JobFile, *, force: bool) -> None:
+    """Refuse a path for the bundle before any work is done. Raises UsageError."""
+    if analysis.bundle is None:
+        if analysis.no_redact:
+            raise UsageError("--no-redact is about a bundle.", effect="Nothing was analysed.", next_step="Give --bundle FILE.zip too.")
+        return
+    if analysis.bundle.suffix.lower() != ".zip":
+        raise UsageError(f"--bundle {analysis.bundle} is no .zip.", effect="Nothing was analysed.", next_step="Call it bug.zip.")
+    sources = tuple(Path(trace) for trace in traces if trace != "-") + ((job.config,) if job.config else ())
+    check_target(analysis.bundle, force=force, inputs=sources)
+
+
+def _write_bundle(document: Diagnosis, path: Path, job: JobFile, *, redact: bool, output: Output) -> None:
+    from diagnose.commands.bundle import ARGUMENTS, bundle  # noqa: PLC0415 - rarely wanted
+    from diagnose.document.files import write_bytes  # noqa: PLC0415 - imports msgspec
+
+    typed = click.get_current_context().find_root().meta.get(ARGUMENTS, ())
+    write_bytes(path, bundle(document, job.config, typed, redact=redact), force=output.force)
+    if output.format == "text" and not output.quiet:
+        say(f"wrote {path}{'; look through it before you send it' if redact else ' with nothing redacted'}")
 
 
 def _check_patch(path: Path, job: JobFile, *, force: bool) -> None:

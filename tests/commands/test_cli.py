@@ -718,6 +718,9 @@ def test_a_project_gives_options_and_an_unknown_one_is_refused(
     assert main(["x.json"]) == 1
     assert f"using {name}: config, fail-on" in capsys.readouterr().err
     assert pipeline.options["config"] == tmp_path / "job.yaml"
+    for flags in (["-q"], ["-qv"], ["-vvq"], ["--quiet", "-v"], ["-qo", "y.md"]):
+        assert main(["x.json", *flags]) == 1
+        assert capsys.readouterr() == ("", ""), flags
     put({"confg": "job.yaml"})
     assert main(["x.json"]) == 2
     assert "'confg' is no option. Did you mean config?" in capsys.readouterr().err

@@ -7,6 +7,7 @@ import json
 import random
 import shutil
 import subprocess
+import tempfile
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -69,14 +70,16 @@ def small(**changes: object) -> Diagnosis:
     return structs.replace(document, timeline=structs.replace(shown, **changes), findings=(finding, *document.findings[1:]))
 
 
+def unpacked(sample: Path, folder: Path) -> Path:
+    path = folder / sample.name.removesuffix(".gz")
+    path.write_bytes(gzip.decompress(sample.read_bytes()))
+    return path
+
+
 @cache
 def demo() -> Diagnosis:
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
-        trace = Path(folder) / "demo.sqlite"
-        trace.write_bytes(gzip.decompress(SAMPLE.read_bytes()))
-        return diagnose(trace)
+        return diagnose(unpacked(SAMPLE, Path(folder)))
 
 
 def check_times(document: Diagnosis) -> None:
