@@ -47,7 +47,7 @@ def bundle(document: Diagnosis, config: Path | None, arguments: Sequence[str], *
         job = None if job is None else redactor.job(job)
         command = redactor.job(command)
         document = redactor.record(document)
-        listed = "\n".join(listing(redactor.found)) or "Nothing private was found."
+        listed = "\n".join(listing(redactor.stand_ins)) or "Nothing private was found."
     name = "" if config is None else f"job{config.suffix if config.suffix in _SUFFIXES else '.txt'}"
     state = (
         "Secrets, paths, and names of hosts and users were replaced, by form and by key: what has neither may still be there."

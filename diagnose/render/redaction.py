@@ -255,7 +255,7 @@ class Redactor:
                 self._stand_in("host", host, count=0)
 
     @property
-    def found(self) -> tuple[StandIn, ...]:
+    def stand_ins(self) -> tuple[StandIn, ...]:
         """What was taken out, in the order of first mention."""
         kinds = {stand_in: kind for (kind, _), stand_in in self._stand_ins.items()}
         return tuple(

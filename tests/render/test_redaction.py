@@ -136,7 +136,7 @@ def test_the_same_value_has_the_same_stand_in_and_the_list_holds_no_value() -> N
     assert redactor.text("heidi on box-17 said topsecret1 at /home/heidi/x and /lib") == (
         "redacted-user-1 on redacted-host-1 said redacted-secret-1 at /redacted and /lib".replace("/redacted", "redacted-path-1")
     )
-    said = "\n".join(listing(redactor.found))
+    said = "\n".join(listing(redactor.stand_ins))
     assert "beside a_token, b_token" in said
     assert [one for one in ("topsecret", "heidi", "box-17") if one in said] == []
 
