@@ -35,6 +35,7 @@ Operation = Literal[
     "tail",  # set-up or tail kernel of a matrix product: split-K reduction, epilogue, tensor maps
     "grouped_gemm",
     "attention",
+    "rope",  # rotary embedding: beside attention, once or twice for each
     "conv",
     "norm",
     "softmax",

@@ -27,7 +27,7 @@ from diagnose.model.vocabulary import FactValue
 from diagnose.reason.context import make_context
 from diagnose.reason.efficiency import efficiency, identity
 from diagnose.reason.findings import find, passed
-from diagnose.reason.plan import plan_of
+from diagnose.reason.plan import of_numerics, plan_of
 from diagnose.reason.walls import bounds, verdict
 from diagnose.version import __version__
 
@@ -86,7 +86,7 @@ def conclude(
         walls=walls,
         identity=known,
         efficiency=efficiency(known, read, facts, knowledge.rulebook, platform=platform if isinstance(platform, str) else None),
-        plan=plan_of(findings, said, shown.mean_step_ns),
+        plan=plan_of(findings, said, shown.mean_step_ns, of_numerics(knowledge.rulebook)),
         job=read,
         capture=capture,
         ledger=tuple(

@@ -107,11 +107,16 @@ class FixReader:
         """What is to be changed here: in the keys of the frameworks that are known, and in general words where the fix has none of these keys.
 
         A condition that nobody can decide leaves a change in, for a reader to weigh; but not a variable that goes with settings of a
-        framework which is not known to be there.
+        framework which is not known to be there, and without a job file nothing whose condition only that would decide, where
+        something else of the fix is certain.
         """
         here = {one.framework for one in spec.changes} & set(self.context.frameworks)
         beside = set(BESIDE_FRAMEWORKS) - ({GENERAL} if here else set())
-        return [one for one in spec.changes if one.framework in here | beside and self._wanted(one, framework_known=bool(here))]
+        wanted = [one for one in spec.changes if one.framework in here | beside and self._wanted(one, framework_known=bool(here))]
+        if self.context.job is not None:
+            return wanted
+        certain = [one for one in wanted if one.only is None or self.context.holds(one.only) is True]
+        return certain or wanted
 
     def _wanted(self, change: ChangeSpec, *, framework_known: bool) -> bool:
         held = None if change.only is None else self.context.holds(change.only)

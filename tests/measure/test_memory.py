@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -196,6 +197,18 @@ def test_what_is_repeated_is_found_without_any_range(name: str, tmp_path: Path) 
     assert counted.recompute_ns == pytest.approx(told.recompute_ns, rel=0.02)
     assert counted.recompute_lower_ns is not None
     assert counted.recompute_lower_ns < 0.2 * (counted.recompute_ns or 0)
+
+
+@pytest.mark.deep
+def test_a_rotary_embedding_that_outweighs_attention_is_no_second_attention(tmp_path: Path) -> None:
+    """At 512 tokens two rotary kernels take longer than the attention between them; nothing is repeated all the same."""
+    one = load("host-ungrouped-experts")
+    job = {**one.plan.job, "model": {**one.plan.job["model"], "seq_length": 512}}
+    short = replace(one, plan=replace(one.plan, job=job))
+    document = diagnose([write("nsys", short.record()[0], tmp_path, capture_of(short.plan))])
+    assert document.memory is not None
+    assert document.memory.attention_forward_kernels == document.memory.attention_backward_kernels
+    assert document.memory.recompute_ns == 0
 
 
 @pytest.mark.deep

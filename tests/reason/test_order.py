@@ -10,6 +10,7 @@ from diagnose.job import Job
 from diagnose.knowledge.rulebook import CauseSpec
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.findings import find
+from diagnose.reason.plan import of_numerics, plan_of
 from diagnose.reason.walls import bounds, verdict
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
@@ -91,8 +92,13 @@ def test_experts_one_by_one_and_waiting_in_every_layer_put_their_fixes_first() -
     assert first_fixes("host-launch-starved", job(model__moe_grouped_gemm=False), **HOST, **single)[0] == "CMP-01"
     assert first_fixes("host-launch-starved", job(), **HOST)[0] == "HOST-01"
     waits: dict[str, FactValue] = {**HOST, "host_sync_ns": 3_000_000, "host_work_ns": 13_000_000}
-    flex = job({**A1, "model.moe_token_dispatcher_type": "flex", "model.moe_flex_dispatcher_backend": "hybridep"})
-    assert first_fixes("host-launch-starved", flex, **waits, sync_calls_per_step=8)[:2] == ["HOST-08", "HOST-09"]
+    flex, deepep = (
+        job({**A1, "model.moe_token_dispatcher_type": "flex", "model.moe_flex_dispatcher_backend": name}) for name in ("hybridep", "deepep")
+    )
+    assert first_fixes("host-launch-starved", flex, **waits, sync_calls_per_step=8)[0] == "HOST-09", (
+        "HybridEP asks for no counts: reads are the program's"
+    )
+    assert first_fixes("host-launch-starved", deepep, **waits, sync_calls_per_step=8)[:2] == ["HOST-08", "HOST-09"]
     assert first_fixes("host-launch-starved", flex, **waits, sync_calls_per_step=3)[0] == "HOST-01"
     assert first_fixes("host-launch-starved", job(), **waits, sync_calls_per_step=8)[0] == "HOST-01", "the dispatcher's own lie outside"
 
@@ -129,6 +135,18 @@ def test_a_rank_late_by_its_own_wall_goes_before_a_part_of_it() -> None:
         "straggler_wait_share": 0.15,
     }
     assert ids(**{**HOST, **late}, host_gap_excess_ns=8_000_000)[0] == "host-straggler-slow-host"
+
+
+def test_what_changes_the_numerics_is_no_equal_alternative() -> None:
+    given = facts(expert_exchange_blocking_ns=40_000_000, expert_exchange_blocking_share=0.4, has_experts=True, **H100, **NCCL)
+    walls = bounds(given, BOOK)
+    found, _ = find(given, job=job(), rulebook=BOOK, walls=walls)
+    said = verdict(walls, given, BOOK, findings=found)
+    numerics = of_numerics(BOOK)
+    assert {"CMP-05", "CMP-06", "COM-12"} <= numerics
+    assert not numerics & {"COM-01", "COM-02", "COM-06", "HOST-01", "MEM-02"}
+    assert {one.fix for one in plan_of(found, said, 100_000_000)} & numerics
+    assert not {one.fix for one in plan_of(found, said, 100_000_000, numerics) if one.instead_of is not None} & numerics
 
 
 NCCL: dict[str, FactValue] = {"expert_exchange_backend": "nccl", "expert_exchange_nccl_share": 1.0}

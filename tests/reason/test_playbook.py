@@ -100,7 +100,9 @@ def test_without_a_job_file_nothing_is_applicable_but_the_trace_decides_what_it_
     assert fix("HOST-02", None, facts(graph_kernel_share=0.9)).state == "already_on"
     assert fix("HOST-02", None, facts(graph_kernel_share=0.5)).state == "unknown"
     assert "expert_model_parallel_size" in fix("COM-06", None).unknown[0]
-    assert [one.key for one in fix("HOST-02", None).changes if one.framework == "environment"] == ["NCCL_GRAPH_REGISTER"], "perhaps"
+    assert [one.key for one in fix("HOST-02", None).changes if one.framework == "environment"] == [], "goes with expandable segments only"
+    gather = [one.key for one in fix("COM-11", None).changes]
+    assert not any("with_optimizer_step" in key or "with-optimizer-step" in key for key in gather), "goes with an interleaved pipeline only"
     foreign = facts(framework_seen="none")
     assert [one.key for one in fix("HOST-02", None, foreign).changes] == ["CUDA graphs"], "it goes with a job's settings"
 
