@@ -52,45 +52,10 @@ def load_numbers() -> Numbers:
         return converted(packaged(_FILE), Numbers)
 
 
-_WIDEST = 20.0  # ends further apart than this factor are compared by shares: a level near nought has little absolute noise
 _MAD_FREEDOM = 0.37  # degrees of freedom that a median absolute deviation is worth, per deviation, for normal values
 _BEAM = 24  # sets of change points from which larger ones are grown
 _MOST = 10  # change points of one set
 _SMALL = math.log(1e-4)  # a number of change points whose sets together weigh less than this share ends the growth
-
-# --- the transform ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Transform:
-    """Numbers on which values are compared: logarithms where that makes noise alike on all levels, else shares of the larger end.
-
-    `unit` is the value that counts as one (shares), or the least that is told from nought (logarithms).
-    """
-
-    logarithmic: bool
-    unit: float
-
-    def to(self, value: float) -> float:
-        """The number for a value of the metric."""
-        return math.log(max(value, self.unit)) if self.logarithmic else value / self.unit
-
-    def back(self, number: float) -> float:
-        """The value of the metric that a number stands for."""
-        return math.exp(number) if self.logarithmic else number * self.unit
-
-    def relative(self, share: float, at: float) -> float:
-        """The difference of numbers that a relative change by `share` makes, from the number `at`."""
-        return math.log1p(share) if self.logarithmic else share * abs(at)
-
-
-def transform_of(values: Sequence[float]) -> Transform:
-    """The transform for ends of these values: of times and counts a logarithm, unless one is nought or far from the other."""
-    low, high = min(values), max(values)
-    if low > 0 and high / low <= _WIDEST:
-        return Transform(logarithmic=True, unit=low / 1e6)
-    return Transform(logarithmic=False, unit=max(abs(low), abs(high)) or 1.0)
-
 
 # --- noise ------------------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,6 @@ from diagnose.bisect.model import (
     Numbers,
     Posterior,
     Readings,
-    Transform,
     change_points,
     discordant,
     flaky,
@@ -31,9 +30,8 @@ from diagnose.bisect.model import (
     pooled_noise,
     readings,
     robust_noise,
-    transform_of,
 )
-from diagnose.model.statistics import t_quantile, t_tail
+from diagnose.model.statistics import Transform, t_quantile, t_tail, transform_of
 
 Reason = Literal["good end", "bad end", "halve", "again", "verify"]
 Ends = Literal["differ", "alike", "open"]

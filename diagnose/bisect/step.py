@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagnose.bisect.log import Experiment, Line, SearchFolder
-from diagnose.bisect.model import Noise, Numbers, pooled_noise, readings, transform_of
+from diagnose.bisect.model import Noise, Numbers, pooled_noise, readings
 from diagnose.bisect.report import VERDICTS, Judgement, Verdict, runs, step_sentence
 from diagnose.bisect.trial import TraceOptions, Trials, UnusableError, read_diagnosis, values_of
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import InputError, OutputError
 from diagnose.knowledge.comparison import ComparisonRules
-from diagnose.model.statistics import median_with_error, t_quantile
+from diagnose.model.statistics import median_with_error, t_quantile, transform_of
 from diagnose.reason.compare import compare
 from diagnose.reason.compare.metrics import Samples
 

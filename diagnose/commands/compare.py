@@ -1,4 +1,4 @@
-"""`diagnose compare` and `diagnose gate`: two runs held against each other."""
+"""`diagnose compare` and `diagnose gate`: runs held against each other."""
 
 from __future__ import annotations
 
@@ -17,17 +17,43 @@ from diagnose.commands.output import EXIT_GATE, check_outputs, lost, progress, s
 from diagnose.errors import ComparisonRefusedError, DataLossError, UsageError
 
 if TYPE_CHECKING:
-    from diagnose.document.comparison import Comparison
+    from collections.abc import Sequence
+
+    from diagnose.document.comparison import Comparison, OnUnclear
     from diagnose.document.diagnosis import Diagnosis
     from diagnose.knowledge.comparison import ComparisonRules
     from diagnose.model.vocabulary import Level
+    from diagnose.reason.compare import Named
+
+
+class RunsCommand(click.Command):
+    """A command whose `--base` and `--new` take all operands up to the next option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """`--base A B --new C` as `--base A --base B --new C`, which click understands."""
+        found: list[str] = []
+        of: str | None = None
+        for place, word in enumerate(args):
+            if word == "--":
+                return super().parse_args(ctx, [*found, *args[place:]])
+            if word.startswith("-") and word != "-":
+                of = word if word in _SIDES and not (place + 1 < len(args) and args[place + 1] in {*_SIDES, "--"}) else None
+                found += [] if of is not None else [word]
+            else:
+                found += [word] if of is None else [of, word]
+        return super().parse_args(ctx, found)
+
+
+_SIDES = ("--base", "--new")
 
 
 class Sides(Store):
-    """What stands for BASE, and the job files of both."""
+    """The runs of both sides, what stands for BASE, and the job files of both."""
 
+    base: tuple[str, ...] = option("--base", multiple=True, metavar="RUN...", help="Runs to compare with, several to know their noise.")
+    new: tuple[str, ...] = option("--new", multiple=True, metavar="RUN...", help="Runs that are compared with them.")
     baseline: str | None = option(
-        "--baseline", metavar="NAME", help="Compare with this stored baseline; then only NEW is given.", before="store"
+        "--baseline", metavar="NAME", help="Compare with the runs of this stored baseline; all RUNs are then new ones.", before="store"
     )
     config: Path | None = option("--config", type=PATH, help="Job file of NEW, and of BASE unless --base-config names another.")
     base_config: Path | None = option("--base-config", type=PATH, help="Job file of BASE.")
@@ -42,6 +68,17 @@ class Question(Group):
     max_regression: float | None = option(
         "--max-regression", type=Share(), metavar="SHARE", help="Exit 1 if NEW is worse by more than this, such as 3%."
     )
+    on_unclear: OnUnclear | None = option(
+        "--on-unclear",
+        type=click.Choice(["pass", "fail", "warn"]),
+        help="What a gate comes to that noise leaves open. [default: exit 3]",
+    )
+    run_noise: float | None = option(
+        "--run-noise",
+        type=Share(),
+        metavar="SHARE",
+        help="Standard deviation between runs, where they do not measure it. [default: 1%]",
+    )
     fail_on: Level | None = option("--fail-on", type=click.Choice(LEVELS), help="Exit 1 if a finding that severe or more is new or worse.")
     tokens: tuple[float, float] | None = option(
         "--tokens", type=float, nargs=2, metavar="BASE NEW", help="Useful tokens per step of both, from your logs."
@@ -53,29 +90,41 @@ class Question(Group):
     strict: bool = option("--strict", is_flag=True, help="Exit 4 if data was lost on either side.")
 
 
-@click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="BASE NEW")
+@click.command(cls=RunsCommand)
+@click.argument("runs", nargs=-1, metavar="[BASE NEW]")
 @takes(asked=Sides, question=Question, measuring=Measuring, output=Output)
 def compare(runs: tuple[str, ...], asked: Sides, question: Question, measuring: Measuring, output: Output) -> int:
-    """Compare two runs: may they be compared, what changed around the code, what moved, and is it more than noise.
+    """Compare runs: may they be compared, what changed around the code, what moved, and is it more than noise.
 
-    BASE and NEW are each a trace, a folder or quoted pattern of several ranks' traces, or a saved diagnosis (.json).
+    \b
+    diagnose compare BASE NEW
+    diagnose compare --base RUN RUN RUN --new RUN RUN
+    diagnose compare --baseline NAME NEW...
+
+    Each RUN is one run: a trace, a folder or quoted pattern of several ranks' traces, or a saved diagnosis (.json). Several runs of a side
+    tell how much runs differ by chance; from five of both on that noise is measured.
 
     Exit codes: 0 compared; 1 the gate of --max-regression or --fail-on is not met; 3 refused because they are not the same work, or the
     gate can't be judged; 4 data lost, with --strict.
-    """
+    """  # noqa: D301 - \\b is click's sign for "do not rewrap"
     return _compare(runs, asked, question, measuring, output)
 
 
-@click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="BASE NEW")
+@click.command(cls=RunsCommand)
+@click.argument("runs", nargs=-1, metavar="[BASE NEW]")
 @takes(asked=Sides, question=Question, measuring=Measuring, output=Output)
 @click.pass_context
 def gate(context: click.Context, /, runs: tuple[str, ...], asked: Sides, question: Question, measuring: Measuring, output: Output) -> int:
-    """Compare two runs and fail where the new one is slower: `compare` for continuous integration.
+    """Compare runs and fail where the new ones are slower: `compare` for continuous integration.
+
+    \b
+    diagnose gate --baseline NAME NEW...
 
     As `compare`, with --max-regression 5% unless another is given, and --format github within GitHub Actions.
-    """
+
+    Exit codes: 0 the gate is met; 1 it is not; 3 it can't be judged (--on-unclear pass and warn make that 0, fail makes it 1), or the runs
+    are not the same work; 4 data lost, with --strict.
+    """  # noqa: D301 - as above
     rules = None
     if question.max_regression is None:
         from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415
@@ -92,7 +141,7 @@ def _compare(
 ) -> int:
     """Check, measure, compare, write, judge; `rules` where they were read already."""
     base, new = _sides(runs, asked)
-    both = [side for side in (base, new) if side is not None]
+    both = [*base, *new]
     sides.check(both, measuring)
     _check_tokens(question)
     check_outputs(output, inputs=tuple(path for side in both for path in (side.path, side.job.config) if path is not None))
@@ -100,47 +149,84 @@ def _compare(
     from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415
 
     rules = rules or load_comparison_rules(measuring.rules)
-    documents = _documents(base, new, asked, measuring, output, rules)
-    first, second = (f"baseline {asked.baseline}", new.name) if base is None else sides.labels(base, new)
+    first, second = _named(base, new, asked, measuring, output, rules)
+    documents = [run.document for run in (*first, *second)]
     from diagnose.reason.compare import compare as compared  # noqa: PLC0415
 
-    tokens, source = _tokens(question, documents)
+    tokens, source = _tokens(question, (first[0].document, second[0].document))
     result = compared(
-        *documents,
+        first,
+        second,
         rules=rules,
-        base_label=first,
-        new_label=second,
+        base_label=f"baseline {asked.baseline}" if asked.baseline is not None else _label(first),
+        new_label=_label(second),
         tokens=tokens,
         tokens_source=source,
         metric=question.metric,
         anyway=question.anyway,
         max_regression=question.max_regression,
         fail_on=question.fail_on,
+        on_unclear=question.on_unclear,
+        run_noise=question.run_noise,
     )
-    write_document(result, output, config=new.job.config)
+    write_document(result, output, config=new[0].job.config)
     return _status(result, documents, strict=question.strict)
 
 
-def _sides(runs: tuple[str, ...], asked: Sides) -> tuple[sides.Given | None, sides.Given]:
-    """Both sides; BASE is None where a baseline stands for it. Raises UsageError."""
-    wanted = 1 if asked.baseline is not None else 2
-    if len(runs) != wanted:
-        sentence = "With --baseline only NEW is given." if asked.baseline is not None else "Two runs are compared: BASE and NEW."
-        raise UsageError(
-            f"{sentence} {len(runs)} {'was' if len(runs) == 1 else 'were'} given.",
-            effect="Nothing was compared.",
-            next_step="Name several traces of one run as a folder or a quoted pattern.",
-        )
-    new = sides.given(runs[-1], JobFile(config=asked.config, overrides=asked.overrides))
-    if asked.baseline is None:
+def _label(runs: Sequence[Named]) -> str:
+    """What a side is called: its run, or the first of several and how many there are besides."""
+    return runs[0].label if len(runs) == 1 else f"{runs[0].label} and {len(runs) - 1} more"
+
+
+def _sides(runs: tuple[str, ...], asked: Sides) -> tuple[list[sides.Given], list[sides.Given]]:
+    """The runs of both sides; none of base where a baseline stands for them. Raises UsageError."""
+    base, new = _operands(runs, asked)
+    own = JobFile(config=asked.config, overrides=asked.overrides)
+    there = [sides.given(one, own) for one in new]
+    if asked.baseline is not None:
+        if asked.base_config is not None or asked.base_overrides:
+            raise UsageError(
+                "A baseline has its own job file.", effect="Nothing was compared.", next_step="Leave out --base-config and --base-set."
+            )
+        here = []
+    else:
         if asked.store is not None:
             raise UsageError("--store says where baselines are.", effect="Nothing was compared.", next_step="Name one with --baseline.")
-        return sides.given(runs[0], JobFile(config=asked.base_config, overrides=asked.base_overrides), otherwise=asked.config), new
-    if asked.base_config is not None or asked.base_overrides:
-        raise UsageError(
-            "A baseline has its own job file.", effect="Nothing was compared.", next_step="Leave out --base-config and --base-set."
-        )
-    return None, new
+        of_base = JobFile(config=asked.base_config, overrides=asked.base_overrides)
+        here = [sides.given(one, of_base, otherwise=asked.config) for one in base]
+    for side in (here, there):
+        twice = next((one.text for index, one in enumerate(side) if any(one.same_as == other.same_as for other in side[:index])), None)
+        if twice is not None:
+            raise UsageError(
+                f"{twice} is named twice as a run of one side.",
+                effect="Nothing was compared, because a run says nothing of noise beside itself.",
+                next_step="Name each run once.",
+            )
+    return here, there
+
+
+def _operands(runs: tuple[str, ...], asked: Sides) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What was named as base and as new. Raises UsageError."""
+    if asked.baseline is not None:
+        if asked.base or not (runs or asked.new):
+            what = "A baseline stands for base, and --base names other runs." if asked.base else "No new run was given."
+            raise UsageError(what, effect="Nothing was compared.", next_step="diagnose compare --baseline NAME NEW...")
+        return (), (*runs, *asked.new)
+    if not asked.base and not asked.new:
+        if len(runs) != 2:
+            raise UsageError(
+                f"Two runs are compared: BASE and NEW. {len(runs)} {'was' if len(runs) == 1 else 'were'} given.",
+                effect="Nothing was compared.",
+                next_step=(
+                    "Name several runs as --base RUN RUN --new RUN RUN, and several traces of one run as a folder or a quoted pattern."
+                ),
+            )
+        return (runs[0],), (runs[1],)
+    if runs or not asked.base or not asked.new:
+        missing = "--base" if not asked.base else "--new"
+        what = f"{runs[0]} stands on neither side." if runs else f"{missing} names no run."
+        raise UsageError(what, effect="Nothing was compared.", next_step="diagnose compare --base RUN RUN --new RUN RUN")
+    return asked.base, asked.new
 
 
 def _check_tokens(question: Question) -> None:
@@ -164,25 +250,34 @@ def _tokens(question: Question, documents: tuple[Diagnosis, Diagnosis]) -> tuple
     return (base.tokens, new.tokens), base.source if base.source == new.source else f"{base.source}; {new.source}"
 
 
-def _documents(
-    base: sides.Given | None, new: sides.Given, asked: Sides, measuring: Measuring, output: Output, rules: ComparisonRules
-) -> tuple[Diagnosis, Diagnosis]:
-    """The diagnoses of both sides. What is given twice is measured once."""
+def _named(
+    base: Sequence[sides.Given], new: Sequence[sides.Given], asked: Sides, measuring: Measuring, output: Output, rules: ComparisonRules
+) -> tuple[list[Named], list[Named]]:
+    """The runs of both sides with their diagnoses. What is given twice is measured once."""
+    from diagnose.reason.compare import Named, baselines  # noqa: PLC0415
+
     notice = None if output.quiet else say
+    known: dict[object, Diagnosis] = {}
+    if asked.baseline is not None:
+        baselines.check_name(asked.baseline)
     with progress(shown=not output.quiet and output.format == "text") as report:
-        if base is None:
-            from diagnose.reason.compare import baselines  # noqa: PLC0415
 
-            name = asked.baseline or ""
-            baselines.check_name(name)
-            second = sides.side_document(new, measuring, progress=report, notice=notice)
-            return baselines.find(asked.path, name, second, rules)[-1].document, second
-        first = sides.side_document(base, measuring, progress=report, notice=notice)
-        same = base.same_as == new.same_as
-        return first, first if same else sides.side_document(new, measuring, progress=report, notice=notice)
+        def document(side: sides.Given) -> Diagnosis:
+            if side.same_as not in known:
+                known[side.same_as] = sides.side_document(side, measuring, progress=report, notice=notice)
+            return known[side.same_as]
+
+        first = [document(one) for one in base]
+        second = [document(one) for one in new]
+    labels = sides.labels([*base, *new])
+    there = [Named(label, one) for label, one in zip(labels[len(base) :], second, strict=True)]
+    if asked.baseline is None:
+        return [Named(label, one) for label, one in zip(labels[: len(base)], first, strict=True)], there
+    stored = baselines.find(asked.path, asked.baseline, second[0], rules)
+    return [Named(run.label or run.run, run.document, run.date, run.commit) for run in stored], there
 
 
-def _status(result: Comparison, documents: tuple[Diagnosis, Diagnosis], *, strict: bool) -> int:
+def _status(result: Comparison, documents: Sequence[Diagnosis], *, strict: bool) -> int:
     """The exit code, after everything is written. Raises the errors that have one of their own."""
     if result.outcome.result == "refused":
         raise ComparisonRefusedError(
@@ -197,6 +292,8 @@ def _status(result: Comparison, documents: tuple[Diagnosis, Diagnosis], *, stric
             next_step="Read the ledger in each run's diagnosis; it says what is missing and why.",
         )
     met = result.gate is None or result.gate.met
+    if met is None and result.gate is not None and result.gate.on_unclear is not None:
+        met = result.gate.on_unclear != "fail"
     if met is None and result.gate is not None:
         raise ComparisonRefusedError(result.gate.sentence, effect="The result is written.")
     return 0 if met else EXIT_GATE

@@ -64,11 +64,10 @@ def given(text: str, job: JobFile, *, otherwise: Path | None = None) -> Given:
     return Given(text=text, job=job, saved=schema is not None)
 
 
-def labels(base: Given, new: Given) -> tuple[str, str]:
-    """What the two are called: their bare names, with the folder's before it where these are the same."""
-    if base.name != new.name:
-        return base.name, new.name
-    return base.called(2), new.called(2)
+def labels(runs: Sequence[Given]) -> list[str]:
+    """What the runs are called: their bare names, with the folder's before it where two of these are the same."""
+    names = [one.name for one in runs]
+    return names if len(set(names)) == len({one.same_as for one in runs}) else [one.called(2) for one in runs]
 
 
 def check(sides: Sequence[Given], measuring: Measuring) -> None:

@@ -19,14 +19,31 @@ from diagnose.model.vocabulary import CommKind, Level, Topic, Wall
 
 SCHEMA = "comparison/2"
 Result = Literal["regression", "improvement", "no_change", "cannot_tell", "refused"]
-Basis = Literal["interval and rank test", "separation", "single step", "identical", "none"]
+# runs: Student's t over the medians of runs; two captures: one run against one, the noise between runs assumed; the first two: of older documents
+Basis = Literal["interval and rank test", "separation", "single step", "identical", "none", "runs", "two captures"]
+NoiseSource = Literal["measured", "partly assumed", "assumed", "given"]
 MismatchState = Literal["refused", "normalised", "noted"]
 KernelChangeKind = Literal["new", "gone", "renamed", "slower", "faster", "more", "fewer", "moved"]
+OnUnclear = Literal["pass", "fail", "warn"]
+CategoryState = Literal["moved", "small", "within noise", "same"]
 FindingState = Literal["new", "gone", "worse", "better", "same", "not_assessed"]
 
 
+class RunRead(Struct, frozen=True, kw_only=True):
+    """One run of a side: its value of the metric (the median of its `n` values, in the effect's unit), and when and of which commit it ran, where it was stored with that."""
+
+    label: str
+    value: float
+    n: int
+    date: str = ""  # UTC, ISO 8601; empty: not told
+    commit: str | None = None
+
+
 class Side(Struct, frozen=True, kw_only=True):
-    """One of the two runs. `label` is a file's bare name, or a baseline's; `rank` and `device` are those that are compared."""
+    """One of the two sides, of one run or several. `label` is a file's bare name, a baseline's, or says how many runs; `rank` and `device` are those that are compared.
+
+    What is said of one document (steps, walls, kernels, findings, environment) is of the run whose value is the middle one of its side.
+    """
 
     label: str
     rank: int
@@ -38,6 +55,7 @@ class Side(Struct, frozen=True, kw_only=True):
     certainty: str
     sentence: str
     fingerprint: str
+    runs: tuple[RunRead, ...] = ()  # oldest first where they are dated, else as given; empty in a document of an older version
 
 
 class Mismatch(Struct, frozen=True, kw_only=True):
@@ -96,10 +114,11 @@ class SettingChange(Struct, frozen=True, kw_only=True):
 
 
 class Effect(Struct, frozen=True, kw_only=True):
-    """How the metric moved: difference of medians, its bootstrap interval and a rank test over the steps of both.
+    """How the metric moved: the difference of the sides' levels (the mean of their runs' medians), its interval, and Student's t over the runs.
 
-    `worse`: by how much, relative to base, in the direction that is bad for this metric (negative: better). `smallest`: the smallest relative change that these samples could have shown. Values are
-    in `unit`; of a normalised comparison, per token.
+    `worse`: by how much, relative to base, in the direction that is bad for this metric (negative: better). `smallest`: the smallest relative change that runs like these find with a probability
+    of 80 %. `between` is the standard deviation of a run around the level of its side, `within` that of a step around the median of its run, both relative to the level; `source` says whether
+    `between` was measured (by these runs), partly assumed, assumed, or given. Values are in `unit`; of a normalised comparison, per token.
     """
 
     metric: str
@@ -109,7 +128,7 @@ class Effect(Struct, frozen=True, kw_only=True):
     delta: float
     relative: float | None  # None where base is nought
     worse: float | None
-    low: float | None  # 95 % interval of delta
+    low: float | None  # the interval of delta at `level`
     high: float | None
     p_value: float | None
     n_base: int
@@ -117,6 +136,16 @@ class Effect(Struct, frozen=True, kw_only=True):
     smallest: float | None
     basis: Basis
     result: Result
+    level: float = 0.95  # share of such intervals that hold the true difference, if `between` is right
+    runs_base: int = 1
+    runs_new: int = 1
+    between: float | None = None
+    source: NoiseSource | None = None
+    within: float | None = None  # None: the runs have a single value each
+    more_base: int | None = (
+        None  # runs more of each side that would show the change asked about; None: none are wanted, or no number would do
+    )
+    more_new: int | None = None
 
 
 class Part(Struct, frozen=True, kw_only=True):
@@ -131,7 +160,7 @@ class Part(Struct, frozen=True, kw_only=True):
 class Category(Struct, frozen=True, kw_only=True):
     """One exclusive category of the step: `compute:BUCKET`, transport, packing, copy (exposed: no compute ran), launch_starved, host_sync, dependency_stalled, idle.
 
-    `delta_ns` over all categories is the delta of the median step, to the nanosecond. `moved`: beyond the noise of its steps. `low`, `high`: 95 % interval of the difference of its medians.
+    `delta_ns` over all categories is the delta of the median step, to the nanosecond. `low`, `high`: 95 % interval of `delta_ns`. `state`: moved (the interval leaves out nought, and it is half a per cent of the step or more), small (less), within noise (the interval holds nought), same; `moved` says the first again.
     """
 
     category: str
@@ -139,6 +168,7 @@ class Category(Struct, frozen=True, kw_only=True):
     new_ns: int
     delta_ns: int
     moved: bool
+    state: CategoryState | None = None  # None in a document of an older version
     low: int | None = None
     high: int | None = None
     parts: tuple[Part, ...] = ()
@@ -218,12 +248,13 @@ class FindingChange(Struct, frozen=True, kw_only=True):
 
 
 class Gate(Struct, frozen=True, kw_only=True):
-    """The gate that was asked for. `met` None: it can't be judged. `limit`: the largest regression allowed, relative."""
+    """The gate that was asked for. `met` None: it can't be judged; `on_unclear` says what follows then (None: exit code 3). `limit`: the largest regression allowed, relative."""
 
     limit: float | None
     fail_on: Level | None
     met: bool | None
     sentence: str
+    on_unclear: OnUnclear | None = None
 
 
 class Outcome(Struct, frozen=True, kw_only=True):

@@ -28,12 +28,13 @@ class NoiseLimits(Strict, frozen=True, kw_only=True):
 
     confidence: Number
     p_value: Number
-    resamples: Number
+    p_value_assumed: Number
     floor: Number
+    floor_measured: Number
     tolerance: Number
-    separation: Number
-    separation_of_two: Number
-    separation_least: Number
+    run_noise: Number
+    count_noise: Number
+    noise_weight: Number
     single_step: Number
     power: Number
     category_share: Number

@@ -1,28 +1,24 @@
-"""Statistics of small samples: medians, Student's t, the exact rank test, the bootstrap of a difference of medians.
+"""Statistics of small samples: medians and their spread, the scale on which noise is alike, Student's t.
 
 Nothing here knows what was measured.
 
-Written by hand because a statistics package is larger than this program, and has no exact rank test with ties and strata; the tests hold
-all of it against scipy and against enumeration. What the standard library has (`statistics.median`, `NormalDist`) is called there.
+Written by hand because a statistics package is larger than this program; the tests hold all of it against scipy. What the standard library has (`statistics.median`) is called there.
 """
 
 from __future__ import annotations
 
 import math
-import random
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from operator import itemgetter
-from statistics import NormalDist, median
+from statistics import fmean, median
 
 MAD = 1.4826  # median absolute deviation of a normal distribution to its standard deviation
-MEDIAN_ERROR = 1.2533  # √(π/2): standard error of a median to that of a mean
-RANK_TEST_EXACT_UP_TO = 100  # values of both samples together; above, the normal approximation with ties is right to three digits
-_SEED = 20240607  # any number: the same samples give the same interval
-_DRAWS = 400_000  # values drawn at most for one interval; larger samples are drawn fewer times
-_FEWEST_DRAWS = 400
+MEDIAN_ERROR = 1.2533  # √(π/2): standard error of a median to that of a mean, of many normal values
+_MEDIAN_ERRORS = (1.0, 1.0, 1.160, 1.092, 1.198, 1.135, 1.214)  # the same of one to seven (Harter, Order Statistics and Their Use, 1970)
+_GROUPS_FROM = 4  # values from which two groups can be told from scatter
+_GROUPS_APART = 4.0  # the gap between two groups, in the scatter within them; ten normal values show one once in some thousands
+_WIDEST = 20.0  # ends further apart than this factor are compared by shares: a level near nought has little absolute noise
 
 # --- medians and spread -----------------------------------------------------------------------------------------------
 
@@ -50,6 +46,11 @@ def median_with_error(values: Sequence[float]) -> tuple[float, float]:
     return middle, MEDIAN_ERROR * spread / math.sqrt(len(values)) / abs(middle)
 
 
+def median_error(size: int) -> float:
+    """The standard error of the median of so many normal values to the standard deviation of one."""
+    return (_MEDIAN_ERRORS[size - 1] if size <= len(_MEDIAN_ERRORS) else MEDIAN_ERROR) / math.sqrt(size)
+
+
 def pooled_spread(base: Sequence[float], new: Sequence[float]) -> float:
     """The standard deviation within two samples, robust: from the median distance to the own sample's median.
 
@@ -66,12 +67,80 @@ def pooled_spread(base: Sequence[float], new: Sequence[float]) -> float:
     return MAD * median(distances) or MEDIAN_ERROR * sum(distances) / len(distances)
 
 
+def known_spread(samples: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """The standard deviation within samples, and its degrees of freedom: the usual one, or the robust one where single values stand far out.
+
+    (0, 1) where no sample has two values.
+    """
+    several = [sample for sample in samples if len(sample) > 1]
+    freedom = sum(len(sample) - 1 for sample in several)
+    if not freedom:
+        return 0.0, 1.0
+    usual = math.sqrt(math.fsum((value - fmean(sample)) ** 2 for sample in several for value in sample) / freedom)
+    robust = (
+        median(pooled_spread(sample, ()) for sample in several)
+        if len(several) > 2
+        else pooled_spread(several[0], several[-1] if len(several) > 1 else ())
+    )
+    return (usual, float(freedom)) if usual <= _OUTLYING * robust else (robust, max(_MAD_FREEDOM * freedom, 1.0))
+
+
+_OUTLYING = 2.0  # times the robust spread: a usual one beyond that holds values that stand far out
+_MAD_FREEDOM = 0.37  # degrees of freedom that a median absolute deviation is worth, per deviation, for normal values
+
+
+def two_groups(values: Sequence[float]) -> tuple[list[float], list[float]] | None:
+    """The two groups that values fall into: at least two values each, and a gap of several times the scatter within them; else None."""
+    ordered = sorted(values)
+    if len(ordered) < _GROUPS_FROM:
+        return None
+    gap, cut = max((ordered[index + 1] - ordered[index], index + 1) for index in range(len(ordered) - 1))
+    groups = ordered[:cut], ordered[cut:]
+    squares = sum((value - fmean(group)) ** 2 for group in groups for value in group)
+    scatter = math.sqrt(squares / (len(ordered) - 2))
+    return groups if min(map(len, groups)) > 1 and gap > _GROUPS_APART * scatter else None
+
+
+def majority(size: int, share: float) -> float:
+    """The probability that more than half of so many draws are of a kind that has this share."""
+    return math.fsum(math.comb(size, k) * share**k * (1 - share) ** (size - k) for k in range(size // 2 + 1, size + 1))
+
+
+# --- the scale on which noise is alike ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Transform:
+    """Numbers on which values are compared: logarithms where that makes noise alike on all levels, else shares of the larger end.
+
+    `unit` is the value that counts as one (shares), or the least that is told from nought (logarithms).
+    """
+
+    logarithmic: bool
+    unit: float
+
+    def to(self, value: float) -> float:
+        """The number for a value of the metric."""
+        return math.log(max(value, self.unit)) if self.logarithmic else value / self.unit
+
+    def back(self, number: float) -> float:
+        """The value of the metric that a number stands for."""
+        return math.exp(number) if self.logarithmic else number * self.unit
+
+    def relative(self, share: float, at: float) -> float:
+        """The difference of numbers that a relative change by `share` makes, from the number `at`."""
+        return math.log1p(share) if self.logarithmic else share * abs(at)
+
+
+def transform_of(values: Sequence[float]) -> Transform:
+    """The transform for ends of these values: of times and counts a logarithm, unless one is nought or far from the other."""
+    low, high = min(values), max(values)
+    if low > 0 and high / low <= _WIDEST:
+        return Transform(logarithmic=True, unit=low / 1e6)
+    return Transform(logarithmic=False, unit=max(abs(low), abs(high)) or 1.0)
+
+
 # --- quantiles and tails ----------------------------------------------------------------------------------------------
-
-
-def normal_quantile(share: float) -> float:
-    """The value below which this share of a standard normal distribution lies; six decimals, the same on every machine."""
-    return round(NormalDist().inv_cdf(share), 6)
 
 
 def t_tail(t: float, freedom: float) -> float:
@@ -114,212 +183,3 @@ def _fraction(x: float, a: float, b: float) -> float:
 
 def _off_nought(value: float) -> float:
     return value if abs(value) > 1e-300 else 1e-300
-
-
-# --- the rank test ----------------------------------------------------------------------------------------------------
-# Mann and Whitney, On a test of whether one of two random variables is stochastically larger than the other (1947). Ties get the mean of
-# their ranks, and the distribution is that of all ways to deal these ranks out (the permutation test). Ranks are doubled, so that they are
-# whole.
-
-
-def rank_test(strata: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float:
-    """The two-sided p: probability that equal populations give rank sums as far from the middle as these or farther.
-
-    A stratum is a pair of samples that may be compared with each other, but not with the rest: values are dealt out within strata only, and
-    rank sums of all strata add up. 1 where no stratum has both samples, or all values are equal.
-    """
-    pairs = [(list(first), list(second)) for first, second in strata if len(first) and len(second)]
-    if not pairs:
-        return 1.0
-    if sum(len(first) + len(second) for first, second in pairs) > RANK_TEST_EXACT_UP_TO:
-        return _approximate_rank_test(*max(pairs, key=lambda pair: len(pair[0]) + len(pair[1])))
-    ways: dict[Fraction, int] = {Fraction(0): 1}
-    observed = Fraction(0)
-    for first, second in pairs:
-        ranks = doubled_ranks([*first, *second])
-        middle = Fraction(len(first) * sum(ranks), len(ranks))
-        observed += sum(ranks[: len(first)]) - middle
-        counts = _subset_sums(tuple(sorted(ranks)), len(first))
-        ways = _sum_of_independent(ways, {value - middle: count for value, count in counts.items()})
-    hits = sum(count for distance, count in ways.items() if abs(distance) >= abs(observed))
-    return min(1.0, hits / sum(ways.values()))
-
-
-def _sum_of_independent(first: Mapping[Fraction, int], second: Mapping[Fraction, int]) -> dict[Fraction, int]:
-    """The distribution (value → ways) of the sum of two independent ones."""
-    if len(first) == 1 and Fraction(0) in first and first[Fraction(0)] == 1:
-        return dict(second)
-    ways: dict[Fraction, int] = {}
-    for one, here in first.items():
-        for other, there in second.items():
-            ways[one + other] = ways.get(one + other, 0) + here * there
-    return ways
-
-
-def smallest_p(*strata: tuple[int, int]) -> float:
-    """The smallest p that samples of these sizes (strata of them) can reach without ties: complete separation."""
-    ways = math.prod(math.comb(first + second, first) for first, second in strata)
-    return min(1.0, 2 / ways)
-
-
-@lru_cache(maxsize=256)
-def inversions_allowed(n_first: int, n_second: int, level: float) -> int | None:
-    """How many pairs of values may stand the wrong way round with p still at most `level`, without ties.
-
-    None: not even complete separation reaches it. Only for samples of the exact test.
-    """
-    counts = _subset_sums(tuple(range(2, 2 * (n_first + n_second) + 1, 2)), n_first)
-    whole, least = math.comb(n_first + n_second, n_first), n_first * (n_first + 1)
-    reached, allowed = 0, None
-    for pairs in range(n_first * n_second // 2 + 1):
-        reached += counts.get(least + 2 * pairs, 0)
-        if 2 * reached / whole > level:
-            break
-        allowed = pairs
-    return allowed
-
-
-def doubled_ranks(values: Sequence[float]) -> list[int]:
-    """Twice the rank of each value, ties at their mean."""
-    seen = Counter(values)
-    rank: dict[float, int] = {}
-    below = 0
-    for value in sorted(seen):
-        rank[value] = 2 * below + seen[value] + 1
-        below += seen[value]
-    return [rank[value] for value in values]
-
-
-@lru_cache(maxsize=64)
-def _subset_sums(ranks: tuple[int, ...], size: int) -> dict[int, int]:
-    """How many subsets of `size` have each sum.
-
-    One whole number holds all counts of one size, each in a slot wide enough for any of them.
-    """
-    width = len(ranks) + 1
-    held = [1] + [0] * size
-    for index, rank in enumerate(ranks):
-        for count in range(min(index + 1, size), 0, -1):
-            held[count] += held[count - 1] << (rank * width)
-    slots, mask = held[size], (1 << width) - 1
-    counts: dict[int, int] = {}
-    data = slots.to_bytes((slots.bit_length() + 7) // 8 or 1, "little")
-    for value in range(sum(ranks[-size:]) + 1 if size else 1):
-        low = value * width
-        count = int.from_bytes(data[low // 8 : (low + width + 7) // 8 + 1], "little") >> (low % 8) & mask
-        if count:
-            counts[value] = count
-    return counts
-
-
-def _approximate_rank_test(first: Sequence[float], second: Sequence[float]) -> float:
-    """The normal approximation with the correction for ties and for continuity (Lehmann, Nonparametrics, 1975)."""
-    n, whole = len(first), len(first) + len(second)
-    ranks = doubled_ranks([*first, *second])
-    ties = sum(count**3 - count for count in Counter(ranks).values())
-    variance = n * (whole - n) / 12 * (whole + 1 - ties / (whole * (whole - 1)))
-    if variance <= 0:
-        return 1.0
-    distance = max(0.0, abs(sum(ranks[:n]) - n * (whole + 1)) / 2 - 0.5)
-    return math.erfc(distance / math.sqrt(2 * variance))
-
-
-# --- the bootstrap ----------------------------------------------------------------------------------------------------
-
-Draw = Callable[[Sequence[float]], Sequence[float]]  # takes the values at the places that were drawn
-
-
-def bootstrap_intervals(
-    base: Sequence[Sequence[float]],
-    new: Sequence[Sequence[float]],
-    *,
-    confidence: float,
-    resamples: int,
-    last_apart: bool = False,
-    paired: bool = False,
-) -> list[tuple[float, float]]:
-    """Percentile bootstrap intervals of differences of medians, of several figures of the same samples.
-
-    What is drawn is places, so that every figure sees the same draws.
-
-    All rows of one side are of one length, two and more. An interval holds the difference itself. `last_apart`: the last value of both
-    sides is always drawn. `paired`: the same places are drawn of both sides, which are of one length. Seeded: the same samples give the
-    same intervals, swapped ones their mirror image.
-    """
-    if not base:
-        return []
-    drawn_base, drawn_new = draws(len(base[0]), len(new[0]), resamples, last_apart=last_apart, paired=paired)
-    tail = (1 - confidence) / 2
-    return [_percentiles(first, second, drawn_base, drawn_new, tail) for first, second in zip(base, new, strict=True)]
-
-
-def _percentiles(
-    base: Sequence[float], new: Sequence[float], drawn_base: Sequence[Draw], drawn_new: Sequence[Draw], tail: float
-) -> tuple[float, float]:
-    differences = sorted(second - first for first, second in zip(_medians(base, drawn_base), _medians(new, drawn_new), strict=True))
-    cut = int(tail * len(differences))
-    delta = median(new) - median(base)
-    return min(differences[cut], delta), max(differences[-1 - cut], delta)
-
-
-def _medians(values: Sequence[float], drawn: Sequence[Draw]) -> list[float]:
-    """The median of each resample; without a call for each, because an interval takes thousands."""
-    half = len(values) // 2
-    if len(values) % 2:
-        return [sorted(draw(values))[half] for draw in drawn]
-    return [((ordered := sorted(draw(values)))[half - 1] + ordered[half]) / 2 for draw in drawn]
-
-
-@lru_cache(maxsize=32)
-def draws(n_base: int, n_new: int, resamples: int, *, last_apart: bool, paired: bool) -> tuple[Sequence[Draw], Sequence[Draw]]:
-    """The resamples of both sides. Each side's draws hang on its own length only, so that swapping the sides swaps the draws."""
-    times = max(min(resamples, _DRAWS // (n_base + n_new)), _FEWEST_DRAWS)
-    if paired:
-        both = _drawn(n_base, times, last_apart=last_apart)
-        return both, both
-    if n_base == n_new:
-        times //= 2
-        both = _drawn(n_base, 2 * times, last_apart=last_apart)
-        return both, [*both[times:], *both[:times]]  # every pair of draws in both orders, so that the mirror image is exact
-    return _drawn(n_base, times, last_apart=last_apart), _drawn(n_new, times, last_apart=last_apart)
-
-
-def _drawn(size: int, times: int, *, last_apart: bool) -> list[Draw]:
-    chance = random.Random(_SEED + size)  # noqa: S311 - no secret
-    free = size - 1 if last_apart else size
-    fixed = [size - 1] if last_apart else []
-    return [itemgetter(*chance.choices(range(free), k=free), *fixed) for _ in range(times)]
-
-
-# --- what a rank test can show ----------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=256)
-def shift_shown(n_base: int, n_new: int, level: float, power: float) -> float:
-    """The shift between two normal samples, in standard deviations, that the rank test at `level` finds with probability `power`.
-
-    Simulated, because few values make its p coarse.
-    """
-    allowed = inversions_allowed(n_base, n_new, level) or 0
-    chance = random.Random(_SEED)  # noqa: S311 - no secret
-    needed = sorted(_shift_needed(chance, n_base, n_new, allowed) for _ in range(_SIMULATED))
-    return needed[int(power * _SIMULATED)]
-
-
-_SIMULATED = 400  # pairs of samples
-
-
-def _shift_needed(chance: random.Random, n_base: int, n_new: int, allowed: int) -> float:
-    """The shift at which one simulated pair of samples would be told apart by the rank test.
-
-    All but `allowed` pairs of values stand the right way round.
-    """
-    base = [_bell(chance) for _ in range(n_base)]
-    new = [_bell(chance) for _ in range(n_new)]
-    gaps = sorted((first - second for first in base for second in new), reverse=True)
-    return max(gaps[allowed], 0.0)
-
-
-def _bell(chance: random.Random) -> float:
-    """A value that is nearly normal, with standard deviation 1, by sums alone: the same on every machine."""
-    return sum(chance.random() for _ in range(12)) - 6.0

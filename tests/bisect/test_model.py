@@ -19,8 +19,8 @@ from diagnose.bisect.model import (
     pooled_noise,
     readings,
     robust_noise,
-    transform_of,
 )
+from diagnose.model.statistics import transform_of
 
 
 def test_noise_is_pooled_with_every_deviation_and_outweighs_what_was_assumed() -> None:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeVar
 
-from diagnose.document.comparison import Category, OverlapChange, Part, StepDelta
+from diagnose.document.comparison import Category, CategoryState, OverlapChange, Part, StepDelta
 from diagnose.document.device import WHY, Communication, StepSplit
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.comparison import NoiseLimits
 from diagnose.model.vocabulary import COMM_KINDS, CommKind
 from diagnose.reason.compare.metrics import by_category, cells
-from diagnose.reason.compare.noise import PLAIN, Design, differs, intervals
+from diagnose.reason.compare.noise import spread_interval
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Exchange = tuple[CommKind, str]
@@ -55,29 +55,37 @@ def portioned(parts: Mapping[_Key, int], factor: Fraction) -> dict[_Key, int]:
     return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class SplitRun:
+    """One run's split steps; `scale`: what its times are multiplied by."""
+
+    steps: Sequence[StepSplit]
+    scale: Fraction = Fraction(1)
+
+
 def step_delta(
-    base: Sequence[StepSplit], new: Sequence[StepSplit], scale: Fraction = Fraction(1), design: Design = PLAIN, *, limits: NoiseLimits
+    base: Sequence[SplitRun], new: Sequence[SplitRun], *, limits: NoiseLimits, run_noise: float | None = None
 ) -> StepDelta | None:
-    """The median step's delta by category, largest first; None without split. `scale`: of the new times; `design`: how steps correspond."""
-    if not base or not new:
+    """The median step's delta by category, largest first, of several runs the mean of their median steps; None where one holds no split."""
+    if not base or not new or not all(run.steps for run in (*base, *new)):
         return None
-    first, second = middle(base), middle(new, scale)
+    here, there = [middle(run.steps, run.scale) for run in base], [middle(run.steps, run.scale) for run in new]
+    first, second = together(here), together(there)
     least = limits.category_share.value * first.total_ns
-    here, there = [by_category(step) for step in base], [by_category(step) for step in new]
-    names = sorted({name for step in (*here, *there) for name in step})
-    rows_here = [[float(step.get(name, 0)) for step in here] for name in names]
-    rows_there = [[float(step.get(name, 0) * scale) for step in there] for name in names]
-    several = min(len(base), len(new)) > 1
-    bounds = intervals(rows_here, rows_there, design, limits=limits) if several else [None] * len(names)
-    beyond_noise = [
-        differs(mine, yours, bound, least, design, limits=limits) for mine, yours, bound in zip(rows_here, rows_there, bounds, strict=True)
-    ]
-    known = {category for category, _ in (*first.cells, *second.cells)}
-    found = [
-        _category(name, first, second, bound, certain=certain, least=least)
-        for name, bound, certain in zip(names, bounds, beyond_noise, strict=True)
-        if name in known
-    ]
+    steps = [[by_category(step) for step in run.steps] for run in (base[0], new[0])]
+    names = sorted({category for category, _ in (*first.cells, *second.cells)})
+    found = []
+    for name in names:
+        values = [[float(step.get(name, 0) * run.scale) for step in own] for own, run in zip(steps, (base[0], new[0]), strict=True)]
+        bounds = spread_interval(
+            [_total(run, name) for run in here],
+            [_total(run, name) for run in there],
+            (values[0], values[1]),
+            middles=(len(here[0].steps), len(there[0].steps)),
+            limits=limits,
+            run_noise=run_noise,
+        )
+        found.append(_category(name, first, second, bounds, least))
     return StepDelta(
         base_ns=first.total_ns,
         new_ns=second.total_ns,
@@ -88,21 +96,44 @@ def step_delta(
     )
 
 
-def _category(name: str, first: Middle, second: Middle, bound: tuple[float, float] | None, *, certain: bool, least: float) -> Category:
-    """One category in the median step; `bound`: the interval of its difference over all steps, `certain`: that it is more than noise."""
+def together(runs: Sequence[Middle]) -> Middle:
+    """The mean of several runs' median steps, in whole ns that add up; it is made of no single steps then."""
+    if len(runs) == 1:
+        return runs[0]
+    summed: dict[tuple[str, str], int] = {}
+    for run in runs:
+        for key, ns in run.cells.items():
+            summed[key] = summed.get(key, 0) + ns
+    shared = portioned(summed, Fraction(1, len(runs)))
+    return Middle(total_ns=sum(shared.values()), steps=(), cells=shared)
+
+
+def _category(name: str, first: Middle, second: Middle, bounds: tuple[float, float] | None, least: float) -> Category:
+    """One category in the median step; `bounds`: the interval of its difference, `least`: what is small of a step."""
     here, there = _total(first, name), _total(second, name)
     # why compute was absent inside it, in the order of the vocabulary; none of compute
     causes = [(why, first.cells.get((name, why), 0), second.cells.get((name, why), 0)) for why in WHY]
+    state = _state(there - here, bounds, least)
     return Category(
         category=name,
         base_ns=here,
         new_ns=there,
         delta_ns=there - here,
-        moved=certain and abs(there - here) >= least,
-        low=None if bound is None else round(bound[0]),
-        high=None if bound is None else round(bound[1]),
+        moved=state == "moved",
+        state=state,
+        low=None if bounds is None else min(round(bounds[0]), there - here),
+        high=None if bounds is None else max(round(bounds[1]), there - here),
         parts=tuple(Part(why=why, base_ns=old, new_ns=now, delta_ns=now - old) for why, old, now in causes if old or now),
     )
+
+
+def _state(delta: int, bounds: tuple[float, float] | None, least: float) -> CategoryState:
+    """In noise is what has an interval that holds nought; of a single step, which has none, nothing is told from noise."""
+    if not delta:
+        return "same"
+    if bounds is None or bounds[0] <= 0 <= bounds[1]:
+        return "within noise"
+    return "moved" if abs(delta) >= least else "small"
 
 
 def _total(step: Middle, name: str) -> int:

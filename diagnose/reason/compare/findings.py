@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from statistics import median
+from types import MappingProxyType
 
-from diagnose.document.comparison import Effect, FindingChange, FindingState, Gate, WallChange
+from diagnose.document.comparison import Effect, FindingChange, FindingState, Gate, OnUnclear, WallChange
 from diagnose.document.diagnosis import Diagnosis, Finding
 from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.knowledge.templates import percent
@@ -81,7 +82,9 @@ def _state(first: Finding | None, second: Finding | None, bound: int | None, noi
 # --- the gate: the largest regression allowed, and findings that may not be new or worse ------------------------------
 
 
-def gate(effect: Effect, findings: Sequence[FindingChange], limit: float | None, fail_on: Level | None) -> Gate | None:
+def gate(
+    effect: Effect, findings: Sequence[FindingChange], limit: float | None, fail_on: Level | None, on_unclear: OnUnclear | None = None
+) -> Gate | None:
     """Whether it is met; None where none was asked for. `met` None: it can't be judged, and the sentence says what to do."""
     if limit is None and fail_on is None:
         return None
@@ -89,7 +92,21 @@ def gate(effect: Effect, findings: Sequence[FindingChange], limit: float | None,
     judged += [_findings(effect, findings, fail_on)] if fail_on is not None else []
     states = [met for met, _ in judged]
     met = False if False in states else None if None in states else True
-    return Gate(limit=limit, fail_on=fail_on, met=met, sentence=" ".join(text for _, text in judged))
+    texts = [text for _, text in judged]
+    if effect.result == "refused":
+        on_unclear = None  # what noise leaves open can be let pass; other work can't
+    if met is None and on_unclear is not None:
+        texts.append(_UNCLEAR[on_unclear])
+    return Gate(limit=limit, fail_on=fail_on, met=met, sentence=" ".join(texts), on_unclear=on_unclear)
+
+
+_UNCLEAR: Mapping[OnUnclear, str] = MappingProxyType(
+    {
+        "pass": "It passes all the same (--on-unclear pass).",
+        "warn": "It passes with a warning (--on-unclear warn).",
+        "fail": "It fails therefore (--on-unclear fail).",
+    }
+)
 
 
 def _regression(effect: Effect, limit: float) -> tuple[bool | None, str]:
@@ -109,10 +126,22 @@ def _regression(effect: Effect, limit: float) -> tuple[bool | None, str]:
     worst = _worst(effect)
     if worst is not None and worst <= limit:
         return True, f"The gate is met: whatever changed, it got worse by {signed_share(worst)} at most, within {allowed}."
-    need = (
-        f" A regression of {percent(effect.smallest)} is the smallest that these samples can show." if effect.smallest is not None else ""
-    )
-    return None, f"The gate can't be judged: noise hides whether the change is within {allowed}.{need} Capture more steps of both runs."
+    need = f" Such runs show a regression of {percent(effect.smallest)} in four of five comparisons." if effect.smallest is not None else ""
+    return None, f"The gate can't be judged: noise hides whether the change is within {allowed}.{need} {_advice(effect, limit)}"
+
+
+def _advice(effect: Effect, limit: float) -> str:
+    """What to capture to judge the gate."""
+    if effect.basis == "single step":
+        return "Capture several steps of both runs."
+    if effect.more_new is None or effect.more_base is None:
+        return "Capture more runs of both."
+    parts = [
+        f"{more} more run{'s' if more > 1 else ''} of {side}"
+        for more, side in ((effect.more_new, "new"), (effect.more_base, "base"))
+        if more
+    ]
+    return f"Capture {listed(parts)}: they would show {percent(limit)}."
 
 
 def _from_nought(effect: Effect) -> tuple[bool | None, str]:
@@ -120,7 +149,7 @@ def _from_nought(effect: Effect) -> tuple[bool | None, str]:
     if effect.result == "regression":
         return False, "The gate is not met: the metric is nought in base, and any growth is beyond it."
     if effect.result == "cannot_tell":
-        return None, "The gate can't be judged: the metric is nought in base. Capture more steps of both runs."
+        return None, "The gate can't be judged: the metric is nought in base. Capture more runs of both."
     return True, "The gate is met: the metric did not get worse."
 
 

@@ -1,6 +1,9 @@
-"""Is a difference more than noise? Steps are samples.
+"""Is a difference more than noise? Runs are samples; the steps of a run tell how well its median is known.
 
-Difference of medians, its bootstrap interval, a rank test, and what these samples could have shown at all.
+The model is that of `diagnose bisect-step`: every run has one value (the median of its steps), runs of one side scatter around one level by
+the noise between runs, and Student's t holds the two levels apart. That noise is measured from five runs of both sides on, before that it
+is assumed in part, and of one run against one wholly. What is assumed stands in trace_rules/comparison.yaml; reports/noise.md shows how
+often the answers are right.
 """
 
 from __future__ import annotations
@@ -8,32 +11,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 
-from diagnose.document.comparison import Basis, Result
+from diagnose.document.comparison import Basis, NoiseSource, Result
 from diagnose.knowledge.comparison import NoiseLimits
-from diagnose.model.statistics import (
-    MEDIAN_ERROR,
-    bootstrap_intervals,
-    normal_quantile,
-    pooled_spread,
-    rank_test,
-    shift_shown,
-    smallest_p,
-)
+from diagnose.model.statistics import Transform, known_spread, majority, median_error, t_quantile, t_tail, transform_of, two_groups
 
 _APART_FROM = 4  # values of a side: with fewer the others could not carry a test alone
-_PAIRED_FROM = 3  # values of a side: two pairs are hardly an interval
-_FEW = 40  # samples of both sides up to which the rank test's steps matter
+_PAIRED_FROM = 3  # values of a side: two pairs are hardly a spread
+_MOST_RUNS = 30  # runs of a side that are ever asked for
+_LEAST = 1e-9  # of a level: less noise than rounding
 
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """How the samples of the two sides correspond.
+    """How the steps of one run against one correspond.
 
-    `last_apart`: the last value of both sides is of another kind than the others (a step cut short), and is held against the other side's
-    last one only. `paired`: both captured the same steps, so that what a step has in common in both runs (its data, its place in the
-    capture) cancels out where steps are drawn in pairs. Heeded from three and four values on (`heeded`).
+    `last_apart`: the last value of both sides is of another kind than the others (a step cut short), and tells nothing of their spread.
+    `paired`: both captured the same steps, so that what a step has in common in both runs (its data, its place in the capture) cancels out.
+    Heeded from four values on (`heeded`).
     """
 
     last_apart: bool = False
@@ -50,11 +46,24 @@ PLAIN = Design()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision:
-    """What the samples say.
+class Error:
+    """What the difference of two levels may be off by: its standard error, and the degrees of freedom in which that is known."""
 
-    `low` and `high` bound `delta` (None from a single step); `spread` is the pooled robust standard deviation within the sides; relative
-    figures are of base.
+    size: float
+    freedom: float
+
+    def reach(self, tail: float) -> float:
+        """Half of the interval that leaves out `tail` on either side."""
+        return t_quantile(tail, float(f"{self.freedom:.2g}")) * self.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What the runs say.
+
+    `base` and `new` are the means of the runs' medians. `low` and `high` bound `delta` at the interval's level (None from a single step);
+    `between` is the standard deviation of a run around its side's level, `within` that of steps around their run's median, both relative;
+    `smallest` the relative change that is found with the usual power; `more` how many runs more of base and new would show the tolerance.
     """
 
     base: float
@@ -65,178 +74,277 @@ class Decision:
     low: float | None
     high: float | None
     p_value: float | None
-    spread: float
+    between: float
+    source: NoiseSource
+    within: float | None
     smallest: float | None
+    more: tuple[int, int] | None
     basis: Basis
     result: Result
 
 
+Runs = Sequence[Sequence[float]]
+
+
 def decide(
-    base: Sequence[float],
-    new: Sequence[float],
+    base: Runs,
+    new: Runs,
     *,
     limits: NoiseLimits,
     larger_is_worse: bool = True,
     tolerance: float | None = None,
     design: Design = PLAIN,
+    run_noise: float | None = None,
+    counts: bool = False,
 ) -> Decision:
-    """Regression, improvement, no change or can't tell, of samples that hold at least one value each.
+    """Regression, improvement, no change or can't tell, of at least one run a side with at least one value each.
 
     `tolerance`: the relative change that still counts as none, as far as noise allows (default: the gate of trace_rules/comparison.yaml).
+    `run_noise`: the relative standard deviation between runs, where it is not measured (default: as assumed there). `counts`: the values are
+    counts, which repeat more exactly than times.
     """
-    own = design.heeded(len(base), len(new))
-    delta = median(new) - median(base)
-    relative = delta / abs(median(base)) if median(base) else None
-    spread = _spread(base, new, own)
-    low, high, p = None, None, None
-    if min(len(base), len(new)) > 1:
-        low, high = intervals([base], [new], own, limits=limits)[0]
-        p = rank_test(strata(base, new, own))
-    smallest = smallest_effect(len(base), len(new), spread / abs(median(base)), limits) if median(base) else None
-    basis, moved = _moved(base, new, relative, spread, (low, high), p, limits, own)
-    result = _result(
-        basis, moved, delta, relative, (low, high), median(base), larger_is_worse, max(tolerance or limits.tolerance.value, 0.0), limits
-    )
+    here, there = [median(run) for run in base], [median(run) for run in new]
+    levels = fmean(here), fmean(there)
+    delta, transform = levels[1] - levels[0], transform_of([*here, *there])
+    relative = delta / abs(levels[0]) if levels[0] else None
+    usual = run_noise if run_noise is not None else limits.count_noise.value if counts else limits.run_noise.value
+    numbers = [transform.to(one) for one in here], [transform.to(one) for one in there]
+    unit = 1.0 if transform.logarithmic else (abs(levels[0]) or transform.unit) / transform.unit  # what a relative number is of the base
+    within = _within(base, new, transform, design, limits, counts=counts)
+    noise = _between(numbers, within, usual, limits)
+    source: NoiseSource = noise.source if noise.source != "assumed" or run_noise is None else "given"
+    floor = limits.floor.value if source in {"assumed", "partly assumed"} else limits.floor_measured.value
+    allowed = max(tolerance if tolerance is not None else limits.tolerance.value, floor)
+    level = limits.p_value.value if source == "measured" else limits.p_value_assumed.value
+    error = noise.error(len(base), len(new))
+    change = fmean(numbers[1]) - fmean(numbers[0])
+    p = min(1.0, 2 * t_tail(abs(change) / error.size, error.freedom))
+    single = noise.freedom is None and not counts and min(len(base[0]), len(new[0])) == 1
+    low, high = (None, None) if single else _interval(change, error, transform, levels, limits)
+    smallest = _smallest(error, level, floor, unit, transform, limits) if relative is not None else None
+    basis: Basis
+    result: Result
+    if sorted(map(sorted, base)) == sorted(map(sorted, new)):
+        basis, result = "identical", "no_change"
+    else:
+        basis = "single step" if single else "two captures" if noise.freedom is None else "runs"
+        size = math.inf if relative is None else abs(relative)
+        moved = p <= level and size >= floor
+        inside = low is not None and high is not None and max(-low, high) <= allowed * abs(levels[0])
+        shown = smallest is not None and smallest <= allowed
+        result = (
+            ("regression" if (delta > 0) == larger_is_worse else "improvement")
+            if moved
+            else "no_change"
+            if inside and shown
+            else "cannot_tell"
+        )
     return Decision(
-        base=median(base),
-        new=median(new),
+        base=levels[0],
+        new=levels[1],
         delta=delta,
         relative=relative,
         worse=None if relative is None else relative if larger_is_worse else -relative,
         low=low,
         high=high,
-        p_value=p,
-        spread=spread,
+        p_value=None if single else p,
+        between=_rounded(noise.scale / unit),
+        source=source,
+        within=None if within.spread is None else _rounded(within.spread / unit),
         smallest=smallest,
+        more=None
+        if smallest is None or smallest <= allowed
+        else _more(noise, len(base), len(new), allowed, unit, transform, limits, floor),
         basis=basis,
         result=result,
     )
 
 
-def strata(base: Sequence[float], new: Sequence[float], design: Design) -> list[tuple[Sequence[float], Sequence[float]]]:
-    """The samples that may be held against each other."""
-    return [(base[:-1], new[:-1]), (base[-1:], new[-1:])] if design.last_apart else [(base, new)]
+# --- noise ------------------------------------------------------------------------------------------------------------
 
 
-def _spread(base: Sequence[float], new: Sequence[float], design: Design) -> float:
-    first, second = strata(base, new, design)[0]
-    return pooled_spread(first, second)
+@dataclass(frozen=True, kw_only=True)
+class _Within:
+    """How well the runs' medians are known by their steps: the standard deviation of steps (None: not known), the squared standard error of a
+    run's median, that of the difference of one run against one, and the freedom of it.
+    """
+
+    spread: float | None
+    squared: float
+    of_two: float
+    freedom: float
 
 
-def differs(
-    base: Sequence[float],
-    new: Sequence[float],
-    bounds: tuple[float, float] | None,
-    least: float,
-    design: Design = PLAIN,
-    *,
-    limits: NoiseLimits,
-) -> bool:
-    """Whether a part of the step differs by more than noise and `least`; `bounds`: its interval, None of a single step."""
-    delta = median(new) - median(base)
-    relative = delta / median(base) if median(base) else None
-    own = design.heeded(len(base), len(new))
-    p = rank_test(strata(base, new, own)) if bounds is not None else None
-    _, moved = _moved(base, new, relative, _spread(base, new, own), bounds or (None, None), p, limits, own)
-    return moved and abs(delta) >= least and (relative is None or abs(relative) >= limits.floor.value)
+def _within(base: Runs, new: Runs, transform: Transform, design: Design, limits: NoiseLimits, *, counts: bool) -> _Within:
+    numbers = [[transform.to(value) for value in run] for run in (*base, *new)]
+    if counts:
+        return _Within(spread=None, squared=0.0, of_two=0.0, freedom=1.0)
+    if len(numbers) == 2:
+        return _within_two(numbers[0], numbers[1], design.heeded(len(numbers[0]), len(numbers[1])), limits)
+    spread = min(known_spread(numbers)[0], known_spread(_without_profile(numbers))[0])
+    squared = fmean(_squared_error(spread, len(run), limits) for run in numbers)
+    return _Within(spread=spread if max(map(len, numbers)) > 1 else None, squared=squared, of_two=0.0, freedom=1.0)
 
 
-def _moved(
-    base: Sequence[float],
-    new: Sequence[float],
-    relative: float | None,
-    spread: float,
-    bounds: tuple[float | None, float | None],
-    p: float | None,
-    limits: NoiseLimits,
-    design: Design,
-) -> tuple[Basis, bool]:
-    """What decides, and whether by it the samples differ."""
-    if sorted(base) == sorted(new):
-        return "identical", False
-    size = math.inf if relative is None else abs(relative)
-    if min(len(base), len(new)) == 1:
-        known = limits.separation.value * spread / abs(median(base)) if median(base) else 0.0
-        return "single step", size > max(limits.single_step.value, known)
-    low, high = bounds
-    excluded = low is not None and high is not None and (low > 0 or high < 0)
-    sizes = [(len(first), len(second)) for first, second in strata(base, new, design)]
-    if smallest_p(*sizes) <= limits.p_value.value:
-        return "interval and rank test", excluded and p is not None and p <= limits.p_value.value
-    apart = max(base) < min(new) or max(new) < min(base)
-    enough = abs(median(new) - median(base)) >= apart_by(len(base), len(new), limits) * spread and size >= limits.separation_least.value
-    return "separation", excluded and apart and enough
+def _without_profile(numbers: Sequence[Sequence[float]]) -> Sequence[Sequence[float]]:
+    """The steps without what all runs have in common at the same place in the capture (a warm-up, the data): the median over the runs.
+
+    Where that leaves less than half of the spread; a median over few runs takes away some of their own scatter too.
+    """
+    size = len(numbers[0])
+    if size < _PAIRED_FROM or any(len(run) != size for run in numbers):
+        return numbers
+    around = [[value - median(run) for value in run] for run in numbers]
+    usual = [median(places) for places in zip(*around, strict=True)]
+    left = [[value - common for value, common in zip(run, usual, strict=True)] for run in around]
+    return left if known_spread(left)[0] < known_spread(numbers)[0] / 2 else numbers
 
 
-def _result(
-    basis: Basis,
-    moved: bool,
-    delta: float,
-    relative: float | None,
-    bounds: tuple[float | None, float | None],
-    base: float,
-    larger_is_worse: bool,
-    tolerance: float,
-    limits: NoiseLimits,
-) -> Result:
-    """The verdict. A change below the floor is no more than what two captures of one program differ by."""
-    if basis == "identical":
-        return "no_change"
-    size = math.inf if relative is None else abs(relative)
-    if moved and size >= limits.floor.value:
-        return "regression" if (delta > 0) == larger_is_worse else "improvement"
-    if basis == "single step":
-        return "no_change" if size < limits.floor.value else "cannot_tell"
-    low, high = bounds
-    allowed = max(tolerance, limits.floor.value) * abs(base)
-    inside = low is not None and high is not None and -allowed <= low and high <= allowed
-    return "no_change" if inside else "cannot_tell"
+def _within_two(here: Sequence[float], there: Sequence[float], design: Design, limits: NoiseLimits) -> _Within:
+    """Of one run against one: by both sides' spread, by the differences of the same steps, or by the two groups that steps fall into."""
+    first, second = (here[:-1], there[:-1]) if design.last_apart else (here, there)
+    spread, freedom = known_spread([first, second])
+    squared = [_squared_error(spread, len(run), limits) for run in (first, second)]
+    of_two = sum(squared)
+    if design.paired:
+        by_pairs, known = known_spread([[new - old for old, new in zip(first, second, strict=True)]])
+        pairs = (median_error(len(first)) * by_pairs) ** 2
+        if pairs < of_two / 4:  # what the steps have in common is most of their spread
+            of_two, freedom = pairs, known
+    groups = max((found for run in (first, second) if (found := two_groups(run)) is not None), key=_gap, default=None)
+    if groups is not None:  # a median may lie in either group
+        flips = majority(len(first), len(groups[1]) / (len(groups[0]) + len(groups[1])))
+        of_two = max(of_two, 2 * _gap(groups) ** 2 * flips * (1 - flips))
+    known_steps = max(len(first), len(second)) > 1
+    return _Within(spread=spread if known_steps else None, squared=sum(squared) / 2, of_two=of_two, freedom=freedom)
+
+
+def _gap(groups: tuple[Sequence[float], Sequence[float]]) -> float:
+    return median(groups[1]) - median(groups[0])
+
+
+def _squared_error(spread: float, size: int, limits: NoiseLimits) -> float:
+    """Of a run's median. A single step has no spread of its own: what is assumed, or more where other runs show more."""
+    return max(spread, limits.single_step.value) ** 2 if size == 1 else (median_error(size) * spread) ** 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Noise:
+    """Noise between runs: standard deviation of a run's median; its freedom, None of one run against one.
+
+    Of those, `of_two` and `of_two_freedom` are of what their steps leave open, which comes on top.
+    """
+
+    scale: float
+    freedom: float | None
+    source: NoiseSource
+    of_two: float
+    of_two_freedom: float
+
+    def error(self, n_base: int, n_new: int) -> Error:
+        """The error of the difference of this many runs."""
+        if self.freedom is not None:
+            return Error(size=max(self.scale * math.sqrt(1 / n_base + 1 / n_new), _LEAST), freedom=self.freedom)
+        # what is assumed is taken for known; Satterthwaite, An approximate distribution of estimates of variance components (1946)
+        squared = 2 * self.scale**2 + self.of_two
+        freedom = self.of_two_freedom * (squared / self.of_two) ** 2 if self.of_two > 0 else math.inf
+        return Error(size=max(math.sqrt(squared), _LEAST), freedom=min(freedom, _KNOWN))
+
+
+_KNOWN = 1e4  # degrees of freedom from which t is normal
+
+
+def _between(numbers: tuple[Sequence[float], Sequence[float]], within: _Within, usual: float, limits: NoiseLimits) -> _Noise:
+    """Measured where the runs' own scatter has freedom enough; before that what is assumed, outweighed by what they show."""
+    freedom = sum(len(side) - 1 for side in numbers)
+    squares = math.fsum((one - fmean(side)) ** 2 for side in numbers for one in side)
+    weight = limits.noise_weight.value
+    if not freedom:
+        return _Noise(scale=usual, freedom=None, source="assumed", of_two=within.of_two, of_two_freedom=within.freedom)
+    if freedom >= weight:  # runs can't lie closer together than their own steps allow, but by luck
+        scale = math.sqrt(max(squares / freedom, within.squared if within.spread is not None else 0.0))
+        return _Noise(scale=scale, freedom=freedom, source="measured", of_two=0.0, of_two_freedom=1.0)
+    scale = math.sqrt((weight * (usual**2 + within.squared) + squares) / (weight + freedom))
+    return _Noise(scale=scale, freedom=weight + freedom, source="partly assumed", of_two=0.0, of_two_freedom=1.0)
 
 
 # --- the interval -----------------------------------------------------------------------------------------------------
 
 
-def intervals(
-    base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], design: Design = PLAIN, *, limits: NoiseLimits
-) -> list[tuple[float, float]]:
-    """The bootstrap intervals of differences of medians, of several figures of the same steps (rows of one length on each side)."""
-    if not base:
-        return []
-    own = design.heeded(len(base[0]), len(new[0]))
-    return bootstrap_intervals(
-        base,
-        new,
-        confidence=limits.confidence.value,
-        resamples=int(limits.resamples.value),
-        last_apart=own.last_apart,
-        paired=own.paired,
-    )
+def _interval(change: float, error: Error, transform: Transform, levels: tuple[float, float], limits: NoiseLimits) -> tuple[float, float]:
+    """The interval of the difference of the levels; it always holds the difference itself."""
+    reach, delta = error.reach((1 - limits.confidence.value) / 2), levels[1] - levels[0]
+    ends = [_difference(change + way * reach, transform, levels[0]) for way in (-1, 1)]
+    return min(ends[0], delta), max(ends[1], delta)
+
+
+def _difference(number: float, transform: Transform, base: float) -> float:
+    """A difference of numbers as a difference of values."""
+    return base * math.expm1(number) if transform.logarithmic else number * transform.unit
+
+
+def spread_interval(
+    base: Sequence[float],
+    new: Sequence[float],
+    steps: tuple[Sequence[float], Sequence[float]],
+    *,
+    middles: tuple[int, int],
+    limits: NoiseLimits,
+    run_noise: float | None = None,
+) -> tuple[float, float] | None:
+    """The interval of the difference of means of a part of the step, in the values' own unit; None where nothing tells its noise.
+
+    `base` and `new` are its values in the median step of each run. Of one run against one `steps` are its values in all steps, and `middles`
+    says of how many steps each median step is the mean.
+    """
+    delta, tail = fmean(new) - fmean(base), (1 - limits.confidence.value) / 2
+    usual = (run_noise if run_noise is not None else limits.run_noise.value) * (fmean(base) + fmean(new)) / 2
+    freedom, weight = len(base) + len(new) - 2, limits.noise_weight.value
+    spread, known = known_spread(steps)
+    if not freedom:
+        if min(map(len, steps)) < 2:
+            return None
+        of_steps = spread**2 * sum(1 / number for number in middles)
+        squared = 2 * usual**2 + of_steps
+        error = Error(size=math.sqrt(squared), freedom=min(known * (squared / of_steps) ** 2, _KNOWN) if of_steps else _KNOWN)
+        reach = error.reach(tail)
+        return delta - reach, delta + reach
+    squares = math.fsum((one - fmean(side)) ** 2 for side in (base, new) for one in side)
+    if freedom < weight:
+        squares, freedom = squares + weight * (usual**2 + spread**2), freedom + int(weight)
+    reach = t_quantile(tail, freedom) * math.sqrt(squares / freedom * (1 / len(base) + 1 / len(new)))
+    return delta - reach, delta + reach
 
 
 # --- what could have been shown ---------------------------------------------------------------------------------------
 
 
-def smallest_effect(n_base: int, n_new: int, spread: float, limits: NoiseLimits) -> float:
-    """The smallest relative effect that samples of these sizes with this relative spread would have shown with the usual power."""
-    if min(n_base, n_new) == 1:
-        return _rounded(max(limits.single_step.value, limits.separation.value * spread))
-    error = MEDIAN_ERROR * math.sqrt(1 / n_base + 1 / n_new) * spread
-    least = limits.floor.value
-    if smallest_p((n_base, n_new)) > limits.p_value.value:
-        least = max(least, limits.separation_least.value, apart_by(n_base, n_new, limits) * spread)
-    return _rounded(max(_shown_in_spreads(n_base, n_new, limits) * spread, least + normal_quantile(limits.power.value) * error))
+def _smallest(error: Error, level: float, floor: float, unit: float, transform: Transform, limits: NoiseLimits) -> float:
+    """The smallest relative change that is found with the usual power: beyond the test, and beyond the floor."""
+    number = max(error.reach(level / 2), floor * unit) + error.reach(1 - limits.power.value)
+    return _rounded(math.expm1(number) if transform.logarithmic else number / unit)
 
 
-def apart_by(n_base: int, n_new: int, limits: NoiseLimits) -> float:
-    """How many spreads samples too few for the rank test must lie apart; more with two steps on a side, whose spread is hardly known."""
-    return limits.separation_of_two.value if min(n_base, n_new) == 2 else limits.separation.value
+def _more(
+    noise: _Noise, n_base: int, n_new: int, allowed: float, unit: float, transform: Transform, limits: NoiseLimits, floor: float
+) -> tuple[int, int] | None:
+    """How many runs more of each side would show a change of `allowed`, if the noise is what it seems; None where no number would.
 
-
-def _shown_in_spreads(n_base: int, n_new: int, limits: NoiseLimits) -> float:
-    """What the interval (usual formula for medians) and, of few steps, the rank test ask for, in standard deviations."""
-    level, power = limits.p_value.value, limits.power.value
-    formula = (normal_quantile(1 - level / 2) + normal_quantile(power)) * MEDIAN_ERROR * math.sqrt(1 / n_base + 1 / n_new)
-    return formula if n_base + n_new > _FEW else max(formula, shift_shown(n_base, n_new, level, power))
+    Of the new side alone where the base has runs enough to measure noise; else of both, up to one number.
+    """
+    weight = limits.noise_weight.value
+    scale = noise.scale if noise.freedom is not None else math.sqrt(noise.scale**2 + noise.of_two / 2)
+    if n_base > weight:
+        sizes = [(n_base, size) for size in range(n_new + 1, _MOST_RUNS)]
+    else:
+        sizes = [(max(n_base, size), max(n_new, size)) for size in range(2, _MOST_RUNS)]
+    for first, second in sizes:
+        freedom = first + second - 2
+        known = freedom if freedom >= weight else freedom + weight
+        error = Error(size=max(scale * math.sqrt(1 / first + 1 / second), _LEAST), freedom=known)
+        if _smallest(error, limits.p_value.value, floor, unit, transform, limits) <= allowed and (first, second) != (n_base, n_new):
+            return first - n_base, second - n_new
+    return None
 
 
 def _rounded(value: float) -> float:

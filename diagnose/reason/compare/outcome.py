@@ -7,9 +7,11 @@ from types import MappingProxyType
 
 from diagnose.document.comparison import (
     Category,
+    CategoryState,
     Comparability,
     Effect,
     KernelChange,
+    NoiseSource,
     Normalised,
     Outcome,
     OverlapChange,
@@ -24,7 +26,6 @@ from diagnose.knowledge.vocabulary import Vocabulary
 from diagnose.model.vocabulary import CommKind
 from diagnose.reason.compare.comparable import Judgement
 from diagnose.reason.compare.metrics import BLOCKING, BUCKET, COMPUTE, KERNELS, NO_STEPS, STEP_TIME, place_of
-from diagnose.reason.compare.noise import apart_by, smallest_effect
 
 _CATEGORIES: Mapping[str, str] = MappingProxyType(
     {
@@ -118,7 +119,6 @@ def listed(parts: list[str]) -> str:
 
 _SHOWN = 3  # categories that a sentence names
 _LEAST = 0.1  # of the step's change that a category has to hold to be named
-_SIZES = (4, 6, 8, 12, 16, 24, 32, 48, 64, 100)
 _WHY: Mapping[Why, str] = MappingProxyType(
     {
         "transport": "while compute waited for transport",
@@ -153,15 +153,17 @@ def outcome(
     overlaps: Sequence[OverlapChange],
     rules: ComparisonRules,
     tolerance: float | None = None,
+    seen: Sequence[str] = (),
 ) -> Outcome:
-    """The result with its sentences. `tolerance`: the relative change that was to count as none."""
+    """The result with its sentences. `tolerance`: the relative change that was to count as none; `seen`: what steps and runs look like."""
     comparability, limits = judged.comparability, rules.limits.noise
-    reasons = tuple(_reasons(effect, judged, base, new, max(tolerance or limits.tolerance.value, limits.floor.value), limits))
+    allowed = tolerance if tolerance is not None else limits.tolerance.value
+    reasons = (*_reasons(effect, judged, base, new, allowed, limits), *seen)
     if effect.result == "refused":
         return Outcome(result="refused", sentence=_refusal(comparability), moved="", reasons=reasons)
     return Outcome(
         result=effect.result,
-        sentence=_sentence(effect, comparability.normalised, limits),
+        sentence=_sentence(effect, comparability.normalised, allowed),
         moved=" ".join(
             part
             for part in (_moved(effect.result, delta, kernels, overlaps, limits), _walls(effect.result, base, new, rules.words))
@@ -181,20 +183,26 @@ def _refusal(comparability: Comparability) -> str:
 # --- the sentence -----------------------------------------------------------------------------------------------------
 
 
-def _sentence(effect: Effect, normalised: Normalised | None, limits: NoiseLimits) -> str:
-    subject = capital(_subject(effect, normalised))
+def _sentence(effect: Effect, normalised: Normalised | None, allowed: float) -> str:
+    subject = _subject(effect, normalised)
     first, second = figure(effect.base, effect.unit), figure(effect.new, effect.unit)
-    figures = f"{_without_unit(first, second)} → {second} ({_statistics(effect, limits)})"
+    figures = f"{_without_unit(first, second)} → {second} ({_statistics(effect)})"
     if effect.basis == "identical":
         return (
-            f"{subject} did not change: the samples of both runs are the same, {figure(effect.base, effect.unit)} in the median "
-            f"({_samples(effect)})."
+            f"{capital(subject)} did not change: the samples of both {'sides' if _several(effect) else 'runs'} are the same, "
+            f"{figure(effect.base, effect.unit)} in the median ({_samples(effect)})."
         )
     if effect.result == "no_change":
-        return f"{subject} did not change beyond noise: {figures}.{_power(effect, limits)}"
+        what = f"{capital(subject)} did not change" if _several(effect) else f"These two captures do not differ: {subject} did not change"
+        return f"{what} beyond noise: {figures}.{_power(effect, allowed)}"
     if effect.result == "cannot_tell":
-        return f"Whether {subject[0].lower()}{subject[1:]} changed can't be told: {figures}.{_power(effect, limits)}"
-    return f"{subject} {_became(effect)}: {figures}."
+        return f"Whether {subject} changed can't be told: {figures}.{_power(effect, allowed)}"
+    return f"{'' if _several(effect) else 'These two captures differ: '}{subject if not _several(effect) else capital(subject)} {_became(effect)}: {figures}."
+
+
+def _several(effect: Effect) -> bool:
+    """Whether one side at least holds several runs, so that noise between runs is more than an assumption."""
+    return max(effect.runs_base, effect.runs_new) > 1
 
 
 def _subject(effect: Effect, normalised: Normalised | None) -> str:
@@ -206,7 +214,7 @@ def _subject(effect: Effect, normalised: Normalised | None) -> str:
 def _became(effect: Effect) -> str:
     size = percent(abs(effect.relative)) if effect.relative is not None else ""
     if effect.metric == STEP_TIME and effect.relative is not None:
-        return f"became {size} {'slower' if effect.delta > 0 else 'faster'}"
+        return f"{'became' if _several(effect) else 'is'} {size} {'slower' if effect.delta > 0 else 'faster'}"
     return f"{'grew' if effect.delta > 0 else 'shrank'}{f' by {size}' if size else ''}"
 
 
@@ -216,21 +224,45 @@ def _without_unit(first: str, second: str) -> str:
     return number if unit and second.endswith(f" {unit}") else first
 
 
-def _statistics(effect: Effect, limits: NoiseLimits) -> str:
+def _statistics(effect: Effect) -> str:
     parts = [signed(effect.delta, effect.unit)]
     if effect.relative is not None and effect.result not in {"regression", "improvement"}:
         parts[0] += f", {signed_share(effect.relative)}"
     if effect.low is not None and effect.high is not None:
         low, high = signed(effect.low, effect.unit), signed(effect.high, effect.unit)
-        parts.append(f"95 % interval {_without_unit(low, high)} … {high}")
-    parts.append(_samples(effect))
+        parts.append(f"{effect.level * 100:.0f} % interval {_without_unit(low, high)} … {high}")
+    parts.append(_runs(effect))
+    if not _several(effect):
+        parts.append(_samples(effect))
+    noise = _noise(effect)
+    return "; ".join(part for part in (", ".join(parts), noise) if part)
+
+
+def _runs(effect: Effect) -> str:
+    """How many runs stand against how many: "3 runs against 10", new against base."""
+    if effect.runs_base == effect.runs_new == 1:
+        return "1 run against 1 run"
+    return f"{effect.runs_new} run{'' if effect.runs_new == 1 else 's'} against {effect.runs_base}"
+
+
+_SOURCES: Mapping[NoiseSource, str] = MappingProxyType(
+    {
+        "measured": "noise between runs {between} (measured)",
+        "partly assumed": "noise between runs {between} (partly assumed: too few runs to measure it)",
+        "assumed": "run-to-run noise assumed {between} (not measured)",
+        "given": "run-to-run noise taken for {between} (--run-noise, not measured)",
+    }
+)
+
+
+def _noise(effect: Effect) -> str:
+    """The noise that was reckoned with, and where it is from."""
+    if effect.source is None or effect.between is None:
+        return ""
+    text = _SOURCES[effect.source].format(between=percent(effect.between))
     if effect.basis == "single step":
-        parts.append(f"one {_word(effect)} can't show noise, so that {percent(_assumed(effect, limits))} is assumed")
-    return ", ".join(parts)
-
-
-def _assumed(effect: Effect, limits: NoiseLimits) -> float:
-    return effect.smallest if effect.smallest is not None else limits.single_step.value
+        text += f", and one {_word(effect)} can't show how much {_word(effect)}s differ"
+    return f"{text}, within a run {percent(effect.within)}" if effect.within is not None and _several(effect) else text
 
 
 def _word(effect: Effect) -> str:
@@ -242,26 +274,27 @@ def _samples(effect: Effect) -> str:
     return f"{effect.n_base} {word}{'' if effect.n_base == 1 else 's'} against {effect.n_new}"
 
 
-def _power(effect: Effect, limits: NoiseLimits) -> str:
-    if effect.smallest is None or effect.basis == "single step":
+def _power(effect: Effect, allowed: float) -> str:
+    if effect.smallest is None:
         return ""
     if effect.result == "no_change":
-        return f" A change of {percent(effect.smallest)} or more would have shown."
-    if effect.relative is not None and abs(effect.relative) >= effect.smallest:
-        return " Single steps stand far out, so that the samples of both runs overlap."
-    return f" With these samples only a change of {percent(effect.smallest)} or more is likely to show.{_more_steps(effect, limits)}"
+        return f" A change of {percent(effect.smallest)} or more would have shown in four of five such comparisons."
+    likely = ""
+    if effect.low is not None and effect.high is not None and (effect.low > 0 or effect.high < 0):
+        likely = (
+            f" It is likely {'more' if effect.delta > 0 else 'less'} than before, but one comparison of equal runs in twenty looks so too."
+        )
+    return (
+        f"{likely} Such runs show a change of {percent(effect.smallest)} or more in four of five comparisons.{_more_runs(effect, allowed)}"
+    )
 
 
-def _more_steps(effect: Effect, limits: NoiseLimits) -> str:
-    """How many steps of this spread would show what the gate of performance asks for."""
-    if effect.smallest is None or effect.metric != STEP_TIME:
+def _more_runs(effect: Effect, allowed: float) -> str:
+    """How many runs more would show what is asked about."""
+    if effect.more_base is None or effect.more_new is None:
         return ""
-    spread = effect.smallest / max(smallest_effect(effect.n_base, effect.n_new, 1.0, limits), 1e-9)
-    wanted = limits.tolerance.value
-    enough = next((size for size in _SIZES if smallest_effect(size, size, spread, limits) <= wanted), None)
-    if enough is None or enough <= min(effect.n_base, effect.n_new):
-        return ""
-    return f" About {enough} steps of each run would show {percent(wanted)}."
+    parts = [f"{more} more of {side}" for more, side in ((effect.more_new, "new"), (effect.more_base, "base")) if more]
+    return f" {capital(listed(parts))} would show {percent(allowed)}." if parts else ""
 
 
 # --- what moved -------------------------------------------------------------------------------------------------------
@@ -298,6 +331,9 @@ def _listed(lead: str, rows: Sequence[Category], kernels: Sequence[KernelChange]
     return capital(f"{lead}{'; '.join(_say(row, kernels, overlaps) for row in rows)}.") if rows else ""
 
 
+_STATES: Mapping[CategoryState, str] = MappingProxyType({"small": "which is small", "within noise": "within noise", "same": "the same"})
+
+
 def _say(row: Category, kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange]) -> str:
     """One category: how it moved, and the exchange, cause or kernel that moved most in it."""
     verb = "grew" if row.delta_ns > 0 else "shrank"
@@ -306,7 +342,7 @@ def _say(row: Category, kernels: Sequence[KernelChange], overlaps: Sequence[Over
         one = _exchange(row, overlaps)
         title, extra = (f"{title} {_KIND[one.kind]}", _overlap(row, one)) if one is not None else (title, "")
     text = f"{title} {verb} by {ms(abs(row.delta_ns))} ({ms(row.base_ns).removesuffix(' ms')} → {ms(row.new_ns)})"
-    text += "" if row.moved else ", within the noise of its steps"
+    text += "" if row.state in {None, "moved"} else f", {_STATES[row.state]}"
     extra = extra or (_kernel(row, kernels) if row.category.startswith(COMPUTE) else _cause(row))
     return f"{text}, {extra}" if extra else text
 
@@ -420,20 +456,17 @@ def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis,
             yield f"Data was lost in the {side} run: {listed([f'{entry.count} × {entry.code}' for entry in lost[:_SHOWN]])}."
 
 
-def _samples_reasons(effect: Effect, tolerance: float, limits: NoiseLimits) -> Iterator[str]:
+def _samples_reasons(effect: Effect, allowed: float, limits: NoiseLimits) -> Iterator[str]:
     if effect.basis == "single step":
         yield (
-            f"{_samples(effect)}: how much {_word(effect)}s differ by chance is not known, and {percent(_assumed(effect, limits))} is assumed. "
-            "Capture several steps of both runs."
+            f"{_samples(effect)}: how much {_word(effect)}s of a run differ by chance is not known, and a standard deviation of "
+            f"{percent(limits.single_step.value)} is assumed. Capture several steps of both runs."
         )
-    elif effect.basis == "separation":
+    if effect.source in {"assumed", "given"} and effect.basis != "identical":
         yield (
-            f"{_samples(effect)} are too few for a rank test: what counts is that the samples do not overlap and lie "
-            f"{apart_by(effect.n_base, effect.n_new, limits):g} spreads and {percent(limits.separation_least.value)} apart."
+            "1 run against 1 run tells that two captures differ, not that the program does: how much its runs differ by chance is not "
+            "measured. Three runs of each, or a baseline of five (`diagnose baseline add`), measure it."
         )
-    if effect.result == "no_change" and effect.low is not None and effect.high is not None and (effect.low > 0 or effect.high < 0):
-        small = effect.relative is not None and abs(effect.relative) < limits.floor.value
-        if small:
-            yield f"The samples do differ, but by less than two captures of one program may ({percent(limits.floor.value)})."
-        else:
-            yield f"The samples do differ, but the interval lies within the {percent(tolerance)} that count as no change."
+    differ = effect.low is not None and effect.high is not None and (effect.low > 0 or effect.high < 0)
+    if effect.result == "no_change" and differ:
+        yield f"The levels do differ, but the interval lies within the {percent(allowed)} that count as no change."

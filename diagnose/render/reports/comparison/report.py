@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnose.document.comparison import Comparison, FindingChange, Gate, Result
+from diagnose.document.comparison import Comparison, FindingChange, Gate, OnUnclear, Result
 from diagnose.render import Options, words
 from diagnose.render import report as r
 from diagnose.render.figures import comparison as figures
@@ -27,8 +27,8 @@ LOOK: dict[Result, str] = {
 def report(document: Comparison) -> r.Report:
     """The whole report."""
     return r.Report(
-        title=f"{story.headline(document)}: {document.base.label} → {document.new.label}",
-        heading="what changed between two runs",
+        title=f"{_headline(document)}: {document.base.label} → {document.new.label}",
+        heading="what changed between two runs" if document.gate is None else "a gate: may the new runs pass",
         about=f"base {document.base.label} · new {document.new.label}",
         blocks=tuple(_blocks(document)),
         sections=_sections(document),
@@ -37,6 +37,11 @@ def report(document: Comparison) -> r.Report:
         sentence=document.outcome.sentence,
         terms="new less base: + is more time",
     )
+
+
+def _headline(document: Comparison) -> str:
+    """The result; of a gate what became of it first."""
+    return " · ".join(part for part in (story.gate(document), story.headline(document)) if part)
 
 
 def _sections(document: Comparison) -> tuple[Section, ...]:
@@ -101,7 +106,7 @@ def _outcome(document: Comparison) -> r.Panel:
     outcome, effect, comparability = document.outcome, document.effect, document.comparability
     phrases = [
         Phrase(text=story.movement(effect)),
-        Phrase(text=f"{effect.n_base} against {effect.n_new} samples", wide=True),
+        Phrase(text=story.runs(effect), wide=True),
         Phrase(text=story.BASIS[effect.basis], wide=True),
     ]
     if not comparability.comparable:
@@ -113,8 +118,8 @@ def _outcome(document: Comparison) -> r.Panel:
     return r.Panel(
         name="comparison",
         look=LOOK[outcome.result],
-        headline=story.headline(document),
-        title=f"{story.headline(document)}: {story.movement(effect)}",
+        headline=_headline(document),
+        title=f"{_headline(document)}: {story.movement(effect)}",
         sentence=outcome.sentence,
         caption=f"base {document.base.label}, new {document.new.label}",
         phrases=tuple(phrases),
@@ -167,7 +172,11 @@ _STATES: dict[str, State] = {
 def issues(document: Comparison, _options: Options) -> IssueList:
     """All checks, the gate first."""
     found = (_gate(document), *(_finding(one, document.gate) for one in document.findings))
-    return IssueList(tool=document.tool, suite="diagnose compare", sentence=document.outcome.sentence, issues=found)
+    suite = "diagnose compare" if document.gate is None else "diagnose gate"
+    return IssueList(tool=document.tool, suite=suite, sentence=document.outcome.sentence, issues=found)
+
+
+_UNCLEAR: dict[OnUnclear | None, State] = {None: "unjudged", "pass": "passed", "warn": "told", "fail": "failed"}
 
 
 def _gate(document: Comparison) -> Issue:
@@ -176,8 +185,10 @@ def _gate(document: Comparison) -> Issue:
     state: State = _STATES[outcome.result]
     severity: Severity = "warning"
     if gate is not None:
-        state = "unjudged" if gate.met is None else "passed" if gate.met else "failed"
+        state = _UNCLEAR[gate.on_unclear] if gate.met is None else "failed" if not gate.met else "passed"
         severity = "error"
+        if gate.met and outcome.result == "regression":  # within the limit, and still for the worse
+            state, severity = "told", "warning"
     pair = f"{document.base.label} → {document.new.label}:"
     said = [gate.sentence if gate is not None else "", pair, outcome.sentence, outcome.moved]
     said += [one.text for one in document.comparability.mismatches if one.state == "refused"]
@@ -191,7 +202,7 @@ def _gate(document: Comparison) -> Issue:
         severity=severity,
         text=" ".join(text for text in said if text),
         cost_ns=None,
-        help="Compares the steps of two runs; a verdict needs a difference beyond the noise of both.",
+        help="Compares runs by the medians of their steps; a verdict needs a difference beyond the noise between runs.",
         key="" if only is None else only.key,
         line=None if only is None else only.line,
     )

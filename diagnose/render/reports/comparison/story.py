@@ -25,7 +25,11 @@ RESULT: dict[Result, str] = {
     "cannot_tell": "Can't tell",
     "refused": "Refused",
 }
+# one run against one tells of two captures, not of the program
+_CAPTURES: dict[Result, str] = {"regression": "The captures differ, for the worse", "improvement": "The captures differ, for the better"}
 BASIS: dict[Basis, str] = {
+    "runs": "Student's t over the medians of runs",
+    "two captures": "one run against one: the noise between runs is assumed, not measured",
     "interval and rank test": "interval and rank test",
     "separation": "the samples are too few for a rank test, and far apart",
     "single step": "a single step on a side: the noise is assumed, not measured",
@@ -132,7 +136,22 @@ def signed(amount: float | None, unit: str) -> str:
 
 def headline(document: Comparison) -> str:
     """The result in a word or two."""
+    if document.effect.basis in ("two captures", "single step") and document.outcome.result in _CAPTURES:
+        return _CAPTURES[document.outcome.result]
     return RESULT[document.outcome.result]
+
+
+def gate(document: Comparison) -> str:
+    """What became of the gate, in a word or two; empty where none was asked for."""
+    if document.gate is None:
+        return ""
+    return {True: "Gate met", False: "Gate not met", None: "Gate not judged"}[document.gate.met]
+
+
+def runs(effect: Effect) -> str:
+    """How many runs and samples stand against how many, new against base as in every figure of a change."""
+    of_runs = f"{units.plural(effect.runs_new, 'run')} against {effect.runs_base}"
+    return f"{of_runs}, {effect.n_new} samples against {effect.n_base}"
 
 
 def movement(effect: Effect) -> str:
@@ -148,18 +167,30 @@ def effect_lines(document: Comparison) -> list[tuple[str, str]]:
     interval = units.NOT_MEASURED
     if effect.low is not None and effect.high is not None:
         interval = f"{signed(effect.low, effect.unit)} to {signed(effect.high, effect.unit)}"
-    p_value = "not possible" if effect.p_value is None else "p = < 0.0001" if effect.p_value < 0.0001 else f"p = {effect.p_value:.4f}"
+    p_value = "not possible" if effect.p_value is None else "p < 0.0001" if effect.p_value < 0.0001 else f"p = {effect.p_value:.4f}"
     normalised = document.comparability.normalised
     return [
         (metric(effect.metric), f"{value(effect.base, effect.unit)} → {value(effect.new, effect.unit)}"),
-        ("difference of medians", f"{signed(effect.delta, effect.unit)}{relative}"),
-        ("95 % interval of it", interval),
-        ("samples", f"{effect.n_base:,} against {effect.n_new:,}"),
-        ("rank test", p_value),
-        ("smallest that could have shown", "can't be told" if effect.smallest is None else f"a change of {units.percent(effect.smallest)}"),
+        ("difference of levels", f"{signed(effect.delta, effect.unit)}{relative}"),
+        (f"{effect.level * 100:.0f} % interval of it", interval),
+        ("runs and samples", runs(effect)),
+        ("noise between runs", _between(effect)),
+        ("noise of steps in a run", units.NOT_MEASURED if effect.within is None else units.percent(effect.within, 2)),
+        ("probability of as much by noise", p_value),
+        (
+            "found in four of five such comparisons",
+            "can't be told" if effect.smallest is None else f"a change of {units.percent(effect.smallest)} or more",
+        ),
         ("the verdict rests on", BASIS[effect.basis]),
         *([] if normalised is None else [_normalised(normalised)]),
     ]
+
+
+def _between(effect: Effect) -> str:
+    """The standard deviation of runs around their level, and where it is from."""
+    if effect.between is None or effect.source is None:
+        return units.NOT_MEASURED
+    return f"{units.percent(effect.between, 2)}, {effect.source}"
 
 
 def _normalised(found: Normalised) -> tuple[str, str]:
@@ -206,6 +237,15 @@ def unknown(document: Comparison, most: int = 12) -> str:
 def same_environment(document: Comparison) -> str:
     """How much around the code is the same."""
     return f"{units.plural(document.environment_same, 'thing')} around the code {'is' if document.environment_same == 1 else 'are'} told by both and the same."
+
+
+def runs_of(side: Side) -> str:
+    """The runs of a side: how many, and from when to when and of which commits where that is told."""
+    if len(side.runs) < 2:
+        return "1"
+    days = sorted(run.date[:10] for run in side.runs if run.date)
+    when = "" if not days else f", {days[0]}" if days[0] == days[-1] else f", {days[0]} to {days[-1]}"
+    return f"{len(side.runs)}{when}"
 
 
 def step(side: Side) -> str:

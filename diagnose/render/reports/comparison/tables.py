@@ -25,6 +25,7 @@ _SIDE: tuple[tuple[str, Callable[[Side], str]], ...] = (
     ("run", lambda side: _value(side.label)),
     ("compared", lambda side: f"rank {side.rank}, device {side.device}"),
     ("GPU", lambda side: side.gpu or "not recorded"),
+    ("runs", story.runs_of),
     ("time", story.step),
     ("steps from", lambda side: side.anchor),
     ("to attack first", lambda side: f"{words.target(side.target_wall)}, {side.certainty} certainty"),
@@ -131,7 +132,7 @@ def delta(document: Comparison, *, moved_only: bool = False) -> Table:
             Row(_figures(story.WHY[one.why], one.base_ns, one.new_ns, found.base_ns), indent=2) for one in _shown_parts(row)
         ]
     if quiet:
-        label = f"{units.plural(len(quiet), 'category', 'categories')} within noise"
+        label = f"{units.plural(len(quiet), 'category', 'categories')} small or within noise"
         sums = (sum(row.base_ns for row in quiet), sum(row.new_ns for row in quiet))
         rows.append(Row(_figures(label, *sums, found.base_ns), indent=1))
     note = story.reconciled(document)
@@ -159,7 +160,7 @@ def _figures(label: str, base_ns: int, new_ns: int, whole_ns: int, noise: str = 
 
 
 def _category(row: Category, whole_ns: int, longest: int) -> Row:
-    noise = "moved" if row.moved else "within noise" if row.delta_ns else "same"
+    noise = row.state or ("moved" if row.moved else "within noise" if row.delta_ns else "same")  # older documents do not tell the state
     return Row(
         _figures(story.look(row.category).label, row.base_ns, row.new_ns, whole_ns, noise, _interval(row)),
         indent=1,

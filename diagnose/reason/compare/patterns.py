@@ -1,0 +1,68 @@
+"""What the runs and steps look like besides their level and scatter: a warm-up inside captures, two groups of steps or of runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import fmean, median
+
+from diagnose.knowledge.comparison import NoiseLimits
+from diagnose.knowledge.templates import percent
+from diagnose.model.statistics import two_groups
+from diagnose.reason.compare.metrics import STEP_TIME
+
+_STEPS = 5  # steps of a run from which two lengths are told: fewer look so by chance
+_LEAST = 0.02  # of the level: less need not be said
+
+
+def patterns(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], *, metric: str, limits: NoiseLimits) -> tuple[str, ...]:
+    """Sentences on what in the steps and runs of both sides is no plain scatter; each says what to do. Only of times of steps."""
+    if metric != STEP_TIME:
+        return ()
+    least = max(_LEAST, limits.floor_measured.value)
+    return (*_warm_up((*base, *new), least), *_steps_in_two(base, new, least), *_runs_in_two(base, new, least))
+
+
+def _warm_up(runs: Sequence[Sequence[float]], least: float) -> Iterator[str]:
+    """The first step of every run is longer than all that follow but the next one, and each run ends faster than it began."""
+    known = [run for run in runs if len(run) > 2 and median(run) > 0]
+    if not known or len(known) < len(runs):
+        return
+    excess = [run[0] / median(run[1:]) - 1 for run in known]
+    falling = all(run[0] == max(run) and median(run[: len(run) // 2]) > median(run[-(len(run) // 2) :]) for run in known)
+    chance = math.prod(1 / len(run) for run in known)  # that the first step is the longest in every run
+    if falling and chance < 0.05 and min(excess) > 0 and fmean(excess) >= least:
+        yield (
+            f"Every capture gets faster from its first step on (by {percent(fmean(excess))} from the first step to the others): a warm-up. "
+            "Begin the capture some steps later, or drop the first step."
+        )
+
+
+def _steps_in_two(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], least: float) -> Iterator[str]:
+    """Steps of two lengths within runs."""
+    for side, runs in (("base", base), ("new", new)):
+        found = [groups for run in runs if len(run) >= _STEPS and (groups := two_groups(run)) is not None and _apart(groups) >= least]
+        if 2 * len(found) > len(runs):
+            sizes = [sum(len(groups[which]) for groups in found) for which in (0, 1)]
+            yield (
+                f"The steps of {side} are of two lengths, {percent(median(_apart(groups) for groups in found))} apart ({sizes[0]} short, "
+                f"{sizes[1]} long): a median may lie in either group. Compare steps of one kind (--step-range), or more of them."
+            )
+
+
+def _runs_in_two(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], least: float) -> Iterator[str]:
+    """Runs of one side in two groups: other clocks, nodes or placements."""
+    for side, runs in (("base", base), ("new", new)):
+        values = [median(run) for run in runs]
+        found = two_groups(values)
+        if found is not None and (apart := _apart(found)) >= least:
+            yield (
+                f"The runs of {side} fall into two groups, {percent(apart)} apart ({len(found[0])} fast, {len(found[1])} slow): "
+                "two kinds of node, clock or placement. The noise between runs holds that; runs of one kind would show smaller changes."
+            )
+
+
+def _apart(groups: tuple[Sequence[float], Sequence[float]]) -> float:
+    """By how much the upper group lies above the lower one, relative."""
+    low, high = median(groups[0]), median(groups[1])
+    return high / low - 1 if low > 0 else 0.0
