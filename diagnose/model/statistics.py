@@ -17,7 +17,7 @@ MAD = 1.4826  # median absolute deviation of a normal distribution to its standa
 MEDIAN_ERROR = 1.2533  # √(π/2): standard error of a median to that of a mean, of many normal values
 _MEDIAN_ERRORS = (1.0, 1.0, 1.160, 1.092, 1.198, 1.135, 1.214)  # the same of one to seven (Harter, Order Statistics and Their Use, 1970)
 _GROUPS_FROM = 4  # values from which two groups can be told from scatter
-_GROUPS_APART = 4.0  # the gap between two groups, in the scatter within them; ten normal values show one once in some thousands
+_GROUPS_APART = 4.0, 8.0  # the gap between two groups, in the scatter within them: of many values, and how much more the fewer they are
 _WIDEST = 20.0  # ends further apart than this factor are compared by shares: a level near nought has little absolute noise
 
 # --- medians and spread -----------------------------------------------------------------------------------------------
@@ -98,7 +98,8 @@ def two_groups(values: Sequence[float]) -> tuple[list[float], list[float]] | Non
     groups = ordered[:cut], ordered[cut:]
     squares = sum((value - fmean(group)) ** 2 for group in groups for value in group)
     scatter = math.sqrt(squares / (len(ordered) - 2))
-    return groups if min(map(len, groups)) > 1 and gap > _GROUPS_APART * scatter else None
+    needed = _GROUPS_APART[0] + _GROUPS_APART[1] / (len(ordered) - 2)
+    return groups if min(map(len, groups)) > 1 and gap > needed * scatter else None
 
 
 def majority(size: int, share: float) -> float:

@@ -93,7 +93,7 @@ def test_saved_diagnoses_are_compared_without_measuring_and_traces_against_them(
     out, err = capsys.readouterr()
     assert pipeline.calls == []
     assert err == ""
-    assert "REGRESSION" in out
+    assert "THE CAPTURES DIFFER, FOR THE WORSE" in out
     assert "exposed transport" in out
     assert "+2.000" in out
     assert main(["compare", fast, "slow.sqlite", "--format", "json"]) == 0
@@ -164,7 +164,14 @@ def test_sides_are_called_by_what_tells_them_apart(
     (["fast.json", "slow.json", "--tokens", "0", "5"], "--tokens takes two numbers above nought."),
     (["fast.json", "slow.json", "--tokens", "nan", "5"], "--tokens takes two numbers above nought."),
     (["fast.json", "slow.json", "--store", "x"], "--store says where baselines are."),
-    (["fast.json", "slow.json", "--baseline", "main"], "With --baseline only NEW is given."),
+    (["--baseline", "main"], "No new run was given."),
+    (["--baseline", "main", "--base", "fast.json", "--new", "slow.json"], "A baseline stands for base, and --base names other runs."),
+    (["--base", "fast.json", "slow.json"], "--new names no run."),
+    (["--new", "fast.json", "slow.json"], "--base names no run."),
+    (["--base", "fast.json", "--new", "slow.json", "-q", "third.json"], "third.json stands on neither side."),
+    (["--base", "fast.json", "fast.json", "--new", "slow.json"], "fast.json is named twice as a run of one side."),
+    (["fast.json", "slow.json", "--on-unclear", "maybe"], "maybe"),
+    (["fast.json", "slow.json", "--run-noise", "2"], "is no share"),
     (["slow.json", "--baseline", "main", "--base-set", "a=1"], "A baseline has its own job file."),
     (["slow.json", "--baseline", "../main"], "can't be the name of a baseline"),
     (["fast.json", "slow.json", "--max-regression", "3"], "'3' is no share. Write it as 3% or 0.03."),
@@ -246,7 +253,7 @@ def test_files_follow_their_extension(fast: str, slow: str, here: Path, capsys: 
     starts = [(here / name).read_text(encoding="utf-8")[:14].strip() for name in names]
     assert starts[0] == "<!doctype html"
     assert c.decode((here / "r.json").read_bytes()).schema == c.SCHEMA
-    assert starts[2:5] == ["## Regression:", "╭─ comparison", "<?xml version="]
+    assert starts[2:5] == ["## The capture", "╭─ comparison", "<?xml version="]
     check_log(json.loads((here / "r.sarif").read_bytes()))
 
 
@@ -362,7 +369,7 @@ def test_a_gate_that_cannot_be_judged_is_3_and_says_what_to_do(here: Path, capsy
     out, err = capsys.readouterr()
     assert json.loads(out)["gate"]["met"] is None
     assert "The gate can't be judged" in err
-    assert "Capture more steps" in err
+    assert "more steps in each" in err
     assert main(["compare", first, second, "-q"]) == 0, "without a gate it is a result like another"
 
 
@@ -499,6 +506,83 @@ def test_a_damaged_baseline_is_listed_and_refused(fast: str, here: Path, capsys:
     assert f"diagnose baseline remove main --run {stored.stem}" in capsys.readouterr().err
     assert main(["baseline", "remove", "main", "--fingerprint", "ffff"]) == 3
     assert stored.exists()
+
+
+# --- several runs of a side -------------------------------------------------------------------------------------------
+
+
+def nights(here: Path, name: str, *levels: float) -> list[str]:
+    """Saved runs of one job whose attention takes so many ms."""
+    made = []
+    for index, level in enumerate(levels):
+        steps = [{"attention": int(level * 1e6) + step * 1000, ("transport", "transport"): 2_000_000} for step in range(5)]
+        made.append(saved(here / f"{name}{index}.json", document(steps, job=job())))
+    return made
+
+
+def judged(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
+    code = main([*words, "--format", "json"])
+    return code, c.decode(capsys.readouterr().out.encode())
+
+
+def test_several_runs_of_a_side_are_the_samples(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base, new = nights(here, "base", 8.0, 8.1, 7.9, 8.05, 7.95), nights(here, "new", 8.8, 8.9, 8.7)
+    code, found = judged(capsys, "compare", "--base", *base, "--new", *new)
+    assert (code, found.outcome.result, found.effect.basis, found.effect.source) == (0, "regression", "runs", "measured")
+    assert (found.effect.runs_base, found.effect.runs_new, found.effect.n_base, found.effect.n_new) == (5, 3, 25, 15)
+    assert "3 runs against 5; noise between runs" in found.outcome.sentence
+    assert (found.base.label, found.new.label) == ("base0.json and 4 more", "new0.json and 2 more")
+    assert [one.label for one in found.new.runs] == ["new0.json", "new1.json", "new2.json"]
+    assert found.delta.delta_ns == round(found.effect.delta)
+    assert sum(row.delta_ns for row in found.delta.categories) == found.delta.delta_ns
+    attention = next(row for row in found.delta.categories if row.category == "compute:attention")
+    assert attention.moved
+    assert attention.low < attention.delta_ns < attention.high
+    assert main(["compare", f"--base={base[0]}", "--new", *new[:1], "-q"]) == 0
+
+
+def test_a_run_of_other_work_among_several_is_refused_and_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base, other = nights(here, "base", 8.0, 8.1), saved(here / "other.json", document(SLOW, job=job(num_layers=64)))
+    code, found = judged(capsys, "compare", "--base", *base, "--new", nights(here, "new", 8.2)[0], other)
+    assert (code, found.outcome.result) == (3, "refused")
+    assert any(one.text.startswith("other.json: The number of layers differs") for one in found.comparability.mismatches)
+
+
+def test_a_gate_of_a_baseline_of_runs_takes_several_new_ones(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base, new = nights(here, "base", 8.0, 8.1, 7.9, 8.05, 7.95), nights(here, "new", 8.9, 9.0, 8.8)
+    assert main(["baseline", "add", "main", *base, "--commit", "abc", "--date", "2026-01-31"]) == 0
+    capsys.readouterr()
+    code, found = judged(capsys, "gate", "--baseline", "main", *new)
+    assert (code, found.gate.met, found.base.label, found.effect.runs_base) == (1, False, "baseline main", 5)
+    assert {(run.date, run.commit) for run in found.base.runs} == {("2026-01-31T00:00:00Z", "abc")}
+    assert main(["gate", "--baseline", "main", *new[:1], "--new", *new[1:]]) == 1
+    assert "GATE NOT MET · REGRESSION" in capsys.readouterr().out
+    assert judged(capsys, "gate", "--baseline", "main", *nights(here, "same", 8.02, 8.07, 7.93))[0] == 0
+
+
+def test_what_a_gate_comes_to_that_noise_leaves_open(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base, new = nights(here, "base", 8.0, 8.3, 7.7, 8.15, 7.85), nights(here, "new", 8.3)
+    words = ["gate", "--base", *base, "--new", *new]
+    code, found = judged(capsys, *words)
+    assert (code, found.gate.met, found.gate.on_unclear) == (3, None, None)
+    assert "more runs of new" in found.gate.sentence
+    for on_unclear, expected in (("pass", 0), ("warn", 0), ("fail", 1)):
+        code, found = judged(capsys, *words, "--on-unclear", on_unclear)
+        assert (code, found.gate.met, found.gate.on_unclear) == (expected, None, on_unclear)
+        assert f"--on-unclear {on_unclear}" in found.gate.sentence
+    assert main([*words, "--on-unclear", "warn", "--format", "github"]) == 0
+    assert capsys.readouterr().out.startswith("::warning title=gate")
+    other = saved(here / "other.json", document(SLOW, job=job(num_layers=64)))
+    assert main(["gate", base[0], other, "--on-unclear", "pass", "-q"]) == 3, "other work is refused, whatever noise is"
+
+
+def test_the_noise_of_one_run_against_one_may_be_given(fast: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (other,) = nights(here, "new", 8.4)
+    told = judged(capsys, "compare", fast, other)[1], judged(capsys, "compare", fast, other, "--run-noise", "5%")[1]
+    assert [(one.outcome.result, one.effect.source) for one in told] == [("regression", "assumed"), ("cannot_tell", "given")]
+    assert "1 run against 1 run" in told[0].outcome.sentence
+    assert "run-to-run noise assumed 1.0 % (not measured)" in told[0].outcome.sentence
+    assert "run-to-run noise taken for 5.0 % (--run-noise, not measured)" in told[1].outcome.sentence
 
 
 # --- the whole program ------------------------------------------------------------------------------------------------

@@ -134,14 +134,17 @@ def test_what_is_not_known_is_never_nought(format_: str) -> None:
     assert "a single step on a side: the noise is assumed, not measured" in report
     effect = {row.cells[0]: row.cells[1] for row in tables.effect(minimal()).rows}
     assert effect["95 % interval of it"] == "not measured"
-    assert (effect["smallest that could have shown"], effect["rank test"]) == ("can't be told", "not possible")
+    assert (effect["found in four of five such comparisons"], effect["probability of as much by noise"]) == (
+        "can't be told",
+        "not possible",
+    )
     assert tables.walls(rich()).rows[2].cells == ("Host overhead", "–", "12.940", "–")
 
 
 def test_figures_per_token_are_in_nanoseconds_per_token() -> None:
     lines = dict(story.effect_lines(improvement()))
     assert lines["step time"] == "1,842.7 ns per token → 1,765.3 ns per token"
-    assert lines["difference of medians"] == "-77.4 ns per token (-4.2 %)"
+    assert lines["difference of levels"] == "-77.4 ns per token (-4.2 %)"
     assert lines["useful tokens"] == "65,536 → 131,072 per step, told by the job files"
 
 
@@ -204,7 +207,7 @@ def test_markdown_of_a_huge_comparison_stays_below_sixty_kilobytes_and_says_what
     report = rendered("markdown", huge())
     assert len(report.encode("utf-8")) <= MOST_BYTES
     assert "Left out to stay below 60 KB" in report
-    assert "## Regression" in report
+    assert "## Gate not met · Regression" in report
     assert "2980 more rows in the JSON and HTML outputs" in report
     assert "more in the JSON" in report
     assert report.count("<details>") == report.count("</details>")

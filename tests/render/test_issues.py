@@ -211,12 +211,14 @@ def test_what_a_gate_does_not_ask_about_is_no_error() -> None:
             of("github", structs.replace(rich(), gate=c.Gate(limit=0.5, fail_on=None, met=True, sentence="Met.")))
         )
     }
-    assert found == {"COM-06": "warning", "HOST-01": "warning", "CAP-03": "notice"}
+    assert found == {"gate": "warning", "COM-06": "warning", "HOST-01": "warning", "CAP-03": "notice"}, (
+        "a regression within the limit warns"
+    )
 
 
 def test_a_run_without_anything_to_say_gets_one_notice() -> None:
     assert commands(of("github", identical())) == [
-        ("notice", "", "", "diagnose compare", "No change: both are the same 5 steps of 120.691 ms.")
+        ("notice", "", "", "diagnose gate", "No change: both are the same 5 steps of 120.691 ms.")
     ]
     kind, _, _, title, text = commands(of("github", small_diagnosis()))[0]
     assert (kind, title) == ("notice", "diagnose")
@@ -255,8 +257,8 @@ def test_a_case_keeps_its_name_however_it_ends() -> None:
     root = parsed(of("junit", with_lines()))
     assert {case.attrib["classname"] for case in root.iter("testcase")} == {"diagnose.rules"}
     assert {case.attrib["classname"] for case in parsed(of("junit", rich())).iter("testcase")} == {
-        "diagnose compare.gate",
-        "diagnose compare.rules",
+        "diagnose gate.gate",
+        "diagnose gate.rules",
     }
 
 

@@ -135,7 +135,7 @@ def _advice(effect: Effect, limit: float) -> str:
     if effect.basis == "single step":
         return "Capture several steps of both runs."
     if effect.more_new is None or effect.more_base is None:
-        return "Capture more runs of both."
+        return "Capture more runs of both, and more steps in each."
     parts = [
         f"{more} more run{'s' if more > 1 else ''} of {side}"
         for more, side in ((effect.more_new, "new"), (effect.more_base, "base"))

@@ -216,6 +216,8 @@ def _within_two(here: Sequence[float], there: Sequence[float], design: Design, l
         flips = majority(len(first), len(groups[1]) / (len(groups[0]) + len(groups[1])))
         of_two = max(of_two, 2 * _gap(groups) ** 2 * flips * (1 - flips))
     known_steps = max(len(first), len(second)) > 1
+    if min(len(first), len(second)) == 1 and spread <= limits.single_step.value:
+        freedom = _KNOWN  # what is assumed is taken for known
     return _Within(spread=spread if known_steps else None, squared=sum(squared) / 2, of_two=of_two, freedom=freedom)
 
 
@@ -330,14 +332,12 @@ def _more(
 ) -> tuple[int, int] | None:
     """How many runs more of each side would show a change of `allowed`, if the noise is what it seems; None where no number would.
 
-    Of the new side alone where the base has runs enough to measure noise; else of both, up to one number.
+    Of the new side alone where the base has runs enough to measure noise and that does; else of both, up to one number.
     """
     weight = limits.noise_weight.value
     scale = noise.scale if noise.freedom is not None else math.sqrt(noise.scale**2 + noise.of_two / 2)
-    if n_base > weight:
-        sizes = [(n_base, size) for size in range(n_new + 1, _MOST_RUNS)]
-    else:
-        sizes = [(max(n_base, size), max(n_new, size)) for size in range(2, _MOST_RUNS)]
+    sizes = [(n_base, size) for size in range(n_new + 1, _MOST_RUNS)] if n_base > weight else []
+    sizes += [(max(n_base, size), max(n_new, size)) for size in range(2, _MOST_RUNS)]
     for first, second in sizes:
         freedom = first + second - 2
         known = freedom if freedom >= weight else freedom + weight

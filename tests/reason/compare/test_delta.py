@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from diagnose.document.device import RAN, WHY, StepSplit
 from diagnose.knowledge.buckets import load_buckets
-from diagnose.reason.compare.delta import middle, portioned
+from diagnose.reason.compare.delta import SplitRun, middle, portioned
 from diagnose.reason.compare.metrics import by_category
 from tests.builders.compared import Cells, split
 from tests.builders.comparing import step_delta
@@ -26,19 +26,24 @@ def steps(cells: list[Cells]) -> list[StepSplit]:
     return [split(index, one) for index, one in enumerate(cells)]
 
 
-@given(STEPS, STEPS, SCALES)
-def test_deltas_of_categories_add_up_to_that_of_the_step(base: list[Cells], new: list[Cells], scale: Fraction) -> None:
-    found = step_delta(steps(base), steps(new), scale)
+def side(*runs: list[Cells], scale: Fraction = Fraction(1)) -> list[SplitRun]:
+    return [SplitRun(steps=steps(run), scale=scale) for run in runs]
+
+
+@given(st.lists(STEPS, min_size=1, max_size=3), st.lists(STEPS, min_size=1, max_size=3), SCALES)
+def test_deltas_of_categories_add_up_to_that_of_the_step(base: list[list[Cells]], new: list[list[Cells]], scale: Fraction) -> None:
+    found = step_delta(side(*base), side(*new, scale=scale))
     assert found is not None
     assert sum(row.delta_ns for row in found.categories) == found.delta_ns == found.new_ns - found.base_ns
-    for side in ("base_ns", "new_ns"):
-        assert sum(getattr(row, side) for row in found.categories) == getattr(found, side)
+    for key in ("base_ns", "new_ns"):
+        assert sum(getattr(row, key) for row in found.categories) == getattr(found, key)
     for row in found.categories:
         assert row.category.startswith("compute:") or [sum(getattr(part, key) for part in row.parts) for key in ("base_ns", "new_ns")] == [
             row.base_ns,
             row.new_ns,
         ]
-        assert row.low is None or row.high is None or row.low <= row.high
+        assert row.low is None or row.high is None or row.low <= row.delta_ns <= row.high, "an interval holds its own delta"
+        assert row.low is None or row.high is None or not row.moved or not row.low <= 0 <= row.high, "what moved is not within noise"
 
 
 @given(STEPS)
@@ -52,7 +57,7 @@ def test_the_median_step_is_the_documents_median(cells: list[Cells]) -> None:
 
 @given(STEPS)
 def test_steps_against_themselves_have_no_delta(cells: list[Cells]) -> None:
-    found = step_delta(steps(cells), steps(cells))
+    found = step_delta(side(cells), side(cells))
     assert found is not None
     assert found.delta_ns == 0
     assert not [row for row in found.categories if row.delta_ns or row.moved]
@@ -102,10 +107,21 @@ def test_a_category_moves_beyond_its_noise_and_not_within_it() -> None:
         split(index, {"attention": 1_200_000 + 1000 * index, ("nothing", "host_work"): 540_000 + wobble})
         for index, wobble in enumerate((80_000, 0, 50_000, 9_000))
     ]
-    found = step_delta(base, new)
+    found = step_delta([SplitRun(steps=base)], [SplitRun(steps=new)])
     assert found is not None
-    assert {row.category: row.moved for row in found.categories} == {"compute:attention": True, "launch_starved": False}
+    assert {row.category: row.state for row in found.categories} == {"compute:attention": "moved", "launch_starved": "within noise"}
+
+
+def test_small_is_what_is_no_noise_and_less_than_half_a_per_cent() -> None:
+    """Over runs: a part that repeats to the nanosecond has moved however little, and one that wanders has not."""
+    base: list[list[Cells]] = [
+        [{"attention": 10_000_000 + wander, "router": 300_000}] for wander in (0, 300_000, -200_000, 100_000, -150_000)
+    ]
+    new: list[list[Cells]] = [[{"attention": 10_100_000 - wander, "router": 330_000}] for wander in (0, 250_000, -240_000)]
+    found = step_delta(side(*base), side(*new))
+    assert found is not None
+    assert {row.category: row.state for row in found.categories} == {"compute:attention": "within noise", "compute:router": "small"}
 
 
 def test_a_document_without_splits_has_no_delta() -> None:
-    assert step_delta([], [split(0, {"attention": 1})]) is None
+    assert step_delta(side([]), side([{"attention": 1}])) is None
