@@ -32,11 +32,9 @@ def report(document: Baselines) -> r.Report:
                 "fingerprint": one.fingerprint,
                 "device": one.device or units.MISSING,
                 "#runs": units.count(len(one.runs)),
-                "from?": min((row.date for row in one.runs if row.date), default="")[:_DAY],
-                "to": max((row.date for row in one.runs if row.date), default="")[:_DAY],
+                "newest": max((row.date for row in one.runs if row.date), default="")[:_DAY],
                 "#step ms": units.ms(one.step_ns),
                 "#noise": units.MISSING if one.noise is None else units.percent(one.noise),
-                "#steps?": units.count(one.steps),
                 "wall": "can't be read" if one.problem else words.target(one.target_wall),
                 "#size?": units.size(one.bytes),
             }
