@@ -148,6 +148,7 @@ def _trials(folder: SearchFolder, kept: Log, options: Options, lock: int, rules:
         checkout=checkout,
         timeout=options.timeout,
         place=None if first is None else place_of(first),
+        first=first,
     )
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from diagnose.bisect.log import Experiment, Line, SearchFolder
 from diagnose.bisect.model import Noise, Numbers, pooled_noise, readings
 from diagnose.bisect.report import VERDICTS, Judgement, Verdict, runs, step_sentence
-from diagnose.bisect.trial import TraceOptions, Trials, UnusableError, read_diagnosis, values_of
+from diagnose.bisect.trial import TraceOptions, Trials, UnusableError, read_diagnosis, same_work, values_of
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import InputError, OutputError
 from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.model.statistics import median_with_error, t_quantile, transform_of
 from diagnose.reason.compare import compare
-from diagnose.reason.compare.metrics import Samples
+from diagnose.reason.compare.metrics import Samples, place_of
 
 GOOD, BAD, SKIP = 0, 1, 125
 Say = Callable[[str], None]
@@ -166,13 +166,24 @@ class Step:
         if held.outcome.result == "refused":
             return held.outcome.sentence
         base = [self._samples(label, good, trials) for label, good in goods]
+        try:
+            scale, *of_goods = self._scales(goods, new, trials, line.unit)
+        except UnusableError as fault:
+            return str(fault)
         return _Capture(
-            value=median_with_error(trial.values)[0],
-            good=tuple(median_with_error(one.values)[0] for one in base),
+            value=median_with_error(trial.values)[0] * scale,
+            good=tuple(median_with_error(one.values)[0] * own for one, own in zip(base, of_goods, strict=True)),
             error=max(self._error(one, per_step=base[0].per_step) for one in (trial.values, *(good.values for good in base))),
             line=line,
             held=held,
         )
+
+    def _scales(self, goods: Sequence[tuple[str, Diagnosis]], new: Diagnosis, trials: Trials, unit: str) -> list[float]:
+        """What the values of the commit and of each good capture are multiplied by, to be of the first good one's work. Raises UnusableError."""
+        if unit not in {"ns", "count"}:
+            return [1.0] * (len(goods) + 1)
+        first, place = goods[0][1], trials.place or place_of(new)
+        return [float(same_work(first, one, place, self.rules)[0]) for one in (trials.first or new, *(good for _, good in goods))]
 
     def _error(self, values: Sequence[float], *, per_step: bool) -> float:
         """The relative standard error of a capture's median by its steps; of a single step what one is assumed to differ by."""

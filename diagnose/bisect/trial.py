@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,7 +29,8 @@ from diagnose.errors import DiagnoseError, InputError, JobFileError, UsageError
 from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.load.files import is_parquet_folder
 from diagnose.load.readers import expand, superseded
-from diagnose.reason.compare.metrics import NO_STEPS, STEP_TIME, Samples, UnmeasuredError, place_of, samples
+from diagnose.reason.compare.comparable import capture_work
+from diagnose.reason.compare.metrics import NO_STEPS, Samples, UnmeasuredError, place_of, samples
 
 if TYPE_CHECKING:
     from diagnose.scale.engine import Engine, Say
@@ -267,6 +269,29 @@ def values_of(document: Diagnosis, metric: str, place: tuple[int, int] | None, r
     raise UnusableError(reason)
 
 
+def same_work(first: Diagnosis, document: Diagnosis, place: tuple[int, int], rules: ComparisonRules) -> tuple[Fraction, str]:
+    """What a capture's times are multiplied by to be of the first one's work, and a note where one was not cut into steps.
+
+    The same measure as a comparison's. Raises UnusableError where their work can't be told to be the same.
+    """
+    whole = [one.steps.anchor == NO_STEPS for one in (first, document)]
+    if whole[0] != whole[1]:
+        raise UnusableError(
+            f"The capture {'could not be' if whole[1] else 'was'} cut into steps, and the first one {'was' if whole[1] else 'was not'}: name "
+            "the range that is one step (--step-range)."
+        )
+    if not whole[0]:
+        return Fraction(1), ""
+    if document is first:
+        return Fraction(1), "The capture could not be cut into steps; the value is of all of it."
+    work = capture_work(first, document, (place, place), rules.limits.capture)
+    if work.mismatch is not None and work.mismatch.state == "refused":
+        raise UnusableError(work.mismatch.text)
+    return work.scale, (
+        f"The capture could not be cut into steps; the value is of all of it, times {float(work.scale):.4f}: the work of the first capture."
+    )
+
+
 # --- trials -----------------------------------------------------------------------------------------------------------
 
 
@@ -274,8 +299,8 @@ def values_of(document: Diagnosis, metric: str, place: tuple[int, int] | None, r
 class Trials:
     """Runs trials of one search. `work` is where the command runs; with a checkout, that is put there first.
 
-    `lock`: descriptor of the search's lock. `place`: (rank, device) that values are taken from, that of the first capture. `timeout` in
-    seconds.
+    `lock`: descriptor of the search's lock. `place`: (rank, device) that values are taken from, that of the first capture. `first`: that
+    capture, to whose amount of work captures without steps are brought. `timeout` in seconds.
     """
 
     experiment: Experiment
@@ -287,6 +312,7 @@ class Trials:
     checkout: Checkout | None = None
     timeout: float | None = None
     place: tuple[int, int] | None = None
+    first: Diagnosis | None = None
 
     def run(self, candidate: int, number: int) -> Line:
         """Run one trial. Raises StopRequestedError."""
@@ -324,10 +350,10 @@ class Trials:
         name = f"{file_name(number, self.experiment.entries[candidate].label)}.json"
         files.write_file(self.folder.documents / name, encode(document).decode(), force=True)
         values = values_of(document, self.experiment.metric, self.place, self.rules)
-        self.place = self.place or place_of(document)
-        whole = self.experiment.metric == STEP_TIME and document.steps.anchor == NO_STEPS
-        note = "The capture could not be cut into steps; the value is of all of it." if whole else ""
-        trial = Trial(candidate=candidate, number=number, state="measured", values=values.values, document=name, text=note)
+        self.place, self.first = self.place or place_of(document), self.first or document
+        scale, note = same_work(self.first, document, self.place, self.rules) if values.unit in {"ns", "count"} else (Fraction(1), "")
+        scaled = tuple(float(value * scale) if scale != 1 else value for value in values.values)
+        trial = Trial(candidate=candidate, number=number, state="measured", values=scaled, document=name, text=note)
         return Line(trial=trial, seconds=0.0, unit=values.unit, larger_is_worse=values.larger_is_worse)
 
 

@@ -18,15 +18,18 @@ from msgspec import structs
 from diagnose import cli
 from diagnose.bisect.model import load_numbers
 from diagnose.bisect.step import judge
+from diagnose.bisect.trial import UnusableError, same_work
 from diagnose.commands.bisect_step import ABORTS, aborting
 from diagnose.document.device import StepSplit
-from diagnose.document.diagnosis import decode
+from diagnose.document.diagnosis import Diagnosis, decode
 from diagnose.document.encoding import encode
+from diagnose.reason.compare.metrics import NO_STEPS
 from tests.bisect import repositories
 from tests.bisect.repositories import call, commit, new
 from tests.bisect.simulated import step_captures
 from tests.builders.cases import for_each
-from tests.builders.comparing import samples
+from tests.builders.compared import document, kernel
+from tests.builders.comparing import RULES, samples
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 0.03
@@ -412,3 +415,24 @@ def _verdict_of(chance: random.Random, good: list[float], noise: float, effect: 
         if found.verdict != "open":
             return found.verdict
     return "open"
+
+
+# --- captures without steps -------------------------------------------------------------------------------------------
+
+
+def test_captures_without_steps_are_brought_to_the_same_work_or_refused() -> None:
+    """The same measure as a comparison's: a capture that holds 80 % of the work, in as much time, is slower by a quarter."""
+
+    def whole(first: int, second: int, ns: int = 3_000_000) -> Diagnosis:
+        return document(({"attention": ns},), anchor=NO_STEPS, kernels=[kernel("a", first, 10_000), kernel("b", second, 20_000)])
+
+    base = whole(100, 50)
+    assert same_work(base, base, (0, 0), RULES)[0] == 1
+    scale, note = same_work(base, whole(80, 40), (0, 0), RULES)
+    assert float(scale) == pytest.approx(1.25)
+    assert "times 1.2500: the work of the first capture" in note
+    assert same_work(document(), document(({"attention": 5},)), (0, 0), RULES) == (1, "")
+    with pytest.raises(UnusableError, match="do not hold the same kind of work"):
+        same_work(base, whole(100, 200), (0, 0), RULES)
+    with pytest.raises(UnusableError, match="could not be cut into steps, and the first one was"):
+        same_work(document(), base, (0, 0), RULES)
