@@ -46,12 +46,13 @@ Outcome = Literal["caught", "survived", "out of time", "unreached"]
 MARKS: dict[Suite, list[str]] = {"quick": ["-m", "not deep"], "deep": ["-m", "deep or hypothesis", "--hypothesis-profile", "deep"]}
 
 # The tests nearest to a folder or a file of trace_rules; what survives them meets the whole suite (`together`).
+FIRST = ("knowledge/test_patterns.py", "knowledge/test_examples.py", "reason/test_conditions.py")
 READERS: dict[str, tuple[str, ...]] = {
-    "rules": ("knowledge", "reason"),
-    "playbook": ("knowledge", "reason"),
-    "checks": ("knowledge", "reason"),
-    "buckets": ("knowledge", "measure/buckets"),
-    "": ("knowledge", "reason", "job"),
+    "rules": (*FIRST, "knowledge", "reason"),
+    "playbook": (*FIRST, "knowledge", "reason"),
+    "checks": (*FIRST, "knowledge", "reason"),
+    "buckets": (*FIRST, "knowledge", "kernels", "measure/buckets"),
+    "": (*FIRST, "knowledge", "reason", "job"),
 }
 
 

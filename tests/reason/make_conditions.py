@@ -39,10 +39,11 @@ def known() -> dict[str, dict[str, list[dict[str, object]]]]:
 
 
 def moved(text: str) -> Iterator[str]:
-    """The condition with each number a fifth less and more, each text another one, each sign its neighbour."""
+    """The condition with each number one (a share or a large number: a fifth) less and more, each text another one, each sign its neighbour."""
     for match in NUMBER.finditer(text):
         number = float(match.group())
-        yield from (f"{text[: match.start()]}{factor * number:.6f}{text[match.end() :]}" for factor in (0.8, 1.2) if number)
+        near = (number - 1, number + 1) if number < 50 and "." not in match.group() else (number * 0.8, number * 1.2)
+        yield from (f"{text[: match.start()]}{one:.6f}".rstrip("0").rstrip(".") + text[match.end() :] for one in near if one >= 0)
     for match in TEXT.finditer(text):
         yield f"{text[: match.start()]}'{match[1].replace('%', '')}x'{text[match.end() :]}"
     for match in SIGN.finditer(text):
@@ -56,7 +57,9 @@ def drawn(text: str, names: tuple[str, ...], chance: random.Random) -> dict[str,
     numbers = [float(match.group()) for match in NUMBER.finditer(text)]
     words = [word.replace("%", "") for word in TEXT.findall(text)]
 
-    def one(kind: pl.DataType) -> object:
+    def one(name: str, kind: pl.DataType) -> object:
+        beside = re.findall(rf"\b{name}(?:, \w+\))? (?:>=|<=|<>|[<>=]) (\d+(?:\.\d+)?)(?![\w.])", text)
+        near = list(map(float, beside)) if beside and chance.random() < 0.8 else numbers
         if isinstance(kind, pl.Boolean):
             return chance.random() < 0.5
         if isinstance(kind, pl.String):
@@ -64,11 +67,11 @@ def drawn(text: str, names: tuple[str, ...], chance: random.Random) -> dict[str,
         if isinstance(kind, pl.List):
             return sorted({chance.choice([*words, "other"]) for _ in range(chance.choice([0, 1, 1, 2]))})
         if isinstance(kind, pl.Int64):
-            at = int(chance.choice([*numbers, chance.choice([1, 2, 4, 8, 64, 1000])]))
+            at = int(chance.choice([*near, chance.choice([1, 2, 4, 8, 64, 1000])]))
             return max(-1, at + chance.choice([0, 0, 0, -1, 1]))
-        return round(chance.choice([*numbers, 1.0]) * chance.choice([1, 1, 0.9, 1.1, 0.5]), 6)
+        return round(chance.choice([*near, 1.0]) * chance.choice([1, 1, 0.9, 1.1, 0.5]), 6)
 
-    return {name: one(SCHEMA[name]) for name in names if chance.random() > 0.1}
+    return {name: one(name, SCHEMA[name]) for name in names if chance.random() > 0.1}
 
 
 def made(text: str, expression: Expression) -> dict[str, list[dict[str, object]]]:
