@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +41,18 @@ def test_merge_is_disjoint_sorted_and_covers_the_same_moments(spans: list[tuple[
     merged = rows(merge(frame(spans)))
     assert moments(merged) == moments(spans)
     assert all(before[1] < after[0] for before, after in pairwise(merged))
+
+
+@pytest.mark.parametrize("parts", [3, 300])
+def test_parts_are_merged_apart_however_many_there_are(parts: int) -> None:
+    chance = random.Random(parts)
+    starts = [chance.randrange(2700 // parts) for _ in range(900)]
+    spans = [(chance.randrange(parts), start, start + chance.randrange(6)) for start in starts]
+    found = merge(pl.DataFrame(spans, schema=["part", "start", "end"], orient="row").sample(fraction=1, shuffle=True, seed=1), ["part"])
+    assert found.columns == ["part", "start", "end"]
+    assert found.rows() == [
+        (part, *row) for part in range(parts) for row in rows(merge(frame([(start, end) for one, start, end in spans if one == part])))
+    ]
 
 
 @given(SPANS, st.integers(-50, 50), st.integers(0, 60))
