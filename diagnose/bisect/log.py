@@ -68,6 +68,7 @@ class Criteria(Struct, frozen=True, kw_only=True):
     smallest: float | None = None
     noise: float | None = None
     first: bool = False
+    retries: int = 1
 
 
 class Header(Struct, frozen=True, kw_only=True, tag="header", tag_field="line"):

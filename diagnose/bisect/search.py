@@ -35,7 +35,6 @@ from diagnose.model.statistics import Transform, t_quantile, t_tail, transform_o
 
 Reason = Literal["good end", "bad end", "halve", "again", "verify"]
 Ends = Literal["differ", "alike", "open"]
-_ATTEMPTS = 2  # at a candidate that gives no value; one more at an end
 _SHARED = 4  # captures of a candidate that no other one shares its level with, before it is named
 _ENCLOSED = 0.2  # hope for a candidate between two that failed, against one beside them
 _LIKELY = 0.9  # a step that is too small to be searched for is mentioned from here on
@@ -51,7 +50,8 @@ class Question:
     `count` candidates, from good (0) to bad. `again`: a candidate can be captured several times, up to `repeats`; otherwise all were
     measured once, and up to `repeats` neighbours speak for an end. `limit`: the change that is allowed (relative). `smallest`: the smallest
     step to look for (relative); None: a share of what lies between the ends. `first`: one step is enough. `noise`: what is assumed of the
-    noise between captures (relative), None for the usual. `counts`: the metric is a count.
+    noise between captures (relative), None for the usual. `counts`: the metric is a count. `retries`: how often a candidate that gave no
+    value is tried again; an end, without which nothing can be searched, once more than that.
     """
 
     count: int
@@ -62,16 +62,21 @@ class Question:
     smallest: float | None = None
     noise: float | None = None
     counts: bool = False
+    retries: int = 1
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One trial: the metric's value (None: it gave none), its relative standard error by its steps, and whether another try is no use."""
+    """One trial: the metric's value (None: it gave none) and its relative standard error by its steps.
+
+    `standing`, of one without a value: "tried" may be tried again; "hopeless" is not; "left out" takes back what the candidate gave before;
+    "afresh" forgets that it gave nothing.
+    """
 
     place: int
     value: float | None
     error: float = 0.0
-    hopeless: bool = False
+    standing: Literal["tried", "hopeless", "left out", "afresh"] = "tried"
 
 
 @dataclass(frozen=True)
@@ -99,18 +104,32 @@ class State:
         self.question, self.numbers = question, numbers
         self.last = question.count - 1
         self.raw: dict[int, list[float]] = {}
+        self.exhausted = frozenset(self._exhausted(taken))
+        self.inner_error = max((one.error for one in taken if one.value is not None), default=0.0)
+
+    def _exhausted(self, taken: Sequence[Measurement]) -> set[int]:
+        """Candidates that are not captured any more, for they gave nothing too often; fills `raw`, candidate → values."""
         tries: dict[int, int] = {}
-        hopeless: set[int] = set()
+        gone: set[int] = set()
         for one in taken:
             if one.value is not None:
                 self.raw.setdefault(one.place, []).append(one.value)
-                continue
-            tries[one.place] = tries.get(one.place, 0) + 1
-            patience = _ATTEMPTS + len(self.raw.get(one.place, ())) + (one.place in (0, self.last)) if question.again else 1
-            if one.hopeless or tries[one.place] >= patience:
-                hopeless.add(one.place)
-        self.exhausted = frozenset(hopeless)
-        self.inner_error = max((one.error for one in taken if one.value is not None), default=0.0)
+            elif one.standing == "afresh":
+                tries.pop(one.place, None)
+                gone.discard(one.place)
+            else:
+                tries[one.place] = tries.get(one.place, 0) + 1
+                if one.standing != "tried" or tries[one.place] > self._patience(one.place):
+                    gone.add(one.place)
+                if one.standing == "left out":
+                    self.raw.pop(one.place, None)
+        return gone
+
+    def _patience(self, place: int) -> int:
+        """How often a candidate may give nothing and is still tried again; one that gave values before is known to be able to."""
+        if not self.question.again:
+            return 0
+        return self.question.retries + len(self.raw.get(place, ())) + (place in (0, self.last))
 
     # --- values and noise ---------------------------------------------------------------------------------------------
 

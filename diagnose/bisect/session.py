@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -29,7 +30,7 @@ from diagnose.bisect.trial import (
     read_diagnosis,
     unusable,
 )
-from diagnose.document.bisection import Bisection
+from diagnose.document.bisection import Bisection, TrialState
 from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.document.encoding import encode
 from diagnose.document.files import write_file
@@ -52,10 +53,14 @@ class StoppedError(DiagnoseError):
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What may differ between runs of one search: how patient (seconds), which candidates to leave out, and what measures `traces`."""
+    """What may differ between runs of one search.
+
+    How patient (seconds), which candidates to leave out and which that failed to try afresh, and what measures `traces`.
+    """
 
     timeout: float | None = None
     skip: tuple[str, ...] = ()
+    retry: tuple[str, ...] = ()
     traces: TraceOptions = field(default_factory=TraceOptions)
 
 
@@ -112,7 +117,9 @@ def run(
         if experiment is not None:
             log.check_same(experiment, kept.header.experiment)
         judged_by = criteria(kept.header.criteria)
-        skip(kept, [_candidate_named(kept.header.experiment, name) for name in options.skip])
+        named = partial(_candidate_named, kept.header.experiment)
+        leave_out(kept, [named(name, "--skip") for name in options.skip])
+        try_again(kept, [named(name, "--retry") for name in options.retry])
         rules = load_comparison_rules(tuple(map(Path, kept.header.experiment.rules)))  # a search that is gone on with keeps its rules
         trials = _trials(folder, kept, options, lock, rules)
         if not kept.header.experiment.command:
@@ -159,23 +166,34 @@ def _first_document(folder: SearchFolder, kept: Log) -> Diagnosis | None:
     return None if path is None else read_diagnosis(path)
 
 
-def _candidate_named(experiment: Experiment, name: str) -> int:
-    """The candidate that --skip names: by its label, its item, or the beginning of a commit. Raises UsageError."""
+def _candidate_named(experiment: Experiment, name: str, option: str) -> int:
+    """The candidate that an option names: by its label, its item, or the beginning of a commit. Raises UsageError."""
     entries = experiment.entries
     named = [index for index, entry in enumerate(entries) if name in (entry.label, entry.item)]
     if not named and experiment.mode == "commits" and len(name) >= 4:
         named = [index for index, entry in enumerate(entries) if entry.item.startswith(name)]
     if len(named) != 1:
-        raise SearchError(f"--skip {name} names {len(named)} candidates.", next_step="Give a label as the list has it.")
+        raise SearchError(f"{option} {name} names {len(named)} candidates.", next_step="Give a label as the list has it.")
     return named[0]
 
 
-def skip(kept: Log, candidates: Sequence[int]) -> None:
-    """Leave candidates out of the search, as the user asked."""
-    known = {trial.candidate for trial in kept.trials if trial.state == "failed"}
+def leave_out(kept: Log, candidates: Sequence[int]) -> None:
+    """Leave candidates out of the search from here on, as the user asked."""
     for candidate in candidates:
-        if candidate not in known:
-            kept.append(no_value(candidate, len(kept.lines) + 1, "failed", "Left out with --skip."))
+        if _last_state(kept, candidate) != "left_out":
+            kept.append(no_value(candidate, len(kept.lines) + 1, "left_out", "Left out with --skip."))
+
+
+def try_again(kept: Log, candidates: Sequence[int]) -> None:
+    """Forget that candidates gave nothing, as the user asked: what failed was no fault of theirs."""
+    for candidate in candidates:
+        if _last_state(kept, candidate) not in (None, "measured", "retried"):
+            kept.append(no_value(candidate, len(kept.lines) + 1, "retried", "To be tried again, as asked with --retry."))
+
+
+def _last_state(kept: Log, candidate: int) -> TrialState | None:
+    """What the last trial of a candidate came to; None where it had none."""
+    return next((trial.state for trial in reversed(kept.trials) if trial.candidate == candidate), None)
 
 
 # --- captures that are there already ----------------------------------------------------------------------------------
@@ -183,8 +201,7 @@ def skip(kept: Log, candidates: Sequence[int]) -> None:
 
 def measure_series(kept: Log, trials: Trials, say: Say) -> None:
     """Measure every candidate of which the log holds no trial, all of them by one engine; each is in the log once those before it are."""
-    logged = {trial.candidate for trial in kept.trials}
-    left = [candidate for candidate in range(len(trials.experiment.entries)) if candidate not in logged]
+    left = [candidate for candidate in range(len(trials.experiment.entries)) if _last_state(kept, candidate) in (None, "retried")]
     if not left:
         return
     from diagnose.pipeline import diagnose_each  # noqa: PLC0415 - imports polars
@@ -239,6 +256,16 @@ def _stopped(kept: Log, what: str, more: str = "") -> StoppedError:
     )
 
 
+_STANDING: Mapping[TrialState, Literal["tried", "hopeless", "left out", "afresh"]] = {
+    "measured": "tried",
+    "failed": "tried",
+    "unusable": "tried",
+    "skipped": "hopeless",
+    "left_out": "left out",
+    "retried": "afresh",
+}
+
+
 def state_of(header: Header, criteria: Criteria, lines: Sequence[Line], numbers: Numbers) -> State:
     """What a log says, as the search sees it: of each capture the median of its values, and how sure that is."""
     question = Question(
@@ -250,11 +277,12 @@ def state_of(header: Header, criteria: Criteria, lines: Sequence[Line], numbers:
         smallest=criteria.smallest,
         noise=criteria.noise,
         counts=next((line.unit for line in lines if line.unit), "") == "count",
+        retries=criteria.retries,
     )
     taken = []
     for trial in (line.trial for line in lines):
         value, error = median_with_error(trial.values) if trial.values else (None, 0.0)
-        taken.append(Measurement(trial.candidate, value, error, hopeless=trial.state == "failed"))
+        taken.append(Measurement(trial.candidate, value, error, standing=_STANDING[trial.state]))
     return State(question, numbers, taken)
 
 

@@ -196,7 +196,11 @@ class StopRequestedError(Exception):
 
 
 class _FailedError(Exception):
-    """The command gave no capture; this candidate is not tried again."""
+    """The command gave no capture. `state` of the trial: "skipped" where it asked for that, so that another try is no use, else "failed"."""
+
+    def __init__(self, reason: str, state: TrialState) -> None:
+        self.state: TrialState = state
+        super().__init__(reason)
 
 
 # --- diagnoses and their values ---------------------------------------------------------------------------------------
@@ -320,7 +324,9 @@ class Trials:
         entry = self.experiment.entries[candidate]
         try:
             line = self.measured(candidate, number, document_of(self._capture(entry, number), self.options, self.work))
-        except (_FailedError, CheckoutError) as fault:
+        except _FailedError as fault:
+            line = no_value(candidate, number, fault.state, fault)
+        except CheckoutError as fault:
             line = no_value(candidate, number, "failed", fault)
         except UnusableError as fault:
             line = no_value(candidate, number, "unusable", fault)
@@ -339,7 +345,7 @@ class Trials:
             raise StopRequestedError(result.code, entry.label, workspace.log, why_not(result, None))
         reason = why_not(result, self.timeout)
         if reason:
-            raise _FailedError(reason)
+            raise _FailedError(reason, "skipped" if result.code == SKIP and not result.timed_out else "failed")
         traces = traces_left(workspace, pattern, before)
         if not traces:
             raise UnusableError(nothing_left(pattern, before))

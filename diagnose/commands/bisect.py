@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from diagnose.document.bisection import BisectResult
 
 REPEATS = 10
+RETRIES = 1
 _UNANSWERED: tuple[BisectResult, ...] = ("ends_alike", "cannot_tell")
 
 
@@ -60,7 +61,17 @@ class Search(Group):
     trace: str | None = trace_option()
     timeout: float | None = timeout_option("candidate")
     keep_untracked: bool = option("--keep-untracked", is_flag=True, help="Keep untracked files between commits, for build caches.")
-    skip: tuple[str, ...] = option("--skip", multiple=True, metavar="COMMIT|LABEL", help="Leave a candidate out. Repeatable.")
+    retries: int | None = option(
+        "--retries",
+        type=click.IntRange(min=0),
+        help=f"How often a command that failed is run again, at an end once more; exit code 125 is final. [default: {RETRIES}]",
+    )
+    skip: tuple[str, ...] = option(
+        "--skip", multiple=True, metavar="COMMIT|LABEL", help="Leave a candidate out, with what it gave already. Repeatable."
+    )
+    retry: tuple[str, ...] = option(
+        "--retry", multiple=True, metavar="COMMIT|LABEL", help="With --resume: try a candidate afresh that gave nothing. Repeatable."
+    )
     state: Path | None = option(
         "--state", type=PATH, metavar="DIR", help="Folder of the search. [default: in .diagnose/bisect of the repository]"
     )
@@ -81,8 +92,9 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     diagnose bisect --traces 'nightly/*.sqlite'
 
     The command runs in a checkout of its own; yours is never touched. It builds, profiles, and leaves its trace in the folder that
-    $DIAGNOSE_OUTPUT names ({trace} is a path in it, without an extension). Exit code 0: there is a trace; 125 or any other below 128:
-    the candidate is skipped; 128 and more: stop. Everything is kept in the folder of --state; --resume goes on.
+    $DIAGNOSE_OUTPUT names ({trace} is a path in it, without an extension). Exit code 0: there is a trace; 125: skip this candidate; any other below
+    128: it failed, and is run again (--retries) before the search goes around it; 128 and more: stop. Everything is kept in the folder of
+    --state; --resume goes on, and --retry LABEL with it gives a candidate another chance.
 
     Exit codes: 0 found, or narrowed down; 3 the ends are alike, or it can't be told; 130 interrupted, go on with --resume.
     """  # noqa: D301 - \\b is click's sign for "do not rewrap"
@@ -111,6 +123,7 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     options = session.Options(
         timeout=search.timeout,
         skip=search.skip,
+        retry=search.retry,
         traces=TraceOptions(nsys=measuring.nsys, engine=measuring.chosen_engine(), notice=None if output.quiet else say),
     )
     result = session.run(folder, experiment, lambda before: _criteria(search, before), options, load_numbers(), tell)
@@ -164,11 +177,12 @@ def _criteria(search: Search, before: Criteria | None = None) -> Criteria:
     """How trials are judged: as asked for now, else as before."""
     from diagnose.bisect.log import Criteria  # noqa: PLC0415
 
-    old = before or Criteria(repeats=REPEATS)
+    old = before or Criteria(repeats=REPEATS, retries=RETRIES)
     return Criteria(
         repeats=old.repeats if search.repeats is None else search.repeats,
         max_regression=old.max_regression if search.max_regression is None else search.max_regression,
         smallest=old.smallest if search.smallest_step is None else search.smallest_step,
         noise=old.noise if search.noise is None else search.noise,
         first=old.first if search.first is None else search.first,
+        retries=old.retries if search.retries is None else search.retries,
     )

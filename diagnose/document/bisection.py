@@ -15,7 +15,7 @@ from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Tool
 
 SCHEMA = "bisect/2"
-TrialState = Literal["measured", "failed", "unusable"]
+TrialState = Literal["measured", "failed", "unusable", "skipped", "left_out", "retried"]
 CandidateState = Literal["good", "bad", "between", "outside", "cannot_tell", "skipped", "untested"]
 Kind = Literal["commits", "items", "traces"]
 BisectResult = Literal["found", "several", "range", "ends_alike", "cannot_tell"]
@@ -24,7 +24,9 @@ BisectResult = Literal["found", "several", "range", "ends_alike", "cannot_tell"]
 class Trial(Struct, frozen=True, kw_only=True):
     """One run of one candidate.
 
-    `values`: the metric of each step; `document`: bare name of its saved diagnosis; `text`: why there is none.
+    `values`: the metric of each step; `document`: bare name of its saved diagnosis; `text`: why there is none. `state`: it gave values; its
+    command failed (tried again, it may have been a mishap); it left nothing to measure; its command asked to skip it (code 125); the user
+    left it out (what it gave before does not count); the user asked to try it again (what failed before does not count).
     """
 
     candidate: int  # place in the order

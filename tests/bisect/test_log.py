@@ -128,8 +128,8 @@ def test_candidates_left_out_by_hand_are_in_the_log(tmp_path: Path) -> None:
     folder = SearchFolder(tmp_path / "state")
     folder.make()
     log = logs.begin(folder.log, HEADER)
-    session.skip(log, [19, 23])
-    session.skip(log, [19])
+    session.leave_out(log, [19, 23])
+    session.leave_out(log, [19])
     assert [(trial.candidate, trial.state) for trial in log.trials] == [(19, "failed"), (23, "failed")]
     document = finished(folder, log)
     assert (document.result, document.culprits[0].label) == ("range", "image-24")

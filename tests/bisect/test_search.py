@@ -56,7 +56,7 @@ def noisy(
     def capture(place: int, number: int) -> Measurement:
         chance = random.Random(f"{seed} {place} {number}")
         if place in broken:
-            return Measurement(place, None, hopeless=True)
+            return Measurement(place, None, standing="hopeless")
         if chance.random() < unusable:
             return Measurement(place, None)
         factor = 1.3 if chance.random() < slow else 1.0
@@ -227,7 +227,7 @@ def test_an_unusable_capture_is_tried_again_a_broken_build_is_not() -> None:
         if place == 5:
             return Measurement(place, None)
         if place in {4, 6}:
-            return Measurement(place, None, hopeless=True)
+            return Measurement(place, None, standing="hopeless")
         return Measurement(place, 100.0 + 20 * (place >= 7) + number * 0.01)
 
     found = searched(Question(count=11, repeats=4), capture)
