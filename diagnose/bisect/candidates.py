@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +15,9 @@ from diagnose.load.files import is_parquet_folder
 from diagnose.load.readers import expand, start_of
 
 _NOTHING = "Nothing was run."
+_DATE = re.compile(
+    r"(?<!\d)20\d\d[-_.]?(?:0[1-9]|1[0-2])[-_.]?(?:0[1-9]|[12]\d|3[01])(?:[T_-]?[0-2]\d[-_.:]?[0-5]\d(?:[-_.:]?[0-5]\d)?)?(?!\d)"
+)
 _HASH = re.compile(r"(?<![0-9a-zA-Z])[0-9a-f]{7,40}(?![0-9a-zA-Z])")
 
 
@@ -78,11 +81,17 @@ def items(path: Path) -> Order:
 
 
 def traces(pattern: str, folder: Path) -> Order:
-    """Traces that a pattern matches (a folder: one capture) by commit in the name, time or name. Raises InputError, UsageError."""
+    """Traces that a pattern matches (a folder: one capture) by commit in the name, time of capture, date in the name, or name.
+
+    Raises InputError, UsageError.
+    """
     found = _matching(pattern, folder)
     _check([path.name for path in found], pattern)
-    by_name = Order(entries=_entries(found, [""] * len(found)), how="By name, because not every trace tells when it was captured.")
-    return _by_commit(found, folder) or _by_time(found) or by_name
+    starts = {path: start_of(path) for path in found}
+    alike = None not in starts.values() and len(set(starts.values())) < len(found)
+    why = "several tell the same time of capture" if alike else "not every trace tells when it was captured"
+    by_name = Order(entries=_entries(found, [""] * len(found)), how=f"By name, because {why}.")
+    return _by_commit(found, folder) or _by_time(found, starts) or _by_date(found, why) or by_name
 
 
 def _matching(pattern: str, folder: Path) -> list[Path]:
@@ -110,13 +119,23 @@ def _entries(found: Sequence[Path], subjects: Sequence[str]) -> tuple[Entry, ...
     )
 
 
-def _by_time(found: list[Path]) -> Order | None:
-    starts = {path: start_of(path) for path in found}
-    known = [(start, _natural(path), path) for path, start in starts.items() if start is not None]
+def _by_time(found: list[Path], starts: Mapping[Path, int | None]) -> Order | None:
+    """By the time of capture, where all tell one and no two the same."""
+    known = {start: path for path, start in starts.items() if start is not None}
     if len(known) < len(found):
         return None
-    paths = [path for _, _, path in sorted(known)]
+    paths = [known[start] for start in sorted(known)]
     return Order(entries=_entries(paths, [""] * len(paths)), how="By the time of capture that each trace tells.")
+
+
+def _by_date(found: list[Path], why: str) -> Order | None:
+    """By the date (and time) that the names hold, year first, where each holds another one."""
+    dates = {match.group(): path for path in found if (match := _DATE.search(path.name))}
+    keys = {re.sub(r"\D", "", text).ljust(14, "0"): path for text, path in dates.items()}
+    if len(keys) < len(found):
+        return None
+    paths = [keys[key] for key in sorted(keys)]
+    return Order(entries=_entries(paths, [""] * len(paths)), how=f"By the date in the names, because {why}.")
 
 
 def _by_commit(found: list[Path], folder: Path) -> Order | None:

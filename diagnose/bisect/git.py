@@ -47,6 +47,9 @@ _NOTHING = "Nothing was run."
 _TRAILER = re.compile(r"(?i)^\s*(?:[\w-]+-by|cc)\s*:.*$")
 _MARK = "made-by-diagnose"  # a file in the clone's .git, once that is complete: only such a folder is ever deleted
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_REVERT = re.compile(
+    r"(?i)(?:\[[^\]]*\]\s*)*(?:[\w()-]+:\s*)?(?:revert(?:s|ed|ing)?|back(?:s|ed|ing)?[ -]?out|roll(?:s|ed|ing)?[ -]?back)\b"
+)
 _DEEPEST = 20  # submodules within submodules; a module that holds itself must not go on for ever
 _ADDRESS = re.compile(r"<?[\w.+-]+@[\w-]+(?:\.[\w-]+)+>?")
 
@@ -108,6 +111,11 @@ def failure_reason(text: str) -> str:
     named = [line for line in lines if re.match(r"(?i)(fatal|error):", line)]
     chosen = (named or lines or [""])[0]
     return _PATH.sub("…", _USER.sub(r"\1", re.sub(r"(?i)^(fatal|error):\s*", "", chosen)))[:_LONGEST].rstrip(".")
+
+
+def is_revert(subject: str) -> bool:
+    """Whether a commit's first line says that it takes an earlier one back: git's own word, and Mercurial's that large projects keep."""
+    return _REVERT.match(subject) is not None
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
@@ -181,6 +189,19 @@ def subjects(folder: Path, commits: Sequence[str]) -> dict[str, str]:
 def message_of(folder: Path, commit: str) -> str:
     """The whole message of a commit, without people."""
     return _log_field(folder, [commit], "%B")[commit]
+
+
+def author_of(folder: Path, commit: str) -> tuple[str, str]:
+    """Who wrote a commit, by name alone, and when (ISO 8601, in the author's time zone)."""
+    name, _, date = git(folder, "show", "--no-patch", "--format=%an%x00%aI", commit, settings=["i18n.logOutputEncoding=UTF-8"]).partition(
+        "\0"
+    )
+    return _ADDRESS.sub("…", name).strip(), date.strip()
+
+
+def diff_stat_of(folder: Path, commit: str) -> str:
+    """What a commit changes against its first parent, as git counts it: files, and lines added and removed; empty where nothing."""
+    return git(folder, "diff-tree", "--root", "-m", "--first-parent", "--no-commit-id", "--shortstat", commit).strip()
 
 
 def _log_field(folder: Path, commits: Sequence[str], what: str) -> dict[str, str]:

@@ -75,7 +75,7 @@ class Header(Struct, frozen=True, kw_only=True, tag="header", tag_field="line"):
     """The first line.
 
     `work`: the folder that the search is about (the repository, or where commands run); `order`: how the candidates were put in order, as a
-    sentence; `notes` about them.
+    sentence; `notes` about them; `repeat`: the command line that asks for the same search, a word each.
     """
 
     schema: str
@@ -85,6 +85,7 @@ class Header(Struct, frozen=True, kw_only=True, tag="header", tag_field="line"):
     work: str
     order: str = ""
     notes: tuple[str, ...] = ()
+    repeat: tuple[str, ...] = ()
 
 
 class Line(Struct, frozen=True, kw_only=True, tag="trial", tag_field="line"):

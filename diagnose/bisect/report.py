@@ -29,7 +29,23 @@ from diagnose.render.reports.bisection import story
 from diagnose.render.reports.comparison.story import value
 
 _WORST = 0.02  # a capture whose steps alone are that uncertain says so
-Message = Callable[[Entry], tuple[str, str]]  # a candidate's whole message, and a note about it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where a candidate comes from.
+
+    A commit's whole message, its author's name, its date (ISO 8601), and what git counts as changed; a note about it. Empty of anything else.
+    """
+
+    message: str = ""
+    note: str = ""
+    author: str = ""
+    date: str = ""
+    diff_stat: str = ""
+
+
+OriginOf = Callable[[Entry], Origin]
 
 
 # --- the document -----------------------------------------------------------------------------------------------------
@@ -43,14 +59,14 @@ def report(
     answer: Answer,
     *,
     documents: Path,
-    message: Message,
+    origin: OriginOf,
     tool: Tool,
     rules: ComparisonRules,
 ) -> Bisection:
-    """The document. `documents`: the folder of saved diagnoses; `message` tells what a commit says."""
-    builder = _Builder(header=header, lines=lines, state=state, documents=documents, message=message, rules=rules)
+    """The document. `documents`: the folder of saved diagnoses; `origin` tells where a commit comes from."""
+    builder = _Builder(header=header, lines=lines, state=state, documents=documents, origin=origin, rules=rules)
     result = result_of(state, answer)
-    culprits = tuple(builder.culprit(one) for one in answer.found) if result != "cannot_tell" else ()
+    culprits = builder.culprits(answer.found) if result != "cannot_tell" else ()
     good, bad = (median_of(state, place) for place in (0, state.last))
     unit = next((line.unit for line in lines if line.unit), "")
     return Bisection(
@@ -75,6 +91,7 @@ def report(
         order=header.order,
         larger_is_worse=next((line.larger_is_worse for line in lines if line.unit), True),
         max_regression=criteria.max_regression,
+        command=header.repeat,
     )
 
 
@@ -106,6 +123,18 @@ def median_of(state: State, place: int) -> float | None:
 def rounded(value: float) -> float:
     """Nine digits: what lies beyond depends on the machine's mathematics."""
     return float(f"{value:.9g}")
+
+
+def taken_back(found: Sequence[ChangePoint]) -> dict[int, ChangePoint]:
+    """Steps that a later one took back: place in `found` → the first step after which the metric is nearer to where it was before."""
+    undone: dict[int, ChangePoint] = {}
+    for place, one in enumerate(found):
+        if any(one is other for other in undone.values()):
+            continue  # it takes a step back itself
+        back = (later for later in found[place + 1 :] if abs(later.new - one.base) < abs(one.new - one.base) / 2)
+        if (last := next(back, None)) is not None:
+            undone[place] = last
+    return undone
 
 
 # --- candidates -------------------------------------------------------------------------------------------------------
@@ -153,28 +182,38 @@ class _Builder:
     lines: Sequence[Line]
     state: State
     documents: Path
-    message: Message
+    origin: OriginOf
     rules: ComparisonRules
     notes: list[str] = field(default_factory=list)
 
-    def culprit(self, found: ChangePoint) -> Culprit:
-        """One step with what it is called, what it says, and what moved."""
+    def culprits(self, found: Sequence[ChangePoint]) -> tuple[Culprit, ...]:
+        """The steps, in the order of the candidates."""
+        undone = taken_back(found)
+        return tuple(self.culprit(one, undone.get(place)) for place, one in enumerate(found))
+
+    def culprit(self, found: ChangePoint, undone: ChangePoint | None) -> Culprit:
+        """One step with what it is called, what it says, and what moved. `undone`: the later one that took it back."""
         entries = self.header.experiment.entries
         entry = entries[found.place]
-        message, note = self.message(entry)
-        if note and found.place == found.before + 1:
-            self.notes.append(note)
+        origin = self.origin(entry)
+        alone = found.place == found.before + 1
+        if origin.note and alone:
+            self.notes.append(origin.note)
         base, new = rounded(found.base), rounded(found.new)
         return Culprit(
             label=entry.label,
             subject=entry.subject,
-            message=message,
+            message=origin.message,
             before=entries[found.before].label,
             base=base,
             new=new,
             relative=rounded((new - base) / abs(base)) if base else None,
             among=tuple(one.label for one in entries[found.before + 1 : found.place]),
             comparison=self._comparison(found),
+            taken_back_by=None if undone is None else entries[undone.place].label,
+            author=(origin.author or None) if alone else None,
+            date=(origin.date or None) if alone else None,
+            diff_stat=(origin.diff_stat or None) if alone else None,
         )
 
     def _comparison(self, found: ChangePoint) -> Comparison | None:
@@ -212,7 +251,8 @@ def _sentence(
         end = "good" if answer.missing == 0 else "bad"
         why = next((trial.text for trial in reversed(trials) if trial.candidate == answer.missing), "")
         label = story.short(header.experiment.entries[answer.missing].label)
-        return f"The {end} end, {label}, gives no value, so nothing was searched. {why}".rstrip()
+        again = f" To try it again: diagnose bisect --resume --retry {label}" if header.experiment.command else ""
+        return f"The {end} end, {label}, gives no value, so nothing was searched. {why}".rstrip() + again
     nothing = "Nothing between them was run." if header.experiment.command else "No step between them was looked for."
     if answer.ends == "alike":
         return f"The two ends are alike: {metric} differs by {_interval(state)}. {nothing}"
@@ -225,6 +265,15 @@ def _sentence(
 
 def _steps(culprits: Sequence[Culprit], result: BisectResult, kind: Kind, unit: str) -> str:
     if result == "several":
+        names = {one.taken_back_by for one in culprits}
+        lasting = [one for one in culprits if one.taken_back_by is None and one.label not in names]
+        if len(lasting) == 1 and len(names) > 1:
+            undone = "; ".join(
+                f"{_moved(one, unit)} with {_either(one, kind)}, taken back with {story.NOUN[kind]} {story.short(one.taken_back_by)}"
+                for one in culprits
+                if one.taken_back_by is not None
+            )
+            return f"went from {_moved(lasting[0], unit)} with {_either(lasting[0], kind)}, which lasts. Before that: {undone}"
         return f"stepped {len(culprits)} times: {'; '.join(f'{_moved(one, unit)} with {_either(one, kind)}' for one in culprits)}"
     doubt = "; which one can't be told" if culprits[0].among else ""
     return f"went from {_moved(culprits[0], unit)} with {_either(culprits[0], kind)}{doubt}"
@@ -323,6 +372,7 @@ _WHY: Mapping[Reason, str] = {
     "halve": "halves what is left",
     "again": "once more, for certainty",
     "verify": "verifies the step",
+    "control": "looks whether the step lasts",
 }
 
 

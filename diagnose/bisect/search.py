@@ -33,12 +33,18 @@ from diagnose.bisect.model import (
 )
 from diagnose.model.statistics import Transform, t_quantile, t_tail, transform_of
 
-Reason = Literal["good end", "bad end", "halve", "again", "verify"]
+Reason = Literal["good end", "bad end", "halve", "again", "verify", "control"]
 Ends = Literal["differ", "alike", "open"]
 _SHARED = 4  # captures of a candidate that no other one shares its level with, before it is named
 _ENCLOSED = 0.2  # hope for a candidate between two that failed, against one beside them
 _LIKELY = 0.9  # a step that is too small to be searched for is mentioned from here on
 _LEAST = 0.05  # a gap less likely than this begins no answer
+_UNSEEN = (
+    1 / 5
+)  # of the candidates: no stretch after a step that is named stays unseen if it is wider, for the step may be taken back in it
+_NARROW = 4  # a stretch of fewer candidates than this is not looked into for that
+_REVERTS = 3  # candidates that say they take something back, looked at after a step
+_SURE = 3  # captures of a candidate after a step that seems to lie before it again
 
 # --- what was measured ------------------------------------------------------------------------------------------------
 
@@ -51,7 +57,8 @@ class Question:
     measured once, and up to `repeats` neighbours speak for an end. `limit`: the change that is allowed (relative). `smallest`: the smallest
     step to look for (relative); None: a share of what lies between the ends. `first`: one step is enough. `noise`: what is assumed of the
     noise between captures (relative), None for the usual. `counts`: the metric is a count. `retries`: how often a candidate that gave no
-    value is tried again; an end, without which nothing can be searched, once more than that.
+    value is tried again; an end, without which nothing can be searched, once more than that. `reverts`: candidates that say of themselves
+    that they take an earlier one back.
     """
 
     count: int
@@ -63,6 +70,7 @@ class Question:
     noise: float | None = None
     counts: bool = False
     retries: int = 1
+    reverts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -343,7 +351,7 @@ def advise(state: State) -> Next | Answer:
     """The next candidate to measure, or the answer. The same trials give the same advice."""
     if not state.question.again:
         return _series(state)
-    for rule in (_ends, _contradiction, _open, _halve, _verify):
+    for rule in (_ends, _contradiction, _open, _halve, _verify, _control):
         advice = rule(state)
         if advice is not None:
             return advice
@@ -460,6 +468,29 @@ def _verify(state: State) -> Next | None:
     return None
 
 
+def _control(state: State) -> Next | None:
+    """Look after a step whether it lasts: the search sees the levels at its ends, not a step that was taken back and came again."""
+    if state.question.first:
+        return None
+    named = [gap for gap in state.sure() if not gap.inner]
+    for gap in sorted(named, key=lambda gap: gap.left):
+        later = [place for place in state.question.reverts if gap.right < place < state.last][:_REVERTS]
+        doubtful = (one.place for one in state.measured if one.place > gap.right and one.count < _SURE and _back(one, gap))
+        place = next((place for place in (*doubtful, *(one for one in later if one not in state.raw)) if state.can(place)), None)
+        if place is not None:
+            return _next(state, place, "control")
+        unseen = [other for other in state.gaps[gap.index + 1 :] if len(other.inner) >= _NARROW]
+        widest = max(unseen, key=lambda other: (other.right - other.left, -other.left), default=None)
+        if widest is not None and widest.right - widest.left > _UNSEEN * state.question.count:
+            return _next(state, middle(widest, state.exhausted), "control")
+    return None
+
+
+def _back(one: Readings, gap: Gap) -> bool:
+    """Whether a candidate lies nearer to the level before a step than to that after it."""
+    return abs(one.mean - gap.base) < abs(one.mean - gap.new)
+
+
 def _lacking(state: State, gap: Gap) -> Iterator[int]:
     """Candidates to measure before a step is named: its two sides until they have enough captures."""
     for place in (gap.left, gap.right):
@@ -538,7 +569,7 @@ def _next(state: State, place: int, why: Reason) -> Next:
         halvings, more = sum(_halvings(gap.right - gap.left) for gap in gaps if gap.inner), 1
         ratio = abs(state.difference) / max(state.posterior.noise, 1e-12)
         each = min(repeats, max(1, math.ceil(2 * math.log(1 / state.numbers.step_error.value) / max(ratio, 0.1) ** 2)))
-    expected = more + halvings * each + (0 if why == "verify" else 2)
+    expected = more + halvings * each + (0 if why in ("verify", "control") else 2)
     return Next(place=place, why=why, expected=expected, most=max(expected, (halvings + 2) * repeats))
 
 

@@ -18,6 +18,7 @@ from diagnose.bisect.candidates import Order
 from diagnose.bisect.git import Checkout
 from diagnose.bisect.log import DEFAULT_FOLDER, Criteria, Entry, Experiment, Header, Line, Log, SearchError, SearchFolder
 from diagnose.bisect.model import Numbers
+from diagnose.bisect.report import Origin
 from diagnose.bisect.search import Answer, Measurement, Question, State, advise
 from diagnose.bisect.trial import (
     StopRequestedError,
@@ -77,7 +78,7 @@ def latest(base: Path) -> Path:
     return max((path.stat().st_mtime_ns, path.parent) for path in logs)[1]
 
 
-def begin(path: Path, experiment: Experiment, criteria: Criteria, order: Order, work: Path) -> SearchFolder:
+def begin(path: Path, experiment: Experiment, criteria: Criteria, order: Order, work: Path, repeat: tuple[str, ...] = ()) -> SearchFolder:
     """A new search. Raises UsageError where the folder holds one already."""
     folder = SearchFolder(path)
     folder.make()
@@ -89,6 +90,7 @@ def begin(path: Path, experiment: Experiment, criteria: Criteria, order: Order, 
         work=str(work),
         order=order.how,
         notes=order.notes,
+        repeat=repeat,
     )
     log.begin(folder.log, header)
     return folder
@@ -278,6 +280,7 @@ def state_of(header: Header, criteria: Criteria, lines: Sequence[Line], numbers:
         noise=criteria.noise,
         counts=next((line.unit for line in lines if line.unit), "") == "count",
         retries=criteria.retries,
+        reverts=tuple(place for place, entry in enumerate(header.experiment.entries) if git.is_revert(entry.subject)),
     )
     taken = []
     for trial in (line.trial for line in lines):
@@ -295,20 +298,22 @@ def document(folder: SearchFolder, kept: Log, criteria: Criteria, answer: Answer
     first = _first_document(folder, kept)
     tool = Tool(name="diagnose", version=__version__, rules_sha256="" if first is None else first.tool.rules_sha256)
     work = Path(kept.header.work)
-    message = partial(_commit, work) if kept.header.experiment.mode == "commits" else lambda _: ("", "")
+    origin = partial(_commit, work) if kept.header.experiment.mode == "commits" else lambda _: Origin()
     return report.report(
-        kept.header, criteria, kept.lines, state, answer, documents=folder.documents, message=message, tool=tool, rules=rules
+        kept.header, criteria, kept.lines, state, answer, documents=folder.documents, origin=origin, tool=tool, rules=rules
     )
 
 
-def _commit(work: Path, entry: Entry) -> tuple[str, str]:
-    """What a commit says, and of a merge how to look inside it."""
+def _commit(work: Path, entry: Entry) -> Origin:
+    """Who made a commit, what it says and changes, and of a merge how to look inside it."""
     parents = git.parents_of(work, entry.item)
+    author, date = git.author_of(work, entry.item)
+    told = Origin(message=git.message_of(work, entry.item), author=author, date=date, diff_stat=git.diff_stat_of(work, entry.item))
     if len(parents) < 2:
-        return git.message_of(work, entry.item), ""
+        return told
     brought = git.git(work, "rev-list", f"{parents[0]}..{entry.item}").split()
     note = (
         f"{entry.item[:_SHORT_HASH]} is a merge that brings {len(brought) - 1} commits. To look inside: diagnose bisect "
         f"--good {git.git(work, 'merge-base', parents[0], parents[1]).strip()[:_SHORT_HASH]} --bad {parents[1][:_SHORT_HASH]} …"
     )
-    return git.message_of(work, entry.item), note
+    return replace(told, note=note)

@@ -83,6 +83,17 @@ class Group:
     def __hash__(self) -> int:
         return hash(tuple(vars(self).values()))
 
+    def words(self, *without: str) -> list[str]:
+        """The words of a command line that give these options again: those that are not as they are by default, but for fields `without`."""
+        found: list[str] = []
+        for field, entry in self.options.items():
+            value, multiple = getattr(self, field), entry.attributes.get("multiple", False)
+            if field in without or value in (None, False, (), entry.attributes.get("default")):
+                continue
+            name = max(entry.names, key=len).partition("/")[0]
+            found += [name] if value is True else [word for one in (value if multiple else (value,)) for word in (name, str(one))]
+        return found
+
     def replace(self, **changes: Any) -> Self:
         """The same but for these fields."""
         return type(self)(**{**vars(self), **changes})

@@ -52,7 +52,9 @@ class Candidate(Struct, frozen=True, kw_only=True):
 class Culprit(Struct, frozen=True, kw_only=True):
     """One step of the metric: it moved with `label`, against `before`, the last candidate measured ahead of it.
 
-    `among`: candidates between the two that could not be measured, so that one of them may be it.
+    `among`: candidates between the two that could not be measured, so that one of them may be it. `taken_back_by`: the label of the later
+    step with which the metric went back to where it was before this one; None where it lasts. `author`, `date` (ISO 8601, the author's) and
+    `diff_stat` (files changed, lines added and removed) of a commit; None of anything else.
     """
 
     label: str
@@ -64,6 +66,10 @@ class Culprit(Struct, frozen=True, kw_only=True):
     relative: float | None
     among: tuple[str, ...] = ()
     comparison: Comparison | None = None
+    taken_back_by: str | None = None
+    author: str | None = None
+    date: str | None = None
+    diff_stat: str | None = None
 
 
 class Bisection(Struct, frozen=True, kw_only=True):
@@ -92,6 +98,7 @@ class Bisection(Struct, frozen=True, kw_only=True):
     order: str = ""  # how the candidates were put in order, as a sentence
     larger_is_worse: bool
     max_regression: float | None = None  # the change that is allowed, as asked for
+    command: tuple[str, ...] = ()  # what repeats the search, a word each
 
 
 def decode(data: bytes) -> Bisection:

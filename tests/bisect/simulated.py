@@ -101,15 +101,18 @@ def random_history(folder: Path, seed: int, *, longest: int = 200) -> History:
     return History(folder, make_repository(folder, settings, seed), settings, culprit, step)
 
 
-def make_repository(folder: Path, settings: Sequence[Mapping[str, Any]], seed: int = 0) -> tuple[str, ...]:
+def make_repository(
+    folder: Path, settings: Sequence[Mapping[str, Any]], seed: int = 0, subjects: Mapping[int, str] | None = None
+) -> tuple[str, ...]:
     """A repository with one commit for each of `settings`, by `git fast-import`; its commits, oldest first.
 
-    The checkout has changes of the user's own.
+    The checkout has changes of the user's own. `subjects`: first lines of messages that are to say something else.
     """
     git(folder.parent, "init", "--quiet", "--initial-branch=main", str(folder))
     stream = []
     for place, one in enumerate(settings):
-        message = f"Change {place}: {'a faster' if place % 3 else 'another'} way\n\nDone for reason {seed * 7 + place}.\n"
+        subject = (subjects or {}).get(place, f"Change {place}: {'a faster' if place % 3 else 'another'} way")
+        message = f"{subject}\n\nDone for reason {seed * 7 + place}.\n"
         stream.append(
             f"commit refs/heads/main\nmark :{place + 1}\ncommitter A U Thor <author@example.com> {1_700_000_000 + 3600 * place} "
             f"+0000\n{_data(message)}"

@@ -105,6 +105,17 @@ def test_traces_without_a_time_are_ordered_by_name(traces: Path, tmp_path: Path)
     assert "name" in order.how
 
 
+def test_traces_that_tell_one_time_are_ordered_by_the_dates_in_their_names(traces: Path, tmp_path: Path) -> None:
+    """Copies, and captures of a machine whose clock was set back, tell times that order nothing."""
+    for name in ("x-2026-10-09_run", "y-2026-10-07", "a-20261008"):
+        at(traces / "demo.sqlite", tmp_path / f"{name}.sqlite", 0)
+    order = candidates.traces("*.sqlite", tmp_path)
+    assert [entry.label[:1] for entry in order.entries] == ["y", "a", "x"]
+    assert order.how == "By the date in the names, because several tell the same time of capture."
+    at(traces / "demo.sqlite", tmp_path / "b-20261008.sqlite", 0)
+    assert candidates.traces("*.sqlite", tmp_path).how == "By name, because several tell the same time of capture."
+
+
 def test_traces_that_name_commits_are_ordered_by_them(traces: Path, tmp_path: Path) -> None:
     folder = new(tmp_path / "repository")
     commits = line(folder, 8)

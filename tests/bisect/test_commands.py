@@ -63,12 +63,72 @@ def test_a_commit_is_found_and_reported_in_every_format(history: History, capsys
     found = decode((tmp_path / "r.json").read_bytes())
     assert (found.result, found.culprits[0].label) == ("found", culprit)
     assert found.culprits[0].message == git(history.folder, "show", "--no-patch", "--format=%B", culprit).strip()
-    assert "A U Thor" not in (tmp_path / "r.json").read_text()
+    one = found.culprits[0]
+    assert (one.author, one.date, one.diff_stat) == (
+        "A U Thor",
+        git(history.folder, "show", "--no-patch", "--format=%aI", culprit).strip(),
+        git(history.folder, "show", "--format=", "--shortstat", culprit).strip(),
+    )
+    assert one.diff_stat
+    assert list(found.command) == ["diagnose", "bisect", *ends(history), "--", *COMMAND]
+    assert f"diagnose bisect --good {history.commits[0]} --bad main -- python3" in (tmp_path / "r.md").read_text()
     assert "author@example.com" not in (tmp_path / "r.html").read_text()
     assert len((tmp_path / "r.md").read_bytes()) < 60_000
     assert culprit in (tmp_path / "r.html").read_text()
     assert {one.state for one in found.candidates} == {"good", "bad", "untested"}
     assert snapshot(history.folder) == before
+
+
+@pytest.mark.deep
+def test_a_command_that_fails_now_and_then_does_not_end_the_search(
+    history: History, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Every third run fails, the first one of the bad end among them; a candidate that asks to be skipped is not run again."""
+    script = tmp_path / "flaky.sh"
+    script.write_text(
+        f"echo . >> {tmp_path}/runs; n=$(wc -l < {tmp_path}/runs)\n"
+        f'[ "$1" = {history.commits[7]} ] && exit 125\n'
+        f'[ $((n % 3)) = 2 ] && exit 1\nexec python3 -S profile.py "$1"\n'
+    )
+    assert main(["bisect", *ends(history), "-o", str(tmp_path / "r.json"), "--", "sh", str(script), "{commit}"]) == 0
+    found = decode((tmp_path / "r.json").read_bytes())
+    assert [one.label for one in found.culprits] == [history.commits[9]]
+    states = [one.state for one in found.trials]
+    assert states[1] == "failed"
+    assert states.count("failed") >= 2
+    assert sum(one.candidate == 7 for one in found.trials) <= 1
+
+
+@pytest.mark.deep
+def test_an_end_that_failed_can_be_tried_again_by_hand(history: History, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.touch()
+    command = ("sh", "-c", f'test -e {broken} && exit 3; exec python3 -S profile.py "$0"', "{commit}")
+    state = ("--state", str(tmp_path / "state"))
+    assert main(["bisect", *ends(history), "--retries", "0", *state, "--", *command]) == 3
+    assert "--retry" in capsys.readouterr().out
+    broken.unlink()
+    assert main(["bisect", "--resume", *state]) == 3  # it is not tried again by itself
+    assert main(["bisect", "--resume", *state, "--retry", history.commits[0], "-o", str(tmp_path / "r.json")]) == 0
+    assert decode((tmp_path / "r.json").read_bytes()).culprits[0].label == history.commits[9]
+
+
+@pytest.mark.deep
+def test_a_step_that_was_taken_back_is_said_to_be(tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow from commit 3 to 14, where it is reverted, and again from 20: the search that meets the first step names the last."""
+    slow = {*range(3, 14), *range(20, 24)}
+    settings = tuple({"step": "network-150" if place in slow else "base", "version": place} for place in range(24))
+    subjects = {14: "Revert “another way of dispatch”"}
+    folder = tmp_path / "repository"
+    commits = make_repository(folder, settings, subjects=subjects)
+    set_world(store, seed=3, noise=0.005)
+    monkeypatch.chdir(folder)
+    assert main(["bisect", "--good", commits[0], "--bad", commits[23], "-o", str(tmp_path / "r.json"), "--", *COMMAND]) == 0
+    found = decode((tmp_path / "r.json").read_bytes())
+    named = {one.label: one.taken_back_by for one in found.culprits}
+    assert named == {commits[3]: commits[14], commits[14]: None, commits[20]: None}
+    assert re.search(rf"with commit {commits[20][:12]}.*which lasts", found.sentence)
+    assert f"taken back with commit {commits[14][:12]}" in found.sentence
 
 
 def test_the_folder_of_a_search_is_invisible_to_git_and_holds_everything(history: History, capsys: pytest.CaptureFixture[str]) -> None:

@@ -130,7 +130,7 @@ def test_candidates_left_out_by_hand_are_in_the_log(tmp_path: Path) -> None:
     log = logs.begin(folder.log, HEADER)
     session.leave_out(log, [19, 23])
     session.leave_out(log, [19])
-    assert [(trial.candidate, trial.state) for trial in log.trials] == [(19, "failed"), (23, "failed")]
+    assert [(trial.candidate, trial.state) for trial in log.trials] == [(19, "left_out"), (23, "left_out")]
     document = finished(folder, log)
     assert (document.result, document.culprits[0].label) == ("range", "image-24")
     assert (document.culprits[0].among, document.candidates[19].state) == (("image-23",), "skipped")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import pytest
 
 from diagnose.bisect.model import Numbers, load_numbers
+from diagnose.bisect.report import taken_back
 from diagnose.bisect.search import Answer, Measurement, Next, Question, State, advise
 from tests.builders.suites import deep_unless
 
@@ -124,6 +125,23 @@ def test_flaky_captures_do_not_lead_astray(noise: float) -> None:
         seen[verdict(history, searched(Question(count=len(history.levels), repeats=REPEATS), capture).answer)] += 1
     assert seen["wrong"] <= 1
     assert seen["right"] >= 147, seen
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_step_that_was_taken_back_does_not_hide_the_one_that_lasts(named: bool) -> None:
+    """Two steps, the first one taken back between them, on 64 candidates: always found where a candidate says that it reverts, else mostly."""
+    today = 0
+    for seed in range(40):
+        chance = random.Random(seed)
+        first, back, last = sorted(chance.sample(range(2, 62), 3))
+        levels = [105.7 if first <= place < back or place >= last else 100.0 for place in range(64)]
+        question = Question(count=64, repeats=REPEATS, reverts=(back,) if named else ())
+        found = searched(question, noisy(levels, 0.01, seed)).answer.found
+        assert all(any(one.before < place <= one.place for place in (first, back, last)) for one in found)
+        today += any(one.before < last <= one.place for one in found)
+        undone = taken_back(found)
+        assert len(undone) == (len(found) == 3)
+    assert today == 40 if named else today >= 28
 
 
 @pytest.mark.parametrize("ratio", deep_unless((0.0, 1.0), [0.0, 0.5, 1.0, 2.0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from diagnose.document.bisection import BisectResult, Bisection, Culprit
@@ -46,6 +47,7 @@ def _sections(document: Bisection) -> tuple[Section, ...]:
         Section(id="candidates", nav="What was measured"),
         Section(id="skipped"),
         Section(id="trials", nav=f"All runs ({len(document.trials)})"),
+        Section(id="repeat", title="To repeat it", headed=True),
         Section(id="notes", title="Notes", nav="Notes" if document.notes or document.order else "", headed=True),
     )
 
@@ -62,6 +64,8 @@ def _blocks(document: Bisection) -> Iterator[Block]:
     if tables.skipped(document).rows:
         yield Block(content=tables.skipped(document), section="skipped", name="skipped", worth=89)
     yield Block(content=tables.trials(document), section="trials", name="all runs", worth=70, aside=True)
+    if document.command:
+        yield Block(content=Text(text=shlex.join(document.command), tone="code"), section="repeat", name="to repeat it", worth=85)
     notes = tuple(note for note in (document.order, *document.notes) if note)
     if notes:
         yield Block(content=r.Listing(texts=notes), section="notes", name="notes", worth=80)
@@ -93,6 +97,10 @@ def _culprit(document: Bisection, culprit: Culprit, number: int) -> Iterator[Blo
     yield block(Text(text=story.change_of(document, culprit), tone="strong"))
     if not culprit.among:
         yield block(Text(text=culprit.label, tone="code"), PAGE)
+    if story.origin(culprit):
+        yield block(Text(text=story.origin(culprit)))
+    if culprit.taken_back_by is not None:
+        yield block(Text(text=f"Taken back with {story.NOUN[document.kind]} {story.short(culprit.taken_back_by)}.", tone="warning"))
     if culprit.message:
         yield block(Text(text=culprit.message, quoted=True))
     if culprit.among:
@@ -100,7 +108,6 @@ def _culprit(document: Bisection, culprit: Culprit, number: int) -> Iterator[Blo
     if compared is not None:
         if compared.outcome.moved:
             yield block(Text(text=compared.outcome.moved))
-        nearest = f"The capture nearest to the median of {story.short(culprit.before)} against that of {story.short(culprit.label)}."
-        yield block(Text(text=nearest, hint=True), PAGE)
+        yield block(Text(text=story.compared(culprit), hint=True))
     for table in tables.moved(culprit, number):
         yield Block(content=table, section=f"step-{number}", worth=99, aside=True)

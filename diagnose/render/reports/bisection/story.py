@@ -77,6 +77,19 @@ def change_of(document: Bisection, culprit: Culprit) -> str:
     return f"{metric(document.metric)} {value(culprit.base, document.unit)} → {value(culprit.new, document.unit)}{relative}"
 
 
+def origin(culprit: Culprit) -> str:
+    """Who made a commit, when, and how much it changes; empty of anything else."""
+    return " · ".join(part for part in (culprit.author, culprit.date, culprit.diff_stat) if part)
+
+
+def compared(culprit: Culprit) -> str:
+    """What the tables of a step compare: two captures, whose difference is not quite that of the levels of all captures."""
+    return (
+        f"Below: the capture nearest to the median of {short(culprit.before)} against that of {short(culprit.label)}; "
+        "the change above is between the levels of all captures, so the two may differ a little."
+    )
+
+
 def among(document: Bisection, culprit: Culprit, most: int = 30) -> str:
     """The candidates that could be it; empty where it is one."""
     if not culprit.among:
