@@ -256,7 +256,7 @@ class State:
     @cached_property
     def smallest(self) -> float:
         """The smallest step that is searched for."""
-        size = abs(self.difference)
+        size = abs(self.difference) if self.question.again else max(self.outer.levels) - min(self.outer.levels)
         if self.question.smallest is not None:
             return min(self.transform.relative(self.question.smallest, self.sides[0].mean), 0.9 * size)
         return max(self.numbers.smallest_step.value * size, self.allowed if self.allowed < 0.9 * size else 0.0)
@@ -265,7 +265,9 @@ class State:
 
     @cached_property
     def posterior(self) -> Posterior:
-        """Where the metric steps."""
+        """Where the metric steps: between ends that differ, or in a series, whatever its ends do."""
+        if not self.question.again:
+            return self.outer
         numbers = self.numbers
         beliefs = Beliefs(
             prior=self.prior,
@@ -362,8 +364,11 @@ def _series(state: State) -> Answer:
     """The answer of candidates that were all measured."""
     if len(state.raw) < 2:
         return Answer(ends="open", missing=state.last if 0 in state.raw else 0)
+    answer = _answer(state)
+    if answer.found:
+        return answer
     ends = differ(state)
-    return _answer(state) if ends == "differ" else Answer(ends=ends)
+    return answer if ends == "differ" else Answer(ends=ends)
 
 
 # --- the ends ---------------------------------------------------------------------------------------------------------
