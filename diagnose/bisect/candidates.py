@@ -10,6 +10,7 @@ from pathlib import Path
 
 from diagnose.bisect import git
 from diagnose.bisect.log import Entry, SearchError
+from diagnose.document.files import schema_of
 from diagnose.errors import InputError, UsageError
 from diagnose.load.files import is_parquet_folder
 from diagnose.load.readers import expand, start_of
@@ -87,6 +88,36 @@ def traces(pattern: str, folder: Path) -> Order:
     """
     found = _matching(pattern, folder)
     _check([path.name for path in found], pattern)
+    return _ordered(found, folder)
+
+
+def runs(inputs: Sequence[str], folder: Path) -> Order:
+    """Runs that files, patterns and folders name, in the order that `traces` has: of a folder each folder in it, else each trace in it.
+
+    Raises InputError.
+    """
+    found = [path for one in inputs for path in (_inside(Path(one)) if Path(one).is_dir() else _matching(one, folder))]
+    return _ordered(list({path.resolve(): path for path in found}.values()), folder)
+
+
+def _inside(folder: Path) -> list[Path]:
+    """The runs in a folder: its folders, its traces and saved diagnoses."""
+    if is_parquet_folder(folder):
+        return [folder]
+    entries = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    saved = [path for path in entries if (schema_of(path) or "").startswith("diagnosis/")]
+    below = [path for path in entries if path.is_dir()]
+    try:
+        traces = [path for path in expand([folder]).traces if path.parent == folder]
+    except InputError:
+        if not saved and not below:
+            raise
+        traces = []
+    return sorted({*below, *traces, *saved}, key=_natural)
+
+
+def _ordered(found: list[Path], folder: Path) -> Order:
+    """Captures by commit in the name, time of capture, date in the name, or name."""
     starts = {path: start_of(path) for path in found}
     alike = None not in starts.values() and len(set(starts.values())) < len(found)
     why = "several tell the same time of capture" if alike else "not every trace tells when it was captured"
@@ -144,7 +175,7 @@ def _by_commit(found: list[Path], folder: Path) -> Order | None:
         git.git(folder, "rev-parse", "--git-dir")
     except git.GitError:
         return None
-    named = {path: _commit_in(path.name, folder) for path in found}
+    named = {path: commit_in(path.name, folder) for path in found}
     chosen = {commit for commit in named.values() if commit is not None}
     if None in named.values() or len(chosen) < 2:
         return None
@@ -161,13 +192,20 @@ def _by_commit(found: list[Path], folder: Path) -> Order | None:
     )
 
 
-def _commit_in(name: str, folder: Path) -> str | None:
+def commit_in(name: str, folder: Path) -> str | None:
+    """The commit that a file name holds, if the repository at `folder` knows it."""
     for text in _HASH.findall(name):
         try:
             return git.commit_of(folder, text)
         except git.GitError:
             continue
     return None
+
+
+def date_in(name: str) -> str | None:
+    """The date that a file name holds, as it stands there."""
+    found = _DATE.search(name)
+    return None if found is None else found.group()
 
 
 def _check(labels: Sequence[str], where: str) -> None:

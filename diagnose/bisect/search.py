@@ -326,13 +326,17 @@ class Next:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangePoint:
-    """A step after `before`, not later than `place`; `base` and `new` are levels in the metric's unit, `chance` its probability."""
+    """A step after `before`, not later than `place`; `base` and `new` are levels in the metric's unit, `chance` its probability.
+
+    `likeliest`: where within that it lies most probably, and how probably.
+    """
 
     before: int
     place: int
     base: float
     new: float
     chance: float
+    likeliest: tuple[int, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -557,7 +561,15 @@ def _widened(state: State, index: int, taken: set[int]) -> tuple[int, int, float
 
 def _change_point(state: State, first: Gap, last: Gap, chance: float) -> ChangePoint:
     back = state.transform.back
-    return ChangePoint(before=first.left, place=last.right, base=back(first.base), new=back(last.new), chance=chance)
+    likeliest = max(state.gaps[first.index : last.index + 1], key=lambda gap: (gap.chance, -gap.index))
+    return ChangePoint(
+        before=first.left,
+        place=last.right,
+        base=back(first.base),
+        new=back(last.new),
+        chance=chance,
+        likeliest=(likeliest.right, min(likeliest.chance, 1.0)),
+    )
 
 
 # --- how many runs are left -------------------------------------------------------------------------------------------

@@ -118,7 +118,11 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
         experiment = _experiment(search, measuring, command, order)
         folder = SearchFolder(state or session.folder_for(experiment, base))
         if not search.resume:
-            again = (*search.words("state", "resume", "retry"), *measuring.words("nsys", "jobs", "engine", "scheduler"), *(("--", *command) if command else ()))
+            again = (
+                *search.words("state", "resume", "retry"),
+                *measuring.words("nsys", "jobs", "engine", "scheduler"),
+                *(("--", *command) if command else ()),
+            )
             session.begin(folder.path, experiment, _criteria(search), order, work, ("diagnose", "bisect", *again))
             tell(f"{len(order.entries)} candidates. {order.how} Everything is kept in {folder.path}")
     options = session.Options(

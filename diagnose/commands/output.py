@@ -52,7 +52,7 @@ def check_outputs(output: Output, inputs: tuple[Path, ...] = (), *, kind: str = 
             raise UsageError(f"-o {path} is given twice.", effect=effect, next_step="Name each file once.")
         if format_of(path, kind) is None:
             raise UsageError(
-                f"-o {path}: the extension does not name a format{' of a bisection' if kind == 'bisection' else ''}.",
+                f"-o {path}: the extension does not name a format{'' if kind == 'diagnosis' else f' of a {kind}'}.",
                 effect=effect,
                 next_step=f"Use one of {' '.join(sorted(extensions_for(kind)))}.",
             )

@@ -13,20 +13,31 @@ from types import MappingProxyType
 
 import msgspec
 
-from diagnose.document import bisection, comparison, diagnosis
+from diagnose.document import bisection, comparison, diagnosis, history
 from diagnose.document.bisection import Bisection
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.history import History
 from diagnose.errors import InputError, OutputError
 
-Document = Diagnosis | Comparison | Bisection
+Document = Diagnosis | Comparison | Bisection | History
 
 _DECODERS: Mapping[str, Callable[[bytes], Document]] = MappingProxyType(
-    {diagnosis.SCHEMA: diagnosis.decode, comparison.SCHEMA: comparison.decode, bisection.SCHEMA: bisection.decode}
+    {
+        diagnosis.SCHEMA: diagnosis.decode,
+        comparison.SCHEMA: comparison.decode,
+        bisection.SCHEMA: bisection.decode,
+        history.SCHEMA: history.decode,
+    }
 )
 SCHEMAS = tuple(_DECODERS)
 _MADE_BY = MappingProxyType(
-    {diagnosis.SCHEMA: "diagnose TRACE", comparison.SCHEMA: "diagnose compare", bisection.SCHEMA: "diagnose bisect"}
+    {
+        diagnosis.SCHEMA: "diagnose TRACE",
+        comparison.SCHEMA: "diagnose compare",
+        bisection.SCHEMA: "diagnose bisect",
+        history.SCHEMA: "diagnose history",
+    }
 )
 _STALE_SECONDS = 3600.0  # a temporary file older than this was left by a run that was killed
 _HEAD = 65_536

@@ -28,12 +28,12 @@ def figures(document: Bisection) -> Iterator[Figure]:
     low, high = min(seen), max(seen)
     bottom = low - 0.08 * (high - low)
     skipped = [(place, candidate) for place, candidate in enumerate(document.candidates) if candidate.state == "skipped"]
-    faint = tuple(Point(place + 1, _scaled(document, number)) for place, number in captures)
+    faint = tuple(Point(place + 1, scaled(document.unit, number)) for place, number in captures)
     marks = [Points(look=Look("one capture", CAPTURE, shape="circle"), data=faint, faint=True)]
     for state, look in story.LOOK.items():
         data = [_point(document, place, candidate) for place, candidate in measured if candidate.state == state]
         if state == "skipped":
-            level = _scaled(document, bottom)
+            level = scaled(document.unit, bottom)
             data += [Point(place + 1, level, (*_names(candidate), "skipped")) for place, candidate in skipped if candidate.value is None]
         if data:
             marks.append(Points(look=look, hover="{0}\n{1}\n{2}", data=tuple(data)))
@@ -51,9 +51,9 @@ def figures(document: Bisection) -> Iterator[Figure]:
             whole=True,
         ),
         y=Axis(
-            title=_NAMES.get(document.unit, document.unit),
-            low=_scaled(document, bottom - 0.05 * (high - low)),
-            high=_scaled(document, high + 0.05 * (high - low)),
+            title=unit_name(document.unit),
+            low=scaled(document.unit, bottom - 0.05 * (high - low)),
+            high=scaled(document.unit, high + 0.05 * (high - low)),
         ),
         marks=tuple(marks),
         bands=(
@@ -62,7 +62,7 @@ def figures(document: Bisection) -> Iterator[Figure]:
             *(
                 []
                 if allowed is None
-                else [Band(axis="y", low=_scaled(document, allowed), high=_scaled(document, allowed), colour=CAPTURE, dashed=True)]
+                else [Band(axis="y", low=scaled(document.unit, allowed), high=scaled(document.unit, allowed), colour=CAPTURE, dashed=True)]
             ),
         ),
         notes=tuple(Note(x=place, text=text, colour=STEP, ends=place > middle) for _, place, text in steps),
@@ -92,9 +92,14 @@ def _caption(document: Bisection, skipped: bool, steps: bool) -> str:
     return " ".join(parts)
 
 
-def _scaled(document: Bisection, number: float | None) -> float:
-    """A value as the axis counts it."""
-    return round((number or 0.0) / _SCALES.get(document.unit, 1.0), 6)
+def scaled(unit: str, number: float | None) -> float:
+    """A value of the metric's unit as an axis counts it."""
+    return round((number or 0.0) / _SCALES.get(unit, 1.0), 6)
+
+
+def unit_name(unit: str) -> str:
+    """What an axis of the metric's unit is called."""
+    return _NAMES.get(unit, unit)
 
 
 def _levels(document: Bisection) -> Iterator[Band]:
@@ -103,7 +108,7 @@ def _levels(document: Bisection) -> Iterator[Band]:
     for name, state in ends:
         end = next((candidate for candidate in document.candidates if candidate.label == name), None)
         if end is not None and end.low is not None and end.high is not None:
-            yield Band(axis="y", low=_scaled(document, end.low), high=_scaled(document, end.high), colour=story.LOOK[state].colour)
+            yield Band(axis="y", low=scaled(document.unit, end.low), high=scaled(document.unit, end.high), colour=story.LOOK[state].colour)
 
 
 def _steps(document: Bisection) -> Iterator[tuple[Band, float, str]]:
@@ -126,7 +131,7 @@ def _point(document: Bisection, place: int, candidate: Candidate) -> Point:
     """A measured candidate with its interval."""
     low, high, interval = None, None, ""
     if candidate.low is not None and candidate.high is not None:
-        low, high = _scaled(document, candidate.low), _scaled(document, candidate.high)
+        low, high = scaled(document.unit, candidate.low), scaled(document.unit, candidate.high)
         interval = f", {value(candidate.low, document.unit)} to {value(candidate.high, document.unit)}"
     measured = f"{value(candidate.value, document.unit)}{interval}, {units.plural(candidate.trials, 'capture')}"
-    return Point(place + 1, _scaled(document, candidate.value), (*_names(candidate), measured), low, high)
+    return Point(place + 1, scaled(document.unit, candidate.value), (*_names(candidate), measured), low, high)

@@ -1,0 +1,207 @@
+"""A metric over the runs of one job, and where it stepped: the series that `bisect --traces` searches, without ends that must differ."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from diagnose.bisect.model import Numbers
+from diagnose.bisect.report import rounded, taken_back
+from diagnose.bisect.search import Answer, ChangePoint, Measurement, Question, State, advise
+from diagnose.bisect.trial import UnusableError, values_of
+from diagnose.document.diagnosis import Diagnosis, Tool
+from diagnose.document.history import SCHEMA, CategoryMove, History, HistoryRun, HistoryStep
+from diagnose.errors import InputError
+from diagnose.knowledge.comparison import ComparisonRules
+from diagnose.model.statistics import median_with_error
+from diagnose.reason.compare.comparable import device
+from diagnose.reason.compare.delta import middle
+from diagnose.reason.compare.metrics import Samples, place_of, split_of
+from diagnose.render import units
+from diagnose.render.reports.bisection import story
+from diagnose.render.reports.comparison.story import value
+
+_LEAST = 3  # runs with a value, of which a series is made
+_SPEAKERS = 5  # runs, from which on their spread tells the noise
+_SURE = 0.99  # from here on a step is told without its range
+
+
+@dataclass(frozen=True, kw_only=True)
+class Captured:
+    """One run in its order: its diagnosis, or why there is none."""
+
+    label: str
+    document: Diagnosis | None
+    date: str | None = None
+    commit: str | None = None
+    problem: str = ""
+
+
+def history(
+    captured: Sequence[Captured], *, metric: str, rules: ComparisonRules, numbers: Numbers, tool: Tool, name: str, order: str
+) -> History:
+    """The document of runs in their order. Raises InputError where fewer than three give a value, MetricError where there is no such metric."""
+    first = next((one.document for one in captured if one.document is not None), None)
+    place = None if first is None else place_of(first)
+    measured = [_measured(one, metric, place, rules) for one in captured]
+    found = {index: samples for index, (samples, _) in enumerate(measured) if samples is not None}
+    if len(found) < _LEAST:
+        why = next((problem for _, problem in measured if problem), "")
+        raise InputError(
+            f"{units.plural(len(found), 'run')} of {len(captured)} gave a value of {metric}. {why}".rstrip(),
+            effect=f"A history is made of {_LEAST} or more.",
+            next_step="Name more runs, or another --metric.",
+        )
+    unit = next(iter(found.values()))
+    state = _state(len(captured), found, numbers, counts=unit.unit == "count")
+    answer = advise(state)
+    steps = answer.found if isinstance(answer, Answer) else ()
+    categories = [_categories(one.document, place) for one in captured]
+    undone = taken_back(steps)
+    rows = tuple(
+        HistoryStep(
+            label=captured[step.likeliest[0]].label,
+            chance=rounded(step.likeliest[1]),
+            before=captured[step.before].label,
+            last=captured[step.place].label,
+            base=rounded(step.base),
+            new=rounded(step.new),
+            relative=rounded((step.new - step.base) / abs(step.base)) if step.base else None,
+            base_commit=captured[step.before].commit,
+            commit=captured[step.place].commit,
+            taken_back_by=captured[undone[number].likeliest[0]].label if number in undone else None,
+            moved=tuple(_moved(categories, _around(steps, number, len(captured)))),
+        )
+        for number, step in enumerate(steps)
+    )
+    levels = _levels(state, steps)
+    return History(
+        schema=SCHEMA,
+        tool=tool,
+        name=name,
+        metric=metric,
+        unit=unit.unit,
+        larger_is_worse=unit.larger_is_worse,
+        sentence=_sentence(metric, unit, rows, len(found)),
+        noise=rounded(state.noise.scale) if len(found) >= _SPEAKERS else None,
+        runs=tuple(
+            _run(one, found.get(index), problem, levels.get(index), categories[index])
+            for index, (one, (_, problem)) in enumerate(zip(captured, measured, strict=True))
+        ),
+        steps=rows,
+        order=order,
+        notes=tuple(_notes(state, answer, captured, unit)),
+    )
+
+
+def _measured(one: Captured, metric: str, place: tuple[int, int] | None, rules: ComparisonRules) -> tuple[Samples | None, str]:
+    """The metric's values in one run, or None and why."""
+    if one.document is None:
+        return None, one.problem
+    try:
+        return values_of(one.document, metric, place, rules), ""
+    except UnusableError as fault:
+        return None, str(fault)
+
+
+def _state(count: int, found: Mapping[int, Samples], numbers: Numbers, *, counts: bool) -> State:
+    question = Question(count=count, repeats=count, again=False, counts=counts)
+    return State(question, numbers, [Measurement(place, *median_with_error(samples.values)) for place, samples in found.items()])
+
+
+def _run(one: Captured, samples: Samples | None, problem: str, level: float | None, categories: dict[str, int]) -> HistoryRun:
+    return HistoryRun(
+        label=one.label,
+        date=one.date,
+        commit=one.commit,
+        value=None if samples is None else statistics.median(samples.values),
+        steps=0 if samples is None else len(samples.values),
+        level=level,
+        categories=categories,
+        problem=problem,
+    )
+
+
+def _levels(state: State, steps: Sequence[ChangePoint]) -> dict[int, float]:
+    """The level of each run that has one: of those inside the stretch that holds a step, the side on which it most probably lies."""
+    cuts = [step.likeliest[0] for step in steps]
+    parts: dict[int, list[float]] = {}
+    for place, values in state.values.items():
+        parts.setdefault(sum(cut <= place for cut in cuts), []).append(statistics.fmean(values))
+    levels = {part: state.transform.back(statistics.fmean(values)) for part, values in parts.items()}
+    return {place: rounded(levels[sum(cut <= place for cut in cuts)]) for place in state.values}
+
+
+# --- what moved -------------------------------------------------------------------------------------------------------
+
+
+def _categories(document: Diagnosis | None, place: tuple[int, int] | None) -> dict[str, int]:
+    """The median step of a run by category, in ns."""
+    steps = () if document is None else split_of(document, place or place_of(document))
+    found: dict[str, int] = {}
+    for (category, _), ns in (middle(steps).cells if steps else {}).items():
+        found[category] = found.get(category, 0) + ns
+    return {name: found[name] for name in sorted(found, key=lambda name: (-found[name], name))}
+
+
+def _around(steps: Sequence[ChangePoint], number: int, count: int) -> tuple[range, range]:
+    """The runs that surely lie before a step and after it, up to the steps beside it."""
+    first = steps[number - 1].place if number else 0
+    last = steps[number + 1].before if number + 1 < len(steps) else count - 1
+    return range(first, steps[number].before + 1), range(steps[number].place, last + 1)
+
+
+def _moved(categories: Sequence[Mapping[str, int]], around: tuple[range, range]) -> Iterator[CategoryMove]:
+    """The medians of each category on both sides of a step, largest difference first."""
+    here, there = ([categories[place] for place in side if categories[place]] for side in around)
+    if not here or not there:
+        return
+    names = sorted({name for one in (*here, *there) for name in one})
+    rows = []
+    for name in names:
+        base, new = (round(statistics.median(one.get(name, 0) for one in side)) for side in (here, there))
+        if base != new:
+            rows.append(CategoryMove(category=name, base_ns=base, new_ns=new, delta_ns=new - base))
+    yield from sorted(rows, key=lambda row: (-abs(row.delta_ns), row.category))
+
+
+# --- what is said -----------------------------------------------------------------------------------------------------
+
+
+def _sentence(metric: str, samples: Samples, steps: Sequence[HistoryStep], count: int) -> str:
+    called = story.metric(metric)
+    if not steps:
+        return f"No step of {called} is seen in {units.plural(count, 'run')}."
+    said = "; ".join(_step(one, samples) for one in steps)
+    return f"{called[:1].upper()}{called[1:]} stepped {'once' if len(steps) == 1 else f'{len(steps)} times'} in {count} runs: {said}."
+
+
+def _step(one: HistoryStep, samples: Samples) -> str:
+    relative = "" if one.relative is None else f" ({units.signed_percent(one.relative)})"
+    moved = f"{value(one.base, samples.unit)} to {value(one.new, samples.unit)}{relative}"
+    named = f"with {story.short(one.label)}"
+    if one.chance < _SURE:
+        named += f" ({units.percent(one.chance, 0)}; after {story.short(one.before)}, with {story.short(one.last)} at the latest)"
+    mostly = ""
+    if one.moved:
+        top = one.moved[0]
+        mostly = f", mostly {story.metric(top.category)} ({units.signed_ms(top.delta_ns)} ms)"
+    undone = "" if one.taken_back_by is None else f", taken back with {story.short(one.taken_back_by)}"
+    return f"{moved} {named}{mostly}{undone}"
+
+
+def _notes(state: State, answer: object, captured: Sequence[Captured], samples: Samples) -> Iterator[str]:
+    """What a reader must know of the runs."""
+    missing = sum(one.document is None for one in captured)
+    if missing:
+        yield f"{units.plural(missing, 'run')} could not be read; the table says why."
+    devices = {called for one in captured if one.document is not None and (called := device(one.document)) is not None}
+    if len(devices) > 1:
+        yield f"The runs are of different devices: {', '.join(sorted(devices))}. A step between them may be the device's."
+    if isinstance(answer, Answer):
+        for place in answer.lone:
+            alone = value(statistics.median(state.raw[place]), samples.unit)
+            yield f"{story.short(captured[place].label)} alone differs from its neighbours ({alone}); one run can't tell a change from a mishap."
+    if len(state.raw) < _SPEAKERS:
+        yield f"With fewer than {_SPEAKERS} runs the noise between them is assumed ({units.percent(state.assumed)}), not measured."
