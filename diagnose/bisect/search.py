@@ -259,7 +259,7 @@ class State:
         size = abs(self.difference) if self.question.again else max(self.outer.levels) - min(self.outer.levels)
         if self.question.smallest is not None:
             return min(self.transform.relative(self.question.smallest, self.sides[0].mean), 0.9 * size)
-        return max(self.numbers.smallest_step.value * size, self.allowed if self.allowed < 0.9 * size else 0.0)
+        return max(self.numbers.smallest_step.value * size, self.allowed if self.allowed < 0.9 * size or not self.question.again else 0.0)
 
     # --- steps --------------------------------------------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ def series(document: History) -> Figure:
             Points(
                 look=RUN,
                 hover="{0}\n{1}\n{2}",
-                data=tuple(Point(place, scaled(document.unit, one.value), _said(document, one)) for place, one in known),
+                data=tuple(Point(place, scaled(document.unit, one.value), _hovered(document, one)) for place, one in known),
             ),
         ),
         bands=tuple(
@@ -70,7 +70,7 @@ def _end(one: HistoryRun) -> str:
     return units.shorten(one.date or short(one.label), 24)
 
 
-def _said(document: History, one: HistoryRun) -> tuple[str, str, str]:
+def _hovered(document: History, one: HistoryRun) -> tuple[str, str, str]:
     origin = " · ".join(part for part in (one.date, (one.commit or "")[:12]) if part)
     return label(short(one.label)), label(origin), f"{value(one.value, document.unit)}, {units.plural(one.steps, 'step')}"
 
