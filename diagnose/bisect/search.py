@@ -39,9 +39,7 @@ _SHARED = 4  # captures of a candidate that no other one shares its level with, 
 _ENCLOSED = 0.2  # hope for a candidate between two that failed, against one beside them
 _LIKELY = 0.9  # a step that is too small to be searched for is mentioned from here on
 _LEAST = 0.05  # a gap less likely than this begins no answer
-_UNSEEN = (
-    1 / 5
-)  # of the candidates: no stretch after a step that is named stays unseen if it is wider, for the step may be taken back in it
+_UNSEEN = 0.26  # of the candidates: a wider stretch after a step that is named does not stay unseen, for the step may be taken back in it
 _NARROW = 4  # a stretch of fewer candidates than this is not looked into for that
 _REVERTS = 3  # candidates that say they take something back, looked at after a step
 _SURE = 3  # captures of a candidate after a step that seems to lie before it again
