@@ -97,6 +97,7 @@ def _spaced(text: pl.Expr) -> pl.Expr:
         text.str.replace_all("MoE", "Moe")
         .str.replace_all("RoPE", "Rope")
         .str.replace_all("ALiBi", "Alibi")
+        .str.replace_all(r"(Grouped|Experts?|Moe|Sparse)GLU", "${1}Glu")
         .str.replace_all(r"([a-z])GLU", "${1}glu")
         .str.replace_all(r"([a-z])LU", "${1}lu")
         .str.replace_all("AllToAll|All2All", "Alltoall")

@@ -100,6 +100,17 @@ PARENTS = [
     ({"ops": ["SparseMLABackward"]}, "attention", "module"),
     ({"ops": ["AcmeLinearCrossEntropyBackward"]}, "loss", "operator"),
     ({"nvtx": ["acme.muon.step"]}, "optimizer", "module"),
+    ({"modules": ["AcmeTokenReorderer_0"]}, "dispatch", "module"),
+    ({"modules": ["AcmeEPExpertParallel_0"]}, "dispatch", "module"),
+    ({"modules": ["AcmeExpertGLU_1"]}, "expert_gemm", "module"),
+    ({"modules": ["ParallelDroplessMLP_1"]}, "expert_gemm", "module"),
+    ({"modules": ["AcmeRMSNormGated_2"]}, "norm", "operator"),
+    ({"modules": ["AcmeShortConv_2"]}, "attention", "module"),
+    ({"modules": ["AcmeVocabParallelEmbedding_0"]}, "embedding", "module"),
+    ({"modules": ["AcmeVocabLogProbs_0"]}, "loss", "operator"),
+    ({"nvtx": ["acme_load_balancing_loss"]}, "router", "module"),
+    ({"nvtx": ["zeropower_via_newtonschulz5"]}, "optimizer", "module"),
+    ({"modules": ["nn.Module: AcmeProjector_0"]}, "vision_encoder", "module"),
     ({"modules": ["AcmeDecoder_0"]}, "other", "name"),
 ]
 
@@ -119,6 +130,8 @@ def test_copies_of_collectives_and_elementwise_work_of_activations(taxonomy: Tax
         ("Memcpy DtoD (Device -> Device)", {}, "memcpy"),
         ("Memcpy DtoH (Device -> Pinned)", {"ops": ["nccl:all_gather"]}, "memcpy"),
         (ADD, {"ops": ["AcmeSwiGLUBackward"]}, "activation"),
+        (ADD, {"nvtx": ["clamped_swiglu"]}, "activation"),
+        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", {"modules": ["AcmeMOELayer_0"]}, "dispatch"),
         (ADD, {"ops": ["AcmeMulBackward"]}, "elementwise"),
     ]
     found = describe_all([(name, context) for name, context, _ in cases], taxonomy)
