@@ -32,6 +32,7 @@ from diagnose.commands import (
     project,
     recipe_path,
     render,
+    run,
 )
 from diagnose.commands.output import EXIT_GATE, ClosedPipeError, say, silence
 from diagnose.errors import DiagnoseError, InputError, TerminatedError, UsageError
@@ -134,6 +135,7 @@ for verb in (
     history.history,
     check.check,
     capture.capture,
+    run.run,
     patch.patch,
     render.render,
     explain.explain,

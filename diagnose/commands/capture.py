@@ -15,11 +15,9 @@ if TYPE_CHECKING:
     from diagnose.job import Job
 
 # Kernels inside CUDA graphs are recorded only with node-level graph tracing, what a stream waited for only with event tracing; sampling slows the host.
-_NSYS = (
-    "nsys profile --trace=cuda,nvtx --cuda-graph-trace=node --cuda-event-trace=true --sample=none --cpuctxsw=none \\",
-    "  --capture-range=cudaProfilerApi --capture-range-end=stop -o rank_%q{RANK} \\",
-)
-_TORCH = """\
+NSYS = ("--trace=cuda,nvtx", "--cuda-graph-trace=node", "--cuda-event-trace=true", "--sample=none", "--cpuctxsw=none")
+RANGE = ("--capture-range=cudaProfilerApi", "--capture-range-end=stop")  # the steps that the program itself marks
+TORCH = """\
 from torch.profiler import ProfilerActivity, profile, schedule
 
 with profile(
@@ -69,13 +67,14 @@ def _lines(job: Job | None, path: Path | None) -> Iterator[str]:
         yield ""
     yield f"# {'2' if settings else '1'}. Nsight Systems, around the command that starts each rank"
     yield "export NVTE_NVTX_ENABLED=1   # Transformer Engine's ranges"
-    yield from _NSYS
+    yield f"nsys profile {' '.join(NSYS)} \\"
+    yield f"  {' '.join(RANGE)} -o rank_%q{{RANK}} \\"
     yield "  python pretrain.py ..."
     if not settings:
         yield f"# open the range around steps {_FIRST} to {_LAST} (torch.cuda.profiler.start(), .stop()) on ranks {chosen}"
     yield ""
     yield "# Instead of Nsight Systems: PyTorch's profiler"
-    yield _TORCH
+    yield TORCH
     yield "# Then, with all ranks' traces in one folder:"
     yield f"diagnose FOLDER --config {path if path is not None else 'JOB'}"
 

@@ -17,7 +17,7 @@ from diagnose.errors import UsageError
 
 FILES = ("diagnose.yaml", "pyproject.toml")
 KEYS = ("config", "rules", "step-range", "nsys", "jobs", "engine", "fail-on", "strict", "color", "include-host-info", "verbose")
-_OF_ONE_RUN = frozenset({"analyse", "patch"})  # verbs that take a job file for one run; others have sides of their own
+_OF_ONE_RUN = frozenset({"analyse", "patch", "run"})  # verbs that take a job file for one run; others have sides of their own
 _PATHS, _LISTS = frozenset({"config", "rules", "nsys"}), frozenset({"rules"})
 # What trainers leave beside a capture: Megatron-Bridge writes run_config.yaml with each checkpoint; job.yaml is this program's own plain form.
 JOB_FILES = ("run_config.yaml", "job.yaml", "job.yml")

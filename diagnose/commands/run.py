@@ -1,0 +1,209 @@
+"""`diagnose run -- COMMAND`: capture a training command with Nsight Systems, and diagnose what was captured."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from diagnose.commands.capture import NSYS, RANGE, TORCH
+from diagnose.commands.options import PATH, Detail, Gate, Group, JobFile, Measuring, Output, option, takes
+from diagnose.commands.output import check_outputs, check_tables, progress, say, write_diagnosis, write_stdout
+from diagnose.errors import InputError, OutputError, TerminatedError, UsageError
+
+if TYPE_CHECKING:
+    from diagnose.job import Job
+
+FOLDER = "diagnose_run"
+_STARTERS = frozenset({"srun", "mpirun", "mpiexec", "orterun", "prun", "flux", "ray", "kubectl", "ssh", "pdsh"})  # start ranks elsewhere
+_OPENS_RANGE = re.compile(r"--profile|(?:.*\.)?use_nsys_profiler=(?:true|True|1)|-en|--enable_nsys")  # in a command's own words
+_POLL_SECONDS = 0.5
+_PATIENCE_SECONDS = 10.0  # for a command that was told to end
+
+
+class Capturing(Group):
+    """How the command is captured."""
+
+    to: Path | None = option("--to", type=PATH, metavar="FOLDER", help=f"New folder for the capture. [default: {FOLDER}, {FOLDER}_2 …]")
+    delay: int | None = option("--delay", type=click.IntRange(min=0), metavar="SECONDS", help="Begin to capture so long after the start.")
+    duration: int | None = option("--duration", type=click.IntRange(min=1), metavar="SECONDS", help="Capture so long.")
+    dry_run: bool = option("--dry-run", is_flag=True, help="Print the nsys command and run nothing.")
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@takes(job=JobFile, capturing=Capturing, measuring=Measuring, output=Output, gate=Gate, detail=Detail)
+def run(
+    command: tuple[str, ...], job: JobFile, capturing: Capturing, measuring: Measuring, output: Output, gate: Gate, detail: Detail
+) -> int:
+    """Run a training command under nsys, then diagnose the capture.
+
+    What the command prints goes to standard error. Where it fails nothing is diagnosed, and its exit code is passed on; Ctrl-C ends it and
+    lets nsys write what it has. Without nsys the snippet for PyTorch's profiler is printed, and nothing is run.
+    """
+    check_outputs(output, inputs=(job.config,) if job.config else ())
+    check_tables(output, "diagnosis", detail.sections)
+    measuring.check()
+    _check_starter(command)
+    read = _read(job)
+    from diagnose.load.nsys_report import find_nsys  # noqa: PLC0415 - imports polars
+
+    nsys = find_nsys(measuring.nsys)
+    if nsys is None and not capturing.dry_run:
+        write_stdout(TORCH)
+        raise UsageError(
+            "There is no nsys on this machine.",
+            effect="Nothing was run.",
+            next_step="Install Nsight Systems, name it with --nsys, or capture with PyTorch's profiler as printed and give its trace to diagnose.",
+        )
+    folder = _folder(capturing.to)
+    ranged = opens_range(read, command) and capturing.delay is None and capturing.duration is None
+    line = [str(nsys or "nsys"), "profile", *_options(nsys, capturing, ranged=ranged), "--output", str(folder / "trace"), *command]
+    if capturing.dry_run:
+        write_stdout(shlex.join(line) + "\n")
+        return 0
+    if not ranged and capturing.delay is None and capturing.duration is None and not output.quiet:
+        say("the whole run is captured: nothing tells that it opens a range by itself (`diagnose capture JOB` prints the settings that do)")
+    try:
+        folder.mkdir(parents=True)
+    except OSError as fault:
+        raise OutputError(
+            f"{folder} could not be made: {fault.strerror}.", effect="Nothing was run.", next_step="Choose another --to."
+        ) from None
+    if not output.quiet:
+        say(f"capturing into {folder}: {shlex.join(line)}")
+    status = _run(line)
+    if status:
+        say(f"the command ended with {status}; nothing was diagnosed. {_left(folder)}")
+        return status
+    reports = _reports(folder)
+    if not reports:
+        raise InputError(
+            "nsys wrote no report: the command opened no capture range, or started nothing that uses a GPU.",
+            effect="Nothing was analysed.",
+            next_step="Leave --profile and the like out of the job, or give --duration SECONDS.",
+        )
+    with progress(shown=not output.quiet and output.format == "text") as report:
+        document = measuring.diagnose(reports, job, progress=report, notice=None if output.quiet else say)
+    return write_diagnosis(document, output, config=job.config, fail_on=gate.fail_on, detail=detail)
+
+
+def _check_starter(command: Sequence[str]) -> None:
+    """Refuse a command that starts its ranks elsewhere, where this nsys would not see them. Raises UsageError."""
+    starter = Path(command[0]).name
+    if starter in _STARTERS:
+        raise UsageError(
+            f"{starter} starts the ranks outside of what nsys would follow.",
+            effect="Nothing was run.",
+            next_step=f"Put nsys between {starter} and the program: `diagnose capture JOB` prints the line.",
+        )
+
+
+def _read(job: JobFile) -> Job | None:
+    if job.config is None:
+        return None
+    from diagnose.job import read_job  # noqa: PLC0415
+    from diagnose.knowledge.settings import load_job_settings  # noqa: PLC0415
+
+    return read_job(job.config, load_job_settings(), job.overrides)
+
+
+def opens_range(job: Job | None, command: Sequence[str]) -> bool:
+    """Whether the run opens cudaProfilerApi's range around the steps to capture, as its job file or its own words tell."""
+    return (job is not None and job.get("use_nsys_profiler") is True) or any(map(_OPENS_RANGE.fullmatch, command))
+
+
+def _options(nsys: Path | None, capturing: Capturing, *, ranged: bool) -> Iterator[str]:
+    """What to capture; an option that this nsys does not know is left out."""
+    wanted = [*NSYS, *(RANGE if ranged else ())]
+    if capturing.delay is not None:
+        wanted.append(f"--delay={capturing.delay}")
+    if capturing.duration is not None:
+        wanted.append(f"--duration={capturing.duration}")
+    known = "" if nsys is None else _help(nsys)
+    yield from (one for one in wanted if not known or one.partition("=")[0] in known)
+
+
+def _help(nsys: Path) -> str:
+    """What `nsys profile --help` says; nothing where it fails."""
+    try:
+        said = subprocess.run([str(nsys), "profile", "--help"], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    text = said.stdout.decode(errors="replace")
+    return text if "--trace" in text else ""
+
+
+def _folder(given: Path | None) -> Path:
+    """The folder for the capture, which does not exist yet. Raises UsageError."""
+    if given is not None:
+        if given.exists():
+            raise UsageError(f"{given} exists.", effect="Nothing was run.", next_step="Choose another --to.")
+        return given
+    number = 1
+    while Path(FOLDER if number == 1 else f"{FOLDER}_{number}").exists():
+        number += 1
+    return Path(FOLDER if number == 1 else f"{FOLDER}_{number}")
+
+
+def _run(line: Sequence[str]) -> int:
+    """The exit code of the command, 128 and its number for a signal. Ctrl-C is passed on once; a second one ends it."""
+    from diagnose.bisect.guard import end_group  # noqa: PLC0415
+
+    sys.stderr.flush()
+    try:
+        child = subprocess.Popen(  # noqa: S603 - the user's own command, without a shell
+            list(line),
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            env={"NVTE_NVTX_ENABLED": "1", **os.environ},  # Transformer Engine's ranges
+            start_new_session=True,  # Ctrl-C reaches this process alone, which passes it on
+        )
+    except OSError as fault:
+        raise UsageError(f"{line[0]} could not be run: {fault.strerror}.", effect="Nothing was run.", next_step="Check --nsys.") from None
+    try:
+        code = _ended(child)
+    except KeyboardInterrupt:
+        say("interrupted: nsys is told to end and to write what it has; once more to end it at once")
+        _interrupted(child)
+        raise
+    except TerminatedError:
+        end_group(child, _PATIENCE_SECONDS)
+        raise
+    return code if code >= 0 else 128 - code
+
+
+def _ended(child: subprocess.Popen[bytes]) -> int:
+    """The command's exit code. It is asked for again and again: a signal that another thread gets is seen only in between."""
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return child.wait(timeout=_POLL_SECONDS)
+
+
+def _interrupted(child: subprocess.Popen[bytes]) -> None:
+    from diagnose.bisect.guard import end_group  # noqa: PLC0415
+
+    try:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGINT)
+        _ended(child)
+    except (KeyboardInterrupt, TerminatedError):
+        pass
+    end_group(child, _PATIENCE_SECONDS)  # what it left running
+
+
+def _reports(folder: Path) -> list[str]:
+    return [str(path) for path in sorted(folder.glob("*.nsys-rep"))] or [str(path) for path in sorted(folder.glob("*.qdrep"))]
+
+
+def _left(folder: Path) -> str:
+    return f"What was captured until then: diagnose {shlex.quote(str(folder))}" if _reports(folder) else "Nothing was captured."
