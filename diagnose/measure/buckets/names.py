@@ -102,6 +102,7 @@ def _spaced(text: pl.Expr) -> pl.Expr:
         .str.replace_all(r"([a-z])LU", "${1}lu")
         .str.replace_all("AllToAll|All2All", "Alltoall")
         .str.replace_all("SoftMax", "Softmax")
+        .str.replace_all(r"\bk([A-Z][a-z])", "${1}")
         .str.replace_all("MatMul", "Matmul")
         .str.replace_all("MemCpy", "Memcpy")
         .str.replace_all(r"([a-z])([A-Z])", "${1} ${2}")
