@@ -337,6 +337,7 @@ def test_the_script_rounds_as_the_page_does(opened: Opener, ns: int) -> None:
 
 def test_the_script_says_what_the_page_said_without_it(opened: Opener) -> None:
     plain, _ = opened(diagnosis.rich(), scripts=False)
+    plain.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     text = plain.locator("#compare").inner_text()
     assert not plain.locator("#compare .pickers").is_visible()
     drawn, _ = opened(diagnosis.rich())

@@ -190,11 +190,12 @@ def _claims(document: Diagnosis, shares: Mapping[str, float]) -> Iterator[r.Clai
         own = [start for key, start in starts.items() if (_part(key) in wall.parts if ceiling else key.startswith(_COMPUTE))]
         share = min(wall.share, 1.0)
         low = wall.bound_ns if wall.lower_ns is None else wall.lower_ns
-        amount = units.time(wall.bound_ns) if low == wall.bound_ns else f"{units.time(low)} to {units.time(wall.bound_ns)}"
+        least, most = units.time(low), units.time(wall.bound_ns)
+        amount = f"{'at most ' if ceiling else ''}{most}" if least == most else f"{least} to {most}"
         yield r.Claim(
             look=wall.wall,
             title=words.wall(wall.wall),
-            text=f"{'at most ' if ceiling and low == wall.bound_ns else ''}{amount}, {units.percent(wall.share)}{'' if ceiling else ' ran'}",
+            text=f"{amount}, {units.percent(wall.share)}{'' if ceiling else ' ran'}",
             mark=mark,
             start=min(min(own, default=starts.get(_REST, 0.0)), 1 - share),
             share=share,

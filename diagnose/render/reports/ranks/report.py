@@ -22,23 +22,23 @@ def first(document: Diagnosis) -> Iterator[Block]:
 
 
 def blocks(document: Diagnosis) -> Iterator[Block]:
-    """Figures and tables, in the order in which they are read."""
+    """Figures and tables, in the order in which they are read; a page folds all but who is late and each rank's time."""
     ranks = document.ranks
     if ranks is None:
         return
     for figure in figures.figures(document):
         yield Block(content=figure, section="ranks", least=PAGE)
-    yield Block(content=tables.groups(ranks), section="ranks", worth=78)
+    yield Block(content=tables.groups(ranks), section="ranks", worth=78, folded=True)
     yield Block(content=tables.survey(document, ranks), section="ranks", worth=96, name="survey of ranks")
     late = tables.late(document, ranks)
     yield Block(content=late, section="ranks", worth=79, least=r.TERMINAL if ranks.late else PAGE)
     chosen = pair.comparison(document, ranks)
     if chosen is not None:
-        yield Block(content=chosen, section="ranks", least=PAGE)
+        yield Block(content=chosen, section="ranks", least=PAGE, folded=True)
     for table in tables.balanced(document, ranks):
-        yield Block(content=table, section="ranks", worth=77)
+        yield Block(content=table, section="ranks", worth=77, folded=True)
     for index, table in enumerate(tables.places(document, ranks)):
         yield Block(content=table, section="ranks", worth=77, folded=True, least=PAGE if index else r.TERMINAL)
     for table in (tables.pipeline(document, ranks), tables.tail(document, ranks), tables.notes(ranks)):
         if table.rows:
-            yield Block(content=table, section="ranks", worth=77, folded=table.key == "rank-tail")
+            yield Block(content=table, section="ranks", worth=77, folded=True)
