@@ -287,6 +287,21 @@ def test_a_light_page_leaves_out_what_there_is_no_room_for_and_no_more() -> None
     assert "in the page without --light" not in write(ranks, "html")
 
 
+def test_what_is_copied_from_a_page_is_what_is_typed() -> None:
+    """Each setting on a line of its own, and commands with spaces that a shell takes for spaces."""
+    document = d.decode((ROOT / "reports" / "gallery" / "communication-alltoall-two-nodes.json").read_bytes())
+    page = write(document, "html")
+    blocks = [html_module.unescape(block) for block in re.findall(r"<pre>(.*?)</pre>", page, flags=re.DOTALL)]
+    both = [
+        [change.text for change in step.changes if change.framework == "megatron-bridge"] for step in document.plan if step.fix == "COM-10"
+    ]
+    assert "\n".join(both[0]) in blocks
+    assert len(both[0]) > 1
+    commands = [html_module.unescape(code) for code in re.findall(r"<dd><code>(diagnose .*?)</code></dd>", page)]
+    assert [command for command in commands if "\u00a0" in command] == []
+    assert "diagnose patch rank0.sqlite --config job.yaml -o new.yaml" in commands
+
+
 def test_pages_hold_no_payload_as_markup() -> None:
     def harmless(name: str) -> bool:
         page = scriptless(name)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import jinja2
 import msgspec
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from diagnose.render import units
 from diagnose.render.figures import plotly, svg
@@ -209,6 +209,7 @@ def _template() -> jinja2.Template:
         "short": _short,
         "address": _address,
         "wide": _wide,
+        "typed": _typed,
         "kind": lambda content: type(content).__name__.lower(),
         "label": label,
     }
@@ -222,6 +223,11 @@ def _finalized(value: object) -> object:
         shown = units.glued(units.visible(value[:LONGEST_KEPT]))
         return shown if len(value) <= LONGEST_KEPT else f"{shown}… ({len(value) - LONGEST_KEPT:,} more)"
     return value
+
+
+def _typed(lines: Sequence[str]) -> Markup:
+    """Lines to be copied, letter by letter: no space of them is a hard one."""
+    return Markup("\n").join(escape(units.visible(line[:LONGEST_KEPT])) for line in lines)
 
 
 def _short(name: str) -> str:
