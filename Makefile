@@ -28,7 +28,7 @@ help:
 	@echo "make gallery    diagnose the scenarios of the gallery into build/gallery"
 	@echo "make accuracy   hold the diagnoses of all scenarios against their truth"
 	@echo "make scenarios  write traces, job file and truth of all scenarios into build/scenarios (SCENARIO=name for one, FORMAT=nsys, torch or both)"
-	@echo "make docs       write all that the program knows as pages into build/reference"
+	@echo "make docs       build the documentation, with all that the program knows, into build/site"
 	@echo "make lint       the checks of make test without the tests"
 	@echo "make format     put the sources into their format"
 	@echo "make clean      remove what make made"
@@ -40,8 +40,9 @@ demo:
 	@printf '\nThe trace is synthetic (fixtures/). The HTML report lies at:\n%s\n' "$(CURDIR)/reports/demo.html"
 
 docs:
-	$(call environment,run)
-	@"$(BIN)/python" -m diagnose.render.knowledge.reference build/reference
+	$(call environment,docs)
+	@NO_MKDOCS_2_WARNING=true "$(BIN)/python" -m mkdocs build --strict --quiet
+	@printf 'The documentation lies at:\n%s\n' "$(CURDIR)/build/site/index.html"
 
 lint:
 	$(call environment,dev)

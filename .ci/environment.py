@@ -1,8 +1,8 @@
 """Make the virtual environment that a make target needs, with the standard library alone.
 
-    environment.py FOLDER run|dev
+    environment.py FOLDER run|dev|docs
 
-`run` installs the program, `dev` also what tests and checks need. A stamp makes a second call return at once; a marker tells that an
+`run` installs the program, `dev` also what tests and checks need, `docs` what builds the site of the documentation. A stamp makes a second call return at once; a marker tells that an
 earlier call was interrupted, and then the environment is made anew.
 """
 
@@ -16,7 +16,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-KINDS = ("run", "dev")
+KINDS = ("run", "dev", "docs")
 OLDEST = (3, 11)
 
 
@@ -32,14 +32,14 @@ def stamp_of(kind: str) -> str:
 
 
 def requirements(kind: str) -> list[str]:
-    """What to install besides the project: the dev group, read here because an old pip does not know --group."""
+    """What to install besides the project: the group of that name, read here because an old pip does not know --group."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    return list(project["dependency-groups"]["dev"]) if kind == "dev" else []
+    return list(project["dependency-groups"].get(kind, ()))
 
 
 def is_ready(folder: Path, kind: str) -> bool:
-    """True if the environment holds at least `kind`."""
-    enough = KINDS[KINDS.index(kind) :]
+    """True if the environment holds `kind`; each of the others holds `run`."""
+    enough = KINDS if kind == "run" else (kind,)
     return any((folder / f".stamp-{one}").is_file() and (folder / f".stamp-{one}").read_text() == stamp_of(one) for one in enough)
 
 

@@ -23,6 +23,7 @@ from fixtures.__main__ import NSYS, unpack
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+TEXTS = "\n".join([README, *(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").rglob("*.md")))])
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LONGEST_MODULE = 700
 MADE = {
@@ -81,9 +82,9 @@ def options_of(command: click.Command) -> set[str]:
     return {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)} | {"--help", "-h"}
 
 
-def test_every_option_in_the_readme_exists() -> None:
+def test_every_option_in_the_documentation_exists() -> None:
     seen = 0
-    for line in code_of(README):
+    for line in code_of(TEXTS):
         words = line.split()
         if not words or words[0] != "diagnose":
             continue
@@ -94,13 +95,13 @@ def test_every_option_in_the_readme_exists() -> None:
         seen += 1
     assert seen >= 6
     every = set().union(*(options_of(command) for command in commands().values())) | {"--version"}
-    inline = {word.split("=")[0] for text in re.findall(r"`(--[a-z][^`]*)`", README) for word in text.split() if word.startswith("--")}
+    inline = {word.split("=")[0] for text in re.findall(r"`(--[a-z][^`]*)`", TEXTS) for word in text.split() if word.startswith("--")}
     foreign = {"--cuda-graph-trace", "--cuda-event-trace"}
     assert inline - foreign <= every
 
 
-def test_the_exit_codes_of_the_readme_are_those_of_the_program() -> None:
-    table = README.split("## Exit codes")[1].split("\n## ")[0]
+def test_the_exit_codes_of_the_documentation_are_those_of_the_program() -> None:
+    table = (ROOT / "docs" / "exit-codes.md").read_text(encoding="utf-8")
     written = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
     raised = {kind.exit_code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DiagnoseError)}
     returned = {value for name, value in vars(cli).items() if name.startswith("EXIT_")}

@@ -397,7 +397,7 @@ def test_git_stops_when_the_question_is_wrong(simulated: dict[str, Path], tmp_pa
 def test_how_often_verdicts_are_wrong(noise: float, baselines: int, wrong: float, skipped: float, effect: float) -> None:
     """A limit of 3 % and five runs, 200 commits: with little noise nearly all are judged, with noise above the effect most are skipped.
 
-    The bounds stand in the README.
+    The bounds stand in docs/how-to/find-the-commit.md.
     """
     chance, ends = random.Random(11), []
     for _ in range(200):

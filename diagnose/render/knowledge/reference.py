@@ -1,4 +1,4 @@
-"""The reference pages, made from the data as Markdown; `python -m diagnose.render.knowledge.reference FOLDER` (`make docs`) writes them."""
+"""The reference pages, made from the data as Markdown; `python -m diagnose.render.knowledge.reference FOLDER` writes them; `make docs` builds them into the site."""
 
 from __future__ import annotations
 
