@@ -235,6 +235,7 @@ class Claim:
     look: str
     title: str
     text: str
+    meaning: str
     mark: str
     start: float
     share: float

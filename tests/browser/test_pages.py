@@ -173,9 +173,9 @@ SAYS = {
 
 @pytest.mark.parametrize("name", SAYS)
 def test_everything_is_readable_without_scripts(page_of: Any, name: str) -> None:
-    text = page_of(name, scripts=False).evaluate(
-        "document.body.innerText + [...document.querySelectorAll('svg text')].map(one => one.textContent)"
-    )
+    page = page_of(name, scripts=False)
+    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    text = page.evaluate("document.body.innerText + [...document.querySelectorAll('svg text')].map(one => one.textContent)")
     assert [said for said in SAYS[name] if said not in text.replace("\u00a0", " ")] == []
 
 

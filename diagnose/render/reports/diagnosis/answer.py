@@ -98,7 +98,7 @@ def step_time(document: Diagnosis) -> str:
     spread = document.steps.duration_ns
     mean = spread.mean if spread.mean is not None else spread.median
     if mean is None:
-        return "step time not measured"
+        return "not cut into steps" if document.steps.anchor == CAPTURE else "step time not measured"
     if document.steps.anchor == CAPTURE:
         return f"{units.time(mean)} captured, not cut into steps"
     if document.steps.n < 2:
@@ -196,6 +196,7 @@ def _claims(document: Diagnosis, shares: Mapping[str, float]) -> Iterator[r.Clai
             look=wall.wall,
             title=words.wall(wall.wall),
             text=f"{amount}, {units.percent(wall.share)}{'' if ceiling else ' ran'}",
+            meaning=words.WALL_MEANING[wall.wall],
             mark=mark,
             start=min(min(own, default=starts.get(_REST, 0.0)), 1 - share),
             share=share,
