@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from diagnose.load.trainer_log import load_specs, unprofiled_step
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.findings import find
 from diagnose.reason.walls import bounds, verdict
+from fixtures.scenario import load
 from tests.builders.facts import BOOK, facts
+from tests.builders.simulated import document
 
 ROOT = Path(__file__).parents[2]
 LINE = " [2026-11-01 10:00:00] iteration {at:8d}/     500 | consumed samples: {at:12d} | elapsed time per iteration (ms): {ms:.1f} | loss: 1 |\n"
@@ -27,7 +30,8 @@ def written(folder: Path, *times: float) -> Path:
 def test_the_tests_that_the_page_names_exist() -> None:
     page = (ROOT / "docs" / "graded-cases.md").read_text(encoding="utf-8")
     named = re.findall(r"`(tests/[\w/]+\.py)::([\w*]+)`", page)
-    absent = [(file, test) for file, test in named if test != "*" and f"def {test}(" not in (ROOT / file).read_text(encoding="utf-8")]
+    assert all(test != "*" for _, test in named), "a whole file shows nothing"
+    absent = [(file, test) for file, test in named if f"def {test}(" not in (ROOT / file).read_text(encoding="utf-8")]
     assert len(named) > 30
     assert absent == []
     assert [file for file, _ in named if not (ROOT / file).exists()] == []
@@ -77,6 +81,64 @@ def test_summed_transport_names_no_wall() -> None:
     )
     judged = verdict(bounds(hidden, BOOK), hidden, BOOK)
     assert judged.target_wall != "communication"
+
+
+@pytest.mark.deep
+def test_the_same_share_of_transport_is_a_wall_only_where_compute_waits_for_it() -> None:
+    """A quarter of all kernel time is transport in a run that hides it: no wall, and no gain from summed time. Exposed, it is the wall."""
+    hidden, exposed = document("healthy-expert-overlap"), document("demo")
+    for found in (hidden, exposed):
+        summed = sum(row.work_ns for row in found.buckets)
+        assert sum(row.work_ns for row in found.communication) > 0.2 * summed
+        for row in found.communication:
+            assert row.blocking_ns is not None
+            assert row.exposed_ns <= row.busy_ns
+    assert hidden.verdict.target_wall == "compute"
+    rows = {one.id: one for one in hidden.findings}
+    assert rows["communication-hidden"].bound_ns is None
+    assert all((one.bound_ns or 0) < 0.1 * sum(row.busy_ns for row in hidden.communication) for one in hidden.findings)
+    assert exposed.verdict.target_wall == "communication"
+    first = exposed.findings[0]
+    assert first.bound_ns == sum(row.blocking_ns or 0 for row in exposed.communication if row.kind == "expert"), (
+        "no more than was waited for"
+    )
+
+
+@pytest.mark.deep
+def test_sampled_ranks_of_a_pipeline_are_surveyed_by_stage() -> None:
+    """One rank of each of four stages: the slowest speaks, none by its number, and ranks of unlike stages are not held against each other."""
+    found = document("ranks-pipeline-uneven")
+    assert found.ranks is not None
+    assert found.verdict.rank == found.ranks.slowest != 0
+    stages = {rank: group.stage for group in found.ranks.groups for rank in group.ranks}
+    assert len(set(stages.values())) == len(stages) == 4
+    assert all(row.transfer_ns is not None and row.wait_ns is not None for row in found.ranks.exchanges)
+    assert not {one.id for one in found.findings if one.id.startswith("compute-straggler")}
+
+
+@pytest.mark.deep
+def test_two_ranks_of_two_hosts_over_hybridep_end_together_and_nobody_is_late() -> None:
+    """Ranks 0 and 3 of four, on hosts with clocks of their own; rank 0 begins 25 ms later. Skew after alignment, and no word of the others."""
+    base = load("ranks-start-skew-two-hosts")
+    model = {**base.plan.job["model"], "moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"}
+    faults = replace(base.plan.faults, start_skew={0: 25e6}, missing=(1, 2))
+    found = document(replace(base, plan=replace(base.plan, job={**base.plan.job, "model": model}, faults=faults)))
+    ranks = found.ranks
+    assert ranks is not None
+    assert [pair.aligned for pair in ranks.clocks] == [True]
+    assert [(one.rank, round(one.begins_ns / 1e6)) for one in ranks.skew] == [(0, 25)]
+    assert abs(ranks.skew[0].ends_ns) < 100_000
+    assert ranks.late == ()
+    ids = {one.id for one in found.findings}
+    assert {"capture-start-skew", "capture-ranks-missing"} <= ids
+    assert not {one for one in ids if "straggler" in one}
+    backends = {row.backend for row in found.communication}
+    assert {"hybridep", "nccl"} <= backends, "NCCL alone is not the exchange"
+    exchange = next(one for one in found.findings if one.id == "communication-blocking-expert-exchange")
+    assert exchange.bound_ns is not None
+    assert exchange.bound_ns <= max(row.blocking_ns or 0 for row in found.communication if row.kind == "expert"), (
+        "waited for, not merely exposed"
+    )
 
 
 def test_a_window_that_starts_earlier_is_skew_and_no_straggler() -> None:
