@@ -59,6 +59,11 @@ class KernelLimits(Strict, frozen=True, kw_only=True):
     variants: tuple[str, ...]
     bucket_share: Number
     count_factor: Number
+    common_share: Number
+    amount_change: Number
+    amount_spread: Number
+    by_parameters: tuple[str, ...]
+    by_length: tuple[str, ...]
 
 
 class AspectSpec(Strict, frozen=True, kw_only=True):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 
 from diagnose.document.comparison import Comparability, EnvironmentChange, Mismatch, MismatchState, Normalised, SettingChange
-from diagnose.document.device import BucketTime
+from diagnose.document.device import BucketTime, KernelUse
 from diagnose.document.diagnosis import Diagnosis, JobRead, JobSetting
 from diagnose.errors import InputError
 from diagnose.knowledge.comparison import JOB_ASPECTS, AspectSpec, CaptureLimits, ComparisonRules, JobAspect, KernelLimits
@@ -104,7 +104,10 @@ def shown(value: Value) -> str:
 
 
 Place = tuple[int, int]
+WORLD = "world_size"
 JOB_TOKENS = "both job files (global batch × sequence length)"
+_LEAST_SHARE = 0.005  # of the work: a smaller bucket tells nothing of the amount of work
+_LEAST_KINDS = 3  # buckets that go by tokens: computing ones among them and such that move memory
 _EDGES = 2  # launches that the cut at either end of a capture may take or leave
 
 
@@ -135,14 +138,17 @@ def judge(
     places, apart = _places(base, new)
     normalised = _tokens(base, new, tokens, tokens_source, table)
     here, there = job_of(base, table), job_of(new, table)
+    worlds = world_size(base, table), world_size(new, table)
     found = [*apart, *_job(here, there, limits.aspects, by_tokens=normalised is not None), *_amounts(base, new, normalised, table)]
     found += [*_devices(base, new, places), *_capture(base, new)]
     work = None
     if _without_steps(base) and _without_steps(new):
         work = capture_work(base, new, places, limits.capture)
         found += [work.mismatch] if work.mismatch is not None else []
-    elif not _proven(here, there, limits.aspects):
-        found += kernel_mismatches(base, new, places, limits.kernels)
+    elif not _proven(worlds, here, there, limits.aspects):
+        agreed = here is not None and there is not None and not any(one.state == "refused" for one in found)
+        lacking = _lacking(worlds, here, there, limits.aspects)
+        found += kernel_mismatches(base, new, places, limits.kernels, lacking=lacking, agreed=agreed)
     refused = any(one.state == "refused" for one in found)
     return Judgement(
         comparability=Comparability(
@@ -152,7 +158,7 @@ def judge(
             unknown=_unknown(base, new, here, there, places, rules),
             normalised=normalised or (work.normalised if work is not None else None),
         ),
-        proven=_proven(here, there, limits.aspects),
+        proven=_proven(worlds, here, there, limits.aspects),
         places=places,
         scale=work.scale if work is not None else Fraction(1),
     )
@@ -214,9 +220,39 @@ def _job(here: Job | None, there: Job | None, aspects: Mapping[JobAspect, Aspect
             yield _mismatch(aspect, name, *values, kind, text)
 
 
-def _proven(here: Job | None, there: Job | None, aspects: Mapping[JobAspect, AspectSpec]) -> bool:
-    """Whether both job files tell enough to say what the work is."""
-    return all(_proven_aspect(spec, here, there) for spec in aspects.values())
+_Worlds = tuple[int | None, int | None]  # the number of ranks of both, as job file or trace tell it
+
+
+def _proven(worlds: _Worlds, here: Job | None, there: Job | None, aspects: Mapping[JobAspect, AspectSpec]) -> bool:
+    """Whether both job files tell enough to say what the work is; the number of ranks may be told by traces that know all ranks."""
+    return here is not None and there is not None and not any(_missing(worlds, here, there, aspects))
+
+
+def _missing(
+    worlds: _Worlds, here: Job | None, there: Job | None, aspects: Mapping[JobAspect, AspectSpec]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The settings of both sides that are wanted to prove what the work is, and that nothing tells."""
+    wanted = dict.fromkeys(name for spec in aspects.values() for name in spec.proves)
+    base, new = (
+        tuple(name for name in wanted if (world if name == WORLD else None if job is None else job.value(name)) is None)
+        for world, job in zip(worlds, (here, there), strict=True)
+    )
+    return base, new
+
+
+def _lacking(worlds: _Worlds, here: Job | None, there: Job | None, aspects: Mapping[JobAspect, AspectSpec]) -> str:
+    """What to give so that the job files prove what the work is."""
+    if here is None and there is None:
+        return "Neither run has a job file, which would say it: give them (--config, --base-config)."
+    if here is None or there is None:
+        return f"The {'base' if here is None else 'new'} run has no job file, which would say it: give it with {'--base-config' if here is None else '--config'}."
+    said = [
+        f"{side}'s job file does not tell {', '.join(names)} (add {option} {names[0]}=…)"
+        for side, option, names in zip(("base", "new"), ("--base-set", "--set"), _missing(worlds, here, there, aspects), strict=True)
+        if names
+    ]
+    text = "; ".join(said)
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _amounts(base: Diagnosis, new: Diagnosis, normalised: Normalised | None, table: JobSettings) -> Iterator[Mismatch]:
@@ -458,27 +494,118 @@ def _buckets(document: Diagnosis, place: Place) -> list[BucketTime]:
     return [row for row in document.buckets if (row.rank, row.device) == place and row.bucket not in NO_KERNELS]
 
 
-def kernel_mismatches(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place], limits: KernelLimits) -> Iterator[Mismatch]:
-    """What the kernels of steps say where job files do not: a part of the model that only one side has, or very many more kernels."""
+def kernel_mismatches(
+    base: Diagnosis, new: Diagnosis, places: tuple[Place, Place], limits: KernelLimits, *, lacking: str, agreed: bool
+) -> Iterator[Mismatch]:
+    """What the kernels of steps say where job files do not prove what the work is.
+
+    A part of the model that only one side has is said and refuses nothing: it may be what changed. Another amount of the same kernels' work
+    does refuse, unless both job files agree in all that they tell (`agreed`). `lacking`: what would prove it, as a sentence.
+    """
+    state: MismatchState = "noted" if agreed else "refused"
     here = {row.bucket: row for row in _buckets(base, places[0])}
     there = {row.bucket: row for row in _buckets(new, places[1])}
     for bucket in sorted({*here} ^ {*there}):
         row, side = (here[bucket], "base") if bucket in here else (there[bucket], "new")
         if row.share >= limits.bucket_share.value:
             share = f"{row.share * 100:.1f} % of the work"
-            text = (
-                f"Only the {side} run has kernels of {bucket} ({share}). Without both job files that says that the work is not the "
-                "same: give them (--config)."
-            )
+            text = f"Only the {side} run has kernels of {bucket} ({share}): something was switched on or off, or the work is not the same. {lacking}"
             first, second = (share, "none") if side == "base" else ("none", share)
-            yield _mismatch("kernels", bucket, first, second, "refused", text)
+            yield _mismatch("kernels", bucket, first, second, "noted", text)
     counts = sum(row.kernels for row in here.values()), sum(row.kernels for row in there.values())
     if min(counts) > 0 and max(counts) / min(counts) > limits.count_factor.value:
         text = (
-            f"A step runs {counts[0]:,} kernels in base and {counts[1]:,} in new, more than {limits.count_factor.value:g} times as many. "
-            "Without both job files that says that the work is not the same: give them (--config)."
+            f"A step runs {counts[0]:,} kernels in base and {counts[1]:,} in new, more than {limits.count_factor.value:g} times as many: the "
+            f"work is hardly the same. {lacking}"
         )
-        yield _mismatch("kernels", "kernels per step", f"{counts[0]:,}", f"{counts[1]:,}", "refused", text)
+        yield _mismatch("kernels", "kernels per step", f"{counts[0]:,}", f"{counts[1]:,}", state, text)
+        return
+    for name, what in _other_amounts(base, new, places, limits):
+        text = f"{what}: another amount of work, not another speed. {lacking}"
+        yield _mismatch("kernels", name, "1", what.split(" times")[0].rsplit(" ", 1)[-1], state, text)
+
+
+def _other_amounts(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place], limits: KernelLimits) -> Iterator[tuple[str, str]]:
+    """Signs that steps hold another amount of the same kernels' work: their name, and what they say."""
+    here, there = _launches(base, places[0]), _launches(new, places[1])
+    often = _common_ratio(here, there, limits)
+    if often is not None:
+        yield "launches", f"Nearly all compute kernels are launched {often:.2f} times as often per step (layers or micro-batches)"
+        return
+    blocks = _common_ratio(_waves(base, places[0]), _waves(new, places[1]), limits)
+    if blocks is not None:
+        yield (
+            "blocks per launch",
+            f"Nearly all compute kernels have {blocks:.2f} times as many blocks (sequence length, batch or model size)",
+        )
+        return
+    tokens = _by_tokens(base, new, places, limits)
+    if tokens is not None:
+        ratio, longer = tokens
+        why = "the sequence length" if longer else "the batch or the sequence length"
+        yield (
+            "work per launch",
+            f"Everything that goes by tokens takes {ratio:.2f} times as long per launch, and what goes by parameters as long as before ({why})",
+        )
+
+
+def _by_tokens(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place], limits: KernelLimits) -> tuple[float, bool] | None:
+    """By how much the work of each bucket changed alike, where that of parameters did not, and whether attention's changed by more.
+
+    A slower clock lengthens what computes and not what moves memory; slower memory lengthens the optimizer too: neither looks so.
+    """
+    here, there = ({row.bucket: row for row in _buckets(side, place)} for side, place in zip((base, new), places, strict=True))
+    compute = {row.bucket for side, place in zip((base, new), places, strict=True) for row in _rows(side, place) if row.role == "compute"}
+    both = [name for name in here if name in there and name in compute and here[name].work_ns and here[name].share >= _LEAST_SHARE]
+    ratio = {name: there[name].work_ns / here[name].work_ns for name in both}
+    often = all(abs(there[name].kernels - here[name].kernels) <= limits.launches.value * here[name].kernels for name in both)
+    fixed = [ratio[name] for name in both if name in limits.by_parameters]
+    moving = sorted(ratio[name] for name in both if name not in (*limits.by_parameters, *limits.by_length))
+    if not often or not fixed or len(moving) < _LEAST_KINDS or any(abs(one - 1) > limits.amount_change.value / 2 for one in fixed):
+        return None
+    middle = moving[len(moving) // 2]
+    if abs(middle - 1) <= limits.amount_change.value or moving[-1] - moving[0] > 2 * limits.amount_spread.value * middle:
+        return None
+    longer = [ratio[name] for name in both if name in limits.by_length]
+    return middle, any((one > middle) == (middle > 1) and abs(one - middle) > limits.amount_spread.value * middle for one in longer)
+
+
+def _rows(document: Diagnosis, place: Place) -> Sequence[KernelUse]:
+    return next((one.kernels for one in document.kernels if (one.rank, one.device) == place), ())
+
+
+_Amounts = dict[str, tuple[float, int]]  # a compute kernel's launches per step, or waves per launch; its work in ns
+
+
+def _launches(document: Diagnosis, place: Place) -> _Amounts:
+    return {name: (float(launches), work) for name, (launches, work) in (_by_name(document, place) or {}).items()}
+
+
+def _waves(document: Diagnosis, place: Place) -> _Amounts:
+    """Of the kernels whose launch shapes are known. Persistent kernels fill the device whatever their work is, so that one wave tells nothing."""
+    compute = _launches(document, place)
+    rows = document.occupancy.kernels if document.occupancy is not None and place == place_of(document) else ()
+    return {row.name: (row.waves, row.work_ns) for row in rows if row.waves is not None and row.waves > 1 and row.name in compute}
+
+
+def _common_ratio(here: _Amounts, there: _Amounts, limits: KernelLimits) -> float | None:
+    """By how much the amounts of the same kernels changed, where those of nearly all work changed alike; None where they did not."""
+    both = sorted(
+        (there[name][0] / here[name][0], here[name][1] + there[name][1]) for name in here.keys() & there.keys() if here[name][0] > 0
+    )
+    total = sum(work for _, work in both)
+    everything = sum(work for side in (here, there) for _, work in side.values())
+    if len(both) < 2 or total < limits.common_share.value * everything:
+        return None
+    seen, middle = 0, 1.0
+    for ratio, work in both:
+        seen += work
+        if 2 * seen >= total:
+            middle = ratio
+            break
+    alike = sum(work for ratio, work in both if abs(ratio - middle) <= limits.amount_spread.value * middle)
+    changed = not 1 / (1 + limits.amount_change.value) <= middle <= 1 + limits.amount_change.value
+    return middle if changed and alike >= limits.common_share.value * total else None
 
 
 # --- what changed around the code, and in the job file ----------------------------------------------------------------

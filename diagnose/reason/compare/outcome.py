@@ -175,7 +175,8 @@ def outcome(
 
 def _refusal(comparability: Comparability) -> str:
     refused = [one for one in comparability.mismatches if one.state == "refused"]
-    what = "; ".join(f"{one.name} {one.base} → {one.new}" for one in refused[:_SHOWN])
+    said = (one.text.partition(":")[0] if one.aspect == "kernels" else f"{one.name} {one.base} → {one.new}" for one in refused[:_SHOWN])
+    what = "; ".join(said)
     more = f" and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
     return f"The two runs can't be compared, so no verdict is given: {what}{more}. With --anyway the figures are shown all the same."
 

@@ -244,17 +244,91 @@ def test_a_perturbed_run_and_what_nothing_proves_or_tells_are_said() -> None:
 # --- the work by its kernels ------------------------------------------------------------------------------------------
 
 
-def test_without_job_files_a_bucket_of_one_side_or_very_many_more_kernels_are_other_work() -> None:
+def noted(found: Comparison) -> dict[str, str]:
+    return {one.name: one.text for one in found.comparability.mismatches if one.state == "noted" and one.aspect == "kernels"}
+
+
+def test_a_bucket_of_one_side_is_said_and_refuses_nothing() -> None:
+    """It may be the very change: an overlap that was switched off, a gather that is gone."""
     both: tuple[dict[str, int], ...] = ({"attention": 900_000, "expert_gemm": 100_000},) * 4
-    assert refused(run(document(both), document(STEPS))) == {("kernels", "expert_gemm")}
+    found = run(document(both), document(STEPS))
+    assert found.comparability.comparable
+    assert "Neither run has a job file" in noted(found)["expert_gemm"]
     little = ({"attention": 990_000, "expert_gemm": 10_000},) * 4
-    assert run(document(little), document(STEPS)).comparability.comparable
-    assert run(document(both, job=job()), document(STEPS, job=job())).comparability.comparable  # proven by the job files
-    base = document(STEPS)
-    more = structs.replace(base, buckets=tuple(structs.replace(row, kernels=25) for row in base.buckets))
-    assert refused(run(base, more)) == {("kernels", "kernels per step")}
-    some = structs.replace(base, buckets=tuple(structs.replace(row, kernels=19) for row in base.buckets))
-    assert run(base, some).comparability.comparable
+    assert noted(run(document(little), document(STEPS))) == {}
+    assert noted(run(document(both, job=job()), document(STEPS, job=job()))) == {}  # proven by the job files
+
+
+def test_a_world_that_the_job_files_leave_out_is_told_by_traces_of_all_ranks_and_is_named_otherwise() -> None:
+    lacking = job(world_size=None)
+    both: tuple[dict[str, int], ...] = ({"attention": 900_000, "expert_gemm": 100_000},) * 4
+    world = {"world_size": Fact(value=16, unit="count", status="measured")}
+    known = run(document(both, job=lacking, facts=world), document(STEPS, job=lacking, facts=world))
+    assert (known.comparability.comparable, noted(known), "world" in known.comparability.unknown) == (True, {}, False)
+    unknown = run(document(both, job=lacking), document(STEPS, job=job()))
+    assert unknown.comparability.comparable
+    assert noted(unknown)["expert_gemm"].endswith("Base's job file does not tell world_size (add --base-set world_size=…).")
+
+
+def uses(*rows: tuple[str, str, int, int]) -> list[KernelUse]:
+    return [structs.replace(kernel(name, launches, launch_ns), bucket=bucket) for name, bucket, launches, launch_ns in rows]
+
+
+MODEL = (
+    ("gemm", "dense_gemm", 12, 40_000),
+    ("flash", "attention", 4, 50_000),
+    ("norm", "norm", 8, 20_000),
+    ("silu", "activation", 4, 30_000),
+)
+UPDATE = ("adam", "optimizer", 2, 100_000)
+
+
+def of(*rows: tuple[str, str, int, int], job_file: JobRead | None = None) -> Diagnosis:
+    """Four steps that run these kernels: name, bucket, launches per step, ns per launch."""
+    work: dict[str, int] = {}
+    count: dict[str, int] = {}
+    for _, bucket, launches, launch_ns in rows:
+        work[bucket] = work.get(bucket, 0) + launches * launch_ns
+        count[bucket] = count.get(bucket, 0) + launches
+    made = document((work,) * 4, kernels=uses(*rows), job=job_file)
+    return structs.replace(made, buckets=tuple(structs.replace(row, kernels=count[row.bucket]) for row in made.buckets))
+
+
+OTHER_AMOUNTS: dict[str, tuple[tuple[tuple[str, str, int, int], ...], set[tuple[str, str]]]] = {
+    "half as many layers again": (
+        tuple((name, bucket, 3 * often // 2, ns) for name, bucket, often, ns in MODEL),
+        {("kernels", "launches")},
+    ),
+    "sequences of twice the length": (
+        tuple((name, bucket, often, ns * (4 if bucket == "attention" else 2)) for name, bucket, often, ns in MODEL),
+        {("kernels", "work per launch")},
+    ),
+    "very many more kernels": ((*MODEL, ("more", "elementwise", 200, 100)), {("kernels", "kernels per step")}),
+    "a slower clock": (
+        tuple((name, bucket, often, ns * 5 // 4 if bucket == "dense_gemm" else ns) for name, bucket, often, ns in MODEL),
+        set(),
+    ),
+    "a forward pass that is computed again": (
+        tuple((name, bucket, often * 2 if bucket in ("attention", "norm") else often, ns) for name, bucket, often, ns in MODEL),
+        set(),
+    ),
+    "slower memory": (
+        (*((name, bucket, often, ns * 3 // 2) for name, bucket, often, ns in MODEL), ("adam", "optimizer", 2, 150_000)),
+        set(),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_AMOUNTS)
+def test_another_amount_of_work_is_told_from_launches_and_what_they_do(case: str) -> None:
+    """Without job files. What a slower machine or a changed setting does to some kernels is no other amount of work."""
+    rows, wanted = OTHER_AMOUNTS[case]
+    new = rows if any(name == "adam" for name, *_ in rows) else (*rows, UPDATE)
+    found = run(of(*MODEL, UPDATE), of(*new))
+    assert {(one.aspect, one.name) for one in found.comparability.mismatches if one.state == "refused"} == wanted
+    agreed = run(of(*MODEL, UPDATE, job_file=job(world_size=None)), of(*new, job_file=job(world_size=None)))
+    assert agreed.comparability.comparable  # the job files agree in all that they tell: it is said and not weighed
+    assert set(noted(agreed)) == {name for _, name in wanted}
 
 
 def whole(kernels: list[KernelUse], idle: int) -> Diagnosis:
