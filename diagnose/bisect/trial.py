@@ -29,8 +29,8 @@ from diagnose.errors import DiagnoseError, InputError, JobFileError, UsageError
 from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.load.files import is_parquet_folder
 from diagnose.load.readers import expand, superseded
-from diagnose.reason.compare.comparable import capture_work
 from diagnose.reason.compare.metrics import NO_STEPS, Samples, UnmeasuredError, place_of, samples
+from diagnose.reason.compare.work import capture_work
 
 if TYPE_CHECKING:
     from diagnose.scale.engine import Engine, Say

@@ -16,7 +16,7 @@ from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.knowledge.comparison import ComparisonRules, NoiseLimits
 from diagnose.model.vocabulary import Level
 from diagnose.reason.compare.baselines import fingerprint
-from diagnose.reason.compare.comparable import Judgement, Place, device, environment, judge, settings
+from diagnose.reason.compare.comparable import Judgement, device, environment, judge, settings
 from diagnose.reason.compare.delta import SplitRun, overlap, step_delta
 from diagnose.reason.compare.findings import findings, gate, walls
 from diagnose.reason.compare.kernels import KernelChanges, kernels
@@ -24,6 +24,7 @@ from diagnose.reason.compare.metrics import NO_STEPS, STEP_TIME, Samples, sample
 from diagnose.reason.compare.noise import Design, decide
 from diagnose.reason.compare.outcome import outcome
 from diagnose.reason.compare.patterns import patterns
+from diagnose.reason.compare.work import Place
 from diagnose.version import __version__
 
 __all__ = ["Named", "compare"]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 
 from diagnose.document.comparison import Comparability, EnvironmentChange, Mismatch, MismatchState, Normalised, SettingChange
-from diagnose.document.device import BucketTime, KernelUse
 from diagnose.document.diagnosis import Diagnosis, JobRead, JobSetting
 from diagnose.errors import InputError
-from diagnose.knowledge.comparison import JOB_ASPECTS, AspectSpec, CaptureLimits, ComparisonRules, JobAspect, KernelLimits
+from diagnose.knowledge.comparison import JOB_ASPECTS, AspectSpec, ComparisonRules, JobAspect
 from diagnose.knowledge.settings import JobSettings
 from diagnose.model.environment import EnvironmentItem, EnvironmentKind
-from diagnose.model.vocabulary import NO_KERNELS, FactValue
+from diagnose.model.vocabulary import FactValue
 from diagnose.reason.compare.metrics import NO_STEPS, place_of
+from diagnose.reason.compare.work import Place, capture_work, kernel_mismatches, mismatch
 
 Value = FactValue | tuple[str, ...]
 TOKENS = "tokens_per_step"
@@ -103,12 +103,8 @@ def shown(value: Value) -> str:
     return ", ".join(value) if isinstance(value, tuple) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-Place = tuple[int, int]
 WORLD = "world_size"
 JOB_TOKENS = "both job files (global batch × sequence length)"
-_LEAST_SHARE = 0.005  # of the work: a smaller bucket tells nothing of the amount of work
-_LEAST_KINDS = 3  # buckets that go by tokens: computing ones among them and such that move memory
-_EDGES = 2  # launches that the cut at either end of a capture may take or leave
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +173,7 @@ def _places(base: Diagnosis, new: Diagnosis) -> tuple[tuple[Place, Place], list[
     if common:  # the same rank on another device
         return (next(one for one in here if one[0] == common[0]), next(one for one in there if one[0] == common[0])), []
     text = f"No rank was captured in both: base has {_listed(here)}, new has {_listed(there)}. Capture the same rank of both runs."
-    return (place_of(base), place_of(new)), [_mismatch("ranks", "captured ranks", _listed(here), _listed(there), "refused", text)]
+    return (place_of(base), place_of(new)), [mismatch("ranks", "captured ranks", _listed(here), _listed(there), "refused", text)]
 
 
 def _captured(document: Diagnosis) -> list[Place]:
@@ -217,7 +213,7 @@ def _job(here: Job | None, there: Job | None, aspects: Mapping[JobAspect, Aspect
             kind: MismatchState = "normalised" if aspect == "batch" and by_tokens and state == "refused" else state
             title, values = f"{spec.title[0].upper()}{spec.title[1:]}", (shown(first), shown(second))
             text = f"{title} differs: {name} is {values[0]} in base and {values[1]} in new. {_MEANING[kind]}"
-            yield _mismatch(aspect, name, *values, kind, text)
+            yield mismatch(aspect, name, *values, kind, text)
 
 
 _Worlds = tuple[int | None, int | None]  # the number of ranks of both, as job file or trace tell it
@@ -260,13 +256,13 @@ def _amounts(base: Diagnosis, new: Diagnosis, normalised: Normalised | None, tab
     if normalised is not None:
         tokens = f"{normalised.base_tokens:,.0f}", f"{normalised.new_tokens:,.0f}"
         text = f"A step works on {tokens[0]} tokens in base and {tokens[1]} in new ({normalised.source}). The comparison is per token."
-        yield _mismatch("tokens", "tokens per step", *tokens, "normalised", text)
+        yield mismatch("tokens", "tokens per step", *tokens, "normalised", text)
     here, there = world_size(base, table), world_size(new, table)
     if here is not None and there is not None and here != there:
         text = (
             f"The number of ranks (world_size) differs: {here} in base and {there} in new. Each rank then does another share of the work."
         )
-        yield _mismatch("world", "world_size", str(here), str(there), "refused", text)
+        yield mismatch("world", "world_size", str(here), str(there), "refused", text)
 
 
 def _tokens(base: Diagnosis, new: Diagnosis, told: tuple[float, float] | None, source: str, table: JobSettings) -> Normalised | None:
@@ -287,10 +283,10 @@ def _devices(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place]) -> It
     if common and {rank for rank, _ in ranks[0]} ^ {rank for rank, _ in ranks[1]}:
         names = _listed(ranks[0]), _listed(ranks[1])
         text = f"Different ranks were captured: {names[0]} in base, {names[1]} in new. Diagnose the same ranks of both (--rank)."
-        yield _mismatch("ranks", "captured ranks", *names, "refused", text)
+        yield mismatch("ranks", "captured ranks", *names, "refused", text)
     here, there = device(base, places[0]), device(new, places[1])
     if here is not None and there is not None and here.casefold() != there.casefold():
-        yield _mismatch("device", "GPU", here, there, "refused", f"The GPU differs: {here} in base and {there} in new.")
+        yield mismatch("device", "GPU", here, there, "refused", f"The GPU differs: {here} in base and {there} in new.")
 
 
 def _capture(base: Diagnosis, new: Diagnosis) -> Iterator[Mismatch]:
@@ -301,36 +297,36 @@ def _capture(base: Diagnosis, new: Diagnosis) -> Iterator[Mismatch]:
             f"The runs were captured by different profilers ({here.profiler}, {there.profiler}): each slows the host down in its own "
             "way, and they do not record the same things."
         )
-        yield _mismatch("capture", "format", here.format, there.format, "refused", text)
+        yield mismatch("capture", "format", here.format, there.format, "refused", text)
     if {here.cuda_graphs, there.cuda_graphs} == {"nodes", "opaque"}:
         text = "CUDA graphs were traced node by node on one side and as a whole on the other: capture both with --cuda-graph-trace=node."
-        yield _mismatch("capture", "CUDA graphs", here.cuda_graphs, there.cuda_graphs, "refused", text)
+        yield mismatch("capture", "CUDA graphs", here.cuda_graphs, there.cuda_graphs, "refused", text)
     elif "opaque" in {here.cuda_graphs, there.cuda_graphs} and here.cuda_graphs != there.cuda_graphs:
         text = (
             "One side replays CUDA graphs that were traced as a whole: their kernels are not known and count as the bucket other. Step "
             "times can be compared, buckets can't."
         )
-        yield _mismatch("capture", "CUDA graphs", here.cuda_graphs, there.cuda_graphs, "noted", text)
+        yield mismatch("capture", "CUDA graphs", here.cuda_graphs, there.cuda_graphs, "noted", text)
     if _without_steps(base) != _without_steps(new):
         text = (
             "One capture was cut into steps and the other was not, so that a step would be held against a whole capture: name the "
             "range that is one step (--step-range)."
         )
-        yield _mismatch("capture", "steps", base.steps.anchor, new.steps.anchor, "refused", text)
+        yield mismatch("capture", "steps", base.steps.anchor, new.steps.anchor, "refused", text)
     elif base.steps.anchor != new.steps.anchor:
         text = f"Steps were found by different marks ({base.steps.anchor}, {new.steps.anchor}); they may begin at different places."
-        yield _mismatch("capture", "steps", base.steps.anchor, new.steps.anchor, "noted", text)
+        yield mismatch("capture", "steps", base.steps.anchor, new.steps.anchor, "noted", text)
     cold = [side for side, document in (("base", base), ("new", new)) if _start_up_only(document)]
     if cold:
         text = (
             f"The capture{'s' if len(cold) > 1 else ''} of {' and '.join(cold)} hold{'' if len(cold) > 1 else 's'} hardly anything but "
             "start-up, which tells nothing of a step: capture some steps in the middle of a run."
         )
-        yield _mismatch("capture", "start-up", shown(_start_up_only(base)), shown(_start_up_only(new)), "refused", text)
+        yield mismatch("capture", "start-up", shown(_start_up_only(base)), shown(_start_up_only(new)), "refused", text)
     if base.verdict.perturbed != new.verdict.perturbed:
         which = "base" if base.verdict.perturbed else "new"
         text = f"The profiler slowed the {which} run noticeably and not the other: host overhead and step time hold its cost."
-        yield _mismatch("capture", "perturbed", shown(base.verdict.perturbed), shown(new.verdict.perturbed), "noted", text)
+        yield mismatch("capture", "perturbed", shown(base.verdict.perturbed), shown(new.verdict.perturbed), "noted", text)
 
 
 def _family(name: str) -> str:
@@ -369,243 +365,10 @@ def _proven_aspect(spec: AspectSpec, here: Job | None, there: Job | None) -> boo
     return all(job is not None and job.value(name) is not None for name in spec.proves for job in (here, there))
 
 
-def _mismatch(aspect: str, name: str, base: str, new: str, state: MismatchState, text: str) -> Mismatch:
-    return Mismatch(aspect=aspect, name=name, base=base, new=new, state=state, text=text)
-
-
 def device(document: Diagnosis, place: tuple[int, int] | None = None) -> str | None:
     """The GPU's name on one device, by default the verdict's; None where the trace does not name it."""
     where = place or place_of(document)
     return next((one.name for one in document.capture.devices if (one.rank, one.device) == where), None)
-
-
-# --- the same work, by the kernels ------------------------------------------------------------------------------------
-# Kernels are the evidence where job files do not tell, and the measure of captures that were not cut into steps. A capture without steps
-# lasts as long as somebody let it. Two of them that ran the same kernels in the same proportion did the same kind of work, more or less of
-# it: how much is the sum over the kernels of launches times one pace for both sides, so that slower kernels do not count as more work. The
-# new run's times are then brought to the base's amount of work.
-
-
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """How two captures without steps compare; `scale` brings the new run's times to the base's amount of work, where they are alike."""
-
-    scale: Fraction = Fraction(1)
-    normalised: Normalised | None = None
-    mismatch: Mismatch | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Use:
-    """One kernel, or bucket, on both sides: launches and work."""
-
-    base: int
-    new: int
-    base_ns: int
-    new_ns: int
-
-    @property
-    def pace(self) -> Fraction:
-        """Time per launch over both sides, in ns."""
-        return Fraction(self.base_ns + self.new_ns, self.base + self.new)
-
-
-def capture_work(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place], limits: CaptureLimits) -> Work:
-    """The amounts of work in two captures without steps."""
-    uses = _uses(base, new, places)
-    if all(use.base == use.new for use in uses):
-        return Work()
-    here, there = sum(use.base * use.pace for use in uses), sum(use.new * use.pace for use in uses)
-    if not here or not there:
-        return Work(mismatch=_unlike(0.0))
-    ratio = Fraction(there) / Fraction(here)
-    share = _alike_share(uses, ratio, limits.proportion.value)
-    common = [min(use.base, use.new) for use in uses]
-    little = sum(common) < limits.least_launches.value
-    if share < limits.alike.value or little or not 1 / limits.factor.value <= ratio <= limits.factor.value:
-        return Work(mismatch=_unlike(share))
-    amounts = f"{float(here) / 1e6:,.1f} ms", f"{float(there) / 1e6:,.1f} ms"
-    text = (
-        f"Neither capture was cut into steps, and they hold different amounts of the same kernels' work: {amounts[0]} "
-        f"in base and {amounts[1]} in new, each launch counted at one pace for both ({share * 100:.0f} % of it in the same "
-        "proportion). The new run's times are brought to the base's amount of work."
-    )
-    return Work(
-        scale=(1 / ratio).limit_denominator(10**9),  # a ratio of two measured amounts holds no more digits
-        normalised=Normalised(
-            base_tokens=float(here),
-            new_tokens=float(there),
-            source="the launches of the same kernels in both captures",
-            unit="ns of kernel work",
-        ),
-        mismatch=_mismatch("kernels", "work in the capture", amounts[0], amounts[1], "normalised", text),
-    )
-
-
-def _alike_share(uses: list[_Use], ratio: Fraction, slack: float) -> float:
-    """Share of the work that stands in the common proportion. What only one side has does not."""
-    weights = [use.pace * (use.base * ratio + use.new) for use in uses]
-    near = [abs(use.new - ratio * use.base) <= max(slack * ratio * use.base, _EDGES) for use in uses]
-    total = sum(weights)
-    alike = sum(weight for weight, use, close in zip(weights, uses, near, strict=True) if close and use.base > 0 and use.new > 0)
-    return float(Fraction(alike) / Fraction(total)) if total else 0.0
-
-
-def _unlike(share: float) -> Mismatch:
-    text = (
-        "Neither capture was cut into steps, and they do not hold the same kind of work in like amounts "
-        f"({share * 100:.0f} % of it are kernels in the same proportion). "
-        "Name the range that is one step (--step-range), or capture whole steps."
-    )
-    return _mismatch("kernels", "work in the capture", "capture", "capture", "refused", text)
-
-
-def _uses(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place]) -> list[_Use]:
-    """Compute kernels by name; of documents that do not hold kernels, buckets."""
-    here, there = _by_name(base, places[0]), _by_name(new, places[1])
-    if here is None or there is None:
-        here, there = _by_bucket(base, places[0]), _by_bucket(new, places[1])
-    names = sorted({*here, *there})
-    none = (0, 0)
-    found = [
-        _Use(base=here.get(name, none)[0], new=there.get(name, none)[0], base_ns=here.get(name, none)[1], new_ns=there.get(name, none)[1])
-        for name in names
-    ]
-    return [use for use in found if use.base + use.new > 0]
-
-
-def _by_name(document: Diagnosis, place: Place) -> dict[str, tuple[int, int]] | None:
-    rows = next((one.kernels for one in document.kernels if (one.rank, one.device) == place), None)
-    if rows is None:
-        return None
-    found: dict[str, tuple[int, int]] = {}
-    for row in rows:
-        if row.role == "compute":
-            launches, work = found.get(row.name, (0, 0))
-            found[row.name] = launches + row.launches, work + row.work_ns
-    return found
-
-
-def _by_bucket(document: Diagnosis, place: Place) -> dict[str, tuple[int, int]]:
-    return {row.bucket: (row.kernels, row.work_ns) for row in _buckets(document, place)}
-
-
-def _buckets(document: Diagnosis, place: Place) -> list[BucketTime]:
-    return [row for row in document.buckets if (row.rank, row.device) == place and row.bucket not in NO_KERNELS]
-
-
-def kernel_mismatches(
-    base: Diagnosis, new: Diagnosis, places: tuple[Place, Place], limits: KernelLimits, *, lacking: str, agreed: bool
-) -> Iterator[Mismatch]:
-    """What the kernels of steps say where job files do not prove what the work is.
-
-    A part of the model that only one side has is said and refuses nothing: it may be what changed. Another amount of the same kernels' work
-    does refuse, unless both job files agree in all that they tell (`agreed`). `lacking`: what would prove it, as a sentence.
-    """
-    state: MismatchState = "noted" if agreed else "refused"
-    here = {row.bucket: row for row in _buckets(base, places[0])}
-    there = {row.bucket: row for row in _buckets(new, places[1])}
-    for bucket in sorted({*here} ^ {*there}):
-        row, side = (here[bucket], "base") if bucket in here else (there[bucket], "new")
-        if row.share >= limits.bucket_share.value:
-            share = f"{row.share * 100:.1f} % of the work"
-            text = f"Only the {side} run has kernels of {bucket} ({share}): something was switched on or off, or the work is not the same. {lacking}"
-            first, second = (share, "none") if side == "base" else ("none", share)
-            yield _mismatch("kernels", bucket, first, second, "noted", text)
-    counts = sum(row.kernels for row in here.values()), sum(row.kernels for row in there.values())
-    if min(counts) > 0 and max(counts) / min(counts) > limits.count_factor.value:
-        text = (
-            f"A step runs {counts[0]:,} kernels in base and {counts[1]:,} in new, more than {limits.count_factor.value:g} times as many: the "
-            f"work is hardly the same. {lacking}"
-        )
-        yield _mismatch("kernels", "kernels per step", f"{counts[0]:,}", f"{counts[1]:,}", state, text)
-        return
-    for name, what in _other_amounts(base, new, places, limits):
-        text = f"{what}: another amount of work, not another speed. {lacking}"
-        yield _mismatch("kernels", name, "1", what.split(" times")[0].rsplit(" ", 1)[-1], state, text)
-
-
-def _other_amounts(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place], limits: KernelLimits) -> Iterator[tuple[str, str]]:
-    """Signs that steps hold another amount of the same kernels' work: their name, and what they say."""
-    here, there = _launches(base, places[0]), _launches(new, places[1])
-    often = _common_ratio(here, there, limits)
-    if often is not None:
-        yield "launches", f"Nearly all compute kernels are launched {often:.2f} times as often per step (layers or micro-batches)"
-        return
-    blocks = _common_ratio(_waves(base, places[0]), _waves(new, places[1]), limits)
-    if blocks is not None:
-        yield (
-            "blocks per launch",
-            f"Nearly all compute kernels have {blocks:.2f} times as many blocks (sequence length, batch or model size)",
-        )
-        return
-    tokens = _by_tokens(base, new, places, limits)
-    if tokens is not None:
-        ratio, longer = tokens
-        why = "the sequence length" if longer else "the batch or the sequence length"
-        yield (
-            "work per launch",
-            f"Everything that goes by tokens takes {ratio:.2f} times as long per launch, and what goes by parameters as long as before ({why})",
-        )
-
-
-def _by_tokens(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place], limits: KernelLimits) -> tuple[float, bool] | None:
-    """By how much the work of each bucket changed alike, where that of parameters did not, and whether attention's changed by more.
-
-    A slower clock lengthens what computes and not what moves memory; slower memory lengthens the optimizer too: neither looks so.
-    """
-    here, there = ({row.bucket: row for row in _buckets(side, place)} for side, place in zip((base, new), places, strict=True))
-    compute = {row.bucket for side, place in zip((base, new), places, strict=True) for row in _rows(side, place) if row.role == "compute"}
-    both = [name for name in here if name in there and name in compute and here[name].work_ns and here[name].share >= _LEAST_SHARE]
-    ratio = {name: there[name].work_ns / here[name].work_ns for name in both}
-    often = all(abs(there[name].kernels - here[name].kernels) <= limits.launches.value * here[name].kernels for name in both)
-    fixed = [ratio[name] for name in both if name in limits.by_parameters]
-    moving = sorted(ratio[name] for name in both if name not in (*limits.by_parameters, *limits.by_length))
-    if not often or not fixed or len(moving) < _LEAST_KINDS or any(abs(one - 1) > limits.amount_change.value / 2 for one in fixed):
-        return None
-    middle = moving[len(moving) // 2]
-    if abs(middle - 1) <= limits.amount_change.value or moving[-1] - moving[0] > 2 * limits.amount_spread.value * middle:
-        return None
-    longer = [ratio[name] for name in both if name in limits.by_length]
-    return middle, any((one > middle) == (middle > 1) and abs(one - middle) > limits.amount_spread.value * middle for one in longer)
-
-
-def _rows(document: Diagnosis, place: Place) -> Sequence[KernelUse]:
-    return next((one.kernels for one in document.kernels if (one.rank, one.device) == place), ())
-
-
-_Amounts = dict[str, tuple[float, int]]  # a compute kernel's launches per step, or waves per launch; its work in ns
-
-
-def _launches(document: Diagnosis, place: Place) -> _Amounts:
-    return {name: (float(launches), work) for name, (launches, work) in (_by_name(document, place) or {}).items()}
-
-
-def _waves(document: Diagnosis, place: Place) -> _Amounts:
-    """Of the kernels whose launch shapes are known. Persistent kernels fill the device whatever their work is, so that one wave tells nothing."""
-    compute = _launches(document, place)
-    rows = document.occupancy.kernels if document.occupancy is not None and place == place_of(document) else ()
-    return {row.name: (row.waves, row.work_ns) for row in rows if row.waves is not None and row.waves > 1 and row.name in compute}
-
-
-def _common_ratio(here: _Amounts, there: _Amounts, limits: KernelLimits) -> float | None:
-    """By how much the amounts of the same kernels changed, where those of nearly all work changed alike; None where they did not."""
-    both = sorted(
-        (there[name][0] / here[name][0], here[name][1] + there[name][1]) for name in here.keys() & there.keys() if here[name][0] > 0
-    )
-    total = sum(work for _, work in both)
-    everything = sum(work for side in (here, there) for _, work in side.values())
-    if len(both) < 2 or total < limits.common_share.value * everything:
-        return None
-    seen, middle = 0, 1.0
-    for ratio, work in both:
-        seen += work
-        if 2 * seen >= total:
-            middle = ratio
-            break
-    alike = sum(work for ratio, work in both if abs(ratio - middle) <= limits.amount_spread.value * middle)
-    changed = not 1 / (1 + limits.amount_change.value) <= middle <= 1 + limits.amount_change.value
-    return middle if changed and alike >= limits.common_share.value * total else None
 
 
 # --- what changed around the code, and in the job file ----------------------------------------------------------------
