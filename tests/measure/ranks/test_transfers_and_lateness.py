@@ -85,7 +85,10 @@ def rows(n: int, late_by: int, seed: int) -> list[Ran]:
     return [Ran(start=end - 400_000 + late_by, end=end) for end in ends]
 
 
-def test_a_rank_that_is_late_because_it_waited_elsewhere_is_not_to_blame() -> None:
+@pytest.mark.parametrize(
+    "alone", [(), (("read_checkpoint", "dense_gemm", 900),)], ids=["like work", "and a kernel that no other rank runs"]
+)
+def test_a_rank_that_is_late_because_it_waited_elsewhere_is_not_to_blame(alone: tuple[tuple[str, str, int], ...]) -> None:
     """Rank 2 is slow. Its own group waits for it, so all of that group come late to the exchange with the other group."""
     did = []
     for rank in range(8):
@@ -103,12 +106,26 @@ def test_a_rank_that_is_late_because_it_waited_elsewhere_is_not_to_blame() -> No
                 step_ns=60_000_000,
                 blocked_ns=waited,
                 compute_ns=40_000_000 + (6_000_000 if rank == 2 else 0),
-                shapes=[("gemm", "dense_gemm", 130 if rank == 2 else 100), ("norm", "norm", 26 if rank == 2 else 20)],
+                shapes=[
+                    ("gemm", "dense_gemm", 130 if rank == 2 else 100),
+                    ("norm", "norm", 26 if rank == 2 else 20),
+                    *(alone if rank == 2 else ()),
+                ],
             )
         )
     found = judged(did)
     assert [(one.rank, one.cause, one.pattern) for one in found] == [(2, "slow_gpu", "always")]
     assert "1.30 times" in found[0].evidence
+
+
+def test_ranks_that_run_the_same_parts_are_alike() -> None:
+    """The first and the last stage of a pipeline run an embedding or a loss, the others neither."""
+    first, middle, last = {"embedding": 1, "attention": 9}, {"attention": 9}, {"loss": 1, "attention": 9}
+    groups, of = like_groups(
+        members([Did(rank=rank, lanes={}, work=work) for rank, work in enumerate((first, middle, middle, last))]), None, load_buckets()
+    )
+    assert [group.ranks for group in groups] == [(0,), (1, 2), (3,)]
+    assert of == {0: "A", 1: "B", 2: "B", 3: "C"}
 
 
 def four(late_rank: int | None, **each: Callable[[bool], object]) -> list[Did]:

@@ -73,6 +73,16 @@ def test_what_there_is_not_is_an_error_that_names_what_there_is(one: Diagnosis, 
     assert error.value.next_step
 
 
+def test_an_unknown_metric_is_told_the_facts_with_like_names(one: Diagnosis) -> None:
+    for metric, shown in (
+        ("fill_of_compute", "(`diagnose explain facts`), for example compute_fill."),
+        ("nonsense", "(`diagnose explain facts`)."),
+    ):
+        with pytest.raises(MetricError) as error:
+            samples(one, metric)
+        assert error.value.next_step.endswith(shown)
+
+
 def test_what_was_not_measured_is_never_nought(one: Diagnosis) -> None:
     with pytest.raises(UnmeasuredError, match="not measured"):
         samples(one, "gc_ns")
