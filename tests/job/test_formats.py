@@ -367,6 +367,11 @@ def test_what_a_script_unfolds_to(body: str, flags: str, expected: int | None) -
     assert (expected is None) == bool(job.unknown)
 
 
+def test_an_array_keeps_what_all_branches_begin_with() -> None:
+    job = script("A=(--num-layers 4)\nif [ $X ]; then A+=(--seq-length 8); fi", '"${A[@]}" --hidden-size 64')
+    assert (job.get("num_layers"), job.get("seq_length"), job.get("hidden_size")) == (4, None, 64)
+
+
 def test_environment_of_the_command() -> None:
     job = parse_job(
         "export CUDA_DEVICE_MAX_CONNECTIONS=1\nNCCL_NVLS_ENABLE=0\nexport WANDB_API_KEY=secret NVTE_CPU_OFFLOAD_V1=$X\n"

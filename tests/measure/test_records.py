@@ -17,7 +17,8 @@ from diagnose.knowledge.buckets import bucket_type, load_buckets
 from diagnose.measure.device import DeviceMeasure, check_identities, step_median
 from diagnose.measure.kernels import NAME, kernel_table, uses
 from diagnose.measure.records import device_records, kernels, split, steps, timeline, unclassified
-from diagnose.measure.timeline import BARS, GAPS, DrawnStep, drawn
+from diagnose.measure.timeline import BARS, GAPS, DrawnStep, _joined, drawn
+from diagnose.measure.where import device_where
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import OpKind
 from diagnose.reason.conclude import _with_kernels
@@ -436,3 +437,25 @@ def test_of_many_devices_only_the_lowest_and_that_of_the_verdict_are_listed() ->
     assert _with_kernels(devices[:8], devices[2]) == devices[:8]
     assert [device.rank for device in _with_kernels(devices, devices[2])] == [2, 9]
     assert [device.rank for device in _with_kernels(devices, devices[8])] == [2]
+
+
+def test_kernels_are_tiny_by_their_mean() -> None:
+    """A thousand of a short kernel are tiny ones however long they take together, and a long one is none."""
+    items = [*(run("norm", 10_000 * at, 10_000 * at + 4_000, at + 1) for at in range(20)), run("gemm", 300_000, 400_000, 50)]
+    (one,) = scene(items, [Span(text="iteration 1", start=0, end=500_000), Span(text="iteration 2", start=500_000, end=600_000)]).measure()
+    found = device_where(one, device_records(one))
+    assert found["tiny"].top == ("norm",)
+    assert set(found["bucket:dense_gemm"].top) == {"gemm"}
+
+
+def test_touching_gaps_are_one_where_cause_and_blocker_are_the_same() -> None:
+    rows = [
+        (0, 5, "blocking", 1),
+        (5, 9, "blocking", 1),
+        (9, 12, "blocking", 2),
+        (12, 15, "launch", None),
+        (15, 20, "launch", None),
+        (30, 31, "launch", None),
+    ]
+    found = _joined(pl.DataFrame(rows, schema=["start", "end", "cause", "producer"], orient="row"))
+    assert found.drop("run").rows() == [(0, 9, "blocking", 1), (9, 12, "blocking", 2), (12, 20, "launch", None), (30, 31, "launch", None)]
