@@ -12,7 +12,7 @@ from diagnose.document.diagnosis import Change, Diagnosis, decode
 from diagnose.errors import InputError
 from diagnose.pipeline import diagnose
 from diagnose.reason.plan import settings, written
-from diagnose.render import Options, section_names, write
+from diagnose.render import Options, section_names, words, write
 from diagnose.render.reports.diagnosis import answer
 from fixtures import gallery
 from fixtures.gallery import GOLDEN, GOLDEN_FOLDER
@@ -222,3 +222,16 @@ def test_walls_claim_their_part_of_the_one_bar(demo: Diagnosis) -> None:
     assert (claim.start, claim.share, claim.line) == (0.5, 0.5, 2)
     assert claim.lower == pytest.approx(0.25)
     assert claim.text == "29.4 ms to 58.7 ms, 50.0 %"
+
+
+def test_one_colour_has_one_meaning() -> None:
+    """Over the bar, the figures of the step and the buckets: who has learnt a colour in one finds it in the others."""
+    meaning = {spec.colour.lower(): {f"bucket {name}"} for name, spec in words.VOCABULARY.buckets.items()}
+    looks = list(words._CAUSE_LOOKS.values())
+    same = {"waiting: permute/unpermute": "waited for packing"}
+    for label, colour in [
+        *((look.label, look.colour) for look in looks),
+        *((answer._LABELS[key], answer._LOOKS[key]) for key in answer._LOOKS),
+    ]:
+        meaning.setdefault(colour.lower(), set()).add(same.get(label, label))
+    assert {colour: found for colour, found in meaning.items() if len(found) > 1} == {}

@@ -323,16 +323,16 @@ _LABELS: Mapping[str, str] = {
 }
 _LOOKS: Mapping[str, str] = {
     "waiting_data": "#e8744f",
-    "waiting_tensor": "#c8742b",
+    "waiting_tensor": "#b5651d",
     "waiting_pipeline": "#8f1d4f",
     "waiting_context": "#f0a3a3",
-    "waiting_other": "#d98ca0",
-    "waiting_rest": "#d98ca0",
+    "waiting_other": "#c46a8f",
+    "waiting_rest": "#c46a8f",
     "packing": "#f2a07b",
     _REST: "#8c8c8c",
     _COMPUTE_REST: "#88ccee",
-    _AGAIN: "#882255",
-    "not_recorded": "#8c8c8c",
+    _AGAIN: "#4b0082",
+    "not_recorded": "#b9bec4",
 }
 _WALL_PART = {"copy": "blocking_copies", "launch": "host_work", "sync": "host_sync", _AGAIN: "recompute"}  # names of walls.yaml
 _SEGMENT = {"waiting_expert": "blocking_transport", "copy": "blocking_copy", "launch": "host_work", "sync": "host_sync", "unknown": "dependency_stalled"}
