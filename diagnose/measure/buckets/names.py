@@ -92,7 +92,7 @@ def normalised(names: pl.Series) -> pl.Series:
 
 
 def _spaced(text: pl.Expr) -> pl.Expr:
-    """A text as words in small letters, a blank before and after each: camel case and snake case are taken apart, sizes and serial numbers left out."""
+    """A text as words in small letters, a blank before and after each: camel case and snake case are taken apart, sizes, versions and serial numbers left out."""
     return (
         text.str.replace_all("MoE", "Moe")
         .str.replace_all("RoPE", "Rope")
@@ -107,10 +107,11 @@ def _spaced(text: pl.Expr) -> pl.Expr:
         .str.replace_all("MemCpy", "Memcpy")
         .str.replace_all(r"([a-z])([A-Z])", "${1} ${2}")
         .str.replace_all(r"([0-9A-Z])([A-Z][a-z])", "${1} ${2}")
+        .str.replace_all(r"([a-z][0-9]+)([A-Z][0-9])", "${1} ${2}")
         .str.to_lowercase()
         .str.replace_all(r"[^a-z0-9]+", "  ")
         .pipe(lambda one: pl.concat_str(pl.lit(" "), one, pl.lit(" ")))
-        .str.replace_all(r" [0-9]+ ", " ")
+        .str.replace_all(r" (?:v?[0-9]+) ", " ")
         .str.replace_all(r"([a-z])[0-9]{3,} ", "${1} ")
         .str.replace_all(r" d  ([a-z]{1,2}) ", " d${1} ")
         .str.replace_all(r" +", " ")

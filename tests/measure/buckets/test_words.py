@@ -62,6 +62,12 @@ NAMES = {
     "fused_qk_norm_rope_kernel": "attention",
     "_per_token_group_quant_mla_fp8": "quantize",
     "_silu_mul_fp8_quant_deep_gemm_masked": "activation",
+    "void LayerNormForwardV2<float>(float*)": "norm",
+    "void LayerNormParamGradStep1<float>(float*)": "norm",
+    "fusedMoeMxfp4W2Kernel": "expert_gemm",
+    "topk_gating_kernel_prefill": "router",
+    "rms_norm_splitk_kernel": "norm",
+    "causal_dot_product_kernel": "attention",
     # transport by its own words; a block and a dimension are no type and no word
     "acme_barrier_kernel": "collective",
     "weights_resharding_kernel": "collective",
