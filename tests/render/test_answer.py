@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
+from rich.cells import cell_len
 
-from diagnose.document.diagnosis import Change, Diagnosis, decode
+from diagnose.document.diagnosis import Change, Diagnosis, Identity, PlanStep, decode
 from diagnose.errors import InputError
 from diagnose.pipeline import diagnose
 from diagnose.reason.plan import settings, written
@@ -17,11 +20,24 @@ from diagnose.render.reports.diagnosis import answer
 from fixtures import gallery
 from fixtures.gallery import GOLDEN, GOLDEN_FOLDER
 from tests.builders import simulated
+from tests.builders.cases import for_each
 from tests.builders.diagnosis import minimal, rich
 from tests.builders.suites import deep_unless
 from tests.conftest import ROOT
 from tests.test_real_traces import every_trace
 
+STEP: dict[str, Any] = {
+    "fix": "COM-06",
+    "finding": "x",
+    "title": "overlap",
+    "state": "applicable",
+    "bound_ns": 1,
+    "speedup_ceiling": 1.1,
+    "cost": "",
+    "changes": (),
+    "needs": (),
+    "published": (),
+}
 LINES = {100: 45, 140: 45, 80: 60}
 MOST_VISIBLE = 40
 JOB = ROOT / "fixtures" / "jobs" / "qwen3_30b_a3b_alltoall_h100.yaml"
@@ -235,3 +251,28 @@ def test_one_colour_has_one_meaning() -> None:
     ]:
         meaning.setdefault(colour.lower(), set()).add(same.get(label, label))
     assert {colour: found for colour, found in meaning.items() if len(found) > 1} == {}
+
+
+@for_each("name", "run.sqlite", "my run's trace.sqlite", "x" * 300 + ".sqlite", "名前" * 60 + " b.sqlite", "a 'b' \"c\" $d `e`.sqlite")
+def test_a_command_can_be_copied_from_a_narrow_terminal(name: str) -> None:
+    told = {
+        "model": None,
+        "layers": None,
+        "experts": None,
+        "gpus": 8,
+        "gpu": None,
+        "precision": None,
+        "precision_from": "",
+        "job_file": None,
+    }
+    identity = Identity(**told, layout={}, rank=0, ranks_captured=1, file=name)
+    document = structs.replace(rich(), identity=identity, plan=(PlanStep(**STEP),))
+    for width in (60, 80, 100):
+        text = write(document, "text", Options(width=width))
+        shown = text.split("What next\n")[1].split("\n more ")[0]
+        typed = shown.replace("\\\n", "")  # as a shell reads it
+        found = [shlex.split(re.sub(r"^ [a-z]+ +", "", line)) for line in typed.splitlines()]
+        wanted = [shlex.split(command) for _, command in answer.commands(document).rows if command.startswith("diagnose ")]
+        assert all(one in wanted for one in found), (width, shown)
+        assert any(name in one for one in found)
+        assert max(map(cell_len, shown.splitlines())) <= width, shown

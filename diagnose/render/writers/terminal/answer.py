@@ -6,8 +6,11 @@ says how to see them; nothing is cut in the middle.
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text as Words
 
@@ -20,6 +23,7 @@ NARROW = 80  # lines on a terminal with fewer columns
 MOST_SETTINGS = 8  # lines of settings of one step
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _GLUE = "\ue000"  # keeps a number and its unit on one line: rich breaks at every kind of space
+_WORD = re.compile(r"(?:[^\s'\"]|'[^']*'|\"[^\"]*\")+")  # of a shell, with what it quotes
 _INDENT = 4
 _AMOUNT, _PERCENT = 9, 7  # columns of the bar's figures
 
@@ -185,9 +189,42 @@ class _Written:
         yield Piece(worth=98, lines=(Words(), Words(commands.title, style="bold")))
         for place, (label, command) in enumerate(commands.rows):
             worth = 96 if place in (0, len(commands.rows) - 1) else 70 - place
-            yield Piece(worth=worth, lines=self._wrapped((f"{label:<8}", "dim"), (command, "cyan"), left=1, hang=8))
+            typed = command.startswith("diagnose ")
+            yield Piece(
+                worth=worth,
+                lines=tuple(self._typed(f" {label:<8}", command))
+                if typed
+                else self._wrapped((f"{label:<8}", "dim"), (command, "cyan"), left=1, hang=8),
+            )
         if commands.closing:
             yield Piece(worth=68, lines=self._wrapped((commands.closing, "dim"), left=1))
+
+    def _typed(self, head: str, command: str) -> Iterator[Words]:
+        """A command that can be copied: lines that go on end in the shell's sign for that, which a line inside a word follows from the first column on."""
+        room = max(self.width - len(head) - 2, 20)
+        lines = [head]
+        for word in _WORD.findall(units.visible(command)):
+            used = len(lines[-1]) - len(head) if lines[-1].startswith((head, " " * len(head))) else len(lines[-1])
+            for place, part in enumerate(_parts(word, room)):
+                if place:
+                    lines[-1] += "\\"
+                    lines.append(part)
+                elif used and used + 1 + cell_len(part) > room:
+                    lines[-1] += " \\"
+                    lines.append(" " * len(head) + part)
+                else:
+                    lines[-1] += f" {part}" if used else part
+        for place, line in enumerate(lines):
+            yield Words(head, style="dim").append(line[len(head) :], style="not dim cyan") if not place else Words(line, style="cyan")
+
+
+def _parts(word: str, room: int) -> list[str]:
+    """A word of a shell in parts that fit; more than one only where it has to be, each quoted by itself."""
+    if cell_len(word) <= room:
+        return [word]
+    plain = "".join(shlex.split(word))
+    size = room - 2 if plain.isascii() and "'" not in plain else room // 8  # a quote takes five signs, another sign up to two columns
+    return [shlex.quote(plain[start : start + size]) for start in range(0, len(plain), size)]
 
 
 def _trimmed(lines: Iterable[Words]) -> Iterator[Words]:
