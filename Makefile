@@ -28,7 +28,7 @@ help:
 	@echo "make gallery    diagnose the scenarios of the gallery into build/gallery"
 	@echo "make accuracy   hold the diagnoses of all scenarios against their truth"
 	@echo "make scenarios  write traces, job file and truth of all scenarios into build/scenarios (SCENARIO=name for one, FORMAT=nsys, torch or both)"
-	@echo "make docs       build the documentation, with all that the program knows, into build/site"
+	@echo "make docs       build the documentation, with all that the program knows, into build/site, and the manual page docs/diagnose.1"
 	@echo "make lint       the checks of make test without the tests"
 	@echo "make format     put the sources into their format"
 	@echo "make clean      remove what make made"
@@ -41,6 +41,7 @@ demo:
 
 docs:
 	$(call environment,docs)
+	@"$(BIN)/python" -c 'from diagnose.cli import cli; from diagnose.commands.manual import manual; print(manual(cli), end="")' > docs/diagnose.1
 	@NO_MKDOCS_2_WARNING=true "$(BIN)/python" -m mkdocs build --strict --quiet
 	@printf 'The documentation lies at:\n%s\n' "$(CURDIR)/build/site/index.html"
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -37,6 +37,9 @@ from diagnose.commands import (
 from diagnose.commands.output import EXIT_GATE, ClosedPipeError, say, silence
 from diagnose.errors import DiagnoseError, InputError, TerminatedError, UsageError
 from diagnose.version import __version__
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 __all__ = ["EXIT_GATE", "cli", "main"]
 
@@ -71,6 +74,16 @@ class Verbs(click.Group):
                 say(f"using {path.name}: {', '.join(options)}")
         with _terminable():
             return super().invoke(ctx)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Verbs, options of the default verb, and files: the first word may be a trace."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - only for a shell that asks
+
+        found = super().shell_complete(ctx, incomplete)
+        if incomplete.startswith("-"):
+            known = {item.value for item in found}
+            return [*found, *(item for item in self.commands["analyse"].shell_complete(ctx, incomplete) if item.value not in known)]
+        return [*found, CompletionItem(incomplete, type="file")]
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Both ways to call it."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from diagnose.cli import cli
+from diagnose.commands.manual import manual
 from diagnose.document.bisection import Bisection
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis
@@ -23,6 +25,7 @@ GOLDEN = Path(__file__).parent / "golden"
 SCHEMA = ROOT / "reports" / "diagnosis.schema.json"
 COMPARISON_SCHEMA = ROOT / "reports" / "comparison.schema.json"
 BISECTION_SCHEMA = ROOT / "reports" / "bisection.schema.json"
+MANUAL = ROOT / "docs" / "diagnose.1"
 JOB_FILE = "configs/job.yaml"
 
 
@@ -52,6 +55,7 @@ def goldens() -> dict[Path, str]:
         GOLDEN / "minimal.txt": write(minimal(), "text", Options(detail=2)),
         GOLDEN / "comparison-refused.txt": write(refused(), "text"),
         GOLDEN / "bisection-several.txt": write(bisected.several(), "text"),
+        MANUAL: manual(cli),
         SCHEMA: schema_text(),
         COMPARISON_SCHEMA: schema_text(Comparison),
         BISECTION_SCHEMA: schema_text(Bisection),

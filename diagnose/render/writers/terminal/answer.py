@@ -45,7 +45,7 @@ class _Written:
     def __init__(self, *, width: int, look: str) -> None:
         self.width, self.look = width, look
         self.decided = True
-        self.console = Console(width=width, file=None, _environ={})
+        self.console = Console(width=width, file=None, _environ={}, force_jupyter=False)
 
     def pieces(self, content: r.Content) -> Iterator[Piece[Words]]:
         """One part of the answer."""

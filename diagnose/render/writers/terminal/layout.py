@@ -64,6 +64,7 @@ def printed(report: r.Report, options: Options) -> str:
         highlight=False,
         emoji=False,
         legacy_windows=False,
+        force_jupyter=False,  # in a notebook it would show every line by itself, and the text would stay empty
         _environ={},
     )
     shown = _asked(report, options)
