@@ -45,37 +45,37 @@ def _page(group: click.Group, context: click.Context) -> Iterator[str]:
         if verb is analyse or verb.hidden:
             continue
         inner = click.Context(verb, info_name=name, parent=context)
-        yield from (f'.SS "{_said(" ".join(["diagnose", name, *verb.collect_usage_pieces(inner)]))}"',)
+        yield from (f'.SS "{_escaped(" ".join(["diagnose", name, *verb.collect_usage_pieces(inner)]))}"',)
         for place, paragraph in enumerate(_paragraphs(verb.help or "")):
             yield from ([".PP"] if place else []) + [paragraph]
         if isinstance(verb, click.Group):
             for child in verb.list_commands(inner):
-                yield from (".TP", f"\\fB{_said(child)}\\fR", _said(verb.commands[child].get_short_help_str(300)))
+                yield from (".TP", f"\\fB{_escaped(child)}\\fR", _escaped(verb.commands[child].get_short_help_str(300)))
                 yield from (".RS", *_options(verb.commands[child], inner), ".RE")
         yield from _options(verb, inner)
     for title, rows in (("FILES", _FILES), ("ENVIRONMENT", _VARIABLES)):
         yield f".SH {title}"
         for name, meaning in rows:
-            yield from (".TP", f"\\fB{_said(name)}\\fR", _said(meaning))
+            yield from (".TP", f"\\fB{_escaped(name)}\\fR", _escaped(meaning))
 
 
 def _options(verb: click.Command, context: click.Context) -> Iterator[str]:
     for param in verb.get_params(context):
         record = param.get_help_record(context) if isinstance(param, click.Option) else None
         if record is not None:
-            yield from (".TP", f"\\fB{_said(record[0])}\\fR", _said(record[1]))
+            yield from (".TP", f"\\fB{_escaped(record[0])}\\fR", _escaped(record[1]))
 
 
 def _paragraphs(text: str) -> list[str]:
     """Paragraphs of a command's help as man(7) takes them; lines below click's sign for it stay lines."""
     return [
-        "\n.br\n".join(map(_said, part.split("\b")[1].strip().splitlines())) if "\b" in part else _said(part)
+        "\n.br\n".join(map(_escaped, part.split("\b")[1].strip().splitlines())) if "\b" in part else _escaped(part)
         for part in text.split("\f", maxsplit=1)[0].split("\n\n")
         if part.strip()
     ]
 
 
-def _said(text: str) -> str:
+def _escaped(text: str) -> str:
     """A text as man(7) takes it: no sign of its own is an order."""
     plain = re.sub(r"\s+", " ", text).strip().replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
     plain = re.sub(r"[^\x00-\x7f]", lambda sign: f"\\[u{ord(sign[0]):04X}]", plain)

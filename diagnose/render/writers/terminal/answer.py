@@ -205,7 +205,7 @@ class _Written:
         lines = [head]
         for word in _WORD.findall(units.visible(command)):
             used = len(lines[-1]) - len(head) if lines[-1].startswith((head, " " * len(head))) else len(lines[-1])
-            for place, part in enumerate(_parts(word, room)):
+            for place, part in enumerate(_chunks(word, room)):
                 if place:
                     lines[-1] += "\\"
                     lines.append(part)
@@ -218,7 +218,7 @@ class _Written:
             yield Words(head, style="dim").append(line[len(head) :], style="not dim cyan") if not place else Words(line, style="cyan")
 
 
-def _parts(word: str, room: int) -> list[str]:
+def _chunks(word: str, room: int) -> list[str]:
     """A word of a shell in parts that fit; more than one only where it has to be, each quoted by itself."""
     if cell_len(word) <= room:
         return [word]
