@@ -212,7 +212,7 @@ def _line_mutations(line: str, buckets: Sequence[str]) -> Iterator[tuple[str, in
 
 def _is_yaml(text: str, mutation: Mutation) -> bool:
     try:
-        yaml.safe_load(applied(text, mutation))
+        yaml.load(applied(text, mutation), yaml.CSafeLoader)  # a thousand files: the fast one
     except yaml.YAMLError:
         return False
     return True
