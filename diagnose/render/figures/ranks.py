@@ -17,6 +17,7 @@ from diagnose.render.reports.ranks.story import MOST_RANKS
 
 MOST_STRIPS = 48  # beyond it steps are drawn as a map
 MOST_STEPS = 10
+LEAST_SCALE = 0.02  # of the step: two captures of one program differ by as much (trace_rules/comparison.yaml, floor), so that less is no strong colour
 MORE, LESS = "#d55e00", "#0072b2"
 _OWN = Look(label="own time", colour="#0072b2")
 _WAIT = Look(label="waiting for others", colour="#e69f00", pattern="/")
@@ -98,7 +99,7 @@ def heat(ranks: Ranks) -> Heat | None:
 
 def heat_map(document: Diagnosis, found: Heat) -> Figure:
     """Ranks from left to right by group, buckets from the largest difference down."""
-    limit = max(found.largest_ns / 1e6, 0.001)
+    limit = max(found.largest_ns / 1e6, round(LEAST_SCALE * (document.steps.duration_ns.median or 0) / 1e6, 3), 0.001)
     names = tuple(label(words.bucket(bucket)) for bucket in found.buckets)
 
     def cell(rank: str, name: str, work: Work) -> Cell:
@@ -109,7 +110,7 @@ def heat_map(document: Diagnosis, found: Heat) -> Figure:
         key="rank-heat",
         title="What differs between like ranks, by bucket",
         caption="Work of each rank less the median of its like group. Orange: more, blue: less. Empty: nothing like it to compare with. "
-        "Lines part the groups. Buckets with transport (dispatch, collective) hold the waiting for others too: a late rank has less of it.",
+        "Lines part the groups. Full colour is 2 % of the step at least. Buckets with transport (dispatch, collective) hold the waiting for others too: a late rank has less of it.",
         x=Axis(names=found.labels),
         y=Axis(names=names),
         marks=(

@@ -132,6 +132,15 @@ def test_the_heat_map_shows_differences_from_the_median_of_the_like() -> None:
     assert [band.low for band in figure.bands] == [3.5]
 
 
+def test_what_is_within_the_noise_of_a_step_has_no_strong_colour() -> None:
+    found = ranks.heat(rich_ranks())
+    assert found is not None
+    even = structs.replace(
+        rich(), steps=structs.replace(rich().steps, duration_ns=structs.replace(rich().steps.duration_ns, median=ms(4_000)))
+    )
+    assert cells(ranks.heat_map(even, found)).high == 80  # 2 % of the step, where the largest difference is 20 ms
+
+
 def test_a_rank_alone_in_its_group_differs_from_nothing() -> None:
     lonely = structs.replace(rich_ranks(), survey=(rich_ranks().survey[0], rich_ranks().survey[4]))
     assert ranks.heat(lonely) is None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.render import report as r
-from diagnose.render.report import PAGE, Block
+from diagnose.render.report import LIMITED, PAGE, Block
 from diagnose.render.figures import ranks as figures
 from diagnose.render.reports.ranks import pair, story, tables
 
@@ -16,7 +16,9 @@ def first(document: Diagnosis) -> Iterator[Block]:
     ranks = document.ranks
     if ranks is None:
         return
-    yield Block(content=story.headline(document, ranks), name="ranks", worth=99)
+    late = story.headline(document, ranks)
+    yield Block(content=late, name="ranks", worth=99, most=LIMITED)
+    yield Block(content=late, name="ranks", section="ranks", least=PAGE)
     if ranks.problems:
         yield Block(content=tables.problems(ranks), section="ranks", name="ranks", worth=98)
 
