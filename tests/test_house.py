@@ -163,6 +163,7 @@ def test_the_wheel_holds_the_rules(tmp_path: Path) -> None:
     recipe = {f"diagnose/recipe/diagnose/{name}" for name in ("metadata.json", "nsight_recipe.py")}
     assert rules | templates | recipe <= names
     assert any(name.endswith("LICENSE") for name in names)
+    assert any(name.endswith(".data/data/share/man/man1/diagnose.1") for name in names)
     assert not any(name.startswith(("tests", "fixtures", "benchmarks")) for name in names)
 
 

@@ -28,14 +28,17 @@ _TOKEN = re.compile(
 _CREDENTIALS = re.compile(r"(?<=://)[^\s/@\"']+(?=@)")  # scheme://user:password@host
 _SIGNATURE = re.compile(r"(?<=[?&])((?:sig|signature|token|key|x-amz-[a-z-]+|se|sp|sv)=)([^&\s\"']+)", re.IGNORECASE)
 _HEX = re.compile(r"(?<![0-9A-Za-z_])(?:[0-9a-f]{32}|[0-9a-f]{40})(?![0-9A-Za-z_])")  # keys of W&B, MD5 of anything
-_DENSE = re.compile(r"(?<![\w./+-])[A-Za-z0-9+/_=-]{20,}(?![\w./+-])")
+_DENSE = re.compile(r"(?<![\w.+-])(?:[A-Za-z0-9+]{20,}|[\w-]{32,})={0,2}(?![\w.+-])")
+_REVISION = re.compile(
+    r"(?:commit|revision|rev|sha\d*|hash|digest|checksum|branch|tag|ref)[\"']?(?:\s*[:=]\s*|\s+|@)[\"']?$", re.IGNORECASE
+)  # before a hexadecimal number that names a state of code
 _MAIL = re.compile(r"(?<![\w.+%-])[\w.+%-]++@[\w-]+(?:\.[\w-]+)+")
 _SEAT = re.compile(r"\b([a-z_][\w.-]{1,31})@([\w.-]+)")  # user@host
 _URL_PATH = re.compile(r"\b(?:s3|gs|gcs|hdfs|abfss?|wasbs?|msc|file|nfs|lustre|azure|oss|cos|swift|ssh|scp|rsync)://[^\s\"'<>|;,)\]}]+")
 _ROOTED = r"(?:(?<![\w.~/\\<>$}@%+-])~?/(?!/)|\$(?:\w+|\{[^}\n]*\})/|(?<![\w.~/\\])\.{1,2}/)"
 _PATH = re.compile(rf"{_ROOTED}(?:[\w.@%+~^-]|\\ |\$\w+|\$\{{[^}}\n]*\}})+(?:/(?:[\w.@%+~*^-]|\\ |\$\w+|\$\{{[^}}\n]*\}})*)+")
 _HOME = re.compile(
-    r"(?:(?<![\w.~/\\])/(?:home|root|data|mnt|scratch|lustre|gpfs|fsx|nfs|workspace|users|Users|work|opt|srv|checkpoints|ckpt)\b(?!/)|~[a-z]\w+)"
+    r"(?:(?<![\w.~/\\])/(?:home|root|data|mnt|scratch|lustre|gpfs|fsx|nfs|workspace|users|Users|work|opt|srv|checkpoints|ckpt)\b(?!/)|~[a-z]\w+|(?<![\w.~/\\])(?:~|\$HOME|\$\{HOME\})/[\w.+-]+)"
 )
 _ONE = re.compile(r"(?:(?<=[\s=:\"'])|^)/[\w.-]{2,}(?=[\s\"',;)\]}]|$)", re.MULTILINE)
 _QUOTED_PATH = re.compile(r"(?<=[\"'])(?:~|\$\{?\w+\}?|\.{1,2})?/(?!/)[^\"'\n]*(?=[\"'])")
@@ -48,6 +51,10 @@ _DOMAIN = re.compile(
     r"(?<![\w.@-])(?<![\w.]/)(?:[A-Za-z0-9](?:[\w-]{0,62}[A-Za-z0-9])?\.){1,8}(?:com|net|org|io|ai|dev|local|internal|lan|corp|intra|cloud|cluster|svc|edu|gov|mil|eu|de|fr|uk|cn|jp|kr|in|ch|us)\b(?![\w(])"
 )
 _PUBLIC = (
+    "apache.org",
+    "python.org",
+    "readthedocs.io",
+    "schedmd.com",
     "github.com",
     "huggingface.co",
     "nvcr.io",
@@ -283,7 +290,7 @@ class Redactor:
         for pattern in (_QUOTED_PATH, _URL_PATH, _WINDOWS, _PATH, _HOME, _ONE, _RELATIVE):
             text = pattern.sub(self._path, text)
         text = _DOMAIN.sub(lambda match: match[0] if match[0].lower().endswith(_PUBLIC) else self._stand_in("host", match[0]), text)
-        text = _HEX.sub(self._with("secret"), text)
+        text = _HEX.sub(self._hexadecimal, text)
         text = _DENSE.sub(lambda match: self._stand_in("secret", match[0]) if _is_dense(match[0]) else match[0], text)
         return self._learned(text)
 
@@ -409,6 +416,10 @@ class Redactor:
         """A replacement that keeps the line breaks of what it takes out."""
         return lambda match: self._stand_in(kind, match[0]) + "\n" * match[0].count("\n")
 
+    def _hexadecimal(self, match: re.Match[str]) -> str:
+        before = match.string[max(0, match.start() - 24) : match.start()]
+        return match[0] if _REVISION.search(before) else self._stand_in("secret", match[0])
+
     def _path(self, match: re.Match[str]) -> str:
         """A path's stand-in keeps the ending of a file, which tells what kind of file it is."""
         found = match[0]
@@ -450,10 +461,10 @@ class Redactor:
 
 
 def _is_dense(word: str) -> bool:
-    """Whether a word looks drawn by lot: digits among letters of both cases, changing all the time."""
+    """Whether a word looks drawn by lot: digits among letters of both cases, changing all the time. Names with hyphens change often, too."""
     kinds = ["d" if sign.isdigit() else "u" if sign.isupper() else "l" if sign.islower() else "s" for sign in word]
     changes = sum(one != other for one, other in pairwise(kinds))
-    return {"d", "u", "l"} <= set(kinds) and kinds.count("d") > 1 and changes >= 0.35 * len(word)
+    return {"d", "u", "l"} <= set(kinds) and kinds.count("d") > 1 and changes >= (0.52 if "s" in kinds else 0.35) * len(word)
 
 
 def listing(found: Iterable[StandIn]) -> Iterator[str]:

@@ -37,6 +37,7 @@ CASES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "token by its form": (f"login {HF} and ghp_{'a1' * 18} AKIA{'A1' * 8}\n", (HF, "ghp_a1", "AKIAA1"), ("login",)),
     "web token": ("x eyJhbGciOi.eyJzdWIiOi.SflKxw y\n", ("eyJhbGciOi",), (" y",)),
     "drawn by lot": ("extra: q7XzP2mK9vLw3RtY8nBd5Hs1\n", ("q7XzP2mK9vLw3RtY8nBd5Hs1",), ("extra:",)),
+    "drawn by lot, with hyphens": ("extra: q7-zP2mK9_Lw3RtY8nBd5-s1Xa0Vb7Ucc\n", ("zP2mK9",), ("extra:",)),
     "signed address": ("url: https://x.blob.core.windows.net/d?sv=1&sig=AbC%3D\n", ("AbC%3D", "blob.core"), ("url:",)),
     "home": ("data_path: /home/alice/proj x/data.bin\nnote: alice did it\n", ("alice",), ("data_path:", "note:")),
     "paths on a list": ("export PATH=/opt/alice_tools/bin:/lustre/team-x/bin:$PATH\n", ("alice_tools", "team-x"), (":$PATH",)),
@@ -47,6 +48,7 @@ CASES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "relative": ("--data-path ../customer-x/corpus data/customer-y/corpus.bin\n", ("customer-x", "customer-y"), ("--data-path",)),
     "bucket": ("ckpt: s3://customer-x/run/1\n", ("customer-x",), ("ckpt:",)),
     "windows": ("path: C:\\Users\\dave\\run, \\\\server1\\share\n", ("dave", "server1"), ("path:",)),
+    "one folder at home": ("export TMPDIR=~/secretproj LOG=$HOME/secretlog\n", ("secretproj", "secretlog"), ("export TMPDIR=",)),
     "one folder": ("save: /customer_x\n", ("customer_x",), ("save:",)),
     "hosts": (
         "#SBATCH --nodelist=gpu-[01-04],login7\nexport MASTER_ADDR=gpu-01.cluster.local\n--rdzv-endpoint=node17:29500\n",
@@ -86,6 +88,9 @@ torchrun --nproc-per-node 8 --nnodes=$SLURM_NNODES --master-addr $MASTER_ADDR --
   --num-layers 48 --expert-model-parallel-size 16 --moe-router-topk 8 --bf16 --use-distributed-optimizer
 container: nvcr.io/nvidia/nemo:25.09
 _target_: megatron.bridge.models.qwen.Qwen3MoEModelProvider30BA3B
+revision: 0123456789abcdef0123456789abcdef01234567
+TOKENIZER_MODEL=meta-llama/Llama-4-Maverick-17B-128E-Instruct
+# http://www.apache.org/licenses/LICENSE-2.0
 started: 2026-01-02 03:04:05
 master_addr: localhost
 key: value
