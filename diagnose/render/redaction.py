@@ -30,7 +30,7 @@ _SIGNATURE = re.compile(r"(?<=[?&])((?:sig|signature|token|key|x-amz-[a-z-]+|se|
 _HEX = re.compile(r"(?<![0-9A-Za-z_])(?:[0-9a-f]{32}|[0-9a-f]{40})(?![0-9A-Za-z_])")  # keys of W&B, MD5 of anything
 _DENSE = re.compile(r"(?<![\w.+-])(?:[A-Za-z0-9+]{20,}|[\w-]{32,})={0,2}(?![\w.+-])")
 _REVISION = re.compile(
-    r"(?:commit|revision|rev|sha\d*|hash|digest|checksum|branch|tag|ref)[\"']?(?:\s*[:=]\s*|\s+|@)[\"']?$", re.IGNORECASE
+    r"(?:commit|revision|rev|sha\d*|hash|digest|checksum|branch|tag|ref)[\"']?(?:\s*(?::-|[:=])\s*|\s+|@)[\"']?$", re.IGNORECASE
 )  # before a hexadecimal number that names a state of code
 _MAIL = re.compile(r"(?<![\w.+%-])[\w.+%-]++@[\w-]+(?:\.[\w-]+)+")
 _SEAT = re.compile(r"\b([a-z_][\w.-]{1,31})@([\w.-]+)")  # user@host
@@ -206,7 +206,7 @@ _NO_USERS = frozenset(
 _NOTHING = frozenset(("", "null", "None", "none", "true", "false", "True", "False", "0", "1"))
 _LINE_KEY = re.compile(
     r"(?P<lead>(?:^|[\s;&|({,\[?])(?:export\s+|set\s+|setenv\s+|env\s+|ENV\s+|-e\s+|-D|--env[= ])?)(?P<quote>[\"']?)(?P<dash>-{0,2}|\+{1,2}|~)(?P<key>[A-Za-z_][\w.\-/]*)(?P=quote)"
-    r"(?P<sep>\s*(?::=|\+=|\?=|=>|[=:])\s*|[ \t]+)(?P<value>\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|(?![{\[(])[^\s,;&|)}\]]+)",
+    r"(?P<sep>\s*(?::=|\+=|\?=|=>|[=:])\s*|[ \t]+)(?P<value>\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|\$\{[^}\n]*\}[^\s,;&|)}\]]*|(?![{\[(])[^\s,;&|)}\]]+)",
     re.MULTILINE,
 )
 _NAMED_VALUE = re.compile(
@@ -408,7 +408,10 @@ class Redactor:
         """The stand-in in the value's quotes; a variable that is only mentioned stays."""
         quote = value[0] if value[:1] in ("'", '"') and value[-1:] == value[:1] and len(value) > 1 else ""
         inner = value[len(quote) : len(value) - len(quote)]
-        if not inner or re.fullmatch(r"\$\w+|\$\{\w+\}|redacted-[a-z]+-\d+", inner):
+        given = re.fullmatch(r"(\$\{\w+:?[-=?])([^}]+)\}", inner)
+        if given is not None:  # a variable with what stands for it
+            return f"{quote}{given[1]}{self._stand_in(kind, given[2], key)}}}{quote}"
+        if not inner or re.fullmatch(r"\$\w+|\$\{\w+(?::?[-=?])?\}|redacted-[a-z]+-\d+", inner):
             return value
         return f"{quote}{self._stand_in(kind, inner, key)}{quote}"
 

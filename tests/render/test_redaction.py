@@ -38,6 +38,11 @@ CASES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "web token": ("x eyJhbGciOi.eyJzdWIiOi.SflKxw y\n", ("eyJhbGciOi",), (" y",)),
     "drawn by lot": ("extra: q7XzP2mK9vLw3RtY8nBd5Hs1\n", ("q7XzP2mK9vLw3RtY8nBd5Hs1",), ("extra:",)),
     "drawn by lot, with hyphens": ("extra: q7-zP2mK9_Lw3RtY8nBd5-s1Xa0Vb7Ucc\n", ("zP2mK9",), ("extra:",)),
+    "default of a variable": (
+        "export HF_TOKEN=${HF_TOKEN:-topsecret1}\n",
+        ("topsecret1",),
+        ("export HF_TOKEN=${HF_TOKEN:-redacted-secret-1}",),
+    ),
     "signed address": ("url: https://x.blob.core.windows.net/d?sv=1&sig=AbC%3D\n", ("AbC%3D", "blob.core"), ("url:",)),
     "home": ("data_path: /home/alice/proj x/data.bin\nnote: alice did it\n", ("alice",), ("data_path:", "note:")),
     "paths on a list": ("export PATH=/opt/alice_tools/bin:/lustre/team-x/bin:$PATH\n", ("alice_tools", "team-x"), (":$PATH",)),
@@ -88,6 +93,8 @@ torchrun --nproc-per-node 8 --nnodes=$SLURM_NNODES --master-addr $MASTER_ADDR --
   --num-layers 48 --expert-model-parallel-size 16 --moe-router-topk 8 --bf16 --use-distributed-optimizer
 container: nvcr.io/nvidia/nemo:25.09
 _target_: megatron.bridge.models.qwen.Qwen3MoEModelProvider30BA3B
+export WANDB_API_KEY=${WANDB_API_KEY:-}    # leave empty to disable
+COMMIT=${COMMIT:-0123456789abcdef0123456789abcdef01234567}
 revision: 0123456789abcdef0123456789abcdef01234567
 TOKENIZER_MODEL=meta-llama/Llama-4-Maverick-17B-128E-Instruct
 # http://www.apache.org/licenses/LICENSE-2.0
