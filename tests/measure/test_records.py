@@ -292,6 +292,37 @@ def test_every_operation_of_the_step_stands_in_its_columns_with_its_launch_range
     assert set(waited) <= {"nccl"} or waited == []
 
 
+def test_the_host_of_the_step_has_every_launch_short_ranges_too_and_when_each_place_shows() -> None:
+    items = [
+        run("gemm", 10, 12, 1),
+        run("nccl", 15, 60, 14, stream=20),
+        run("gemm", 61, 100, 14),
+        *(run("gemm", at, at + 1, at - 5) for at in range(200, 300, 2)),
+    ]
+    spans = [
+        Span(text="iteration 0", start=5, end=150),
+        Span(text="iteration 1", start=160, end=280),
+        Span(text="attn(F)", start=210, end=211),
+    ]
+    one = measured(items, spans)
+    shown = timeline(one)
+    assert shown.columns is not None
+    assert shown.host is not None
+    columns, host = shown.columns, shown.host
+    ends = [start + length for start, length in zip(host.call_start_ns, host.call_duration_ns, strict=True)]
+    issued = [start - queued for start, queued in zip(columns.start_ns, columns.queued_ns, strict=True) if queued is not None]
+    assert [ends[call] for call in host.launched_by if call is not None] == issued
+    assert len(issued) == len(columns.start_ns)
+    assert {host.names[name] for name in host.range_name} >= {"iteration 1", "attn(F)"}, "a range too short to name a pause is kept too"
+    assert host.omitted == 0
+    places = one.timeline.spans
+    begin = shown.start_ns
+    assert {"bucket:dense_gemm", "role:compute"} <= places.keys()
+    for found in places.values():
+        assert all(start >= 0 and length > 0 and start + length <= shown.end_ns - begin for start, length in found)
+        assert list(found) == sorted(found)
+
+
 # ---------------------------------------------------------------------------------------------------- known to be wrong
 
 
