@@ -75,6 +75,7 @@ NAMES = {
     "blockwise_count_kernel": "elementwise",
     "void acme::rotary2D_kernel<float>(float*)": "attention",
     "_max_pool1d_kernel": "convolution",
+    "void cudnn::detail::dgrad2d_alg1_1<float, 0, 5>(int)": "convolution",
     "amax_and_convert_kernel": "quantize",
     # a carrier is read by what it carries, in both spellings
     "void cutlass::device_kernel<acme::FlashAttentionForward<float>>(Params)": "attention",
@@ -136,7 +137,7 @@ def test_copies_of_collectives_and_elementwise_work_of_activations(taxonomy: Tax
         ("Memcpy DtoD (Device -> Device)", {}, "memcpy"),
         ("Memcpy DtoH (Device -> Pinned)", {"ops": ["nccl:all_gather"]}, "memcpy"),
         (ADD, {"ops": ["AcmeSwiGLUBackward"]}, "activation"),
-        (ADD, {"nvtx": ["clamped_swiglu"]}, "activation"),
+        (ADD, {"nvtx": ["/conv1/Conv + /relu/Relu"]}, "elementwise"),
         ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", {"modules": ["AcmeMOELayer_0"]}, "dispatch"),
         (ADD, {"ops": ["AcmeMulBackward"]}, "elementwise"),
     ]
