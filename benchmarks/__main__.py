@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks import ranks
 from benchmarks.child import CommandError, Run, alternate, measure, median
-from benchmarks.inputs import nsys_export, packed, source, torch_trace
+from benchmarks.inputs import named_trace, nsys_export, packed, source, torch_trace
 from benchmarks.ranks import Measurement
 
 HERE = Path(__file__).parent
@@ -177,7 +177,10 @@ def small_goals(folder: Path) -> list[Goal]:
     trace = torch_trace(folder, 3)
     small = median([measure(diagnosis(trace, folder)) for _ in range(5)])
     trace.unlink()
+    named = {name: diagnosis(named_trace(folder, known=name == "known"), folder) for name in ("known", "unknown")}
+    cost = {name: run.processor for name, run in alternate(named, 5).items()}
     return [
+        Goal(name="4,000 kernels of unknown names against known ones, processor time", measured=cost["unknown"] / cost["known"], limit=1.5),
         Goal(name="diagnose --help", measured=helped.seconds * 1000, limit=100, unit="ms"),
         Goal(name="a 3 MB trace, all in", measured=small.seconds, limit=1.5, unit="s"),
     ]

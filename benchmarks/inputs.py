@@ -132,3 +132,28 @@ def repeat_nsys(path: Path, kernels: int) -> None:
         database.execute("DROP TABLE temp.once")
     database.execute("COMMIT")
     database.close()
+
+
+def named_trace(folder: Path, *, known: bool, names: int = 4_000) -> Path:
+    """A PyTorch profiler JSON with as many kernels as names: those of a known family, or made up, so that their words have to be read."""
+    made = (
+        f"void at::native::vectorized_elementwise_kernel<{number}, at::native::CUDAFunctor_add<float>>(int)"
+        if known
+        else f"acme_{_syllables(number)}_{_syllables(number * 7919)}_kernel"
+        for number in range(names)
+    )
+    launch = '{{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":{ts},"dur":2,"args":{{"correlation":{at}}}}}'
+    kernel = (
+        '{{"ph":"X","cat":"kernel","name":"{name}","pid":0,"tid":7,"ts":{ts},"dur":4,"args":{{"correlation":{at},"stream":7,"device":0}}}}'
+    )
+    events = [
+        line.format(name=name, at=at + 1, ts=at * 6 + late) for at, name in enumerate(made) for late, line in ((0, launch), (3, kernel))
+    ]
+    out = folder / f"names-{'known' if known else 'unknown'}.json"
+    out.write_text('{"traceEvents":[' + ",\n".join(events) + "]}", encoding="utf-8")
+    return out
+
+
+def _syllables(number: int) -> str:
+    """A word for a number."""
+    return "".join("bdfglmnprtvz"[number // 12**place % 12] + "aeiou"[number // 5**place % 5] for place in range(4))
