@@ -177,7 +177,9 @@ def small_goals(folder: Path) -> list[Goal]:
     trace = torch_trace(folder, 3)
     small = median([measure(diagnosis(trace, folder)) for _ in range(5)])
     trace.unlink()
-    named = {name: diagnosis(named_trace(folder, known=name == "known"), folder) for name in ("known", "unknown")}
+    named: dict[str, Sequence[str | Path]] = {
+        name: diagnosis(named_trace(folder, known=name == "known"), folder) for name in ("known", "unknown")
+    }
     cost = {name: run.processor for name, run in alternate(named, 5).items()}
     return [
         Goal(name="4,000 kernels of unknown names against known ones, processor time", measured=cost["unknown"] / cost["known"], limit=1.5),
