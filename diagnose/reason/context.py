@@ -12,6 +12,7 @@ import polars as pl
 from diagnose.document.diagnosis import Fact
 from diagnose.job import Job
 from diagnose.job.advised import advised
+from diagnose.job.formats import plain
 from diagnose.knowledge import conditions
 from diagnose.knowledge.conditions import Expression
 from diagnose.knowledge.rulebook import PLATFORM_FACTS, Rulebook, platform_of
@@ -73,6 +74,17 @@ class Context:
     def missing(self, expression: Expression) -> tuple[str, ...]:
         """Names that an expression reads and that have no value here, in order."""
         return tuple(name for name in expression.names if self.values.get(name) is None)
+
+    def foreign(self, expression: Expression) -> bool:
+        """Whether all that an expression lacks are settings which the job's framework has no key for: then they are not open, but not there.
+
+        Megatron's own two frameworks know each other's settings, and defaults of them.
+        """
+        lacking = self.missing(expression)
+        if self.job is None or not lacking or set(self.frameworks) & set(self.rulebook.job.formats[plain.NAME].frameworks):
+            return False
+        specs = [self.rulebook.settings.get(name.removeprefix("job_")) if name.startswith("job_") else None for name in lacking]
+        return all(one is not None and one.keys and not one.env and not any(map(one.keys_in, self.frameworks)) for one in specs)
 
 
 def make_context(facts: Mapping[str, Fact], job: Job | None, rulebook: Rulebook) -> Context:

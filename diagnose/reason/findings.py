@@ -131,8 +131,9 @@ class FixReader:
         on = spec.already_on
         holds = self.context.holds_all([item.condition for item in requirements] + ([on] if on else []))
         met = [value if index < len(needs) or value is None else not value for index, value in enumerate(holds[: len(requirements)])]
+        met = [True if value is None and self._foreign(item.condition) else value for item, value in zip(requirements, met, strict=True)]
         if on and (holds[-1] or self._asked(on)):  # what the trace shows to run is on, whoever set it
-            already_on = holds[-1]
+            already_on = False if holds[-1] is None and self._foreign(on) else holds[-1]
         else:
             already_on = False if self.context.job is not None and not spec.undecidable else None
         return Verdicts(already_on=already_on, requirements=tuple(zip(requirements, met, strict=True)))
@@ -141,6 +142,10 @@ class FixReader:
         """Whether a condition can be asked: without a framework nothing tells its settings."""
         names = self.context.rulebook.expression(text).names
         return bool(self.context.frameworks) or not any(name.startswith("job_") for name in names)
+
+    def _foreign(self, text: str) -> bool:
+        """Whether only settings that the job's framework does not have leave a condition open."""
+        return self.context.foreign(self.context.rulebook.expression(text))
 
     def sentence(self, item: Requirement) -> str:
         """Why a requirement fails, with the fix that clears the way."""

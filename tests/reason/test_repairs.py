@@ -260,6 +260,17 @@ def test_a_torchtitan_job_gets_changes_in_its_own_keys() -> None:
     assert done.report.bridge_overrides == ()
 
 
+def test_what_a_framework_has_no_setting_for_is_not_open() -> None:
+    """A torchtitan job can't say whether Megatron packs in the batch or fuses its router; no fix waits for that."""
+    reader = FixReader(
+        context=make_context(H100, parse_job("[training]\nlocal_batch_size = 2\nglobal_batch_size = 64\n[compile]\nenable = false\n"), BOOK)
+    )
+    for key in ("MEM-12", "HOST-07"):
+        found = reader.fix(BOOK.fixes[key])
+        assert found.state == "applicable", found
+        assert not any("does not say" in line for line in found.unknown)
+
+
 @pytest.mark.parametrize("word", ["parallel folding", "three walls", "fit", "scale", "profile", "retune", "moe_dispatch_fwd_dtype"])
 def test_words_of_the_field_are_explained(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", word]) == 0
