@@ -14,7 +14,7 @@ from diagnose.reason.plan import of_numerics, plan_of
 from diagnose.reason.walls import bounds, verdict
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
-from tests.builders.jobs import A1, job
+from tests.builders.jobs import A1, job, parse_job
 
 HOST: dict[str, FactValue] = {"launch_starved_ns": 16_000_000, "host_work_ns": 16_000_000, "host_sync_ns": 0, "sync_restart_ns": 0}
 CHAINS: dict[str, FactValue] = {"elementwise_busy_ns": 30_000_000, "compute_busy_ns": 80_000_000}
@@ -184,3 +184,35 @@ def test_which_dispatcher_goes_first_depends_on_platform_size_and_what_ran(
     assert found[: len(first)] == first
     dispatchers = {"COM-01", "COM-02", "COM-26", "COM-27", "COM-28"}
     assert set(found) & dispatchers == set(first) & dispatchers, "what cannot run there is not offered"
+
+
+DENSE = (
+    "torchrun --nproc_per_node 2 pretrain_gpt.py --num-layers 8 --hidden-size 2048 --num-attention-heads 16 --bf16 --micro-batch-size 2\n"
+)
+TITAN = "[training]\nlocal_batch_size = 1\n[compile]\nenable = false\n"
+
+
+@for_each(
+    "text, finding, values, first",
+    (TITAN, "host-launch-starved", HOST, "HOST-07"),  # one switch compiles; graphs want fixed shapes
+    (
+        TITAN,
+        "host-data-loading",
+        {**HOST, "data_loading_ns": 7_000_000, "pageable_copy_ns": 1_000_000},
+        "HOST-10",
+    ),  # not the copies after it
+    (TITAN, "memory-allocator-stalls", {"allocator_ns": 20_000_000, "allocator_calls_per_step": 40}, "MEM-01"),
+    (DENSE, "compute-fp32-products", {"fp32_product_busy_ns": 40_000_000, "gpu_compute_major": 8}, "CMP-12"),
+)
+def test_what_the_trace_shows_to_be_undone_is_first_in_every_framework(
+    text: str, finding: str, values: dict[str, FactValue], first: str
+) -> None:
+    assert first_fixes(finding, parse_job(text), python_seen=True, **values)[0] == first
+
+
+def test_a_dense_job_gets_no_fusion_of_experts() -> None:
+    given = facts(**CHAINS, pointwise_chain_ns=40_000_000, has_experts=False)
+    found = next(one for one in find(given, job=parse_job(DENSE), rulebook=BOOK)[0] if one.id == "compute-unfused-pointwise")
+    keys = {change.key for fix in found.fixes for change in fix.changes}
+    assert "--cross-entropy-loss-fusion" in keys
+    assert not {key for key in keys if "moe" in key}
