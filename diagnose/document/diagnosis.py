@@ -206,6 +206,11 @@ class Evidence(Struct, frozen=True, kw_only=True):
     unit: str
 
 
+MOST_SPANS = (
+    64  # stretches of one place that are kept: more than anyone looks at, and as many as a step has exchanges of a kind in a few layers
+)
+
+
 class Where(Struct, frozen=True, kw_only=True):
     """Where a finding shows: ranks, steps, the costliest kernels or calls, and when in the step of `timeline`: the longest stretches, in order."""
 

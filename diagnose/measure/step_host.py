@@ -81,7 +81,8 @@ def _launched_by(launches: pl.DataFrame, calls: pl.DataFrame) -> Sequence[int | 
 def _labels(threads: pl.Series, trace: Trace, rank: int) -> list[str]:
     named = trace.threads.filter(pl.col("rank") == rank).drop_nulls("name").unique("thread", keep="first", maintain_order=True)
     names = dict(named.select("thread", "name").iter_rows())
-    return [f"thread {one} {names[one][:LONGEST_NAME]}" if names.get(one) else f"thread {one}" for one in threads.to_list()]
+    labels = ((f"thread {one}", (names.get(one) or "")[:LONGEST_NAME]) for one in threads.to_list())
+    return [name if name.startswith(label) else f"{label} {name}".rstrip() for label, name in labels]
 
 
 def _places(values: pl.Series, among: pl.Series) -> tuple[int, ...]:

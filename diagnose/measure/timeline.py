@@ -11,13 +11,13 @@ import msgspec
 import polars as pl
 
 from diagnose.document.device import HostColumns, TimelineColumns, TimelineGap, TimelineOp
+from diagnose.document.diagnosis import MOST_SPANS
 from diagnose.measure.buckets.context import innermost
 from diagnose.measure.step_host import host_columns, median_step
 from diagnose.measure.waits.stalls import Stalls
 from diagnose.model.intervals import merge
 from diagnose.model.trace import Trace
 
-SPANS = 64  # of one place: as many as a step of a large model has exchanges of one kind in a layer group; a reader looks at the first few
 BARS = 3000  # a page stays quick with about this many
 GAPS = 1500
 WHOLE = (
@@ -90,7 +90,7 @@ def _packed(columns: TimelineColumns | HostColumns | None) -> bytes:
 def spans(
     ops: pl.DataFrame, pieces: pl.DataFrame, work: pl.DataFrame, classes: pl.DataFrame, begin: int
 ) -> Iterator[tuple[str, tuple[tuple[int, int], ...]]]:
-    """By place, when it shows in the step: where compute waited for it, or, if it never did, where it ran; the longest SPANS stretches, in order.
+    """By place, when it shows in the step: where compute waited for it, or, if it never did, where it ran; the longest MOST_SPANS stretches, in order.
 
     `ops`: operations of the step; `pieces`: those of `Stalls` in it; `work`: every operation, by row number.
     """
@@ -116,7 +116,10 @@ def _by_value(frame: pl.DataFrame, column: str) -> dict[str, pl.DataFrame]:
 def _longest(frame: pl.DataFrame, begin: int) -> tuple[tuple[int, int], ...]:
     lasting = (pl.col("end") - pl.col("start")).alias("length")
     kept = (
-        merge(frame).select((pl.col("start") - begin).alias("start"), lasting).sort("length", "start", descending=[True, False]).head(SPANS)
+        merge(frame)
+        .select((pl.col("start") - begin).alias("start"), lasting)
+        .sort("length", "start", descending=[True, False])
+        .head(MOST_SPANS)
     )
     return tuple(kept.sort("start").iter_rows())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.document.diagnosis import ASSUMED, Change, Diagnosis, Finding, Fix, WallBound
+from diagnose.document.diagnosis import MOST_SPANS, ASSUMED, Change, Diagnosis, Finding, Fix, WallBound
 from diagnose.reason.plan import members, stays, written
 from diagnose.render import units, words
 from diagnose.render.reports.diagnosis.tables import per, wall_ceiling
@@ -48,7 +48,8 @@ def finding_when(finding: Finding, document: Diagnosis) -> str:
     inside = "the capture" if document.steps.anchor == "capture" else f"step {shown.step}"
     unit, divisor = units.scale(shown.end_ns - shown.start_ns)
     digits = 1 if duration >= divisor else 3
-    more = f", the longest of {len(spans)} stretches" if len(spans) > 1 else ""
+    number = f"{MOST_SPANS} or more" if len(spans) >= MOST_SPANS else len(spans)
+    more = f", the longest of {number} stretches" if len(spans) > 1 else ""
     return f"look at {start / divisor:,.{digits}f} to {(start + duration) / divisor:,.{digits}f} {unit} of {inside}{more}"
 
 
