@@ -85,7 +85,7 @@ def known_spread(samples: Sequence[Sequence[float]]) -> tuple[float, float]:
     return (usual, float(freedom)) if usual <= _OUTLYING * robust else (robust, max(_MAD_FREEDOM * freedom, 1.0))
 
 
-_OUTLYING = 2.0  # times the robust spread: a usual one beyond that holds values that stand far out
+_OUTLYING = 4.0  # times the robust spread: a usual one beyond that holds values that stand far out
 _MAD_FREEDOM = 0.37  # degrees of freedom that a median absolute deviation is worth, per deviation, for normal values
 
 

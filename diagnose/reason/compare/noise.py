@@ -181,23 +181,21 @@ def _within(base: Runs, new: Runs, transform: Transform, design: Design, limits:
         return _Within(spread=None, squared=0.0, of_two=0.0, freedom=1.0)
     if len(numbers) == 2:
         return _within_two(numbers[0], numbers[1], design.heeded(len(numbers[0]), len(numbers[1])), limits)
-    spread = min(known_spread(numbers)[0], known_spread(_without_profile(numbers))[0])
+    spread = known_spread(numbers)[0]
+    without = known_spread(_without_profile(numbers))[0]
+    spread = without if 0 < without < spread / 2 else spread  # a median over few runs takes away some of their own scatter too
     squared = fmean(_squared_error(spread, len(run), limits) for run in numbers)
     return _Within(spread=spread if max(map(len, numbers)) > 1 else None, squared=squared, of_two=0.0, freedom=1.0)
 
 
 def _without_profile(numbers: Sequence[Sequence[float]]) -> Sequence[Sequence[float]]:
-    """The steps without what all runs have in common at the same place in the capture (a warm-up, the data): the median over the runs.
-
-    Where that leaves less than half of the spread; a median over few runs takes away some of their own scatter too.
-    """
+    """The steps without what all runs have in common at the same place in the capture (a warm-up, the data): the median over the runs."""
     size = len(numbers[0])
     if size < _PAIRED_FROM or any(len(run) != size for run in numbers):
-        return numbers
-    around = [[value - median(run) for value in run] for run in numbers]
+        return ()
+    around = [[value - middle for value in run] for run in numbers for middle in (median(run),)]
     usual = [median(places) for places in zip(*around, strict=True)]
-    left = [[value - common for value, common in zip(run, usual, strict=True)] for run in around]
-    return left if known_spread(left)[0] < known_spread(numbers)[0] / 2 else numbers
+    return [[value - common for value, common in zip(run, usual, strict=True)] for run in around]
 
 
 def _within_two(here: Sequence[float], there: Sequence[float], design: Design, limits: NoiseLimits) -> _Within:
@@ -209,7 +207,7 @@ def _within_two(here: Sequence[float], there: Sequence[float], design: Design, l
     if design.paired:
         by_pairs, known = known_spread([[new - old for old, new in zip(first, second, strict=True)]])
         pairs = (median_error(len(first)) * by_pairs) ** 2
-        if pairs < of_two / 4:  # what the steps have in common is most of their spread
+        if pairs < of_two / 6:  # what the steps have in common is most of their spread
             of_two, freedom = pairs, known
     groups = max((found for run in (first, second) if (found := two_groups(run)) is not None), key=_gap, default=None)
     if groups is not None:  # a median may lie in either group
