@@ -74,6 +74,7 @@ def step_delta(
     least = limits.category_share.value * first.total_ns
     steps = [[by_category(step) for step in run.steps] for run in (base[0], new[0])]
     names = sorted({category for category, _ in (*first.cells, *second.cells)})
+    single = len(base) == len(new) == 1 and min(map(len, steps)) == 1
     found = []
     for name in names:
         values = [[float(step.get(name, 0) * run.scale) for step in own] for own, run in zip(steps, (base[0], new[0]), strict=True)]
@@ -85,7 +86,7 @@ def step_delta(
             limits=limits,
             run_noise=run_noise,
         )
-        found.append(_category(name, first, second, bounds, least))
+        found.append(_category(name, first, second, bounds, least, single=single))
     return StepDelta(
         base_ns=first.total_ns,
         new_ns=second.total_ns,
@@ -108,8 +109,8 @@ def together(runs: Sequence[Middle]) -> Middle:
     return Middle(total_ns=sum(shared.values()), steps=(), cells=shared)
 
 
-def _category(name: str, first: Middle, second: Middle, bounds: tuple[float, float] | None, least: float) -> Category:
-    """One category in the median step; `bounds`: the interval of its difference, `least`: what is small of a step."""
+def _category(name: str, first: Middle, second: Middle, bounds: tuple[float, float], least: float, *, single: bool) -> Category:
+    """One category in the median step; `bounds`: the interval of its difference, which of a `single` step is assumed and not told; `least`: what is small of a step."""
     here, there = _total(first, name), _total(second, name)
     # why compute was absent inside it, in the order of the vocabulary; none of compute
     causes = [(why, first.cells.get((name, why), 0), second.cells.get((name, why), 0)) for why in WHY]
@@ -121,17 +122,17 @@ def _category(name: str, first: Middle, second: Middle, bounds: tuple[float, flo
         delta_ns=there - here,
         moved=state == "moved",
         state=state,
-        low=None if bounds is None else min(round(bounds[0]), there - here),
-        high=None if bounds is None else max(round(bounds[1]), there - here),
+        low=None if single else min(round(bounds[0]), there - here),
+        high=None if single else max(round(bounds[1]), there - here),
         parts=tuple(Part(why=why, base_ns=old, new_ns=now, delta_ns=now - old) for why, old, now in causes if old or now),
     )
 
 
-def _state(delta: int, bounds: tuple[float, float] | None, least: float) -> CategoryState:
-    """In noise is what has an interval that holds nought; of a single step, which has none, nothing is told from noise."""
+def _state(delta: int, bounds: tuple[float, float], least: float) -> CategoryState:
+    """Within noise is what has an interval that holds nought."""
     if not delta:
         return "same"
-    if bounds is None or bounds[0] <= 0 <= bounds[1]:
+    if bounds[0] <= 0 <= bounds[1]:
         return "within noise"
     return "moved" if abs(delta) >= least else "small"
 

@@ -291,19 +291,20 @@ def spread_interval(
     middles: tuple[int, int],
     limits: NoiseLimits,
     run_noise: float | None = None,
-) -> tuple[float, float] | None:
-    """The interval of the difference of means of a part of the step, in the values' own unit; None where nothing tells its noise.
+) -> tuple[float, float]:
+    """The interval of the difference of means of a part of the step, in the values' own unit; of a single step by what is assumed of one.
 
     `base` and `new` are its values in the median step of each run. Of one run against one `steps` are its values in all steps, and `middles`
     says of how many steps each median step is the mean.
     """
     delta, tail = fmean(new) - fmean(base), (1 - limits.confidence.value) / 2
-    usual = (run_noise if run_noise is not None else limits.run_noise.value) * (fmean(base) + fmean(new)) / 2
+    level = (fmean(base) + fmean(new)) / 2
+    usual = (run_noise if run_noise is not None else limits.run_noise.value) * level
     freedom, weight = len(base) + len(new) - 2, limits.noise_weight.value
     spread, known = known_spread(steps)
     if not freedom:
-        if min(map(len, steps)) < 2:
-            return None
+        if min(map(len, steps)) == 1 and spread <= limits.single_step.value * level:
+            spread, known = limits.single_step.value * level, _KNOWN
         of_steps = spread**2 * sum(1 / number for number in middles)
         squared = 2 * usual**2 + of_steps
         error = Error(size=math.sqrt(squared), freedom=min(known * (squared / of_steps) ** 2, _KNOWN) if of_steps else _KNOWN)

@@ -151,7 +151,7 @@ def gate(document: Comparison) -> str:
 def runs(effect: Effect) -> str:
     """How many runs and samples stand against how many, new against base as in every figure of a change."""
     of_runs = f"{units.plural(effect.runs_new, 'run')} against {effect.runs_base}"
-    return f"{of_runs}, {effect.n_new} samples against {effect.n_base}"
+    return f"{of_runs}, {units.plural(effect.n_new, 'sample')} against {effect.n_base}"
 
 
 def movement(effect: Effect) -> str:

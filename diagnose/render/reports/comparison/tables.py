@@ -37,7 +37,11 @@ def sides(document: Comparison) -> Table:
     return Table(
         "sides",
         "What is compared",
-        rows_of({"figure": label, "base": of(document.base), "new": of(document.new)} for label, of in _SIDE),
+        rows_of(
+            {"figure": label, "base": of(document.base), "new": of(document.new)}
+            for label, of in _SIDE
+            if of is not story.runs_of or max(len(document.base.runs), len(document.new.runs)) > 1
+        ),
         whole=True,
     )
 
