@@ -202,7 +202,9 @@ def _normalised(found: Normalised) -> tuple[str, str]:
 
 def whole(document: Comparison) -> str:
     """What is compared: the median step, or the capture where neither was cut into steps."""
-    return "capture" if "capture" in (document.base.anchor, document.new.anchor) else "median step"
+    if "capture" in (document.base.anchor, document.new.anchor):
+        return "capture"
+    return "median step" if max(len(document.base.runs), len(document.new.runs)) < 2 else "mean of the runs' median steps"
 
 
 def per(document: Comparison) -> str:
@@ -264,7 +266,8 @@ def reconciled(document: Comparison) -> str:
     found = document.delta
     if found is None:
         return ""
-    which = f" ({_steps(found.base_steps, 'base')}; {_steps(found.new_steps, 'new')})" if whole(document) != "capture" else ""
+    told = whole(document) != "capture" and (found.base_steps or found.new_steps)
+    which = f" ({_steps(found.base_steps, 'base')}; {_steps(found.new_steps, 'new')})" if told else ""
     return (
         f"{units.plural(len(found.categories), 'category', 'categories')}, each nanosecond in one of them: their deltas add up to "
         f"{units.signed_ms(found.delta_ns)} ms, that of the {whole(document)}, exactly{which}."
@@ -273,7 +276,7 @@ def reconciled(document: Comparison) -> str:
 
 def _steps(indices: tuple[int, ...], whose: str) -> str:
     if len(indices) < 2:
-        return f"{whose}: step {', '.join(map(str, indices))}" if indices else whose
+        return f"{whose}: step {', '.join(map(str, indices))}" if indices else f"{whose}: mean of its runs' median steps"
     return f"{whose}: mean of steps {' and '.join(map(str, indices))}"
 
 
