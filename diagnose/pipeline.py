@@ -17,7 +17,7 @@ from diagnose.load.trainer_log import load_specs, unprofiled_step
 from diagnose.measure.capture import Measured
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Rank
-from diagnose.reason.compare.metrics import STEP_TIME
+from diagnose.reason.compare.metrics import STEP_TIME, side_label
 from diagnose.reason.conclude import conclude
 from diagnose.scale.engine import (
     Engine,
@@ -87,9 +87,12 @@ def _profiled(job: Job | None) -> range:
     return range(start, end + 1) if isinstance(start, int) and isinstance(end, int) else range(0)
 
 
+OneRun = Diagnosis | str | Path
+
+
 def compare(
-    base: Diagnosis | str | Path,
-    new: Diagnosis | str | Path,
+    base: OneRun | Sequence[OneRun],
+    new: OneRun | Sequence[OneRun],
     *,
     config: str | Path | None = None,
     base_config: str | Path | None = None,
@@ -97,26 +100,36 @@ def compare(
     metric: str = STEP_TIME,
     anyway: bool = False,
     max_regression: float | None = None,
+    run_noise: float | None = None,
 ) -> Comparison:
-    """Hold one run against another: diagnoses, traces, folders of traces, or saved diagnoses.
+    """Hold one run against another, or several against several: diagnoses, traces, folders of traces, or saved diagnoses.
 
-    `config` is the job file of both, or of `new` where `base_config` names another. Raises the errors of `diagnose.errors`.
+    `config` is the job file of both, or of `new` where `base_config` names another; `run_noise` the relative standard deviation between
+    runs, where these do not measure it. Raises the errors of `diagnose.errors`.
     """
     from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415 - a diagnosis alone needs neither
+    from diagnose.reason.compare import Named  # noqa: PLC0415
     from diagnose.reason.compare import compare as compare_documents  # noqa: PLC0415
 
-    sides = [
-        one if isinstance(one, Diagnosis) else _side(Path(one), job, rules) for one, job in ((base, base_config or config), (new, config))
-    ]
-    names = [str(one) if isinstance(one, str | Path) else one.identity.file if one.identity else "" for one in (base, new)]
+    def named(runs: OneRun | Sequence[OneRun], job: str | Path | None, otherwise: str) -> list[Named]:
+        found = []
+        for one in [runs] if isinstance(runs, Diagnosis | str | Path) else runs:
+            document = one if isinstance(one, Diagnosis) else _side(Path(one), job, rules)
+            name = str(one) if isinstance(one, str | Path) else one.identity.file if one.identity else ""
+            found.append(Named(Path(name).name or otherwise, document))
+        return found
+
+    here, there = named(base, base_config or config, "base"), named(new, config, "new")
     return compare_documents(
-        *sides,
+        here,
+        there,
         rules=load_comparison_rules([Path(one) for one in rules]),
-        base_label=Path(names[0]).name or "base",
-        new_label=Path(names[1]).name or "new",
+        base_label=side_label([run.label for run in here]),
+        new_label=side_label([run.label for run in there]),
         metric=metric,
         anyway=anyway,
         max_regression=max_regression,
+        run_noise=run_noise,
     )
 
 

@@ -152,14 +152,15 @@ def _compare(
     first, second = _named(base, new, asked, measuring, output, rules)
     documents = [run.document for run in (*first, *second)]
     from diagnose.reason.compare import compare as compared  # noqa: PLC0415
+    from diagnose.reason.compare.metrics import side_label  # noqa: PLC0415
 
     tokens, source = _tokens(question, (first[0].document, second[0].document))
     result = compared(
         first,
         second,
         rules=rules,
-        base_label=f"baseline {asked.baseline}" if asked.baseline is not None else _label(first),
-        new_label=_label(second),
+        base_label=f"baseline {asked.baseline}" if asked.baseline is not None else side_label([run.label for run in first]),
+        new_label=side_label([run.label for run in second]),
         tokens=tokens,
         tokens_source=source,
         metric=question.metric,
@@ -171,11 +172,6 @@ def _compare(
     )
     write_document(result, output, config=new[0].job.config)
     return _status(result, documents, strict=question.strict)
-
-
-def _label(runs: Sequence[Named]) -> str:
-    """What a side is called: its run, or the first of several and how many there are besides."""
-    return runs[0].label if len(runs) == 1 else f"{runs[0].label} and {len(runs) - 1} more"
 
 
 def _sides(runs: tuple[str, ...], asked: Sides) -> tuple[list[sides.Given], list[sides.Given]]:

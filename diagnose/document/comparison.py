@@ -142,9 +142,8 @@ class Effect(Struct, frozen=True, kw_only=True):
     between: float | None = None
     source: NoiseSource | None = None
     within: float | None = None  # None: the runs have a single value each
-    more_base: int | None = (
-        None  # runs more of each side that would show the change asked about; None: none are wanted, or no number would do
-    )
+    tolerance: float | None = None  # the relative change that counts as none: what was asked about, or more where such noise asks for more
+    more_base: int | None = None  # runs more of each side that would show that change; None: none are wanted, or no number would do
     more_new: int | None = None
 
 

@@ -215,7 +215,11 @@ def _difference(path: Path, name: str, new: Diagnosis, rules: ComparisonRules) -
     run, problem = _read(path, name, rules)
     if run is None:
         return f"{_fingerprint_of(path)}: {problem}."
-    differ = [f"{aspect} {here!r} there, {there!r} here" for aspect, here, there in differing(run.document, new, rules)]
+    parts = differing(run.document, new, rules)
+    untold = [aspect for aspect, _, there in parts if there == NOT_TOLD and new.job is None and aspect != _DEVICE]
+    differ = [f"{aspect} {here!r} there, {there!r} here" for aspect, here, there in parts if aspect not in untold]
+    if untold:
+        differ.append(f"it was stored with a job file, and the new run has none, which would tell {', '.join(untold)}")
     return f"{_fingerprint_of(path)}: {'; '.join(differ) or 'made by another version of this program'}."
 
 

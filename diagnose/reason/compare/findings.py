@@ -141,7 +141,7 @@ def _advice(effect: Effect, limit: float) -> str:
         for more, side in ((effect.more_new, "new"), (effect.more_base, "base"))
         if more
     ]
-    return f"Capture {listed(parts)}: they would show {percent(limit)}."
+    return f"Capture {listed(parts)}: they would show {percent(effect.tolerance if effect.tolerance is not None else limit)}."
 
 
 def _from_nought(effect: Effect) -> tuple[bool | None, str]:

@@ -7,7 +7,7 @@ lacks is an error, never nought.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from diagnose.document.device import StepBudget, StepSplit
@@ -64,6 +64,11 @@ class Samples:
     larger_is_worse: bool = True
     last_is_short: bool = False
     steps: tuple[int, ...] = ()
+
+
+def side_label(labels: Sequence[str]) -> str:
+    """What a side is called: its run, or the first of several and how many there are besides."""
+    return labels[0] if len(labels) == 1 else f"{labels[0]} and {len(labels) - 1} more"
 
 
 def samples(document: Diagnosis, metric: str, place: tuple[int, int] | None = None, *, rules: ComparisonRules) -> Samples:

@@ -63,7 +63,8 @@ class Decision:
 
     `base` and `new` are the means of the runs' medians. `low` and `high` bound `delta` at the interval's level (None from a single step);
     `between` is the standard deviation of a run around its side's level, `within` that of steps around their run's median, both relative;
-    `smallest` the relative change that is found with the usual power; `more` how many runs more of base and new would show the tolerance.
+    `smallest` the relative change that is found with the usual power, `tolerance` the one that counts as none (at least the floor of the
+    noise); `more` how many runs more of base and new would show the tolerance.
     """
 
     base: float
@@ -78,6 +79,7 @@ class Decision:
     source: NoiseSource
     within: float | None
     smallest: float | None
+    tolerance: float
     more: tuple[int, int] | None
     basis: Basis
     result: Result
@@ -152,6 +154,7 @@ def decide(
         source=source,
         within=None if within.spread is None else _rounded(within.spread / unit),
         smallest=smallest,
+        tolerance=allowed,
         more=None
         if smallest is None or smallest <= allowed
         else _more(noise, len(base), len(new), allowed, unit, transform, limits, floor),

@@ -152,12 +152,11 @@ def outcome(
     kernels: Sequence[KernelChange],
     overlaps: Sequence[OverlapChange],
     rules: ComparisonRules,
-    tolerance: float | None = None,
     seen: Sequence[str] = (),
 ) -> Outcome:
-    """The result with its sentences. `tolerance`: the relative change that was to count as none; `seen`: what steps and runs look like."""
+    """The result with its sentences; `seen`: what steps and runs look like."""
     comparability, limits = judged.comparability, rules.limits.noise
-    allowed = tolerance if tolerance is not None else limits.tolerance.value
+    allowed = effect.tolerance if effect.tolerance is not None else limits.tolerance.value
     reasons = (*_reasons(effect, judged, base, new, allowed, limits), *seen)
     if effect.result == "refused":
         return Outcome(result="refused", sentence=_refusal(comparability), moved="", reasons=reasons)

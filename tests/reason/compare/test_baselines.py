@@ -261,3 +261,12 @@ def test_a_full_disk_leaves_the_old_ones(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_the_default_folder_is_in_the_repository() -> None:
     assert baselines.FOLDER.as_posix() == ".diagnose/baselines"
+
+
+def test_a_new_run_without_a_job_file_is_told_to_give_it(tmp_path: Path) -> None:
+    save(tmp_path, "main", run())
+    with pytest.raises(BaselineError) as fault:
+        find(tmp_path, "main", document(STEPS))
+    assert "The new run has no job file: give it with --config." in fault.value.next_step
+    assert "it was stored with a job file, and the new run has none, which would tell model, layers" in fault.value.what
+    assert len(fault.value.what) < 300, "not a page of settings"

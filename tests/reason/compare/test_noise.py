@@ -192,3 +192,9 @@ def test_plain_noise_is_nothing_to_say() -> None:
     chance = random.Random(7)
     sides = [[[[100 * (1 + chance.gauss(0, 0.02)) for _ in range(5)] for _ in range(3)] for _ in range(2)] for _ in range(300)]
     assert sum(bool(seen(*pair)) for pair in sides) <= 3
+
+
+def test_what_is_said_of_other_tools_is_what_they_do() -> None:
+    limits = RULES.limits.noise
+    assert "asv prints 99 %" in limits.confidence.source
+    assert "asv asks p < 0.002" in limits.p_value.source
