@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed, job_error
@@ -20,7 +20,7 @@ _NOT_A_JOB = "Give the command that starts the training with its flags, or a fil
 @dataclass(frozen=True, kw_only=True)
 class Command:
     """`around`: what launcher and environment tell. `notes` come before what is said of the arguments, `conditional` after it.
-    `part`: the flags are not all that the training is given.
+    `part`: the flags are not all that the training is given. `variables`: what the command sees of the environment that the script sets.
     """
 
     words: tuple[Token, ...]
@@ -31,6 +31,7 @@ class Command:
     is_script: bool = False
     program: str = ""
     part: bool = False
+    variables: Mapping[str, Token] = field(default_factory=dict)
 
 
 def flag_file(text: str, source: str) -> Command:
@@ -42,8 +43,11 @@ def flag_file(text: str, source: str) -> Command:
     return Command(words=words, arguments=words)
 
 
-def training_command(text: str, source: str, table: JobSettings, path: Path | None = None) -> Command:
-    """A shell line or script: the one training command in it, and the environment that it sees. Raises JobFileError."""
+def training_command(text: str, source: str, table: JobSettings, path: Path | None = None, choice: str | None = None) -> Command:
+    """A shell line or script: the one training command in it, and the environment that it sees; `choice` is its number among several.
+
+    Raises JobFileError.
+    """
     try:
         script = read_script(text, path=path)
     except ValueError as error:
@@ -52,7 +56,7 @@ def training_command(text: str, source: str, table: JobSettings, path: Path | No
     found = [(run, place) for run in script.runs if (place := _program(run.tokens, known)) is not None]
     if not found:
         return _flags_of(script, source, known)
-    run, place, chosen = _training(found, source, known)
+    run, place, chosen = _training(found, source, known, choice)
     first = run.tokens[0]
     return Command(
         words=tuple(run.tokens),
@@ -63,6 +67,7 @@ def training_command(text: str, source: str, table: JobSettings, path: Path | No
         conditional=(f"line {first.line}: the command stands under a condition",) if run.conditional else (),
         is_script=True,
         part=run.tokens[place].text.endswith(".sh"),
+        variables=run.environment,
     )
 
 
@@ -72,8 +77,11 @@ _TRAINS, _TRAINS_NOT = (
 )
 
 
-def _training(found: Sequence[tuple[Run, int]], source: str, known: Known) -> tuple[Run, int, tuple[str, ...]]:
-    """The command that trains among several: by the name of its program, then by how much of it is known. Raises JobFileError."""
+def _training(found: Sequence[tuple[Run, int]], source: str, known: Known, choice: str | None) -> tuple[Run, int, tuple[str, ...]]:
+    """The command that trains among several: the one that is asked for, else by the name of its program, then by how much of it is known.
+
+    Raises JobFileError.
+    """
 
     def worth(one: tuple[Run, int]) -> tuple[int, int]:
         run, place = one
@@ -91,20 +99,38 @@ def _training(found: Sequence[tuple[Run, int]], source: str, known: Known) -> tu
         )
         for run, place in found
     }
-    kept = list(distinct.values())
-    best = max(worth(one)[0] for one in kept)
-    kept = [one for one in kept if worth(one)[0] == best]
+    every = list(distinct.values())
+    if choice is not None:
+        if not re.fullmatch(r"\d{1,4}", choice) or not 1 <= int(choice) <= len(every):
+            raise job_error(source, f"holds no training command {choice}", f"Its commands are {_listed(every)}.")
+        run, place = every[int(choice) - 1]
+        return replace(run, conditional=False), place, ()
+    best = max(worth(one)[0] for one in every)
+    kept = [one for one in every if worth(one)[0] == best]
     most = max(worth(one)[1] for one in kept)
-    full = [one for one in kept if worth(one)[1] * 2 > most]
+    full = [one for one in kept if worth(one)[1] * 2 > most] or kept
     if len(full) > 1 and all(run.conditional for run, _ in full):  # alternatives: the last is what runs where nothing special is asked
         full = full[-1:]
     if len(full) > 1:
-        lines = ", ".join(str(run.tokens[0].line) for run, _ in found)
-        raise job_error(source, f"holds several training commands (lines {lines})", "Keep the one that was traced.")
+        lines = ", ".join(str(run.tokens[0].line) for run, _ in every)
+        raise job_error(source, f"holds several training commands (lines {lines})", f"Choose one with --command: {_listed(every)}.")
     run, place = full[0]
-    lines = ", ".join(str(other.tokens[0].line) for other, _ in found)
-    notes = (f"of the commands in lines {lines} that in line {run.tokens[0].line} is read as the training",) if len(distinct) > 1 else ()
-    return run, place, notes
+    told = f"of the commands {_listed(every)} the one in line {run.tokens[0].line} is read as the training (--command takes another)"
+    return run, place, (told,) if len(every) > 1 else ()
+
+
+_MAX_LISTED = 12
+
+
+def _listed(found: Sequence[tuple[Run, int]]) -> str:
+    """Commands by number, line and program."""
+    shown = [f"{number} (line {run.tokens[0].line}, {_shown_program(run, place)})" for number, (run, place) in enumerate(found, 1)]
+    return ", ".join(shown[:_MAX_LISTED]) + (f" and {len(shown) - _MAX_LISTED} more" if len(shown) > _MAX_LISTED else "")
+
+
+def _shown_program(run: Run, place: int) -> str:
+    one = run.tokens[place]
+    return (one.unresolved or one.text).rpartition("/")[2]
 
 
 def _flags_of(script: Script, source: str, known: Known) -> Command:
@@ -247,6 +273,12 @@ _OF_LAUNCH = re.compile(
 )
 
 
+# programs that find their configuration by themselves, words that name a file of one, and the verbs of programs that train
+_CONFIGURED = re.compile(r"(.*/)?run_train\.sh|(.*/)?torchtitan/train\.py|torchtitan\.train")
+_CONFIGURATION = re.compile(r"\.(ya?ml|json|toml)$|^--(deepspeed(_config)?|module)(=|$)")
+_VERB = re.compile(r"(llamafactory-cli|llamafactory) train|axolotl train|trl (sft|dpo|grpo|kto|reward|rloo)|(swift|megatron) (pt|sft|rlhf)")
+
+
 def _program(tokens: Sequence[Token], known: Known) -> int | None:
     """Place of the training program in a command: its flags come behind it. None where the command is no training."""
     launched = False
@@ -257,8 +289,13 @@ def _program(tokens: Sequence[Token], known: Known) -> int | None:
         module = before == "-m" and launched and not _OF_LAUNCH.fullmatch(token.text)
         script = _SCRIPT.fullmatch(token.text) and (launched or place == 0 or not before.startswith("-"))
         held = launched and bool(token.unresolved) and not before.startswith("-") and not token.text.startswith("-")
-        if (script or module or held) and any(known.holds(one) for one in tokens[place + 1 :]):
+        behind = tokens[place + 1 :]
+        if (script or module or held) and any(known.holds(one) for one in behind):
             return place if not held or script else _behind(tokens, place, known)
+        if (script or module) and (_CONFIGURED.fullmatch(token.text) or any(_CONFIGURATION.search(one.text) for one in behind)):
+            return place
+        if (launched or place == 0) and _VERB.fullmatch(f"{before.rpartition('/')[2]} {token.text}") and behind:
+            return place
         launched = launched or bool(_LAUNCHERS.fullmatch(token.text)) or (place == 0 and bool(token.unresolved))
     return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -95,6 +95,10 @@ class Leaf:
     line: int | None = None
     forced: bool = False  # given on the command line: goes before the file
     removed: bool = False  # Hydra's ~key: the key and all below it are gone
+
+    def moved(self, source: str) -> Leaf:
+        """The same as it is said where `source` names the file beside the job file in which it stands."""
+        return replace(self, line=None, place=f"line {self.line} of {source}") if source and self.line is not None else self
 
 
 @dataclass(frozen=True, kw_only=True)

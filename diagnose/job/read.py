@@ -25,8 +25,8 @@ from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name, ver
 from diagnose.knowledge.strict_yaml import MAX_BYTES
 
 
-def read_job(path: Path, table: JobSettings, overrides: Sequence[str] = ()) -> Job:
-    """The job in the file at `path`, with `overrides` (KEY=VALUE) on top. Raises JobFileError."""
+def read_job(path: Path, table: JobSettings, overrides: Sequence[str] = (), *, command: str | None = None) -> Job:
+    """The job in the file at `path`, with `overrides` (KEY=VALUE) on top; `command` is the number of one of several in it. Raises JobFileError."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -36,14 +36,21 @@ def read_job(path: Path, table: JobSettings, overrides: Sequence[str] = ()) -> J
             effect=EFFECT,
             next_step="Give --config a file: a configuration dump, Megatron-LM arguments, the command line, or a plain job.yaml.",
         ) from error
-    return replace(parse_job(data, table, source=path.name, overrides=overrides, folder=path.parent), file=path.name)
+    job = parse_job(data, table, source=path.name, overrides=overrides, folder=path.parent, command=command)
+    return replace(job, file=path.name)
 
 
 def parse_job(
-    text: str | bytes, table: JobSettings, *, source: str = "job file", overrides: Sequence[str] = (), folder: Path | None = None
+    text: str | bytes,
+    table: JobSettings,
+    *,
+    source: str = "job file",
+    overrides: Sequence[str] = (),
+    folder: Path | None = None,
+    command: str | None = None,
 ) -> Job:
     """The job in `text`; `source` names it in messages, `folder` is where its own paths start. Raises JobFileError."""
-    whole = JobText(text=decoded(text, source), source=source, folder=folder, table=table)
+    whole = JobText(text=decoded(text, source), source=source, folder=folder, table=table, choice=command)
     parsed = next((found for reader in READERS.values() if (found := reader.read(whole)) is not None), None)
     if parsed is None:
         raise job_error(source, "is in no format that is known", "Give a configuration dump, flags, or the command that started the job.")
@@ -173,7 +180,9 @@ def _match(
                 unresolved.add(alias.name)
             elif (value := _coerce(leaf.value, table.specs[alias.name], alias, leaf.shown, source)) is not None:
                 found.setdefault(alias.name, []).append(_Candidate(value=value, leaf=leaf, order=alias.order))
-    unknown = {_unknown_key(leaf) for leaf in leaves if _unresolved(leaf.value) or (leaf.key not in aliases and not leaf.known)}
+    unknown = {
+        _unknown_key(leaf) for leaf in leaves if (leaf.key in aliases and _unresolved(leaf.value)) or (leaf.key not in aliases and not leaf.known)
+    }
     return found, sorted(unknown), frozenset(unresolved - found.keys())
 
 
@@ -323,7 +332,7 @@ def _derived_once(settings: Mapping[str, Setting], unresolved: frozenset[str], t
         known[name] = Setting(
             name=name,
             value=plain,
-            key=", ".join(parent.shown for parent in told) or "default",
+            key=", ".join(dict.fromkeys(part for parent in told for part in parent.shown.split(", "))) or "default",
             source="read" if told else "default",
             line=told[0].line if len(told) == 1 else None,
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from diagnose.job.beside import text_at
 from diagnose.job.shell_syntax import (
     CONTINUED,
     Arithmetic,
@@ -56,8 +57,6 @@ _SUBMITTING = frozenset({"sbatch", "qsub", "bsub", "flux"})
 _MAX_LEVEL = 8  # of scripts inside commands, functions and files
 _MAX_STEPS = 20_000
 _MAX_TURNS = 32  # of a loop over words
-_MAX_FILE = 1_000_000
-_UPWARDS = 4  # folders above the script in which a file counts as one beside it
 _ENVIRONMENTS = re.compile(r"activate|\.?(bash|zsh)rc|\.?(bash_)?profile|conda\.sh|setvars\.sh|set_env\.sh|modules?\.sh")
 
 Status = Literal["yes", "no", "unknown", "assumed"]
@@ -336,7 +335,7 @@ class _Reader:
             return "assumed", None
         if tokens[0].text in self.functions and not tokens[0].unresolved:
             return "assumed", self.call(tokens[0].text, tokens[1:], scope)
-        if self.inside(tokens, command, scope):
+        if self.inside(tokens, command, scope, prefix):
             return "assumed", None
         self.kept(tokens, command, scope)
         seen = {one: token(scope.variables[one].values[0], command.line) for one in scope.exported if self.plain_variable(one, scope)}
@@ -439,8 +438,10 @@ class _Reader:
         if not any(one.several for one in tokens):
             scope.variables["#"] = Variable(values=(plain(str(len(values)), 1),))
 
-    def inside(self, tokens: tuple[Token, ...], command: Simple, scope: Scope) -> bool:
-        """Read the script that a command holds: behind `-c`, in a here-document, in a file beside the script. False where it holds none."""
+    def inside(self, tokens: tuple[Token, ...], command: Simple, scope: Scope, prefix: Mapping[str, Token]) -> bool:
+        """Read the script that a command holds: behind `-c`, in a here-document, in a file beside the script. False where it holds none.
+
+        It sees the variables that stand before the command."""
         found = self.script_in(tokens, command, scope)
         if found is None:
             return False
@@ -448,6 +449,8 @@ class _Reader:
         if not self.deeper():
             raise ValueError("holds commands inside commands too deeply")
         inner = scope.copy()
+        inner.variables |= {name: Variable(values=(one.pieces or plain(one.text, one.line, one.source),)) for name, one in prefix.items()}
+        inner.exported |= set(prefix)
         if arguments is not None:
             self.arguments(arguments, inner)
         self.inner(value, inner)
@@ -532,7 +535,7 @@ class _Reader:
         known_tail = name.pieces[-1].text.lstrip("/") if name.unresolved and not name.pieces[-1].unresolved else name.text
         tries = [known_tail] if not name.unresolved else [known_tail, known_tail.rpartition("/")[2]]
         for one in tries:
-            found = _beside(folder / one, folder) if one else None
+            found = text_at(folder / one, folder) if one else None
             if found is not None:
                 shown = str(found[0].relative_to(folder)) if found[0].is_relative_to(folder) else found[0].name
                 return plain(found[1], 1, shown)
@@ -579,20 +582,6 @@ def _gap(name: str, line: int, scope: Scope, *, several: bool = False) -> Value:
 def _line(chain: Chain) -> int:
     first = next((node for _, node in chain.items), None)
     return getattr(first, "line", 1)
-
-
-def _beside(path: Path, folder: Path) -> tuple[Path, str] | None:
-    """The text of a regular file below one of the folders around the script."""
-    try:
-        top, found = folder.resolve(), path.resolve()
-        around = [top, *top.parents[:_UPWARDS]]
-        around = [one for one in around if len(one.parts) > 2] or [top]
-        if not any(found.is_relative_to(one) for one in around) or not found.is_file() or found.stat().st_size > _MAX_FILE:
-            return None
-        text = found.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return None
-    return None if "\0" in text else (found, text.replace("\r\n", "\n"))
 
 
 def _store(scope: Scope, word: Word, match: re.Match[str]) -> None:

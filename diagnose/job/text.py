@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from diagnose.errors import JobFileError
+from diagnose.job.beside import named
 from diagnose.job.command_line import Command, flag_file, training_command
 from diagnose.job.model import UNRESOLVED, Leaf, job_error, type_name, wrong_type
 from diagnose.job.shell import Token
@@ -207,6 +209,16 @@ def override_word(token: Token, source: str) -> Leaf:
     return replace(leaf, value=f"{UNRESOLVED} = {token.unresolved}", removed=False) if token.unresolved else leaf
 
 
+def token_value(token: Token) -> object:
+    """A word of a command as a value of YAML; as text where it can't be read as one, and unresolved where only the process knew it."""
+    if token.unresolved:
+        return f"{UNRESOLVED} = {token.unresolved}"
+    try:
+        return strict_yaml.load(token.text)
+    except (strict_yaml.YamlError, ValueError):
+        return token.text
+
+
 def is_override_line(line: str) -> bool:
     """Whether a line is one override. An environment variable in capitals is not."""
     match = OVERRIDE.fullmatch(line.removesuffix("\\").strip())
@@ -235,7 +247,7 @@ def _value(text: str, source: str, key: str) -> object:
     return plain_value(value)
 
 
-Syntax = Literal["toml", "yaml", "overrides", "flags", "shell"]
+Syntax = Literal["toml", "yaml", "overrides", "flags", "shell", "python"]
 _YAML = re.compile(r"""(---|%YAML|\{|- |(["']).*\2\s*:(\s|$)|[^\s"'{\[#][^\s:=]*\s*:(\s|$))""")
 _TABLE = re.compile(r"\[{1,2}[\w.\"' -]+\]{1,2}\s*(#.*)?")
 _ENTRY = re.compile(r"[\w.\"'-]+\s*=\s*\S")
@@ -243,6 +255,10 @@ _SHELL = re.compile(
     r"#!|(export|declare|set|source|cd|module|srun|sbatch|mpirun|torchrun|python[\d.]*|uv|env|nsys|bash|sh|eval|if|for)\b"
     r"|[A-Z_][A-Z0-9_]*\+?="
 )
+
+
+_PYTHON = re.compile(r"""from [\w.]+ import\b|import [\w., ]+$|def \w+\(|@\w|class \w+[(:]|[rR]?(\"{3}|'{3})|#!.*python""")
+_STATEMENT_OF_PYTHON = re.compile(r"from [\w.]+ import\b|import [\w., ]+$|(async )?def \w+\(.*|class \w+.*:")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,6 +269,7 @@ class JobText:
     source: str
     table: JobSettings
     folder: Path | None = None
+    choice: str | None = None  # of several commands or functions, its number from 1 or its name
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
@@ -265,6 +282,8 @@ class JobText:
         lines, first = self.lines, self.lines[0] if self.lines else ""
         if _TABLE.fullmatch(first) or (_ENTRY.match(first) and any(_TABLE.fullmatch(line) for line in lines)):
             return "toml"
+        if _PYTHON.match(first) and any(_STATEMENT_OF_PYTHON.match(line) for line in lines):
+            return "python"
         if not first or _YAML.match(first):
             return "yaml"
         if all(is_override_line(line) for line in lines):
@@ -272,6 +291,21 @@ class JobText:
         if first.startswith("-"):
             return "flags"
         return "shell" if _SHELL.match(first) or any(re.search(r"(^|\s)-{1,2}[A-Za-z]", line) for line in lines) else "yaml"
+
+    def beside(self, name: str) -> JobText | None:
+        """The file that this one calls `name`, under the path it is found by; None where there is none, or it is not known where this one lies."""
+        found = None if self.folder is None or not name else named(name, self.folder)
+        return None if found is None else replace(self, text=found[1], source=found[0].name, folder=found[0].parent, choice=None)
+
+    @cached_property
+    def python(self) -> ast.Module | None:
+        """The syntax tree of a Python file, which is never run; None for other texts."""
+        if self.syntax != "python":
+            return None
+        try:
+            return ast.parse(self.text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise job_error(self.source, f"is no Python that can be read: {str(error)[:100]}", "Give the file as it runs.") from error
 
     @cached_property
     def overrides(self) -> tuple[Leaf, ...]:
@@ -313,7 +347,7 @@ class JobText:
         if self.syntax == "flags":
             return flag_file(self.text, self.source)
         path = None if self.folder is None else self.folder.resolve() / self.source
-        return training_command(self.text, self.source, self.table, path) if self.syntax == "shell" else None
+        return training_command(self.text, self.source, self.table, path, self.choice) if self.syntax == "shell" else None
 
 
 def decoded(text: str | bytes, source: str) -> str:

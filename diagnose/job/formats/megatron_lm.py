@@ -28,6 +28,9 @@ def _read(text: JobText) -> Parsed | None:
     if text.command is None:
         return None
     leaves, notes, open_ended = _flags(text.command.arguments, text.table)
+    known = {flag_name(flag) for spec in text.table.specs.values() for flag in spec.keys_in(NAME)} | set(text.table.specs)
+    if text.command.program and not any(leaf.key in known for leaf in leaves):
+        return None
     return parsed_command(text.command, text.source, format_=NAME, leaves=leaves, notes=notes, open_ended=open_ended)
 
 

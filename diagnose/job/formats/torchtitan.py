@@ -1,26 +1,259 @@
-"""Configurations of torchtitan: TOML with tables such as [training] and [parallelism]."""
+"""Configurations of torchtitan: TOML, what it saves and prints (JSON), functions of a config registry, and commands with overrides.
+
+Since 2026 a configuration is a Python function (`--module deepseek_v3 --config deepseek_v3_16b`, torchtitan/config/manager.py); its literal values
+are read where the registry lies beside the job file. What is built by other functions, such as the model's layers, is not known.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from diagnose.job.command_line import Command, by_flag, parsed_command
 from diagnose.job.formats.reader import Reader
-from diagnose.job.model import Parsed, job_error
-from diagnose.job.text import JobText, leaves_of
+from diagnose.job.model import UNRESOLVED, Leaf, Parsed, job_error
+from diagnose.job.python_source import chosen_function, configured, source_of
+from diagnose.job.shell import Token
+from diagnose.job.text import JobText, Tree, leaves_of, token_value
 
 NAME = "torchtitan"
+_SECTIONS = frozenset(
+    {"parallelism", "training", "model_spec", "hf_assets_path", "dump_folder", "override", "fault_tolerance", "ft", "mx", "memory_estimation", "activation_checkpoint", "compile", "job", "model", "optimizer", "experimental", "float8", "quantize"}
+    | {"comm", "debug", "checkpoint", "metrics", "profiling", "profiler", "lr_scheduler", "dataloader", "validator", "validation", "tokenizer", "loss"}
+)
+_OWN = re.compile(r"--(training|parallelism|job|activation[_-]checkpoint|experimental)\.")
+_PROGRAM = re.compile(r"(.*[/.])?(torchtitan[./].*|run_train\.sh|run_llama_train\.sh)|torchtitan\..*")
+_POLICIES: Mapping[str, str] = {"SelectiveAC": "selective", "FullAC": "full", "MemoryBudgetAC": "memory_budget"}  # distributed/activation_checkpoint.py
 
 
 def _read(text: JobText) -> Parsed | None:
-    tree = text.toml
-    if tree is None:
+    found = _taken(text)
+    return None if found is None else replace(found, leaves=tuple(_settled(found.leaves)))
+
+
+def _taken(text: JobText) -> Parsed | None:
+    """A text with its values as they stand there."""
+    if text.toml is not None:
+        leaves = tuple(leaves_of(text.toml.data, text.toml.lines))
+        if not leaves:
+            next_step = "Give torchtitan's configuration, with tables such as [training] and [parallelism]."
+            raise job_error(text.source, "holds no settings", next_step)
+        return Parsed(format=NAME, leaves=leaves)
+    if text.yaml is not None:
+        return Parsed(format=NAME, leaves=tuple(_saved(text.yaml)), rules=text.yaml.rules) if _is_saved(text.yaml.data) else None
+    if text.python is not None:
+        return _registry(text)
+    return None if text.command is None else _of_command(text.command, text)
+
+
+def _is_saved(data: Mapping[object, object]) -> bool:
+    """Whether a map is a configuration as torchtitan saves it (debug.save_config_file, job.print_config)."""
+    parallelism = data.get("parallelism")
+    return isinstance(data.get("training"), dict) and isinstance(parallelism, dict) and any(str(key).endswith("_degree") for key in parallelism)
+
+
+def _saved(tree: Tree) -> Iterator[Leaf]:
+    """A saved configuration. Of the model it holds every layer: their number and the sizes of the first ones are read."""
+    spec = tree.data.get("model_spec")
+    model = spec.get("model") if isinstance(spec, dict) else None
+    for leaf in leaves_of(tree.data, tree.lines):
+        if not leaf.key.startswith("model_spec.model."):
+            yield leaf
+    policy = tree.data.get("activation_checkpoint")
+    if isinstance(policy, dict) and "mode" not in policy:  # the fields of its class, which is not named: FullAC has none of its own
+        own = {"force_recompute_mm_shapes_by_fqns": "selective", "memory_budget": "memory_budget"}
+        mode = next((own[key] for key in own if key in policy), "full")
+        at = tree.lines.get(("activation_checkpoint",))
+        yield Leaf(key="activation_checkpoint.mode", shown="activation_checkpoint", value=mode, line=at)
+    if not isinstance(model, dict):
+        return
+    line = tree.lines.get(("model_spec", "model"))
+
+    def told(key: str, value: object) -> Leaf:
+        return Leaf(key=key, shown=f"model_spec.model ({key})", value=value, line=line)
+
+    layers = model.get("layers")
+    layers = list(layers.values()) if isinstance(layers, dict) else layers
+    for key, name in (("hidden_size", "dim"), ("vocab_size", "vocab_size"), ("num_layers", "n_layers"), ("num_attention_heads", "n_heads")):
+        if isinstance(model.get(name), int):
+            yield told(key, model[name])
+    if isinstance(layers, list) and layers:
+        yield told("num_layers", len(layers))
+        experts = [one["moe"].get("num_experts") for one in layers if isinstance(one, dict) and isinstance(one.get("moe"), dict)]
+        if experts and isinstance(experts[0], int):
+            yield told("num_moe_experts", experts[0])
+
+
+# --- registries -------------------------------------------------------------------------------------------------------
+
+
+def _registry(text: JobText) -> Parsed | None:
+    """A function of a config registry."""
+    source = source_of(text)
+    if source is None or "torchtitan" not in text.text or not re.search(r"Trainer\.Config|ParallelismConfig|to_graph_trainer_config", text.text):
         return None
-    # -1 is written where torchtitan works a size out by itself: that tells nothing
-    leaves = tuple(replace(leaf, value=None) if leaf.value == -1 else leaf for leaf in leaves_of(tree.data, tree.lines))
-    if not leaves:
-        next_step = "Give torchtitan's configuration, with tables such as [training] and [parallelism]."
-        raise job_error(text.source, "holds no settings", next_step)
-    return Parsed(format=NAME, leaves=leaves)
+    if not source.configurations:
+        return None
+    name = chosen_function(text, source.configurations)
+    return _from_registry(text, name)
+
+
+def _from_registry(text: JobText, name: str) -> Parsed | None:
+    """What the function `name` of a registry sets; None where the file has no such function."""
+    source = source_of(text)
+    if source is None or name not in source.functions:
+        return None
+    found = configured(source, name)
+    notes = [f"{name} is Python: its literal values are read; what it leaves to {other}() is not known" for other in found.others]
+    notes += [f"{name} is Python: what {change}() changes in it is not known" for change in found.changes]
+    return Parsed(format=NAME, leaves=found.leaves, notes=tuple(notes), open_ended=bool(found.others or found.changes))
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def _of_command(command: Command, text: JobText) -> Parsed | None:
+    if not (_PROGRAM.fullmatch(command.program) or any(_OWN.match(token.text) for token in command.arguments)):
+        return None
+    named, leaves, notes = _arguments(command.arguments)
+    named = {**_around(command), **named}
+    base, more = _base(named, text)
+    world = _of_run_train(command) if command.program.endswith("run_train.sh") else []
+    below = () if base is None else base.leaves
+    over = {leaf.key for leaf in leaves}
+    policy = any(leaf.key == "activation_checkpoint.mode" for leaf in leaves)
+    below = tuple(leaf for leaf in below if leaf.key not in over and not (policy and leaf.key.startswith("activation_checkpoint")))
+    parsed = parsed_command(
+        command,
+        text.source,
+        format_=NAME,
+        leaves=[*world, *below, *leaves],
+        notes=[*notes, *(() if base is None else base.notes)],
+        more=more,
+        open_ended=True,
+    )
+    hidden = bool(notes) or command.part and not command.program.endswith("run_train.sh")
+    return replace(parsed, open_ended=base is None or base.open_ended or hidden)
+
+
+def _arguments(tokens: Sequence[Token]) -> tuple[dict[str, Token], list[Leaf], list[str]]:
+    """What names the configuration (`--module`, `--config`, `--job.config_file`), the overrides, and what may hold more of them."""
+    named: dict[str, Token] = {}
+    found: dict[str, Leaf] = {}
+    notes: list[str] = []
+    for token in tokens:  # tyro's subcommands: activation-checkpoint:full
+        policy = re.fullmatch(r"activation[-_]checkpoint:([\w-]+)", token.text)
+        if policy:
+            key = "activation_checkpoint.mode"
+            found[key] = Leaf(key=key, shown=token.text, value=policy[1].replace("-", "_"), line=token.line, place=f"line {token.line}")
+    for option, values in by_flag(tokens, lambda token: token.text.startswith("--")):
+        if option is None:
+            notes += [f"line {one.line}: {one.unresolved} may hold more overrides" for one in values if one.unresolved and one.several]
+            continue
+        name, equals, inline = option.text.partition("=")
+        key = name.removeprefix("--").replace("-", "_")
+        key, off = re.subn(r"(^|\.)no_(?=\w+$)", r"\1", key)  # --compile.no-enable
+        word = replace(option, text=inline) if equals else values[0] if values else None
+        notes += [f"line {one.line}: {one.unresolved} may hold more overrides" for one in values[0 if equals else 1 :] if one.unresolved]
+        if key in ("module", "config", "job.config_file", "config_file", "model.name") and word is not None:
+            named[key] = word
+        if key in ("module", "config", "job.config_file", "config_file"):
+            continue
+        value = not off if word is None or off else token_value(word)
+        found[key] = Leaf(key=key, shown=name, value=value, line=option.line, place=f"line {option.line}").moved(option.source)
+    return named, list(found.values()), notes
+
+
+def _around(command: Command) -> dict[str, Token]:
+    """What run_train.sh takes from variables, where it is not beside the script itself."""
+    if not command.program.endswith("run_train.sh"):
+        return {}
+    names = {"MODULE": "module", "CONFIG": "config", "CONFIG_FILE": "job.config_file"}
+    return {key: command.variables[name] for name, key in names.items() if name in command.variables}
+
+
+def _of_run_train(command: Command) -> list[Leaf]:
+    """run_train.sh starts as many processes on one node as NGPU says; its own default is 8."""
+    told = command.variables.get("NGPU")
+    if told is None or any(leaf.key == "world_size" for leaf in command.around) or not re.fullmatch(r"\d{1,6}", told.text):
+        return []
+    return [Leaf(key="world_size", shown="NGPU", value=int(told.text), line=told.line, place=f"line {told.line}")]
+
+
+def _base(named: Mapping[str, Token], text: JobText) -> tuple[Parsed | None, list[str]]:
+    """The configuration that overrides lie on, where it is at hand, and a note where it is not."""
+    file = named.get("job.config_file") or named.get("config_file")
+    if file is not None:
+        shown = file.unresolved or file.text
+        inner = None if file.unresolved else text.beside(file.text)
+        parsed = None if inner is None else _taken(inner)
+        if inner is None or parsed is None:
+            return None, [f"{shown} is not beside the script: what it sets, and what this command leaves out, is not known"]
+        return replace(parsed, leaves=tuple(leaf.moved(inner.source) for leaf in parsed.leaves)), []
+    module, config = named.get("module"), named.get("config")
+    if module is None or config is None or module.unresolved or config.unresolved:
+        return None, ["the configuration that the overrides lie on decides what they leave out; debug.save_config_file writes all of it"]
+    for file_name in _registries(module.text):
+        inner = text.beside(file_name)
+        parsed = None if inner is None else _from_registry(inner, config.text)
+        if inner is not None and parsed is not None:
+            shown = file_name.removeprefix("./")
+            return replace(parsed, leaves=tuple(leaf.moved(shown) for leaf in parsed.leaves)), []
+    return None, [
+        f"the function {config.text} of torchtitan's {module.text} registry decides what this command leaves out; it is not beside the script "
+        "(debug.save_config_file writes the whole configuration)"
+    ]
+
+
+def _registries(module: str) -> Iterator[str]:
+    """Where the registry of a module lies, as torchtitan looks for it."""
+    if "." in module:
+        path = module.replace(".", "/")
+        yield from (f"{path}/config_registry.py", f"{path}.py")
+        return
+    for folder in ("models", "experiments", "experiments/rl/examples"):
+        yield f"torchtitan/{folder}/{module}/config_registry.py"
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def _settled(leaves: Iterable[Leaf]) -> Iterator[Leaf]:
+    """The values as the settings count them: -1, where torchtitan works a size out by itself, tells nothing; token budgets are sequences."""
+    held = {leaf.key: leaf for leaf in leaves}
+    for leaf in held.values():
+        key, value = leaf.key, leaf.value
+        if key == "model_spec.0":
+            yield replace(leaf, key="model_spec.flavor")
+        elif key == "activation_checkpoint":
+            yield replace(leaf, key="activation_checkpoint.mode", value="none" if value is None else value)
+        elif key == "activation_checkpoint._target_":
+            policy = _POLICIES.get(str(value).removesuffix(".Config").rpartition(".")[2])
+            yield replace(leaf, key="activation_checkpoint.mode", value=policy or f"{UNRESOLVED} = {value}", known=policy is not None)
+        elif key == "parallelism.pipeline_parallel_microbatch_size" and not _pipelined(held):
+            yield replace(leaf, value=None)
+        else:
+            known = leaf.known or key.partition(".")[0] in _SECTIONS
+            yield replace(leaf, value=None if value == -1 else value, known=known)
+    if _pipelined(held) and "parallelism.pipeline_parallel_microbatch_size" not in held and "training.local_batch_size" in held:
+        stages = held["parallelism.pipeline_parallel_degree"]  # the batch of a rank is cut; 1 is torchtitan's default
+        yield replace(stages, key="parallelism.pipeline_parallel_microbatch_size", shown="parallelism.pipeline_parallel_microbatch_size", value=1)
+    length = held.get("training.max_context_length")
+    for key, name in (
+        ("micro_batch_size", "training.num_tokens_per_microbatch_per_dp_rank"),
+        ("global_batch_size", "training.num_tokens_per_train_step"),
+    ):
+        tokens = held.get(name)
+        if tokens is not None and length is not None and isinstance(tokens.value, int) and isinstance(length.value, int) and length.value > 0:
+            count, rest = divmod(tokens.value, length.value)
+            if count > 0 and not rest:
+                yield replace(tokens, key=key, shown=f"{name} / training.max_context_length", value=count)
+
+
+def _pipelined(held: Mapping[str, Leaf]) -> bool:
+    stages = held.get("parallelism.pipeline_parallel_degree")
+    return stages is not None and isinstance(stages.value, int) and stages.value > 1
 
 
 READER = Reader(name=NAME, read=_read)

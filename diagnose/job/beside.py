@@ -1,0 +1,32 @@
+"""Files that a job file names: regular text files in its folder, or below one of the folders around it; nothing else is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_MAX_FILE = 1_000_000
+_UPWARDS = 4  # folders above the job file in which a file counts as one beside it
+
+
+def around(folder: Path) -> tuple[Path, ...]:
+    """A folder and those above it in which a named file may lie, nearest first; the roots of a disk and of a home are none of them."""
+    top = folder.resolve()
+    return tuple(one for one in [top, *top.parents[:_UPWARDS]] if len(one.parts) > 2) or (top,)
+
+
+def text_at(path: Path, folder: Path) -> tuple[Path, str] | None:
+    """The path and the text of a file below one of the folders around `folder`; None where there is none."""
+    try:
+        found = path.resolve()
+        if not any(found.is_relative_to(one) for one in around(folder)) or not found.is_file() or found.stat().st_size > _MAX_FILE:
+            return None
+        text = found.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError):
+        return None
+    return None if "\0" in text else (found, text.replace("\r\n", "\n"))
+
+
+def named(name: str, folder: Path) -> tuple[Path, str] | None:
+    """The file that a job file in `folder` calls `name`: a path from there, else from one of the folders around it, where jobs are often started."""
+    tries = (one / name for one in (folder, *around(folder)))
+    return next((found for one in tries if (found := text_at(one, folder)) is not None), None)

@@ -1,0 +1,350 @@
+"""Configurations that are Python functions: what one sets as literal values, told from its syntax tree. Nothing is imported or run.
+
+A function is followed through the values it assigns (`config.training.steps = 10`), the configuration classes it builds
+(`ParallelismConfig(tensor_parallel_degree=8)`) and the functions it starts from, in the same file or in one beside it. What stands under a
+condition, or comes from anything else, is not known.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from diagnose.job.model import UNRESOLVED, Leaf, job_error
+from diagnose.job.text import JobText
+
+_MAX_LEVEL = 8  # of functions that start from others
+_MAX_NUMBER = 2**62
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A Python file: its tree, its name for people (empty for the job file itself), and how a module that it imports is found."""
+
+    tree: ast.Module
+    name: str = ""
+    find: Callable[[str, int], Source | None] = lambda _module, _level: None
+
+    @property
+    def functions(self) -> dict[str, ast.FunctionDef]:
+        """Its own functions."""
+        return {node.name: node for node in self.tree.body if isinstance(node, ast.FunctionDef)}
+
+    @property
+    def configurations(self) -> tuple[str, ...]:
+        """The functions that give a whole configuration, in order: they need no argument, and say or show that they return one."""
+        return tuple(name for name, one in self.functions.items() if not name.startswith("_") and _gives_configuration(one))
+
+    def imported(self, name: str) -> tuple[Source, str] | None:
+        """The file that a name is imported from, where it lies beside this one, and what it is called there."""
+        for node in self.tree.body:
+            for alias in node.names if isinstance(node, ast.ImportFrom) else ():
+                if (alias.asname or alias.name) == name and isinstance(node, ast.ImportFrom):
+                    found = self.find(node.module or "", node.level)
+                    return None if found is None else (found, alias.name)
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configured:
+    """What a function sets: one value for each key, the later one where there are several, and who decides the rest."""
+
+    leaves: tuple[Leaf, ...]
+    others: tuple[str, ...] = ()  # functions that are not at hand and decide what is left out
+    changes: tuple[str, ...] = ()  # functions that may change the configuration afterwards
+
+
+def source_of(text: JobText) -> Source | None:
+    """The Python file that a text is; None for other texts."""
+    if text.python is None:
+        return None
+
+    def around(path: str) -> tuple[str, ast.Module] | None:
+        found = text.beside(path)
+        tree = None if found is None else found.python
+        return None if found is None or tree is None else (found.source, tree)
+
+    return Source(tree=text.python, find=finder(around))
+
+
+def chosen_function(text: JobText, names: Sequence[str]) -> str:
+    """The one of several configurations that is meant, by its name or its number from 1. Raises JobFileError."""
+    listed = ", ".join(f"{place} {name}" for place, name in enumerate(names, 1))
+    if text.choice is not None:
+        number = int(text.choice) if re.fullmatch(r"\d{1,4}", text.choice) else 0
+        found = names[number - 1] if 1 <= number <= len(names) else next((one for one in names if one == text.choice), None)
+        if found is None:
+            raise job_error(text.source, f"holds no configuration {text.choice}", f"Its configurations are {listed}.")
+        return found
+    if len(names) > 1:
+        raise job_error(text.source, f"holds {len(names)} configurations", f"Choose one with --command, by number or name: {listed}.")
+    return names[0]
+
+
+def configured(source: Source, name: str) -> Configured:
+    """What the function `name` of a file sets."""
+    found = _Function(source=source).returned(source.functions[name])
+    return Configured(
+        leaves=tuple(found.leaves.values()), others=tuple(dict.fromkeys(found.others)), changes=tuple(dict.fromkeys(found.changes))
+    )
+
+
+def _gives_configuration(one: ast.FunctionDef) -> bool:
+    arguments = one.args
+    if len(arguments.args) + len(arguments.posonlyargs) > len(arguments.defaults) or None in arguments.kw_defaults:
+        return False
+    if one.returns is not None:
+        return "Config" in ast.unparse(one.returns)
+    return "config" in one.name and any(isinstance(node, ast.Return) and node.value is not None for node in ast.walk(one))
+
+
+_Leaves = dict[str, Leaf]
+
+
+@dataclass(kw_only=True)
+class _Held:
+    """What is known of a configuration on its way through functions, and by whom else it is made or changed."""
+
+    leaves: _Leaves = field(default_factory=dict)
+    others: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
+
+    def copy(self) -> _Held:
+        return _Held(leaves=dict(self.leaves), others=list(self.others), changes=list(self.changes))
+
+
+@dataclass(kw_only=True)
+class _Function:
+    """One function on its way: `values` are what its names stand for, `configs` the configurations that it makes or changes."""
+
+    source: Source
+    level: int = 0
+    values: dict[str, ast.expr] = field(default_factory=dict)
+    configs: dict[str, _Held] = field(default_factory=dict)
+    result: _Held | None = None
+
+    def returned(self, function: ast.FunctionDef) -> _Held:
+        self.values = {
+            target.id: node.value
+            for node in self.source.tree.body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for argument, default in zip(reversed(function.args.args), reversed(function.args.defaults), strict=False):
+            self.values[argument.arg] = default
+        self.block(function.body, sure=True)
+        return self.result or _Held()
+
+    def block(self, body: Sequence[ast.stmt], *, sure: bool) -> None:
+        for node in body:
+            match node:
+                case ast.Assign(targets=[target], value=value):
+                    self.assigned(target, value, sure=sure)
+                case ast.AnnAssign(target=target, value=ast.expr() as value):
+                    self.assigned(target, value, sure=sure)
+                case ast.AugAssign(target=target):
+                    self.assigned(target, None, sure=False)
+                case ast.Return(value=ast.expr() as value):
+                    self.result = self.configuration(value) if sure or self.result is None else self.result
+                case ast.With(body=inner):
+                    self.block(inner, sure=sure)
+                case ast.If(body=inner, orelse=other):
+                    self.block([*inner, *other], sure=False)
+                case ast.For(body=inner) | ast.While(body=inner) | ast.Try(body=inner):
+                    self.block(inner, sure=False)
+                case ast.Expr(value=ast.Call() as call):
+                    self.changed(call)
+                case _:
+                    pass
+
+    def assigned(self, target: ast.expr, value: ast.expr | None, *, sure: bool) -> None:
+        path = _path(target)
+        if path is None:
+            return
+        name, *keys = path
+        if not keys:
+            self.configs.pop(name, None)
+            self.values.pop(name, None)
+            if sure and value is not None:
+                if isinstance(value, ast.Call | ast.Name):
+                    self.configs[name] = self.configuration(value)
+                self.values[name] = value
+            return
+        held = self.configs.setdefault(name, _Held()).leaves
+        key = ".".join(keys)
+        for inner in [one for one in held if one == key or one.startswith(f"{key}.")]:
+            del held[inner]
+        if sure and value is not None:
+            held.update(self.of_value(value, key))
+        else:
+            held[key] = self.leaf(key, f"{UNRESOLVED} (set under a condition)", target)
+
+    def changed(self, call: ast.Call) -> None:
+        """A function that a configuration is handed to, and that does not say what it does to it."""
+        for one in call.args:
+            if isinstance(one, ast.Name) and one.id in self.configs:
+                self.configs[one.id].changes.append(_called(call))
+
+    # --- configurations ---
+
+    def configuration(self, node: ast.expr) -> _Held:
+        """What an expression says of a whole configuration."""
+        if isinstance(node, ast.Name):
+            return self.configs[node.id].copy() if node.id in self.configs else _Held()
+        if not isinstance(node, ast.Call):
+            return _Held()
+        name = _called(node)
+        if name.rpartition(".")[2][:1].isupper():
+            return _Held(leaves=dict(self.of_arguments(node, "")))
+        found = None if node.args else self.followed(name)
+        if found is None:
+            found = next((held for one in node.args if (held := self.configuration(one)).leaves), _Held())
+            found.others.append(name)
+        found.leaves |= self.given(node)
+        return found
+
+    def followed(self, name: str) -> _Held | None:
+        """What a function sets that stands in this file, or in one beside it; None where it is not at hand."""
+        if self.level >= _MAX_LEVEL or "." in name:
+            return None
+        source: Source | None = self.source
+        function = self.source.functions.get(name)
+        if function is None:
+            found = self.source.imported(name)
+            source, function = (None, None) if found is None else (found[0], found[0].functions.get(found[1]))
+        return None if source is None or function is None else _Function(source=source, level=self.level + 1).returned(function)
+
+    def given(self, node: ast.Call) -> _Leaves:
+        """Literal arguments of a function: by their names, and from dictionaries that are handed on with **."""
+        found: _Leaves = {}
+        for keyword in node.keywords:
+            if keyword.arg is not None:
+                found |= dict(self.of_value(keyword.value, keyword.arg))
+            else:
+                found |= self.of_dictionary(keyword.value)
+        return found
+
+    def of_dictionary(self, node: ast.expr) -> _Leaves:
+        held = self.values.get(node.id) if isinstance(node, ast.Name) else node
+        return dict(self.of_map(held, "")) if isinstance(held, ast.Dict) else {}
+
+    def of_arguments(self, node: ast.Call, path: str) -> Iterator[tuple[str, Leaf]]:
+        """What a class or a function is given, under the path of what it makes: arguments without names by their place."""
+        below = f"{path}." if path else ""
+        if path:
+            yield f"{path}._target_", self.leaf(f"{path}._target_", _called(node), node, known=True)
+        chained = node.func.value if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call) else None
+        for place, value in enumerate(node.args or (chained.args if chained is not None else [])):
+            if path and not isinstance(value, ast.Starred):
+                yield from self.of_value(value, f"{below}{place}")
+        for keyword in node.keywords:
+            if keyword.arg is not None:
+                yield from self.of_value(keyword.value, f"{below}{keyword.arg}")
+
+    def of_map(self, node: ast.Dict, path: str) -> Iterator[tuple[str, Leaf]]:
+        for key, value in zip(node.keys, node.values, strict=True):
+            if key is None:
+                yield from self.of_dictionary(value).items()
+            elif isinstance(key, ast.Constant) and isinstance(key.value, str):
+                yield from self.of_value(value, f"{path}.{key.value}" if path else key.value)
+
+    def of_value(self, node: ast.expr, path: str) -> Iterator[tuple[str, Leaf]]:
+        if isinstance(node, ast.Name) and node.id in self.values:
+            held = self.values[node.id]
+            yield from self.of_value(held, path) if not isinstance(held, ast.Name) else ()
+            return
+        if isinstance(node, ast.Dict):
+            yield from self.of_map(node, path)
+            return
+        if isinstance(node, ast.Call):
+            yield from self.of_arguments(node, path)
+            return
+        value = self.literal(node)
+        told: object = f"{UNRESOLVED} = {ast.unparse(node)[:60]}" if isinstance(value, _Unknown) else value
+        yield path, self.leaf(path, told, node)
+
+    def leaf(self, key: str, value: object, node: ast.AST, *, known: bool = False) -> Leaf:
+        line: int | None = getattr(node, "lineno", None)
+        return Leaf(key=key, shown=key, value=value, line=line, place=f"line {line}", known=known).moved(self.source.name)
+
+    # --- values ---
+
+    def literal(self, node: ast.expr, level: int = 0) -> object:
+        match node:
+            case ast.Constant(value=value) if isinstance(value, str | int | float | bool) or value is None:
+                return value
+            case ast.Name(id=name) if name in self.values and level < _MAX_LEVEL:
+                return self.literal(self.values[name], level + 1)
+            case ast.List(elts=items) | ast.Tuple(elts=items):
+                found = [self.literal(one, level + 1) for one in items] if level < _MAX_LEVEL else [_Unknown()]
+                return _Unknown() if any(isinstance(one, _Unknown) for one in found) else found
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                number = self.literal(operand, level)
+                return -number if isinstance(number, int | float) else _Unknown()
+            case ast.BinOp(left=left, op=op, right=right):
+                return _calculated(op, self.literal(left, level + 1), self.literal(right, level + 1)) if level < _MAX_LEVEL * 4 else _Unknown()
+            case ast.Attribute(value=ast.Name(id="torch"), attr=name):
+                return name
+            case ast.Attribute():
+                path = _path(node)
+                return ".".join(path) if path is not None and path[0][:1].isupper() else _Unknown()
+            case _:
+                return _Unknown()
+
+
+class _Unknown:
+    """A value that only the program knows."""
+
+
+def _calculated(op: ast.operator, left: object, right: object) -> object:
+    if not isinstance(left, int) or not isinstance(right, int):
+        return _Unknown()
+    match op:
+        case ast.Add():
+            number = left + right
+        case ast.Sub():
+            number = left - right
+        case ast.Mult():
+            number = left * right
+        case ast.FloorDiv() if right:
+            number = left // right
+        case ast.Pow() if 0 <= right < 64 and abs(left) <= 1024:
+            number = left**right
+        case _:
+            return _Unknown()
+    return number if abs(number) < _MAX_NUMBER else _Unknown()
+
+
+def _path(node: ast.expr) -> list[str] | None:
+    """The names of a.b.c; None for anything else."""
+    if isinstance(node, ast.Name):
+        return [node.id]
+    if isinstance(node, ast.Attribute):
+        before = _path(node.value)
+        return None if before is None else [*before, node.attr]
+    return None
+
+
+def _called(node: ast.Call) -> str:
+    """What a call calls: a.b.c, or the last name of a chain of calls."""
+    path = _path(node.func)
+    if path is not None:
+        return ".".join(path)
+    return node.func.attr if isinstance(node.func, ast.Attribute) else ""
+
+
+def finder(around: Callable[[str], tuple[str, ast.Module] | None]) -> Callable[[str, int], Source | None]:
+    """How modules are found: `around` gives the name and the tree of a file by its path."""
+    seen: dict[str, Source | None] = {}
+
+    def find(module: str, level: int) -> Source | None:
+        path = "../" * max(level - 1, 0) + module.replace(".", "/")
+        if module and path not in seen:
+            found = around(f"{path}.py") or around(f"{path}/__init__.py")
+            seen[path] = None if found is None else Source(tree=found[1], name=found[0], find=find)
+        return seen.get(path)
+
+    return find
