@@ -1,0 +1,202 @@
+"""Jobs of Hugging Face's Trainer and of what is built on it: TrainingArguments as flags or YAML (TRL, LLaMA-Factory, Axolotl, ms-swift).
+
+What `accelerate launch` is told, its configuration and DeepSpeed's file are read where they lie beside; the script decides what they leave out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from diagnose.job.command_line import Command, by_flag, parsed_command
+from diagnose.job.formats import accelerate, deepspeed
+from diagnose.job.formats.reader import Key, Reader, keys_of
+from diagnose.job.model import UNRESOLVED, Leaf, Parsed
+from diagnose.job.shell import Token
+from diagnose.job.text import JobText, leaves_of, token_value
+from diagnose.knowledge.settings import JobSettings, SettingSpec
+
+NAME = "hugging-face"
+_OWN = frozenset(  # transformers TrainingArguments; base_model is Axolotl's, finetuning_type LLaMA-Factory's
+    {"per_device_train_batch_size", "model_name_or_path", "per_gpu_train_batch_size", "finetuning_type", "base_model", "gradient_checkpointing"}
+)
+_WITH = frozenset({"output_dir", "micro_batch_size", "gradient_accumulation_steps", "learning_rate", "sequence_len", "cutoff_len", "deepspeed"})
+_FILE = re.compile(r"[\w./${}~+-]+\.(ya?ml|json)")
+_OF_MEGATRON = re.compile(r"--?(tensor[-_]model[-_]parallel[-_]size|num[-_]layers|micro[-_]batch[-_]size|hidden[-_]size)(=.*)?")
+_LENGTHS = ("max_seq_length", "max_length", "max_seq_len", "sequence_len", "cutoff_len", "model_max_length")
+_LAUNCH = re.compile(r"(.*/)?accelerate(-launch)?")
+
+
+def _read(text: JobText) -> Parsed | None:
+    if text.yaml is not None:
+        data = text.yaml.data
+        if not _is_trainer(data):
+            return None
+        leaves, notes = _of_map(text)
+        return Parsed(format=NAME, leaves=tuple(leaves), rules=text.yaml.rules, notes=(*text.yaml.notes, *notes))
+    return None if text.command is None else _of_command(text.command, text)
+
+
+def _is_trainer(data: Mapping[object, object]) -> bool:
+    """Whether a map holds arguments of the Trainer."""
+    flat = {key for key, value in data.items() if not isinstance(value, dict)}
+    if flat & {"per_device_train_batch_size", "per_gpu_train_batch_size"}:
+        return True
+    return bool(flat & (_OWN | {"model"})) and len(flat & (_OWN | _WITH)) > 1
+
+
+def _of_map(text: JobText) -> tuple[list[Leaf], list[str]]:
+    """The arguments in a YAML or JSON file, with those of DeepSpeed's file that it names."""
+    if text.yaml is None:
+        return [], []
+    leaves = [replace(leaf, known=True) for leaf in leaves_of(text.yaml.data, text.yaml.lines)]
+    inner = text.yaml.data.get("deepspeed")
+    if isinstance(inner, dict):  # DeepSpeed's configuration itself
+        return list(_settled(leaves)), []
+    below, notes = _below([leaf for leaf in leaves if leaf.key in ("deepspeed", "dist_config.config_file")], text)
+    return list(_settled([*leaves, *below])), notes
+
+
+def _below(named: Sequence[Leaf], text: JobText) -> tuple[list[Leaf], list[str]]:
+    """DeepSpeed's file, where arguments name one."""
+    for leaf in named:
+        if isinstance(leaf.value, str) and leaf.value.startswith(UNRESOLVED):
+            return [], [f"{leaf.shown} names a file that is not known: what it sets is not known"]
+        if isinstance(leaf.value, str) and leaf.value:
+            inner = text.beside(leaf.value)
+            if inner is None or inner.yaml is None:
+                return [], [f"{leaf.value}, which {leaf.shown} names, is not beside {text.source}: what it sets is not known"]
+            below, _ = deepspeed.taken(inner.yaml)
+            return [accelerate.prefixed(one).moved(inner.source) for one in below], []
+    return [], []
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def _of_command(command: Command, text: JobText) -> Parsed | None:
+    names = {token.text.partition("=")[0].lstrip("-").replace("-", "_") for token in command.arguments if token.text.startswith("-")}
+    launched = any(_LAUNCH.fullmatch(token.text) for token in command.words[: len(command.words) - len(command.arguments)])
+    files = [token for token in command.arguments if _FILE.fullmatch(token.text.rpartition("=")[2])]
+    ours = bool(names & _OWN) or bool(names & {"deepspeed", "deepspeed_config"}) or launched or (bool(files) and _verb(command))
+    if not ours or any(_OF_MEGATRON.fullmatch(token.text) for token in command.arguments):
+        return None
+    flags, notes = _flags(command.arguments)
+    around, more = _launched(command, text) if launched else ([], [])
+    base: list[Leaf] = []
+    for token in _configurations(command, flags, files):
+        found, said = _file(token, text)
+        base += found
+        notes += said
+    own = {leaf.key for leaf in flags}
+    below, said = _below([leaf for leaf in flags if leaf.key in ("deepspeed", "deepspeed_config")], text)
+    leaves = [*(leaf for leaf in base if leaf.key not in own), *flags, *below]
+    told = {leaf.key for leaf in command.around}
+    return parsed_command(
+        command,
+        text.source,
+        format_=NAME,
+        leaves=[*(leaf for leaf in around if leaf.key not in told), *_settled(leaves)],
+        notes=[*notes, *said, *more],
+        more=["the script decides what its arguments leave out"],
+        open_ended=True,
+    )
+
+
+def _verb(command: Command) -> bool:
+    return not command.program.endswith((".py", ".sh"))
+
+
+def _flags(tokens: Sequence[Token]) -> tuple[list[Leaf], list[str]]:
+    found: dict[str, Leaf] = {}
+    notes: list[str] = []
+    for flag, values in by_flag(tokens, lambda token: token.text.startswith("--")):
+        if flag is None:
+            notes += [f"line {one.line}: {one.unresolved} may hold more arguments" for one in values if one.unresolved]
+            continue
+        name, equals, inline = flag.text.partition("=")
+        word = replace(flag, text=inline) if equals else values[0] if values else None
+        notes += [f"line {one.line}: {one.unresolved} may hold more arguments" for one in values[0 if equals else 1 :] if one.unresolved]
+        key = name.removeprefix("--").replace("-", "_")
+        value = True if word is None else token_value(word)
+        found[key] = Leaf(key=key, shown=name, value=value, known=True, line=flag.line, place=f"line {flag.line}").moved(flag.source)
+    return list(found.values()), notes
+
+
+def _configurations(command: Command, flags: Sequence[Leaf], files: Sequence[Token]) -> Iterator[str]:
+    """The files of arguments that a command names: behind `--config`, or as its first word."""
+    yield from (str(leaf.value) for leaf in flags if leaf.key in ("config", "config_file") and isinstance(leaf.value, str))
+    if _verb(command) or any(token is command.arguments[0] for token in files):
+        yield from (token.text for token in files if not token.text.startswith("-") and token is command.arguments[0])
+
+
+def _file(name: str, text: JobText) -> tuple[list[Leaf], list[str]]:
+    shown = name.removeprefix(UNRESOLVED).lstrip(" =")
+    inner = None if name.startswith(UNRESOLVED) else text.beside(name)
+    if inner is None or inner.yaml is None:
+        return [], [f"{shown} is not beside {text.source}: what it sets is not known"]
+    leaves, notes = _of_map(inner)
+    return [leaf.moved(inner.source) for leaf in leaves], notes
+
+
+_OF_LAUNCH: Mapping[str, str] = {
+    "num_processes": "num_processes",
+    "mixed_precision": "mixed_precision",
+    "zero_stage": "deepspeed_config.zero_stage",
+    "offload_optimizer_device": "deepspeed_config.offload_optimizer_device",
+    "fsdp_version": "fsdp_config.fsdp_version",
+    "fsdp_activation_checkpointing": "fsdp_config.fsdp_activation_checkpointing",
+    "fsdp_sharding_strategy": "fsdp_config.fsdp_sharding_strategy",
+    "dynamo_backend": "dynamo_config.dynamo_backend",
+}
+
+
+def _launched(command: Command, text: JobText) -> tuple[list[Leaf], list[str]]:
+    """What `accelerate launch` is told: its configuration, and its own flags over it."""
+    words = command.words[: len(command.words) - len(command.arguments) - 1]
+    place = next(at for at, token in enumerate(words) if _LAUNCH.fullmatch(token.text))
+    flags, _ = _flags(words[place + 1 :])
+    notes: list[str] = []
+    found: dict[str, Leaf] = {}
+    for leaf in flags:
+        if leaf.key == "config_file" and isinstance(leaf.value, str):
+            inner = None if leaf.value.startswith(UNRESOLVED) else text.beside(leaf.value)
+            if inner is None:
+                notes.append(f"{leaf.value.removeprefix(UNRESOLVED).lstrip(' =')} is not beside {text.source}: what it sets is not known")
+            else:
+                below, said = accelerate.taken(inner)
+                found |= {one.key: one.moved(inner.source) for one in below}
+                notes += said
+    found |= {_OF_LAUNCH[leaf.key]: replace(leaf, key=_OF_LAUNCH[leaf.key]) for leaf in flags if leaf.key in _OF_LAUNCH}
+    given = {f"launch.{key}": replace(leaf, key=f"launch.{key}") for key, leaf in found.items() if not key.startswith("deepspeed.")}
+    given |= {key: leaf for key, leaf in found.items() if key.startswith("deepspeed.")}
+    return list(given.values()), notes
+
+
+# --- values and keys --------------------------------------------------------------------------------------------------
+
+
+def _settled(leaves: Sequence[Leaf]) -> Iterator[Leaf]:
+    """A longest sequence is every sequence's length only where samples are packed to it."""
+    by_key = {leaf.key: leaf.value for leaf in leaves}
+    packed = any(by_key.get(key) is True for key in ("packing", "sample_packing", "neat_packing"))
+    for leaf in leaves:
+        value = None if leaf.value in ("auto", "", -1) else leaf.value
+        if leaf.key in _LENGTHS:
+            yield replace(leaf, value=value if packed and isinstance(value, int) else None)
+        elif isinstance(value, str) and re.fullmatch(r"\$\{.*\}|\{\{.*\}\}", value):
+            yield replace(leaf, value=f"{UNRESOLVED} = {value}")
+        else:
+            yield replace(leaf, value=value)
+
+
+def _keys(spec: SettingSpec, table: JobSettings) -> Iterator[Key]:
+    """Arguments of the script go before what its launcher and DeepSpeed's file say."""
+    yield from keys_of(NAME, spec, table)
+    yield from accelerate.keys_below(spec, table)
+    for key in keys_of(accelerate.NAME, spec, table):
+        yield replace(key, spellings=tuple(f"launch.{one}" for one in key.spellings))
+
+
+READER = Reader(name=NAME, read=_read, keys=_keys)
