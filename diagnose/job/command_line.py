@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from diagnose.job.launch import ranks
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed, job_error
 from diagnose.job.shell import Run, Script, Token, read_script
 from diagnose.knowledge.settings import JobSettings, flag_name
 
 _SCRIPT = re.compile(r"[^=]*\.(py|sh)")
-_TORCHRUN = re.compile(r"(.*/)?torchrun|torch\.distributed\.(run|launch)")
 _NOT_A_JOB = "Give the command that starts the training with its flags, or a file of them."
 
 
@@ -66,7 +67,7 @@ def training_command(text: str, source: str, table: JobSettings, path: Path | No
         notes=(*script.notes, *chosen),
         conditional=(f"line {first.line}: the command stands under a condition",) if run.conditional else (),
         is_script=True,
-        part=run.tokens[place].text.endswith(".sh"),
+        part=run.tokens[place].text.endswith(".sh") or bool(_VERB.fullmatch(_verb(run.tokens, place))),
         variables=run.environment,
     )
 
@@ -219,9 +220,6 @@ def _leaf(key: str, shown: str, value: object, at: Token, unresolved: str = "") 
     return Leaf(key=key, shown=shown, value=told, place=f"line {at.line}", line=at.line)
 
 
-_FAKE = ("--fake-process-group", "--fake-init-process-group")
-
-
 # --- the command around them ------------------------------------------------------------------------------------------
 
 
@@ -279,6 +277,11 @@ _CONFIGURATION = re.compile(r"\.(ya?ml|json|toml)$|^--(deepspeed(_config)?|modul
 _VERB = re.compile(r"(llamafactory-cli|llamafactory) train|axolotl train|trl (sft|dpo|grpo|kto|reward|rloo)|(swift|megatron) (pt|sft|rlhf)")
 
 
+def _verb(tokens: Sequence[Token], place: int) -> str:
+    """A word with the one before it, such as `axolotl train`."""
+    return f"{tokens[place - 1].text.rpartition('/')[2]} {tokens[place].text}" if place else ""
+
+
 def _program(tokens: Sequence[Token], known: Known) -> int | None:
     """Place of the training program in a command: its flags come behind it. None where the command is no training."""
     launched = False
@@ -294,7 +297,7 @@ def _program(tokens: Sequence[Token], known: Known) -> int | None:
             return place if not held or script else _behind(tokens, place, known)
         if (script or module) and (_CONFIGURED.fullmatch(token.text) or any(_CONFIGURATION.search(one.text) for one in behind)):
             return place
-        if (launched or place == 0) and _VERB.fullmatch(f"{before.rpartition('/')[2]} {token.text}") and behind:
+        if _VERB.fullmatch(_verb(tokens, place)) and behind:
             return place
         launched = launched or bool(_LAUNCHERS.fullmatch(token.text)) or (place == 0 and bool(token.unresolved))
     return None
@@ -310,34 +313,18 @@ def _behind(tokens: Sequence[Token], place: int, known: Known) -> int | None:
 
 
 def _world(run: Run, place: int) -> list[Leaf]:
-    """The world size where torchrun is told it in numbers. Its defaults are one node and one process.
-
-    With a fake process group one process stands for the world of WORLD_SIZE, so that the launcher's count tells nothing.
-    """
-    tokens = run.tokens[:place]
-    if any(token.text in _FAKE for token in run.tokens[place + 1 :]):
-        before = [replace(token, text=token.text.partition("=")[2]) for token in tokens if token.text.startswith("WORLD_SIZE=")]
-        told = next(iter(before), run.environment.get("WORLD_SIZE"))
-        known = told is not None and not told.unresolved and re.fullmatch(r"\d{1,9}", told.text)
-        return [_leaf("world_size", "WORLD_SIZE", int(told.text), told)] if told is not None and known else []
-    start = next((place for place, token in enumerate(tokens) if _TORCHRUN.fullmatch(token.text)), None)
-    if start is None:
-        return []
-    given = {"nnodes": Token(text="1", line=tokens[start].line), "nproc_per_node": Token(text="1", line=tokens[start].line)}
-    rest = tokens[start + 1 :]
-    hidden = ""
-    for number, token in enumerate(rest):
-        name, equals, inline = token.text.partition("=")
-        if name.startswith("--") and flag_name(name) in given:
-            following = rest[number + 1] if number + 1 < len(rest) else Token(text="", line=token.line)
-            given[flag_name(name)] = replace(token, text=inline) if equals else following
-        elif token.unresolved and not (number and rest[number - 1].text.startswith("-") and "=" not in rest[number - 1].text):
-            hidden = hidden or ("" if name.startswith("-") else token.unresolved)
-    unknown = next((one.unresolved or one.text for one in given.values() if one.unresolved or not re.fullmatch(r"\d{1,9}", one.text)), None)
-    value: object = f"{UNRESOLVED} ({unknown or hidden})"
-    if unknown is None and not hidden:
-        value = int(given["nnodes"].text) * int(given["nproc_per_node"].text)
-    return [_leaf("world_size", "torchrun --nnodes × --nproc-per-node", value, tokens[start])]
+    """The world size, where launcher or scheduler are told it."""
+    found = ranks(run.tokens[:place], run.tokens[place + 1 :], run.environment, run.outer)
+    if found is None:
+        name = run.tokens[place - 1].text.rpartition("/")[2] if place else ""
+        processes, nodes = run.environment.get("NPROC_PER_NODE"), run.environment.get("NNODES")
+        if name not in ("swift", "megatron") or processes is None:  # ms-swift starts torchrun with these
+            return []
+        told = [one for one in (processes, nodes) if one is not None]
+        whole = all(not one.unresolved and re.fullmatch(r"\d{1,6}", one.text) for one in told)
+        value: object = math.prod(int(one.text) for one in told) if whole else f"{UNRESOLVED} (NPROC_PER_NODE)"
+        return [_leaf("world_size", " × ".join(["NPROC_PER_NODE", "NNODES"][: len(told)]), value, processes)]
+    return [_leaf("world_size", found.shown, found.value, found.at)]
 
 
 def _environment(run: Run, table: JobSettings) -> list[Leaf]:

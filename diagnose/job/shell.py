@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from diagnose.job import launch
 from diagnose.job.beside import text_at
 from diagnose.job.shell_syntax import (
     CONTINUED,
@@ -70,6 +71,7 @@ class Run:
     tokens: tuple[Token, ...]
     environment: Mapping[str, Token]
     conditional: bool = False
+    outer: tuple[Token, ...] = ()  # the words of commands that hold it, such as srun bash -c "…"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +86,7 @@ class Script:
 def read_script(text: str, *, path: Path | None = None) -> Script:
     """What a script would run; `path` says where it lies. Raises ValueError with a sentence's end."""
     reader = _Reader(path)
+    reader.schedule(launch.scheduled(text), reader.scope)
     reader.chain(parse_script(text), reader.scope)
     uncalled = [name for name in reader.functions if name not in reader.called]
     runs = list(reader.runs)
@@ -145,6 +148,8 @@ class _Reader:
     called: set[str] = field(default_factory=set)
     files: dict[str, tuple[Value, int]] = field(default_factory=dict)
     conditional: int = 0
+    outer: tuple[Token, ...] = ()
+    scheduled: dict[str, Token] = field(default_factory=dict)
     limits: _Limits = field(default_factory=_Limits)
 
     def __post_init__(self) -> None:
@@ -339,7 +344,8 @@ class _Reader:
             return "assumed", None
         self.kept(tokens, command, scope)
         seen = {one: token(scope.variables[one].values[0], command.line) for one in scope.exported if self.plain_variable(one, scope)}
-        self.runs.append(Run(tokens=tokens, environment=seen | prefix, conditional=self.conditional > 0))
+        asked = {f"#SBATCH {name}": one for name, one in self.scheduled.items()}
+        self.runs.append(Run(tokens=tokens, environment=asked | seen | prefix, conditional=self.conditional > 0, outer=self.outer))
         return "assumed", None
 
     @staticmethod
@@ -453,11 +459,20 @@ class _Reader:
         inner.exported |= set(prefix)
         if arguments is not None:
             self.arguments(arguments, inner)
-        self.inner(value, inner)
+        before, kept = self.outer, dict(self.scheduled)
+        self.outer = (*before, *tokens)
+        self.inner(value, inner, launch.asked(tokens) if tokens[0].text == "sbatch" else {})
+        self.outer, self.scheduled = before, kept
         self.limits.level -= 1
         return True
 
-    def inner(self, value: Value, scope: Scope) -> Flow:
+    def schedule(self, given: Mapping[str, Token], scope: Scope) -> None:
+        """What Slurm is asked for, and the variables that it sets in the job, but for those that the script sets by itself."""
+        self.scheduled |= given
+        for name, one in launch.variables(self.scheduled):
+            scope.variables[name] = Variable(values=(plain(one.text, one.line, one.source),))
+
+    def inner(self, value: Value, scope: Scope, asked: Mapping[str, Token] | None = None) -> Flow:
         """A value read as a script, each piece with its line; what is unresolved in it stays what the script called it."""
         text, marks = "", []
         for piece in value:
@@ -465,6 +480,9 @@ class _Reader:
             text += piece.unresolved or piece.text.replace(CONTINUED, "\\\n")
         source = next((piece.source for piece in value), scope.source)
         before, scope.source = scope.source, source
+        given = {**launch.scheduled(text, value[0].line if value else 1), **(asked or {})}
+        if given:
+            self.schedule({name: replace(one, source=one.source or source) for name, one in given.items()}, scope)
         flow = self.chain(parse_script(text, value[0].line if value else 1, marks), scope)[1]
         scope.source = before
         return flow

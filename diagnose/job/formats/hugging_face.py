@@ -183,7 +183,9 @@ def _settled(leaves: Sequence[Leaf]) -> Iterator[Leaf]:
     packed = any(by_key.get(key) is True for key in ("packing", "sample_packing", "neat_packing"))
     for leaf in leaves:
         value = None if leaf.value in ("auto", "", -1) else leaf.value
-        if leaf.key in _LENGTHS:
+        if leaf.key == "optimizer":  # Axolotl's name of optim
+            yield replace(leaf, key="optim", value=value)
+        elif leaf.key in _LENGTHS:
             yield replace(leaf, value=value if packed and isinstance(value, int) else None)
         elif isinstance(value, str) and re.fullmatch(r"\$\{.*\}|\{\{.*\}\}", value):
             yield replace(leaf, value=f"{UNRESOLVED} = {value}")
