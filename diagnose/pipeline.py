@@ -40,6 +40,7 @@ def diagnose(
     *,
     config: str | Path | None = None,
     overrides: Sequence[str] = (),
+    command: str | None = None,
     rules: Sequence[str | Path] = (),
     rank: int | None = None,
     step_range: str | None = None,
@@ -54,13 +55,14 @@ def diagnose(
 
     `inputs` are (or is) files, folders of traces, patterns, or "-". Each is measured by itself, by `engine` (by default in this process, one after
     the other); one that can't be analysed, among several, is counted in the ledger with its reason. `config` is the job file, `overrides`
-    (KEY=VALUE) go on top of it; its own rules are used beside `rules`. `log` is the trainer's, for a step's
+    (KEY=VALUE) go on top of it, `command` is the number of one of several commands in it; its own rules are used beside `rules`. `log` is the trainer's, for a step's
     length without the profiler. `step_range` is a pattern for the ranges that mark steps. `progress`
     is told where the run stands, `notice` what a log should keep (a worker that died). Raises the errors of `diagnose.errors`.
     """
     prepared = prepare(
         config=None if config is None else Path(config),
         overrides=overrides,
+        command=command,
         rules=[Path(one) for one in rules],
         step_range=step_range,
         nsys=None if nsys is None else Path(nsys),
@@ -147,6 +149,7 @@ def diagnose_each(
     *,
     config: Path | None = None,
     overrides: Sequence[str] = (),
+    command: str | None = None,
     rules: Sequence[Path] = (),
     rank: int | None = None,
     step_range: str | None = None,
@@ -158,7 +161,7 @@ def diagnose_each(
 
     Options are those of `diagnose`. Closing the generator ends all workers. Raises what is wrong with all captures alike.
     """
-    prepared = prepare(config=config, overrides=overrides, rules=rules, step_range=step_range, nsys=nsys)
+    prepared = prepare(config=config, overrides=overrides, command=command, rules=rules, step_range=step_range, nsys=nsys)
     inputs = [_inputs(capture) for capture in captures]
     of_one = [[] if isinstance(found, InputError) else tasks_of(found.paths, rank) for found in inputs]
     owners = [(index, task) for index, tasks in enumerate(of_one) for task in tasks]

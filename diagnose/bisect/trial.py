@@ -211,6 +211,7 @@ class TraceOptions:
     """How traces are measured: the pipeline's options. A relative `config` is looked for in the folder that the command works in."""
 
     config: str | None = None
+    command: str | None = None
     overrides: tuple[str, ...] = ()
     rules: tuple[Path, ...] = ()
     rank: int | None = None

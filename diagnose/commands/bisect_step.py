@@ -94,10 +94,18 @@ def bisect_step(command: tuple[str, ...], limit: Limit, job: StepJob, measuring:
     from diagnose.scale.engine import prepare  # noqa: PLC0415
 
     # a wrong job file, rule or pattern shows before anything is run
-    prepare(config=job.config, overrides=job.overrides, rules=measuring.rules, step_range=measuring.step_range, nsys=measuring.nsys)
+    prepare(
+        config=job.config,
+        command=job.command,
+        overrides=job.overrides,
+        rules=measuring.rules,
+        step_range=measuring.step_range,
+        nsys=measuring.nsys,
+    )
     rules = load_comparison_rules(measuring.rules)
     options = TraceOptions(
         config=None if job.config is None else str(job.config),
+        command=job.command,
         overrides=job.overrides,
         rules=measuring.rules,
         rank=measuring.rank,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from diagnose.commands.options import PATH
+from diagnose.commands.options import PATH, Group, command_option, takes
 from diagnose.commands.output import write_stdout
 
 if TYPE_CHECKING:
@@ -40,9 +40,16 @@ _WANTED = {
 }
 
 
+class Chosen(Group):
+    """Which of several jobs in the file."""
+
+    command: str | None = command_option()
+
+
 @click.command()
 @click.argument("job", type=PATH, required=False, metavar="[JOB]")
-def capture(job: Path | None) -> int:
+@takes(chosen=Chosen)
+def capture(job: Path | None, chosen: Chosen) -> int:
     """Print how to capture a run: the nsys command, the settings of this job file, and the snippet for PyTorch's profiler.
 
     Nothing is run. With a job file the settings are written in its own keys, and the ranks are chosen by its layout.
@@ -52,7 +59,7 @@ def capture(job: Path | None) -> int:
         from diagnose.job import read_job  # noqa: PLC0415
         from diagnose.knowledge.settings import load_job_settings  # noqa: PLC0415
 
-        read = read_job(job, load_job_settings())
+        read = read_job(job, load_job_settings(), command=chosen.command)
     write_stdout("\n".join(_lines(read, job)) + "\n")
     return 0
 

@@ -198,10 +198,20 @@ def _check_limits() -> None:
             )
 
 
+def command_option() -> Any:
+    """`--command`: which of several commands, or functions of a Python file, is the job."""
+    return option(
+        "--command",
+        metavar="N",
+        help="Of several commands in a script the N-th; of a Python file the function. [default: the one that trains]",
+    )
+
+
 class JobFile(Group):
     """The job file of traces, and what is set on top of it."""
 
     config: Path | None = option("--config", type=PATH, help="Job file of the traces.")
+    command: str | None = command_option()
     overrides: tuple[str, ...] = set_option()
 
 
@@ -235,6 +245,7 @@ class Reading(Group):
             traces,
             config=job.config,
             overrides=job.overrides,
+            command=job.command,
             rules=self.rules,
             rank=self.rank,
             step_range=self.step_range,

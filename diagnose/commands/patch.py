@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from diagnose.commands.options import PATH, Group, JobFile, Reading, format_option, option, rules_option, takes
+from diagnose.commands.options import PATH, Group, JobFile, Reading, command_option, format_option, option, rules_option, takes
 from diagnose.commands.output import check_target, print_document, progress, say, write_stdout
 from diagnose.errors import JobFileError, PatchRefusedError, UsageError
 from diagnose.version import __version__
@@ -22,6 +22,7 @@ class Change(Group):
     """The job file, what is changed in it, and where the result goes."""
 
     config: Path = option("--config", type=PATH, required=True, help="The job file to change.")
+    command: str | None = command_option()
     fixes: tuple[str, ...] = option(
         "--fix",
         multiple=True,
@@ -60,10 +61,10 @@ def patch(traces: tuple[str, ...], change: Change, reading: Reading, shown: Patc
     if change.output is not None:
         check_target(change.output, force=change.force, inputs=(change.config, *(Path(trace) for trace in traces if trace != "-")))
     with progress(shown=shown.format == "text") as report:
-        job = JobFile(config=change.config, overrides=())
-        book = _rulebook(change.config, reading.rules)
+        job = JobFile(config=change.config, command=change.command, overrides=())
+        book = _rulebook(change.config, change.command, reading.rules)
         document = reading.diagnose(traces, job, progress=report) if traces else None
-    patched = apply(change.config, book, document, change.fixes, checks=change.checks)
+    patched = apply(change.config, book, document, change.fixes, checks=change.checks, command=change.command)
     if change.output is not None:
         from diagnose.document.files import write_file  # noqa: PLC0415
 
@@ -78,18 +79,18 @@ def patch(traces: tuple[str, ...], change: Change, reading: Reading, shown: Patc
     return 0
 
 
-def patched_job(config: Path, rules: tuple[Path, ...], document: Diagnosis) -> Patched:
+def patched_job(config: Path, rules: tuple[Path, ...], document: Diagnosis, command: str | None = None) -> Patched:
     """The job file at `config`, changed as the findings of `document` ask for. `rules`: the user's own beside those of the job file. Raises DiagnoseError."""
-    return apply(config, _rulebook(config, rules), document)
+    return apply(config, _rulebook(config, command, rules), document, command=command)
 
 
-def _rulebook(config: Path, rules: tuple[Path, ...]) -> Rulebook:
+def _rulebook(config: Path, command: str | None, rules: tuple[Path, ...]) -> Rulebook:
     """All rules: ours, those that the job file names, the user's own. Raises JobFileError, RuleFileError."""
     from diagnose.job import read_job  # noqa: PLC0415
     from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
     from diagnose.knowledge.settings import load_job_settings  # noqa: PLC0415
 
-    return load_rulebook(tuple(dict.fromkeys((*read_job(config, load_job_settings()).rules, *rules))))
+    return load_rulebook(tuple(dict.fromkeys((*read_job(config, load_job_settings(), command=command).rules, *rules))))
 
 
 def check_rewritten(patched: Patched) -> None:
@@ -102,7 +103,15 @@ def check_rewritten(patched: Patched) -> None:
         )
 
 
-def apply(config: Path, book: Rulebook, document: Diagnosis | None, fixes: tuple[str, ...] = (), *, checks: bool = False) -> Patched:
+def apply(
+    config: Path,
+    book: Rulebook,
+    document: Diagnosis | None,
+    fixes: tuple[str, ...] = (),
+    *,
+    checks: bool = False,
+    command: str | None = None,
+) -> Patched:
     """The job file at `config` with fixes applied: those named, else what the document's findings ask for; `checks`: what a check of it
     asks for before them. Raises DiagnoseError.
     """
@@ -117,7 +126,7 @@ def apply(config: Path, book: Rulebook, document: Diagnosis | None, fixes: tuple
         ) from error
     wanted = _named(fixes, book) if fixes or document is None else wanted_by(document)
     tool = Tool(name="diagnose", version=__version__, rules_sha256=book.sha256)
-    patcher = Patcher(book=book, tool=tool, facts={} if document is None else document.facts)
+    patcher = Patcher(book=book, tool=tool, facts={} if document is None else document.facts, folder=config.parent, command=command)
     if checks:
         wanted = (*patcher.wanted_by_checks(text, config.name), *wanted)
     return patcher.patch(text, config.name, wanted)

@@ -92,15 +92,7 @@ def _training(found: Sequence[tuple[Run, int]], source: str, known: Known, choic
             sum(known.holds(token) for token in run.tokens[place + 1 :]),
         )
 
-    # the same program with the same arguments, as far as they are known, is one command, however it is launched
-    distinct = {
-        (run.tokens[place].text.rpartition("/")[2], *(token.text for token in run.tokens[place + 1 :] if not token.unresolved)): (
-            run,
-            place,
-        )
-        for run, place in found
-    }
-    every = list(distinct.values())
+    every = list({_identity(run, place): (run, place) for run, place in found}.values())
     if choice is not None:
         if not re.fullmatch(r"\d{1,4}", choice) or not 1 <= int(choice) <= len(every):
             raise job_error(source, f"holds no training command {choice}", f"Its commands are {_listed(every)}.")
@@ -118,6 +110,17 @@ def _training(found: Sequence[tuple[Run, int]], source: str, known: Known, choic
     run, place = full[0]
     told = f"of the commands {_listed(every)} the one in line {run.tokens[0].line} is read as the training (--command takes another)"
     return run, place, (told,) if len(every) > 1 else ()
+
+
+def _identity(run: Run, place: int) -> tuple[str, ...]:
+    """The same program with the same arguments, as far as they are known, is one command, however it is launched.
+
+    A script that is started may take all that it does from variables.
+    """
+    name = run.tokens[place].text.rpartition("/")[2]
+    told = [token.text for token in run.tokens[place + 1 :] if not token.unresolved]
+    around = [f"{key}={one.text}" for key, one in sorted(run.environment.items()) if not one.unresolved] if name.endswith(".sh") else []
+    return (name, *told, *around)
 
 
 _MAX_LISTED = 12
@@ -139,7 +142,7 @@ def _flags_of(script: Script, source: str, known: Known) -> Command:
     held = {name: tokens for name, tokens in script.variables.items() if any(known.is_flag(token) for token in tokens)}
     texts = {name: tuple(token.text for token in tokens) for name, tokens in held.items()}
     whole = [name for name in held if not any(name != other and _within(texts[name], texts[other]) for other in held)]
-    words = tuple(token for name in whole for token in held[name])
+    words = tuple(_literal(token) for name in whole for token in held[name])
     if not words:
         raise job_error(source, "holds no command that starts a training with known flags", _NOT_A_JOB)
     named = ", ".join(whole)
@@ -150,6 +153,11 @@ def _flags_of(script: Script, source: str, known: Known) -> Command:
         is_script=True,
         part=True,
     )
+
+
+def _literal(token: Token) -> Token:
+    """A word of a text that another shell takes apart: what that one would put in is not known here."""
+    return replace(token, unresolved=token.text) if not token.unresolved and re.search(r"[$`\"']", token.text) else token
 
 
 def _within(texts: tuple[str, ...], others: tuple[str, ...]) -> bool:

@@ -111,7 +111,7 @@ def ranks(tokens: Sequence[Token], arguments: Sequence[Token], environment: Mapp
 
 
 def _of_deepspeed(tokens: Sequence[Token], place: int) -> Ranks | None:
-    """deepspeed counts GPUs and nodes by itself where it is not told both; on one node its hostfile may be more."""
+    """Deepspeed counts GPUs and nodes by itself where it is not told both; on one node its hostfile may be more."""
     names = {token.text.partition("=")[0] for token in tokens[place + 1 :]}
     if {"--include", "-i", "--exclude", "-e"} & names or not {"--num_gpus", "--num_nodes"} <= names:
         return None
@@ -142,7 +142,9 @@ def _of_tasks(tokens: Sequence[Token], environment: Mapping[str, Token]) -> Rank
     """The tasks of srun, each a rank, as its own options or the job's say; one task to a node may start more by itself."""
     for place, token in enumerate(tokens):
         if _MPI.fullmatch(token.text):
-            count = next((tokens[at + 1] for at in range(place + 1, len(tokens) - 1) if tokens[at].text in ("-n", "-np", "--np", "-c")), None)
+            count = next(
+                (tokens[at + 1] for at in range(place + 1, len(tokens) - 1) if tokens[at].text in ("-n", "-np", "--np", "-c")), None
+            )
             known = count is not None and not count.unresolved and _NUMBER.fullmatch(count.text)
             return Ranks(shown=f"{token.text} -np", value=int(count.text), at=count) if count is not None and known else None
         if not _TASKS.fullmatch(token.text):

@@ -285,7 +285,9 @@ class _Function:
                 number = self.literal(operand, level)
                 return -number if isinstance(number, int | float) else _Unknown()
             case ast.BinOp(left=left, op=op, right=right):
-                return _calculated(op, self.literal(left, level + 1), self.literal(right, level + 1)) if level < _MAX_LEVEL * 4 else _Unknown()
+                return (
+                    _calculated(op, self.literal(left, level + 1), self.literal(right, level + 1)) if level < _MAX_LEVEL * 4 else _Unknown()
+                )
             case ast.Attribute(value=ast.Name(id="torch"), attr=name):
                 return name
             case ast.Attribute():

@@ -93,7 +93,8 @@ _Table = Mapping[str, tuple[_Alias, ...]]
 def settle(parsed: Parsed, table: JobSettings, source: str) -> Job:
     """The job that a file's values make. Raises JobFileError."""
     leaves, aliases = _applied(parsed.leaves, parsed.format, table), _aliases(parsed.format, table)
-    found, unknown, unresolved = _match(leaves, aliases, table, source)
+    notes: list[str] = []
+    found, unknown, unresolved = _match(leaves, aliases, table, source, notes)
     settings = _settled(found, parsed, unresolved, table, source)
     return Job(
         format=parsed.format,
@@ -101,7 +102,7 @@ def settle(parsed: Parsed, table: JobSettings, source: str) -> Job:
         table=table,
         unknown=tuple(unknown),
         source=source,
-        notes=parsed.notes,
+        notes=(*parsed.notes, *notes),
         rules=parsed.rules,
         unresolved=unresolved,
     )
@@ -167,21 +168,30 @@ def _applied(leaves: Sequence[Leaf], format_: str, table: JobSettings) -> list[L
 
 
 def _match(
-    leaves: Sequence[Leaf], aliases: _Table, table: JobSettings, source: str
+    leaves: Sequence[Leaf], aliases: _Table, table: JobSettings, source: str, notes: list[str]
 ) -> tuple[dict[str, list[_Candidate]], list[str], frozenset[str]]:
-    """Values by setting, the keys that stand for none, and settings whose value only the process knew. A null says nothing."""
+    """Values by setting, the keys that stand for none, and settings whose value only the process knew. A null says nothing.
+
+    An expression of another form than the known ones is code of a fork: it goes into `notes`, and its setting is not known.
+    """
     found: dict[str, list[_Candidate]] = {}
     unresolved: set[str] = set()
     for leaf in leaves:
         if leaf.key not in aliases:
             _refuse_map(leaf, aliases, table, source)
         for alias in aliases.get(leaf.key, ()):
+            spec = table.specs[alias.name]
             if _unresolved(leaf.value):
                 unresolved.add(alias.name)
+            elif spec.expression and isinstance(leaf.value, str | int) and _list_expression(leaf.value) is None:
+                unresolved.add(alias.name)
+                notes.append(f"{leaf.shown} = {str(leaf.value)[:60]} is of no known form, so {spec.meaning.partition(':')[0]} is not known")
             elif (value := _coerce(leaf.value, table.specs[alias.name], alias, leaf.shown, source)) is not None:
                 found.setdefault(alias.name, []).append(_Candidate(value=value, leaf=leaf, order=alias.order))
     unknown = {
-        _unknown_key(leaf) for leaf in leaves if (leaf.key in aliases and _unresolved(leaf.value)) or (leaf.key not in aliases and not leaf.known)
+        _unknown_key(leaf)
+        for leaf in leaves
+        if (leaf.key in aliases and _unresolved(leaf.value)) or (leaf.key not in aliases and not leaf.known)
     }
     return found, sorted(unknown), frozenset(unresolved - found.keys())
 
@@ -366,9 +376,14 @@ def _conflict(source: str, name: str, first: tuple[str, SettingValue], second: t
 
 
 def _list_expression(raw: object) -> tuple[str, ...] | None:
-    """Numbers as text: a list of them, one number, or a sum of repeated lists such as ([0]*3+[1]*58); None for anything else."""
+    """Numbers as text: a list of them, one number, or a sum of repeated lists such as ([0]*3+[1]*58); None for anything else.
+
+    One number n says every n-th layer by `layer % n == 0` (Megatron-Core gpt_layer_specs.py, MindSpeed training.py), so that its sign is of no account.
+    """
     if isinstance(raw, int) and not isinstance(raw, bool):
-        return (str(raw),)
+        return (str(abs(raw)),) if raw else None
+    if isinstance(raw, str) and re.fullmatch(r"\s*-?\d{1,6}\s*", raw):
+        return _list_expression(int(raw))
     if isinstance(raw, list):
         whole = all(isinstance(item, int) and not isinstance(item, bool) for item in raw)
         return tuple(str(item) for item in raw) if whole and len(raw) <= _MAX_ITEMS else None

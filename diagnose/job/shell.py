@@ -447,7 +447,8 @@ class _Reader:
     def inside(self, tokens: tuple[Token, ...], command: Simple, scope: Scope, prefix: Mapping[str, Token]) -> bool:
         """Read the script that a command holds: behind `-c`, in a here-document, in a file beside the script. False where it holds none.
 
-        It sees the variables that stand before the command."""
+        It sees the variables that stand before the command.
+        """
         found = self.script_in(tokens, command, scope)
         if found is None:
             return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 
 from diagnose.document.diagnosis import Change, Diagnosis, Fact, Finding, Fix, JobRead, Tool
@@ -274,15 +275,23 @@ class _State:
 
 @dataclass(frozen=True, kw_only=True)
 class Patcher:
-    """Applies fixes to one job file. `facts` are those of the trace; without one they are empty, and fixes that need them are unknown."""
+    """Applies fixes to one job file. `facts` are those of the trace; without one they are empty, and fixes that need them are unknown.
+
+    `folder` is where the file's own paths start, `command` the number of one of several jobs in it.
+    """
 
     book: Rulebook
     tool: Tool
     facts: Mapping[str, Fact] = field(default_factory=dict)
+    folder: Path | None = None
+    command: str | None = None
+
+    def _job(self, text: str, source: str, overrides: Sequence[str] = ()) -> Job:
+        return parse_job(text, self.book.job, source=source, overrides=overrides, folder=self.folder, command=self.command)
 
     def patch(self, text: str, source: str, wanted: Sequence[Wanted]) -> Patched:
         """The text with the wanted fixes applied. Raises PatchRefusedError where a fix that the user named can't be, and JobFileError."""
-        job = parse_job(text, self.book.job, source=source)
+        job = self._job(text, source)
         state = _State(text=text, job=job)
         for one in wanted:
             state = self._apply(state, one)
@@ -306,7 +315,7 @@ class Patcher:
 
     def wanted_by_checks(self, text: str, source: str) -> tuple[Wanted, ...]:
         """What a check of the job file in `text` asks for: for each thing that goes wrong its fixes, then its own repair."""
-        rows = self._wrong(parse_job(text, self.book.job, source=source))
+        rows = self._wrong(self._job(text, source))
         asked = ((one.id, (*(fix.id for fix in one.fixes), *((one.id,) if one.repair else ()))) for one in rows)
         return tuple(Wanted(fixes=fixes, finding=key, until=key) for key, fixes in asked if fixes)
 
@@ -391,7 +400,7 @@ class Patcher:
             after, names = after_all(unwritten, state.job), {edit.key: edit.setting or edit.key for edit in unwritten}
             given = ((names[key], value) for key, value in after.items())
             overrides = (*state.overrides, *(f"~{key}" if value is None else f"{key}={shown(value)}" for key, value in given))
-            job = parse_job(text, self.book.job, source=state.job.source, overrides=overrides)
+            job = self._job(text, state.job.source, overrides)
         except (YamlEditError, JobFileError) as error:
             return _Reason(why=f"It can't be written: {str(error).rstrip('.')}.")
         if text == state.text and asked.left and not unwritten:

@@ -207,10 +207,18 @@ class Prepared:
     settings: Settings
 
 
-def prepare(*, config: Path | None, overrides: Sequence[str], rules: Sequence[Path], step_range: str | None, nsys: Path | None) -> Prepared:
+def prepare(
+    *,
+    config: Path | None,
+    overrides: Sequence[str],
+    rules: Sequence[Path],
+    step_range: str | None,
+    nsys: Path | None,
+    command: str | None = None,
+) -> Prepared:
     """Read the job file and the rules. Raises JobFileError, RuleFileError, UsageError."""
     table = load_job_settings()
-    job = read_job(config, table, overrides) if config else overridden_job(overrides, table) if overrides else None
+    job = read_job(config, table, overrides, command=command) if config else overridden_job(overrides, table) if overrides else None
     own = tuple(dict.fromkeys((*(job.rules if job else ()), *rules)))  # named in both places: read once; one id in two files is refused
     wanted = step_range or (job.step_range if job else None)
     _check_pattern(wanted)

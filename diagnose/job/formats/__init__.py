@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from diagnose.job.formats import accelerate, deepspeed, hugging_face, hydra, megatron_bridge, megatron_lm, overrides, plain, recipe, torchtitan
+from diagnose.job.formats import (
+    accelerate,
+    deepspeed,
+    hugging_face,
+    hydra,
+    megatron_bridge,
+    megatron_lm,
+    overrides,
+    plain,
+    recipe,
+    torchtitan,
+)
 from diagnose.job.formats.reader import Reader
 
 READERS: Mapping[str, Reader] = {
-    module.READER.name: module.READER for module in (torchtitan, hydra, overrides, recipe, deepspeed, accelerate, hugging_face, megatron_lm, megatron_bridge, plain)
+    module.READER.name: module.READER
+    for module in (torchtitan, hydra, overrides, recipe, deepspeed, accelerate, hugging_face, megatron_lm, megatron_bridge, plain)
 }

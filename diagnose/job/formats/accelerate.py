@@ -32,7 +32,9 @@ def taken(text: JobText) -> tuple[list[Leaf], list[str]]:
         auto = leaf.value in ("auto", "None", -1)  # num_processes: -1 is left to the launcher
         value = "no" if leaf.key == "mixed_precision" and leaf.value is False else leaf.value  # YAML takes no for false
         leaves.append(replace(leaf, value=None if without or auto else value, known=True))
-    file = next((leaf.value for leaf in leaves if leaf.key == "deepspeed_config.deepspeed_config_file" and isinstance(leaf.value, str)), None)
+    file = next(
+        (leaf.value for leaf in leaves if leaf.key == "deepspeed_config.deepspeed_config_file" and isinstance(leaf.value, str)), None
+    )
     if file is None:
         return leaves, []
     inner = text.beside(file)

@@ -19,9 +19,18 @@ from diagnose.knowledge.settings import JobSettings, SettingSpec
 
 NAME = "hugging-face"
 _OWN = frozenset(  # transformers TrainingArguments; base_model is Axolotl's, finetuning_type LLaMA-Factory's
-    {"per_device_train_batch_size", "model_name_or_path", "per_gpu_train_batch_size", "finetuning_type", "base_model", "gradient_checkpointing"}
+    {
+        "per_device_train_batch_size",
+        "model_name_or_path",
+        "per_gpu_train_batch_size",
+        "finetuning_type",
+        "base_model",
+        "gradient_checkpointing",
+    }
 )
-_WITH = frozenset({"output_dir", "micro_batch_size", "gradient_accumulation_steps", "learning_rate", "sequence_len", "cutoff_len", "deepspeed"})
+_WITH = frozenset(
+    {"output_dir", "micro_batch_size", "gradient_accumulation_steps", "learning_rate", "sequence_len", "cutoff_len", "deepspeed"}
+)
 _FILE = re.compile(r"[\w./${}~+-]+\.(ya?ml|json)")
 _OF_MEGATRON = re.compile(r"--?(tensor[-_]model[-_]parallel[-_]size|num[-_]layers|micro[-_]batch[-_]size|hidden[-_]size)(=.*)?")
 _LENGTHS = ("max_seq_length", "max_length", "max_seq_len", "sequence_len", "cutoff_len", "model_max_length")

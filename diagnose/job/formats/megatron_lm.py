@@ -23,7 +23,7 @@ _OTHER = frozenset({"TEST_TYPE", "METRICS", "LAUNCHER", "MODE"})
 
 def _read(text: JobText) -> Parsed | None:
     if text.yaml is not None and _is_arguments(text.yaml.data, text.table):
-        given = tuple(_of_tree(text.yaml, text.source))
+        given = tuple(_of_tree(text.yaml, text.source, text.table))
         return Parsed(format=NAME, leaves=given, rules=text.yaml.rules, notes=text.yaml.notes)
     if text.command is None:
         return None
@@ -49,8 +49,14 @@ def _is_arguments(data: Mapping[Any, object], table: JobSettings) -> bool:
     return any(key in flags and key not in names for key in keys)
 
 
-def _of_tree(tree: Tree, source: str) -> Iterator[Leaf]:
-    """Arguments with underscores; what stands outside the known sections counts as one too (a flat dump of them)."""
+def _of_tree(tree: Tree, source: str, table: JobSettings) -> Iterator[Leaf]:
+    """Arguments with underscores; what stands outside the known sections counts as one too (a flat dump of them).
+
+    An argument with a value that says false is not given.
+    """
+    valued = {
+        flag_name(flag) for spec in table.specs.values() if spec.type in ("text", "list") for flag in spec.keys_in(NAME) if "=" not in flag
+    }
     sections: dict[str, Mapping[object, object]] = {}
     for name in _SECTIONS:
         value = tree.data.get(name) or {}
@@ -65,7 +71,7 @@ def _of_tree(tree: Tree, source: str) -> Iterator[Leaf]:
         if key in ("versions", "env_vars") and isinstance(value, dict):
             yield from leaves_of({key: value}, tree.lines, below=path[:-1])
         else:
-            held = plain_value(value)
+            held = None if value is False and flag_name(str(key)) in valued else plain_value(value)
             if isinstance(held, str) and _VARIABLE.fullmatch(held.strip()):  # put in by what starts the job
                 held = f"{UNRESOLVED} = {held.strip()}"
             yield Leaf(key=flag_name(str(key)), shown=".".join(path), value=held, line=line_of(tree.lines, path))

@@ -19,12 +19,48 @@ from diagnose.job.text import JobText, Tree, leaves_of, token_value
 
 NAME = "torchtitan"
 _SECTIONS = frozenset(
-    {"parallelism", "training", "model_spec", "hf_assets_path", "dump_folder", "override", "fault_tolerance", "ft", "mx", "memory_estimation", "activation_checkpoint", "compile", "job", "model", "optimizer", "experimental", "float8", "quantize"}
-    | {"comm", "debug", "checkpoint", "metrics", "profiling", "profiler", "lr_scheduler", "dataloader", "validator", "validation", "tokenizer", "loss"}
+    {
+        "parallelism",
+        "training",
+        "model_spec",
+        "hf_assets_path",
+        "dump_folder",
+        "override",
+        "fault_tolerance",
+        "ft",
+        "mx",
+        "memory_estimation",
+        "activation_checkpoint",
+        "compile",
+        "job",
+        "model",
+        "optimizer",
+        "experimental",
+        "float8",
+        "quantize",
+    }
+    | {
+        "comm",
+        "debug",
+        "checkpoint",
+        "metrics",
+        "profiling",
+        "profiler",
+        "lr_scheduler",
+        "dataloader",
+        "validator",
+        "validation",
+        "tokenizer",
+        "loss",
+    }
 )
 _OWN = re.compile(r"--(training|parallelism|job|activation[_-]checkpoint|experimental)\.")
 _PROGRAM = re.compile(r"(.*[/.])?(torchtitan[./].*|run_train\.sh|run_llama_train\.sh)|torchtitan\..*")
-_POLICIES: Mapping[str, str] = {"SelectiveAC": "selective", "FullAC": "full", "MemoryBudgetAC": "memory_budget"}  # distributed/activation_checkpoint.py
+_POLICIES: Mapping[str, str] = {
+    "SelectiveAC": "selective",
+    "FullAC": "full",
+    "MemoryBudgetAC": "memory_budget",
+}  # distributed/activation_checkpoint.py
 
 
 def _read(text: JobText) -> Parsed | None:
@@ -50,7 +86,11 @@ def _taken(text: JobText) -> Parsed | None:
 def _is_saved(data: Mapping[object, object]) -> bool:
     """Whether a map is a configuration as torchtitan saves it (debug.save_config_file, job.print_config)."""
     parallelism = data.get("parallelism")
-    return isinstance(data.get("training"), dict) and isinstance(parallelism, dict) and any(str(key).endswith("_degree") for key in parallelism)
+    return (
+        isinstance(data.get("training"), dict)
+        and isinstance(parallelism, dict)
+        and any(str(key).endswith("_degree") for key in parallelism)
+    )
 
 
 def _saved(tree: Tree) -> Iterator[Leaf]:
@@ -91,7 +131,11 @@ def _saved(tree: Tree) -> Iterator[Leaf]:
 def _registry(text: JobText) -> Parsed | None:
     """A function of a config registry."""
     source = source_of(text)
-    if source is None or "torchtitan" not in text.text or not re.search(r"Trainer\.Config|ParallelismConfig|to_graph_trainer_config", text.text):
+    if (
+        source is None
+        or "torchtitan" not in text.text
+        or not re.search(r"Trainer\.Config|ParallelismConfig|to_graph_trainer_config", text.text)
+    ):
         return None
     if not source.configurations:
         return None
@@ -133,7 +177,7 @@ def _of_command(command: Command, text: JobText) -> Parsed | None:
         more=more,
         open_ended=True,
     )
-    hidden = bool(notes) or command.part and not command.program.endswith("run_train.sh")
+    hidden = bool(notes) or (command.part and not command.program.endswith("run_train.sh"))
     return replace(parsed, open_ended=base is None or base.open_ended or hidden)
 
 
@@ -200,10 +244,11 @@ def _base(named: Mapping[str, Token], text: JobText) -> tuple[Parsed | None, lis
         if inner is not None and parsed is not None:
             shown = file_name.removeprefix("./")
             return replace(parsed, leaves=tuple(leaf.moved(shown) for leaf in parsed.leaves)), []
-    return None, [
+    note = (
         f"the function {config.text} of torchtitan's {module.text} registry decides what this command leaves out; it is not beside the script "
         "(debug.save_config_file writes the whole configuration)"
-    ]
+    )
+    return None, [note]
 
 
 def _registries(module: str) -> Iterator[str]:
@@ -238,14 +283,22 @@ def _settled(leaves: Iterable[Leaf]) -> Iterator[Leaf]:
             yield replace(leaf, value=None if value == -1 else value, known=known)
     if _pipelined(held) and "parallelism.pipeline_parallel_microbatch_size" not in held and "training.local_batch_size" in held:
         stages = held["parallelism.pipeline_parallel_degree"]  # the batch of a rank is cut; 1 is torchtitan's default
-        yield replace(stages, key="parallelism.pipeline_parallel_microbatch_size", shown="parallelism.pipeline_parallel_microbatch_size", value=1)
+        yield replace(
+            stages, key="parallelism.pipeline_parallel_microbatch_size", shown="parallelism.pipeline_parallel_microbatch_size", value=1
+        )
     length = held.get("training.max_context_length")
     for key, name in (
         ("micro_batch_size", "training.num_tokens_per_microbatch_per_dp_rank"),
         ("global_batch_size", "training.num_tokens_per_train_step"),
     ):
         tokens = held.get(name)
-        if tokens is not None and length is not None and isinstance(tokens.value, int) and isinstance(length.value, int) and length.value > 0:
+        if (
+            tokens is not None
+            and length is not None
+            and isinstance(tokens.value, int)
+            and isinstance(length.value, int)
+            and length.value > 0
+        ):
             count, rest = divmod(tokens.value, length.value)
             if count > 0 and not rest:
                 yield replace(tokens, key=key, shown=f"{name} / training.max_context_length", value=count)
