@@ -381,7 +381,7 @@ def _list_expression(raw: object) -> tuple[str, ...] | None:
     One number n says every n-th layer by `layer % n == 0` (Megatron-Core gpt_layer_specs.py, MindSpeed training.py), so that its sign is of no account.
     """
     if isinstance(raw, int) and not isinstance(raw, bool):
-        return (str(abs(raw)),) if raw else None
+        return (str(abs(raw)),)
     if isinstance(raw, str) and re.fullmatch(r"\s*-?\d{1,6}\s*", raw):
         return _list_expression(int(raw))
     if isinstance(raw, list):

@@ -102,7 +102,7 @@ def test_a_section_that_is_null_becomes_a_map_and_a_new_one_names_its_class() ->
 
 
 def test_keys_precisions_and_quotes_are_written_as_the_file_has_them() -> None:
-    text = "model:\n  transformer:\n    num_moe_experts: 8\n    moe_grouped_gemm: true\n    recompute_granularity: null\n  seq_length: 64\ntrain:\n  micro_batch_size: 1\n"
+    text = "model:\n  transformer:\n    num_layers: 2\n    num_moe_experts: 8\n    moe_grouped_gemm: true\n    recompute_granularity: null\n  seq_length: 64\ntrain:\n  micro_batch_size: 1\n"
     assert changed(text, patched(text, "MEM-02").text) == (
         ["    recompute_granularity: null\n"],
         ["    recompute_granularity: selective\n", "    recompute_modules: [moe_act]\n"],

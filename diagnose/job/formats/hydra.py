@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from diagnose.job.command_line import parsed_command
+from diagnose.job.command_line import Command, parsed_command
 from diagnose.job.formats.reader import Reader
 from diagnose.job.model import Leaf, Parsed
 from diagnose.job.text import JobText, is_override, leaves_of, override_word
@@ -41,20 +41,30 @@ _RANKS = (("trainer.nnodes", "trainer.n_gpus_per_node"), ("cluster.num_nodes", "
 _KNOWN = re.compile(
     r"actor_rollout_ref\.|policy\.|trainer\.(nnodes|n_gpus_per_node)|cluster\.(num_nodes|gpus_per_node)|engine\.\w+_parallel_size|grpo\.|distillation\."
 )
+_MAX_LEVEL = 8
+_RECOMPUTE = "policy.megatron_cfg."
 _SECTIONS = frozenset({"policy", "grpo", "actor_rollout_ref", "dpo", "sft", "distillation", "cluster"})
 
 
 def _read(text: JobText) -> Parsed | None:
     command = text.command
     if command is not None:
+        named = _named(command)
         given = [token for token in command.arguments if is_override(token.text)]
-        if not any(_KNOWN.match(token.text.lstrip("+~")) for token in given):
+        base, said = _followed(named, text)
+        if not base and not any(_KNOWN.match(token.text.lstrip("+~")) for token in given):
             return None
         leaves = [override_word(token, text.source) for token in given]
         hidden = any(token.unresolved and not is_override(token.text) and not token.text.startswith("-") for token in command.arguments)
         notes = ["an argument that is not known may hold more overrides"] if hidden else []
         return parsed_command(
-            command, text.source, format_=NAME, leaves=tuple(_translated(leaves)), notes=notes, more=_MORE, open_ended=True
+            command,
+            text.source,
+            format_=NAME,
+            leaves=tuple(_translated(_laid(base, leaves))),
+            notes=[*notes, *said],
+            more=() if base and not said else _MORE,
+            open_ended=True,
         )
     if text.syntax == "overrides":
         leaves = [leaf for leaf in text.overrides if leaf.value is not None]
@@ -62,10 +72,73 @@ def _read(text: JobText) -> Parsed | None:
     tree = text.yaml
     if tree is None or not any(key in _SECTIONS and isinstance(value, dict) for key, value in tree.data.items()) or "model" in tree.data:
         return None
-    found = tuple(_translated(list(leaves_of(tree.data, tree.lines))))
-    base = tree.data.get("defaults")
-    more = (f"{base if isinstance(base, str) else 'defaults'} decides what this file leaves out",) if base else ()
-    return Parsed(format=NAME, leaves=found, notes=(*tree.notes, *more), rules=tree.rules)
+    found, said = _whole(text)
+    return Parsed(format=NAME, leaves=tuple(_translated(found)), notes=(*tree.notes, *said), rules=tree.rules)
+
+
+# --- files that lie below others ---------------------------------------------------------------------------------------
+
+
+def _named(command: Command) -> str | None:
+    """The configuration that a command names: `--config FILE`, or Hydra's `--config-path` and `--config-name`."""
+    words: dict[str, str] = {}
+    for place, token in enumerate(command.arguments):
+        name, equals, value = token.text.partition("=")
+        following = command.arguments[place + 1] if place + 1 < len(command.arguments) else None
+        if name in ("--config", "--config-path", "--config-name", "-cp", "-cn") and not token.unresolved:
+            words[name] = value if equals else (following.text if following is not None and not following.unresolved else "")
+    name = words.get("--config") or words.get("--config-name") or words.get("-cn")
+    if not name:
+        return None
+    file = name if name.endswith((".yaml", ".yml")) else f"{name}.yaml"
+    folder = words.get("--config-path") or words.get("-cp")
+    return f"{folder}/{file}" if folder else file
+
+
+def _followed(name: str | None, text: JobText) -> tuple[list[Leaf], list[str]]:
+    """The values of a configuration that a command names, with those of the files that it lies on."""
+    if name is None:
+        return [], []
+    inner = text.beside(name)
+    if inner is None or inner.yaml is None:
+        return [], [f"{name} is not beside {text.source}: what it sets is not known"]
+    leaves, said = _whole(inner)
+    return [leaf.moved(inner.source) for leaf in leaves], said
+
+
+def _whole(text: JobText, level: int = 0) -> tuple[list[Leaf], list[str]]:
+    """A file's values over those of the files that its `defaults` names, in their order (nemo_rl/utils/config.py; Hydra's _self_ comes last)."""
+    if text.yaml is None:
+        return [], []
+    leaves = list(leaves_of({key: value for key, value in text.yaml.data.items() if key != "defaults"}, text.yaml.lines))
+    given = text.yaml.data.get("defaults")
+    base: list[Leaf] = []
+    notes: list[str] = []
+    for one in [given] if isinstance(given, str) else given if isinstance(given, list) else []:
+        if one == "_self_":
+            continue
+        shown = (
+            one
+            if isinstance(one, str)
+            else " ".join(f"{key}: {value}" for key, value in one.items())
+            if isinstance(one, dict)
+            else str(one)
+        )
+        file = shown if shown.endswith((".yaml", ".yml")) else f"{shown}.yaml"
+        inner = text.beside(file) if isinstance(one, str) and level < _MAX_LEVEL else None
+        if inner is None or inner.yaml is None:
+            notes.append(f"{shown}, which {text.source} lies on, is not beside it: what it sets is not known")
+            continue
+        below, said = _whole(inner, level + 1)
+        base = _laid(base, [leaf if leaf.line is None else leaf.moved(inner.source) for leaf in below])
+        notes += said
+    return _laid(base, leaves), notes
+
+
+def _laid(base: Sequence[Leaf], over: Sequence[Leaf]) -> list[Leaf]:
+    """Values with others on top: of one key the upper one counts."""
+    above = {leaf.shown for leaf in over}
+    return [*(leaf for leaf in base if leaf.shown not in above), *over]
 
 
 _MORE = ("the configuration that the overrides lie on decides what they leave out",)
@@ -79,13 +152,22 @@ def _translated(leaves: Sequence[Leaf]) -> Iterable[Leaf]:
     """The values under the keys of Megatron-Bridge; what belongs to other parts of the framework counts as known."""
     by_key = {leaf.shown: leaf for leaf in leaves}
     megatron = by_key.get("policy.megatron_cfg.enabled")
+    recompute = by_key.get(f"{_RECOMPUTE}activation_checkpointing")
     for leaf in leaves:
+        if recompute is not None and leaf.shown.startswith(f"{_RECOMPUTE}recompute_") and recompute.value is False:
+            leaf = replace(leaf, value=None)  # noqa: PLW2901 - not looked at, nemo_rl/models/megatron/setup.py
         group = next((one for one in _GROUPS if leaf.shown.startswith(one)), None)
         key = _KEYS.get(leaf.shown) or (_GROUPS[group] + leaf.shown.removeprefix(group) if group else leaf.shown)
         off = megatron is not None and megatron.value is False and leaf.shown.startswith("policy.megatron_cfg.")
         plain = replace(leaf, key=key, forced=False, known=leaf.known or group is None or off)
         known_text = isinstance(leaf.value, str) and leaf.value.startswith("${")  # an interpolation of another key
         yield replace(plain, key=leaf.shown, known=True) if off or known_text else plain
+    if (
+        recompute is not None
+        and isinstance(recompute.value, bool)
+        and not (recompute.value and f"{_RECOMPUTE}recompute_granularity" in by_key)
+    ):
+        yield replace(recompute, key="model.recompute_granularity", value="full" if recompute.value else "none", forced=False)
     for nodes, each in _RANKS:
         sizes = [by_key.get(nodes), by_key.get(each)]
         values = [leaf.value for leaf in sizes if leaf is not None and isinstance(leaf.value, int)]

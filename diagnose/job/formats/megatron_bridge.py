@@ -12,6 +12,8 @@ from diagnose.job.text import JobText, leaves_of
 
 NAME = "megatron-bridge"
 _SECTIONS = frozenset({"model", "train", "ddp", "optimizer", "comm_overlap", "dist", "scheduler", "checkpoint", "rng", "tokenizer"})
+_SHAPE = frozenset({"model.num_layers", "model.hidden_size", "num_layers", "hidden_size"})
+_LAID = "no section names its class, and no model is described: what the recipe sets below this file of overrides is not known"
 
 
 def has_sections(data: Mapping[Any, object]) -> bool:
@@ -23,7 +25,10 @@ def _read(text: JobText) -> Parsed | None:
     tree = text.yaml
     if tree is None or not has_sections(tree.data):
         return None
-    return Parsed(format=NAME, leaves=tuple(leaves_of(tree.data, tree.lines)), rules=tree.rules, notes=tree.notes)
+    leaves = tuple(leaves_of(tree.data, tree.lines))
+    laid = not any(leaf.known or leaf.key in _SHAPE for leaf in leaves)
+    notes = (*tree.notes, _LAID) if laid else tree.notes
+    return Parsed(format=NAME, leaves=leaves, rules=tree.rules, notes=notes, open_ended=laid)
 
 
 READER = Reader(name=NAME, read=_read, editor=map_editor)

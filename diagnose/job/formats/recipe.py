@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from diagnose.job.command_line import Command, by_flag, flag_leaf, parsed_command
 from diagnose.job.edit import map_editor
 from diagnose.job.formats.reader import Reader
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed
+from diagnose.job.python_source import chosen_function, configured, source_of
 from diagnose.job.shell import Token
-from diagnose.job.text import JobText, is_override, override_word
+from diagnose.job.text import JobText, is_override, leaves_of, override_word
 from diagnose.knowledge.settings import JobSettings
 
 NAME = "recipe"
@@ -28,11 +30,49 @@ def is_recipe(command: Command) -> bool:
 
 
 def _read(text: JobText) -> Parsed | None:
+    if text.python is not None:
+        return _of_function(text)
     command = text.command
     if command is None or not is_recipe(command):
         return None
     leaves, notes = _options(command.arguments, text)
+    below, said = _overrides_in_file(leaves, text)
+    given = {leaf.key for leaf in leaves}
+    leaves = [*(leaf for leaf in below if leaf.key not in given), *leaves]
+    notes += said
     return parsed_command(command, text.source, format_=NAME, leaves=leaves, notes=notes, more=_of_recipe(leaves), open_ended=True)
+
+
+def _overrides_in_file(leaves: Sequence[Leaf], text: JobText) -> tuple[list[Leaf], list[str]]:
+    """What the file of overrides says that a script of Megatron-Bridge is given (`--config-file conf/x.yaml`)."""
+    for leaf in leaves:
+        if leaf.key.replace("-", "_") in ("__config_file", "config_file") and isinstance(leaf.value, str):
+            inner = None if leaf.value.startswith(UNRESOLVED) else text.beside(leaf.value)
+            if inner is None or inner.yaml is None:
+                return [], [f"{leaf.value.removeprefix(UNRESOLVED).lstrip(' =')} is not beside {text.source}: what it sets is not known"]
+            return [one.moved(inner.source) for one in leaves_of(inner.yaml.data, inner.yaml.lines)], []
+    return [], []
+
+
+def _of_function(text: JobText) -> Parsed | None:
+    """A recipe as its Python function: `cfg.model.tensor_model_parallel_size = 4` and the like."""
+    source = source_of(text)
+    if source is None or not re.search(r"ConfigContainer|megatron\.bridge", text.text) or not source.configurations:
+        return None
+    name = chosen_function(text, source.configurations)
+    found = configured(source, name)
+    leaves = [
+        replace(
+            leaf,
+            key="model_name" if leaf.key == "model.0" else leaf.key,
+            known=leaf.known or leaf.key.endswith((".0", ".revision", ".load_weights")),
+        )
+        for leaf in found.leaves
+        if not (leaf.key == "model._target_" and leaf.value in ("to_megatron_provider", "provider"))
+    ]
+    notes = [f"{name} is Python: its literal values are read; what it leaves to {one}() is not known" for one in found.others]
+    notes += [f"{name} is Python: what {one}() changes in it is not known" for one in found.changes]
+    return Parsed(format=NAME, leaves=tuple(leaves), notes=tuple(notes), open_ended=True)
 
 
 def _of_recipe(leaves: Sequence[Leaf]) -> list[str]:
