@@ -259,7 +259,7 @@ class _Function:
         if isinstance(node, ast.Dict):
             yield from self.of_map(node, path)
             return
-        if isinstance(node, ast.Call):
+        if isinstance(node, ast.Call) and ("." not in path or _called(node).rpartition(".")[2][:1].isupper()):
             yield from self.of_arguments(node, path)
             return
         value = self.literal(node)

@@ -36,6 +36,7 @@ class JobFormat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     in_files: str = ""
     sure: bool = False
     whole: bool = False
+    asserts: bool = True
 
     @property
     def framework(self) -> str:

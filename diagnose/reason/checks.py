@@ -83,11 +83,14 @@ def on_platform(job: Job, book: Rulebook, platform: str | None) -> Job:
 
 def _result(key: str, spec: CheckSpec, context: Context, *, assumes: bool) -> CheckResult:
     book = context.rulebook
-    settings = _deciding(book.expression(spec.when or "").names, context)
+    names = book.expression(spec.when or "").names
+    settings = _deciding(names, context)
+    job = context.job
+    reached = job is None or job.table.formats[job.format].asserts or _only_counts(names, book)
     return CheckResult(
         id=key,
         title=spec.title,
-        group="doubtful" if assumes or not spec.sure else GROUP_OF[spec.outcome],
+        group="doubtful" if assumes or not spec.sure or not reached else GROUP_OF[spec.outcome],
         outcome=spec.outcome,
         summary=templates.fill(spec.say, context.values),
         symptom=spec.symptom,
@@ -100,6 +103,12 @@ def _result(key: str, spec: CheckSpec, context: Context, *, assumes: bool) -> Ch
         repair=_repair(key, spec, context),
         no_fix=spec.no_fix,
     )
+
+
+def _only_counts(names: Sequence[str], book: Rulebook) -> bool:
+    """Whether a condition reads numbers alone: sizes that do not divide fail whoever checks them."""
+    found = [book.settings[name.removeprefix("job_")] for name in names if name.startswith("job_") and name != "job_is_training"]
+    return all(one.type == "int" for one in found)
 
 
 def _repair(key: str, spec: CheckSpec, context: Context) -> tuple[Change, ...]:

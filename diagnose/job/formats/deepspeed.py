@@ -29,7 +29,11 @@ _WHOLE = re.compile(r"[+-]?\d+(\.0*)?([eE]\+?\d+)?")
 def is_deepspeed(data: Mapping[object, object]) -> bool:
     """Whether a map is a configuration of DeepSpeed."""
     maps = sum(isinstance(data.get(name), dict) for name in ("fp16", "bf16", "optimizer", "scheduler", "amp"))
-    return bool(_OWN & data.keys()) or ("train_batch_size" in data and maps > 0) or (maps > 1 and "gradient_clipping" in data)
+    return (
+        bool(_OWN & data.keys())
+        or ("train_batch_size" in data and maps > 0)
+        or (maps > 0 and len(_SECTIONS & data.keys()) > 2 and "steps_per_print" in data)
+    )
 
 
 def taken(tree: Tree) -> tuple[list[Leaf], list[str]]:

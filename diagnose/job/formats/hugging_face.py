@@ -33,6 +33,9 @@ _WITH = frozenset(
 )
 _FILE = re.compile(r"[\w./${}~+-]+\.(ya?ml|json)")
 _OF_MEGATRON = re.compile(r"--?(tensor[-_]model[-_]parallel[-_]size|num[-_]layers|micro[-_]batch[-_]size|hidden[-_]size)(=.*)?")
+_OTHERS = frozenset(
+    {"fp8", "model_name", "platform", "gpu", "vocab_size"}
+)  # arguments that mean something else than the settings of these names
 _LENGTHS = ("max_seq_length", "max_length", "max_seq_len", "sequence_len", "cutoff_len", "model_max_length")
 _LAUNCH = re.compile(r"(.*/)?accelerate(-launch)?")
 
@@ -99,6 +102,8 @@ def _of_command(command: Command, text: JobText) -> Parsed | None:
         base += found
         notes += said
     own = {leaf.key for leaf in flags}
+    if any(leaf.key == "launch.fsdp_config.fsdp_activation_checkpointing" and leaf.value is True for leaf in around):
+        flags = [leaf for leaf in flags if leaf.key != "gradient_checkpointing"]  # FSDP recomputes instead
     below, said = _below([leaf for leaf in flags if leaf.key in ("deepspeed", "deepspeed_config")], text)
     leaves = [*(leaf for leaf in base if leaf.key not in own), *flags, *below]
     told = {leaf.key for leaf in command.around}
@@ -192,7 +197,9 @@ def _settled(leaves: Sequence[Leaf]) -> Iterator[Leaf]:
     packed = any(by_key.get(key) is True for key in ("packing", "sample_packing", "neat_packing"))
     for leaf in leaves:
         value = None if leaf.value in ("auto", "", -1) else leaf.value
-        if leaf.key == "optimizer":  # Axolotl's name of optim
+        if leaf.key in _OTHERS:
+            yield replace(leaf, key=f"{NAME}.{leaf.key}")
+        elif leaf.key == "optimizer":  # Axolotl's name of optim
             yield replace(leaf, key="optim", value=value)
         elif leaf.key in _LENGTHS:
             yield replace(leaf, value=value if packed and isinstance(value, int) else None)

@@ -87,10 +87,10 @@ def _named(command: Command) -> str | None:
         following = command.arguments[place + 1] if place + 1 < len(command.arguments) else None
         if name in ("--config", "--config-path", "--config-name", "-cp", "-cn") and not token.unresolved:
             words[name] = value if equals else (following.text if following is not None and not following.unresolved else "")
-    name = words.get("--config") or words.get("--config-name") or words.get("-cn")
-    if not name:
+    given = words.get("--config") or words.get("--config-name") or words.get("-cn")
+    if not given:
         return None
-    file = name if name.endswith((".yaml", ".yml")) else f"{name}.yaml"
+    file = given if given.endswith((".yaml", ".yml")) else f"{given}.yaml"
     folder = words.get("--config-path") or words.get("-cp")
     return f"{folder}/{file}" if folder else file
 
@@ -152,6 +152,8 @@ def _translated(leaves: Sequence[Leaf]) -> Iterable[Leaf]:
     """The values under the keys of Megatron-Bridge; what belongs to other parts of the framework counts as known."""
     by_key = {leaf.shown: leaf for leaf in leaves}
     megatron = by_key.get("policy.megatron_cfg.enabled")
+    colocated = by_key.get("policy.generation.colocated.enabled")
+    apart = colocated is not None and colocated.value is False  # some of the ranks generate, and do not train
     recompute = by_key.get(f"{_RECOMPUTE}activation_checkpointing")
     for leaf in leaves:
         if recompute is not None and leaf.shown.startswith(f"{_RECOMPUTE}recompute_") and recompute.value is False:
@@ -172,7 +174,7 @@ def _translated(leaves: Sequence[Leaf]) -> Iterable[Leaf]:
         sizes = [by_key.get(nodes), by_key.get(each)]
         values = [leaf.value for leaf in sizes if leaf is not None and isinstance(leaf.value, int)]
         first = sizes[0]
-        if first is not None and len(values) == len(sizes):
+        if first is not None and len(values) == len(sizes) and not apart:
             total = int(values[0]) * int(values[1])
             yield Leaf(key="world_size", shown=f"{nodes} × {each}", value=total, place=first.place, line=first.line)
 
