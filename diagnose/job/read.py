@@ -76,6 +76,7 @@ class _Candidate:
     value: SettingValue
     leaf: Leaf
     order: int
+    level: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +188,7 @@ def _match(
                 unresolved.add(alias.name)
                 notes.append(f"{leaf.shown} = {str(leaf.value)[:60]} is of no known form, so {spec.meaning.partition(':')[0]} is not known")
             elif (value := _coerce(leaf.value, table.specs[alias.name], alias, leaf.shown, source)) is not None:
-                found.setdefault(alias.name, []).append(_Candidate(value=value, leaf=leaf, order=alias.order))
+                found.setdefault(alias.name, []).append(_Candidate(value=value, leaf=leaf, order=alias.order, level=alias.key.level))
     unknown = {
         _unknown_key(leaf)
         for leaf in leaves
@@ -356,8 +357,11 @@ def _overflows(names: Sequence[str], settings: Mapping[str, Setting]) -> bool:
 
 
 def _combine(name: str, spec: SettingSpec, values: list[_Candidate], source: str) -> Setting:
-    """One of several values of a setting. A setting's own name, or the same key twice, never loses in silence."""
-    ranked = sorted(values, key=lambda item: item.order)
+    """One of several values of a setting: of files below each other that of the upper one. A setting's own name, or the same key twice, never loses
+    in silence.
+    """
+    upper = min(item.level for item in values)
+    ranked = sorted((item for item in values if item.level == upper), key=lambda item: item.order)
     best = ranked[0]
     for other in ranked[1:]:
         if other.value != best.value and (spec.combine == "conflict" or best.order in (0, other.order)):

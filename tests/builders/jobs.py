@@ -29,9 +29,16 @@ def read_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     return jobs.read_job(path, TABLE, overrides)
 
 
-def parse_job(text: str | bytes, *, source: str = "job file", overrides: Sequence[str] = (), folder: Path | None = None) -> Job:
+def parse_job(
+    text: str | bytes,
+    *,
+    source: str = "job file",
+    overrides: Sequence[str] = (),
+    folder: Path | None = None,
+    command: str | None = None,
+) -> Job:
     """The same of a text."""
-    return jobs.parse_job(text, TABLE, source=source, overrides=overrides, folder=folder)
+    return jobs.parse_job(text, TABLE, source=source, overrides=overrides, folder=folder, command=command)
 
 
 def overridden_job(overrides: Sequence[str]) -> Job:

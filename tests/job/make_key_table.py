@@ -35,6 +35,10 @@ KNOWN: Mapping[tuple[str, str], str] = {
     ("megatron-bridge", "optimizer.offload_optimizer_states"): "Megatron-Core's development branch; a recipe writes it",
     ("megatron-bridge", "model.padded_vocab_size"): "set on the model by the framework, and saved with it",
     ("torchtitan", "training.tensor_parallel_degree"): "job file of 2024",
+    ("torchtitan", "parallelism.expert_parallel_comm_backend"): "from December 2025 (36a4b69421) to April 2026",
+    ("torchtitan", "model_spec.name"): "written into saved configurations by Trainer.Config.to_dict (torchtitan/trainer.py)",
+    ("torchtitan", "model_spec.flavor"): "written into saved configurations by Trainer.Config.to_dict (torchtitan/trainer.py)",
+    ("torchtitan", "model_spec.moe_comm_backend"): "argument of the model registries (torchtitan/models/deepseek_v3/__init__.py)",
 }
 """Keys that are known although none of the versions looked at has them."""
 

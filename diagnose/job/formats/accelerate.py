@@ -59,7 +59,7 @@ def _read(text: JobText) -> Parsed | None:
 def keys_below(spec: SettingSpec, table: JobSettings) -> Iterator[Key]:
     """The keys of DeepSpeed's file that a configuration names."""
     for key in keys_of(deepspeed.NAME, spec, table):
-        yield replace(key, spellings=tuple(f"deepspeed.{one}" for one in key.spellings))
+        yield replace(key, spellings=tuple(f"deepspeed.{one}" for one in key.spellings), level=1)
 
 
 def _keys(spec: SettingSpec, table: JobSettings) -> Iterator[Key]:

@@ -11,7 +11,7 @@ from diagnose.job.model import UNRESOLVED, Leaf, Parsed
 from diagnose.job.text import JobText, Tree, leaves_of
 
 NAME = "deepspeed"
-_OWN = frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "zero_allow_untested_optimizer"})
+_OWN = frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "zero_allow_untested_optimizer", "autotuning"})
 _SECTIONS = _OWN | {  # DeepSpeed deepspeed/runtime/constants.py and config.py
     "activation_checkpointing", "aio", "amp", "autotuning", "bf16", "bfloat16", "checkpoint", "comms_logger", "communication_data_type",
     "compile", "compression_training", "csv_monitor", "curriculum_learning", "data_efficiency", "data_types", "dataloader_drop_last",

@@ -214,7 +214,7 @@ def _keys(spec: SettingSpec, table: JobSettings) -> Iterator[Key]:
     yield from keys_of(NAME, spec, table)
     yield from accelerate.keys_below(spec, table)
     for key in keys_of(accelerate.NAME, spec, table):
-        yield replace(key, spellings=tuple(f"launch.{one}" for one in key.spellings))
+        yield replace(key, spellings=tuple(f"launch.{one}" for one in key.spellings), level=2)
 
 
 READER = Reader(name=NAME, read=_read, keys=_keys)

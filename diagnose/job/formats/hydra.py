@@ -52,7 +52,7 @@ def _read(text: JobText) -> Parsed | None:
         named = _named(command)
         given = [token for token in command.arguments if is_override(token.text)]
         base, said = _followed(named, text)
-        if not base and not any(_KNOWN.match(token.text.lstrip("+~")) for token in given):
+        if not any(map(_ours, base)) and not any(_KNOWN.match(token.text.lstrip("+~")) for token in given):
             return None
         leaves = [override_word(token, text.source) for token in given]
         hidden = any(token.unresolved and not is_override(token.text) and not token.text.startswith("-") for token in command.arguments)

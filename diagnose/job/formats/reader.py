@@ -20,6 +20,7 @@ class Key:
     inverted: bool = False  # a flag that turns its setting off
     constant: str | None = None  # a flag that stands for this value
     values: Mapping[str, Scalar] | None = None
+    level: int = 0  # of a file below the job file: what an upper one says of the same setting goes before it
 
 
 def keys_of(format_: str, spec: SettingSpec, table: JobSettings) -> Iterator[Key]:

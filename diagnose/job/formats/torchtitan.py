@@ -276,8 +276,10 @@ def _settled(leaves: Iterable[Leaf]) -> Iterator[Leaf]:
         elif key == "activation_checkpoint._target_":
             policy = _POLICIES.get(str(value).removesuffix(".Config").rpartition(".")[2])
             yield replace(leaf, key="activation_checkpoint.mode", value=policy or f"{UNRESOLVED} = {value}", known=policy is not None)
-        elif key == "parallelism.pipeline_parallel_microbatch_size" and not _pipelined(held):
-            yield replace(leaf, value=None)
+        elif key in ("parallelism.pipeline_parallel_microbatch_size", "training.local_batch_size") and (
+            _pipelined(held) is ("local" in key)
+        ):
+            yield replace(leaf, value=None, known=True)  # the batch of a rank is cut into micro-batches for the stages, else it is one
         else:
             known = leaf.known or key.partition(".")[0] in _SECTIONS
             yield replace(leaf, value=None if value == -1 else value, known=known)

@@ -1,0 +1,280 @@
+"""Job files of torchtitan, DeepSpeed, Accelerate and Hugging Face's Trainer, recipes as Python, and what lies beside a job file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from diagnose.document.diagnosis import Tool
+from diagnose.errors import JobFileError
+from diagnose.job import Job
+from diagnose.reason.checks import check
+from tests.builders.cases import for_each
+from tests.builders.facts import BOOK
+from tests.builders.jobs import TABLE, parse_job, read_job
+
+TOOL = Tool(name="diagnose", version="0", rules_sha256="0")
+REGISTRY = """from dataclasses import replace
+from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
+from torchtitan.distributed.activation_checkpoint import FullAC
+from torchtitan.trainer import Trainer
+from . import model_registry
+
+LENGTH = 4096
+
+
+def small() -> Trainer.Config:
+    model_spec = model_registry("16B", attn_backend="flex", moe_comm_backend="deepep")
+    return Trainer.Config(
+        model_spec=model_spec,
+        training=TrainingConfig(num_tokens_per_microbatch_per_dp_rank=4 * LENGTH, max_context_length=LENGTH, steps=10),
+        parallelism=ParallelismConfig(expert_parallel_degree=8, data_parallel_shard_degree=-1),
+        activation_checkpoint=FullAC.Config(),
+        compile=CompileConfig(enable=True, components=["loss"]),
+    )
+
+
+def small_long() -> Trainer.Config:
+    config = small()
+    config.training.max_context_length = 8192
+    config.parallelism = ParallelismConfig(context_parallel_degree=2)
+    if LENGTH > 2:
+        config.compile.enable = False
+    config.activation_checkpoint = None
+    return config
+
+
+def changed() -> Trainer.Config:
+    config = small()
+    elsewhere(config)
+    return config
+"""
+SAVED = {
+    "model_spec": {"name": "m", "flavor": "16B", "model": {"dim": 64, "layers": [{"moe": None}, {"moe": {"num_experts": 8}}]}},
+    "training": {"num_tokens_per_microbatch_per_dp_rank": 16384, "num_tokens_per_train_step": -1, "max_context_length": 4096},
+    "parallelism": {"data_parallel_shard_degree": -1, "tensor_parallel_degree": 2, "enable_sequence_parallel": True},
+    "activation_checkpoint": {"preserve_rng_state": True},
+}
+ZERO = {
+    "train_micro_batch_size_per_gpu": "auto",
+    "gradient_accumulation_steps": 4,
+    "bf16": {"enabled": "auto"},
+    "zero_optimization": {"stage": 3, "overlap_comm": True, "reduce_bucket_size": 5e8, "offload_optimizer": {"device": "cpu"}},
+}
+LAUNCH = "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nmixed_precision: bf16\nnum_machines: 2\nnum_processes: 16\n"
+
+
+def told(job: Job, *names: str) -> tuple[object, ...]:
+    return tuple(job.get(name) for name in names)
+
+
+# --- torchtitan ---------------------------------------------------------------------------------------------------------
+
+
+@for_each(
+    "function, expected",
+    ("small", (8, 4, 4096, 1, "full", True, "16B", "flex", "deepep")),
+    ("2", (None, 2, 8192, 2, "none", None, "16B", "flex", "deepep")),
+    ("changed", (8, 4, 4096, None, "full", True, "16B", "flex", "deepep")),
+)
+def test_a_registry_is_read_from_its_syntax_tree(function: str, expected: tuple[object, ...]) -> None:
+    job = parse_job(REGISTRY, command=function)
+    names = ("expert_model_parallel_size", "micro_batch_size", "seq_length", "context_parallel_size", "recompute_granularity")
+    names = (*names, "torch_compile", "model_flavor", "moe_token_dispatcher_type", "moe_flex_dispatcher_backend")
+    if function == "2":  # its class has a default for what it leaves out
+        expected = (job.get("expert_model_parallel_size"), *expected[1:])
+    assert told(job, *names) == expected
+    assert any("elsewhere() changes" in note for note in job.notes) == (function == "changed")
+
+
+def test_of_several_functions_one_is_chosen_and_nothing_is_run(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    with pytest.raises(JobFileError, match="3 configurations") as caught:
+        parse_job(REGISTRY + f"\nopen({str(gone)!r}, 'w')\n")
+    assert "1 small, 2 small_long, 3 changed" in caught.value.next_step
+    assert not gone.exists()
+    with pytest.raises(JobFileError, match="holds no configuration 9"):
+        parse_job(REGISTRY, command="9")
+
+
+def test_a_saved_configuration_tells_what_the_code_did_not() -> None:
+    job = parse_job(json.dumps(SAVED, indent=2))
+    names = ("tensor_model_parallel_size", "sequence_parallel", "micro_batch_size", "global_batch_size", "num_layers", "num_moe_experts")
+    assert told(job, *names, "recompute_granularity", "model_flavor") == (2, True, 4, None, 2, 8, "full", "16B")
+    assert (job.format, job.unknown) == ("torchtitan", ())
+
+
+def test_a_command_lies_on_the_registry_beside_it_or_says_that_it_is_not_there(tmp_path: Path) -> None:
+    script = "MODULE=small NGPU=16 CONFIG=small ./run_train.sh --parallelism.tensor_parallel_degree 4 --compile.no-enable activation-checkpoint:none"
+    (tmp_path / "run.sh").write_text(script + "\n")
+    alone = read_job(tmp_path / "run.sh")
+    names = ("tensor_model_parallel_size", "world_size", "torch_compile", "recompute_granularity", "expert_model_parallel_size")
+    assert told(alone, *names) == (4, 16, False, "none", None)
+    assert any("it is not beside the script" in note for note in alone.notes)
+    assert not any(one.source == "default" for one in alone.settings.values())
+    folder = tmp_path / "torchtitan" / "models" / "small"
+    folder.mkdir(parents=True)
+    (folder / "config_registry.py").write_text(REGISTRY)
+    whole = read_job(tmp_path / "run.sh")
+    assert told(whole, *names, "context_parallel_size") == (4, 16, False, "none", 8, 1)
+    assert whole.settings["expert_model_parallel_size"].place == "line 15 of torchtitan/models/small/config_registry.py"
+
+
+def test_pipeline_stages_cut_a_ranks_batch_as_torchtitan_does() -> None:
+    text = "[training]\nlocal_batch_size = 8\n[parallelism]\npipeline_parallel_degree = {}\n"
+    assert parse_job(text.format(2)).get("micro_batch_size") == 1
+    assert parse_job(text.format(1)).get("micro_batch_size") == 8
+
+
+# --- DeepSpeed, Accelerate, Hugging Face --------------------------------------------------------------------------------
+
+
+def test_a_configuration_of_deepspeed() -> None:
+    job = parse_job(json.dumps(ZERO))
+    names = ("micro_batch_size", "bf16", "num_microbatches", "use_distributed_optimizer", "data_parallel_sharding_strategy", "bucket_size")
+    assert told(job, *names) == (None, None, 4, True, "optim_grads_params", 500_000_000)
+    assert told(job, "overlap_grad_reduce", "optimizer_cpu_offload") == (True, True)
+    assert (job.format, job.unknown, len(job.notes)) == ("deepspeed", (), 1)
+    assert check(job, BOOK, TOOL).results == ()
+    assert parse_job('{"train_batch_size": 8, "fp16": {"enabled": true}, "banana": 1}').unknown == ("banana",)
+
+
+def test_a_configuration_of_accelerate_and_the_file_that_it_names(tmp_path: Path) -> None:
+    job = parse_job(LAUNCH + "fsdp_config: {fsdp_activation_checkpointing: true}\nparallelism_config: {parallelism_config_cp_size: 4}\n")
+    assert told(job, "world_size", "bf16", "recompute_granularity", "context_parallel_size") == (16, True, "full", 4)
+    assert parse_job("distributed_type: 'NO'\nmixed_precision: no\nnum_processes: 1\n").get("bf16") is None
+    (tmp_path / "zero.json").write_text(json.dumps(ZERO))
+    text = "distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config: {deepspeed_config_file: NAME}\n"
+    (tmp_path / "here.yaml").write_text(text.replace("NAME", "zero.json"))
+    (tmp_path / "away.yaml").write_text(text.replace("NAME", "gone.json"))
+    assert read_job(tmp_path / "here.yaml").get("data_parallel_sharding_strategy") == "optim_grads_params"
+    assert any("gone.json" in note for note in read_job(tmp_path / "away.yaml").notes)
+
+
+@for_each(
+    "command",
+    "accelerate launch --config_file launch.yaml train.py --config train.yaml --max_grad_norm 0.5",
+    "deepspeed --num_nodes 2 --num_gpus 8 train.py --deepspeed zero.json --per_device_train_batch_size 4 --bf16 True --max_grad_norm=0.5 --gradient_accumulation_steps 2",
+    "FORCE_TORCHRUN=1 torchrun --nnodes 2 --nproc-per-node 8 train.py --model_name_or_path a/b --per_device_train_batch_size 4 --bf16 --max_grad_norm 0.5 --gradient_accumulation_steps 2",
+)
+def test_arguments_of_the_trainer_with_what_lies_around_them(command: str, tmp_path: Path) -> None:
+    (tmp_path / "launch.yaml").write_text(LAUNCH)
+    (tmp_path / "zero.json").write_text(json.dumps({**ZERO, "gradient_accumulation_steps": "auto"}))
+    (tmp_path / "train.yaml").write_text(
+        "model_name_or_path: a/b\nper_device_train_batch_size: 4\nbf16: true\ngradient_accumulation_steps: 2\nmax_grad_norm: 1.0\n"
+    )
+    (tmp_path / "run.sh").write_text(command + "\n")
+    job = read_job(tmp_path / "run.sh")
+    assert told(job, "world_size", "micro_batch_size", "bf16", "clip_grad", "num_microbatches") == (16, 4, True, 0.5, 2)
+    assert job.get("use_distributed_optimizer") is (True if "zero.json" in command else None)
+    assert (job.format, job.unknown) == ("hugging-face", ())
+    assert not any(one.source == "default" for one in job.settings.values())
+
+
+def test_what_arguments_mean_is_not_what_settings_of_their_names_are() -> None:
+    lines = (
+        "base_model: a/b",
+        "micro_batch_size: 2",
+        "sequence_len: 4096",
+        "optimizer: adamw_bnb_8bit",
+        "fp8: true",
+        "bf16: auto",
+        "output_dir: x",
+    )
+    job = parse_job("\n".join(lines) + "\n")
+    assert told(job, "micro_batch_size", "optimizer", "fp8", "bf16", "seq_length") == (2, "adam", None, None, None)
+    assert parse_job("\n".join((*lines, "sample_packing: true"))).get("seq_length") == 4096
+
+
+# --- commands -----------------------------------------------------------------------------------------------------------
+
+TWO = "TP=1 bash ./train_one.sh --num-layers 4\nTP=2 bash ./train_one.sh --num-layers 4\n"
+
+
+def test_one_of_several_commands_is_chosen_by_its_number() -> None:
+    with pytest.raises(JobFileError, match="several training commands") as caught:
+        parse_job(TWO)
+    assert "--command: 1 (line 1, train_one.sh), 2 (line 2, train_one.sh)" in caught.value.next_step
+    assert parse_job(TWO, command="2").get("num_layers") == 4
+    with pytest.raises(JobFileError, match="holds no training command 3"):
+        parse_job(TWO, command="3")
+
+
+@for_each(
+    "script, expected, shown",
+    ("#SBATCH --nodes=4 --ntasks-per-node=8\nsrun python", 32, "#SBATCH --nodes × --ntasks-per-node"),
+    ("#SBATCH -N 2\n#SBATCH --gres=gpu:h100:8\nsrun torchrun --nnodes $SLURM_NNODES --nproc-per-node $SLURM_GPUS_ON_NODE", 16, "torchrun"),
+    ("#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\nsrun python", None, ""),
+    ("#SBATCH --nodes=2\nsrun -N 4 --ntasks-per-node=8 python", 32, "srun --nodes"),
+    ("mpirun -np 16 python", 16, "mpirun"),
+    ("deepspeed --num_gpus 8", None, ""),
+    ("#SBATCH --nodes=4 --ntasks-per-node=8\nsrun ./setup.sh\npython", None, ""),
+)
+def test_the_scheduler_tells_the_ranks_and_it_is_said_where(script: str, expected: int | None, shown: str) -> None:
+    job = parse_job(f"#!/bin/bash\n{script} pretrain.py --num-layers 4 --tensor-model-parallel-size 2\n")
+    assert job.get("world_size") == expected
+    assert expected is None or job.settings["world_size"].key.startswith(shown)
+
+
+# --- files below others -------------------------------------------------------------------------------------------------
+
+
+def test_a_configuration_lies_on_the_files_that_its_defaults_name(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(
+        "defaults: [gone.yaml]\npolicy:\n  train_micro_batch_size: 2\n  megatron_cfg: {enabled: true, tensor_model_parallel_size: 4, recompute_granularity: full, activation_checkpointing: false}\n"
+    )
+    (tmp_path / "top.yaml").write_text("defaults: base.yaml\npolicy:\n  megatron_cfg: {tensor_model_parallel_size: 8}\n")
+    (tmp_path / "run.sh").write_text("python run_grpo.py --config top.yaml policy.train_micro_batch_size=1\n")
+    job, over = read_job(tmp_path / "top.yaml"), read_job(tmp_path / "run.sh")
+    assert told(job, "tensor_model_parallel_size", "micro_batch_size", "recompute_granularity") == (8, 2, "none")
+    assert job.settings["micro_batch_size"].place == "line 3 of base.yaml"
+    assert any("gone.yaml" in note for note in job.notes)
+    assert told(over, "tensor_model_parallel_size", "micro_batch_size") == (8, 1)
+
+
+def test_overrides_in_a_file_lie_below_those_of_the_command(tmp_path: Path) -> None:
+    (tmp_path / "over.yaml").write_text("model: {tensor_model_parallel_size: 4}\ntrain: {micro_batch_size: 2}\n")
+    (tmp_path / "run.sh").write_text("torchrun --nproc_per_node 8 run.py --config-file over.yaml train.micro_batch_size=1\n")
+    job = read_job(tmp_path / "run.sh")
+    assert told(job, "tensor_model_parallel_size", "micro_batch_size", "world_size") == (4, 1, 8)
+    alone = read_job(tmp_path / "over.yaml")
+    assert alone.notes
+    assert not any(one.source == "default" for one in alone.settings.values())
+
+
+def test_a_recipe_of_megatron_bridge_is_read_from_its_function() -> None:
+    text = """from megatron.bridge.training.config import ConfigContainer
+from megatron.bridge.recipes.common import _pretrain_common
+
+
+def small_pretrain_config() -> ConfigContainer:
+    cfg = _pretrain_common()
+    cfg.model = AutoBridge.from_hf_pretrained("a/b").to_megatron_provider(load_weights=False)
+    cfg.model.tensor_model_parallel_size = 4
+    cfg.model.moe_flex_dispatcher_backend = "deepep"
+    cfg.train.micro_batch_size = 1
+    return cfg
+"""
+    job = parse_job(text)
+    assert told(job, "tensor_model_parallel_size", "moe_flex_dispatcher_backend", "micro_batch_size", "model_name") == (
+        4,
+        "deepep",
+        1,
+        "a/b",
+    )
+    assert any("_pretrain_common() is not known" in note for note in job.notes)
+    assert not any(one.source == "default" for one in job.settings.values())
+
+
+@for_each("value, expected", ("-1", ("1",)), ("([0]*2+[1]*2)", ("0", "0", "1", "1")), ("[1]*999999999", None), ("__import__('os')", None))
+def test_a_frequency_of_experts_in_no_known_form_is_unknown_and_refuses_nothing(value: str, expected: tuple[str, ...] | None) -> None:
+    job = parse_job(f"--num-layers 4\n--moe-layer-freq {value}\n")
+    assert (job.get("moe_layer_freq"), job.get("num_layers")) == (expected, 4)
+    assert bool(job.notes) == (expected is None)
+
+
+def test_the_formats_of_hugging_face_and_deepspeed_take_none_of_megatrons_assertions() -> None:
+    for name in ("deepspeed", "accelerate", "hugging-face"):
+        assert TABLE.formats[name].defaults == "none"
