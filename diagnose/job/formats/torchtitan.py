@@ -110,19 +110,19 @@ def _saved(tree: Tree) -> Iterator[Leaf]:
         return
     line = tree.lines.get(("model_spec", "model"))
 
-    def told(key: str, value: object) -> Leaf:
+    def size(key: str, value: object) -> Leaf:
         return Leaf(key=key, shown=f"model_spec.model ({key})", value=value, line=line)
 
     layers = model.get("layers")
     layers = list(layers.values()) if isinstance(layers, dict) else layers
     for key, name in (("hidden_size", "dim"), ("vocab_size", "vocab_size"), ("num_layers", "n_layers"), ("num_attention_heads", "n_heads")):
         if isinstance(model.get(name), int):
-            yield told(key, model[name])
+            yield size(key, model[name])
     if isinstance(layers, list) and layers:
-        yield told("num_layers", len(layers))
+        yield size("num_layers", len(layers))
         experts = [one["moe"].get("num_experts") for one in layers if isinstance(one, dict) and isinstance(one.get("moe"), dict)]
         if experts and isinstance(experts[0], int):
-            yield told("num_moe_experts", experts[0])
+            yield size("num_moe_experts", experts[0])
 
 
 # --- registries -------------------------------------------------------------------------------------------------------
