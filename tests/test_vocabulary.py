@@ -49,16 +49,18 @@ compute: the role of operations that compute, or that part of a step | measure/b
 elementwise: the operation | measure/buckets/line
 embedding: what a pipeline stage holds | job/sizes
 experts: those of a layer or a job | job/sizes measure/buckets/neighbours measure/where
-loss: what a pipeline stage holds | job/sizes
+loss: what a pipeline stage holds, or a section of a job file | job/formats/torchtitan job/sizes
 memcpy: the kind of operation | load/kineto_columns load/kineto_tables load/nsys_tables measure/host
 memory: the frame of allocator events, or a table of the report | load/conform load/kineto_tables load/nsys_tables render/knowledge/numbers
     render/reports/diagnosis/appendix
 memset: the kind of operation | load/kineto_columns load/kineto_tables load/nsys_tables
 norm: the operation | measure/buckets/line measure/memory
-optimizer: the phase, or a section of a job file | job/edit job/formats/megatron_bridge measure/buckets/classify render/words
+optimizer: the phase, or a section of a job file | job/edit job/formats/deepspeed job/formats/hugging_face
+    job/formats/megatron_bridge job/formats/torchtitan measure/buckets/classify render/words
 other: none of the kinds, backends or copies that have a name | load/kineto_tables load/nsys_tables measure/buckets/classify
     measure/buckets/line measure/buckets/neighbours measure/budget measure/exchanges measure/facts measure/ranks/transfers measure/steps
     measure/waits/stalls reason/compare/outcome render/figures/comparison render/words
+quantize: a section of a job file | job/formats/torchtitan
 router: the operation | measure/buckets/line
 """
 

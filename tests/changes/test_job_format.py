@@ -46,7 +46,7 @@ def probed(program: ProgramCopy) -> ProgramCopy:
     """The copy with one format more."""
     program.write(f"{FORMATS}/probeworks.py", READER)
     table = f"{FORMATS}/__init__.py"
-    program.replace(table, "plain, recipe, torchtitan", "plain, probeworks, recipe, torchtitan")
+    program.replace(table, "    plain,\n", "    plain,\n    probeworks,\n")
     program.replace(table, "in (torchtitan, ", "in (probeworks, torchtitan, ")
     program.append("trace_rules/job_formats.yaml", RECORD)
     for setting, key in (("tensor_model_parallel_size", "shards"), ("context_parallel_size", "context"), ("seq_length", "window")):
