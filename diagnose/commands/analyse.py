@@ -66,7 +66,7 @@ def analyse(
             progress=report,
             notice=None if output.quiet else say,
         )
-    patched = None if analysis.patch is None or job.config is None else patched_job(job.config, measuring.rules, document, job.command)
+    patched = None if analysis.patch is None or job.config is None else patched_job(job.config, measuring.rules, document, job.job_command)
     status = write_diagnosis(document, output, config=job.config, fail_on=gate.fail_on, detail=detail)
     if patched is not None and analysis.patch is not None:
         from diagnose.document.files import write_file  # noqa: PLC0415 - imports msgspec
@@ -96,7 +96,7 @@ def _with_job_beside(traces: tuple[str, ...], job: AnalysedJob, *, quiet: bool) 
     from diagnose.knowledge.settings import load_job_settings  # noqa: PLC0415
 
     try:
-        read_job(beside, load_job_settings(), job.overrides, command=job.command)
+        read_job(beside, load_job_settings(), job.overrides, command=job.job_command)
     except JobFileError as fault:
         if not quiet:
             say(f"{beside.name} lies beside the trace and was not used: {fault.what}")

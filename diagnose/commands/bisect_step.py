@@ -96,7 +96,7 @@ def bisect_step(command: tuple[str, ...], limit: Limit, job: StepJob, measuring:
     # a wrong job file, rule or pattern shows before anything is run
     prepare(
         config=job.config,
-        command=job.command,
+        command=job.job_command,
         overrides=job.overrides,
         rules=measuring.rules,
         step_range=measuring.step_range,
@@ -105,7 +105,7 @@ def bisect_step(command: tuple[str, ...], limit: Limit, job: StepJob, measuring:
     rules = load_comparison_rules(measuring.rules)
     options = TraceOptions(
         config=None if job.config is None else str(job.config),
-        command=job.command,
+        command=job.job_command,
         overrides=job.overrides,
         rules=measuring.rules,
         rank=measuring.rank,

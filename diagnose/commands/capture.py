@@ -43,7 +43,7 @@ _WANTED = {
 class Chosen(Group):
     """Which of several jobs in the file."""
 
-    command: str | None = command_option()
+    job_command: str | None = command_option()
 
 
 @click.command()
@@ -59,7 +59,7 @@ def capture(job: Path | None, chosen: Chosen) -> int:
         from diagnose.job import read_job  # noqa: PLC0415
         from diagnose.knowledge.settings import load_job_settings  # noqa: PLC0415
 
-        read = read_job(job, load_job_settings(), command=chosen.command)
+        read = read_job(job, load_job_settings(), command=chosen.job_command)
     write_stdout("\n".join(_lines(read, job)) + "\n")
     return 0
 

@@ -16,7 +16,7 @@ class Checking(Group):
 
     platform: str | None = option("--platform", help="Platform to check for, such as h100. [default: the job file's own]")
     overrides: tuple[str, ...] = set_option()
-    command: str | None = command_option()
+    job_command: str | None = command_option()
     rules: tuple[Path, ...] = rules_option("checks, rules and fixes")
     format: str = format_option("check")
 
@@ -35,7 +35,7 @@ def check(job: Path, checking: Checking) -> int:
     from diagnose.knowledge.settings import load_job_settings  # noqa: PLC0415
     from diagnose.reason.checks import check as checked  # noqa: PLC0415
 
-    settings = read_job(job, load_job_settings(), checking.overrides, command=checking.command)
+    settings = read_job(job, load_job_settings(), checking.overrides, command=checking.job_command)
     book = load_rulebook(tuple(dict.fromkeys((*settings.rules, *checking.rules))))
     report = checked(settings, book, Tool(name="diagnose", version=__version__, rules_sha256=book.sha256), checking.platform)
     print_document(report, checking.format)

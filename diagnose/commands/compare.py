@@ -177,7 +177,7 @@ def _compare(
 def _sides(runs: tuple[str, ...], asked: Sides) -> tuple[list[sides.Given], list[sides.Given]]:
     """The runs of both sides; none of base where a baseline stands for them. Raises UsageError."""
     base, new = _operands(runs, asked)
-    own = JobFile(config=asked.config, command=None, overrides=asked.overrides)
+    own = JobFile(config=asked.config, job_command=None, overrides=asked.overrides)
     there = [sides.given(one, own) for one in new]
     if asked.baseline is not None:
         if asked.base_config is not None or asked.base_overrides:
@@ -188,7 +188,7 @@ def _sides(runs: tuple[str, ...], asked: Sides) -> tuple[list[sides.Given], list
     else:
         if asked.store is not None:
             raise UsageError("--store says where baselines are.", effect="Nothing was compared.", next_step="Name one with --baseline.")
-        of_base = JobFile(config=asked.base_config, command=None, overrides=asked.base_overrides)
+        of_base = JobFile(config=asked.base_config, job_command=None, overrides=asked.base_overrides)
         here = [sides.given(one, of_base, otherwise=asked.config) for one in base]
     for side in (here, there):
         twice = next((one.text for index, one in enumerate(side) if any(one.same_as == other.same_as for other in side[:index])), None)

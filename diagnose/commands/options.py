@@ -211,7 +211,7 @@ class JobFile(Group):
     """The job file of traces, and what is set on top of it."""
 
     config: Path | None = option("--config", type=PATH, help="Job file of the traces.")
-    command: str | None = command_option()
+    job_command: str | None = command_option()
     overrides: tuple[str, ...] = set_option()
 
 
@@ -245,7 +245,7 @@ class Reading(Group):
             traces,
             config=job.config,
             overrides=job.overrides,
-            command=job.command,
+            command=job.job_command,
             rules=self.rules,
             rank=self.rank,
             step_range=self.step_range,

@@ -22,7 +22,7 @@ class Change(Group):
     """The job file, what is changed in it, and where the result goes."""
 
     config: Path = option("--config", type=PATH, required=True, help="The job file to change.")
-    command: str | None = command_option()
+    job_command: str | None = command_option()
     fixes: tuple[str, ...] = option(
         "--fix",
         multiple=True,
@@ -61,10 +61,10 @@ def patch(traces: tuple[str, ...], change: Change, reading: Reading, shown: Patc
     if change.output is not None:
         check_target(change.output, force=change.force, inputs=(change.config, *(Path(trace) for trace in traces if trace != "-")))
     with progress(shown=shown.format == "text") as report:
-        job = JobFile(config=change.config, command=change.command, overrides=())
-        book = _rulebook(change.config, change.command, reading.rules)
+        job = JobFile(config=change.config, job_command=change.job_command, overrides=())
+        book = _rulebook(change.config, change.job_command, reading.rules)
         document = reading.diagnose(traces, job, progress=report) if traces else None
-    patched = apply(change.config, book, document, change.fixes, checks=change.checks, command=change.command)
+    patched = apply(change.config, book, document, change.fixes, checks=change.checks, command=change.job_command)
     if change.output is not None:
         from diagnose.document.files import write_file  # noqa: PLC0415
 

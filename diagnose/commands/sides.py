@@ -60,7 +60,7 @@ def given(text: str, job: JobFile, *, otherwise: Path | None = None) -> Given:
     if schema is not None and schema.startswith("comparison/"):
         raise UsageError(f"{text} is a comparison already.", effect=_NOTHING, next_step=f"Show it with: diagnose render {text}")
     if schema is None and job.config is None:
-        job = JobFile(config=otherwise, command=job.command, overrides=job.overrides)
+        job = JobFile(config=otherwise, job_command=job.job_command, overrides=job.overrides)
     return Given(text=text, job=job, saved=schema is not None)
 
 

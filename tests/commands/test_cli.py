@@ -101,6 +101,7 @@ def test_options_reach_the_pipeline(pipeline: Fake, tmp_path: Path) -> None:
     assert pipeline.options == {
         "config": job,
         "overrides": ("model.num_layers=4", "~model.mtp_num_layers"),
+        "command": None,
         "rules": (rules,),
         "rank": 3,
         "step_range": "iter*",

@@ -117,8 +117,8 @@ def test_options_reach_the_pipeline_of_the_right_side(pipeline: Fake, here: Path
     }
     shared |= {"include_host_info": False, "progress": None, "notice": None}
     assert pipeline.calls == [
-        (("fast.sqlite",), {"config": Path("old.yaml"), "overrides": ("b=2",), **shared}),
-        (("slow.sqlite",), {"config": Path("new.yaml"), "overrides": ("a=1",), **shared}),
+        (("fast.sqlite",), {"config": Path("old.yaml"), "command": None, "overrides": ("b=2",), **shared}),
+        (("slow.sqlite",), {"config": Path("new.yaml"), "command": None, "overrides": ("a=1",), **shared}),
     ]
 
 
