@@ -85,7 +85,10 @@ def chosen_function(text: JobText, names: Sequence[str]) -> str:
 
 def configured(source: Source, name: str) -> Configured:
     """What the function `name` of a file sets."""
-    found = _Function(source=source).returned(source.functions[name])
+    try:
+        found = _Function(source=source).returned(source.functions[name])
+    except RecursionError:  # names that stand for each other
+        return Configured(leaves=(), others=(name,))
     return Configured(
         leaves=tuple(found.leaves.values()), others=tuple(dict.fromkeys(found.others)), changes=tuple(dict.fromkeys(found.changes))
     )
@@ -252,6 +255,8 @@ class _Function:
                 yield from self.of_value(value, f"{path}.{key.value}" if path else key.value)
 
     def of_value(self, node: ast.expr, path: str) -> Iterator[tuple[str, Leaf]]:
+        if path.count(".") > _MAX_LEVEL:  # config = wrapped(config)
+            return
         if isinstance(node, ast.Name) and node.id in self.values:
             held = self.values[node.id]
             yield from self.of_value(held, path) if not isinstance(held, ast.Name) else ()

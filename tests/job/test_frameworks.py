@@ -99,6 +99,12 @@ def test_of_several_functions_one_is_chosen_and_nothing_is_run(tmp_path: Path) -
         parse_job(REGISTRY, command="9")
 
 
+@for_each("line", "a = f(a)\n    return C(x=a)", "a = {**a}\n    return f(**a)", "a = [a]\n    return C(x=a)", "a = small()\n    return a")
+def test_names_that_stand_for_themselves_end(line: str) -> None:
+    text = f"from torchtitan.trainer import Trainer\n\ndef small() -> Trainer.Config:\n    {line}\n"
+    assert parse_job(text).get("num_layers") is None
+
+
 def test_a_saved_configuration_tells_what_the_code_did_not() -> None:
     job = parse_job(json.dumps(SAVED, indent=2))
     names = ("tensor_model_parallel_size", "sequence_parallel", "micro_batch_size", "global_batch_size", "num_layers", "num_moe_experts")
