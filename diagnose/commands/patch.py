@@ -97,7 +97,7 @@ def check_rewritten(patched: Patched) -> None:
     """Refuse to write a file that holds none of the changes. Raises PatchRefusedError."""
     if not patched.report.rewritten:
         raise PatchRefusedError(
-            f"{patched.report.source} is a launch script, a recipe's command line or TOML, which is not rewritten.",
+            f"{patched.report.source} is of a kind that is not rewritten, as are launch scripts, recipes, TOML and JSON.",
             effect="Nothing was written.",
             next_step="Run `diagnose patch` without -o, and give what it prints at launch.",
         )
