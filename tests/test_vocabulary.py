@@ -59,7 +59,7 @@ optimizer: the phase, or a section of a job file | job/edit job/formats/deepspee
     job/formats/megatron_bridge job/formats/torchtitan measure/buckets/classify render/words
 other: none of the kinds, backends or copies that have a name | load/kineto_tables load/nsys_tables measure/buckets/classify
     measure/buckets/line measure/buckets/neighbours measure/budget measure/exchanges measure/facts measure/ranks/transfers measure/steps
-    measure/waits/stalls reason/compare/outcome render/figures/comparison render/words
+    measure/waits/stalls reason/compare/causes render/figures/comparison render/words
 quantize: a section of a job file | job/formats/torchtitan
 router: the operation | measure/buckets/line
 """

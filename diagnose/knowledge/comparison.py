@@ -76,6 +76,23 @@ class AspectSpec(Strict, frozen=True, kw_only=True):
     noted: tuple[str, ...] = ()
 
 
+class Switch(Strict, frozen=True, kw_only=True):
+    """What it means that one run alone has a finding, or a fact above nought: the words where the new run has it, and where the base had it."""
+
+    began: str
+    ended: str
+
+
+class CauseLimits(Strict, frozen=True, kw_only=True):
+    """What is named first of a comparison, before longer categories: by the rule whose finding is new (or gone), the exchange's backend."""
+
+    share: Number
+    main: Number
+    findings: dict[str, Switch]
+    facts: dict[str, Switch]
+    backends: dict[str, str]
+
+
 class Limits(Strict, frozen=True, kw_only=True):
     """The whole file."""
 
@@ -84,6 +101,7 @@ class Limits(Strict, frozen=True, kw_only=True):
     kernels: KernelLimits
     aspects: dict[JobAspect, AspectSpec]
     better_when_larger: tuple[str, ...]
+    causes: CauseLimits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +147,7 @@ def _problems(found: Limits, job: JobSettings) -> list[str]:
 
 def _unsourced(found: Limits) -> list[str]:
     """Numbers and aspects without a source."""
-    groups = {"noise": found.noise, "capture": found.capture, "kernels": found.kernels}
+    groups = {"noise": found.noise, "capture": found.capture, "kernels": found.kernels, "causes": found.causes}
     numbers = [
         f"{group}.{name}"
         for group, limits in groups.items()

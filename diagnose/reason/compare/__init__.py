@@ -97,7 +97,7 @@ def compare(
     return Comparison(
         schema=SCHEMA,
         tool=Tool(name="diagnose", version=__version__, rules_sha256=second.tool.rules_sha256),
-        outcome=outcome(effect, judged, first, second, delta, changes.changes, overlaps, rules, seen),
+        outcome=outcome(effect, judged, first, second, delta, changes.changes, overlaps, rules, seen, found),
         base=_side(here, first, base_label, rules),
         new=_side(there, second, new_label, rules),
         comparability=judged.comparability,

@@ -10,6 +10,7 @@ from diagnose.document.comparison import (
     CategoryState,
     Comparability,
     Effect,
+    FindingChange,
     KernelChange,
     NoiseSource,
     Normalised,
@@ -24,6 +25,7 @@ from diagnose.knowledge.comparison import ComparisonRules, NoiseLimits
 from diagnose.knowledge.templates import decimal, percent
 from diagnose.knowledge.vocabulary import Vocabulary
 from diagnose.model.vocabulary import CommKind
+from diagnose.reason.compare.causes import EXCHANGE, causes
 from diagnose.reason.compare.comparable import Judgement
 from diagnose.reason.compare.metrics import BLOCKING, BUCKET, COMPUTE, KERNELS, NO_STEPS, STEP_TIME, place_of
 
@@ -131,16 +133,6 @@ _WHY: Mapping[Why, str] = MappingProxyType(
         "step_end": "at the step's end",
     }
 )
-_KIND: Mapping[CommKind, str] = MappingProxyType(
-    {
-        "expert": "of the expert exchange",
-        "data": "of the data-parallel exchange",
-        "tensor": "of the tensor-parallel exchange",
-        "pipeline": "between pipeline stages",
-        "context": "of the context-parallel exchange",
-        "other": "of other collectives",
-    }
-)
 
 
 def outcome(
@@ -153,6 +145,7 @@ def outcome(
     overlaps: Sequence[OverlapChange],
     rules: ComparisonRules,
     seen: Sequence[str] = (),
+    findings: Sequence[FindingChange] = (),
 ) -> Outcome:
     """The result with its sentences; `seen`: what steps and runs look like."""
     comparability, limits = judged.comparability, rules.limits.noise
@@ -165,7 +158,13 @@ def outcome(
         sentence=_sentence(effect, comparability.normalised, allowed),
         moved=" ".join(
             part
-            for part in (_moved(effect.result, delta, kernels, overlaps, limits), _walls(effect.result, base, new, rules.words))
+            for part in (
+                causes((base, new), delta, findings, overlaps, rules.limits.causes)
+                if effect.result in {"regression", "improvement"}
+                else "",
+                _moved(effect.result, delta, kernels, overlaps, limits),
+                _walls(effect.result, base, new, rules.words),
+            )
             if part
         ),
         reasons=reasons,
@@ -340,7 +339,7 @@ def _say(row: Category, kernels: Sequence[KernelChange], overlaps: Sequence[Over
     title, extra = category_title(row.category), ""
     if row.category == "transport":
         one = _exchange(row, overlaps)
-        title, extra = (f"{title} {_KIND[one.kind]}", _overlap(row, one)) if one is not None else (title, "")
+        title, extra = (f"{title} of {EXCHANGE[one.kind]}", _overlap(row, one)) if one is not None else (title, "")
     text = f"{title} {verb} by {ms(abs(row.delta_ns))} ({ms(row.base_ns).removesuffix(' ms')} → {ms(row.new_ns)})"
     text += "" if row.state in {None, "moved"} else f", {_STATES[row.state]}"
     extra = extra or (_kernel(row, kernels) if row.category.startswith(COMPUTE) else _cause(row))
