@@ -30,7 +30,9 @@ write() { [ -n "$EMPTY" ] || { echo "NVIDIA Tegra Profiler Report" > "$out.nsys-
 trap 'write; exit 130' INT
 echo "NVTX=$NVTE_NVTX_ENABLED"
 "$@" &
-wait $!
+child=$!
+while kill -0 $child 2>/dev/null; do sleep 0.05; done  # a signal just before `wait` would be seen only after it
+wait $child
 code=$?
 write
 exit $code
