@@ -421,6 +421,7 @@ def test_torchtitan() -> None:
         "fp8": "hybrid",
         "fp8_recipe": "rowwise",
         "torch_compile": True,
+        "expandable_segments": False,  # the file sets no variable
         "model_name": "deepseek_v3",
         "model_flavor": "671B",
     }
