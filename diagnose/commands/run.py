@@ -8,8 +8,9 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -156,49 +157,61 @@ def _folder(given: Path | None) -> Path:
 
 
 def _run(line: Sequence[str]) -> int:
-    """The exit code of the command, 128 and its number for a signal. Ctrl-C is passed on once; a second one ends it."""
+    """The exit code of the command, 128 and its number for a signal. Ctrl-C is passed on once; a second one ends it. Raises KeyboardInterrupt then."""
     from diagnose.bisect.guard import end_group  # noqa: PLC0415
 
     sys.stderr.flush()
-    try:
-        child = subprocess.Popen(  # noqa: S603 - the user's own command, without a shell
-            list(line),
-            stdin=subprocess.DEVNULL,
-            stdout=2,
-            env={"NVTE_NVTX_ENABLED": "1", **os.environ},  # Transformer Engine's ranges
-            start_new_session=True,  # Ctrl-C reaches this process alone, which passes it on
-        )
-    except OSError as fault:
-        raise UsageError(f"{line[0]} could not be run: {fault.strerror}.", effect="Nothing was run.", next_step="Check --nsys.") from None
-    try:
-        code = _ended(child)
-    except KeyboardInterrupt:
-        say("interrupted: nsys is told to end and to write what it has; once more to end it at once")
-        _interrupted(child)
-        raise
-    except TerminatedError:
-        end_group(child, _PATIENCE_SECONDS)
-        raise
+    with _noted_interrupts() as asked:  # noted and not raised: an error while the command starts would leave it alone
+        try:
+            child = subprocess.Popen(  # noqa: S603 - the user's own command, without a shell
+                list(line),
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                env={"NVTE_NVTX_ENABLED": "1", **os.environ},  # Transformer Engine's ranges
+                start_new_session=True,  # Ctrl-C reaches this process alone, which passes it on
+            )
+        except OSError as fault:
+            raise UsageError(
+                f"{line[0]} could not be run: {fault.strerror}.", effect="Nothing was run.", next_step="Check --nsys."
+            ) from None
+        try:
+            code = _ended(child, asked)
+        except TerminatedError:
+            end_group(child, _PATIENCE_SECONDS)
+            raise
+    if asked:
+        end_group(child, _PATIENCE_SECONDS)  # what it left running
+        raise KeyboardInterrupt
     return code if code >= 0 else 128 - code
 
 
-def _ended(child: subprocess.Popen[bytes]) -> int:
-    """The command's exit code. It is asked for again and again: a signal that another thread gets is seen only in between."""
+@contextmanager
+def _noted_interrupts() -> Iterator[list[int]]:
+    """The interrupts that come meanwhile, instead of KeyboardInterrupt."""
+    asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _ended(child: subprocess.Popen[bytes], asked: Sequence[int]) -> int:
+    """The command's exit code; after a second interrupt that of what is left, whatever it is."""
+    passed_on = False
     while True:
         with suppress(subprocess.TimeoutExpired):
             return child.wait(timeout=_POLL_SECONDS)
-
-
-def _interrupted(child: subprocess.Popen[bytes]) -> None:
-    from diagnose.bisect.guard import end_group  # noqa: PLC0415
-
-    try:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGINT)
-        _ended(child)
-    except (KeyboardInterrupt, TerminatedError):
-        pass
-    end_group(child, _PATIENCE_SECONDS)  # what it left running
+        if asked and not passed_on:
+            passed_on = True
+            say("interrupted: nsys is told to end and to write what it has; once more to end it at once")
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGINT)
+        elif len(asked) > 1:
+            return 128 + signal.SIGINT
 
 
 def _reports(folder: Path) -> list[str]:
