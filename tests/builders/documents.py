@@ -13,6 +13,8 @@ import msgspec
 from diagnose.document import job as j
 from diagnose.document.baselines import Baselines, StoredBaseline
 from diagnose.document.device import TimelineColumns
+from diagnose.document.diagnosis import Tool
+from diagnose.document.history import SCHEMA, CategoryMove, History, HistoryRun, HistoryStep
 from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.render.figures.figure import Figure
@@ -56,6 +58,55 @@ def baselines(text: str = "") -> Baselines:
     return Baselines(entries=(good, StoredBaseline(name="old", fingerprint="ff", bytes=3, problem=f"It is no JSON.{text}")))
 
 
+def history(text: str = "", *, runs: int = 6, steps: bool = True) -> History:
+    """Runs of which the third gave nothing; a step in the middle that was taken back with the last; every text ends with `text`."""
+    labels = [f"night-{number}{text}" for number in range(runs)]
+    middle, last = runs // 2, runs - 1
+    rows = tuple(
+        HistoryRun(
+            label=label,
+            date=f"2026-10-{number + 1:02d}T00:00:00Z{text}" if number else None,
+            commit=f"{number:08x}" * 5 + text if number else None,
+            value=None if number == 2 else 1.0e7 + 1e6 * (middle <= number < last) * steps,
+            steps=0 if number == 2 else 5,
+            level=None if number == 2 else 1.0e7 + 1e6 * (middle <= number < last) * steps,
+            categories={} if number == 2 else {"compute:expert_gemm": 6_000_000, f"transport{text}": 4_000_000},
+            problem=f"It is cut off.{text}" if number == 2 else "",
+        )
+        for number, label in enumerate(labels)
+    )
+    up = HistoryStep(
+        label=labels[middle],
+        chance=0.8,
+        before=labels[middle - 1],
+        last=labels[middle],
+        base=1.0e7,
+        new=1.1e7,
+        relative=0.1,
+        base_commit=rows[middle - 1].commit,
+        commit=rows[middle].commit,
+        taken_back_by=labels[last],
+        moved=(CategoryMove(category=f"transport{text}", base_ns=4_000_000, new_ns=5_000_000, delta_ns=1_000_000),),
+    )
+    down = msgspec.structs.replace(
+        up, label=labels[last], before=labels[last - 1], last=labels[last], base=1.1e7, new=1.0e7, taken_back_by=None
+    )
+    return History(
+        schema=SCHEMA,
+        tool=Tool(name="diagnose", version="0.1.0", rules_sha256="0" * 64),
+        name=f"nightly{text}",
+        metric="step_time",
+        unit="ns",
+        larger_is_worse=True,
+        sentence=f"Step time stepped twice.{text}" if steps else "No step of step time is seen in 6 runs.",
+        noise=0.01 if steps else None,
+        runs=rows,
+        steps=(up, down) if steps else (),
+        order=f"By name.{text}",
+        notes=(f"1 run could not be read.{text}",),
+    )
+
+
 class Verdict:
     """What is known of a kernel's name."""
 
@@ -82,6 +133,8 @@ DOCUMENTS: Mapping[str, Sample] = {
     "small diagnosis": diagnosis.minimal,
     **{f"{name} comparison": make for name, make in comparison.SAMPLES.items()},
     **{f"{name} bisection": make for name, make in bisection.SAMPLES.items()},
+    "history": history,
+    "history without a step": lambda: history(steps=False),
     "check": check,
     "patch": patch,
     "baselines": baselines,
@@ -97,6 +150,7 @@ HOSTILE: Mapping[str, Sample] = {
     "hostile diagnosis": lambda: hostile.hostile_diagnosis(None),
     "hostile comparison": lambda: hostile.hostile_comparison(None),
     "hostile bisection": lambda: hostile.hostile_bisection(None),
+    "hostile history": lambda: history(_ALL),
     "hostile check": lambda: check(_ALL),
     "hostile patch": lambda: patch(_ALL),
     "hostile baselines": lambda: baselines(_ALL),
