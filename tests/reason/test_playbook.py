@@ -241,6 +241,13 @@ def test_expected_effects_have_a_number_and_a_source_and_verify_names_a_fact() -
     assert [key for key, fix in BOOK.fixes.items() if not set(FACT.findall(fix.verify)) & set(BOOK.facts)] == []
 
 
+OTHERS: dict[str, dict[str, object]] = {  # by framework, what a job file of it is known by
+    "deepspeed": {"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 1},
+    "hugging-face": {"output_dir": "out", "learning_rate": 1e-4, "num_train_epochs": 1, "per_device_train_batch_size": 1},
+    "accelerate": {"compute_environment": "LOCAL_MACHINE", "distributed_type": "DEEPSPEED", "num_processes": 8, "machine_rank": 0},
+}
+
+
 def wrong_literal(change: ChangeSpec) -> str | None:
     """What is wrong with a value that is to be written as it stands: under its key in its framework it is read back as the setting that
     the change names, in that setting's type.
@@ -259,6 +266,12 @@ def wrong_literal(change: ChangeSpec) -> str | None:
         text: dict[str, object] = {"MODEL_ARGS": {change.key: value}}
     elif change.framework == "environment":
         text = {"MODEL_ARGS": {}, "ENV_VARS": {change.key: value}}
+    elif change.framework in OTHERS:
+        *sections, last = change.key.split(".")
+        own: dict[str, object] = {last: value}
+        for section in reversed(sections):
+            own = {section: own}
+        text = {**OTHERS[change.framework], **own}
     elif change.framework == "torchtitan":
         section, last = change.key.split(".")
         text = {}

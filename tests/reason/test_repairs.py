@@ -300,3 +300,28 @@ def test_a_check_of_a_torchtitan_job_names_its_own_keys() -> None:
     keys = [key for one in report.not_assessed for key in one.how.split("; ")]
     own = {key for spec in BOOK.settings.values() for key in spec.keys_in("torchtitan")}
     assert [key for key in keys if key not in own and not key.startswith("--platform")] == []
+
+
+def test_jobs_of_deepspeed_and_of_the_hugging_face_trainer_get_changes_in_their_own_keys() -> None:
+    deepspeed = (
+        '{"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2, "overlap_comm": false, "reduce_bucket_size": 5000000, '
+        '"offload_optimizer": {"device": "cpu"}}, "bf16": {"enabled": true}}'
+    )
+    trainer = (
+        '{"output_dir": "out", "learning_rate": 1e-4, "per_device_train_batch_size": 2, "gradient_checkpointing": true, '
+        '"dataloader_num_workers": 0, "torch_compile": false, "optim": "adamw_torch", "bf16": true}'
+    )
+    keys = {}
+    for text in (deepspeed, trainer):
+        reader = FixReader(context=make_context(H100, parse_job(text), BOOK))
+        fixes = {key: reader.fix(BOOK.fixes[key]).changes for key in BOOK.fixes}
+        keys[text] = {key: {change.key: change.to for change in changes} for key, changes in fixes.items()}
+        assert not {change.framework for changes in fixes.values() for change in changes} & {"megatron-bridge", "megatron-lm"}
+    assert keys[deepspeed]["COM-10"]["zero_optimization.overlap_comm"] == "true"
+    assert keys[deepspeed]["COM-12"]["zero_optimization.reduce_bucket_size"] == "500000000"
+    assert keys[deepspeed]["CPY-02"]["zero_optimization.offload_optimizer.ratio"] == "0.5"
+    assert keys[deepspeed]["HOST-05"] == {"train_micro_batch_size_per_gpu": "4"}
+    assert keys[trainer]["HOST-05"] == {"per_device_train_batch_size": "4"}
+    assert keys[trainer]["HOST-07"] == {"torch_compile": "true", "optim": "adamw_torch_fused"}
+    assert keys[trainer]["MEM-03"] == {"gradient_checkpointing": "false"}
+    assert "dataloader_num_workers" in keys[trainer]["HOST-10"]
