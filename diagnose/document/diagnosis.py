@@ -37,7 +37,7 @@ from diagnose.model.vocabulary import CAPTURE, Certainty, FactValue, FixState, J
 
 SCHEMA = "diagnosis/2"
 # `NotAssessed.how` of a rule that lacks nothing but other ranks; reports tell such rules together.
-ASSUMED = "Taken as the framework's default, not read: "  # how the sentence on defaults begins among what a fix leaves open
+ASSUMED = "Framework defaults assumed: "  # how the sentence on defaults begins among what a fix leaves open
 SEVERAL_RANKS = "Capture the same steps on several ranks of the job and give all traces in one run."
 
 

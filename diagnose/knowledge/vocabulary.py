@@ -21,9 +21,18 @@ class Vocabulary:
 
     def wall(self, name: Topic) -> str:
         """The title of a wall, or of the capture, with a capital letter."""
-        known = name == CAPTURE or name in self.walls.walls
-        title = self.walls.topic(name).title if known else name.replace("_", " ")
+        title = self.wall_in_text(name)
         return title[:1].upper() + title[1:]
+
+    def wall_in_text(self, name: Topic) -> str:
+        """The title of a wall, or of the capture, inside a sentence."""
+        known = name == CAPTURE or name in self.walls.walls
+        return self.walls.topic(name).title if known else name.replace("_", " ")
+
+    def bound_by(self, name: Wall) -> str:
+        """What a run is whose step that wall takes most of: memory-bound, CPU-bound."""
+        spec = self.walls.walls.get(name)
+        return spec.verdict if spec is not None and spec.verdict else f"{self.wall(name)}-bound"
 
     def wall_style(self, name: Topic) -> str:
         """The colour of a wall, or of the capture, in a terminal."""

@@ -55,6 +55,7 @@ class WallSpec(TopicSpec, frozen=True, kw_only=True):
     bound: str
     parts: dict[str, str]
     lower: str | None = None
+    verdict: str = ""
     beside: dict[str, str] = field(default_factory=dict)
     status_facts: tuple[str, ...] = ()
     contender: bool = True
@@ -79,6 +80,7 @@ class Walls(Strict, frozen=True, kw_only=True):
     no_cause: str
     severity: Severity
     walls: dict[Wall, WallSpec]
+    part_titles: dict[str, str]
     capture: TopicSpec
     floor: tuple[Floor, ...]
     lead: tuple[Lead, ...]
@@ -96,6 +98,10 @@ class Walls(Strict, frozen=True, kw_only=True):
     def fallback(self) -> Wall:
         """The wall that is the target where no other is. Raises StopIteration where there is none (a rulebook always has one)."""
         return next(wall for wall, spec in self.walls.items() if not spec.contender)
+
+    def part(self, name: str) -> str:
+        """A part of a bound, or a figure beside it, as people read it."""
+        return self.part_titles.get(name) or name.replace("_", " ")
 
     def topic(self, name: Topic) -> TopicSpec:
         """What a rule about a wall, or about the capture, speaks of. Raises KeyError."""

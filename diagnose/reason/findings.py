@@ -157,7 +157,7 @@ class FixReader:
     def _unknown(self, spec: FixSpec, verdicts: Verdicts) -> list[str]:
         """What would have to be known, and what was decided on a framework's default."""
         if not self.context.frameworks:
-            told = [] if verdicts.already_on is False else [spec.undecidable or "The trace does not tell whether this is done already."]
+            told = [] if verdicts.already_on is False else [spec.undecidable or "The trace does not show whether this is done already."]
             return [*told, *(item.unknown or self._lacking(item.condition) for item in verdicts.undecided)]
         if self.context.job is None:
             return [*self._settings_wanted(spec), *self._facts_wanted(spec)]
@@ -182,7 +182,7 @@ class FixReader:
         names = [name.removeprefix("job_") for name in self._names(spec) if name.startswith("job_")]
         names += [change.setting for change in spec.changes if change.setting is not None]
         wanted = ", ".join(dict.fromkeys(names))
-        return [f"Give the job file (--config); these settings decide: {wanted}."] if wanted else ["Give the job file (--config)."]
+        return [f"Pass the job file (--config): {wanted} decide."] if wanted else ["Pass the job file (--config)."]
 
     def _facts_wanted(self, spec: FixSpec) -> list[str]:
         facts = self.context.rulebook.facts
@@ -194,8 +194,8 @@ class FixReader:
         names = self.context.missing(self.context.rulebook.expression(text))
         settings = [name.removeprefix("job_") for name in names if name.startswith("job_")]
         facts = [name for name in names if not name.startswith("job_")]
-        parts = ([f"the job file does not say {', '.join(settings)}"] if settings else []) + (
-            [f"the trace does not say {', '.join(facts)}"] if facts else []
+        parts = ([f"not in the job file: {', '.join(settings)}"] if settings else []) + (
+            [f"not in the trace: {', '.join(facts)}"] if facts else []
         )
         sentence = "; ".join(parts)
         return f"{sentence[:1].upper()}{sentence[1:]}." if sentence else ""
@@ -386,7 +386,7 @@ def _not_assessed(rule: Rule, context: Context) -> NotAssessed:
     if measured and rule.capture:
         sentences.append(rule.capture)
     if told and context.job is None:
-        sentences.append(f"Give the job file (--config), which says {', '.join(told)}.")
+        sentences.append(f"Pass the job file (--config): {', '.join(told)}.")
     elif told:
-        sentences.append(f"The job file does not say {', '.join(told)}.")
+        sentences.append(f"Not in the job file: {', '.join(told)}.")
     return NotAssessed(id=rule.id, missing=missing, how=" ".join(sentences))

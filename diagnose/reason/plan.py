@@ -24,7 +24,7 @@ LEAST_SHARE = (
 )
 _LOOKING = "profile"  # the phase of fixes that only find out more: they stand instead of nothing
 _PROSE = re.compile(r"\b(?:the|a|an|of|in|to|or|and|as|with|one)\b|[A-Z]\w+ \w+ ")
-_UNDECIDED = "Give the job file (--config)"
+_UNDECIDED = "Pass the job file (--config)"
 
 
 def of_numerics(book: Rulebook) -> frozenset[str]:

@@ -18,7 +18,7 @@ from diagnose.render.figures.figure import Look
 VOCABULARY = load_vocabulary()
 WALL = {name: VOCABULARY.wall(name) for name in (*VOCABULARY.walls.walls, CAPTURE)}
 WALL_MEANING = {name: spec.meaning for name, spec in VOCABULARY.walls.walls.items()}
-STATE = {"applicable": "applicable", "already_on": "already on", "blocked": "blocked", "unknown": "can't tell"}
+STATE = {"applicable": "applicable", "already_on": "already on", "blocked": "blocked", "unknown": "undecided"}
 STATE_SIGN = {"applicable": "→", "already_on": "✓", "blocked": "✗", "unknown": "?"}
 STATUS_MEANING = {
     "measured": "follows from the trace alone",
@@ -37,7 +37,7 @@ OUTCOME = {
     "out_of_memory": "out of memory",
     "wrong_result": "wrong result",
     "hang": "hang",
-    "silently_off": "has no effect",
+    "silently_off": "silently off",
     "slow": "slow",
     "not_trustworthy": "not to be trusted",
 }
@@ -49,37 +49,49 @@ FIX_PHASE = {
 }
 CERTAINTY = {"high": "high certainty", "medium": "medium certainty", "low": "low certainty"}
 COMM_KIND = {
-    "expert": "expert exchange",
-    "data": "data-parallel",
-    "tensor": "tensor-parallel",
-    "pipeline": "pipeline",
-    "context": "context-parallel",
-    "other": "other",
+    "expert": "EP all-to-all",
+    "data": "DP collectives",
+    "tensor": "TP collectives",
+    "pipeline": "pipeline send/recv",
+    "context": "CP communication",
+    "other": "unknown group",
+}
+ROLE = {"compute": "compute", "transport": "communication", "packing": "permute/unpermute", "copy": "copy"}
+HOST_CAUSE = {
+    "python": "Python",
+    "host": "CPU work",
+    "launch": "launch calls",
+    "sync": "synchronisation",
+    "allocator": "allocator call",
+    "gc": "garbage collection",
+    "loading": "data loading",
+    "message_passing": "MPI",
+    "first_use": "first use",
 }
 LATE_PATTERN = {
-    "always": "nearly all waiting is behind it",
-    "mostly": "most of the waiting is behind it",
-    "rotating": "the waiting is behind one rank after the other",
+    "always": "nearly always for it",
+    "mostly": "mostly for it",
+    "rotating": "for one rank after the other",
 }
 LATE_CAUSE = {
-    "slow_gpu": "slower GPU",
-    "slow_host": "slow host",
-    "expert_work": "more expert work",
-    "vision_work": "more vision work",
-    "more_work": "more work",
+    "slow_gpu": "slow GPU",
+    "slow_host": "slow CPU",
+    "expert_work": "more tokens for its experts",
+    "vision_work": "more images to encode",
+    "more_work": "more to compute",
     "slow_link": "slow link",
-    "start_skew": "it began later",
-    "unknown": "cause not known",
+    "start_skew": "its capture began later",
+    "unknown": "cause not recorded",
 }
-LATE_LONGER = {"slow_gpu": "compute", "slow_host": "launch-starved"}  # what is longer where a cause lies in no bucket
+LATE_LONGER = {"slow_gpu": "compute", "slow_host": "launch-bound"}  # what is longer where a cause lies in no bucket
 RANK_PROBLEM = {"missing": "missing", "duplicate": "given twice", "steps": "other steps", "failed": "failed"}
-LIKE_GROUP_BY = {"job": "the job's sizes", "fingerprint": "what the ranks do"}
-MATCHED_BY = {"communicator": "communicator", "process group": "process group", "job": "the job's sizes", "common ends": "common ends"}
+LIKE_GROUP_BY = {"job": "the job's parallel sizes", "fingerprint": "what the ranks run"}
+MATCHED_BY = {"communicator": "communicator", "process group": "process group", "job": "the job's parallel sizes", "common ends": "common ends"}
 PHASE = {"forward": "fwd", "backward": "bwd", "recompute": "recompute", "optimizer": "optimizer", "unknown": "?"}
 SEVERITY_RANK = {"high": 0, "medium": 1, "low": 2}
 GRAPHS = {
     "none": "no CUDA graphs",
-    "nodes": "CUDA graphs, kernels inside recorded",
+    "nodes": "CUDA graphs, traced node by node",
     "opaque": "CUDA graphs traced as a whole: what ran inside is unknown",
 }
 
@@ -94,6 +106,16 @@ def job_settings() -> JobSettings:
 def wall(name: str) -> str:
     """A wall, or the capture, as a title."""
     return VOCABULARY.wall(name)
+
+
+def wall_in_text(name: str) -> str:
+    """A wall, or the capture, inside a sentence."""
+    return VOCABULARY.wall_in_text(name)
+
+
+def part(name: str) -> str:
+    """A part of a wall's bound, or a figure beside it."""
+    return VOCABULARY.walls.part(name)
 
 
 def target(name: str | None) -> str:
@@ -125,25 +147,25 @@ class Segment(NamedTuple):
 
 
 SEGMENTS = (
-    Segment("compute", Look("compute ran", "#27496d", order=0), lambda step: step.compute_busy_ns),
-    Segment("blocking_transport", Look("waited for transport", "#c1272d", order=1), lambda step: step.blocking_transport_ns),
-    Segment("blocking_packing", Look("waited for packing", "#f2a07b", "/", order=2), lambda step: step.blocking_packing_ns),
-    Segment("blocking_copy", Look("waited for a copy", "#a35bb5", "x", order=3), lambda step: step.blocking_copy_ns),
-    Segment("host_work", Look("host: work or launches", "#4f7942", order=4), lambda step: step.host_work_ns),
-    Segment("host_sync", Look("host: synchronising call", "#8fa34a", "\\", order=5), lambda step: step.host_sync_ns),
-    Segment("allocator", Look("host: allocator call", "#7a3e2b", "+", order=6), lambda step: step.allocator_ns),
-    Segment("dependency_stalled", Look("issued, wait unexplained", "#5c6670", "-", order=7), lambda step: step.dependency_stalled_ns),
+    Segment("compute", Look("compute active", "#27496d", order=0), lambda step: step.compute_busy_ns),
+    Segment("blocking_transport", Look("stalled on communication", "#c1272d", order=1), lambda step: step.blocking_transport_ns),
+    Segment("blocking_packing", Look("stalled on permute/unpermute", "#f2a07b", "/", order=2), lambda step: step.blocking_packing_ns),
+    Segment("blocking_copy", Look("stalled on copies", "#a35bb5", "x", order=3), lambda step: step.blocking_copy_ns),
+    Segment("host_work", Look("CPU: next kernel not launched", "#4f7942", order=4), lambda step: step.host_work_ns),
+    Segment("host_sync", Look("CPU: synchronisation", "#8fa34a", "\\", order=5), lambda step: step.host_sync_ns),
+    Segment("allocator", Look("CPU: allocator calls", "#7a3e2b", "+", order=6), lambda step: step.allocator_ns),
+    Segment("dependency_stalled", Look("waiting, cause unknown", "#5c6670", "-", order=7), lambda step: step.dependency_stalled_ns),
 )
 _CAUSE_LOOKS = {
     **{part.key: part.look for part in SEGMENTS},
-    "blocking": Look("waited for other device work", "#d98ca0", order=10),
-    "python": Look("host: Python", "#5fae57", order=20),
-    "host": Look("host: no CUDA call", "#a9c77f", order=20),
-    "loading": Look("host: loading data", "#6a9a5b", ".", order=23),
-    "message_passing": Look("host: message passing (MPI)", "#c8742b", "/", order=24),
-    "launch": Look("host: launching calls", "#8ecbb0", "/", order=21),
-    "first_use": Look("host: first use (loading, compiling)", "#b9a04c", "+", order=25),
-    "gc": Look("host: garbage collection", "#2f5d2f", "x", order=22),
+    "blocking": Look("stalled on another kernel", "#d98ca0", order=10),
+    "python": Look("CPU: Python", "#5fae57", order=20),
+    "host": Look("CPU: no CUDA call", "#a9c77f", order=20),
+    "loading": Look("CPU: data loading", "#6a9a5b", ".", order=23),
+    "message_passing": Look("CPU: MPI", "#c8742b", "/", order=24),
+    "launch": Look("CPU: launch calls", "#8ecbb0", "/", order=21),
+    "first_use": Look("CPU: first use (loading, compiling)", "#b9a04c", "+", order=25),
+    "gc": Look("CPU: garbage collection", "#2f5d2f", "x", order=22),
 }
 
 
@@ -154,4 +176,4 @@ def gap_look(cause: str) -> Look:
 
 def reason_label(state: str) -> str:
     """How the sentences beside a fix are called: what an applicable one leaves open, and why another is not applicable."""
-    return "still open" if state == "applicable" else "because"
+    return "check first" if state == "applicable" else "because"

@@ -323,7 +323,7 @@ def _walls(result: Result, base: Diagnosis, new: Diagnosis, words: Vocabulary) -
     here, there = base.verdict.target_wall, new.verdict.target_wall
     if here is None or there is None or here == there or result not in {"regression", "improvement"}:
         return ""
-    return f"{words.wall(there)} is to be attacked first now, {words.wall(here).lower()} was before."
+    return f"The first target is {words.wall_in_text(there)} now; it was {words.wall_in_text(here)} before."
 
 
 def _listed(lead: str, rows: Sequence[Category], kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange]) -> str:

@@ -44,7 +44,7 @@ def budget(document: Diagnosis, device: DeviceBudget) -> Figure:
     figure = Figure(
         key="budget",
         title="Where the capture went" if capture else "Where each step went",
-        caption=f"{tables.device_label(device.rank, device.device)}. The parts of a bar add up to its window, exactly.{longest}",
+        caption=f"{tables.device_label(device.rank, device.device)}. The parts of a bar add up to the step, exactly.{longest}",
         x=Axis(title="ms"),
         y=Axis(names=names),
     )
@@ -61,7 +61,7 @@ def buckets(document: Diagnosis, device: DeviceBudget) -> Figure:
     return _busy(
         _half(document, device, "buckets", "Buckets: busy and exclusive time", "Buckets overlap in time."),
         "{0}\nbusy {1} ms, exclusive {2} ms\n{3} kernels",
-        (Look("exclusive: nothing else ran", "#0072b2"), Look("shared: something else ran as well", "#56b4e9", "/")),
+        (Look("exclusive: nothing else ran", "#0072b2"), Look("overlapped: something else ran too", "#56b4e9", "/")),
         [
             ((name, units.ms(row.busy_ns), units.ms(row.exclusive_ns), units.count(row.kernels)), row.exclusive_ns, row.busy_ns)
             for name, row in zip(names, rows, strict=True)
@@ -72,12 +72,12 @@ def buckets(document: Diagnosis, device: DeviceBudget) -> Figure:
 def communication(document: Diagnosis, device: DeviceBudget) -> Figure:
     """Hidden against exposed time of each kind and backend, with the part that blocked compute."""
     rows = tables.communication_order(tables.on(document.communication, device.rank, device.device))
-    remark = "Exposed is an upper bound; only blocking time makes a bottleneck."
+    remark = "Only time that stalls compute makes a bottleneck; exposed time is its upper bound."
     told = [(units.ms(row.busy_ns), units.ms(row.exposed_ns), units.ms_unit(row.blocking_ns), units.percent(row.overlap)) for row in rows]
     return _busy(
         _half(document, device, "communication", "Communication: exposed and hidden", remark),
-        "{0}\nbusy {1} ms, exposed {2} ms\nblocking: {3}\nhidden: {4}",
-        (Look("exposed: nothing else ran", "#d55e00"), Look("hidden behind other work", "#56b4e9", "/")),
+        "{0}\nbusy {1} ms, exposed {2} ms\nstalls compute: {3}\nhidden: {4}",
+        (Look("exposed: nothing else ran", "#d55e00"), Look("hidden", "#56b4e9", "/")),
         [
             ((f"{words.COMM_KIND[row.kind]} · {label(row.backend)}", *texts), row.exposed_ns, row.busy_ns)
             for texts, row in zip(told, rows, strict=True)
@@ -114,7 +114,7 @@ def timeline(document: Diagnosis, shown: Timeline) -> Figure:
         key="timeline",
         title="Timeline by stream" if whole else "Timeline of one step by stream",
         caption=f"{window} on {tables.device_label(shown.rank, shown.device)}, {units.ms(shown.end_ns - shown.start_ns)} ms, {operations}. "
-        f"Above the streams: when no compute ran, and why.{short}",
+        f"Above the streams: gaps without compute, and why.{short}",
         x=Axis(title="ms from its start", high=ms(shown.end_ns - shown.start_ns)),
         y=Axis(
             names=(GAP_LANE, *(f"stream {'not recorded' if columns.streams[place] is None else columns.streams[place]}" for place in order))

@@ -48,7 +48,7 @@ def rule(know: Catalogue, key: str) -> Entry:
             *expression("saves at most", one.saves),
             *paragraph("severity", _severity(know, one)),
             *paragraph("why", one.why),
-            *paragraph("wrong when", one.wrong_when),
+            *paragraph("not this if", one.wrong_when),
             *paragraph("check", one.check),
             *paragraph("to assess it", one.capture),
             *rows("reads", ("fact or setting", "meaning"), ((column(name), meaning(know, name)) for name in _columns(know, one))),
@@ -142,10 +142,10 @@ def wall(know: Catalogue, key: str) -> Entry:
         parts=(
             *expression("bound", spec.bound),
             *(expression("lower end", spec.lower) if spec.lower is not None else ()),
-            *rows("parts", ("part", "formula"), ((words.words(label), Code(text)) for label, text in spec.parts.items())),
-            *rows("shown beside", ("figure", "formula"), ((words.words(label), Code(text)) for label, text in spec.beside.items())),
+            *rows("parts", ("part", "formula"), ((words.part(label), Code(text)) for label, text in spec.parts.items())),
+            *rows("to compare", ("figure", "formula"), ((words.part(label), Code(text)) for label, text in spec.beside.items())),
             *paragraph(
-                "attacked first",
+                "first target",
                 f"the largest of {', '.join(most)} and {last} from {units.percent(book.walls.target_share, 0)} of the step on, else {book.walls.walls[book.walls.fallback].title}; the threshold is this project's own choice",
             ),
             *paragraph("rules", *refs("rule", (one.id for one in book.rules.values() if one.wall == key))),
@@ -159,12 +159,13 @@ def word(_know: Catalogue, key: str) -> Entry:
     one = load_glossary()[key]
     return Entry(
         name=key,
-        title=key.replace("-", " "),
+        title=one.title or key.replace("-", " "),
         about="word of the field",
         brief=one.means,
         parts=(
             *paragraph("means", one.means),
             *paragraph("here", one.says),
+            *paragraph("also", ", ".join((*one.also, *one.labels))),
             *items("see", (f"diagnose explain {name.partition(':')[2]}" for name in one.see)),
             *items("sources", one.refs),
         ),
@@ -185,7 +186,7 @@ PHASES = ("fit", "scale", "profile", "retune")
 _GATE = {
     "hard": "",
     "known": " (blocks only where it is known)",
-    "note": " (only told, never blocks)",
+    "note": " (a note, never blocks)",
 }  # what a reader expects needs no words
 
 

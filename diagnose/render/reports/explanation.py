@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import UsageError
+from diagnose.knowledge.glossary import spellings
 from diagnose.render import report as r
 from diagnose.render import units
 from diagnose.render.knowledge.entries import Catalogue, Kind
@@ -54,7 +55,8 @@ def _report(document: Explanation, blocks: tuple[Block, ...], sections: tuple[Se
 def _names(kind: Kind, key: str) -> tuple[str, ...]:
     """What an entry may be called."""
     plain = key.lower()
-    return (plain, f"{kind.name}:{plain}", *((f"job_{plain}",) if kind.name == "setting" else (plain.replace("-", " "),) if kind.name == "word" else ()))
+    more = (f"job_{plain}",) if kind.name == "setting" else spellings(key) if kind.name == "word" else ()
+    return (plain, f"{kind.name}:{plain}", *more)
 
 
 def _near(name: str, ids: Iterable[str]) -> list[str]:

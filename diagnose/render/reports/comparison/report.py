@@ -143,7 +143,7 @@ def _findings(found: list[FindingChange]) -> tuple[r.Finding, ...]:
             title=one.name,
             severity=one.severity,
             look=one.wall or "capture",
-            kind=(words.wall(one.wall).lower(),) if one.wall else (),
+            kind=(words.wall_in_text(one.wall),) if one.wall else (),
             meaning="",
             bound=story.finding_bound(one),
             summary=one.summary,

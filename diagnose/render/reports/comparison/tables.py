@@ -28,7 +28,7 @@ _SIDE: tuple[tuple[str, Callable[[Side], str]], ...] = (
     ("runs", story.runs_of),
     ("time", story.step),
     ("steps from", lambda side: side.anchor),
-    ("to attack first", lambda side: f"{words.target(side.target_wall)}, {side.certainty} certainty"),
+    ("first target", lambda side: f"{words.target(side.target_wall)}, {side.certainty} certainty"),
 )
 
 

@@ -14,7 +14,7 @@ from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL
 from diagnose.model.vocabulary import CAPTURE
 from diagnose.render import units, words
 from diagnose.render import report as r
-from diagnose.render.issues import capitalised
+from diagnose.render.issues import capitalised, in_sentence
 from diagnose.render.reports.diagnosis import story, tables
 from diagnose.render.reports.ranks import story as ranks
 
@@ -135,7 +135,7 @@ def headline(document: Diagnosis) -> str:
     if found.target_wall is None:
         return "No verdict"
     title = words.wall(found.target_wall)
-    return f"{title}-bound" if found.target_wall == found.dominant_wall else f"{title} first"
+    return words.VOCABULARY.bound_by(found.target_wall) if found.target_wall == found.dominant_wall else f"{title} first"
 
 
 def _certainty(document: Diagnosis) -> str:
@@ -309,8 +309,8 @@ _LABELS: Mapping[str, str] = {
     "waiting_data": "waiting: DP collectives",
     "waiting_tensor": "waiting: TP collectives",
     "waiting_pipeline": "waiting: pipeline send/recv",
-    "waiting_context": "waiting: CP collectives",
-    "waiting_other": "waiting: other communication",
+    "waiting_context": "waiting: CP communication",
+    "waiting_other": "waiting: collectives of an unknown group",
     "waiting_rest": "waiting: other communication",
     "packing": "waiting: permute/unpermute",
     "copy": "waiting: copies",
@@ -409,7 +409,7 @@ def _nothing(document: Diagnosis) -> str:
     named = next((one for one in document.findings if one.wall != CAPTURE), None)
     if named is None:
         return "No rule found anything to change."
-    return f"No setting would win a hundredth of the {tables.whole(document)}; -v tells what was found."
+    return f"No setting would win a hundredth of the {tables.whole(document)}; -v shows what was found."
 
 
 def _blocked(document: Diagnosis) -> Iterator[str]:
@@ -435,7 +435,7 @@ def _not_worth(document: Diagnosis) -> str:
 
 
 def _little(wall: WallBound) -> str:
-    return f"{words.wall(wall.wall).lower()} ({f'at most {units.percent(wall.share)}' if wall.share else 'none'})"
+    return f"{words.wall_in_text(wall.wall)} ({f'at most {units.percent(wall.share)}' if wall.share else 'none'})"
 
 
 def _ask(document: Diagnosis) -> str:
@@ -445,7 +445,7 @@ def _ask(document: Diagnosis) -> str:
     open_ = {fix.id for finding in document.findings for fix in finding.fixes if fix.state == "unknown"}
     if not open_:
         return ""
-    return f"{units.plural(len(open_), 'fix', 'fixes')} may be on already, or blocked: the job file (--config) decides."
+    return f"{units.plural(len(open_), 'fix', 'fixes')} may be on already or blocked: --config JOB decides."
 
 
 # --- before it is believed, and what next -----------------------------------------------------------------------------
@@ -460,7 +460,7 @@ def _remarks(document: Diagnosis) -> Iterator[str]:
     if document.verdict.perturbed:
         yield "The profiler slowed this run: times are longer than without it."
     if any(entry.severity in ("data_loss", "error") for entry in document.ledger):
-        yield "Data was lost: --section ledger says what."
+        yield "Data was lost: --section ledger shows what."
     if document.ranks is not None:
         said = ranks.headline(document, document.ranks)
         points = [f"{point.name}: {'; '.join(point.parts)}." for point in said.points[:2]]
@@ -476,12 +476,12 @@ def _remarks(document: Diagnosis) -> Iterator[str]:
         others = sorted({1, max((known.gpus or 2) // 2, 1), (known.gpus or 2) - 1} - {known.rank})[:2]
         which = ", ".join(map(str, sorted((known.rank or 0, *others))))
         yield (
-            f"One of {known.gpus} ranks was captured, so waiting for a straggler can't be told from slow communication: capture ranks {which} "
-            "in the same steps and give the folder."
+            f"One of {known.gpus} ranks was captured: waiting for a straggler looks like slow communication. Capture ranks {which} "
+            "in the same steps and pass the folder."
         )
     first = next((one for one in document.findings if one.wall != CAPTURE and one.bound_ns), None)
     if first is not None and first.wrong_when and not alone:
-        yield f"Not {first.name} if: {first.wrong_when}"
+        yield f"{capitalised(first.name)}: not this if {in_sentence(first.wrong_when)}"
 
 
 def _alone(document: Diagnosis) -> bool:
@@ -515,7 +515,7 @@ def _commands(document: Diagnosis) -> Iterator[tuple[str, str]]:
         yield "check", f"diagnose compare {trace} AFTER" + (f" --config {job}" if job is not None else "")
     if _alone(document):
         yield "capture", f"diagnose capture {job or 'JOB'}"
-    yield "more", "add -v for every finding, -vv for all tables, -o report.html for the page"
+    yield "more", "-v every finding, -vv all tables, -o report.html the page"
 
 
 def _closing(document: Diagnosis) -> str:

@@ -40,14 +40,14 @@ def _level(value: int | None, capacity: int | None) -> str:
 
 
 def fill(document: Diagnosis) -> Table:
-    """SM fill by bucket."""
+    """SM coverage by bucket."""
     found = document.occupancy
     filled = [] if found is None else sorted(found.buckets.items())
     return Table(
         "fill",
-        "SM fill by bucket",
-        rows_of({"bucket": words.bucket(bucket), "#fill": units.percent(value)} for bucket, value in filled),
-        note="Share of SM·time that had a block, from launch shapes, weighted by work; 100 % says nothing about how well a block used its SM.",
+        "SM coverage by bucket",
+        rows_of({"bucket": words.bucket(bucket), "#SM coverage": units.percent(value)} for bucket, value in filled),
+        note="Share of SM time with a resident block, from waves, weighted by kernel time. 100 % does not mean that the blocks used their SMs well.",
         empty="not measured",
     )
 
@@ -65,13 +65,13 @@ def occupancy(document: Diagnosis) -> Table:
                 "#work ms": units.ms(row.work_ns),
                 "#kernels": units.count(row.kernels),
                 "#waves": units.MISSING if row.waves is None else f"{row.waves:,.2f}",
-                "#fill": units.percent(row.fill),
+                "#SM coverage": units.percent(row.fill),
                 "#occupancy?": units.percent(row.occupancy),
                 "limited by?": row.limited_by or units.MISSING,
             }
             for row in (() if found is None else found.kernels)
         ),
-        note="Occupancy is the theoretical one: resident warps over the device's maximum.",
+        note="Waves: how often the launch fills all SMs. Occupancy is theoretical: resident warps over the GPU's maximum.",
         empty="not measured",
     )
 
@@ -84,37 +84,37 @@ def job(document: Diagnosis) -> Table:
         "Job file" if document.job is None else f"Job file · {story.framework(document.job.format)}",
         rows_of({"setting": setting.name, "value": _setting(setting.value), "$key in the file": setting.key} for setting in settings),
         note="" if document.job is None else _job_note(document.job),
-        empty="no job file was given (--config): fixes can't be told applicable from already on",
+        empty="no job file was given (--config), so nothing shows which fixes are on already",
     )
 
 
 def _job_note(found: JobRead) -> str:
-    """What had to be said while the file was read, and what it holds beside the settings."""
+    """Notes on reading the file, and what it holds beside the settings."""
     parts = [f"{note[:1].upper()}{note[1:]}." for note in found.notes]
     if found.unknown:
-        parts.append(f"Kept, but not known to the program: {units.listed(found.unknown, _MOST_KEYS)}.")
+        parts.append(f"Keys that are not read: {units.listed(found.unknown, _MOST_KEYS)}.")
     return " ".join(parts)
 
 
 def job_sizes(document: Diagnosis) -> Table:
-    """What follows from the job file, and how."""
+    """What is derived from the job file, and how."""
     found = () if document.job is None else document.job.derived
     return Table(
         "job-sizes",
-        "Follows from the job file",
+        "Derived from the job file",
         rows_of({"size": words.words(one.name), "#value": _size(one.value), "unit": one.unit, "from": one.from_} for one in found),
-        empty="nothing follows from the job file",
+        empty="nothing can be derived from the job file",
     )
 
 
 def job_problems(document: Diagnosis) -> Table:
-    """What does not fit together in the job file."""
+    """What contradicts itself in the job file."""
     found = () if document.job is None else document.job.problems
     return Table(
         "job-problems",
-        "What does not fit in the job file",
+        "Contradictions in the job file",
         rows_of({"check": words.words(one.id), "problem": one.text} for one in found),
-        note="A job written so would not start, or not run as written: the settings may belong to another run than the trace.",
+        note="Such a job would not start, or not run as written: the settings may belong to another run than the trace.",
         empty="nothing",
     )
 
@@ -158,16 +158,16 @@ def capture(document: Diagnosis) -> Table:
             if spread.median is None
             else f"median {units.ms(spread.median)}, minimum {units.ms(spread.min)}, maximum {units.ms(spread.max)} ms",
         ],
-        ["left out", "; ".join(f"step {one.index}: {one.why}" for one in steps.dropped) or "no step"],
+        ["steps left out", "; ".join(f"step {one.index}: {one.why}" for one in steps.dropped) or "none"],
         *(
             ["kind of step", f"{one.n} of {units.ms_unit(one.duration_ns)}{'' if one.differs_by is None else ': ' + one.differs_by}"]
             for one in (steps.classes if len(steps.classes) > 1 else ())
         ),
-        *([["outside", f"{units.ms_unit(steps.outside_ns)} of device time lie outside"]] if steps.outside_ns else []),
+        *([["outside", f"{units.ms_unit(steps.outside_ns)} of GPU time lie outside the steps"]] if steps.outside_ns else []),
         *([f"start-up: {one.name[:80]}", _phase(one)] for one in found.phases),
         *(
             [
-                f"second opinion: {check.anchor}",
+                f"cross-check: {check.anchor}",
                 f"median {units.ms_unit(check.median_ns)} over {units.plural(check.n, 'step')}: {'disagrees by more than 5 %' if check.disagrees else 'agrees'}",
             ]
             for check in steps.cross_check
@@ -202,7 +202,7 @@ def ledger(document: Diagnosis) -> Table:
     """What was refused, repaired or worth knowing about the rows."""
     return Table(
         "ledger",
-        "Ledger of data quality",
+        "Data quality: dropped, repaired, missing",
         tuple(
             Row(
                 {
@@ -231,8 +231,8 @@ def tables_read(document: Diagnosis) -> Table:
             {"table": row.table, "#read": units.count(row.read), "#kept": units.count(row.kept), "#refused": units.count(row.refused)}
             for row in document.capture.tables
         ),
-        note="Read = kept + refused; the ledger says why rows were refused.",
-        empty="the input does not tell",
+        note="Read = kept + refused; the table of data quality says why rows were refused.",
+        empty="not recorded",
     )
 
 
@@ -249,9 +249,9 @@ def not_assessed(document: Diagnosis) -> Table:
         "not-assessed",
         "Not assessed",
         tuple(
-            Row({"rule": rule, "missing": missing, "how to know": how}, line=f"lacking {missing}") for rule, missing, how in rows
+            Row({"rule": rule, "missing": missing, "how to know": how}, line=f"needs {missing}") for rule, missing, how in rows
         ),
-        note="Not the same as fine: a fact that these rules need could not be measured.",
+        note="Neither found nor ruled out: a fact that these rules need could not be measured.",
         empty="every rule could be judged",
         listed=True,
         of=len(document.not_assessed),
@@ -271,7 +271,7 @@ def _lacking(one: NotAssessed) -> str:
 def _lacking_alike(rules: Sequence[NotAssessed]) -> list[str]:
     """One row for rules that lack the same facts for the same reasons."""
     first = rules[0]
-    missing = ", ".join(first.missing) or "enough of a capture"
+    missing = ", ".join(first.missing) or "a longer capture"
     if len(rules) == 1:
         return [first.id, missing, first.how]
     return [f"{len(rules)} rules", missing, f"{first.how} Rules: {', '.join(one.id for one in rules)}."]
@@ -280,15 +280,15 @@ def _lacking_alike(rules: Sequence[NotAssessed]) -> list[str]:
 def _ranks_only(rules: Sequence[NotAssessed]) -> list[str]:
     """One row for all rules that need other ranks, whatever else some of them need."""
     settings = sorted({name.removeprefix("job_") for one in rules for name in one.missing if name.startswith("job_")})
-    more = f" Some also need the job file (--config), which says {', '.join(settings)}." if settings else ""
+    more = f" Some also need the job file (--config): {', '.join(settings)}." if settings else ""
     return [f"{len(rules)} rules", "several ranks", f"{SEVERAL_RANKS}{more} Rules: {', '.join(one.id for one in rules)}."]
 
 
 def _job_only(rules: Sequence[NotAssessed], *, given: bool) -> list[str]:
     """One row for all rules that lack nothing but job settings."""
     settings = sorted({name.removeprefix("job_") for one in rules for name in one.missing})
-    ask = "The job file does not say" if given else "Give the job file (--config), which says"
-    return [f"{len(rules)} rules", "only job settings", f"{ask} {', '.join(settings)}. Rules: {', '.join(one.id for one in rules)}."]
+    ask = "Not in the job file:" if given else "Pass the job file (--config) with"
+    return [f"{len(rules)} rules", "job settings", f"{ask} {', '.join(settings)}. Rules: {', '.join(one.id for one in rules)}."]
 
 
 def totals(document: Diagnosis) -> Table:
@@ -301,15 +301,15 @@ def totals(document: Diagnosis) -> Table:
                 "device": device_label(row.rank, row.device),
                 "#kernels": units.count(row.kernel_count),
                 "#kernel work ms": units.ms(row.kernel_work_ns),
-                "#device busy ms": units.ms(row.device_busy_ns),
+                "#GPU busy ms": units.ms(row.device_busy_ns),
                 "#kernel busy ms": units.ms(row.kernel_busy_ns),
-                "#transport busy ms": units.ms(row.transport_busy_ns),
-                "#transport exposed ms": units.ms(row.transport_exposed_ns),
+                "#communication busy ms": units.ms(row.transport_busy_ns),
+                "#exposed ms": units.ms(row.transport_exposed_ns),
                 "#span ms": units.ms(row.last_ns - row.first_ns),
             }
             for row in document.totals
         ),
-        note="No step windows here, so that the figures can be checked against any other tool.",
+        note="Whole capture, not cut into steps, so that any other tool can check these figures.",
     )
 
 

@@ -51,7 +51,7 @@ def _sections(document: Diagnosis) -> tuple[Section, ...]:
         Section(id="numbers", title="The numbers", folded=True),
         Section(id="not-assessed", nav=f"Not assessed ({unknown})", folded=True),
         Section(id="capture", nav="Capture quality", folded=True),
-        Section(id="ledger", nav="Ledger", folded=True),
+        Section(id="ledger", nav="Data quality", folded=True),
         Section(id="appendix", title="Appendix", folded=True),
     )
 
@@ -121,7 +121,7 @@ def _verdict(document: Diagnosis) -> r.Panel:
     """The verdict of the answer; on a page what was lost is a link."""
     found = answer.verdict(document)
     lost = any(entry.severity in ("data_loss", "error") for entry in document.ledger)
-    phrases = (*found.phrases, r.Phrase(text="data was lost: see the ledger", tone="bad", to="ledger")) if lost else found.phrases
+    phrases = (*found.phrases, r.Phrase(text="data was lost: see data quality", tone="bad", to="ledger")) if lost else found.phrases
     return replace(found, phrases=phrases)
 
 
@@ -167,7 +167,7 @@ def _finding(finding: Finding, document: Diagnosis, *, opened: bool) -> r.Findin
         title=capitalised(finding.name),
         severity=finding.severity,
         look=finding.wall,
-        kind=(words.wall(finding.wall).lower(), finding.status),
+        kind=(words.wall_in_text(finding.wall), finding.status),
         meaning=words.STATUS_MEANING[finding.status],
         bound=story.finding_ceiling(finding, document),
         summary=finding.summary,
@@ -178,7 +178,7 @@ def _finding(finding: Finding, document: Diagnosis, *, opened: bool) -> r.Findin
         notes=(
             Label(label="why", full="why it matters", text=finding.why),
             Label(label="check", full="check by hand", text=finding.check),
-            Label(label="wrong when", text=finding.wrong_when),
+            Label(label="not this if", text=finding.wrong_when),
         ),
         refs=finding.refs,
         fixes=tuple(_remedy(fix, document) for fix in finding.fixes),

@@ -15,7 +15,7 @@ def ceiling(wall: WallBound, document: Diagnosis) -> str:
     if wall.bound_ns is None:
         return units.NOT_MEASURED
     if not words.VOCABULARY.is_ceiling(wall.wall):
-        return f"compute ran {units.ms(wall.bound_ns)} ms {per(document)}"
+        return f"compute active {units.ms(wall.bound_ns)} ms {per(document)}"
     faster = wall_ceiling(wall.wall, wall.share)
     most = f"at most {units.ms(wall.bound_ns)}" if wall.lower_ns is None else f"between {units.ms(wall.lower_ns)} and {units.ms(wall.bound_ns)}"
     return f"{most} ms {per(document)}" + ("" if faster is None else f", ≤ {units.factor(faster)} faster")
@@ -100,9 +100,9 @@ def changes_by_framework(fix: Fix) -> list[tuple[str, str]]:
 def fix_reason(fix: Fix) -> str:
     """Why a fix is not simply applicable, and what an applicable one still needs; empty where nothing is left to say."""
     if fix.state == "blocked":
-        return " ".join(fix.blocked_by) or "its needs are not met"
+        return " ".join(fix.blocked_by) or "what it needs is not there"
     if fix.state == "unknown":
-        return " ".join(fix.unknown) or "the job file does not say"
+        return " ".join(fix.unknown) or "not in the job file"
     return " ".join(line for line in fix.unknown if not line.startswith(ASSUMED)) if fix.state == "applicable" else ""
 
 

@@ -70,7 +70,7 @@ def file_label(name: str) -> str:
 
 
 def wall_ceiling(wall: str, share: float | None) -> float | None:
-    """Step / (step − bound); None for compute, whose bound is the time it ran and not a saving."""
+    """Step / (step − bound); None for compute, whose bound is the time it was active and not a saving."""
     if share is None or not words.VOCABULARY.is_ceiling(wall):
         return None
     return float("inf") if share >= 1 else 1 / (1 - share)
@@ -99,7 +99,7 @@ def wall_mark(name: str, document: Diagnosis) -> str:
     """What the verdict calls a wall, in a word or two; empty where it names others."""
     found = document.verdict
     if name == found.target_wall:
-        return "dominant" if name == found.dominant_wall else "attack first"
+        return "first target"
     return "largest share" if name == found.dominant_wall else "runner-up" if name == found.runner_up else ""
 
 
@@ -112,10 +112,10 @@ def walls(document: Diagnosis) -> Table:
     """The four walls with their bounds and what they are made of."""
     rows = []
     for wall in document.walls:
-        parts = [f"{words.words(name)} {units.ms(value)}" for name, value in shown_parts(wall.parts)]
+        parts = [f"{words.part(name)} {units.ms(value)}" for name, value in shown_parts(wall.parts)]
         least = known_parts(wall)
         parts = [f"known parts {units.ms(least)}: {', '.join(parts)}"] if least is not None else parts
-        beside = [f"beside: {words.words(name)} {units.ms(value)}" for name, value in shown_parts(wall.beside)]
+        beside = [f"{words.part(name)} {units.ms(value)}" for name, value in shown_parts(wall.beside) if value is not None]
         mark = wall_mark(wall.wall, document)
         texts = {
             "wall": words.wall(wall.wall),
@@ -124,45 +124,45 @@ def walls(document: Diagnosis) -> Table:
             f"#of {whole(document)}": units.percent(wall.share),
             "#≤ faster": units.factor(wall_ceiling(wall.wall, wall.share)),
             "status?": wall.status,
-            "made of (ms)": ", ".join(parts + beside),
+            "made of (ms)": ", ".join(parts) + (f"; to compare: {', '.join(beside)}" if beside else ""),
         }
         rows.append(Row(texts, strong=wall.wall == document.verdict.target_wall, bar=wall.share))
     return Table(
         "walls",
         "Walls",
         tuple(rows),
-        note=f"Bounds {per(document)}: a ceiling, not a forecast; they do not add up. The compute wall is the time that compute ran, not a saving.",
+        note=f"Bounds {per(document)}: the most that removing a wall could give back, no forecast; they do not add up. Compute: the time it was active, not a saving.",
     )
 
 
 # label, the budget's field, indent, whether strong
 _BUDGET_ROWS: tuple[tuple[str, str, int, bool], ...] = (
-    ("window", "window_ns", 0, True),
-    ("compute ran", "compute_busy_ns", 1, True),
-    ("compute absent", "compute_absent_ns", 1, True),
-    ("launch-starved", "launch_starved_ns", 2, False),
-    ("host work", "host_work_ns", 3, False),
-    ("host sync", "host_sync_ns", 3, False),
-    ("allocator", "allocator_ns", 3, False),
-    ("blocking", "blocking_ns", 2, False),
-    ("by transport", "blocking_transport_ns", 3, False),
-    ("by packing", "blocking_packing_ns", 3, False),
-    ("by copies", "blocking_copy_ns", 3, False),
-    ("dependency-stalled", "dependency_stalled_ns", 2, False),
-    ("device busy", "device_busy_ns", 0, True),
-    ("device idle", "device_idle_ns", 0, True),
-    ("communication busy", "communication_busy_ns", 1, False),
-    ("communication exposed", "communication_exposed_ns", 2, False),
-    ("transport busy", "transport_busy_ns", 1, False),
-    ("transport exposed", "transport_exposed_ns", 2, False),
-    ("packing busy", "packing_busy_ns", 1, False),
-    ("packing exposed", "packing_exposed_ns", 2, False),
-    ("copies busy", "copy_busy_ns", 1, False),
-    ("copies exposed", "copy_exposed_ns", 2, False),
+    ("step", "window_ns", 0, True),
+    ("compute active", "compute_busy_ns", 1, True),
+    ("no compute running", "compute_absent_ns", 1, True),
+    ("launch-bound", "launch_starved_ns", 2, False),
+    ("next kernel not launched", "host_work_ns", 3, False),
+    ("CPU synchronisation", "host_sync_ns", 3, False),
+    ("allocator calls", "allocator_ns", 3, False),
+    ("stalled", "blocking_ns", 2, False),
+    ("on communication", "blocking_transport_ns", 3, False),
+    ("on permute/unpermute", "blocking_packing_ns", 3, False),
+    ("on copies", "blocking_copy_ns", 3, False),
+    ("waiting, cause unknown", "dependency_stalled_ns", 2, False),
+    ("GPU busy", "device_busy_ns", 0, True),
+    ("GPU idle", "device_idle_ns", 0, True),
+    ("communication and permute", "communication_busy_ns", 1, False),
+    ("exposed", "communication_exposed_ns", 2, False),
+    ("communication", "transport_busy_ns", 1, False),
+    ("exposed", "transport_exposed_ns", 2, False),
+    ("permute/unpermute", "packing_busy_ns", 1, False),
+    ("exposed", "packing_exposed_ns", 2, False),
+    ("copies", "copy_busy_ns", 1, False),
+    ("exposed", "copy_exposed_ns", 2, False),
 )
 _BUDGET_NOTE = (
-    "Unions over all streams. Launch-starved + blocking + dependency-stalled = compute absent, exactly, in every step; "
-    "device busy + device idle = window. Exposed: with nothing else running. Means add up as each step does; a median is each figure's own."
+    "Unions over all streams. Launch-bound + stalled + cause unknown = no compute running, and GPU busy + GPU idle = step, exactly and in every step. "
+    "Exposed: with nothing else running. Means add up; medians do not."
 )
 
 
@@ -208,12 +208,12 @@ def budget_steps(device: DeviceBudget) -> Table:
         rows_of(
             {
                 "#step": str(step.index),
-                "#window": units.ms(step.window_ns),
+                "#step ms": units.ms(step.window_ns),
                 **{f"#{part.look.label}": units.ms(part.of(step)) for part in segments},
             }
             for step in device.per_step
         ),
-        note="The parts of each row add up to its window.",
+        note="The parts of each row add up to its step.",
     )
 
 
@@ -261,14 +261,14 @@ def buckets(document: Diagnosis, rank: int, device: int) -> Table:
                     "#of work": units.percent(row.share),
                     "#kernels": units.count(row.kernels),
                     "phase?": _phases(row.phase),
-                    "decided by": _shares(row.decided_by) or units.MISSING,
+                    "classified by": _shares(row.decided_by) or units.MISSING,
                 },
                 bar=row.busy_ns / longest if longest else None,
                 colour=words.BUCKET_COLOUR.get(row.bucket, ""),
             )
             for row in mine
         ),
-        note=f"{mean_per(document).capitalize()}. Busy is a union over streams, exclusive the part in which nothing else ran; buckets overlap in time, so neither adds up to the step.",
+        note=f"{mean_per(document).capitalize()}. Busy is a union over streams; exclusive: with nothing else running. Buckets overlap in time, so neither adds up to the step. Of work: share of summed kernel time.",
         empty="no device operation was classified",
     )
 
@@ -287,7 +287,7 @@ def unclassified(document: Diagnosis) -> Table:
             }
             for row in document.unclassified
         ),
-        note="Name them in a file of your own and give it with --rules; `diagnose kernel NAME` says what is known. To begin with:",
+        note="Name them in a rules file and pass it with --rules; `diagnose kernel NAME` shows what is known. To begin with:",
         empty="every kernel is in a bucket",
         copy=snippet([row.name for row in document.unclassified], words.VOCABULARY.buckets),
     )
@@ -299,13 +299,13 @@ def communication_order(rows: Sequence[Communication]) -> list[Communication]:
 
 
 def _across(row: Communication) -> dict[str, str]:
-    """What only several ranks tell."""
+    """What only several ranks show."""
     matched = None if row.matched is None and row.unmatched is None else f"{units.count(row.matched)} / {units.count(row.unmatched)}"
     return {"#transfer ms?": units.ms(row.transfer_ns), "#wait ms?": units.ms(row.wait_ns), "#matched / not?": matched or units.MISSING}
 
 
 def communication(document: Diagnosis, rank: int, device: int) -> Table:
-    """Transport by kind and backend."""
+    """Communication by kind and backend."""
     mine = on(document.communication, rank, device)
     across = any(row.transfer_ns is not None or row.wait_ns is not None for row in mine)
     return Table(
@@ -318,54 +318,54 @@ def communication(document: Diagnosis, rank: int, device: int) -> Table:
                 "#count": units.count(row.count),
                 "#busy ms": units.ms(row.busy_ns),
                 "#exposed ms": units.ms(row.exposed_ns),
-                "#blocking ms": units.ms(row.blocking_ns),
+                "#stalls compute ms": units.ms(row.blocking_ns),
                 "#hidden": units.percent(row.overlap),
                 **(_across(row) if across else {}),
                 "#work ms?": units.ms(row.work_ns),
             }
             for row in communication_order(mine)
         ),
-        note="Only blocking time makes a bottleneck; exposed time is its upper bound; busy time includes waiting for other ranks. Work sums kernel durations.",
-        empty="no transport ran",
+        note="Only time that stalls compute makes a bottleneck; exposed time is its upper bound; busy time includes waiting for stragglers. Work: summed kernel time.",
+        empty="no communication ran",
     )
 
 
 def blocking(document: Diagnosis, rank: int, device: int) -> Table:
-    """What compute waited for."""
+    """What compute was stalled on."""
     mine = on(document.blocking, rank, device)
     return Table(
         f"blocking-{rank}-{device}",
-        f"What compute waited for · {device_label(rank, device)}",
+        f"What compute was stalled on · {device_label(rank, device)}",
         rows_of(
             {
                 "bucket": words.bucket(row.bucket),
-                "role": row.role,
+                "role": words.ROLE.get(row.role, row.role),
                 "kind": units.MISSING if row.kind is None else words.COMM_KIND[row.kind],
-                "#blocking ms": units.ms(row.blocking_ns),
+                "#stalled ms": units.ms(row.blocking_ns),
                 "status": row.status,
             }
             for row in sorted(mine, key=lambda row: (-row.blocking_ns, row.bucket, row.role))
         ),
-        empty="nothing that the trace shows blocked compute",
+        empty="compute was stalled on nothing that the trace records",
     )
 
 
 def host(document: Diagnosis, rank: int, device: int) -> Table:
-    """What the host did while the device starved."""
+    """What the CPU did while compute was launch-bound."""
     mine = on(document.host, rank, device)
     return Table(
         f"host-{rank}-{device}",
-        f"The host while the GPU starved · {device_label(rank, device)}",
+        f"What the CPU did while compute was launch-bound · {device_label(rank, device)}",
         rows_of(
             {
                 "$call or range": row.name,
-                "cause": row.cause,
-                "#launch-starved ms": units.ms(row.launch_starved_ns),
+                "cause": words.HOST_CAUSE.get(row.cause, words.words(row.cause)),
+                "#launch-bound ms": units.ms(row.launch_starved_ns),
                 "#count": units.count(row.count),
             }
             for row in sorted(mine, key=lambda row: (-row.launch_starved_ns, row.name))
         ),
-        empty="no host activity was found in launch-starved time",
+        empty="no CPU activity was recorded in launch-bound time",
     )
 
 

@@ -23,6 +23,7 @@ from diagnose.render import units
 from diagnose.render.figures import plotly, svg
 from diagnose.render.figures.figure import Figure, Spans, label
 from diagnose.render.report import PAGE, Block, Report, Section, SideBySide, Table, Text, without
+from diagnose.render.writers.html.terms import Terms
 
 LONGEST_SHOWN = 110
 LONGEST_KEPT = 6_000
@@ -91,6 +92,7 @@ def _page(report: Report, *, light: bool, kept: Kept | None) -> str:
         legend=lambda figure: Markup(svg.legend(figure)),  # noqa: S704 - our own drawer, which escapes
         moments=_moments(drawn.values()),
         most=Limits(),
+        words=Terms(),
     )
     return made
 

@@ -91,7 +91,7 @@ class _Written:
         name = f"step {step.number}"
         yield Piece(worth=worth, lines=(head, *inside), name=name)
         if step.needs:
-            yield Piece(worth=worth - 1, lines=(f"  - still open: {self.text(' '.join(step.needs))}",), under=name)
+            yield Piece(worth=worth - 1, lines=(f"  - check first: {self.text(' '.join(step.needs))}",), under=name)
         if step.published:
             said, source = step.published[0]
             yield Piece(worth=worth - 18, lines=(f"  - published: {self.text(f'{said} [{source}]')}",), under=name)

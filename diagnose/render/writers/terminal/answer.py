@@ -133,7 +133,7 @@ class _Written:
         yield Piece(worth=worth, lines=(*self._head(step), *inside), name=name)
         if step.needs:
             yield Piece(
-                worth=worth - 1, lines=self._wrapped(("still open: ", "dim"), (" ".join(step.needs), ""), left=_INDENT, hang=2), under=name
+                worth=worth - 1, lines=self._wrapped(("check first: ", "dim"), (" ".join(step.needs), ""), left=_INDENT, hang=2), under=name
             )
         if step.published:
             text, source = step.published[0]
