@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 
 from diagnose.knowledge.data import Strict, checked, converted, packaged
 
@@ -22,31 +21,26 @@ class Word(Strict, frozen=True, kw_only=True):
     see: tuple[str, ...] = ()
     refs: tuple[str, ...] = ()
 
+    def anywhere(self, key: str) -> tuple[str, ...]:
+        """How it may be written, in small letters."""
+        return tuple(dict.fromkeys(text.lower() for text in (key, key.replace("-", " "), self.title, *self.also) if text))
 
-@cache
+    def spellings(self, key: str) -> tuple[str, ...]:
+        """Everything that it is called, headings and labels included."""
+        return (*self.anywhere(key), *(text.lower() for text in self.labels))
+
+
 def load_glossary() -> Mapping[str, Word]:
     """The words as they come with the program. Raises RuleFileError."""
     with checked(_FILE, effect="Nothing can be explained.", next_step="Correct the file."):
         return converted(packaged(_FILE), dict[str, Word])
 
 
-def spellings(key: str) -> tuple[str, ...]:
-    """Everything that a word is called, in small letters."""
-    one = load_glossary()[key]
-    return (*_anywhere(key, one), *(text.lower() for text in one.labels))
-
-
-@cache
-def meanings(*, in_sentences: bool = False) -> Mapping[str, str]:
+def meanings(words: Mapping[str, Word], *, in_sentences: bool = False) -> Mapping[str, str]:
     """What each word means, under every spelling in small letters; `in_sentences`: without what in a sentence may mean something else."""
-    words = load_glossary()
     return {  # of two words with one spelling the first stands
         spelling: words[key].means
         for key in reversed(words)
         if not (in_sentences and words[key].ordinary)
-        for spelling in (_anywhere(key, words[key]) if in_sentences else spellings(key))
+        for spelling in (words[key].anywhere(key) if in_sentences else words[key].spellings(key))
     }
-
-
-def _anywhere(key: str, one: Word) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(text.lower() for text in (key, key.replace("-", " "), one.title, *one.also) if text))

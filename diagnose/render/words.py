@@ -56,7 +56,6 @@ COMM_KIND = {
     "context": "CP communication",
     "other": "unknown group",
 }
-ROLE = {"compute": "compute", "transport": "communication", "packing": "permute/unpermute", "copy": "copy"}
 HOST_CAUSE = {
     "python": "Python",
     "host": "CPU work",
@@ -69,18 +68,18 @@ HOST_CAUSE = {
     "first_use": "first use",
 }
 LATE_PATTERN = {
-    "always": "nearly always for it",
-    "mostly": "mostly for it",
-    "rotating": "for one rank after the other",
+    "always": "nearly all waiting is for it",
+    "mostly": "most waiting is for it",
+    "rotating": "the waiting is for one rank after the other",
 }
 LATE_CAUSE = {
     "slow_gpu": "slow GPU",
     "slow_host": "slow CPU",
-    "expert_work": "more tokens for its experts",
-    "vision_work": "more images to encode",
-    "more_work": "more to compute",
+    "expert_work": "more expert tokens",
+    "vision_work": "more images",
+    "more_work": "more work",
     "slow_link": "slow link",
-    "start_skew": "its capture began later",
+    "start_skew": "began later",
     "unknown": "cause not recorded",
 }
 LATE_LONGER = {"slow_gpu": "compute", "slow_host": "launch-bound"}  # what is longer where a cause lies in no bucket

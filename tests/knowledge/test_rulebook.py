@@ -432,7 +432,7 @@ def test_a_folder_of_one_s_own_may_hold_a_table_of_its_own(tmp_path: Path) -> No
         packaged("platforms.yaml").decode().replace("memory_gb: 141", "memory_gb: 142"), encoding="utf-8"
     )
     (tmp_path / "buckets.yaml").write_text(packaged("buckets.yaml").decode().replace("title: router", "title: gate"), encoding="utf-8")
-    (tmp_path / "walls.yaml").write_text(packaged("walls.yaml").decode().replace("title: host overhead", "title: host"), encoding="utf-8")
+    (tmp_path / "walls.yaml").write_text(packaged("walls.yaml").decode().replace("title: CPU overhead", "title: host"), encoding="utf-8")
     own = load_knowledge([tmp_path])
     assert own.rulebook.platforms.platforms["h200"].memory_gb == 142
     assert (own.buckets["router"].title, own.rulebook.walls.walls["host_overhead"].title) == ("gate", "host")

@@ -51,8 +51,7 @@ def test_the_all_to_all_baseline_ranks_the_expert_overlap_first() -> None:
     assert first.speedup_ceiling == pytest.approx(41.25 / 32.25)
     assert (first.fixes[0].id, first.fixes[0].state) == ("COM-06", "applicable")
     assert first.summary == (
-        "For 9,000 ms per step (21.8 %) no compute ran because the next kernel, or the end of the step, waited for expert dispatch or combine (nccl); "
-        "the exchange runs for 12,000 ms, 9,100 ms of it with nothing else running."
+        "Compute is stalled 9,000 ms per step (21.8 %) on EP dispatch and combine (nccl), which run for 12,000 ms, 9,100 ms of it exposed."
     )
 
 
@@ -88,7 +87,7 @@ def test_hidden_communication_claims_no_saving_and_an_inferred_fact_weakens_a_cl
 def test_configured_but_not_active() -> None:
     on = job({**A1, "model.moe_token_dispatcher_type": "flex", "model.moe_flex_dispatcher_backend": "deepep"})
     finding = found_with(facts(), on)["communication-dispatcher-not-active"]
-    said = "The job file asks for deepep under the flex dispatcher, but the exchange in the trace runs on nccl (100.0 % of it on NCCL)."
+    said = "The job file configures deepep under the flex dispatcher, but the EP all-to-all runs on nccl (100.0 % of it on NCCL)."
     assert (finding.summary, finding.severity) == (said, "high")
     graphs = found_with(facts(graph_launches_per_step=0), job(model__cuda_graph_impl="transformer_engine"))
     assert graphs["host-graphs-not-replayed"].severity == "high"
@@ -100,8 +99,8 @@ def test_a_backend_under_another_dispatcher_type_is_only_a_hint() -> None:
     hint = found["communication-backend-without-flex"]
     assert hint.severity == "low"
     assert hint.summary == (
-        "The job file names deepep, but a backend counts only under the flex dispatcher, and the type is alltoall; "
-        "the exchange in the trace runs on nccl."
+        "moe_flex_dispatcher_backend is deepep, which only the flex dispatcher uses; "
+        "moe_token_dispatcher_type is alltoall, and the EP all-to-all runs on nccl."
     )
 
 
@@ -120,9 +119,9 @@ def test_a_missing_fact_or_setting_makes_a_rule_not_assessed() -> None:
     assert "host-garbage-collection" not in unknown_with(gc_ns=0)
     without = unknown_with()["memory-full-recompute-configured"]
     assert without.missing == ("job_recompute_granularity",)
-    assert without.how == "Give the job file (--config), which says recompute_granularity."
+    assert without.how == "Pass the job file (--config): recompute_granularity."
     silent = unknown_with(job())["capture-benchmark-only"]
-    assert silent.how == "The job file does not say moe_router_force_load_balancing."
+    assert silent.how == "Not in the job file: moe_router_force_load_balancing."
 
 
 def test_a_handful_of_operations_bounds_nothing() -> None:
@@ -131,7 +130,7 @@ def test_a_handful_of_operations_bounds_nothing() -> None:
     few = facts(operations_n=4, **starved)
     assert {finding.wall for finding in found_with(few).values()} <= {CAPTURE}
     assert unknown_with(operations_n=4, **starved)["host-launch-starved"].how.startswith(
-        "Too little was captured to judge: device operations 4"
+        "Too little was captured to judge: 4 device operations"
     )
 
 
@@ -213,7 +212,7 @@ def test_each_cause_has_its_own_finding_and_no_other(cause: LateCause, rule: str
     assert (finding.bound_ns, finding.severity, finding.status) == (20_000_000, "high", "measured")
     assert finding.where.ranks == (3,)
     assert finding.summary.startswith(
-        "The other ranks of its group wait 20.00 ms per step (20.0 %) for rank 3 (last in 97.0 % of their exchanges with noticeable waiting)"
+        "The ranks of its group wait 20.00 ms per step (20.0 %) for rank 3 (last in 97.0 % of the collectives with notable waiting)"
     )
     assert "not known" not in finding.summary
 
@@ -247,8 +246,8 @@ def test_start_skew_is_no_straggler() -> None:
     found, _ = of_ranks(skewed)
     assert set(found) == {"capture-start-skew"}
     assert found["capture-start-skew"].summary == (
-        "1 of 2 captured ranks begin up to 102.0 ms off the middle of their group and end together with it: "
-        "a longer first window there is start skew, not a straggler."
+        "1 of 2 captured ranks start up to 102.0 ms off the middle of their group and end with it. "
+        "Their longer first step is start skew, not a straggler."
     )
     assert (found["capture-start-skew"].severity, found["capture-start-skew"].bound_ns) == ("low", None)
     assert found["capture-start-skew"].where.ranks == (8,)
@@ -258,7 +257,7 @@ def test_without_aligned_clocks_starts_are_not_compared() -> None:
     blind = tuple(survey(rank, host=f"host {rank // 4}", skew=None) for rank in range(8))
     found, unknown = of_ranks(ranks(survey=blind, clocks=(clock(aligned=False, residual=(-9_000_000, 9_000_000)),)))
     assert set(found) == {"capture-clocks-not-aligned"}
-    assert "who comes late between these hosts, is not said" in found["capture-clocks-not-aligned"].summary
+    assert "it is unknown which rank starts first and which is the straggler" in found["capture-clocks-not-aligned"].summary
     how = unknown["capture-start-skew"].how
     assert how.startswith("start_skew_ranks: clocks could not be compared.")
     assert SEVERAL_RANKS not in how
@@ -306,7 +305,7 @@ def test_one_captured_rank_is_told_once_and_in_the_same_words() -> None:
     found, unknown = of_ranks(None)
     assert found == {}
     assert set(unknown) == RULES_OF_RANKS
-    ask = "Give the job file (--config), which says pipeline_model_parallel_size."
+    ask = "Pass the job file (--config): pipeline_model_parallel_size."
     assert {one.how for one in unknown.values()} == {SEVERAL_RANKS, f"{SEVERAL_RANKS} {ask}"}
     with_job = of_ranks(None, job(model__pipeline_model_parallel_size=4))[1]
     assert {one.how for one in with_job.values()} == {SEVERAL_RANKS}

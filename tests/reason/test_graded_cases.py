@@ -57,7 +57,7 @@ def test_slowdown_is_the_trainers_not_the_overhead_table() -> None:
     judged = verdict(bounds(told, BOOK), told, BOOK)
     assert judged.perturbed is True
     assert judged.certainty != "high"
-    assert any("17.7 % longer than the trainer's log says" in reason for reason in judged.certainty_reasons)
+    assert any("17.7 % longer than the step in the trainer's log" in reason for reason in judged.certainty_reasons)
     assert "capture-perturbed" in {one.id for one in find(told, job=None, rulebook=BOOK)[0]}
     fast = facts(profiler_overhead_ns=400_000_000, steps_n=5, unprofiled_step_ns=99_000_000, profiler_slowdown=0.01)
     assert verdict(bounds(fast, BOOK), fast, BOOK).perturbed is False, "a sum over threads beside the run is no slowdown"

@@ -58,7 +58,7 @@ def test_expert_overlap_applies_to_the_all_to_all_baseline() -> None:
         ("megatron-lm", "--overlap-moe-expert-parallel-comm", "false", "true"),
     ]
     assert found.expected[0].source == "Megatron-Bridge skills/nemo-mbridge-perf-expert-parallel-overlap"
-    assert found.unknown[0] == "Needs PyTorch 2.6.0 or newer; the job file does not give the version."
+    assert found.unknown[0] == "Needs PyTorch 2.6.0 or newer (version not in the job file)."
     assert "mtp_num_layers = 0" in found.unknown[-1]
 
 
@@ -93,7 +93,7 @@ def test_without_a_job_file_nothing_is_applicable_but_the_trace_decides_what_it_
     found = {key: fix(key, None) for key in BOOK.fixes}
     assert [key for key, one in found.items() if one.state not in ("unknown", "blocked", "already_on")] == []
     unknown = {key: one.unknown[0] for key, one in found.items() if one.state == "unknown"}
-    assert [key for key, said in unknown.items() if not said.startswith("Give the job file (--config)")] == []
+    assert [key for key, said in unknown.items() if not said.startswith("Pass the job file (--config)")] == []
     assert [key for key, one in found.items() if any(change.from_ is not None for change in one.changes)] == []
     assert fix("COM-01", None, GB200).state == "blocked"
     assert fix("COM-01", None, facts(expert_exchange_backend="deepep")).state == "already_on"

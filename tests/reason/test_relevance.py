@@ -60,7 +60,7 @@ def test_a_framework_s_settings_are_offered_where_it_is_known_and_told_in_words_
     bridge = parse_job("train:\n  micro_batch_size: 4\nmodel:\n  num_layers: 4\nddp:\n  overlap_grad_reduce: true\n")
     assert bridge.format == "megatron-bridge"
     assert frameworks(FixReader(context=make_context(facts(**PLAIN), bridge, BOOK)).fix(BOOK.fixes["HOST-03"])) == {"megatron-bridge"}
-    assert offered(python_seen=True, is_training=True)["HOST-03"].unknown == ("The trace does not tell whether this is done already.",)
+    assert offered(python_seen=True, is_training=True)["HOST-03"].unknown == ("The trace does not show whether this is done already.",)
     assert "CMP-08" not in offered(has_experts=True, is_training=True), "a setting of one framework alone can't be told in words"
 
 

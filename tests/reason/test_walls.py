@@ -102,10 +102,10 @@ def test_what_to_attack_first(values: dict[str, FactValue], target: str, runner_
         {"compute_busy_ns": 40_000_000, "compute_busy_share": 0.4, "transport_blocking_ns": 55_000_000},
         "communication",
         "communication",
-        "Communication dominates: transport holds compute up for at most 55.00 of 100.0 ms per step (55.0 %",
+        "Compute is stalled on communication for at most 55.00 of 100.0 ms per step (55.0 %",
     ),
     ({"transport_blocking_ns": 5_000_000}, "compute", "compute", "Compute dominates: "),
-    ({"compute_busy_ns": 0, "compute_busy_share": 0.0, "host_copy_blocking_ns": 60_000_000}, "memory", "memory", "Memory dominates: "),
+    ({"compute_busy_ns": 0, "compute_busy_share": 0.0, "host_copy_blocking_ns": 60_000_000}, "memory", "memory", "Memory costs at most 60.00 of 100.0 ms per step (60.0 %"),
     ({"compute_busy_ns": 0, "compute_busy_share": 0.0, "launch_starved_ns": 0}, "communication", None, "No wall can be shown"),
 )
 def test_where_the_step_goes_and_what_to_attack_are_two_answers(
@@ -114,7 +114,8 @@ def test_where_the_step_goes_and_what_to_attack_are_two_answers(
     found = judged(**values)
     assert (found.dominant_wall, found.target_wall) == (dominant, target)
     assert found.sentence.startswith(begins)
-    assert ("dominates" in found.sentence) is (dominant == target)
+    assert ("largest avoidable loss" in found.sentence) is (target is not None and dominant != target)
+    assert ("dominates" in found.sentence) is (dominant == target == "compute")
 
 
 @for_each(
@@ -165,9 +166,9 @@ LATE = {
     (
         {**LATE, "straggler_wait_ns": 6_200_000, "straggler_cause": "slow_host"},
         "host-straggler-slow-host",
-        "Rank 2 is late because its host",
+        "Rank 2 is the straggler because its CPU",
     ),
-    ({"launch_starved_ns": 20_000_000, "host_gap_excess_ns": 12_000_000}, "host-long-gaps", "A few long pauses of the host"),
+    ({"launch_starved_ns": 20_000_000, "host_gap_excess_ns": 12_000_000}, "host-long-gaps", "A few long CPU stalls between launches"),
     ({"launch_starved_ns": 30_000_000, "host_gap_excess_ns": 12_000_000}, None, "Compute takes"),
 )
 def test_the_cause_goes_before_the_wall(values: dict[str, FactValue], finding: str | None, begins: str) -> None:
@@ -220,8 +221,8 @@ def test_sentence_for_hidden_communication() -> None:
     )
     assert found.target_wall == "compute"
     assert found.sentence == (
-        "Compute dominates: kernels that compute keep the GPU busy for 119.2 of 129.0 ms per step (92.4 %); "
-        "transport runs for 113.0 ms but only 4.15 ms of it with nothing else running, so the exchange is hidden; "
+        "Compute dominates: it is active for 119.2 of 129.0 ms per step (92.4 %); "
+        "communication runs for 113.0 ms, only 4.15 ms of it exposed, so it is hidden; "
         "the largest other wall is communication with at most 2.03 ms (1.6 %)."
     )
     assert (found.certainty, found.certainty_reasons) == ("medium", ("only one step was captured",))
@@ -229,9 +230,9 @@ def test_sentence_for_hidden_communication() -> None:
 
 @for_each(
     "contention, said",
-    (2_900_000, "so the exchange is hidden"),
-    (3_100_000, "transport runs for 87.00 ms, mostly beside compute, which loses about 3.10 ms (3.1 %) by it"),
-    (None, "so the exchange is hidden; what compute loses beside it could not be estimated"),
+    (2_900_000, "so it is hidden"),
+    (3_100_000, "communication runs for 87.00 ms, mostly beside compute, and contention costs compute about 3.10 ms (3.1 %)"),
+    (None, "so it is hidden; what compute loses beside it could not be estimated"),
 )
 def test_a_hidden_exchange_is_not_called_free(contention: int | None, said: str) -> None:
     """Above 3 % of the step the sentence never says that the exchange is hidden without what compute loses beside it."""
@@ -265,22 +266,22 @@ def test_waiting_that_no_event_shows_makes_a_range_of_the_bound(
 def test_sentences_for_communication_bounds_partly_known_and_compute_that_is_left() -> None:
     found = judged(transport_blocking_ns=24_000_000, expert_exchange_blocking_ns=22_000_000, data_parallel_blocking_ns=2_000_000)
     assert found.sentence == (
-        "Compute takes 95.0 % of the step; the largest avoidable loss is communication: transport holds compute up for at most 24.00 of "
-        "100.0 ms per step (24.0 %; expert 22.00 ms, data 2.00 ms)."
+        "Compute takes 95.0 % of the step; the largest avoidable loss is communication: compute is stalled on it for at most 24.00 of "
+        "100.0 ms per step (24.0 %; EP all-to-all 22.00 ms, DP collectives 2.00 ms)."
     )
     assert (found.certainty, found.certainty_reasons) == ("high", ())
     found = judged(recompute_ns=None, host_copy_blocking_ns=50_000_000)
     assert found.sentence == (
         "Compute takes 95.0 % of the step; the largest avoidable loss is memory: at least 50.00 of 100.0 ms per step "
-        "(50.0 %; blocking copies 50.00 ms) are lost to it."
+        "(50.0 %; blocking copies 50.00 ms)."
     )
     assert found.certainty == "medium"
     found = judged(compute_busy_ns=20_000_000, compute_busy_share=0.2, compute_absent_ns=80_000_000, dependency_stalled_ns=75_000_000)
     assert found.target_wall == "compute"
     assert found.sentence.startswith(
-        "No other wall can be shown to reach a tenth of the step, but compute runs for only 20.00 of 100.0 ms per step (20.0 %)"
+        "No other wall can be shown to reach a tenth of the step, but compute is active for only 20.00 of 100.0 ms per step (20.0 %)"
     )
-    assert "another 75.00 ms of waiting has no resolved cause" in found.sentence
+    assert "another 75.00 ms of waiting has no known cause" in found.sentence
     assert found.certainty == "low"
 
 
@@ -296,8 +297,8 @@ def test_without_an_anchor_nothing_is_per_step() -> None:
     ({"steps_n": 2}, "medium", "only two steps were captured"),
     ({"step_spread": 0.3}, "medium", "step times differ by 30.0 % of the median"),
     ({"lost_event_warnings": 1}, "medium", "the profiler warns that events may be missing"),
-    ({"dependency_stalled_ns": 6_000_000}, "medium", "6.00 ms of waiting per step has no resolved cause"),
-    ({"dependency_stalled_ns": 31_000_000}, "low", "31.00 ms of waiting per step, a large part of the step, has no resolved cause"),
+    ({"dependency_stalled_ns": 6_000_000}, "medium", "6.00 ms of waiting per step has no known cause"),
+    ({"dependency_stalled_ns": 31_000_000}, "low", "31.00 ms of waiting per step, a large part of the step, has no known cause"),
     ({"transport_blocking_ns": 11_900_000}, "medium", "communication lies only just above a tenth of the step"),
     ({"transport_blocking_ns": 9_100_000}, "medium", "communication lies only just below a tenth of the step"),
     ({"correlation_rate": 0.95}, "medium", "only 95.0 % of device operations joined their launch"),
@@ -311,12 +312,12 @@ def test_without_an_anchor_nothing_is_per_step() -> None:
     (
         {"blocking_inferred_share": 0.6, "blocking_ns": 6_000_000},
         "medium",
-        "60.0 % of blocking time was inferred from times, not read from dependencies",
+        "60.0 % of the stalls were inferred from times, not read from recorded dependencies",
     ),
-    ({"python_stacks": True}, "medium", "Python stacks were recorded, which slows the host"),
-    ({"opaque_graph_share": 0.2}, "low", "20.0 % of device work lies inside graphs that were traced as a whole"),
-    ({"other_share": 0.2}, "medium", "20.0 % of device work is unclassified"),
-    ({"launch_starved_ns": None}, "low", "no launch was recorded, so host overhead is unknown"),
+    ({"python_stacks": True}, "medium", "Python stacks were recorded, which slows the CPU"),
+    ({"opaque_graph_share": 0.2}, "low", "20.0 % of kernel time lies inside CUDA graphs traced as a whole"),
+    ({"other_share": 0.2}, "medium", "20.0 % of kernel time is unclassified"),
+    ({"launch_starved_ns": None}, "low", "no launch was recorded, so CPU overhead is unknown"),
 )
 def test_certainty(values: dict[str, FactValue], level: str, reason: str) -> None:
     found = judged(**values)
@@ -325,7 +326,7 @@ def test_certainty(values: dict[str, FactValue], level: str, reason: str) -> Non
 
 
 def test_a_handful_of_operations_is_no_evidence() -> None:
-    said = "fewer than 100 device operations or less than 1 ms of device work were captured"
+    said = "fewer than 100 device operations or less than 1 ms of GPU time were captured"
     for few in ({"operations_n": 99}, {"device_busy_ns": 200_000, "steps_n": 4}):
         found = judged(**few)
         assert (found.certainty, said in found.certainty_reasons) == ("low", True), few

@@ -144,7 +144,7 @@ def test_without_a_job_file_one_line_says_what_it_would_decide(demo: Diagnosis) 
     fixes = tuple(structs.replace(fix, state="unknown") for fix in demo.findings[0].fixes)
     bare = structs.replace(demo, job=None, findings=(structs.replace(demo.findings[0], fixes=fixes),))
     text = " ".join(write(bare, "text").split())
-    assert text.count("may be on already, or blocked: the job file (--config) decides") == 1
+    assert text.count("may be on already or blocked: --config JOB decides") == 1
     assert "diagnose demo.sqlite --config JOB" in text
 
 

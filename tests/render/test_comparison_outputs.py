@@ -138,7 +138,7 @@ def test_what_is_not_known_is_never_nought(format_: str) -> None:
         "can't be told",
         "not possible",
     )
-    assert tables.walls(rich()).rows[2].cells == ("Host overhead", "–", "12.940", "–")
+    assert tables.walls(rich()).rows[2].cells == ("CPU overhead", "–", "12.940", "–")
 
 
 def test_figures_per_token_are_in_nanoseconds_per_token() -> None:

@@ -48,12 +48,12 @@ def test_every_output_shows_the_key_of_a_setting(format_: str, name: str, key: s
 @pytest.mark.parametrize("format_", ["text", "markdown", "html"])
 def test_every_output_shows_sizes_and_problems(format_: str) -> None:
     text = write(report(JOBS / "a1_qwen3_30b_h100.yaml", "world_size=24"), format_, Options(width=220, detail=2))
-    assert "Follows from the job file" in text
+    assert "Derived from the job file" in text
     assert "2.3006e+10" in text
-    assert "What does not fit in the job file" in text
+    assert "Contradictions in the job file" in text
     assert "world_size 24 is not divisible by the expert mesh" in text.replace("\\", "")
     fitting = write(report(JOBS / "a1_qwen3_30b_h100.yaml"), format_, Options(width=220, detail=2))
-    assert "What does not fit" not in fitting
+    assert "Contradictions" not in fitting
 
 
 def test_a_dump_of_many_keys_does_not_flood_the_report() -> None:

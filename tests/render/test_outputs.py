@@ -107,8 +107,8 @@ def test_what_was_not_measured_is_never_zero(format_: str) -> None:
     report = rendered(format_, minimal())
     budget = tables.budget(minimal(), minimal().budget[0])
     starved = {row.cells[0]: row.cells[1:] for row in budget.rows}
-    assert starved["launch-starved"] == starved["host sync"] == ("–", "–", "–", "–", "–")
-    assert starved["blocking"][0] == "0.000"
+    assert starved["launch-bound"] == starved["CPU synchronisation"] == ("–", "–", "–", "–", "–")
+    assert starved["stalled"][0] == "0.000"
     assert [row.cells[2] for row in tables.walls(minimal()).rows] == ["–"] * 4
     assert "not measured" in report
 
@@ -218,7 +218,7 @@ def of_ranks(key: str) -> NotAssessed:
 
 
 OTHER = NotAssessed(id="host-garbage-collection", missing=("gc_ns",), how="gc_ns: no range.")
-SETTING = NotAssessed(id="capture-benchmark-only", missing=("job_a",), how="Give the job file (--config), which says a.")
+SETTING = NotAssessed(id="capture-benchmark-only", missing=("job_a",), how="Pass the job file (--config): a.")
 
 
 def test_rules_that_only_lack_other_ranks_or_settings_share_a_row_of_each_kind() -> None:
@@ -229,11 +229,11 @@ def test_rules_that_only_lack_other_ranks_or_settings_share_a_row_of_each_kind()
     ]
     assert not_assessed([of_ranks("late"), SETTING]) == [
         ("late", "late_ns, ranks_wait_ns", SEVERAL_RANKS),
-        ("capture-benchmark-only", "job_a", "Give the job file (--config), which says a."),
+        ("capture-benchmark-only", "job_a", "Pass the job file (--config): a."),
     ]
     also = structs.replace(SETTING, id="other", missing=("job_b",))
     rows = not_assessed([SETTING, of_ranks("late"), also, of_ranks("uneven")])
-    assert [row[:2] for row in rows] == [("2 rules", "several ranks"), ("2 rules", "only job settings")]
+    assert [row[:2] for row in rows] == [("2 rules", "several ranks"), ("2 rules", "job settings")]
 
 
 def test_rules_that_lack_the_same_for_the_same_reason_share_one_row_with_what_else_they_need() -> None:
@@ -244,8 +244,8 @@ def test_rules_that_lack_the_same_for_the_same_reason_share_one_row_with_what_el
         ("host-other", "gc_ns", "gc_ns: no range. Capture it."),
     ]
     also = NotAssessed(
-        id="stages", missing=("job_pipeline", "stage_ns"), how=f"{SEVERAL_RANKS} Give the job file (--config), which says pipeline."
+        id="stages", missing=("job_pipeline", "stage_ns"), how=f"{SEVERAL_RANKS} Pass the job file (--config): pipeline."
     )
     assert not_assessed([of_ranks("late"), also]) == [
-        ("2 rules", "several ranks", f"{SEVERAL_RANKS} Some also need the job file (--config), which says pipeline. Rules: late, stages.")
+        ("2 rules", "several ranks", f"{SEVERAL_RANKS} Some also need the job file (--config): pipeline. Rules: late, stages.")
     ]

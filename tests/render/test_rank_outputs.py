@@ -54,11 +54,11 @@ def test_one_rank_is_told_nothing_about_ranks(format_: str) -> None:
     for document in (minimal(), having(None)):
         report = visible(rendered(format_, document))
         for said in (
-            "keep others waiting",
+            "are stragglers",
             "Like groups",
             "Matched exchanges",
             "Clocks",
-            "nothing is said of",
+            "are unknown",
             'id="ranks"',
             "side by side",
         ):
@@ -111,12 +111,12 @@ def _unmeasured() -> k.Ranks:
 @pytest.mark.parametrize("format_", TEXTS)
 def test_what_was_not_measured_of_ranks_is_never_zero(format_: str, ranks: k.Ranks) -> None:
     report = visible(rendered(format_, having(ranks)))
-    assert "ho is late can" in report
-    assert "The verdict speaks of rank 0." in report
+    assert "he straggler is unknown" in report
+    assert "The verdict is of rank 0." in report
     assert "()" not in report
-    assert "no exchange was matched between ranks" in report
+    assert "no collective was matched between ranks" in report
     table = rank_tables.survey(rich(), ranks, 16)
-    assert {cell for label in ("step", "own", "waiting", "transfer", "min–max") for cell in column(table, label)} <= {units.MISSING}
+    assert {cell for label in ("step", "w/o wait", "waiting", "transfer", "min–max") for cell in column(table, label)} <= {units.MISSING}
 
 
 # --- names and choices ------------------------------------------------------------------------------------------------
@@ -184,31 +184,31 @@ def test_the_headline_tells_who_how_often_what_it_costs_and_why(format_: str) ->
     report = visible(rendered(format_, rich())).replace("\u00a0", " ").replace("│", " ").replace("\\", "")
     report = re.sub(r"[\s*]+", " ", re.sub(r"<[^>]+>", " ", report))
     for said in (
-        "anks 0 and 5 keep others waiting",
-        "last in 96.3 % of the exchanges with noticeable waiting (nearly all waiting is behind it) in expert exchange, data-parallel; ranks 1–3 wait 20.302 ms per step",
-        "more expert work (expert gemm 20.400 ms longer); measured.",
+        "anks 0 and 5 are stragglers",
+        "last in 96.3 % of the collectives with notable waiting, nearly all waiting is for it (EP all-to-all, DP collectives); ranks 1–3 wait 20.302 ms per step",
+        "more expert tokens (expert gemm 20.400 ms longer); measured.",
         "Rank 0 comes last in 555 of 576 exchanges",
-        "8 of 16 ranks were captured (0–7); nothing is said of the other 8.",
-        "The verdict speaks of rank 0, because its own time without waiting is the longest of all captured ranks.",
-        "Clocks do not align for 1 of 2 pairs of hosts",
+        "8 of 16 ranks were captured (0–7); the other 8 are unknown.",
+        "The verdict is of rank 0, because its own time without waiting is the longest of all captured ranks.",
+        "Clocks could not be aligned for 1 of 2 pairs of nodes",
         "Ranks 8 to 15 of 16 were not given.",
         "Rank 6 holds 2 steps, the others 3",
     ):
         assert said in report
-    assert report.index("keep others waiting") < report.index("Ranks 8 to 15 of 16") < report.index("in ms · median per step")
+    assert report.index("are stragglers") < report.index("Ranks 8 to 15 of 16") < report.index("in ms · median per step")
 
 
 @for_each(
     "ranks, title",
-    (changed(late=()), "No captured rank stands out as late"),
-    (changed(late=(), exchanges=()), "Who is late can't be told: no exchange was matched between ranks"),
+    (changed(late=()), "No captured rank is a straggler"),
+    (changed(late=(), exchanges=()), "The straggler is unknown: no collective was matched between ranks"),
     (
         changed(late=(), exchanges=tuple(msgspec.structs.replace(one, matched=0) for one in rich_ranks().exchanges)),
-        "Who is late can't be told: no exchange was matched between ranks",
+        "The straggler is unknown: no collective was matched between ranks",
     ),
-    (changed(late=rich_ranks().late[1:2]), "Rank 5 keeps others waiting"),
-    (changed(late=rich_ranks().late[2:]), "Ranks keep each other waiting in turn; no single one is late"),
-    (many_ranks(512), "Ranks 5, 69, 133, 197, 261, 325, 389, 453 keep others waiting"),
+    (changed(late=rich_ranks().late[1:2]), "Rank 5 is the straggler"),
+    (changed(late=rich_ranks().late[2:]), "Ranks take turns as the straggler; no single one is"),
+    (many_ranks(512), "Ranks 5, 69, 133, 197, 261, 325, 389, 453 are stragglers"),
 )
 def test_the_title_says_plainly_who_is_late(ranks: k.Ranks, title: str) -> None:
     assert rank_story.headline(having(ranks), ranks).title == title
@@ -221,10 +221,10 @@ def test_late_ranks_beyond_three_are_counted() -> None:
 
 @for_each(
     "world, captured, said",
-    (16, 8, "8 of 16 ranks were captured (0–7); nothing is said of the other 8."),
-    (9, 8, "8 of 9 ranks were captured (0–7); nothing is said of the other one."),
+    (16, 8, "8 of 16 ranks were captured (0–7); the other 8 are unknown."),
+    (9, 8, "8 of 9 ranks were captured (0–7); the other one is unknown."),
     (8, 8, "All 8 ranks of the job were captured."),
-    (None, 8, "8 ranks were captured (0–7); how many the job has is not recorded. Nothing is said of ranks that were not captured."),
+    (None, 8, "8 ranks were captured (0–7); the size of the job is not recorded."),
 )
 def test_of_how_many_ranks_it_speaks(world: int | None, captured: int, said: str) -> None:
     assert rank_story.coverage(changed(world_size=world, captured=captured)) == said
@@ -309,8 +309,8 @@ def test_a_group_stands_above_its_ranks_with_its_medians() -> None:
         "stage 1 (4)",
         *(f"rank {one}" for one in range(4, 8)),
     ]
-    assert column(table, "own")[:5] == ["194.410", "214.810", "194.410", "194.410", "194.410"]
-    assert column(table, "remark") == ["", "late, verdict", "", "", "", "", "", "late", "", ""]
+    assert column(table, "w/o wait")[:5] == ["194.410", "214.810", "194.410", "194.410", "194.410"]
+    assert column(table, "remark") == ["", "straggler, verdict", "", "", "", "", "", "late", "", ""]
     assert column(table, "waiting")[-1] == units.MISSING
 
 
@@ -341,15 +341,15 @@ def test_two_ranks_side_by_side() -> None:
     assert found is not None
     assert (found.first, found.note) == ("rank 0", rank_compare.SAME)
     lines = {line.label: line for _, part in found.sections for line in part}
-    assert (lines["own time (without waiting for others)"].first, lines["own time (without waiting for others)"].difference) == (
+    assert (lines["time without waiting for others"].first, lines["time without waiting for others"].difference) == (
         "214.810",
         "+20.400",
     )
-    assert (lines["waiting in matched exchanges"].difference, lines["waiting in matched exchanges"].more) == ("-20.400", False)
-    assert (lines["packing ran"].difference, lines["expert alltoall"].first) == ("0.000", "192")
+    assert (lines["waiting in matched collectives"].difference, lines["waiting in matched collectives"].more) == ("-20.400", False)
+    assert (lines["permute/unpermute"].difference, lines["expert alltoall"].first) == ("0.000", "192")
     places = {line.label: line.place for _, part in found.sections for line in part}
     assert found.data["ranks"][5]["values"][places["attention"]] == ms(30.9 * 1.09)
-    assert found.data["ranks"][7]["values"][places["waiting in matched exchanges"]] is None
+    assert found.data["ranks"][7]["values"][places["waiting in matched collectives"]] is None
     assert found.data["ranks"][1]["values"][places["loss"]] == 0
     assert [one["remark"] for one in found.data["ranks"]] == [" · late", "", "", "", "", " · late", "", ""]
 

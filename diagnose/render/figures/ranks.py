@@ -19,7 +19,7 @@ MOST_STRIPS = 48  # beyond it steps are drawn as a map
 MOST_STEPS = 10
 LEAST_SCALE = 0.02  # of the step: two captures of one program differ by as much (trace_rules/comparison.yaml, floor), so that less is no strong colour
 MORE, LESS = "#d55e00", "#0072b2"
-_OWN = Look(label="own time", colour="#0072b2")
+_OWN = Look(label="without waiting", colour="#0072b2")
 _WAIT = Look(label="waiting for others", colour="#e69f00", pattern="/")
 _WHOLE = Look(label="not split: nothing was matched", colour="#8c8c8c", pattern="-")
 _MOST_NAMED = 12  # groups whose names fit above the heat map
@@ -177,9 +177,9 @@ def strips(ranks: Ranks, places: Sequence[int]) -> Figure:
         ]
     figure = Figure(
         key="rank-strips",
-        title="Each rank's steps: own time and waiting",
-        caption="Each step of each rank: own time, then the time in which it waited for others (in exchanges, and for other pipeline "
-        f"stages). Who has the longest own time and the least waiting is the slowest path.{_cut(ranks)}",
+        title="Each rank's steps: with and without waiting",
+        caption="Each step of each rank: its time without waiting, then its waiting for others (in collectives, and for other pipeline "
+        f"stages). The longest without waiting is the slowest path.{_cut(ranks)}",
         x=Axis(title="ms, steps one after the other"),
         y=Axis(names=tuple(rank for rank, _ in by_rank)),
     )
@@ -198,12 +198,12 @@ def step_map(ranks: Ranks, places: Sequence[int]) -> Figure:
     numbers = _numbers(ranks, places)
     data = tuple(tuple(cell(rank, steps[row]) for rank, steps in by_rank) for row in range(len(numbers)))
     known = [one.value for row in data for one in row if one.value is not None] or [0.0]
-    unit = f"{'own time' if split else 'step'}, ms"
+    unit = f"{'without waiting' if split else 'step'}, ms"
     return Figure(
         key="rank-strips",
-        title="Each rank's steps: own time",
-        caption="The own time of each step: without the time in which it waited for others, in exchanges or for other pipeline stages. "
-        f"The bluer, the longer. Who has the longest own time and the least waiting is the slowest path.{_cut(ranks)}",
+        title="Each rank's steps: time without waiting",
+        caption="Each step without its waiting for others, in collectives or for other pipeline stages. "
+        f"The bluer, the longer. The longest without waiting is the slowest path.{_cut(ranks)}",
         x=Axis(names=tuple(rank for rank, _ in by_rank)),
         y=Axis(names=tuple(f"step {number}" for number in numbers)),
         marks=(Cells(data=data, hover=_HOVER, low=min(known), high=max(known), colours=("", LESS), unit=unit),),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import UsageError
-from diagnose.knowledge.glossary import spellings
+from diagnose.knowledge.glossary import load_glossary
 from diagnose.render import report as r
 from diagnose.render import units
 from diagnose.render.knowledge.entries import Catalogue, Kind
@@ -33,7 +33,8 @@ def report(document: Explanation) -> r.Report:
         table = listing(kind.plural, (kind.name, "what"), [(key, kind.entry(document, key).title) for key in kind.ids(document)])
         return _report(document, (Block(content=table, section=kind.plural, worth=90),), (Section(id=kind.plural),))
     entries = []
-    for kind, key in ((kind, key) for kind in KINDS for key in kind.ids(document) if wanted in _names(kind, key)):
+    called = {wanted, _word(wanted)}
+    for kind, key in ((kind, key) for kind in KINDS for key in kind.ids(document) if not called.isdisjoint(_names(kind, key))):
         known = kind.entry(document, key)
         run = kind.run(document, key, document.diagnosis) if kind.run is not None and document.diagnosis else []
         entries.append(replace(known, parts=(*run, *known.parts)))
@@ -55,8 +56,12 @@ def _report(document: Explanation, blocks: tuple[Block, ...], sections: tuple[Se
 def _names(kind: Kind, key: str) -> tuple[str, ...]:
     """What an entry may be called."""
     plain = key.lower()
-    more = (f"job_{plain}",) if kind.name == "setting" else spellings(key) if kind.name == "word" else ()
-    return (plain, f"{kind.name}:{plain}", *more)
+    return (plain, f"{kind.name}:{plain}", *((f"job_{plain}",) if kind.name == "setting" else ()))
+
+
+def _word(wanted: str) -> str:
+    """The id of the word of the field that is also called so; otherwise the name itself."""
+    return next((f"word:{key}" for key, one in load_glossary().items() if wanted in one.spellings(key)), wanted)
 
 
 def _near(name: str, ids: Iterable[str]) -> list[str]:

@@ -310,7 +310,7 @@ def test_exposed_transport_says_which_exchange_and_why(base: Communication, new:
 def test_another_wall_lost_data_and_a_single_step_are_said() -> None:
     new = document(WORSE)
     other = structs.replace(new, verdict=structs.replace(new.verdict, target_wall="host_overhead"))
-    assert run(document(BOTH), other).outcome.moved.endswith("Host overhead is to be attacked first now, compute was before.")
+    assert run(document(BOTH), other).outcome.moved.endswith("The first target is CPU overhead now; it was compute before.")
     nothing = structs.replace(new, verdict=structs.replace(new.verdict, dominant_wall=None, target_wall=None, runner_up=None))
     compared = run(document(BOTH), nothing)
     assert "attacked first" not in compared.outcome.moved

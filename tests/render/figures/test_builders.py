@@ -71,8 +71,8 @@ def test_the_timeline_has_every_operation_and_gap_in_its_lane() -> None:
     assert len(spans.row) == 20_003
     assert sorted(figure.y.names[1:]) == ["stream 7", "stream not recorded"]
     assert [look.label for look in spans.looks[:3]] == [
-        "no compute: waited for transport",
-        "no compute: host: Python",
+        "no compute: stalled on communication",
+        "no compute: CPU: Python",
         "no compute: sunspots",
     ]
     first, rows = COLUMNS.start_ns[1], [figure.y.names.index(name) for name in ("stream 7", "stream not recorded")]
@@ -153,7 +153,7 @@ def test_the_parts_of_a_strip_add_up_to_the_steps() -> None:
     for row, one in enumerate(found.survey):
         assert figure.y.names[row] == f"rank {one.rank}"
         assert lengths(figure, row) == sum(step.window_ns for step in one.steps)
-    assert [look.label for look in figure.legend] == ["own time", "waiting for others", "not split: nothing was matched"]
+    assert [look.label for look in figure.legend] == ["without waiting", "waiting for others", "not split: nothing was matched"]
 
 
 def test_hundreds_of_ranks_are_drawn_as_a_map_of_own_time() -> None:

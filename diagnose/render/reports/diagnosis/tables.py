@@ -153,7 +153,7 @@ _BUDGET_ROWS: tuple[tuple[str, str, int, bool], ...] = (
     ("GPU idle", "device_idle_ns", 0, True),
     ("communication and permute", "communication_busy_ns", 1, False),
     ("exposed", "communication_exposed_ns", 2, False),
-    ("communication", "transport_busy_ns", 1, False),
+    ("communication only", "transport_busy_ns", 1, False),
     ("exposed", "transport_exposed_ns", 2, False),
     ("permute/unpermute", "packing_busy_ns", 1, False),
     ("exposed", "packing_exposed_ns", 2, False),
@@ -339,7 +339,7 @@ def blocking(document: Diagnosis, rank: int, device: int) -> Table:
         rows_of(
             {
                 "bucket": words.bucket(row.bucket),
-                "role": words.ROLE.get(row.role, row.role),
+                "role": words.part(row.role),
                 "kind": units.MISSING if row.kind is None else words.COMM_KIND[row.kind],
                 "#stalled ms": units.ms(row.blocking_ns),
                 "status": row.status,

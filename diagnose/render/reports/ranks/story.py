@@ -16,7 +16,7 @@ from diagnose.render.report import Point, Points
 MOST_RANKS = 1_024  # of which every figure and table of the page speaks
 MOST_SAID = 3  # late ranks that the headline tells in full
 WAIT_AND_TRANSFER = (
-    "Transfer: what the shortest participant of an exchange needed. Wait: the rest of each participant's time in it, because another came later; "
+    "Transfer: as long as a collective's shortest participant takes. Wait: the rest of each participant's time in it, for the straggler; "
     "no faster link removes it."
 )
 
@@ -136,7 +136,7 @@ def headline(document: Diagnosis, ranks: Ranks) -> Points:
         title=_title(ranks),
         points=tuple(_late(one, document) for one in late[:MOST_SAID]),
         more=max(0, len(late) - MOST_SAID),
-        more_in="who keeps others waiting",
+        more_in="stragglers",
         to="rank-late",
         lines=tuple(line for line in (_stages(document, ranks), coverage(ranks), chosen(ranks), _clocks(ranks)) if line),
     )
@@ -146,22 +146,22 @@ def _title(ranks: Ranks) -> str:
     named = sorted({one.rank for one in ranks.late if one.rank is not None})
     if named:
         who = f"Ranks {named[0]} and {named[1]}" if len(named) == 2 else these(named).capitalize()
-        return f"{who} {'keeps' if len(named) == 1 else 'keep'} others waiting"
+        return f"{who} {'is the straggler' if len(named) == 1 else 'are stragglers'}"
     if ranks.late:
-        return "Ranks keep each other waiting in turn; no single one is late"
+        return "Ranks take turns as the straggler; no single one is"
     if any(one.matched for one in ranks.exchanges):
-        return "No captured rank stands out as late"
-    return "Who is late can't be told: no exchange was matched between ranks"
+        return "No captured rank is a straggler"
+    return "The straggler is unknown: no collective was matched between ranks"
 
 
 def _late(one: Late, document: Diagnosis) -> Point:
     kinds = ", ".join(words.COMM_KIND[kind] for kind in one.kinds)
     if one.rank is None:
         who = f"{these(one.ranks).capitalize()}, in turn"
-        often = f"none comes last most of the time (the most frequent: {units.percent(one.last_share)}) in {kinds}"
+        often = f"none comes last most of the time (the most frequent: {units.percent(one.last_share)}; {kinds})"
     else:
         who = f"Rank {one.rank}"
-        often = f"last in {units.percent(one.last_share)} of the exchanges with noticeable waiting ({words.LATE_PATTERN[one.pattern]}) in {kinds}"
+        often = f"last in {units.percent(one.last_share)} of the collectives with notable waiting, {words.LATE_PATTERN[one.pattern]} ({kinds})"
     others = "they" if one.rank is None else these([rank for rank in one.ranks if rank != one.rank])
     cost = f"{others} wait{'s' if others.startswith('rank ') else ''} {units.ms_unit(one.wait_ns)} {tables.per(document)} on average"
     why = words.LATE_CAUSE[one.cause]
@@ -176,7 +176,7 @@ def longer(one: Late) -> str:
 
 
 def _stages(document: Diagnosis, ranks: Ranks) -> str:
-    """Stages that differ keep each other waiting although no rank is late among its like."""
+    """Stages that differ keep each other waiting although no rank is the straggler among its peers."""
     found = ranks.pipeline
     if found is None or len(found.stages) < 2:
         return ""
@@ -192,7 +192,7 @@ def _clocks(ranks: Ranks) -> str:
     apart = [one for one in ranks.clocks if not one.aligned]
     if not apart:
         return ""
-    return f"Clocks do not align for {len(apart)} of {units.plural(len(ranks.clocks), 'pair')} of hosts: nothing is said there about who came late by the clock."
+    return f"Clocks could not be aligned for {len(apart)} of {units.plural(len(ranks.clocks), 'pair')} of nodes, so start times are not compared there."
 
 
 def coverage(ranks: Ranks) -> str:
@@ -200,17 +200,16 @@ def coverage(ranks: Ranks) -> str:
     which = f" ({ranges([one.rank for one in ranks.survey])})" if ranks.survey else ""
     if ranks.world_size is None:
         many = units.plural(ranks.captured, "rank was", "ranks were")
-        return f"{many} captured{which}; how many the job has is not recorded. Nothing is said of ranks that were not captured."
+        return f"{many} captured{which}; the size of the job is not recorded."
     if ranks.captured >= ranks.world_size:
         return f"All {ranks.world_size:,} ranks of the job were captured."
     left = ranks.world_size - ranks.captured
     return (
-        f"{ranks.captured:,} of {ranks.world_size:,} ranks were captured{which}; "
-        f"nothing is said of the other {'one' if left == 1 else f'{left:,}'}."
+        f"{ranks.captured:,} of {ranks.world_size:,} ranks were captured{which}; the other {'one is' if left == 1 else f'{left:,} are'} unknown."
     )
 
 
 def chosen(ranks: Ranks) -> str:
     """Why the verdict speaks of the rank that it speaks of."""
     reason = f", because {ranks.chosen.rstrip('.')}" if ranks.chosen else ""
-    return f"The verdict speaks of rank {ranks.slowest}{reason}."
+    return f"The verdict is of rank {ranks.slowest}{reason}."

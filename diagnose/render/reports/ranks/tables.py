@@ -14,13 +14,13 @@ from diagnose.render.reports.ranks.story import MOST_RANKS
 
 _TIMES: dict[str, Callable[[RankSurvey], int | None]] = {
     "#step": lambda one: one.step.median,
-    "#own": story.own_time,
+    "#w/o wait": story.own_time,
     "#waiting": lambda one: one.wait_ns,
     "#transfer?": lambda one: one.transfer_ns,
     "#compute?": lambda one: one.compute_busy_ns,
     "#idle?": lambda one: one.device_idle_ns,
-    "#transport?": lambda one: one.transport_busy_ns,
-    "#packing?": lambda one: one.packing_busy_ns,
+    "#comm.?": lambda one: one.transport_busy_ns,
+    "#permute?": lambda one: one.packing_busy_ns,
     "#copies?": lambda one: one.copy_busy_ns,
 }
 
@@ -54,20 +54,20 @@ def groups(ranks: Ranks) -> Table:
     paces = {one.id: story.by_pace([survey for survey in ranks.survey if survey.group == one.id]) for one in ranks.groups}
     return Table(
         "rank-groups",
-        "Like groups: only these ranks are compared with each other",
+        "Peer groups: only these ranks are compared with each other",
         rows_of(
             {
                 "group": one.id,
                 "#ranks": units.count(len(one.ranks)),
                 "which": story.ranges(one.ranks, 4),
                 "holds": one.holds or units.MISSING,
-                "told by?": words.LIKE_GROUP_BY[one.by],
+                "grouped by?": words.LIKE_GROUP_BY[one.by],
                 "#slowest?": _paced(paces[one.id][0]) if paces[one.id] else units.MISSING,
                 "#fastest?": _paced(paces[one.id][-1]) if len(paces[one.id]) > 1 else units.MISSING,
             }
             for one in ranks.groups
         ),
-        note="Slowest and fastest by the median own time of a step (without waiting for others); where nothing was matched, by the step itself.",
+        note="Slowest and fastest by the median step without waiting for others; where nothing was matched, by the step itself.",
         empty="the ranks could not be sorted into groups",
     )
 
@@ -102,7 +102,7 @@ def survey(document: Diagnosis, ranks: Ranks, most: int = MOST_RANKS) -> Table:
         "rank-survey",
         f"Ranks, in ms · {'whole capture' if document.steps.anchor == 'capture' else 'median per step'}",
         tuple(rows),
-        note=f"{_left_out(ranks, shown, left_groups)}A group's row: how many ranks it has, and the median over all of them. Own: the step less its waiting for others, in exchanges (as far as compute can have waited for them) and for other pipeline stages. {story.WAIT_AND_TRANSFER} "
+        note=f"{_left_out(ranks, shown, left_groups)}A group's row: how many ranks it has, and the median over all of them. W/o wait: the step less its waiting for others, in collectives (as far as it can have stalled compute) and for other pipeline stages. {story.WAIT_AND_TRANSFER} "
         "Times are unions over streams and overlap each other. Min–max: over the steps of a rank; over the medians of a group.",
         empty="no rank was surveyed",
         whole=True,
@@ -115,11 +115,11 @@ def _left_out(ranks: Ranks, shown: set[int], groups_left: int) -> str:
     if not left:
         return ""
     whole = f", {units.plural(groups_left, 'group')} as a whole" if groups_left else ""
-    return f"{left:,} of {len(ranks.survey):,} ranks are left out{whole}: shown are the late, the slowest and fastest of each group, and the next slowest; the HTML and JSON outputs hold all. "
+    return f"{left:,} of {len(ranks.survey):,} ranks are left out{whole}: shown are the stragglers, the slowest and fastest of each group, and the next slowest; the HTML and JSON outputs hold all. "
 
 
 def _mark(ranks: Ranks, rank: int, late: set[int]) -> str:
-    return ", ".join(text for text, holds in (("late", rank in late), ("verdict", rank == ranks.slowest)) if holds)
+    return ", ".join(text for text, holds in (("straggler", rank in late), ("verdict", rank == ranks.slowest)) if holds)
 
 
 def _rank_row(label: str, one: RankSurvey, alone: str, mark: str) -> Row:
@@ -167,10 +167,10 @@ def late(document: Diagnosis, ranks: Ranks) -> Table:
             }
             for one in story.ordered_late(ranks)
         ),
-        note=f"Comes last: share of the exchanges with noticeable waiting. Costs others: the mean of their waits, {per(document)}. Longer: how much more of that the rank has than the others.",
-        empty="no captured rank stands out"
+        note=f"Comes last: share of the collectives with notable waiting. Costs others: the mean of their waits, {per(document)}. Longer: how much more of that the straggler has than its peers.",
+        empty="no captured rank is a straggler"
         if any(one.matched for one in ranks.exchanges)
-        else "not known: no exchange was matched between ranks",
+        else "unknown: no collective was matched between ranks",
     )
 
 
@@ -188,8 +188,8 @@ def skew(ranks: Ranks) -> Table:
             }
             for one in ranks.skew
         ),
-        note="Against the middle of its group; + is later. A window that begins at another time and ends with the others makes no straggler.",
-        empty="no window begins apart from the others of its group",
+        note="Against the middle of its group; + is later. A capture that begins at another time and ends with the others makes no straggler.",
+        empty="no capture begins apart from the others of its group",
     )
 
 
@@ -215,9 +215,9 @@ def clocks(ranks: Ranks) -> Table:
             )
             for one in sorted(ranks.clocks, key=lambda one: one.aligned)
         ),
-        note="Offset: what the second clock shows more after alignment by start times, the median over the ends of matched exchanges. "
+        note="Offset: what the second clock shows more after alignment by start times, the median over the ends of matched collectives. "
         "Residual: what is left around it. Not aligned: it is above the limit, and who came late by the clock is not stated between the two.",
-        empty="one clock, or no matched exchange to compare clocks by",
+        empty="one clock, or no matched collective to compare clocks by",
     )
 
 
@@ -230,12 +230,12 @@ def exchanges(document: Diagnosis, ranks: Ranks) -> Table:
     rated = any(one.algorithm_gb_s is not None or one.bus_gb_s is not None for one in rows)
     return Table(
         "rank-exchanges",
-        f"Matched exchanges, in ms {per(document)}",
+        f"Matched collectives, in ms {per(document)}",
         rows_of(_exchange(one, rated) for one in rows),
-        note=f"{story.WAIT_AND_TRANSFER} Shown is the mean over members. Waiting above transfer is a matter of balance, not of bandwidth."
+        note=f"{story.WAIT_AND_TRANSFER} Shown is the mean over members. Waiting above transfer is a balance problem, not a bandwidth problem."
         + (" ≤: not all of the group were captured, so the transfer is an upper bound." if any(map(_partial, rows)) else "")
         + (" Bandwidth: sizes over transfer time." if rated else ""),
-        empty="no exchange was matched between ranks",
+        empty="no collective was matched between ranks",
     )
 
 
@@ -292,15 +292,15 @@ def experts(document: Diagnosis, ranks: Ranks) -> Table:
                 "ranks": story.ranges(one.ranks),
                 "#lost ≤ ms": units.ms(one.lost_ns),
                 "#longest / mean": units.factor(one.spread),
-                "#places": units.count(one.places),
+                "#all-to-alls": units.count(one.places),
                 "busiest": f"rank {one.busiest}",
-                "#of places": units.percent(one.busiest_share),
+                "#of them": units.percent(one.busiest_share),
                 **({"#received, most / mean?": units.factor(one.elements_spread)} if received else {}),
             }
             for one in found
         ),
-        note="A place is one expert exchange of the step: a layer and a micro-batch. Lost: at each place the longest expert work less the mean, added up: "
-        "the most that perfect balance could win. Longest / mean: the median over places.",
+        note="One EP all-to-all per layer and micro-batch. Lost: at each the longest expert time less the mean, added up: "
+        "the most that perfect balance could give back. Longest / mean: the median over them.",
         empty="not measured",
     )
 
@@ -318,9 +318,9 @@ def _places(document: Diagnosis, group: ExpertImbalance, index: int) -> Table:
     received = any(one.elements for one in group.layers)
     return Table(
         f"rank-places-{index}",
-        f"Places that lose most · {story.these(group.ranks)} · {per(document)}",
+        f"All-to-alls that lose most · {story.these(group.ranks)} · {per(document)}",
         rows_of(_place_row(group, layer, received) for layer in sorted(group.layers, key=lambda one: (-_lost(one), one.place))),
-        note="Place: counted through the step, in order of its expert exchanges.",
+        note="Counted through the step, in order.",
     )
 
 
@@ -337,7 +337,7 @@ def _place_row(group: ExpertImbalance, layer: Layer, received: bool) -> dict[str
     on = next((rank for rank, work in zip(group.ranks, layer.work_ns, strict=False) if work == longest), None)
     most = units.factor(max(elements) / _mean(elements) if elements and any(elements) else None)
     return {
-        "#place": str(layer.place),
+        "#all-to-all": str(layer.place),
         "#lost ms": units.ms(_lost(layer)),
         "#longest ms": units.ms(longest),
         "on": units.MISSING if on is None else f"rank {on}",
@@ -365,7 +365,7 @@ def pipeline(document: Diagnosis, ranks: Ranks) -> Table:
             for one in (() if ranks.pipeline is None else ranks.pipeline.stages)
         ),
         note=_pipeline_note(document, ranks),
-        empty="no pipeline, or its stages could not be told",
+        empty="no pipeline, or its stages are unknown",
     )
 
 
@@ -381,7 +381,7 @@ def _pipeline_note(document: Diagnosis, ranks: Ranks) -> str:
     saves = (
         ""
         if found.virtual_saves_ns is None
-        else f" Twice the virtual stages could win at most {units.ms_unit(found.virtual_saves_ns)} {per(document)}."
+        else f" Twice the virtual stages could give back at most {units.ms_unit(found.virtual_saves_ns)} {per(document)}."
     )
     means = (
         "Means over the captured ranks of a stage. Bubble: waiting for other stages, before the first backward (warm-up), after the last forward "
@@ -398,8 +398,8 @@ def tail(document: Diagnosis, ranks: Ranks) -> Table:
         "rank-tail",
         f"Data-parallel tail · {per(document)}",
         rows_of({"rank": f"rank {one.rank}", "#tail ms": units.ms(one.tail_ns)} for one in waits),
-        note="How long compute waits for the data-parallel exchange at the end of a step; longest first.",
-        empty="compute waits for no data-parallel exchange there" if ranks.tail else "not measured",
+        note="How long compute is stalled on DP collectives at the end of a step; longest first.",
+        empty="compute is stalled on no DP collective there" if ranks.tail else "not measured",
     )
 
 
@@ -409,5 +409,5 @@ def notes(ranks: Ranks) -> Table:
         "rank-notes",
         "What can't be said of these ranks",
         rows_of({"#no.": str(number), "note": note} for number, note in enumerate(ranks.notes, start=1)),
-        empty="nothing was found that keeps ranks from being compared",
+        empty="nothing keeps ranks from being compared",
     )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 
 from markupsafe import Markup, escape
 
-from diagnose.knowledge.glossary import meanings
+from diagnose.knowledge.glossary import load_glossary, meanings
 from diagnose.render import units
 
 
@@ -15,23 +14,28 @@ class Terms:
     """The words of one page. What is returned is escaped."""
 
     def __init__(self) -> None:
+        words = load_glossary()
+        self._labels = meanings(words)
+        self._words = meanings(words, in_sentences=True)
+        longest_first = sorted(map(re.escape, map(str, map(escape, self._words))), key=lambda text: (-len(text), text))
+        self._pattern = re.compile(rf"(?<![\w/-])(?:{'|'.join(longest_first)})(?![\w/-])", re.IGNORECASE)
         self._told: set[str] = set()
 
     def sentence(self, text: str) -> Markup:
         """A sentence, in which each word is explained that no sentence before it explained."""
 
         def explained(found: re.Match[str]) -> str:
-            means = meanings(in_sentences=True)[found[0].lower()]
+            means = self._words[found[0].lower()]
             if means in self._told:
                 return found[0]
             self._told.add(means)
             return _explained(found[0], means)
 
-        return Markup(_pattern().sub(explained, str(_harmless(text))))  # noqa: S704 - escaped before
+        return Markup(self._pattern.sub(explained, str(_harmless(text))))  # noqa: S704 - escaped before
 
     def label(self, text: str) -> Markup:
         """A heading or a label that is a word of the field; any other is left as it is."""
-        means = meanings().get(text.strip().lower())
+        means = self._labels.get(text.strip().lower())
         return _harmless(text) if means is None else Markup(_explained(str(_harmless(text)), means))  # noqa: S704 - escaped before
 
 
@@ -41,10 +45,3 @@ def _harmless(text: str) -> Markup:
 
 def _explained(shown: str, means: str) -> str:
     return f'<abbr title="{escape(means)}">{shown}</abbr>'
-
-
-@cache
-def _pattern() -> re.Pattern[str]:
-    """Every spelling, the longest first."""
-    known = sorted(meanings(in_sentences=True), key=lambda text: (-len(text), text))
-    return re.compile(rf"(?<![\w/-])(?:{'|'.join(re.escape(str(escape(text))) for text in known)})(?![\w/-])", re.IGNORECASE)
