@@ -40,7 +40,7 @@ def meanings(words: Mapping[str, Word], *, in_sentences: bool = False) -> Mappin
     """What each word means, under every spelling in small letters; `in_sentences`: without what in a sentence may mean something else."""
     return {  # of two words with one spelling the first stands
         spelling: words[key].means
-        for key in reversed(words)
+        for key in reversed(list(words))
         if not (in_sentences and words[key].ordinary)
         for spelling in (words[key].anywhere(key) if in_sentences else words[key].spellings(key))
     }

@@ -183,9 +183,7 @@ def _verdict_columns(named: _Named, walls: Sequence[WallBound], context: Context
                 f"{role}_bound_ns": known(bound),
                 f"{role}_share": _share(known(bound), step),
             }
-    every = [
-        (rules.part(name), value) for name, value in (named.target.parts.items() if named.target else ()) if value and name != "rest"
-    ]
+    every = [(rules.part(name), value) for name, value in (named.target.parts.items() if named.target else ()) if value and name != "rest"]
     shown = sorted((item for item in every if item[1] > 0), key=lambda item: -item[1])[:3]
     less = [f"less {templates.decimal(-value / 1e6)} ms {name}" for name, value in every if value < -ROUNDING_NS * len(every)]
     parts = ", ".join([*(f"{name} {templates.decimal(value / 1e6)} ms" for name, value in shown), *less])

@@ -85,7 +85,12 @@ LATE_CAUSE = {
 LATE_LONGER = {"slow_gpu": "compute", "slow_host": "launch-bound"}  # what is longer where a cause lies in no bucket
 RANK_PROBLEM = {"missing": "missing", "duplicate": "given twice", "steps": "other steps", "failed": "failed"}
 LIKE_GROUP_BY = {"job": "the job's parallel sizes", "fingerprint": "what the ranks run"}
-MATCHED_BY = {"communicator": "communicator", "process group": "process group", "job": "the job's parallel sizes", "common ends": "common ends"}
+MATCHED_BY = {
+    "communicator": "communicator",
+    "process group": "process group",
+    "job": "the job's parallel sizes",
+    "common ends": "common ends",
+}
 PHASE = {"forward": "fwd", "backward": "bwd", "recompute": "recompute", "optimizer": "optimizer", "unknown": "?"}
 SEVERITY_RANK = {"high": 0, "medium": 1, "low": 2}
 GRAPHS = {

@@ -105,7 +105,12 @@ def test_what_to_attack_first(values: dict[str, FactValue], target: str, runner_
         "Compute is stalled on communication for at most 55.00 of 100.0 ms per step (55.0 %",
     ),
     ({"transport_blocking_ns": 5_000_000}, "compute", "compute", "Compute dominates: "),
-    ({"compute_busy_ns": 0, "compute_busy_share": 0.0, "host_copy_blocking_ns": 60_000_000}, "memory", "memory", "Memory costs at most 60.00 of 100.0 ms per step (60.0 %"),
+    (
+        {"compute_busy_ns": 0, "compute_busy_share": 0.0, "host_copy_blocking_ns": 60_000_000},
+        "memory",
+        "memory",
+        "Memory costs at most 60.00 of 100.0 ms per step (60.0 %",
+    ),
     ({"compute_busy_ns": 0, "compute_busy_share": 0.0, "launch_starved_ns": 0}, "communication", None, "No wall can be shown"),
 )
 def test_where_the_step_goes_and_what_to_attack_are_two_answers(

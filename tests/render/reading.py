@@ -9,7 +9,14 @@ ALLOWED = {"<sub>", "</sub>", "<details>", "</details>", "<summary>", "</summary
 
 def plain(report: str) -> str:
     """A report's words without what markup adds to them."""
-    bare = re.sub(r"</?abbr[^>]*>", "", report).replace("\\", "").replace("\u200b", "").replace("\u00a0", " ").replace("&#39;", "'").replace("│", " ")
+    bare = (
+        re.sub(r"</?abbr[^>]*>", "", report)
+        .replace("\\", "")
+        .replace("\u200b", "")
+        .replace("\u00a0", " ")
+        .replace("&#39;", "'")
+        .replace("│", " ")
+    )
     return re.sub(r"\s+", " ", bare)
 
 

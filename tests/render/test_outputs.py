@@ -243,9 +243,7 @@ def test_rules_that_lack_the_same_for_the_same_reason_share_one_row_with_what_el
         ("2 rules", "gc_ns", "gc_ns: no range. Rules: host-garbage-collection, host-manual-gc-not-active."),
         ("host-other", "gc_ns", "gc_ns: no range. Capture it."),
     ]
-    also = NotAssessed(
-        id="stages", missing=("job_pipeline", "stage_ns"), how=f"{SEVERAL_RANKS} Pass the job file (--config): pipeline."
-    )
+    also = NotAssessed(id="stages", missing=("job_pipeline", "stage_ns"), how=f"{SEVERAL_RANKS} Pass the job file (--config): pipeline.")
     assert not_assessed([of_ranks("late"), also]) == [
         ("2 rules", "several ranks", f"{SEVERAL_RANKS} Some also need the job file (--config): pipeline. Rules: late, stages.")
     ]
