@@ -257,9 +257,9 @@ def _sentence(
     if answer.ends == "alike":
         return f"The two ends are alike: {metric} differs by {_interval(state)}. {nothing}"
     if answer.ends == "open":
-        return f"It can't be told whether the ends differ: {metric} differs by {_interval(state)}, {_noise_words(state)}. {nothing}"
+        return f"Whether the ends differ is open: {metric} differs by {_interval(state)}, {_noise_words(state)}. {nothing}"
     if result == "cannot_tell":
-        return f"The ends differ by {_interval(state)}, but where {metric} changed can't be told: {_why_not(header, answer, state)}."
+        return f"The ends differ by {_interval(state)}, but where {metric} changed is open: {_why_not(header, answer, state)}."
     return f"{metric[:1].upper()}{metric[1:]} {_steps(culprits, result, header.experiment.mode, unit)}."
 
 
@@ -275,7 +275,7 @@ def _steps(culprits: Sequence[Culprit], result: BisectResult, kind: Kind, unit: 
             )
             return f"went from {_moved(lasting[0], unit)} with {_either(lasting[0], kind)}, which lasts. Before that: {undone}"
         return f"stepped {len(culprits)} times: {'; '.join(f'{_moved(one, unit)} with {_either(one, kind)}' for one in culprits)}"
-    doubt = "; which one can't be told" if culprits[0].among else ""
+    doubt = "; which one is unknown" if culprits[0].among else ""
     return f"went from {_moved(culprits[0], unit)} with {_either(culprits[0], kind)}{doubt}"
 
 

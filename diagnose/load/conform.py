@@ -159,7 +159,7 @@ def no_gpu_work(provenance: Provenance, ledger: Ledger, *, launches: int) -> Inp
         counted = any(row.table == "cuda_profiler_range" for row in ledger.rows)
         again = "without metrics (profiler_metrics of torch.profiler), which take the place of times, " if counted else ""
         return InputError(
-            f"{provenance.file} holds {launches:,} kernel launches of the host, but no GPU work that came of them: the records of the device "
+            f"{provenance.file} holds {launches:,} kernel launches by the CPU, but no GPU work that came of them: the records of the device "
             f"are missing (it has {contents}).{said}",
             effect="There is nothing to diagnose: what the GPU did, and for how long, is not in this file.",
             next_step=f"Capture again: {again}one profiler at a time (no nsys around torch.profiler, DCGM's profiling paused), stopped by itself before "

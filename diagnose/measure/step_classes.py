@@ -26,13 +26,13 @@ MOST = 0.8  # of ranges that enclose about as much (this share of the most) of w
 PARTS: Mapping[str, str] = {
     "compute_busy_ns": "computing",
     "blocking_transport_ns": "waiting for communication",
-    "blocking_packing_ns": "waiting for packing",
+    "blocking_packing_ns": "waiting for permute/unpermute",
     "blocking_copy_ns": "waiting for copies",
     "allocator_ns": "the allocator",
-    "host_sync_ns": "the host after synchronising calls",
+    "host_sync_ns": "CPU synchronisation",
     "first_use_ns": "first uses",
-    "host_work_ns": "the host's work between launches",
-    "dependency_stalled_ns": "waiting of which no cause is known",
+    "host_work_ns": "CPU work between launches",
+    "dependency_stalled_ns": "waiting without a known cause",
 }
 _MARKS = {"thread": pl.Int64, "start": pl.Int64, "end": pl.Int64, "text_id": pl.Int32}
 

@@ -302,7 +302,7 @@ def _capture(
             refused[entry.table] = refused.get(entry.table, 0) + entry.count
     graphs = {part.provenance.graph_trace for part in measured}
     devices = [device for part in measured for device in part.devices]
-    several = f"{len(devices)} devices are analysed; the verdict speaks of rank {verdict_of.rank}, device {verdict_of.device}: {chosen}."
+    several = f"{len(devices)} devices are analysed; the verdict is of rank {verdict_of.rank}, device {verdict_of.device}: {chosen}."
     rate, resolved = facts["correlation_rate"].value, facts["resolved_wait_rate"].value
     return Capture(
         format=first.format,

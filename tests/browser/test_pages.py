@@ -156,12 +156,12 @@ def test_no_text_of_a_document_has_any_power(opened: Opener, name: str) -> None:
 
 
 SAYS = {
-    "diagnosis": ("45.273", "128.412", "Blocking expert exchange", "waited for transport", "stream 20", "expert exchange", "+20.304"),
+    "diagnosis": ("45.273", "128.412", "Blocking expert exchange", "stalled on communication", "stream 20", "expert exchange", "+20.304"),
     "empty diagnosis": ("not cut into steps", "No rule found anything to change."),
     "comparison rich": (
         "NCCL_P2P_NET_CHUNKSIZE",
         "comm_overlap.overlap_moe_expert_parallel_comm",
-        "exposed transport",
+        "exposed communication",
         "+29.565",
         "deep_ep::internode::dispatch<8, 8192>",
         "87.0 % → 52.0 %",
@@ -213,7 +213,7 @@ def hovered(page: Any, key: str, curve: str, point: str) -> str:
 
 def test_hovering_says_category_share_and_delta(page_of: Any) -> None:
     text = hovered(page_of("comparison rich"), "budgets", "plot.data.findIndex(trace => trace.name === 'exposed transport')", "1")
-    assert [said for said in ("exposed transport", "41.876 ms", "26.5 % of new", "+29.565 ms") if said not in text] == []
+    assert [said for said in ("exposed communication", "41.876 ms", "26.5 % of new", "+29.565 ms") if said not in text] == []
 
 
 def test_hovering_over_the_timeline_shows_a_hostile_name_as_text(page_of: Any) -> None:

@@ -94,7 +94,7 @@ def test_saved_diagnoses_are_compared_without_measuring_and_traces_against_them(
     assert pipeline.calls == []
     assert err == ""
     assert "THE CAPTURES DIFFER, FOR THE WORSE" in out
-    assert "exposed transport" in out
+    assert "exposed communication" in out
     assert "+2.000" in out
     assert main(["compare", fast, "slow.sqlite", "--format", "json"]) == 0
     found = c.decode(capsys.readouterr().out.encode())

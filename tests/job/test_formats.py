@@ -209,7 +209,7 @@ def test_a_recipe_command() -> None:
     assert known(job) == read(job), "the recipe decides the rest, so there are no defaults"
     assert job.settings["delay_wgrad_compute"].shown == "comm_overlap.delay_wgrad_compute (line 5)", "an override goes before an option"
     assert "the recipe qwen3_30b_a3b decides what this command line leaves out" in job.notes[0]
-    assert "--moe_a2a_overlap turns on the overlap of the expert exchange and delayed weight gradients together" in job.notes[1]
+    assert "--moe_a2a_overlap turns on the overlap of the EP all-to-all and delayed weight gradients together" in job.notes[1]
 
 
 @for_each(

@@ -87,7 +87,7 @@ def test_an_operation_without_a_device_is_counted_beside_others_that_have_one() 
 
 
 def test_launches_without_the_kernels_that_they_started_are_refused_with_the_reason() -> None:
-    with pytest.raises(InputError, match="holds 2 kernel launches of the host, but no GPU work that came of them") as caught:
+    with pytest.raises(InputError, match="holds 2 kernel launches by the CPU, but no GPU work that came of them") as caught:
         load(document([call(10, 3), call(20, 3, correlation=2), call(30, 3, name="cudaMalloc")]))
     assert "one profiler at a time" in caught.value.next_step
     with pytest.raises(InputError, match="holds no GPU work"):

@@ -39,10 +39,7 @@ def test_alike_steps_are_one_class() -> None:
 def test_a_stall_every_third_step_is_a_class_named_by_its_cause_and_its_range() -> None:
     found = steps([0, 0, 30] * 3)
     assert [(one.n, one.steps) for one in found.classes] == [(6, (0, 1, 3, 4, 6, 7)), (3, (2, 5, 8))]
-    assert (
-        found.classes[1].differs_by
-        == f"+30.0 ms with the same work: the host's work between launches +30.0 ms, most of it inside {LOADER!r}"
-    )
+    assert found.classes[1].differs_by == f"+30.0 ms with the same work: CPU work between launches +30.0 ms, most of it inside {LOADER!r}"
     assert found.long is not None
     assert (found.long.n, found.long.range) == (3, LOADER)
     assert abs(found.long.each_ns - 30 * MS) < MS
@@ -52,7 +49,7 @@ def test_a_stall_every_third_step_is_a_class_named_by_its_cause_and_its_range() 
 def test_without_a_range_around_the_stall_the_cause_is_said_alone() -> None:
     found = steps([0, 0, 30] * 3, loader=None)
     assert found.long is not None
-    assert found.long.cause == "+30.0 ms with the same work: the host's work between launches +30.0 ms"
+    assert found.long.cause == "+30.0 ms with the same work: CPU work between launches +30.0 ms"
 
 
 def test_steps_with_more_work_are_a_class_by_their_work() -> None:

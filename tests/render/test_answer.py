@@ -244,7 +244,7 @@ def test_one_colour_has_one_meaning() -> None:
     """Over the bar, the figures of the step and the buckets: who has learnt a colour in one finds it in the others."""
     meaning = {spec.colour.lower(): {f"bucket {name}"} for name, spec in words.VOCABULARY.buckets.items()}
     looks = list(words._CAUSE_LOOKS.values())
-    same = {"waiting: permute/unpermute": "waited for packing"}
+    same = {"waiting: permute/unpermute": "stalled on permute/unpermute"}
     for label, colour in [
         *((look.label, look.colour) for look in looks),
         *((answer._LABELS[key], answer._LOOKS[key]) for key in answer._LOOKS),

@@ -91,11 +91,11 @@ def test_mismatches_environment_settings_and_findings_are_told(format_: str) -> 
     for said in (
         "2.6 % more kernels are launched.",
         "taken out of the figures",
-        "Not told by both, so not compared: precision, sequence.",
+        "Not recorded on both sides, so not compared: precision, sequence.",
         "NCCL_P2P_NET_CHUNKSIZE",
         "2.26.5",
         "570.124",
-        "12 things around the code are told by both and the same.",
+        "12 things around the code are recorded on both sides, identical.",
         "comm_overlap.overlap_moe_expert_parallel_comm",
         "p = 0.0079",
         "a change of 2.1 %",
@@ -135,7 +135,7 @@ def test_what_is_not_known_is_never_nought(format_: str) -> None:
     effect = {row.cells[0]: row.cells[1] for row in tables.effect(minimal()).rows}
     assert effect["95 % interval of it"] == "not measured"
     assert (effect["found in four of five such comparisons"], effect["probability of as much by noise"]) == (
-        "can't be told",
+        "unknown",
         "not possible",
     )
     assert tables.walls(rich()).rows[2].cells == ("CPU overhead", "–", "12.940", "–")
@@ -173,7 +173,7 @@ def test_a_relative_change_is_never_shown_as_none(share: float | None, said: str
     "name, said",
     ("step_time", "step time"),
     ("kernels", "launches"),
-    ("transport", "exposed transport"),
+    ("transport", "exposed communication"),
     ("compute:expert_gemm", "compute: expert gemm"),
     ("bucket:dense_gemm", "bucket dense gemm"),
     ("blocking_dispatch", "blocking dispatch"),

@@ -83,7 +83,7 @@ def _of_recipe(leaves: Sequence[Leaf]) -> list[str]:
     if any(leaf.key == "--moe_a2a_overlap" and str(leaf.value).lower() in ("true", "1", "t", "yes", "y") for leaf in leaves):
         # Megatron-Bridge scripts/performance/utils/overrides.py, _set_moe_a2a_overlap_overrides
         notes.append(
-            "--moe_a2a_overlap turns on the overlap of the expert exchange and delayed weight gradients together, and shared-expert "
+            "--moe_a2a_overlap turns on the overlap of the EP all-to-all and delayed weight gradients together, and shared-expert "
             "overlap off; set comm_overlap.overlap_moe_expert_parallel_comm alone to see what each does"
         )
     return notes

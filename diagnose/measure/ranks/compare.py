@@ -218,7 +218,7 @@ def compare(
     )
 
 
-_NOTHING = "No exchange could be matched across ranks: who comes late, and how much of an exchange is waiting, can't be said."
+_NOTHING = "No collective could be matched across ranks, so stragglers, and how much of a collective is waiting, are unknown."
 
 
 def _slowest(
@@ -227,13 +227,16 @@ def _slowest(
     """The member that the verdict speaks of, and why it."""
     central = next(member for member in members if (member.rank.rank, member.device.device) == middle)
     if not any(own[member.place].matched or any(member.bubble) for member in members):
-        return central, f"rank {central.rank.rank} is the one in the middle by step time; no exchange between ranks tells the slowest path"
+        return (
+            central,
+            f"rank {central.rank.rank} is the one in the middle by step time; no collective between ranks shows the slowest path",
+        )
     times = {member.place: own[member.place].median_ns for member in members}
     usual = median_low(list(times.values()))
     behind = [entry.rank for entry in lateness if entry.rank is not None]
     if behind:
         member = next(one for one in members if one.rank.rank == behind[0])
-        return member, f"rank {member.rank.rank} is the slowest path: the ranks that it exchanges with wait for it"
+        return member, f"rank {member.rank.rank} is the slowest path: the ranks of its collectives wait for it"
     place = max(times, key=lambda one: (times[one], -one))
     step = central.median.window_ns
     if times[place] - usual > SLOWEST * step:
@@ -241,7 +244,7 @@ def _slowest(
         waits = {one: integer_median(times.wait) for one, times in own.items()}
         why = "it waits least for others" if waits[place] == min(waits.values()) else "its time without waiting for others is the longest"
         return member, f"rank {member.rank.rank} is the slowest path: {why}"
-    return central, f"no rank's own time stands out; rank {central.rank.rank} is the one in the middle by step time"
+    return central, f"no rank's time without waiting stands out; rank {central.rank.rank} is the one in the middle by step time"
 
 
 def _exchanged(every: Sequence[Transfers]) -> dict[tuple[int, int, str, str], tuple[int, int, int, int]]:

@@ -135,10 +135,10 @@ def _late(blame: _Blame, known: Background) -> Late | None:
     pattern: Pattern = "always" if share >= ALWAYS else "mostly"
     cause, bucket, longer, words = _cause(member, others, blame.behind[culprit], known)
     times = blame.lasts[culprit] / blame.noticed
-    much = f"{share:.1%} of the waiting is behind it".replace("%", " %")
+    much = f"{share:.1%} of the waiting is for it".replace("%", " %")
     along = [one.rank.rank for one in others if blame.near[one.place] >= MOSTLY * blame.noticed]
     also = f"; as late as it in most of them: rank {', '.join(map(str, along))}" if along else ""
-    often = f"{times:.1%} of the {blame.noticed} exchanges in which somebody waits noticeably".replace("%", " %")
+    often = f"{times:.1%} of the {blame.noticed} collectives with notable waiting".replace("%", " %")
     return Late(
         kinds=blame.kinds,
         ranks=tuple(one.rank.rank for one in blame.members),
@@ -174,7 +174,7 @@ def _rotating(blame: _Blame, total: int, step: int, experts: Sequence[ExpertImba
         bucket=EXPERT_GEMM if uneven else None,
         longer_ns=lost if uneven else None,
         evidence=(
-            f"Another rank comes last from one exchange to the next (the one that does so most often, in {100 * most:.1f} % "
+            f"Another rank comes last from one collective to the next (the one that does so most often, in {100 * most:.1f} % "
             f"of {blame.noticed}); {words}."
         ),
         status="inferred",
@@ -209,13 +209,13 @@ def _cause(member: Member, others: Sequence[Member], wait: int, known: Backgroun
     starved = _above(member, others, "launch_starved_ns")
     bucket, more = _longest_bucket(member, others)
     if starved >= EXPLAINS * wait and starved >= more:
-        words = f"its host issues work later: compute is launch-starved for {starved / 1e6:.3f} ms {per} more than on the others"
+        words = f"its CPU launches later: it is launch-bound for {starved / 1e6:.3f} ms {per} more than on the others"
         return "slow_host", None, starved, words
     moving = integer_median(known.own[member.place].transfer) - median_low(
         [integer_median(known.own[one.place].transfer) for one in others]
     )
     if moving >= EXPLAINS * wait and moving >= more:
-        words = f"the exchanges in its other groups transfer for {moving / 1e6:.3f} ms {per} more than those of the others"
+        words = f"collectives in its other groups transfer for {moving / 1e6:.3f} ms {per} more than those of the others"
         return "slow_link", None, moving, words
     if bucket is None or more < EXPLAINS * wait:
         return "unknown", None, None, "no part of its step takes correspondingly longer than on the others"

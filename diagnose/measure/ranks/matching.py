@@ -440,9 +440,9 @@ def _unaligned(ranks: Sequence[int]) -> str:
     """The note on ranks whose clocks could not be aligned."""
     shown = ", ".join(str(rank) for rank in ranks[:8]) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
     return (
-        f"Not all clocks of ranks {shown} could be aligned (fewer than {MIN_ENDS} exchanges matched between two hosts, or ends "
+        f"Not all clocks of ranks {shown} could be aligned (fewer than {MIN_ENDS} collectives matched between two nodes, or ends "
         f"that scatter by more than {LIMIT_NS // 1000} µs): "
-        "who comes late in the exchanges between them is not said."
+        "the straggler of collectives between them is unknown."
     )
 
 

@@ -17,7 +17,7 @@ from diagnose.model.vocabulary import COMM_KINDS, CommKind
 
 NOTICEABLE_NS = 10_000  # an instance in which nobody waits longer has no last rank; this project's choice
 NOTICEABLE_SHARE = 0.05  # of the transfer; likewise
-_NO_SIZES = "no bandwidth: the trace does not hold the sizes of these exchanges"
+_NO_SIZES = "no bandwidth: the trace does not record the sizes of these collectives"
 _NOT_ALL = "no bandwidth: not all members were captured, so that the transfer time may hold waiting"
 
 

@@ -29,7 +29,7 @@ from diagnose.version import __version__
 
 __all__ = ["Named", "compare"]
 _NO_SPLIT = (
-    "The {side} document does not hold its steps split by category, so the delta is not told by category: diagnose its trace again "
+    "The {side} document does not hold its steps split by category, so the delta has no categories: diagnose its trace again "
     "with this version of the program."
 )
 

@@ -325,7 +325,7 @@ def _capture(base: Diagnosis, new: Diagnosis) -> Iterator[Mismatch]:
         yield mismatch("capture", "start-up", shown(_start_up_only(base)), shown(_start_up_only(new)), "refused", text)
     if base.verdict.perturbed != new.verdict.perturbed:
         which = "base" if base.verdict.perturbed else "new"
-        text = f"The profiler slowed the {which} run noticeably and not the other: host overhead and step time hold its cost."
+        text = f"The profiler slowed the {which} run noticeably and not the other: CPU overhead and step time hold its cost."
         yield mismatch("capture", "perturbed", shown(base.verdict.perturbed), shown(new.verdict.perturbed), "noted", text)
 
 

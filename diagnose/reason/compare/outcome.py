@@ -31,12 +31,12 @@ from diagnose.reason.compare.metrics import BLOCKING, BUCKET, COMPUTE, KERNELS, 
 
 _CATEGORIES: Mapping[str, str] = MappingProxyType(
     {
-        "transport": "exposed transport",
-        "packing": "exposed packing",
+        "transport": "exposed communication",
+        "packing": "exposed permute/unpermute",
         "copy": "exposed copies",
-        "launch_starved": "launch-starved time (the host had not issued the next kernel)",
+        "launch_starved": "launch-bound time (the next kernel was not launched yet)",
         "host_sync": "idle time under synchronising calls",
-        "dependency_stalled": "waiting that no resolved dependency explains",
+        "dependency_stalled": "waiting without a known cause",
         "idle": "idle time without a cause",
     }
 )
@@ -123,13 +123,13 @@ _SHOWN = 3  # categories that a sentence names
 _LEAST = 0.1  # of the step's change that a category has to hold to be named
 _WHY: Mapping[Why, str] = MappingProxyType(
     {
-        "transport": "while compute waited for transport",
-        "packing": "while compute waited for packing",
-        "copy": "while compute waited for a copy",
+        "transport": "while compute was stalled on communication",
+        "packing": "while compute was stalled on permute/unpermute",
+        "copy": "while compute was stalled on a copy",
         "allocator": "under allocator calls",
         "host_sync": "under synchronising calls",
-        "host_work": "while the host had not launched the next kernel",
-        "dependency_stalled": "without a resolved cause",
+        "host_work": "while the next kernel was not launched yet",
+        "dependency_stalled": "without a known cause",
         "step_end": "at the step's end",
     }
 )
@@ -195,7 +195,7 @@ def _sentence(effect: Effect, normalised: Normalised | None, allowed: float) -> 
         what = f"{capital(subject)} did not change" if _several(effect) else f"These two captures do not differ: {subject} did not change"
         return f"{what} beyond noise: {figures}.{_power(effect, allowed)}"
     if effect.result == "cannot_tell":
-        return f"Whether {subject} changed can't be told: {figures}.{_power(effect, allowed)}"
+        return f"Whether {subject} changed is open: {figures}.{_power(effect, allowed)}"
     return f"{'' if _several(effect) else 'These two captures differ: '}{subject if not _several(effect) else capital(subject)} {_became(effect)}: {figures}."
 
 
@@ -449,7 +449,7 @@ def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis,
         yield "The profiler slowed both runs noticeably."
     for side, document, place in (("base", base, judged.places[0]), ("new", new, judged.places[1])):
         if place_of(document) != place and effect.result != "refused":
-            yield f"Compared is rank {place[0]}; the {side} run's own verdict speaks of rank {place_of(document)[0]}."
+            yield f"Compared is rank {place[0]}; the {side} run's own verdict is of rank {place_of(document)[0]}."
         lost = [entry for entry in document.ledger if entry.severity in {"data_loss", "error"}]
         if lost:
             yield f"Data was lost in the {side} run: {listed([f'{entry.count} × {entry.code}' for entry in lost[:_SHOWN]])}."

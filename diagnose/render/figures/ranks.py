@@ -110,7 +110,7 @@ def heat_map(document: Diagnosis, found: Heat) -> Figure:
         key="rank-heat",
         title="What differs between like ranks, by bucket",
         caption="Work of each rank less the median of its like group. Orange: more, blue: less. Empty: nothing like it to compare with. "
-        "Lines part the groups. Full colour is 2 % of the step at least. Buckets with transport (dispatch, collective) hold the waiting for others too: a late rank has less of it.",
+        "Lines part the groups. Full colour is 2 % of the step at least. Buckets with communication (dispatch, collective) hold the waiting for others too: a late rank has less of it.",
         x=Axis(names=found.labels),
         y=Axis(names=names),
         marks=(

@@ -30,7 +30,7 @@ def bucket(know: Catalogue, key: str) -> Entry:
         brief=", ".join(dict.fromkeys(one.role for one in decided + default)) or "compute",
         parts=(
             *paragraph("belongs elsewhere", meaning.elsewhere),
-            *paragraph("told by", meaning.told_by),
+            *paragraph("recognised by", meaning.told_by),
             *items("traps", meaning.traps),
             *verbatim("names, for example", examples[:_EXAMPLES]),
             *rows("by its name", ("family", "what"), ((Ref("family", one.id), _family_about(one)) for one in decided)),

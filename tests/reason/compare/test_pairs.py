@@ -90,7 +90,12 @@ def check_first(found: Comparison, before: Recording, after: Recording) -> None:
     assert name == most, (first.category, moved)
     if first.category == "launch_starved":
         assert way * (there["why host"] - here["why host"]) > 0
-    title = {"transport": "exposed transport", "copy": "exposed copies", "packing": "exposed packing", "launch_starved": "launch-starved"}
+    title = {
+        "transport": "exposed communication",
+        "copy": "exposed copies",
+        "packing": "exposed permute/unpermute",
+        "launch_starved": "launch-starved",
+    }
     said_first = title.get(first.category, first.category.replace("compute:", "compute in ").replace("_", " "))
     # behind what was lost or swapped, which is said in sentences of its own
     said = [sentence for sentence in found.outcome.moved.lower().split(". ") if " grew by " in sentence or " shrank by " in sentence]
@@ -180,7 +185,7 @@ TAKEN_BACK = {
     "pair-larger-micro-batch": "Launch-starved time",
     "pair-less-offload": "Exposed copies grew",
     "pair-no-host-sync": "Launch-starved time",
-    "pair-parameter-overlap": "Exposed transport of the data-parallel exchange grew",
+    "pair-parameter-overlap": "Exposed communication of DP collectives grew",
 }
 QUICK_TAKEN_BACK = ("pair-context-ring",)
 

@@ -61,13 +61,13 @@ FINDING: dict[FindingState, str] = {
 }
 FINDING_ORDER: tuple[FindingState, ...] = ("new", "worse", "gone", "better", "not_assessed", "same")
 WHY: dict[Why, str] = {
-    "transport": "waited for transport",
-    "packing": "waited for packing",
-    "copy": "waited for a copy",
-    "allocator": "host in the allocator",
-    "host_sync": "host in a waiting call",
-    "host_work": "host had not launched",
-    "dependency_stalled": "wait unexplained",
+    "transport": "stalled on communication",
+    "packing": "stalled on permute/unpermute",
+    "copy": "stalled on a copy",
+    "allocator": "CPU in the allocator",
+    "host_sync": "CPU in a synchronising call",
+    "host_work": "next kernel not launched",
+    "dependency_stalled": "wait, cause unknown",
     "step_end": "no compute follows",
 }
 METRIC = {"step_time": "step time", "kernels": "launches"}
@@ -77,12 +77,12 @@ COMPUTE = "compute:"
 
 # Greys where the device idles, warm colours where something else than compute ran.
 _LOOKS = {
-    "transport": Look("exposed transport", "#d55e00", "/", order=100),
-    "packing": Look("exposed packing", "#e69f00", "x", order=101),
+    "transport": Look("exposed communication", "#d55e00", "/", order=100),
+    "packing": Look("exposed permute/unpermute", "#e69f00", "x", order=101),
     "copy": Look("exposed copies", "#cc79a7", "\\", order=102),
-    "launch_starved": Look("launch-starved", "#4d4d4d", order=103),
-    "host_sync": Look("host-sync", "#7a7a7a", "-", order=104),
-    "dependency_stalled": Look("dependency-stalled", "#a3a3a3", ".", order=105),
+    "launch_starved": Look("launch-bound", "#4d4d4d", order=103),
+    "host_sync": Look("CPU synchronisation", "#7a7a7a", "-", order=104),
+    "dependency_stalled": Look("waiting, cause unknown", "#a3a3a3", ".", order=105),
     "idle": Look("idle", "#c8c8c8", order=106),
 }
 
@@ -179,7 +179,7 @@ def effect_lines(document: Comparison) -> list[tuple[str, str]]:
         ("probability of as much by noise", p_value),
         (
             "found in four of five such comparisons",
-            "can't be told" if effect.smallest is None else f"a change of {units.percent(effect.smallest)} or more",
+            "unknown" if effect.smallest is None else f"a change of {units.percent(effect.smallest)} or more",
         ),
         ("the verdict rests on", BASIS[effect.basis]),
         *([] if normalised is None else [_normalised(normalised)]),
@@ -196,8 +196,8 @@ def _between(effect: Effect) -> str:
 def _normalised(found: Normalised) -> tuple[str, str]:
     """By what the figures are normalised."""
     if found.unit == "tokens":
-        return "useful tokens", f"{units.count(found.base_tokens)} → {units.count(found.new_tokens)} per step, told by {found.source}"
-    return "work of the same kernels", f"{units.ms(found.base_tokens)} → {units.ms_unit(found.new_tokens)}, told by {found.source}"
+        return "useful tokens", f"{units.count(found.base_tokens)} → {units.count(found.new_tokens)} per step, from {found.source}"
+    return "work of the same kernels", f"{units.ms(found.base_tokens)} → {units.ms_unit(found.new_tokens)}, from {found.source}"
 
 
 def whole(document: Comparison) -> str:
@@ -216,7 +216,7 @@ def comparable(document: Comparison) -> str:
     """Whether the two may be compared, in one sentence."""
     found = document.comparability
     if found.comparable:
-        return "They may be compared: nothing that was told says that they are not the same work."
+        return "They may be compared: no recorded difference in the work."
     if found.anyway:
         return "They are not the same work; the figures are given because --anyway asked for them."
     return "They are not the same work, so there is no verdict. --anyway gives the figures all the same."
@@ -233,12 +233,12 @@ NO_FIGURES = "The comparison is refused, so there are no figures of what moved."
 def unknown(document: Comparison, most: int = 12) -> str:
     """What one side or both do not tell; empty where both tell all."""
     names = document.comparability.unknown
-    return f"Not told by both, so not compared: {units.listed(names, most)}." if names else ""
+    return f"Not recorded on both sides, so not compared: {units.listed(names, most)}." if names else ""
 
 
 def same_environment(document: Comparison) -> str:
     """How much around the code is the same."""
-    return f"{units.plural(document.environment_same, 'thing')} around the code {'is' if document.environment_same == 1 else 'are'} told by both and the same."
+    return f"{units.plural(document.environment_same, 'thing')} around the code recorded on both sides, identical."
 
 
 def runs_of(side: Side) -> str:

@@ -64,7 +64,7 @@ def mismatches(document: Comparison) -> Table:
             )
             for one in document.comparability.mismatches
         ),
-        empty="nothing that was told differs",
+        empty="no recorded difference",
     )
 
 
@@ -251,7 +251,7 @@ def overlap(document: Comparison) -> Table:
     """Transport that runs beside compute, and what was lost of that."""
     return Table(
         "overlap",
-        "Overlap of transport with compute",
+        "Overlap of communication with compute",
         rows_of(
             {
                 "$transport": f"{words.COMM_KIND[one.kind]}, {_value(one.backend)}",
@@ -263,7 +263,7 @@ def overlap(document: Comparison) -> Table:
             for one in document.overlap
         ),
         note="Hidden: beside compute. Lost: exposed time that the base's share of overlap would have hidden.",
-        empty="no transport on either side",
+        empty="no communication on either side",
     )
 
 

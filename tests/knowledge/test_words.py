@@ -1,0 +1,186 @@
+"""Nobody's words: what docs/words.md bans stands in no sentence that people read, and what is printed as a heading is explained.
+
+The list of exceptions only shrinks.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from diagnose.knowledge.glossary import load_glossary, meanings
+from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.render.reports.diagnosis.answer import _LABELS as BAR
+from diagnose.render.reports.diagnosis.tables import _BUDGET_ROWS as BUDGET
+from diagnose.render.words import COMM_KIND, SEGMENTS, STATE
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "trace_rules"
+BANNED = re.compile(
+    r"\b(the trace(s)? tells?\b(?! pinned)|nothing is (told|said)|own time|its likes|like groups?|load-bearing|in silence|without a word|held up|holds? compute up|"
+    r"launch-starved|dependency-stalled|expert exchange|(?<!shared-)expert overlap|data-parallel exchange|tensor-parallel exchange|context-parallel exchange|"
+    r"host overhead|the host\b(?! and device| memory| link)|host work|told by|speaks of rank|asserted to need|"
+    r"can't be told|nothing that was told|beside:)",
+    re.IGNORECASE,
+)
+TRANSPORT = re.compile(r"\btransport\b", re.IGNORECASE)
+PROSE = (
+    "name",
+    "summary",
+    "why",
+    "wrong_when",
+    "check",
+    "capture",
+    "title",
+    "disputed",
+    "undecidable",
+    "cost",
+    "risk",
+    "say",
+    "unknown",
+    "remedy",
+)
+
+# file (without its folder's): what in it still is to be said otherwise
+EXCEPTIONS: dict[str, str] = {}
+
+
+def sentences(value: Any, key: str = "") -> Iterator[str]:
+    """What of a file of rules people read."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name not in ("when", "if", "examples", "symptom", "refs", "source"):
+                yield from sentences(inner, name)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from sentences(inner, key)
+    elif isinstance(value, str) and key in PROSE:
+        yield value
+
+
+def spoken(text: str) -> str:
+    """A sentence without its placeholders."""
+    return re.sub(r"\{[^}]*\}", "", text)
+
+
+@pytest.mark.parametrize("folder", ["rules", "playbook", "checks"])
+def test_no_rule_fix_or_check_uses_a_banned_word(folder: str) -> None:
+    found = {
+        f"{folder}/{path.name}: {said[0]!r} in {text[:80]!r}"
+        for path in sorted((RULES / folder).glob("*.yaml"))
+        for text in sentences(yaml.safe_load(path.read_text(encoding="utf-8")))
+        for said in [BANNED.search(spoken(text)) or TRANSPORT.search(spoken(text))]
+        if said and EXCEPTIONS.get(f"{folder}/{path.name}", "") != said[0]
+    }
+    assert found == set()
+
+
+def test_no_verdict_uses_a_banned_word() -> None:
+    walls = load_rulebook().walls
+    said = [clause.say for clause in (*walls.floor, *walls.lead, *walls.also, *walls.certainty)]
+    said += [lead.say for spec in walls.walls.values() for lead in spec.says] + [spec.title for spec in walls.walls.values()]
+    said += [spec.meaning for spec in walls.walls.values()] + list(walls.part_titles.values())
+    assert [text for text in said if BANNED.search(spoken(text)) or TRANSPORT.search(spoken(text))] == []
+
+
+def test_no_report_uses_a_banned_word() -> None:
+    """Strings of the builders of reports and figures, docstrings left out."""
+    found = []
+    for path in sorted((ROOT / "diagnose" / "render").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docs = {
+            id(node.body[0].value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and node.body and isinstance(node.body[0], ast.Expr)
+        }
+        texts = [
+            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs
+        ]
+        found += [f"{path.name}: {text[:80]!r}" for text in texts if " " in text and BANNED.search(text)]
+    assert [one for one in found if one not in REPORTS] == []
+    assert sorted(one for one in REPORTS if one not in found) == [], "an exception that nothing needs"
+
+
+REPORTS: tuple[str, ...] = ()
+
+
+PRINTED = (
+    *(label for label, *_ in BUDGET),
+    *(
+        text
+        for text in BAR.values()
+        if text.startswith(("waiting: ", "CPU: ")) and "unknown" not in text and "other" not in text and "copies" not in text
+    ),
+    *(part.look.label for part in SEGMENTS if part.key in ("compute", "dependency_stalled")),
+    *(text for kind, text in COMM_KIND.items() if kind != "other"),
+    *STATE.values(),
+    *(
+        "exposed",
+        "hidden",
+        "busy ms",
+        "work ms",
+        "of work",
+        "exclusive ms",
+        "classified by",
+        "waves",
+        "occupancy",
+        "SM coverage",
+        "status",
+        "transfer",
+    ),
+    *(
+        "at most",
+        "largest share",
+        "first target",
+        "runner-up",
+        "certainty",
+        "straggler",
+        "not this if",
+        "check first",
+        "data quality",
+        "not assessed",
+    ),
+    *(
+        "launch-bound",
+        "CPU-bound",
+        "all-to-all",
+        "wave",
+        "MFU",
+        "TFLOP/s/GPU",
+        "tokens/s/GPU",
+        "useful tokens",
+        "Parallel Folding",
+        "three walls",
+    ),
+    *("fit", "scale", "profile", "retune", "EP overlap", "contention", "start-up", "first use", "pipeline bubble", "selective recompute"),
+    *(
+        "delayed weight gradient",
+        "full-iteration CUDA graph",
+        "scoped CUDA graphs",
+        "launch latency",
+        "restart after a sync",
+        "attention mesh",
+    ),
+    *("handover", "starved", "ledger", "own time", "likes", "packing", "launch-starved", "dependency-stalled"),  # of older reports
+)
+PLAIN = {
+    "copies",
+    "on copies",
+    "communication",
+    "on communication",
+    "communication only",
+    "on permute/unpermute",
+    "communication and permute",
+}
+
+
+@pytest.mark.parametrize("term", [term for term in dict.fromkeys(PRINTED) if term not in PLAIN])
+def test_what_is_printed_is_explained(term: str) -> None:
+    """`diagnose explain TERM` answers, and the page shows the same as a tooltip."""
+    assert meanings(load_glossary()).get(term.lower())
