@@ -34,7 +34,7 @@ def read_job(path: Path, table: JobSettings, overrides: Sequence[str] = (), *, c
         raise JobFileError(
             f"The job file {path} cannot be read: {error.strerror or error}.",
             effect=EFFECT,
-            next_step="Give --config a file: a configuration dump, Megatron-LM arguments, the command line, or a plain job.yaml.",
+            next_step="A job file is a configuration dump, Megatron-LM arguments, the command line of the launch, or a plain job.yaml.",
         ) from error
     job = parse_job(data, table, source=path.name, overrides=overrides, folder=path.parent, command=command)
     return replace(job, file=path.name)

@@ -165,6 +165,12 @@ def no_gpu_work(provenance: Provenance, ledger: Ledger, *, launches: int) -> Inp
             next_step=f"Capture again: {again}one profiler at a time (no nsys around torch.profiler, DCGM's profiling paused), stopped by itself before "
             "the process ends (cudaProfilerStop, --duration, prof.stop), since records that are not flushed are lost.",
         )
+    if any(entry.code == "cut_file" for entry in ledger.entries):
+        return InputError(
+            f"{provenance.file} is cut off: it ends before its content does, and up to there it holds no GPU work (it has {contents}).{said}",
+            effect="There is nothing to diagnose.",
+            next_step="Copy or write the trace again, whole: let the profiler finish before the process ends, and compare the sizes after copying.",
+        )
     return InputError(
         f"{provenance.file} holds no GPU work: no kernel, copy or memory set was recorded (it has {contents}).{said}",
         effect="There is nothing to diagnose.",
