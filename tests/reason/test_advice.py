@@ -105,7 +105,7 @@ def test_router_padding_does_not_go_with_a_captured_preprocessing_of_all_to_all(
     captured = {**A1, "model.cuda_graph_impl": "transformer_engine", "model.cuda_graph_modules": ["moe_router", "moe_preprocess"]}
     found = FixReader(context=make_context(facts(), job(captured), BOOK)).fix(BOOK.fixes["CMP-05"])
     assert found.state == "blocked"
-    assert found.blocked_by[0].endswith("First: COM-02, move tokens with HybridEP.")
+    assert found.blocked_by[0].endswith("First: COM-02, HybridEP as token dispatcher.")
 
 
 OURS = [

@@ -268,7 +268,7 @@ def test_the_headline_has_the_figures_and_names_a_bucket_with_its_kernel() -> No
         == "These two captures differ: the step is 12.2 % slower: 45.00 → 50.50 ms (+5.50 ms, 95 % interval +4.12 … +6.92 ms, 1 run against "
         "1 run, 4 steps against 4; run-to-run noise assumed 1.0 % (not measured))."
     )
-    assert found.outcome.moved.startswith("Exposed communication grew by 4.00 ms (10.00 → 14.00 ms); launch-starved time")
+    assert found.outcome.moved.startswith("Exposed communication grew by 4.00 ms (10.00 → 14.00 ms); launch-bound time")
     assert run(document(WORSE), document(BOTH)).outcome.sentence.startswith("These two captures differ: the step is 10.9 % faster")
     base = document(({"attention": 10_000_000},) * 4, kernels=[kernel("flash_fwd", 10, 1_000_000)])
     new = document(({"attention": 13_000_000},) * 4, kernels=[kernel("flash_fwd", 10, 1_300_000)])

@@ -94,7 +94,7 @@ def check_first(found: Comparison, before: Recording, after: Recording) -> None:
         "transport": "exposed communication",
         "copy": "exposed copies",
         "packing": "exposed permute/unpermute",
-        "launch_starved": "launch-starved",
+        "launch_starved": "launch-bound",
     }
     said_first = title.get(first.category, first.category.replace("compute:", "compute in ").replace("_", " "))
     # behind what was lost or swapped, which is said in sentences of its own

@@ -55,7 +55,7 @@ def test_the_two_real_captures(real: tuple[Diagnosis, Diagnosis], real_traces: P
     assert sum(row.delta_ns for row in delta.categories) == delta.delta_ns
     assert delta.categories[0].category == "launch_starved"
     assert delta.categories[0].delta_ns > 0.9 * delta.delta_ns
-    assert found.outcome.moved.startswith("Launch-starved time")
+    assert found.outcome.moved.startswith("Launch-bound time")
     compute = [row for row in delta.categories if row.category.startswith("compute:")]
     assert compute
     assert not any(row.moved for row in compute)  # the kernels themselves are as fast as before
