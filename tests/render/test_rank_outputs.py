@@ -310,7 +310,7 @@ def test_a_group_stands_above_its_ranks_with_its_medians() -> None:
         *(f"rank {one}" for one in range(4, 8)),
     ]
     assert column(table, "w/o wait")[:5] == ["194.410", "214.810", "194.410", "194.410", "194.410"]
-    assert column(table, "remark") == ["", "straggler, verdict", "", "", "", "", "", "late", "", ""]
+    assert column(table, "remark") == ["", "straggler, verdict", "", "", "", "", "", "straggler", "", ""]
     assert column(table, "waiting")[-1] == units.MISSING
 
 

@@ -185,7 +185,7 @@ def test_the_waterfall_leads_from_one_step_to_the_other() -> None:
         assert leg.start == at
         at = leg.end
     assert at == document.delta.new_ns
-    labels = ["base", "exposed communication", "compute: expert gemm", "launch-starved", "compute: elementwise", "9 others", "new"]
+    labels = ["base", "exposed communication", "compute: expert gemm", "launch-bound", "compute: elementwise", "9 others", "new"]
     assert [leg.label for leg in legs] == labels
     figure = figures_of(document)["waterfall"]
     assert figure.y.names == tuple(labels)

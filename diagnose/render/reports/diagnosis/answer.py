@@ -310,7 +310,7 @@ _LABELS: Mapping[str, str] = {
     "waiting_tensor": "waiting: TP collectives",
     "waiting_pipeline": "waiting: pipeline send/recv",
     "waiting_context": "waiting: CP communication",
-    "waiting_other": "waiting: collectives of an unknown group",
+    "waiting_other": "waiting: other communication",
     "waiting_rest": "waiting: other communication",
     "packing": "waiting: permute/unpermute",
     "copy": "waiting: copies",
