@@ -14,11 +14,11 @@ from diagnose.model.vocabulary import CommKind
 _MOST = 2  # causes that a headline names
 EXCHANGE: Mapping[CommKind, str] = MappingProxyType(
     {
-        "expert": "the expert exchange",
-        "data": "the data-parallel exchange",
-        "tensor": "the tensor-parallel exchange",
+        "expert": "the EP all-to-all",
+        "data": "DP collectives",
+        "tensor": "TP collectives",
         "pipeline": "the exchange between pipeline stages",
-        "context": "the context-parallel exchange",
+        "context": "CP communication",
         "other": "other collectives",
     }
 )

@@ -108,9 +108,9 @@ def heat_map(document: Diagnosis, found: Heat) -> Figure:
 
     return Figure(
         key="rank-heat",
-        title="What differs between like ranks, by bucket",
-        caption="Work of each rank less the median of its like group. Orange: more, blue: less. Empty: nothing like it to compare with. "
-        "Lines part the groups. Full colour is 2 % of the step at least. Buckets with communication (dispatch, collective) hold the waiting for others too: a late rank has less of it.",
+        title="What differs between peer ranks, by bucket",
+        caption="Kernel time of each rank less the median of its peer group. Orange: more, blue: less. Empty: no peer to compare with. "
+        "Lines part the groups. Full colour is 2 % of the step at least. Buckets with communication (dispatch, collective) hold the waiting for stragglers too: the straggler has less of it.",
         x=Axis(names=found.labels),
         y=Axis(names=names),
         marks=(

@@ -302,7 +302,7 @@ def exchange(busy: int, exposed: int, backend: str = "nccl") -> Communication:
 def test_exposed_transport_says_which_exchange_and_why(base: Communication, new: Communication, words: str) -> None:
     found = run(document(BOTH, communication=(base,)), document(WORSE, communication=(new,)))
     assert f"Exposed communication of the EP all-to-all grew by 4.00 ms (10.00 → 14.00 ms), {words}" in found.outcome.moved
-    swapped = "The expert exchange runs over DeepEP, no longer over NCCL" if new.backend == "deepep" else ""
+    swapped = "The EP all-to-all runs over DeepEP, no longer over NCCL" if new.backend == "deepep" else ""
     assert found.outcome.moved.partition("Exposed communication")[0].startswith(swapped)
     assert found.overlap[0].lost_ns == (4_000_000 if "less" in words else None if new.backend == "deepep" else 0)
 

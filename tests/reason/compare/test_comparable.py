@@ -175,8 +175,7 @@ def test_the_rank_compared_is_the_new_runs_then_the_bases_then_the_lowest_common
     both = document(STEPS, rank=1, ranks=(0, 1, 2), job=job())
     assert run(document(STEPS, rank=0, ranks=(0, 1, 2), job=job()), both).new.rank == 1
     assert any(
-        "own verdict is of rank 0" in reason
-        for reason in run(document(STEPS, rank=0, ranks=(0, 1, 2), job=job()), both).outcome.reasons
+        "own verdict is of rank 0" in reason for reason in run(document(STEPS, rank=0, ranks=(0, 1, 2), job=job()), both).outcome.reasons
     )
     of_two = run(document(STEPS, rank=2, ranks=(2, 3), job=job()), document(STEPS, rank=9, ranks=(2, 3, 9), job=job()), anyway=True)
     assert (of_two.base.rank, of_two.new.rank) == (2, 2)

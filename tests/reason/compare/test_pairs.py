@@ -163,16 +163,16 @@ def test_another_run_of_the_same_program_has_not_changed(name: str) -> None:
 # What was lost or switched on, by the fix that was taken back: the first words of what is said to have moved. Of the others the category
 # that grew says it: there is no word for a micro-batch that is smaller, less offload, or a synchronisation among many.
 TAKEN_BACK = {
-    "pair-context-ring": "The context-parallel exchange lost overlap",
-    "pair-deepep": "The expert exchange runs over NCCL, no longer over DeepEP",
+    "pair-context-ring": "CP communication lost overlap",
+    "pair-deepep": "The EP all-to-all runs over NCCL, no longer over DeepEP",
     "pair-expandable-segments": "The allocator calls the driver inside the step",
-    "pair-expert-overlap": "The expert exchange lost overlap",
+    "pair-expert-overlap": "The EP all-to-all lost overlap",
     "pair-fewer-kernels": "The router is no longer fused",
     "pair-fp8": "No GEMM runs in a lower precision any more",
     "pair-full-iteration-graph": "No kernel is launched from a CUDA graph any more",
-    "pair-gradient-overlap": "The data-parallel exchange lost overlap",
+    "pair-gradient-overlap": "DP collectives lost overlap",
     "pair-grouped-experts": "Experts run one GEMM after another",
-    "pair-hybridep": "The expert exchange runs over NCCL, no longer over HybridEP",
+    "pair-hybridep": "The EP all-to-all runs over NCCL, no longer over HybridEP",
     "pair-interleaving": "The exchange between pipeline stages lost overlap",
     "pair-less-recompute": "Recompute is switched on",
     "pair-manual-gc": "Python collects garbage inside the step",
