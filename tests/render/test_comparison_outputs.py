@@ -53,7 +53,7 @@ def test_sections_stand_in_the_order_in_which_they_are_read(format_: str) -> Non
         "The effect and its noise",
         "Where the difference comes from",
         "Kernels that changed",
-        "Overlap of transport",
+        "Overlap of communication",
     ]
     places = [body.index(title) for title in titles]
     assert places == sorted(places)
@@ -95,7 +95,7 @@ def test_mismatches_environment_settings_and_findings_are_told(format_: str) -> 
         "NCCL_P2P_NET_CHUNKSIZE",
         "2.26.5",
         "570.124",
-        "12 things around the code are recorded on both sides, identical.",
+        "12 things around the code recorded on both sides, identical.",
         "comm_overlap.overlap_moe_expert_parallel_comm",
         "p = 0.0079",
         "a change of 2.1 %",
@@ -145,7 +145,7 @@ def test_figures_per_token_are_in_nanoseconds_per_token() -> None:
     lines = dict(story.effect_lines(improvement()))
     assert lines["step time"] == "1,842.7 ns per token → 1,765.3 ns per token"
     assert lines["difference of levels"] == "-77.4 ns per token (-4.2 %)"
-    assert lines["useful tokens"] == "65,536 → 131,072 per step, told by the job files"
+    assert lines["useful tokens"] == "65,536 → 131,072 per step, from the job files"
 
 
 @for_each(
@@ -244,7 +244,7 @@ def test_the_commit_its_message_and_what_moved(format_: str) -> None:
         "Where the difference comes from",
         "Kernels that changed",
         "NCCL_P2P_NET_CHUNKSIZE",
-        "Overlap of transport",
+        "Overlap of communication",
         "8 other candidates did not have to be measured",
         "it holds no GPU work",
         "exit code 2",
