@@ -101,6 +101,8 @@ def write_document(
         format_name = format_of(path, kind) or ""
         table = _table(path, kind, sections) if format_name == "csv" else ""
         write_file(path, write(document, format_name, options._replace(table=table)), force=output.force)
+    if output.format == "github":
+        _summarise(document, options)
     if output.quiet:
         return
     if output.format == "csv":
@@ -109,6 +111,22 @@ def write_document(
     if output.format == "text":
         for path in output.output:
             say(f"wrote {path}")
+
+
+def _summarise(document: Any, options: Options) -> None:
+    """Append the document to the summary of the GitHub job's step, where a runner names its file (GITHUB_STEP_SUMMARY). Raises OutputError."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return
+    try:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(write(document, "markdown", options))
+    except OSError as fault:
+        raise OutputError(
+            f"The step's summary {path} could not be written: {fault.strerror}.",
+            effect="The files of -o were written.",
+            next_step="Unset GITHUB_STEP_SUMMARY, or make its folder writable.",
+        ) from fault
 
 
 def print_document(document: Any, format_name: str, options: Options | None = None) -> None:

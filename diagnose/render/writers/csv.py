@@ -16,7 +16,12 @@ from diagnose.render.writers import Options, Writer
 if TYPE_CHECKING:
     from diagnose.document.device import Timeline
 
-CLASSES = {"Diagnosis": "diagnosis", "Comparison": "comparison", "Bisection": "bisection", "History": "history"}  # by name, the module that holds it
+CLASSES = {
+    "Diagnosis": "diagnosis",
+    "Comparison": "comparison",
+    "Bisection": "bisection",
+    "History": "history",
+}  # by name, the module that holds it
 _PLACE = ("rank", "device")  # these fields and the first of those tell rows apart
 _KEYS = ("id", "fix", "index", "bucket", "phase", "wall", "name", "kind", "place")
 _BY_COLUMN = ("TimelineColumns", "HostColumns")
