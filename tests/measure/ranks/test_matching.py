@@ -186,7 +186,7 @@ def test_the_offset_is_the_median_of_ends_that_are_enough_and_agree() -> None:
     told = compared(did(0, 0), did(1, 0, spread=4 * LIMIT_NS))
     assert [pair.aligned for pair in told.pairs] == [False]
     assert told.known == {0: (0, 0), 1: (1, 0)}
-    assert "who comes late" in told.notes[0]
+    assert "straggler of collectives" in told.notes[0]
     assert compared(did(0, 0, n=MIN_ENDS - 1), did(1, 0, n=MIN_ENDS - 1)).pairs == ()
 
 

@@ -52,7 +52,7 @@ def test_excerpts_that_lost_rows_are_not_matched_and_say_so(real_traces: Path) -
     assert missing.count == 126
     assert (ranks.exchanges, ranks.late) == ((), ())
     assert any("not matched" in note for note in ranks.notes)
-    assert any("who comes late" in note for note in ranks.notes)
+    assert any("stragglers" in note for note in ranks.notes)
 
 
 def test_unrelated_captures_are_told_apart_and_nothing_is_made_up(real_traces: Path) -> None:

@@ -181,7 +181,7 @@ def test_two_ranks_that_come_late_together_are_found() -> None:
     """Now one of them is the very last, now the other; nobody waits for one of them alone."""
     (found,) = judged(some(6, {1: [300_000, 295_000], 4: [295_000, 300_000]}))
     assert (found.rank, found.cause, found.pattern) == (1, "slow_host", "always")
-    assert "50.0 % of the 20 exchanges" in found.evidence
+    assert "50.0 % of the 20 collectives" in found.evidence
     assert "as late as it in most of them: rank 4" in found.evidence
 
 
