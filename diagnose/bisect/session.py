@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec import structs
 
 from diagnose import __version__
 from diagnose.bisect import git, log, report
@@ -31,7 +32,8 @@ from diagnose.bisect.trial import (
     read_diagnosis,
     unusable,
 )
-from diagnose.document.bisection import Bisection, TrialState
+from diagnose.document.bisection import Bisection, Trial, TrialState
+from diagnose.document.comparison import Effect, RunRead
 from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.document.encoding import encode
 from diagnose.document.files import write_file
@@ -94,6 +96,32 @@ def begin(path: Path, experiment: Experiment, criteria: Criteria, order: Order, 
     )
     log.begin(folder.log, header)
     return folder
+
+
+def lines_of(effect: Effect, runs: Sequence[RunRead]) -> tuple[Line, ...]:
+    """Runs that a comparison has read, as trials of a candidate that is not known yet (0): one value each, the median of its steps."""
+    larger = effect.relative is None or effect.worse is None or (effect.relative > 0) == (effect.worse > 0)
+    return tuple(
+        Line(
+            trial=Trial(candidate=0, number=0, state="measured", values=(run.value,), text=""),
+            seconds=0.0,
+            unit=effect.unit,
+            larger_is_worse=larger,
+        )
+        for run in runs
+    )
+
+
+def measured_before(folder: SearchFolder, seen: Mapping[str, Sequence[Line]]) -> int:
+    """Put runs that were read elsewhere into the log of a search that has just begun; how many. `seen`: by the candidate's item."""
+    kept, _ = log.resume(folder.log)
+    places = {entry.item: place for place, entry in enumerate(kept.header.experiment.entries)}
+    for item, lines in seen.items():
+        for line in lines:
+            if item in places:
+                trial = structs.replace(line.trial, candidate=places[item], number=len(kept.lines) + 1)
+                kept.append(structs.replace(line, trial=trial))
+    return len(kept.lines)
 
 
 def run(

@@ -25,9 +25,10 @@ from diagnose.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from diagnose.bisect.candidates import Order
-    from diagnose.bisect.log import Criteria, Experiment
+    from diagnose.bisect.log import Criteria, Experiment, Line
     from diagnose.document.bisection import BisectResult
 
+STEP_TIME = "step_time"
 REPEATS = 10
 RETRIES = 1
 _UNANSWERED: tuple[BisectResult, ...] = ("ends_alike", "cannot_tell")
@@ -43,6 +44,12 @@ class Search(Group):
     )
     traces: str | None = option(
         "--traces", metavar="PATTERN", help="Search traces that are there already, ordered by commit, time or name."
+    )
+    from_gate: Path | None = option(
+        "--from-gate",
+        type=PATH,
+        metavar="RESULT.json",
+        help="Begin where a gate or comparison stopped: its commits, metric, limit and runs. --good and --bad may name what it does not tell.",
     )
     metric: str = metric_option("What changed: ")
     max_regression: float | None = option(
@@ -90,6 +97,7 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     diagnose bisect --good v1.2 --bad main -- ./profile.sh {commit}
     diagnose bisect --items containers.txt -- ./profile.sh {item}
     diagnose bisect --traces 'nightly/*.sqlite'
+    diagnose bisect --from-gate gate.json -- ./profile.sh {commit}
 
     The command runs in a checkout of its own; yours is never touched. It builds, profiles, and leaves its trace in the folder that
     $DIAGNOSE_OUTPUT names ({trace} is a path in it, without an extension). Exit code 0: there is a trace; 125: skip this candidate; any other below
@@ -114,16 +122,20 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     if search.resume and all(given is None for given in (search.good, search.bad, search.items, search.traces)):
         experiment, folder = None, SearchFolder(state or session.latest(base))
     else:
+        search, seen = _from_gate(search, here)
         order, work = _order(search, command, here)
         experiment = _experiment(search, measuring, command, order)
         folder = SearchFolder(state or session.folder_for(experiment, base))
         if not search.resume:
             again = (
-                *search.words("state", "resume", "retry"),
+                *search.words("state", "resume", "retry", "from_gate"),
                 *measuring.words("nsys", "jobs", "engine", "scheduler"),
                 *(("--", *command) if command else ()),
             )
             session.begin(folder.path, experiment, _criteria(search), order, work, ("diagnose", "bisect", *again))
+            told = session.measured_before(folder, seen)
+            if told:
+                tell(f"{told} runs of the ends are taken from {search.from_gate}")
             tell(f"{len(order.entries)} candidates. {order.how} Everything is kept in {folder.path}")
     options = session.Options(
         timeout=search.timeout,
@@ -134,6 +146,46 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     result = session.run(folder, experiment, lambda before: _criteria(search, before), options, load_numbers(), tell)
     write_document(result, output)
     return InputError.exit_code if result.result in _UNANSWERED else 0
+
+
+def _from_gate(search: Search, here: Path) -> tuple[Search, dict[str, tuple[Line, ...]]]:
+    """The search with what a saved comparison tells of it, and the runs that it read of both ends, by commit. Raises InputError, UsageError."""
+    if search.from_gate is None:
+        return search, {}
+    if search.items is not None or search.traces is not None:
+        raise UsageError("--from-gate searches commits.", effect="Nothing was run.", next_step="Leave out --items and --traces.")
+    from diagnose.bisect import git, session  # noqa: PLC0415
+    from diagnose.document.comparison import Comparison  # noqa: PLC0415
+    from diagnose.document.files import read  # noqa: PLC0415
+
+    gate = read(search.from_gate)
+    if not isinstance(gate, Comparison):
+        raise UsageError(
+            f"{search.from_gate} is not the JSON of a gate or comparison.",
+            effect="Nothing was run.",
+            next_step="Save it with -o gate.json.",
+        )
+    commits = [next((run.commit for run in reversed(side.runs) if run.commit), None) for side in (gate.base, gate.new)]
+    good, bad = search.good or commits[0], search.bad or commits[1] or "HEAD"
+    if good is None:
+        raise UsageError(
+            f"{search.from_gate} does not tell the commit of its base.",
+            effect="Nothing was run.",
+            next_step="Name it with --good; `diagnose baseline add` stores runs with their commits.",
+        )
+    found = search.replace(
+        good=good,
+        bad=bad,
+        metric=gate.effect.metric if search.metric == STEP_TIME else search.metric,
+        max_regression=search.max_regression if search.max_regression is not None or gate.gate is None else gate.gate.limit,
+    )
+    same = found.metric == gate.effect.metric and gate.comparability.normalised is None  # else the values are of something else
+    ends = {git.commit_of(here, good): (gate.base, commits[0]), git.commit_of(here, bad): (gate.new, commits[1])}
+    seen = {
+        end: session.lines_of(gate.effect, [run for run in side.runs if run.commit == commit]) if same else ()
+        for end, (side, commit) in ends.items()
+    }
+    return found, seen
 
 
 def _order(search: Search, command: tuple[str, ...], here: Path) -> tuple[Order, Path]:

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import sqlite3
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,12 @@ import pytest
 from diagnose.bisect.log import Line
 from diagnose.bisect.report import _steps
 from diagnose.cli import main
+from diagnose.document import diagnosis
 from diagnose.document.bisection import Bisection, Culprit, decode
 from diagnose.document.diagnosis import Diagnosis
-from tests.bisect.profile_step import stretched
+from diagnose.knowledge.comparison import load_comparison_rules
+from diagnose.reason.compare import baselines
+from tests.bisect.profile_step import scaled, stretched
 from tests.bisect.repositories import call as git
 from tests.bisect.simulated import COMMAND, History, make_repository, set_world, snapshot
 from tests.builders.cases import for_each
@@ -111,6 +115,35 @@ def test_an_end_that_failed_can_be_tried_again_by_hand(history: History, capsys:
     assert main(["bisect", "--resume", *state]) == 3  # it is not tried again by itself
     assert main(["bisect", "--resume", *state, "--retry", history.commits[0], "-o", str(tmp_path / "r.json")]) == 0
     assert decode((tmp_path / "r.json").read_bytes()).culprits[0].label == history.commits[9]
+
+
+@pytest.mark.deep
+def test_a_gate_that_failed_is_handed_to_the_search(
+    history: History, capsys: pytest.CaptureFixture[str], tmp_path: Path, store: Path
+) -> None:
+    """Its commits, metric, limit and the runs of both ends: these are not captured again unless the search asks for more."""
+    rules = load_comparison_rules()
+    for number in range(5):
+        document = json.loads((store / "base.json").read_text())
+        made = diagnosis.decode(json.dumps(scaled(document, 1 + 0.002 * (number - 2))).encode())
+        when = datetime(2026, 10, 1 + number, tzinfo=UTC)
+        baselines.add(tmp_path / "store", "main", made, rules, date=when, commit=history.commits[0])
+    new = []
+    for number in range(3):
+        new.append(tmp_path / f"new-{number}.json")
+        new[-1].write_text(json.dumps(scaled(json.loads((store / "network-150.json").read_text()), 1 + 0.002 * (number - 1))))
+    gate = tmp_path / "gate.json"
+    assert main(["gate", "--baseline", "main", "--store", str(tmp_path / "store"), "-o", str(gate), *map(str, new)]) == 1
+    capsys.readouterr()
+    assert main(["bisect", "--from-gate", str(gate), "--bad", "main", "-o", str(tmp_path / "r.json"), "--", *COMMAND]) == 0
+    found = decode((tmp_path / "r.json").read_bytes())
+    assert [one.label for one in found.culprits] == [history.commits[9]]
+    assert found.max_regression == 0.05
+    assert "8 runs of the ends are taken from" in capsys.readouterr().err
+    assert [sum(one.candidate == end for one in found.trials) for end in (0, 13)] == [5, 3]
+    assert list(found.command[:6]) == ["diagnose", "bisect", "--good", history.commits[0], "--bad", "main"]
+    assert main(["bisect", "--from-gate", str(new[0]), "--", *COMMAND]) == 2
+    assert "is not the JSON of a gate" in capsys.readouterr().err
 
 
 @pytest.mark.deep
