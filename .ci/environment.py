@@ -2,8 +2,8 @@
 
     environment.py FOLDER run|dev|docs
 
-`run` installs the program, `dev` also what tests and checks need, `docs` what builds the site of the documentation. A stamp makes a second call return at once; a marker tells that an
-earlier call was interrupted, and then the environment is made anew.
+`run` installs the program, `dev` also what tests and checks need, `docs` what builds the site of the documentation. A stamp makes a second
+call return at once; a marker tells that an earlier call was interrupted, and then the environment is made anew.
 """
 
 from __future__ import annotations

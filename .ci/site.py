@@ -1,4 +1,6 @@
-"""What the site of the documentation holds beside docs/: the reference, made from the data; pages that lie elsewhere in the tree; and, where a page
+"""What the site of the documentation holds beside docs/.
+
+The reference, made from the data; pages that lie elsewhere in the tree; and, where a page
 says so, the table of accuracy, made from reports/accuracy.json. mkdocs calls the functions here by their names (mkdocs.yml).
 """
 
@@ -62,7 +64,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def relinked(text: str, source: str, page: str) -> str:
-    """`text` of a file of the tree as a page of the site: links between files become links between pages; what has no page is only named."""
+    """`text` of a file of the tree as a page of the site: links between files are links between pages; what has no page is only named."""
 
     def link(found: re.Match[str]) -> str:
         words, target, anchor = found[1], found[2], found[3] or ""

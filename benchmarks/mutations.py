@@ -11,7 +11,8 @@
 charged to each mutation that causes it by itself. What did not end in time is not among them: it stands as it is.
 
 Every result is one line of JSON in `build/mutations/results.jsonl`, the last one of a mutation and suite counts; what stands there already
-is not run again, so that a run may be ended and taken up. A mutation that leaves the behaviour as it is counts as a survivor: look at the table.
+is not run again, so that a run may be ended and taken up. A mutation that leaves the behaviour as it is counts as a survivor: look at the
+table.
 """
 
 from __future__ import annotations

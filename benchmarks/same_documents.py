@@ -83,7 +83,8 @@ def cases(own: Path, real: Path | None, extensions: Sequence[str]) -> Iterator[C
     yield written("real-deepseek-with-job", ["analyse", str(deepseek), "--config", str(JOBS / "b1_deepseek_v3_gb200.yaml")], extensions)
     mfu = [str(path) for path in inputs if "mfu_2gpu" in path.name]
     yield written("real-compare-mfu", ["compare", *reversed(mfu)], extensions)
-    # `bisect --traces` is no case: since it measures every trace and looks for steps in the whole series, it says something else than before.
+    # `bisect --traces` is no case: since it measures every trace and looks for steps in the whole series, it says something else than
+    # before.
 
 
 def jobs_and_knowledge() -> Iterator[Case]:

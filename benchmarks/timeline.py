@@ -1,7 +1,11 @@
-"""How fluid the timeline of a page is: ``python -m benchmarks.timeline`` opens a page of 20,000 operations in Chromium, draws, zooms and moves it.
+"""How fluid the timeline of a page is.
 
-The goals are those of a reader: the first drawing within a second of opening, and no stall above 50 ms while moving. A busy machine makes any
-frame late, so every movement is repeated: what a frame takes is the least over the repetitions, and beside it stands the processor time of the
+``python -m benchmarks.timeline`` opens a page of 20,000 operations in Chromium, draws, zooms and moves it.
+
+The goals are those of a reader: the first drawing within a second of opening, and no stall above 50 ms while moving. A busy machine makes
+any
+frame late, so every movement is repeated: what a frame takes is the least over the repetitions, and beside it stands the processor time of
+the
 page's thread, which no other process lengthens.
 """
 
@@ -69,7 +73,10 @@ ZOOM = """share => {
 
 @dataclass(frozen=True, kw_only=True)
 class Movement:
-    """One way to move, ms: the longest task of the page's thread and the mean of a frame, by its processor time; the longest frame by the clock, at
+    """One way to move, ms: the longest task of the page's thread and the mean of a frame, by its processor time.
+
+    The longest frame by the clock, at
+
     best and over all repetitions.
     """
 
@@ -85,7 +92,10 @@ class Movement:
 
 
 def operations(count: int) -> TimelineColumns:
-    """A step of `count` operations on eight streams, back to back with pauses, many of them shorter than a pixel; every twentieth was waited for."""
+    """A step of `count` operations on eight streams, back to back with pauses, many of them shorter than a pixel.
+
+    Every twentieth was waited for.
+    """
     made = random.Random(SEED)
     names = tuple(f"void kernel_{place}<{'float, ' * (place % 7)}int>(Tensor, Tensor, long)" for place in range(NAMES))
     each = STEP_NS * STREAMS // count

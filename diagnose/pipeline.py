@@ -53,9 +53,11 @@ def diagnose(
 ) -> Diagnosis:
     """Diagnose one or several traces of a job.
 
-    `inputs` are (or is) files, folders of traces, patterns, or "-". Each is measured by itself, by `engine` (by default in this process, one after
+    `inputs` are (or is) files, folders of traces, patterns, or "-". Each is measured by itself, by `engine` (by default in this process,
+    one after
     the other); one that can't be analysed, among several, is counted in the ledger with its reason. `config` is the job file, `overrides`
-    (KEY=VALUE) go on top of it, `command` is the number of one of several commands in it; its own rules are used beside `rules`. `log` is the trainer's, for a step's
+    (KEY=VALUE) go on top of it, `command` is the number of one of several commands in it; its own rules are used beside `rules`. `log` is
+    the trainer's, for a step's
     length without the profiler. `step_range` is a pattern for the ranges that mark steps. `progress`
     is told where the run stands, `notice` what a log should keep (a worker that died). Raises the errors of `diagnose.errors`.
     """
@@ -197,7 +199,10 @@ def _diagnosis_or_error(found: Inputs, outcomes: Mapping[int, Measured | InputEr
 
 
 def _check_there(found: Inputs) -> None:
-    """Raise MissingInputError for a path that does not exist, before any work is done for the others: those alone would pass for the whole."""
+    """Raise MissingInputError for a path that does not exist, before any work is done for the others.
+
+    Those alone would pass for the whole.
+    """
     for path in found.paths:
         try:
             there = str(path) == STDIN or Path(path).exists() or Path(path).is_symlink()

@@ -1,4 +1,7 @@
-"""The documentation does what it says: each command of the tutorial runs as it stands there, and the site builds with every link and anchor in place."""
+"""The documentation does what it says.
+
+Each command of the tutorial runs as it stands there, and the site builds with every link and anchor in place.
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,10 @@ class Captured:
 def history(
     captured: Sequence[Captured], *, metric: str, rules: ComparisonRules, numbers: Numbers, tool: Tool, name: str, order: str
 ) -> History:
-    """The document of runs in their order. Raises InputError where fewer than three give a value, MetricError where there is no such metric."""
+    """The document of runs in their order.
+
+    Raises InputError where fewer than three give a value, MetricError where there is no such metric.
+    """
     first = next((one.document for one in captured if one.document is not None), None)
     place = None if first is None else place_of(first)
     measured = [_measured(one, metric, place, rules) for one in captured]

@@ -35,7 +35,8 @@ _WORST = 0.02  # a capture whose steps alone are that uncertain says so
 class Origin:
     """Where a candidate comes from.
 
-    A commit's whole message, its author's name, its date (ISO 8601), and what git counts as changed; a note about it. Empty of anything else.
+    A commit's whole message, its author's name, its date (ISO 8601), and what git counts as changed; a note about it. Empty of anything
+    else.
     """
 
     message: str = ""

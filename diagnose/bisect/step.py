@@ -179,7 +179,10 @@ class Step:
         )
 
     def _scales(self, goods: Sequence[tuple[str, Diagnosis]], new: Diagnosis, trials: Trials, unit: str) -> list[float]:
-        """What the values of the commit and of each good capture are multiplied by, to be of the first good one's work. Raises UnusableError."""
+        """What the values of the commit and of each good capture are multiplied by, to be of the first good one's work.
+
+        Raises UnusableError.
+        """
         if unit not in {"ns", "count"}:
             return [1.0] * (len(goods) + 1)
         first, place = goods[0][1], trials.place or place_of(new)

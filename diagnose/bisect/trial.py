@@ -196,7 +196,10 @@ class StopRequestedError(Exception):
 
 
 class _FailedError(Exception):
-    """The command gave no capture. `state` of the trial: "skipped" where it asked for that, so that another try is no use, else "failed"."""
+    """The command gave no capture.
+
+    `state` of the trial: "skipped" where it asked for that, so that another try is no use, else "failed".
+    """
 
     def __init__(self, reason: str, state: TrialState) -> None:
         self.state: TrialState = state

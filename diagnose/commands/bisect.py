@@ -100,9 +100,9 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     diagnose bisect --from-gate gate.json -- ./profile.sh {commit}
 
     The command runs in a checkout of its own; yours is never touched. It builds, profiles, and leaves its trace in the folder that
-    $DIAGNOSE_OUTPUT names ({trace} is a path in it, without an extension). Exit code 0: there is a trace; 125: skip this candidate; any other below
-    128: it failed, and is run again (--retries) before the search goes around it; 128 and more: stop. Everything is kept in the folder of
-    --state; --resume goes on, and --retry LABEL with it gives a candidate another chance.
+    $DIAGNOSE_OUTPUT names ({trace} is a path in it, without an extension). Exit code 0: there is a trace; 125: skip this candidate; any
+    other below 128: it failed, and is run again (--retries) before the search goes around it; 128 and more: stop. Everything is kept in the
+    folder of --state; --resume goes on, and --retry LABEL with it gives a candidate another chance.
 
     Exit codes: 0 found, or narrowed down; 3 the ends are alike, or it can't be told; 130 interrupted, go on with --resume.
     """  # noqa: D301 - \\b is click's sign for "do not rewrap"
@@ -149,7 +149,10 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
 
 
 def _from_gate(search: Search, here: Path) -> tuple[Search, dict[str, tuple[Line, ...]]]:
-    """The search with what a saved comparison tells of it, and the runs that it read of both ends, by commit. Raises InputError, UsageError."""
+    """The search with what a saved comparison tells of it, and the runs that it read of both ends, by commit.
+
+    Raises InputError, UsageError.
+    """
     if search.from_gate is None:
         return search, {}
     if search.items is not None or search.traces is not None:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from diagnose.knowledge.comparison import ComparisonRules
 
 VERB = "bisect-step"
-# Exit codes of our own errors under `git bisect run`: below 128 they would be taken for a verdict, and from 129 to 192 they stand for signals.
+# Exit codes of our own errors under `git bisect run`: below 128 they would be taken for a verdict, and from 129 to 192 they stand for
+# signals.
 ABORTS: Mapping[int, int] = MappingProxyType({0: 141, 1: 193, 2: 194, 3: 195, 4: 196, 70: 198, 74: 202})
 _ANYTHING = 198
 _NOTHING = "Nothing was run, and git stops bisecting."
@@ -140,7 +141,11 @@ def bisect_step(command: tuple[str, ...], limit: Limit, job: StepJob, measuring:
 
 
 def _baseline(limit: Limit, options: TraceOptions, rules: ComparisonRules) -> Callable[[Diagnosis], list[tuple[str, Diagnosis]]]:
-    """The good captures. Files are read at once, so that a wrong one is found before anything runs; which one of a stored name fits, only a first diagnosis tells. Raises InputError."""
+    """The good captures.
+
+    Files are read at once, so that a wrong one is found before anything runs; which one of a stored name fits, only a first diagnosis
+    tells. Raises InputError.
+    """
     from diagnose.bisect.trial import UnusableError, document_of, values_of  # noqa: PLC0415
     from diagnose.reason.compare import baselines  # noqa: PLC0415
 

@@ -14,7 +14,8 @@ from diagnose.commands.output import write_stdout
 if TYPE_CHECKING:
     from diagnose.job import Job
 
-# Kernels inside CUDA graphs are recorded only with node-level graph tracing, what a stream waited for only with event tracing; sampling slows the host.
+# Kernels inside CUDA graphs are recorded only with node-level graph tracing, what a stream waited for only with event tracing; sampling
+# slows the host.
 NSYS = ("--trace=cuda,nvtx", "--cuda-graph-trace=node", "--cuda-event-trace=true", "--sample=none", "--cpuctxsw=none")
 RANGE = ("--capture-range=cudaProfilerApi", "--capture-range-end=stop")  # the steps that the program itself marks
 TORCH = """\
@@ -87,7 +88,10 @@ def _lines(job: Job | None, path: Path | None) -> Iterator[str]:
 
 
 def ranks_of(job: Job | None) -> tuple[int, ...]:
-    """The first rank, one beside it, and one in the middle of the job: two of one group and one of another tell a straggler from slow communication."""
+    """The first rank, one beside it, and one in the middle of the job.
+
+    Two of one group and one of another tell a straggler from slow communication.
+    """
     world = None if job is None else job.get("world_size")
     if not isinstance(world, int) or isinstance(world, bool) or world < 1:
         return (0,)

@@ -46,8 +46,8 @@ def history(runs: tuple[str, ...], series: Series, job: JobFile, measuring: Meas
     diagnose history runs/
     diagnose history 'nightly/*.sqlite' --metric transport
 
-    Runs are traces, folders of one run's traces, or saved diagnoses; of a folder, those in it. They are ordered by the commit in their names,
-    by when they were captured, by the date in their names, or by name, and the result says which. Steps are found by the model of
+    Runs are traces, folders of one run's traces, or saved diagnoses; of a folder, those in it. They are ordered by the commit in their
+    names, by when they were captured, by the date in their names, or by name, and the result says which. Steps are found by the model of
     `diagnose bisect`, so that a step has a range of runs and a probability.
     """  # noqa: D301 - \\b is click's sign for "do not rewrap"
     if bool(runs) == (series.baseline is not None):

@@ -1,4 +1,7 @@
-"""The manual page `diagnose(1)` in man(7)'s language, made from the commands themselves; `make docs` writes docs/diagnose.1, which the wheel installs."""
+"""The manual page `diagnose(1)` in man(7)'s language, made from the commands themselves.
+
+`make docs` writes docs/diagnose.1, which the wheel installs.
+"""
 
 from __future__ import annotations
 

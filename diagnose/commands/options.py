@@ -1,6 +1,7 @@
 """The options of the verbs, each declared once: a `Group` is a frozen record, and every field carries the click option that fills it.
 
-`takes` gives a command the options of its groups and hands it one typed instance of each. An option whose words differ from verb to verb (`--set`, `--metric`) is a function here
+`takes` gives a command the options of its groups and hands it one typed instance of each. An option whose words differ from verb to verb
+(`--set`, `--metric`) is a function here
 that makes the field; what belongs to one verb alone stands in that verb's module.
 """
 
@@ -48,7 +49,10 @@ class Share(click.ParamType):  # type: ignore[type-arg] # generic in some versio
 
 
 def option(*names: str, before: str | None = None, **attributes: Any) -> Any:
-    """A field that the click option of these names fills. `before`: the field before whose option help lists it, where that is not the order of the groups."""
+    """A field that the click option of these names fills.
+
+    `before`: the field before whose option help lists it, where that is not the order of the groups.
+    """
     return _Option(names, before, attributes)
 
 
@@ -62,7 +66,9 @@ class _Option(NamedTuple):
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Group:
-    """Options of one topic, as a frozen dataclass would hold them; making one of those costs about a millisecond whenever the program starts.
+    """Options of one topic, as a frozen dataclass would hold them.
+
+    Making one of those costs about a millisecond whenever the program starts.
 
     A field of a subclass comes after its parents' fields, or takes the place of the one of that name.
     """
@@ -84,7 +90,10 @@ class Group:
         return hash(tuple(vars(self).values()))
 
     def words(self, *without: str) -> list[str]:
-        """The words of a command line that give these options again: those that are not as they are by default, but for fields `without`."""
+        """The words of a command line that give these options again.
+
+        Those that are not as they are by default, but for fields `without`.
+        """
         found: list[str] = []
         for field, entry in self.options.items():
             value, multiple = getattr(self, field), entry.attributes.get("multiple", False)

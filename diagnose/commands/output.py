@@ -1,4 +1,4 @@
-"""How a result reaches files and standard output, what is checked of files before work is done for them, and what is said on standard error."""
+"""How a result reaches files and standard output, what is checked of files before that, and what is said on standard error."""
 
 from __future__ import annotations
 
@@ -114,7 +114,10 @@ def write_document(
 
 
 def _summarise(document: Any, options: Options) -> None:
-    """Append the document to the summary of the GitHub job's step, where a runner names its file (GITHUB_STEP_SUMMARY). Raises OutputError."""
+    """Append the document to the summary of the GitHub job's step, where a runner names its file (GITHUB_STEP_SUMMARY).
+
+    Raises OutputError.
+    """
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if not path:
         return
@@ -207,7 +210,10 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def progress(*, shown: bool, after: float = 0.5) -> Iterator[Callable[[str], None] | None]:
-    """A callback for progress messages: a spinner on standard error that appears when work takes longer than `after` seconds; None where it is not `shown` or nobody watches."""
+    """A callback for progress messages: a spinner on standard error that appears when work takes longer than `after` seconds.
+
+    None where it is not `shown` or nobody watches.
+    """
     if not shown or sys.stderr is None or not sys.stderr.isatty():
         yield None
         return

@@ -80,7 +80,10 @@ def patch(traces: tuple[str, ...], change: Change, reading: Reading, shown: Patc
 
 
 def patched_job(config: Path, rules: tuple[Path, ...], document: Diagnosis, command: str | None = None) -> Patched:
-    """The job file at `config`, changed as the findings of `document` ask for. `rules`: the user's own beside those of the job file. Raises DiagnoseError."""
+    """The job file at `config`, changed as the findings of `document` ask for. `rules`: the user's own beside those of the job file.
+
+    Raises DiagnoseError.
+    """
     return apply(config, _rulebook(config, command, rules), document, command=command)
 
 

@@ -1,4 +1,6 @@
-"""What the project says for its users: options in `[tool.diagnose]` of pyproject.toml or in diagnose.yaml, and the job file that lies beside a trace.
+"""What the project says for its users.
+
+Options in `[tool.diagnose]` of pyproject.toml or in diagnose.yaml, and the job file that lies beside a trace.
 
 The nearest such file at or above the current folder counts, up to the repository's root. Keys are long options without their dashes;
 paths are relative to the file. What is typed on the command line goes before it.
@@ -19,7 +21,8 @@ FILES = ("diagnose.yaml", "pyproject.toml")
 KEYS = ("config", "rules", "step-range", "nsys", "jobs", "engine", "fail-on", "strict", "color", "include-host-info", "verbose")
 _OF_ONE_RUN = frozenset({"analyse", "patch", "run"})  # verbs that take a job file for one run; others have sides of their own
 _PATHS, _LISTS = frozenset({"config", "rules", "nsys"}), frozenset({"rules"})
-# What trainers leave beside a capture: Megatron-Bridge writes run_config.yaml with each checkpoint; job.yaml is this program's own plain form.
+# What trainers leave beside a capture: Megatron-Bridge writes run_config.yaml with each checkpoint; job.yaml is this program's own plain
+# form.
 JOB_FILES = ("run_config.yaml", "job.yaml", "job.yml")
 _EFFECT = "Nothing was done."
 

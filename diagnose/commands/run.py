@@ -157,7 +157,10 @@ def _folder(given: Path | None) -> Path:
 
 
 def _run(line: Sequence[str]) -> int:
-    """The exit code of the command, 128 and its number for a signal. Ctrl-C is passed on once; a second one ends it. Raises KeyboardInterrupt then."""
+    """The exit code of the command, 128 and its number for a signal. Ctrl-C is passed on once; a second one ends it.
+
+    Raises KeyboardInterrupt then.
+    """
     from diagnose.bisect.guard import end_group  # noqa: PLC0415
 
     sys.stderr.flush()

@@ -53,7 +53,10 @@ class Given(NamedTuple):
 
 
 def given(text: str, job: JobFile, *, otherwise: Path | None = None) -> Given:
-    """One side; whether it is a saved diagnosis is known by its content. `otherwise`: the job file of a trace that has none of its own. Raises UsageError for a comparison."""
+    """One side; whether it is a saved diagnosis is known by its content. `otherwise`: the job file of a trace that has none of its own.
+
+    Raises UsageError for a comparison.
+    """
     from diagnose.document.files import schema_of  # noqa: PLC0415
 
     schema = None if text == STDIN else schema_of(Path(text))

@@ -15,7 +15,10 @@ RUN_SCHEMA = "storedrun/1"
 
 
 class StoredRun(Struct, frozen=True, kw_only=True):
-    """One run as it is stored. `date`: UTC, as 2026-01-31T23:59:59Z; `commit` and `host_class` as told when it was added; `label`: the bare name of its trace."""
+    """One run as it is stored.
+
+    `date`: UTC, as 2026-01-31T23:59:59Z; `commit` and `host_class` as told when it was added; `label`: the bare name of its trace.
+    """
 
     schema: str
     date: str
@@ -32,7 +35,10 @@ def decode_run(data: bytes) -> StoredRun:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRow:
-    """One run of a stored baseline; `step_ns` and `steps` are None where `problem` says that the file can't be used. `date` is empty where it was never told."""
+    """One run of a stored baseline; `step_ns` and `steps` are None where `problem` says that the file can't be used.
+
+    `date` is empty where it was never told.
+    """
 
     run: str
     date: str
@@ -47,7 +53,9 @@ class RunRow:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredBaseline:
-    """The runs of one job and device under one name, oldest first; `step_ns` is the median of their median steps, `noise` the standard deviation between them, relative.
+    """The runs of one job and device under one name, oldest first.
+
+    `step_ns` is the median of their median steps, `noise` the standard deviation between them, relative.
 
     All but name, fingerprint, bytes and runs are None where none of them can be used; `problem` names those that can't.
     """

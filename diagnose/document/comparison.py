@@ -1,6 +1,7 @@
 """The comparison of two diagnoses, schema `comparison/2`.
 
-Made from two documents, never from traces. The conventions are the diagnosis document's: integer nanoseconds in fields named `_ns`, shares from 0 to 1, None for what could not be
+Made from two documents, never from traces. The conventions are the diagnosis document's: integer nanoseconds in fields named `_ns`, shares
+from 0 to 1, None for what could not be
 measured. A delta is new less base: positive means more time. Same documents and options give the same bytes.
 """
 
@@ -19,7 +20,8 @@ from diagnose.model.vocabulary import CommKind, Level, Topic, Wall
 
 SCHEMA = "comparison/2"
 Result = Literal["regression", "improvement", "no_change", "cannot_tell", "refused"]
-# runs: Student's t over the medians of runs; two captures: one run against one, the noise between runs assumed; the first two: of older documents
+# runs: Student's t over the medians of runs; two captures: one run against one, the noise between runs assumed; the first two: of older
+# documents
 Basis = Literal["interval and rank test", "separation", "single step", "identical", "none", "runs", "two captures"]
 NoiseSource = Literal["measured", "partly assumed", "assumed", "given"]
 MismatchState = Literal["refused", "normalised", "noted"]
@@ -30,7 +32,11 @@ FindingState = Literal["new", "gone", "worse", "better", "same", "not_assessed"]
 
 
 class RunRead(Struct, frozen=True, kw_only=True):
-    """One run of a side: its value of the metric (the median of its `n` values, in the effect's unit), and when and of which commit it ran, where it was stored with that."""
+    """One run of a side.
+
+    Its value of the metric (the median of its `n` values, in the effect's unit), and when and of which commit it ran, where it was stored
+    with that.
+    """
 
     label: str
     value: float
@@ -40,7 +46,9 @@ class RunRead(Struct, frozen=True, kw_only=True):
 
 
 class Side(Struct, frozen=True, kw_only=True):
-    """One of the two sides, of one run or several. `label` is a file's bare name, a baseline's, or says how many runs; `rank` and `device` are those that are compared.
+    """One of the two sides, of one run or several.
+
+    `label` is a file's bare name, a baseline's, or says how many runs; `rank` and `device` are those that are compared.
 
     What is said of one document (steps, walls, kernels, findings, environment) is of the run whose value is the middle one of its side.
     """
@@ -59,7 +67,9 @@ class Side(Struct, frozen=True, kw_only=True):
 
 
 class Mismatch(Struct, frozen=True, kw_only=True):
-    """Something in which the two runs are not the same work. `aspect`: model, layers, batch, sequence, tokens, layout, precision, world, ranks, device, capture, kernels.
+    """Something in which the two runs are not the same work.
+
+    `aspect`: model, layers, batch, sequence, tokens, layout, precision, world, ranks, device, capture, kernels.
 
     refused: no verdict unless asked for anyway; normalised: taken out of the figures; noted: said, and no more.
     """
@@ -75,7 +85,8 @@ class Mismatch(Struct, frozen=True, kw_only=True):
 class Normalised(Struct, frozen=True, kw_only=True):
     """Useful tokens per step of both runs; the effect is then in ns per token. `source` says who tells them.
 
-    Where neither capture was cut into steps, the amounts are of kernel work instead (`unit`), and all figures of the new run (effect, delta, walls, kernels, overlap) are brought to the base's amount, in plain ns.
+    Where neither capture was cut into steps, the amounts are of kernel work instead (`unit`), and all figures of the new run (effect,
+    delta, walls, kernels, overlap) are brought to the base's amount, in plain ns.
     """
 
     base_tokens: float
@@ -104,7 +115,10 @@ class EnvironmentChange(Struct, frozen=True, kw_only=True):
 
 
 class SettingChange(Struct, frozen=True, kw_only=True):
-    """One normalised setting of the job file that differs; None: that side does not give it. `key` as the file shows it (the new one, else the base's)."""
+    """One normalised setting of the job file that differs; None: that side does not give it.
+
+    `key` as the file shows it (the new one, else the base's).
+    """
 
     name: str
     key: str
@@ -114,10 +128,14 @@ class SettingChange(Struct, frozen=True, kw_only=True):
 
 
 class Effect(Struct, frozen=True, kw_only=True):
-    """How the metric moved: the difference of the sides' levels (the mean of their runs' medians), its interval, and Student's t over the runs.
+    """How the metric moved.
 
-    `worse`: by how much, relative to base, in the direction that is bad for this metric (negative: better). `smallest`: the smallest relative change that runs like these find with a probability
-    of 80 %. `between` is the standard deviation of a run around the level of its side, `within` that of a step around the median of its run, both relative to the level; `source` says whether
+    The difference of the sides' levels (the mean of their runs' medians), its interval, and Student's t over the runs.
+
+    `worse`: by how much, relative to base, in the direction that is bad for this metric (negative: better). `smallest`: the smallest
+    relative change that runs like these find with a probability
+    of 80 %. `between` is the standard deviation of a run around the level of its side, `within` that of a step around the median of its
+    run, both relative to the level; `source` says whether
     `between` was measured (by these runs), partly assumed, assumed, or given. Values are in `unit`; of a normalised comparison, per token.
     """
 
@@ -157,9 +175,13 @@ class Part(Struct, frozen=True, kw_only=True):
 
 
 class Category(Struct, frozen=True, kw_only=True):
-    """One exclusive category of the step: `compute:BUCKET`, transport, packing, copy (exposed: no compute ran), launch_starved, host_sync, dependency_stalled, idle.
+    """One exclusive category of the step: `compute:BUCKET`, transport, packing, copy (exposed.
 
-    `delta_ns` over all categories is the delta of the median step, to the nanosecond. `low`, `high`: 95 % interval of `delta_ns`. `state`: moved (the interval leaves out nought, and it is half a per cent of the step or more), small (less), within noise (the interval holds nought), same; `moved` says the first again.
+    No compute ran), launch_starved, host_sync, dependency_stalled, idle.
+
+    `delta_ns` over all categories is the delta of the median step, to the nanosecond. `low`, `high`: 95 % interval of `delta_ns`. `state`:
+    moved (the interval leaves out nought, and it is half a per cent of the step or more), small (less), within noise (the interval holds
+    nought), same; `moved` says the first again.
     """
 
     category: str
@@ -185,7 +207,10 @@ class StepDelta(Struct, frozen=True, kw_only=True):
 
 
 class KernelChange(Struct, frozen=True, kw_only=True):
-    """One kernel that changed, per step (median). `was`: its name in base, where renamed. A stream is named as in the new run, `was_stream` as in base."""
+    """One kernel that changed, per step (median). `was`: its name in base, where renamed.
+
+    A stream is named as in the new run, `was_stream` as in base.
+    """
 
     kind: KernelChangeKind
     name: str
@@ -227,9 +252,12 @@ class WallChange(Struct, frozen=True, kw_only=True):
 
 
 class FindingChange(Struct, frozen=True, kw_only=True):
-    """One finding in both runs. `worse`: more severe, or a bound that grew beyond noise; `not_assessed`: base has it, and the new run could not be asked.
+    """One finding in both runs.
 
-    `key` and `line` are of the setting that the first applicable fix of the new run's finding changes: as the new job file shows it, and on which of its lines.
+    `worse`: more severe, or a bound that grew beyond noise; `not_assessed`: base has it, and the new run could not be asked.
+
+    `key` and `line` are of the setting that the first applicable fix of the new run's finding changes: as the new job file shows it, and on
+    which of its lines.
     """
 
     id: str
@@ -247,7 +275,10 @@ class FindingChange(Struct, frozen=True, kw_only=True):
 
 
 class Gate(Struct, frozen=True, kw_only=True):
-    """The gate that was asked for. `met` None: it can't be judged; `on_unclear` says what follows then (None: exit code 3). `limit`: the largest regression allowed, relative."""
+    """The gate that was asked for. `met` None: it can't be judged; `on_unclear` says what follows then (None: exit code 3).
+
+    `limit`: the largest regression allowed, relative.
+    """
 
     limit: float | None
     fail_on: Level | None

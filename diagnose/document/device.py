@@ -1,4 +1,6 @@
-"""The records of what was measured: steps, budget, buckets, communication, host, memory, occupancy, timeline, and what captures are compared by.
+"""The records of what was measured.
+
+Steps, budget, buckets, communication, host, memory, occupancy, timeline, and what captures are compared by.
 
 Parts of the diagnosis document (`diagnose.document.diagnosis`), with its conventions: integer nanoseconds in fields named `_ns`, shares
 from 0 to 1, None for what could not be measured.
@@ -114,7 +116,10 @@ class Totals(OnDevice, frozen=True, kw_only=True):
 
 
 class StepBudget(Struct, frozen=True, kw_only=True):
-    """The budget of one step of one device. For the mean and the median each figure is that of its own: means add up as the steps do, medians need not."""
+    """The budget of one step of one device.
+
+    For the mean and the median each figure is that of its own: means add up as the steps do, medians need not.
+    """
 
     index: int | None
     window_ns: int
@@ -145,7 +150,10 @@ class StepBudget(Struct, frozen=True, kw_only=True):
 
 
 class DeviceBudget(OnDevice, frozen=True, kw_only=True):
-    """All steps of one device, with the median and the mean (sum over the steps ÷ n) of each figure; `typical` is the index of the step of median length."""
+    """All steps of one device, with the median and the mean (sum over the steps ÷ n) of each figure.
+
+    `typical` is the index of the step of median length.
+    """
 
     per_step: tuple[StepBudget, ...]
     median: StepBudget | None
@@ -249,7 +257,8 @@ class Occupancy(Struct, frozen=True, kw_only=True):
 class LayerPart(Struct, frozen=True, kw_only=True):
     """One part of a pass through a mixture-of-experts layer, the mean over its passes.
 
-    `busy_ns` is the union of its operations, `exposed_ns` of that when nothing else ran on the device; least and most over the passes of a step.
+    `busy_ns` is the union of its operations, `exposed_ns` of that when nothing else ran on the device; least and most over the passes of a
+    step.
     """
 
     part: MoePart
@@ -261,10 +270,14 @@ class LayerPart(Struct, frozen=True, kw_only=True):
 
 
 class LayerPass(Struct, frozen=True, kw_only=True):
-    """The mean pass of one phase through a mixture-of-experts layer; its parts in the order in which they run, backward named by what they are
+    """The mean pass of one phase through a mixture-of-experts layer.
+
+    Its parts in the order in which they run, backward named by what they are
+
     the gradient of.
 
-    `passes`: per step, layers × micro-batches. `span_ns`: from the first operation of a pass to the end of its last. `phase` is None where forward
+    `passes`: per step, layers × micro-batches. `span_ns`: from the first operation of a pass to the end of its last. `phase` is None where
+    forward
     and backward can't be told apart. `status`: inferred where not every pass shows an exchange before its experts and one behind them.
     """
 
@@ -306,10 +319,12 @@ class TimelineGap(Struct, frozen=True, kw_only=True):
 class TimelineColumns(Struct, frozen=True, kw_only=True):
     """Every operation of the step and every stretch without compute, one column per figure: what a timeline draws when it is zoomed.
 
-    Columns of operations have one entry each, in order of start; `stream`, `bucket` and `name` are places in `streams`, `buckets` and `names`.
+    Columns of operations have one entry each, in order of start; `stream`, `bucket` and `name` are places in `streams`, `buckets` and
+    `names`.
     Starts are from the step's start. `queued_ns`: how long before its start the host had launched it, None where that is not recorded.
     `range`: the innermost range around that launch, a place in `names`, or None. Columns of gaps alike: `gap_cause` is a place in `causes`,
-    `gap_blocked_by` the operation that compute waited for, or None. `omitted`: operations beyond the bound, the shortest, which are left out.
+    `gap_blocked_by` the operation that compute waited for, or None. `omitted`: operations beyond the bound, the shortest, which are left
+    out.
     """
 
     streams: tuple[int | None, ...]
@@ -333,7 +348,8 @@ class TimelineColumns(Struct, frozen=True, kw_only=True):
 class HostColumns(Struct, frozen=True, kw_only=True):
     """What the host did for the step: API calls and ranges, one column per figure.
 
-    Starts are from the step's start; what launched the step's first operations began before it. `call_thread` and `range_thread` are places in
+    Starts are from the step's start; what launched the step's first operations began before it. `call_thread` and `range_thread` are places
+    in
     `threads`, `call_name` and `range_name` in `names`. `launched_by`: for each operation of the step the call that launched it, a place in
     the columns of calls, or None. `omitted`: calls and ranges beyond the bound, the shortest, which are left out.
     """
@@ -353,7 +369,10 @@ class HostColumns(Struct, frozen=True, kw_only=True):
 
 
 class Timeline(OnDevice, frozen=True, kw_only=True):
-    """One step of one device. `ops` and `gaps` are thinned (`omitted` bars are too short to tell apart); `columns` holds them all, `host` what launched them."""
+    """One step of one device.
+
+    `ops` and `gaps` are thinned (`omitted` bars are too short to tell apart); `columns` holds them all, `host` what launched them.
+    """
 
     step: int
     start_ns: int

@@ -60,7 +60,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """The headline: where the step goes, and what to attack first. Without enough evidence no wall is named.
 
     `dominant_wall` has the largest share of the step (compute with the time that it ran, each other wall with its bound); `target_wall` the
-    largest bound of the other walls if it reaches 10 % of the step, otherwise it is compute. `tie`: the runner-up's bound is too near to the
+    largest bound of the other walls if it reaches 10 % of the step, otherwise it is compute. `tie`: the runner-up's bound is too near to
+    the
     target's to tell which is larger.
     """
 
@@ -212,7 +213,10 @@ MOST_SPANS = (
 
 
 class Where(Struct, frozen=True, kw_only=True):
-    """Where a finding shows: ranks, steps, the costliest kernels or calls, and when in the step of `timeline`: the longest stretches, in order."""
+    """Where a finding shows: ranks, steps, the costliest kernels or calls, and when in the step of `timeline`.
+
+    The longest stretches, in order.
+    """
 
     ranks: tuple[int, ...]
     steps: tuple[int, ...]
@@ -284,7 +288,10 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class Identity(Struct, frozen=True, kw_only=True):
-    """Which run this is. What neither the trace nor the job file says is null; `layout` holds ranks by their short names (TP, PP, EP, CP, DP)."""
+    """Which run this is.
+
+    What neither the trace nor the job file says is null; `layout` holds ranks by their short names (TP, PP, EP, CP, DP).
+    """
 
     model: str | None
     layers: int | None
@@ -301,7 +308,9 @@ class Identity(Struct, frozen=True, kw_only=True):
 
 
 class Efficiency(Struct, frozen=True, kw_only=True):
-    """How fast the run is, as Megatron counts it. What can't be told is null, and `lacking` says why; `how` says in one line what was divided by what.
+    """How fast the run is, as Megatron counts it.
+
+    What can't be told is null, and `lacking` says why; `how` says in one line what was divided by what.
 
     `mfu` is the share of the dense peak of the precision that ran.
     """
@@ -317,7 +326,9 @@ class Efficiency(Struct, frozen=True, kw_only=True):
 
 
 class PlanSetting(Struct, frozen=True, kw_only=True):
-    """One setting of a plan's step, as it is written where it belongs: a YAML key, a flag, an `export`; `words` where a person has to choose.
+    """One setting of a plan's step, as it is written where it belongs: a YAML key, a flag, an `export`.
+
+    `words` where a person has to choose.
 
     `stays`: the job has it already.
     """
@@ -333,7 +344,8 @@ class PlanSetting(Struct, frozen=True, kw_only=True):
 class PlanStep(Struct, frozen=True, kw_only=True):
     """One thing to change, or, without `fix`, to look at. Steps stand in order.
 
-    `bound_ns` is the finding's, which alternatives share: `instead_of` names the fix whose time this one would win too, and `exclusive_with`
+    `bound_ns` is the finding's, which alternatives share: `instead_of` names the fix whose time this one would win too, and
+    `exclusive_with`
     the fixes of the plan that set the same setting to something else. `needs`: what it still needs, and what is not known about it.
     """
 

@@ -49,7 +49,8 @@ _OF_TRACES = re.compile(rb'"(?:traceEvents|schemaVersion|deviceProperties)"\s*:'
 def schema_of(path: Path) -> str | None:
     """The schema of a document of this program at `path`, such as `diagnosis/1`; None where the file holds something else, or is none.
 
-    Our own documents begin with their schema. Of other JSON the first 64 KiB tell whether it is a trace; what they leave open is read as a whole.
+    Our own documents begin with their schema. Of other JSON the first 64 KiB tell whether it is a trace; what they leave open is read as a
+    whole.
     """
     try:
         if not path.is_file():
@@ -79,7 +80,10 @@ def _decoded_schema(path: Path) -> str | None:
 
 
 def read(path: Path, schemas: Sequence[str] = SCHEMAS) -> Document:
-    """The saved document at `path`, of one of these schemas. Raises InputError, which says whether it is another kind, a newer one, or damaged."""
+    """The saved document at `path`, of one of these schemas.
+
+    Raises InputError, which says whether it is another kind, a newer one, or damaged.
+    """
     wanted = f"Give the JSON that `{' or `'.join(f'{_MADE_BY[one]} -o x.json`' for one in schemas)} wrote."
     try:
         data = path.read_bytes()
@@ -112,7 +116,10 @@ def _kind(schema: str) -> str:
 
 
 def write_file(path: Path, text: str, *, force: bool) -> None:
-    """Write `text`, packed where the name ends in `.gz`, so that `path` is the old file or the new one, never a part. Raises OutputError."""
+    """Write `text`, packed where the name ends in `.gz`, so that `path` is the old file or the new one, never a part.
+
+    Raises OutputError.
+    """
     data = text.encode("utf-8")
     if path.suffix.lower() == ".gz":
         import gzip  # noqa: PLC0415

@@ -16,7 +16,8 @@ SCHEMA = "history/1"
 class HistoryRun(Struct, frozen=True, kw_only=True):
     """One run. `value`: the median of its steps, in the metric's unit; None where it gave none, and `problem` says why.
 
-    `date` (UTC, ISO 8601) and `commit` as they were told, else None. `level`: the level of the runs between the steps around it. `categories`:
+    `date` (UTC, ISO 8601) and `commit` as they were told, else None. `level`: the level of the runs between the steps around it.
+    `categories`:
     its median step by exclusive category, in ns, which add up to that step; empty where the capture does not hold them.
     """
 
@@ -42,7 +43,8 @@ class CategoryMove(Struct, frozen=True, kw_only=True):
 class HistoryStep(Struct, frozen=True, kw_only=True):
     """One step of the metric: after the run `before`, with `last` at the latest, most probably (`chance`, 0 to 1) with `label`.
 
-    All three are labels of runs. `base` and `new` are the levels before and after it, `relative` its size. `base_commit` and `commit`: those of
+    All three are labels of runs. `base` and `new` are the levels before and after it, `relative` its size. `base_commit` and `commit`:
+    those of
     the runs `before` and `last`. `taken_back_by`: the label of the later step after which the metric is where it was before. `moved`: the
     categories that it consists of, largest first.
     """

@@ -37,7 +37,10 @@ class Writable:
         return self._written("csv", table=table)
 
     def save(self, path: str | Path, *, force: bool = False) -> Path:
-        """Write a file whose extension names the format, a CSV file's name its table; an existing one only with `force`. Raises OutputError, UsageError."""
+        """Write a file whose extension names the format, a CSV file's name its table; an existing one only with `force`.
+
+        Raises OutputError, UsageError.
+        """
         from diagnose.document.files import write_file  # noqa: PLC0415 - imports the documents
         from diagnose.errors import UsageError  # noqa: PLC0415
 

@@ -1,7 +1,8 @@
 """Job files of every shape, read into one set of normalised settings.
 
 Megatron-Bridge dumps, Hydra overrides, performance-recipe command lines, Megatron-LM YAML, flag files and shell scripts, torchtitan
-configurations and registries, DeepSpeed JSON, Accelerate YAML, arguments of Hugging Face's Trainer, and a plain job.yaml. What a setting is called in each of them is data (trace_rules/job_settings.yaml).
+configurations and registries, DeepSpeed JSON, Accelerate YAML, arguments of Hugging Face's Trainer, and a plain job.yaml. What a setting is
+called in each of them is data (trace_rules/job_settings.yaml).
 """
 
 from __future__ import annotations

@@ -27,7 +27,10 @@ def text_at(path: Path, folder: Path) -> tuple[Path, str] | None:
 
 
 def named(name: str, folder: Path) -> tuple[Path, str] | None:
-    """The file that a job file in `folder` calls `name`: a path from there, else from one of the folders around it, where jobs are often started,
+    """The file that a job file in `folder` calls `name`.
+
+    A path from there, else from one of the folders around it, where jobs are often started,
+
     else, for a path of another machine, the file of that name in the folder itself.
     """
     tries = (*(one / name for one in (folder, *around(folder))), folder / name.rpartition("/")[2])

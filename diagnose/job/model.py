@@ -43,7 +43,10 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """The settings of one training job. `rules` are the rule folders that the file names, `table` what is known of settings, `notes` what had to be said while reading it."""
+    """The settings of one training job.
+
+    `rules` are the rule folders that the file names, `table` what is known of settings, `notes` what had to be said while reading it.
+    """
 
     format: str
     settings: Mapping[str, Setting]

@@ -1,4 +1,6 @@
-"""From a path or a text to a Job: the first reader that takes the text, and one value per setting: matched by key, coerced, combined, derived, defaulted.
+"""From a path or a text to a Job: the first reader that takes the text, and one value per setting.
+
+Matched by key, coerced, combined, derived, defaulted.
 
 Wrong types are errors with the key that they stand under; keys that the table does not know are kept and listed.
 """
@@ -26,7 +28,10 @@ from diagnose.knowledge.strict_yaml import MAX_BYTES
 
 
 def read_job(path: Path, table: JobSettings, overrides: Sequence[str] = (), *, command: str | None = None) -> Job:
-    """The job in the file at `path`, with `overrides` (KEY=VALUE) on top; `command` is the number of one of several in it. Raises JobFileError."""
+    """The job in the file at `path`, with `overrides` (KEY=VALUE) on top; `command` is the number of one of several in it.
+
+    Raises JobFileError.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -357,7 +362,10 @@ def _overflows(names: Sequence[str], settings: Mapping[str, Setting]) -> bool:
 
 
 def _combine(name: str, spec: SettingSpec, values: list[_Candidate], source: str) -> Setting:
-    """One of several values of a setting: of files below each other that of the upper one. A setting's own name, or the same key twice, never loses
+    """One of several values of a setting: of files below each other that of the upper one.
+
+    A setting's own name, or the same key twice, never loses
+
     in silence.
     """
     upper = min(item.level for item in values)
@@ -382,7 +390,8 @@ def _conflict(source: str, name: str, first: tuple[str, SettingValue], second: t
 def _list_expression(raw: object) -> tuple[str, ...] | None:
     """Numbers as text: a list of them, one number, or a sum of repeated lists such as ([0]*3+[1]*58); None for anything else.
 
-    One number n says every n-th layer by `layer % n == 0` (Megatron-Core gpt_layer_specs.py, MindSpeed training.py), so that its sign is of no account.
+    One number n says every n-th layer by `layer % n == 0` (Megatron-Core gpt_layer_specs.py, MindSpeed training.py), so that its sign is of
+    no account.
     """
     if isinstance(raw, int) and not isinstance(raw, bool):
         return (str(abs(raw)),)

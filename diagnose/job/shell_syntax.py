@@ -1,4 +1,7 @@
-"""The syntax of shell scripts: text taken apart into words, commands, conditions and loops. Nothing is expanded here, and nothing is run."""
+"""The syntax of shell scripts: text taken apart into words, commands, conditions and loops.
+
+Nothing is expanded here, and nothing is run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The text of a job file, and what the readers of all formats look at: how it is written, its tree of keys (YAML, TOML), its overrides, the command in it."""
+"""The text of a job file, and what the readers of all formats look at.
+
+How it is written, its tree of keys (YAML, TOML), its overrides, the command in it.
+"""
 
 from __future__ import annotations
 
@@ -263,7 +266,10 @@ _STATEMENT_OF_PYTHON = re.compile(r"from [\w.]+ import\b|import [\w., ]+$|(async
 
 @dataclass(frozen=True, kw_only=True)
 class JobText:
-    """A job file as text with lines ended by line feeds. `source` names it in messages, `table` is what is known of settings, `folder` is where its own paths start."""
+    """A job file as text with lines ended by line feeds.
+
+    `source` names it in messages, `table` is what is known of settings, `folder` is where its own paths start.
+    """
 
     text: str
     source: str
@@ -293,7 +299,10 @@ class JobText:
         return "shell" if _SHELL.match(first) or any(re.search(r"(^|\s)-{1,2}[A-Za-z]", line) for line in lines) else "yaml"
 
     def beside(self, name: str) -> JobText | None:
-        """The file that this one calls `name`, under the path it is found by; None where there is none, or it is not known where this one lies."""
+        """The file that this one calls `name`, under the path it is found by.
+
+        None where there is none, or it is not known where this one lies.
+        """
         found = None if self.folder is None or not name else named(name, self.folder)
         return None if found is None else replace(self, text=found[1], source=found[0].name, folder=found[0].parent, choice=None)
 

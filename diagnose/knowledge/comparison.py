@@ -1,4 +1,7 @@
-"""What a comparison knows: thresholds with their sources, the settings that make two jobs the same work, which way is better (trace_rules/comparison.yaml)."""
+"""What a comparison knows.
+
+Thresholds with their sources, the settings that make two jobs the same work, which way is better (trace_rules/comparison.yaml).
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,10 @@ class AspectSpec(Strict, frozen=True, kw_only=True):
 
 
 class Switch(Strict, frozen=True, kw_only=True):
-    """What it means that one run alone has a finding, or a fact above nought: the words where the new run has it, and where the base had it."""
+    """What it means that one run alone has a finding, or a fact above nought.
+
+    The words where the new run has it, and where the base had it.
+    """
 
     began: str
     ended: str

@@ -1,4 +1,7 @@
-"""Reads the small files of `trace_rules/` that hold one table each: bytes of the packaged file, its content in a type, and one error for whatever is wrong with it."""
+"""Reads the small files of `trace_rules/` that hold one table each.
+
+Bytes of the packaged file, its content in a type, and one error for whatever is wrong with it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """What a capture tells about the world around the code, as far as trace_rules/environment.yaml allows it to be taken out.
 
-Privacy: a value is shown only where it is plainly a number, a version or a list of words. Paths, addresses, long or odd texts, and whatever holds the
-name of the capture's user or host are replaced by a digest, by which two captures can still be told apart. Variables that are not on the list are not looked at.
+Privacy: a value is shown only where it is plainly a number, a version or a list of words. Paths, addresses, long or odd texts, and whatever
+holds the
+name of the capture's user or host are replaced by a digest, by which two captures can still be told apart. Variables that are not on the
+list are not looked at.
 """
 
 from __future__ import annotations
@@ -98,7 +100,10 @@ def load_environment_rules(data: bytes | None = None) -> EnvironmentRules:
 
 @dataclass(frozen=True, kw_only=True)
 class RawEnvironment:
-    """What a capture tells of what is around the code, before anything is chosen: values by place and key, how each place is called in the document ({} stands for the key), and names of users and hosts."""
+    """What a capture tells of what is around the code, before anything is chosen.
+
+    Values by place and key, how each place is called in the document ({} stands for the key), and names of users and hosts.
+    """
 
     values: Mapping[Place, Mapping[str, tuple[object, ...]]]
     sources: Mapping[Place, str]

@@ -17,7 +17,10 @@ from diagnose.knowledge.taxonomy import HostRules, Taxonomy, load_host_rules, lo
 
 @dataclass(frozen=True, kw_only=True)
 class Knowledge:
-    """All rules in use: facts, rules and fixes; what kernels, ranges, host calls and exchanges are; names that prove a feature; what may be told of the environment."""
+    """All rules in use: facts, rules and fixes; what kernels, ranges, host calls and exchanges are; names that prove a feature.
+
+    What may be told of the environment.
+    """
 
     rulebook: Rulebook
     taxonomy: Taxonomy
@@ -33,7 +36,10 @@ class Knowledge:
 
 
 def load_knowledge(rules: Sequence[Path] = ()) -> Knowledge:
-    """The built-in knowledge with the user's own at `rules`: folders and files of rules, fixes and buckets; of some tables a folder may hold its own. Raises RuleFileError."""
+    """The built-in knowledge with the user's own at `rules`: folders and files of rules, fixes and buckets.
+
+    Of some tables a folder may hold its own. Raises RuleFileError.
+    """
     rulebook = load_rulebook(rules)
     return Knowledge(
         rulebook=rulebook,

@@ -85,7 +85,10 @@ HostRole = Literal["allocator", "synchronise", "launch", "graph_launch", "captur
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One family of device operations, recognised by name: by `patterns`, by the `words` of its function, or by those of the `namespaces` around
+    """One family of device operations, recognised by name.
+
+    By `patterns`, by the `words` of its function, or by those of the `namespaces` around
+
     it (`diagnose.knowledge.words`).
 
     `bucket` is None where the name can't decide; the family then ends in `default` unless a context or a neighbour knows
@@ -178,7 +181,10 @@ class PolledKernel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class StepAnchor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One spelling of an iteration's range. `numbered`: the first capture group of the pattern is the iteration's number. `ends`: it is only the last part of a step."""
+    """One spelling of an iteration's range. `numbered`: the first capture group of the pattern is the iteration's number.
+
+    `ends`: it is only the last part of a step.
+    """
 
     id: str
     pattern: str
@@ -190,8 +196,10 @@ class StartUpLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How start-up is told from steady work.
 
     `long_call_ns`: from here on a call at its first use is a first-use cost; `slow_launches`: more long launches of one kernel
-    are no first use; `queue`: operations launched and not begun that explain a long launch call; `steady_share`, `named_share`: share of the compute work that has to follow a cost, or a range named so; `only_share`: from
-    here on a capture is nothing but start-up; `run_share`: with less of the compute work behind start-up, and most of the time before it, too.
+    are no first use; `queue`: operations launched and not begun that explain a long launch call; `steady_share`, `named_share`: share of
+    the compute work that has to follow a cost, or a range named so; `only_share`: from
+    here on a capture is nothing but start-up; `run_share`: with less of the compute work behind start-up, and most of the time before it,
+    too.
     """
 
     long_call_ns: int
@@ -223,7 +231,8 @@ class _BucketFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Taxonomy:
     """All entries in order of precedence; those of the user's own files stand first and are named in `own`.
 
-    `buckets`: the rows that entries may name. `sets`: the words that lines of words name together; one of the user's stands in the place of a built-in one.
+    `buckets`: the rows that entries may name. `sets`: the words that lines of words name together; one of the user's stands in the place of
+    a built-in one.
     """
 
     buckets: Buckets
@@ -279,7 +288,8 @@ def union(patterns: Sequence[str]) -> str:
 def load_taxonomy(folder: Traversable | Path | None = None, extra: Sequence[Path] = (), buckets: Buckets | None = None) -> Taxonomy:
     """The bucket rules of `folder`, and the user's own files `extra`; `folder` and `buckets` are the program's own by default.
 
-    An own entry with the id of a built-in one of its kind stands in that one's place, and keeps its marks unless it has some of its own; all others stand first, in
+    An own entry with the id of a built-in one of its kind stands in that one's place, and keeps its marks unless it has some of its own;
+    all others stand first, in
     order. Raises RuleFileError naming file, line and reason.
     """
     buckets = load_buckets() if buckets is None else buckets

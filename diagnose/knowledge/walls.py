@@ -28,7 +28,10 @@ class Clause(Strict, frozen=True, kw_only=True):
 
 
 class Floor(Clause, frozen=True, kw_only=True):
-    """A capture that holds too little for a verdict; without `advice` too little for any finding but those on the capture and the job file."""
+    """A capture that holds too little for a verdict.
+
+    Without `advice` too little for any finding but those on the capture and the job file.
+    """
 
     advice: bool = True
 
@@ -48,7 +51,10 @@ class TopicSpec(Strict, frozen=True, kw_only=True):
 
 
 class WallSpec(TopicSpec, frozen=True, kw_only=True):
-    """One wall: an expression for its bound, the bound's named parts, and what is shown beside; the fields are explained in the YAML file."""
+    """One wall: an expression for its bound, the bound's named parts, and what is shown beside.
+
+    The fields are explained in the YAML file.
+    """
 
     meaning: str
     says: tuple[Lead, ...]
@@ -70,7 +76,11 @@ class CertaintyRule(Strict, frozen=True, kw_only=True):
 
 
 class Walls(Strict, frozen=True, kw_only=True):
-    """walls.yaml: the walls in order, what stands where a wall does in rules about the capture, when a wall is to be attacked, and how the verdict is said."""
+    """walls.yaml.
+
+    The walls in order, what stands where a wall does in rules about the capture, when a wall is to be attacked, and how the verdict is
+    said.
+    """
 
     target_share: float
     tie_share: float

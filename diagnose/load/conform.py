@@ -66,7 +66,10 @@ def typed(frame: pl.DataFrame, schema: str) -> pl.DataFrame:
 
 
 def _check(raw: RawTable, ledger: Ledger, *, devices_known: bool) -> tuple[pl.DataFrame, Ledger]:
-    """Rows with usable times and, of device operations where others tell theirs, a device; the rest is counted. Open ranges keep their null end."""
+    """Rows with usable times and, of device operations where others tell theirs, a device; the rest is counted.
+
+    Open ranges keep their null end.
+    """
     frame = typed(raw.frame, raw.schema)
     if raw.schema in (*_SPANS, *_MOMENTS):
         start, end = (frame[name] for name in (("start", "end") if raw.schema in _SPANS else ("time", "time")))

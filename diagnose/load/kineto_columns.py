@@ -1,4 +1,6 @@
-"""Events of the PyTorch profiler as typed structs (only the fields that a measure uses), and as columns: a compact frame per chunk and category.
+"""Events of the PyTorch profiler as typed structs (only the fields that a measure uses), and as columns.
+
+A compact frame per chunk and category.
 
 Loosely written numbers become exact columns: ids, sizes, and microseconds as nanoseconds.
 """

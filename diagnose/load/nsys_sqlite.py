@@ -361,7 +361,8 @@ def read(path: Path, *, rank: int | None = None, display_name: str | None = None
     """One SQLite export as raw tables.
 
     `rank` names the global rank of the process with GPU work (of several, the first by process id; the others count on from it).
-    `display_name` is shown instead of the file's own name; `rules` say what may be taken out of the environment (without them nothing is). Raises InputError for a foreign or damaged database.
+    `display_name` is shown instead of the file's own name; `rules` say what may be taken out of the environment (without them nothing is).
+    Raises InputError for a foreign or damaged database.
     """
     name = display_name or path.name
     ledger = Ledger()

@@ -1,4 +1,7 @@
-"""The table of readers, and what is asked of all: which one takes an input, its trace, when it was captured, which inputs paths stand for."""
+"""The table of readers, and what is asked of all.
+
+Which one takes an input, its trace, when it was captured, which inputs paths stand for.
+"""
 
 from __future__ import annotations
 

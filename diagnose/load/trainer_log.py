@@ -1,4 +1,7 @@
-"""What a trainer's log tells (trace_rules/trainer_logs.yaml): how many tokens a step trains on, and how long it takes without a profiler."""
+"""What a trainer's log tells (trace_rules/trainer_logs.yaml).
+
+How many tokens a step trains on, and how long it takes without a profiler.
+"""
 
 from __future__ import annotations
 

@@ -357,7 +357,10 @@ class CommunicationTimes:
 
 
 def by_kind(ran: Concurrency, inside: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame, blocking: pl.DataFrame) -> pl.DataFrame:
-    """The frame of `CommunicationTimes`. `inside`: the operations in the steps, with index and class_id; `blocking`: the frame of `Causes`."""
+    """The frame of `CommunicationTimes`.
+
+    `inside`: the operations in the steps, with index and class_id; `blocking`: the frame of `Causes`.
+    """
     keys = ["index", "kind", "backend"]
     transport = classes.filter(pl.col("role") == "transport").select(
         "class_id", pl.col("kind").fill_null("other"), pl.col("backend").fill_null("other")

@@ -3,7 +3,8 @@
 An exchange that compute hides takes SMs, memory bandwidth and power from it. What that costs no trace tells; it is estimated. Kernels of
 one name, grid and block are put apart by the share of their time in which transport ran: those that ran (almost) alone and those that
 ran beside it. One name serves products of several sizes, so where enough of them can be compared only those count as the same that run
-between the same two kernels. Where there are enough of either, the difference of their medians, over the time beside transport, is the share that is
+between the same two kernels. Where there are enough of either, the difference of their medians, over the time beside transport, is the
+share that is
 lost there. It is laid on all the time that kernels of this shape spent beside transport, and where a good part of all compute beside
 transport is of such shapes, on the rest too.
 """
@@ -67,7 +68,9 @@ def contention(inside: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame, 
 
 
 def _with_the_rest(known: pl.DataFrame, for_all: float) -> float:
-    """By what the loss of what could be compared is multiplied for all: the rest loses at the mean rate, or the usual one where that is higher.
+    """By what the loss of what could be compared is multiplied for all.
+
+    The rest loses at the mean rate, or the usual one where that is higher.
 
     Kernels of one shape that do unlike work seem to lose too little; they pull the mean down, not the median over time.
     """

@@ -44,7 +44,8 @@ Row = Mapping[str, Any]
 class PerStep:
     """What the document lists per step: `mean` and the rows are sums over the kept steps ÷ n, `median` is of each figure by itself.
 
-    `typical` is the index of the step of median length (of two middle ones the shorter): a real step, whose parts add up. `buckets`, `communication`, `blocking` and `host` hold the fields of the document's rows of those names (BucketTime, Communication,
+    `typical` is the index of the step of median length (of two middle ones the shorter): a real step, whose parts add up. `buckets`,
+    `communication`, `blocking` and `host` hold the fields of the document's rows of those names (BucketTime, Communication,
     Blocking, HostCost) but for rank and device, in the document's order.
     """
 
@@ -263,7 +264,10 @@ def measure_device(
     marks: pl.DataFrame | None = None,
     around: pl.DataFrame | None = None,
 ) -> DeviceMeasure:
-    """Measure one device; `work` as `device_work` gives it, `steps` as `find_steps`, `begun` as `start_up`, `marks` as `user_ranges`, `around` as `step_ranges`."""
+    """Measure one device.
+
+    `work` as `device_work` gives it, `steps` as `find_steps`, `begun` as `start_up`, `marks` as `user_ranges`, `around` as `step_ranges`.
+    """
     info = next((one for one in trace.devices if (one.rank, one.device) == (rank, device)), None)
     windows, classes = steps.frame, classified.classes
     inside = inside_windows(work, windows)

@@ -41,7 +41,10 @@ def feature_facts(one: DeviceMeasure, communication: Sequence[Communication], fe
 
 
 def program_facts(trace: Trace, devices: Sequence[DeviceMeasure], features: Features) -> dict[str, FactValue]:
-    """What kind of program one input is: rules and fixes of another kind are left out. Lines of Python say little about training: hooks have such names too."""
+    """What kind of program one input is: rules and fixes of another kind are left out.
+
+    Lines of Python say little about training: hooks have such names too.
+    """
     names = [*trace.names["text"].drop_nulls().to_list(), *trace.payloads["group"].drop_nulls().unique().to_list()]
     details = pl.concat([one.usage.details.cast({"bucket": pl.String, "phase": pl.String}) for one in devices])
     experts = details.filter(

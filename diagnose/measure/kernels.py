@@ -294,7 +294,10 @@ def residency(shapes: pl.DataFrame, limit: Limits) -> pl.DataFrame:
 
 @dataclass(frozen=True, kw_only=True)
 class SmOccupancy:
-    """`record` for the document, and `fills`: fill by bucket, "" for all compute kernels; nothing where device limits or shapes are unknown."""
+    """`record` for the document, and `fills`: fill by bucket, "" for all compute kernels.
+
+    Nothing where device limits or shapes are unknown.
+    """
 
     record: Occupancy | None = None
     fills: Mapping[str, float | None] = field(default_factory=dict)
@@ -408,7 +411,9 @@ _BESIDE_SOFTMAX = 8  # at most so many kernels lie between a softmax and either 
 
 
 def unfused_attention(inside: pl.DataFrame) -> pl.Series:
-    """Which operations compute attention step by step: those whose ranges say so, and softmax between two products on its stream with what lies between.
+    """Which operations compute attention step by step.
+
+    Those whose ranges say so, and softmax between two products on its stream with what lies between.
 
     `inside`: operations in the steps in order of start.
     """

@@ -1,8 +1,11 @@
-"""One mixture-of-experts layer, averaged: router → permute → dispatch → experts → combine → unpermute, forward and backward, busy and exposed.
+"""One mixture-of-experts layer, averaged.
+
+Router → permute → dispatch → experts → combine → unpermute, forward and backward, busy and exposed.
 
 A *pass* is one layer's way through the experts for one micro-batch. Expert GEMMs of one phase between which no token is packed or exchanged
 are one pass; what lies between the GEMMs of two passes belongs to the first up to the longest pause between these operations (there the
-rest of the model runs), and to the second from there on. So the parts go by place: an exchange before the experts brings tokens to them, one
+rest of the model runs), and to the second from there on. So the parts go by place: an exchange before the experts brings tokens to them,
+one
 behind them brings them back. Backward runs the same way with gradients: its exchange before the experts is the gradient of combine, and the
 parts are named by what they are the gradient of.
 
@@ -33,7 +36,10 @@ _MIRROR = {_PERMUTE: _UNPERMUTE, _TO: _BACK, _BACK: _TO, _UNPERMUTE: _PERMUTE}
 
 
 def moe_layer(inside: pl.DataFrame, classes: pl.DataFrame) -> tuple[LayerPass, ...]:
-    """The passes of one device by phase; none where no experts ran. `inside`: operations in steps, with index; `classes`: class_id, kind."""
+    """The passes of one device by phase; none where no experts ran.
+
+    `inside`: operations in steps, with index; `classes`: class_id, kind.
+    """
     expert = classes.filter(pl.col("kind").is_null() | (pl.col("kind") == "expert"))["class_id"].implode()
     sort = (
         pl.when(pl.col("bucket") == EXPERT_GEMM)

@@ -25,7 +25,8 @@ USER_KINDS = ["push_pop", "start_end", "annotation"]
 class StartUp:
     """What one process paid once, as one of its devices saw it. Host's times, but for `begin`.
 
-    `costs`: start, end, name of each first-use cost (a call, with the kernel that it launched), by start. `ranges`: the same of ranges that are start-up by their name. `begin`: when the
+    `costs`: start, end, name of each first-use cost (a call, with the kernel that it launched), by start. `ranges`: the same of ranges that
+    are start-up by their name. `begin`: when the
     first operation of the steady work ran; None where nothing had to be left out.
     """
 
@@ -65,7 +66,10 @@ def start_up(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> S
 
 
 def with_first_steps(begun: StartUp, work: pl.DataFrame, windows: pl.DataFrame) -> StartUp:
-    """The same with what computed between start-up and the first of the kept steps, where it took longer than a step: first steps pay more."""
+    """The same with what computed between start-up and the first of the kept steps, where it took longer than a step.
+
+    First steps pay more.
+    """
     first = int(windows["start"].min())  # type: ignore[arg-type]
     end = max((phase.end_ns for phase in begun.phases if phase.start_ns < first), default=None)
     if end is None or first - end <= LONGER_FIRST * float((windows["end"] - windows["start"]).median() or 0):  # type: ignore[arg-type]

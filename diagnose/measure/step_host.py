@@ -21,7 +21,10 @@ def median_step(windows: pl.DataFrame) -> tuple[int, int, int]:
 
 
 def step_ranges(trace: Trace, rank: int, windows: pl.DataFrame) -> pl.DataFrame:
-    """The ranges of a rank's threads that the step to be drawn can show: those within it, and within its length before it, the longest WHOLE twice over."""
+    """The ranges of a rank's threads that the step to be drawn can show.
+
+    Those within it, and within its length before it, the longest WHOLE twice over.
+    """
     _, start, end = median_step(windows)
     own = (pl.col("rank") == rank) & pl.col("thread").is_not_null() & (pl.col("kind") != "gpu_annotation")
     found = trace.ranges.filter(own & (pl.col("end") > 2 * start - end) & (pl.col("start") < end))
@@ -29,7 +32,9 @@ def step_ranges(trace: Trace, rank: int, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def host_columns(ops: pl.DataFrame, ranges: pl.DataFrame, window: tuple[int, int], trace: Trace, rank: int) -> HostColumns | None:
-    """Calls and ranges for `ops` (call_start, issued, thread of each operation in the document's order); None where the trace holds neither.
+    """Calls and ranges for `ops` (call_start, issued, thread of each operation in the document's order).
+
+    None where the trace holds neither.
 
     Times are those of the trace, not cut at the step's edges: a call that launched the step's first operation began before it.
     """

@@ -347,7 +347,8 @@ def _busiest_stream(work: pl.DataFrame) -> pl.DataFrame:
 def _by_recurrence(kernels: pl.DataFrame, work: pl.DataFrame, anchor: str, min_period: int, *, forward: bool = False) -> Anchored | None:
     """Windows from a sequence of names that repeats: the rarest name that comes back at regular places marks the step.
 
-    A training step holds a backward pass: a sequence that repeats without one is a layer. `forward`: where nothing in the capture belongs to a
+    A training step holds a backward pass: a sequence that repeats without one is a layer. `forward`: where nothing in the capture belongs
+    to a
     backward pass, iterations are looked for (`_iterations`).
     """
     names = kernels["name_id"]

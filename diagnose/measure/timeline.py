@@ -65,7 +65,10 @@ def timeline(
     ranges: pl.DataFrame,
     rank: int,
 ) -> DrawnStep:
-    """The step of median length; blocking pieces are named by the role of what blocked. `work`: every operation; `ranges`: as `step_ranges` gives them."""
+    """The step of median length; blocking pieces are named by the role of what blocked.
+
+    `work`: every operation; `ranges`: as `step_ranges` gives them.
+    """
     index, start, end = median_step(windows)
     own = inside.filter(pl.col("index") == index)
     roles = work["role"]
@@ -90,7 +93,9 @@ def _packed(columns: TimelineColumns | HostColumns | None) -> bytes:
 def spans(
     ops: pl.DataFrame, pieces: pl.DataFrame, work: pl.DataFrame, classes: pl.DataFrame, begin: int
 ) -> Iterator[tuple[str, tuple[tuple[int, int], ...]]]:
-    """By place, when it shows in the step: where compute waited for it, or, if it never did, where it ran; the longest MOST_SPANS stretches, in order.
+    """By place, when it shows in the step: where compute waited for it, or, if it never did, where it ran.
+
+    The longest MOST_SPANS stretches, in order.
 
     `ops`: operations of the step; `pieces`: those of `Stalls` in it; `work`: every operation, by row number.
     """
@@ -132,7 +137,10 @@ def kept_operations(own: pl.DataFrame, window: tuple[int, int]) -> pl.DataFrame:
 
 
 def whole(own: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int], trace: Trace) -> TimelineColumns:
-    """The operations of a step one by one (`own`: rows of `inside`), and what was without compute (`pieces`: start, end, cause, producer)."""
+    """The operations of a step one by one (`own`: rows of `inside`), and what was without compute (`pieces`.
+
+    Start, end, cause, producer).
+    """
     begin, _ = window
     ops = kept_operations(own, window)
     names, numbers = _numbered(ops["name_id"], _ranges(ops, trace), trace.names["text"])

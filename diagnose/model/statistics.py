@@ -2,7 +2,8 @@
 
 Nothing here knows what was measured.
 
-Written by hand because a statistics package is larger than this program; the tests hold all of it against scipy. What the standard library has (`statistics.median`) is called there.
+Written by hand because a statistics package is larger than this program; the tests hold all of it against scipy. What the standard library
+has (`statistics.median`) is called there.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ def pooled_spread(base: Sequence[float], new: Sequence[float]) -> float:
 
 
 def known_spread(samples: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """The standard deviation within samples, and its degrees of freedom: the usual one, or the robust one where single values stand far out.
+    """The standard deviation within samples, and its degrees of freedom.
+
+    The usual one, or the robust one where single values stand far out.
 
     (0, 1) where no sample has two values.
     """

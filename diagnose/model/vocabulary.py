@@ -22,7 +22,8 @@ CommKind = Literal["expert", "data", "tensor", "pipeline", "context", "other"]
 Cause = Literal["allocator", "sync", "gc", "loading", "message_passing", "python", "host", "launch", "first_use"]
 FactValue = int | float | bool | str | None
 COMM_KINDS: tuple[CommKind, ...] = ("expert", "data", "tensor", "pipeline", "context", "other")
-# Buckets that measures and the rules about neighbours go by themselves. All buckets, these among them, are the rows of trace_rules/buckets.yaml.
+# Buckets that measures and the rules about neighbours go by themselves. All buckets, these among them, are the rows of
+# trace_rules/buckets.yaml.
 ATTENTION = "attention"
 COLLECTIVE = "collective"
 DENSE_GEMM = "dense_gemm"

@@ -59,7 +59,10 @@ def check(job: Job, book: Rulebook, tool: Tool, platform: str | None = None) -> 
 
 
 def _concerns(spec: CheckSpec, own: JobFormat, book: Rulebook) -> bool:
-    """Whether a check speaks of a format's framework: by its name, else by settings that this framework has, of which it needs every one."""
+    """Whether a check speaks of a format's framework.
+
+    By its name, else by settings that this framework has, of which it needs every one.
+    """
     if spec.frameworks or spec.when is None:
         return not spec.frameworks or bool(set(spec.frameworks) & set(own.frameworks))
     if set(own.frameworks) & set(book.job.formats[plain.NAME].frameworks):

@@ -76,7 +76,9 @@ class Context:
         return tuple(name for name in expression.names if self.values.get(name) is None)
 
     def foreign(self, expression: Expression) -> bool:
-        """Whether all that an expression lacks are settings which the job's framework has no key for: then they are not open, but not there.
+        """Whether all that an expression lacks are settings which the job's framework has no key for.
+
+        Then they are not open, but not there.
 
         Megatron's own two frameworks know each other's settings, and defaults of them.
         """

@@ -67,7 +67,10 @@ class FixReader:
     context: Context
 
     def read(self, ids: Sequence[str], first: Mapping[str, str] | None = None) -> tuple[Fix, ...]:
-        """The fixes with these ids that matter to the program: those whose condition to be `first` holds, then the order given; blocked ones
+        """The fixes with these ids that matter to the program: those whose condition to be `first` holds, then the order given.
+
+        Blocked ones
+
         and those already on stand at the end.
         """
         conditions = first or {}
@@ -104,7 +107,9 @@ class FixReader:
         return bool(said) and spec.id not in self.context.irrelevant
 
     def _changes(self, spec: FixSpec) -> list[ChangeSpec]:
-        """What is to be changed here: in the keys of the frameworks that are known, and in general words where the fix has none of these keys.
+        """What is to be changed here.
+
+        In the keys of the frameworks that are known, and in general words where the fix has none of these keys.
 
         A condition that nobody can decide leaves a change in, for a reader to weigh; but not a variable that goes with settings of a
         framework which is not known to be there, and without a job file nothing whose condition only that would decide, where
@@ -277,7 +282,8 @@ def _order(finding: Finding, rulebook: Rulebook, first: WallBound | None) -> tup
     """What to attack first on top: a failure, the target wall (`first`) and what is larger than all of it, then by severity and bound.
 
     Of equal severity what holds compute up goes before compute's own quality, as in the choice of the target: its bounds leave out what has
-    to be computed all the same. One change that wins nearly as much goes before many. What bounds nothing and has its severity from its rule
+    to be computed all the same. One change that wins nearly as much goes before many. What bounds nothing and has its severity from its
+    rule
     is a note (configured, but not active) and follows what is shown to take the step; notes on the job file and on the capture come last.
     """
     rule, fallback = rulebook.rules[finding.id], rulebook.walls.fallback

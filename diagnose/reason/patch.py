@@ -242,7 +242,8 @@ def _own_changes(fix: Fix, job: JobRead | None, table: JobSettings) -> Sequence[
 class Wanted:
     """Fixes (or checks, for their repair) of which the first that can be had is applied.
 
-    `finding` calls for them, a finding or a check; it is None where the user named the fix, who then also has what it changes in the numerics.
+    `finding` calls for them, a finding or a check; it is None where the user named the fix, who then also has what it changes in the
+    numerics.
     """
 
     fixes: tuple[str, ...]
@@ -537,7 +538,10 @@ def _written(before: Job, after: Job, spec: FixSpec, asked: Plan) -> Iterator[Wr
 
 
 def wanted_by(document: Diagnosis) -> tuple[Wanted, ...]:
-    """What a diagnosis asks for: for each finding about the run that something can be won by, in order, its applicable fixes, best first."""
+    """What a diagnosis asks for.
+
+    For each finding about the run that something can be won by, in order, its applicable fixes, best first.
+    """
     return tuple(
         Wanted(fixes=fixes, finding=finding.id)
         for finding in document.findings

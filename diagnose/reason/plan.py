@@ -1,4 +1,6 @@
-"""What to change, in order: of each finding the first fix that can be had, what could be had instead of it, and every setting as it is written.
+"""What to change, in order.
+
+Of each finding the first fix that can be had, what could be had instead of it, and every setting as it is written.
 
 A plan says nothing that the findings do not say; it leaves out what is blocked or on already. Bounds of different steps need not add up.
 """
@@ -34,7 +36,9 @@ def of_numerics(book: Rulebook) -> frozenset[str]:
 
 
 def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None, numerics: Container[str] = ()) -> tuple[PlanStep, ...]:
-    """The steps in order: what the verdict names as the cause first, then the findings as they stand, each followed by what could be had instead.
+    """The steps in order.
+
+    What the verdict names as the cause first, then the findings as they stand, each followed by what could be had instead.
 
     A fix in `numerics` is no equal alternative of one that computes the same: it stands in a plan only as the first of its finding.
     """

@@ -121,7 +121,10 @@ class _Named:
 
 
 def _named(walls: Sequence[WallBound], context: Context) -> _Named:
-    """The wall with the largest share; of the contenders the largest from the target's share on, otherwise the wall that is none, if it ran."""
+    """The wall with the largest share.
+
+    Of the contenders the largest from the target's share on, otherwise the wall that is none, if it ran.
+    """
     rules, step = context.rulebook.walls, context.values.get("step_ns")
     by_wall = {bound.wall: bound for bound in walls}
     shares = {wall: _share(known(bound), step) or 0.0 for wall, bound in by_wall.items()}
@@ -210,7 +213,8 @@ def _apart(walls: Sequence[WallBound], context: Context, typical_step_ns: int | 
 def _cause(named: _Named, findings: Sequence[Finding], context: Context) -> Cause | None:
     """The finding that explains most of the target wall's bound; a failure that outranks every wall before all.
 
-    Where no wall of this rank reaches the target's share, what costs the others that much is the cause: a rank that is late waits for nobody.
+    Where no wall of this rank reaches the target's share, what costs the others that much is the cause: a rank that is late waits for
+    nobody.
     """
     rules, walls = context.rulebook.rules, context.rulebook.walls
     target = None if context.holds(walls.no_cause) else named.target

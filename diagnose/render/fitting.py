@@ -11,7 +11,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Piece(Generic[T]):
-    """Lines that stand or fall together. `worth`: what is left out first has the least. `under`: they stand only below the piece of that `name`."""
+    """Lines that stand or fall together. `worth`: what is left out first has the least.
+
+    `under`: they stand only below the piece of that `name`.
+    """
 
     worth: int
     lines: tuple[T, ...]

@@ -19,7 +19,10 @@ LONGEST_TEXT = 4_000
 
 
 class Issue(NamedTuple):
-    """One check and how it ended. `cost_ns` is what it costs per step, None where that is not known; `key` and `line` are of the setting to change in the job file."""
+    """One check and how it ended.
+
+    `cost_ns` is what it costs per step, None where that is not known; `key` and `line` are of the setting to change in the job file.
+    """
 
     id: str
     name: str

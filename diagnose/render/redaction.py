@@ -1,8 +1,11 @@
-"""What is private is taken out of texts that leave the house: secrets, paths, names of hosts and users. The same value gets the same stand-in everywhere.
+"""What is private is taken out of texts that leave the house: secrets, paths, names of hosts and users.
+
+The same value gets the same stand-in everywhere.
 
 Two sorts of text: a *job* text (a job file, a command line) is read by its keys too, and anything doubtful goes; a *document's* texts lose
 what was found in job texts, and what can be told by its form alone. Forms of tokens are those that their issuers publish: GitHub ("Behind
-GitHub's new authentication token formats"), Hugging Face, AWS ("IAM identifiers"), Slack, GitLab, NVIDIA NGC, Google, OpenAI, Weights & Biases,
+GitHub's new authentication token formats"), Hugging Face, AWS ("IAM identifiers"), Slack, GitLab, NVIDIA NGC, Google, OpenAI, Weights &
+Biases,
 JSON Web Tokens (RFC 7519), PEM (RFC 7468).
 """
 
@@ -464,7 +467,10 @@ class Redactor:
 
 
 def _is_dense(word: str) -> bool:
-    """Whether a word looks drawn by lot: digits among letters of both cases, changing all the time. Names with hyphens change often, too."""
+    """Whether a word looks drawn by lot: digits among letters of both cases, changing all the time.
+
+    Names with hyphens change often, too.
+    """
     kinds = ["d" if sign.isdigit() else "u" if sign.isupper() else "l" if sign.islower() else "s" for sign in word]
     changes = sum(one != other for one, other in pairwise(kinds))
     return {"d", "u", "l"} <= set(kinds) and kinds.count("d") > 1 and changes >= (0.52 if "s" in kinds else 0.35) * len(word)

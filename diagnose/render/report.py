@@ -26,7 +26,10 @@ Kind = Literal["text", "number", "name"]  # a name is shortened where it does no
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column. `weak` ones are left out where there is little room; `only` wide media show a sentence, only plain ones a bar made of signs."""
+    """One column.
+
+    `weak` ones are left out where there is little room; `only` wide media show a sentence, only plain ones a bar made of signs.
+    """
 
     label: str
     kind: Kind = "text"
@@ -56,7 +59,8 @@ class Row:
 class Table:
     """A titled table. `note` explains its terms; `empty` is said instead when it has no rows; `copy` is a text to copy, below it.
 
-    `whole`: its rows were chosen already, so that no writer cuts it. `listed`: the last cell of a row is sentences, which narrow media write
+    `whole`: its rows were chosen already, so that no writer cuts it. `listed`: the last cell of a row is sentences, which narrow media
+    write
     below the others. `of`: how many things the rows tell of, where a row may tell of several. `shorter`: the same table for media that have
     room for fewer entries.
     """
@@ -83,7 +87,10 @@ _MARKS = {"#": {"kind": "number"}, "$": {"kind": "name"}, "+": {"only": "wide"},
 
 
 def _column(spelled: str) -> Column:
-    """A column from its spelling: `#` before the label makes numbers, `$` names, `+` is for wide media only, `~` for plain ones; a `?` after it: weak."""
+    """A column from its spelling: `#` before the label makes numbers, `$` names, `+` is for wide media only, `~` for plain ones.
+
+    A `?` after it: weak.
+    """
     label = spelled.lstrip("".join(_MARKS))
     marks: dict[str, Any] = {}
     for sign in spelled.removesuffix(label):
@@ -172,7 +179,10 @@ class Labelled:
 
 @dataclass(frozen=True, kw_only=True)
 class Phrase:
-    """A short remark that stands with others on a line. `to`: the part of the report that it points at. `wide`: only where there is room."""
+    """A short remark that stands with others on a line. `to`: the part of the report that it points at.
+
+    `wide`: only where there is room.
+    """
 
     text: str
     tone: Tone = ""
@@ -227,8 +237,12 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What of the step a wall claims, on the bar's scale: it begins where the first of its parts does, and is as long as its bound; both are
-    shares of the step, 0..1. Claims may overlap: each says what its wall alone would give back. `lower`: how much of it is sure. `line`: on which
+    """What of the step a wall claims, on the bar's scale: it begins where the first of its parts does, and is as long as its bound.
+
+    Both are
+
+    shares of the step, 0..1. Claims may overlap: each says what its wall alone would give back. `lower`: how much of it is sure. `line`: on
+    which
     line below the bar there is room for it.
     """
 
@@ -245,7 +259,10 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """Where the step goes, on one bar: parts that add up to all of it. `unit` is that of the amounts, `whole` what they add up to, with its unit.
+    """Where the step goes, on one bar: parts that add up to all of it.
+
+    `unit` is that of the amounts, `whole` what they add up to, with its unit.
+
     `claims`: what of it each wall claims.
     """
 
@@ -268,7 +285,10 @@ class Written:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One thing to change. `number` is "1", or "1b" for what could be had instead, which `instead` says; `bound` and `faster` are "at most",
+    """One thing to change.
+
+    `number` is "1", or "1b" for what could be had instead, which `instead` says; `bound` and `faster` are "at most",
+
     and stand with the first of several that would win the same time.
 
     `needs`: what it needs and what is not known about it. `why`: the id of its finding.
@@ -290,7 +310,11 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to change, in order. `empty` is said instead of steps; `ask` what a job file would decide; `not_worth` what brings little here; `blocked` what can't be had now."""
+    """What to change, in order.
+
+    `empty` is said instead of steps; `ask` what a job file would decide; `not_worth` what brings little here; `blocked` what can't be had
+    now.
+    """
 
     title: str
     steps: tuple[Step, ...]
@@ -341,7 +365,10 @@ class Points:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One setting that a fix changes. `line` says it all in short; `to` is what to do with it, `exact` whether that is written letter by letter."""
+    """One setting that a fix changes.
+
+    `line` says it all in short; `to` is what to do with it, `exact` whether that is written letter by letter.
+    """
 
     framework: str
     key: str
@@ -378,7 +405,9 @@ class Remedy:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One finding. `state` says what became of it between two runs; `loud` ones are told in full, `opened` ones are so on a page from the start.
+    """One finding.
+
+    `state` says what became of it between two runs; `loud` ones are told in full, `opened` ones are so on a page from the start.
 
     `meaning` says in full what `kind` is short for. `notes` are told after the evidence.
     """
@@ -425,7 +454,10 @@ class Versus:
 
 @dataclass(frozen=True, kw_only=True)
 class SideBySide:
-    """Two of many things side by side, in sections, to be chosen by the reader of a page that runs our script. `data`: all of them, for the script."""
+    """Two of many things side by side, in sections, to be chosen by the reader of a page that runs our script.
+
+    `data`: all of them, for the script.
+    """
 
     first: str
     second: str
@@ -447,9 +479,11 @@ ANSWER, FINDINGS, EVERYTHING = 0, 1, 2
 class Block:
     """Where a part of the report stands.
 
-    `section`: the one that it belongs to on a page (none: above all sections). `worth`: where length is limited the parts of most worth come
+    `section`: the one that it belongs to on a page (none: above all sections). `worth`: where length is limited the parts of most worth
+    come
     first. `least`, `most`: the room between which it is written. `aside`: folded where length is limited; `folded`: on pages, under `fold`
-    where several share one. `brief`: stands for it where length is limited, and the whole comes folded, later. `column`: left (1) or right (2) where two
+    where several share one. `brief`: stands for it where length is limited, and the whole comes folded, later. `column`: left (1) or right
+    (2) where two
     stand side by side. `detail`: what has to be asked for before a terminal writes it.
     """
 
@@ -497,7 +531,8 @@ class Section:
 class Report:
     """A document as something to read. `title` names a page, `heading` says above it what it is about, `about` of which runs.
 
-    `sentence` and `first_try` are said again at the end of what scrolls by; `terms` explains signs there. Without a `tool` nothing is said of it.
+    `sentence` and `first_try` are said again at the end of what scrolls by; `terms` explains signs there. Without a `tool` nothing is said
+    of it.
     """
 
     title: str

@@ -1,5 +1,7 @@
-"""Searches over real git repositories whose commits change a simulated step, at three levels of noise (test_search.py has each history at all
-of them, without repositories). Every capture comes from the simulator, once for each setting, and is scaled by the noise of its run.
+"""Searches over real git repositories whose commits change a simulated step, at three levels of noise.
+
+test_search.py has each history at all of them, without repositories. Every capture comes from the simulator, once for each
+setting, and is scaled by the noise of its run.
 
 Real are the clone and every checkout, the command (a process of its own for every capture), the log, the documents, the comparison of both
 sides. The command leaves its capture as a saved diagnosis, which the driver takes as it takes a trace, because diagnosing takes most of the

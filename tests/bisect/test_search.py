@@ -134,7 +134,10 @@ def test_flaky_captures_do_not_lead_astray(noise: float) -> None:
 
 @pytest.mark.parametrize("named", [True, False])
 def test_a_step_that_was_taken_back_does_not_hide_the_one_that_lasts(named: bool) -> None:
-    """Two steps, the first one taken back between them, on 64 candidates: always found where a candidate says that it reverts, else mostly."""
+    """Two steps, the first one taken back between them, on 64 candidates.
+
+    Always found where a candidate says that it reverts, else mostly.
+    """
     today = 0
     for seed in range(40):
         chance = random.Random(seed)

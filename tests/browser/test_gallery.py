@@ -1,4 +1,7 @@
-"""Every report of the gallery, a comparison and a bisection as a reader meets them: from a file, in the light and in the dark, on a phone, by the
+"""Every report of the gallery, a comparison and a bisection as a reader meets them.
+
+From a file, in the light and in the dark, on a phone, by the
+
 keyboard, and by what axe (axe-core, of Deque Systems) finds.
 """
 
@@ -82,7 +85,10 @@ def test_a_report_is_for_every_reader(name: str, opened: Opener, axe: str, tmp_p
 
 
 def test_what_a_frame_draws_does_not_grow_with_the_operations(opened: Opener) -> None:
-    """As many operations as a page holds are no more rectangles than 20,000, where most are narrower than a pixel; of a hundredth of it only what shows is drawn."""
+    """As many operations as a page holds are no more rectangles than 20,000, where most are narrower than a pixel.
+
+    Of a hundredth of it only what shows is drawn.
+    """
     counts = {}
     for operations in (20_000, 50_000):
         page, seen = opened(timeline.document(operations), width=1440)

@@ -1,4 +1,7 @@
-"""Every page in a real browser: inert, offline, drawn, readable without scripts and in print, never wider than the window; and two ranks side
+"""Every page in a real browser: inert, offline, drawn, readable without scripts and in print, never wider than the window.
+
+And two ranks side
+
 by side, as the script fills them in. Each page is opened once for all tests of this module.
 """
 

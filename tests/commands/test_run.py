@@ -1,4 +1,7 @@
-"""`diagnose run`: what nsys is asked for, what becomes of the command's exit code and of Ctrl-C, and that the capture is diagnosed; nsys is a stand-in."""
+"""`diagnose run`: what nsys is asked for, what becomes of the command's exit code and of Ctrl-C, and that the capture is diagnosed.
+
+Nsys is a stand-in.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The way of a user through situations of the playbook: job file and trace → first advice → patched job file → run again → faster, and said so.
+"""The way of a user through situations of the playbook.
+
+Job file and trace → first advice → patched job file → run again → faster, and said so.
 
 The second run is the same simulated machine with the same faults, under the job file that `diagnose patch` wrote.
 """

@@ -1,4 +1,7 @@
-"""`python -m tests.expert`: hold the program against all sheets and write reports/expert.md. With names: say how those fare, write nothing."""
+"""`python -m tests.expert`: hold the program against all sheets and write reports/expert.md.
+
+With names: say how those fare, write nothing.
+"""
 
 from __future__ import annotations
 

@@ -8,8 +8,10 @@ The keys of a sheet (`sheets/*.yaml`), all but `files` and `reading` optional:
 - `raw`: numbers of `raw.py`. `kernels`, `busy_ms` and `transport_ms` are held against the totals.
 - `start_up`: `none`, or `until_ms`, from the first recorded event. `steps`: `n`, `median_ms`, `within` (relative).
 - `walls`: what may stand as `dominant` and `target` wall (`none`: no verdict) and as `certainty`.
-- `program`: what it does not do (`experts`, `python`, `trains`, `transport`, `megatron`: false), so that no fix and no finding speaks of it.
-- `first`: expressions on the first finding and on its first fix. `must_say`: an expression on `headline`, `findings`, `fixes` or `text` (the
+- `program`: what it does not do (`experts`, `python`, `trains`, `transport`, `megatron`: false), so that no fix and no finding speaks of
+  it.
+- `first`: expressions on the first finding and on its first fix. `must_say`: an expression on `headline`, `findings`, `fixes` or `text`
+  (the
   first two), or a `fact` of the document with its value. `must_never_say`: expressions, `text` being all three.
 """
 
@@ -149,7 +151,10 @@ def _raw(raw: dict[str, Any], document: dict[str, Any]) -> Iterator[Line]:
 
 
 def _start_up(says: dict[str, Any], document: dict[str, Any]) -> Iterator[Line]:
-    """`until_ms` is told from the first recorded event, as the document tells times; `none`: not above 5 % of the device's span is taken out."""
+    """`until_ms` is told from the first recorded event, as the document tells times; `none`.
+
+    Not above 5 % of the device's span is taken out.
+    """
     start_up, raw = says.get("start_up"), says.get("raw", {})
     phases = (document.get("capture") or {}).get("phases")
     until = max((one["end_ns"] / 1e6 for one in phases or ()), default=0.0)

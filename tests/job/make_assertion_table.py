@@ -2,7 +2,8 @@
 
     python -m tests.job.make_assertion_table MEGATRON_LM MEGATRON_BRIDGE TRANSFORMER_ENGINE   (bare or plain clones with their history)
 
-Each check in `trace_rules/checks` names repository, version and file of the assertion, and a line of it; a line that is not there is an error.
+Each check in `trace_rules/checks` names repository, version and file of the assertion, and a line of it; a line that is not there is an
+error.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
     python -m tests.job.make_key_table MEGATRON_LM MEGATRON_BRIDGE TORCHTITAN   (bare or plain clones with their history)
 
-Only names go into the table: framework, key, class or function, file, and the version: a key is looked for at HEAD, then in the older versions
-of `_VERSIONS`, newest first. One that no release has as such (a section's own class, a model's Hugging Face configuration) says why it is known.
+Only names go into the table: framework, key, class or function, file, and the version: a key is looked for at HEAD, then in the older
+versions
+of `_VERSIONS`, newest first. One that no release has as such (a section's own class, a model's Hugging Face configuration) says why it is
+known.
 """
 
 from __future__ import annotations
@@ -226,7 +228,10 @@ def recipe_options(bridge: Clone) -> dict[str, Place]:
 
 
 def titan_keys(titan: Clone, asked: Iterable[str]) -> dict[str, Place]:
-    """Keys of torchtitan's configuration: the fields of the classes that stand for its sections, or its parser's options where it had no classes."""
+    """Keys of torchtitan's configuration.
+
+    The fields of the classes that stand for its sections, or its parser's options where it had no classes.
+    """
     classes = [one for one in titan.classes() if "config" in one.file]
     options = {
         arg.value: file

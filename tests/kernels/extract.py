@@ -1,4 +1,6 @@
-"""Device kernel names of a library, as profilers show them, from a git snapshot of its sources: `python -m tests.kernels.extract LIBRARY GIT_DIR`.
+"""Device kernel names of a library, as profilers show them, from a git snapshot of its sources.
+
+`python -m tests.kernels.extract LIBRARY GIT_DIR`.
 
 Prints one line per name: path, spelling, name, separated by tabs. Only names leave the sources. Read are `__global__` functions with
 their namespaces (template arguments and argument types as declared, types that a template leaves open as bfloat16), Triton functions that

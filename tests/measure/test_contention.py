@@ -91,7 +91,10 @@ def test_what_could_be_compared_stands_for_the_rest_where_it_is_a_good_part(othe
 
 
 def test_products_of_two_sizes_that_share_a_name_are_told_apart_by_what_runs_next_to_them() -> None:
-    """Of one name and grid, 500 ns after a norm and 400 after an activation. Beside the exchange either takes half as long again, and there most are small."""
+    """Of one name and grid, 500 ns after a norm and 400 after an activation.
+
+    Beside the exchange either takes half as long again, and there most are small.
+    """
     items: list[Item] = []
     for place, (before, length, slow) in enumerate(
         [("norm", 500, 1.0), ("norm", 500, 1.0), ("elementwise", 400, 1.0)] * 6 + [("norm", 500, 1.5), *[("elementwise", 400, 1.5)] * 2] * 6

@@ -19,7 +19,10 @@ FORWARD, BACKWARD = "rpxeexp", "pxeeexpr"
 
 
 def layers(line: str, phases: str = "", steps: int = 1, step_ns: int = 100_000) -> pl.DataFrame:
-    """Operations one after the other, 10 ns each, by their letters; a space is a pause of 50 ns, a capital one runs beside the operation before."""
+    """Operations one after the other, 10 ns each, by their letters.
+
+    A space is a pause of 50 ns, a capital one runs beside the operation before.
+    """
     rows = []
     for step in range(steps):
         now = step * step_ns

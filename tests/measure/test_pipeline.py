@@ -178,7 +178,10 @@ def test_nothing_given_is_a_usage_error() -> None:
 
 
 def test_copies_between_devices_hold_compute_up_as_communication(tmp_path: Path) -> None:
-    """A ring of copy engines: six products of 100 µs a step, each behind a peer copy of 60 µs on its stream. No kernel of a collective runs."""
+    """A ring of copy engines: six products of 100 µs a step, each behind a peer copy of 60 µs on its stream.
+
+    No kernel of a collective runs.
+    """
     events = []
     for number in range(4):
         begin = 1000 + 1000 * number

@@ -12,7 +12,7 @@ LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 def steps(pauses: Sequence[int], kernels: Sequence[int] = (), loader: str | None = LOADER) -> Classes:
-    """Steps of ten 1 ms kernels (or as many as `kernels` says), with a pause of the host (ms) before the sixth inside the loader's range."""
+    """Steps of ten 1 ms kernels (or as many as `kernels` says), the host pausing (ms) before the sixth inside the loader's range."""
     items: list[Item] = []
     spans: list[Span] = []
     now = 10 * MS

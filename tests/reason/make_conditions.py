@@ -1,6 +1,9 @@
-"""Write examples for the conditions of fixes, walls and relevance that have none: `python -m tests.reason.make_conditions`. Look at what it adds.
+"""Write examples for the conditions of fixes, walls and relevance that have none: `python -m tests.reason.make_conditions`.
 
-The examples are few of many drawn rows, chosen so that a change of any number, name, comparison or link of the condition changes one of them.
+Look at what it adds.
+
+The examples are few of many drawn rows, chosen so that a change of any number, name, comparison or link of the condition changes one of
+them.
 """
 
 from __future__ import annotations
@@ -39,7 +42,10 @@ def known() -> dict[str, dict[str, list[dict[str, object]]]]:
 
 
 def moved(text: str) -> Iterator[str]:
-    """The condition with each number one (a share or a large number: a fifth) less and more, each text another one, each sign its neighbour."""
+    """The condition with each number one (a share or a large number.
+
+    A fifth) less and more, each text another one, each sign its neighbour.
+    """
     for match in NUMBER.finditer(text):
         number = float(match.group())
         near = (number - 1, number + 1) if number < 50 and "." not in match.group() else (number * 0.8, number * 1.2)

@@ -1,4 +1,7 @@
-"""Findings: their order, their bounds, their status, what could not be assessed; and those about many ranks, from their records to who is named."""
+"""Findings: their order, their bounds, their status, what could not be assessed.
+
+And those about many ranks, from their records to who is named.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graded cases of the trace-analysis skill of Megatron-Bridge (evals/evals.json), and that every test named in docs/graded-cases.md is there."""
+"""The graded cases of Megatron-Bridge's trace-analysis skill (evals/evals.json); every test that docs/graded-cases.md names is there."""
 
 from __future__ import annotations
 
@@ -106,7 +106,10 @@ def test_the_same_share_of_transport_is_a_wall_only_where_compute_waits_for_it()
 
 @pytest.mark.deep
 def test_sampled_ranks_of_a_pipeline_are_surveyed_by_stage() -> None:
-    """One rank of each of four stages: the slowest speaks, none by its number, and ranks of unlike stages are not held against each other."""
+    """One rank of each of four stages.
+
+    The slowest speaks, none by its number, and ranks of unlike stages are not held against each other.
+    """
     found = document("ranks-pipeline-uneven")
     assert found.ranks is not None
     assert found.verdict.rank == found.ranks.slowest != 0
@@ -118,7 +121,10 @@ def test_sampled_ranks_of_a_pipeline_are_surveyed_by_stage() -> None:
 
 @pytest.mark.deep
 def test_two_ranks_of_two_hosts_over_hybridep_end_together_and_nobody_is_late() -> None:
-    """Ranks 0 and 3 of four, on hosts with clocks of their own; rank 0 begins 25 ms later. Skew after alignment, and no word of the others."""
+    """Ranks 0 and 3 of four, on hosts with clocks of their own; rank 0 begins 25 ms later.
+
+    Skew after alignment, and no word of the others.
+    """
     base = load("ranks-start-skew-two-hosts")
     model = {**base.plan.job["model"], "moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"}
     faults = replace(base.plan.faults, start_skew={0: 25e6}, missing=(1, 2))

@@ -99,7 +99,10 @@ def found(data: Nested, key: str) -> object:
 
 
 def apply(data: Nested, change: ChangeSpec, context: Context) -> None:
-    """One change, literally: the key is written, removed, or a member of its list or of its options, with commas between, is put in or taken out."""
+    """One change, literally.
+
+    The key is written, removed, or a member of its list or of its options, with commas between, is put in or taken out.
+    """
     if change.framework == "environment":
         data = data.setdefault("ENV_VARS" if "MODEL_ARGS" in data else "env_vars", {})  # type: ignore[assignment]
     if change.framework == "megatron-lm":

@@ -1,4 +1,7 @@
-"""Relevance: fixes of another kind of program are not offered, a framework's settings only where it is known, and findings stand by what takes the step."""
+"""Relevance.
+
+Fixes of another kind of program are not offered, a framework's settings only where it is known, and findings stand by what takes the step.
+"""
 
 from __future__ import annotations
 

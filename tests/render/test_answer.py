@@ -219,7 +219,10 @@ def test_what_is_recomputed_has_a_row_of_its_own(demo: Diagnosis) -> None:
 
 
 def test_walls_claim_their_part_of_the_one_bar(demo: Diagnosis) -> None:
-    """Where a wall's first part stands, as long as its bound; one that would reach past the end stands against it, over what others claim."""
+    """Where a wall's first part stands, as long as its bound.
+
+    One that would reach past the end stands against it, over what others claim.
+    """
     bar = answer.bar(demo)
     starts = {part.key: sum(one.share for one in bar.parts[:place]) for place, part in enumerate(bar.parts)}
     bound = {wall.wall: wall for wall in demo.walls}

@@ -1,4 +1,7 @@
-"""The step as a trace for Perfetto: strictly in Chrome's format, every time the document's to the nanosecond, arrows from cause to effect."""
+"""The step as a trace for Perfetto.
+
+Strictly in Chrome's format, every time the document's to the nanosecond, arrows from cause to effect.
+"""
 
 from __future__ import annotations
 

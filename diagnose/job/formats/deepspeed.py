@@ -1,4 +1,7 @@
-"""Configurations of DeepSpeed: JSON with ZeRO, precision, batch and offload. Values that say "auto" are filled in by the trainer that takes the file."""
+"""Configurations of DeepSpeed: JSON with ZeRO, precision, batch and offload.
+
+Values that say "auto" are filled in by the trainer that takes the file.
+"""
 
 from __future__ import annotations
 

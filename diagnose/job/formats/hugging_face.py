@@ -1,6 +1,7 @@
 """Jobs of Hugging Face's Trainer and of what is built on it: TrainingArguments as flags or YAML (TRL, LLaMA-Factory, Axolotl, ms-swift).
 
-What `accelerate launch` is told, its configuration and DeepSpeed's file are read where they lie beside; the script decides what they leave out.
+What `accelerate launch` is told, its configuration and DeepSpeed's file are read where they lie beside; the script decides what they leave
+out.
 """
 
 from __future__ import annotations

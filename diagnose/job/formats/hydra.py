@@ -107,7 +107,10 @@ def _followed(name: str | None, text: JobText) -> tuple[list[Leaf], list[str]]:
 
 
 def _whole(text: JobText, level: int = 0) -> tuple[list[Leaf], list[str]]:
-    """A file's values over those of the files that its `defaults` names, in their order (nemo_rl/utils/config.py; Hydra's _self_ comes last)."""
+    """A file's values over those of the files that its `defaults` names, in their order (nemo_rl/utils/config.py.
+
+    Hydra's _self_ comes last).
+    """
     if text.yaml is None:
         return [], []
     leaves = list(leaves_of({key: value for key, value in text.yaml.data.items() if key != "defaults"}, text.yaml.lines))

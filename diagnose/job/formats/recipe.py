@@ -1,4 +1,7 @@
-"""Command lines of Megatron-Bridge: recipes by name, options of the performance scripts, overrides behind them. A recipe decides the rest."""
+"""Command lines of Megatron-Bridge: recipes by name, options of the performance scripts, overrides behind them.
+
+A recipe decides the rest.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Configurations of torchtitan: TOML, what it saves and prints (JSON), functions of a config registry, and commands with overrides.
 
-Since 2026 a configuration is a Python function (`--module deepseek_v3 --config deepseek_v3_16b`, torchtitan/config/manager.py); its literal values
+Since 2026 a configuration is a Python function (`--module deepseek_v3 --config deepseek_v3_16b`, torchtitan/config/manager.py); its literal
+values
 are read where the registry lies beside the job file. What is built by other functions, such as the model's layers, is not known.
 """
 
@@ -265,7 +266,10 @@ def _registries(module: str) -> Iterator[str]:
 
 
 def _settled(leaves: Iterable[Leaf]) -> Iterator[Leaf]:
-    """The values as the settings count them: -1, where torchtitan works a size out by itself, tells nothing; token budgets are sequences."""
+    """The values as the settings count them: -1, where torchtitan works a size out by itself, tells nothing.
+
+    Token budgets are sequences.
+    """
     held = {leaf.key: leaf for leaf in leaves}
     for leaf in held.values():
         key, value = leaf.key, leaf.value

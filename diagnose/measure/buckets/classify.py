@@ -1,6 +1,7 @@
 """Which part of the model each device operation serves, its role, its phase, and on what evidence.
 
-A name is read as `names` says: brought to one spelling, tried against the patterns of known families, then read by its words. The decision is made once for each distinct combination of name family, launch context and process
+A name is read as `names` says: brought to one spelling, tried against the patterns of known families, then read by its words. The decision
+is made once for each distinct combination of name family, launch context and process
 group, by `decide`, and joined back to the operations; what stays undecided then asks its neighbours on the stream. `describe` uses the same
 decision for single names.
 """
@@ -75,7 +76,10 @@ def _reads(family: Family) -> str:
 
 
 def _by_words(left: pl.DataFrame, block: Sequence[tuple[int, Family]], reads: str, taxonomy: Taxonomy) -> pl.DataFrame:
-    """The rows of `left` (row, name, kind) that a family of the block names by the words of the function, of its namespaces, or of both: row, family."""
+    """The rows of `left` (row, name, kind) that a family of the block names by the words of the function, of its namespaces, or of both.
+
+    Row, family.
+    """
     kernels = left.filter(pl.col("kind") == "kernel")
     spaces = namespaces_of(kernels["name"])
     words = words_of(kernels["name"], taxonomy) if reads == "words" else spaces
@@ -135,7 +139,8 @@ class Classified:
     """The decision for every row of `Trace.ops`.
 
     `class_id` (UInt16) and `payload_id` (Int32: the collective's description; null where none is known) have one value per operation, in
-    order. `classes` has one row per distinct decision: class_id, bucket, role, kind, backend, phase, operation, decided_by, rule, weak, family.
+    order. `classes` has one row per distinct decision: class_id, bucket, role, kind, backend, phase, operation, decided_by, rule, weak,
+    family.
     `buckets`: the type of a column of buckets in the order of the vocabulary.
     """
 
@@ -304,7 +309,10 @@ def classify(trace: Trace, launches: Launches, taxonomy: Taxonomy, absent: froze
 
 
 def _numbered(case: pl.Series, verdicts: Sequence[Verdict], changed: pl.DataFrame, buckets: Buckets) -> tuple[pl.Series, pl.DataFrame]:
-    """The number of each operation's verdict, and the distinct verdicts. `changed`: rows of ops with the choice of their neighbours (row, choice)."""
+    """The number of each operation's verdict, and the distinct verdicts.
+
+    `changed`: rows of ops with the choice of their neighbours (row, choice).
+    """
     said = changed.with_columns(case.gather(changed["row"]).alias("case"))
     cases = said.select("case", "choice").unique(maintain_order=True).with_row_index("extra")
     meant = chosen(buckets)[cases["choice"]].select("bucket", "kind", "rule").rows()

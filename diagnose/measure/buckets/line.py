@@ -142,7 +142,8 @@ class Line:
     """The operations of a trace along their streams.
 
     `rows`: at (its place here), row (of `ops`), lane, start, case, first (of its lane), sign, and choice: what the rules have said
-    so far, a number for `chosen`, 0 for nothing. `lanes` holds each lane's device: lane, place. `facts` is indexed by case. `buckets`: the vocabulary in order.
+    so far, a number for `chosen`, 0 for nothing. `lanes` holds each lane's device: lane, place. `facts` is indexed by case. `buckets`: the
+    vocabulary in order.
     """
 
     ops: pl.DataFrame

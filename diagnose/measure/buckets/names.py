@@ -1,7 +1,8 @@
 """How a kernel name is read: in one spelling, and as the words of its function.
 
 The same kernel is spelled differently by each profiler; names are brought to one spelling first, so that a pattern in `trace_rules/buckets`
-is written once. A name that no pattern knows is read by its words: those of the function, without its namespaces, its arguments' types and its
+is written once. A name that no pattern knows is read by its words: those of the function, without its namespaces, its arguments' types and
+its
 template arguments, because a word in them says whose the kernel is or what it is handed, not what it does. Only a function that carries
 another one (`device_kernel<…>`, `elementwise_kernel<…>`) is read by its template arguments.
 """
@@ -92,7 +93,10 @@ def normalised(names: pl.Series) -> pl.Series:
 
 
 def _spaced(text: pl.Expr) -> pl.Expr:
-    """A text as words in small letters, a blank before and after each: camel case and snake case are taken apart, sizes, versions and serial numbers left out."""
+    """A text as words in small letters, a blank before and after each.
+
+    Camel case and snake case are taken apart, sizes, versions and serial numbers left out.
+    """
     return (
         text.str.replace_all("MoE", "Moe")
         .str.replace_all("RoPE", "Rope")
@@ -119,7 +123,10 @@ def _spaced(text: pl.Expr) -> pl.Expr:
 
 
 def words_of(names: pl.Series, taxonomy: Taxonomy) -> pl.Series:
-    """The words of each name (in the spelling of `normalised`): its function's, or its template arguments' where the function only carries them."""
+    """The words of each name (in the spelling of `normalised`).
+
+    Its function's, or its template arguments' where the function only carries them.
+    """
     head = pl.col("name").str.extract(r"^([^<(]*)")
     frame = pl.DataFrame({"name": names.str.replace(r"^(?:typename )?std::enable_if<.*?>::type ", "")}).select(
         "name",

@@ -420,7 +420,8 @@ def transfers(line: Line, absent: frozenset[CommKind]) -> pl.DataFrame:
 def _only_carrier(line: Line, voted: pl.DataFrame, shares: pl.DataFrame) -> pl.DataFrame:
     """The stream that exchanges at least twice for each time that tokens are brought out, where it alone can: lane, exchange, vote.
 
-    Nothing there votes for context parallelism. Both ways are needed, so exchanges of a pipeline, a few for each micro-batch, do not reach that.
+    Nothing there votes for context parallelism. Both ways are needed, so exchanges of a pipeline, a few for each micro-batch, do not reach
+    that.
     """
     known = shares.filter(pl.col("vote") == "expert").select("lane").join(line.lanes, on="lane", how="left")
     told = voted.filter(~pl.col("unknown") & (pl.col("kind") == "expert")).select("place")

@@ -41,9 +41,12 @@ def pauses(pieces: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
 
 
 def _in_layers(found: pl.DataFrame, compute: pl.DataFrame, steps: int) -> pl.DataFrame:
-    """The pauses (index, op) that come back before the same kernel within one pass, equally many kernels apart: one layer is like the other.
+    """The pauses (index, op) that come back before the same kernel within one pass, equally many kernels apart.
 
-    Between two micro-batches, or two steps, a pass of the other kind lies. What does so in fewer than half of the steps, or fewer than twice
+    One layer is like the other.
+
+    Between two micro-batches, or two steps, a pass of the other kind lies. What does so in fewer than half of the steps, or fewer than
+    twice
     in each, or where there is but one window to judge by, does not recur.
     """
     way = pl.col("phase").replace_strict(_PASSES, default=None, return_dtype=pl.Int8).forward_fill().rle_id()
@@ -65,7 +68,10 @@ def _in_layers(found: pl.DataFrame, compute: pl.DataFrame, steps: int) -> pl.Dat
 
 
 def host_work(pieces: pl.DataFrame, shadowed: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
-    """The pieces of host work, by start: index, op, start, cause, length, ns less what is shadowed, whether the gap is a pause, and one that recurs."""
+    """The pieces of host work, by start.
+
+    Index, op, start, cause, length, ns less what is shadowed, whether the gap is a pause, and one that recurs.
+    """
     work = pieces.filter(pl.col("cause").is_in(list(HOST_WORK)))
     hidden = shadowed.group_by("start").agg(pl.col("ns").sum().alias("hidden"))
     paused = pauses(pieces, compute).with_columns(pl.lit(value=True).alias("pause"))
@@ -102,7 +108,10 @@ def restarts(worked: pl.DataFrame, pieces: pl.DataFrame, calls: pl.DataFrame, wo
 
 
 def _left(held: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
-    """What an episode may be charged with at most: its calls' length less their own time in gaps after what they waited for. episode, left."""
+    """What an episode may be charged with at most: its calls' length less their own time in gaps after what they waited for.
+
+    episode, left.
+    """
     inside = pieces.filter(pl.col("cause") == "host_sync").select("start", LENGTH.alias("ns")).sort("start")
     place = held["end"].search_sorted(inside["start"], side="right").clip(0, held.height - 1)  # the call that had not returned yet
     spent = inside.select("ns", held["episode"].gather(place)).group_by("episode").agg(pl.col("ns").sum().alias("spent"))

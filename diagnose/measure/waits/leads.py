@@ -23,7 +23,10 @@ HELD_NS = 50_000
 
 
 def claims(per_step: pl.DataFrame) -> pl.Series:
-    """What transport is charged with on one device's own time, per window: what blocked, and what goes with that. `per_step`: the budget's."""
+    """What transport is charged with on one device's own time, per window: what blocked, and what goes with that.
+
+    `per_step`: the budget's.
+    """
     columns = ("blocking_transport_ns", "transport_follow_ns", "transport_handover_ns", "transport_restart_ns")
     return per_step.select(pl.sum_horizontal(columns)).to_series()
 

@@ -90,9 +90,11 @@ class Stalls:
 
     `pieces`: index (window), start, end, cause (one of HOST_CAUSES, blocking or dependency_stalled), op (the operation that ends the gap;
     null at the end of a step that ends idle), producer (op row that blocked; null elsewhere), inferred (bool), through_host (bool: it held
-    the host in a synchronising call). `bounds`: index, blocking_lower_ns, blocking_upper_ns. `shadowed`: index, start, cause, ns: launch-starved
+    the host in a synchronising call). `bounds`: index, blocking_lower_ns, blocking_upper_ns. `shadowed`: index, start, cause, ns:
+    launch-starved
     time, of the piece that begins at `start`, while a producer of `op` ran. `restarts`: index, ns: host work with which synchronising calls
-    are charged. `worked`: host work as `hold_ups.host_work` gives it. `entered`: index, op, ns: how long the host had been in an allocator call when the gap began. `beside`:
+    are charged. `worked`: host work as `hold_ups.host_work` gives it. `entered`: index, op, ns: how long the host had been in an allocator
+    call when the gap began. `beside`:
     index, op, ns: dependency-stalled time during which transport ran. It may be a wait that no event shows (flags in memory, persistent
     kernels, stream memory operations).
     """

@@ -1,4 +1,7 @@
-"""The runs of two sides become one comparison: may they be compared, what changed around the code, what moved, and is it more than noise."""
+"""The runs of two sides become one comparison.
+
+May they be compared, what changed around the code, what moved, and is it more than noise.
+"""
 
 from __future__ import annotations
 

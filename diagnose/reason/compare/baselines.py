@@ -166,7 +166,10 @@ def _kept(document: Diagnosis) -> Diagnosis:
 
 
 def find(folder: Path, name: str, new: Diagnosis, rules: ComparisonRules) -> tuple[Run, ...]:
-    """The runs of this name for the job and kind of device of `new`, oldest first. Raises BaselineError, which says how those there differ."""
+    """The runs of this name for the job and kind of device of `new`, oldest first.
+
+    Raises BaselineError, which says how those there differ.
+    """
     place = _folder_of(folder, name)
     found = runs(folder, name, rules, fingerprint(new, rules))
     if found:
@@ -189,7 +192,10 @@ def find(folder: Path, name: str, new: Diagnosis, rules: ComparisonRules) -> tup
 
 
 def runs(folder: Path, name: str, rules: ComparisonRules, fingerprint: str | None = None) -> tuple[Run, ...]:
-    """The stored runs of a name, oldest first; of all jobs and devices unless one is named. Raises BaselineError for one that can't be used."""
+    """The stored runs of a name, oldest first; of all jobs and devices unless one is named.
+
+    Raises BaselineError for one that can't be used.
+    """
     found = []
     for path in _paths(_folder_of(folder, name)):
         if fingerprint is not None and _fingerprint_of(path) != fingerprint:

@@ -33,7 +33,10 @@ def causes(
     overlaps: Sequence[OverlapChange],
     limits: CauseLimits,
 ) -> str:
-    """Sentences about what explains at least `limits.share` of the step's change, the largest first; empty where nothing of the kind does."""
+    """Sentences about what explains at least `limits.share` of the step's change, the largest first.
+
+    Empty where nothing of the kind does.
+    """
     if delta is None or not delta.delta_ns:
         return ""
     found = [*_exchanges(delta, overlaps, limits), *_switched(delta, findings, limits)]

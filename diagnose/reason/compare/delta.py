@@ -110,7 +110,10 @@ def together(runs: Sequence[Middle]) -> Middle:
 
 
 def _category(name: str, first: Middle, second: Middle, bounds: tuple[float, float], least: float, *, single: bool) -> Category:
-    """One category in the median step; `bounds`: the interval of its difference, which of a `single` step is assumed and not told; `least`: what is small of a step."""
+    """One category in the median step; `bounds`: the interval of its difference, which of a `single` step is assumed and not told; `least`.
+
+    What is small of a step.
+    """
     here, there = _total(first, name), _total(second, name)
     # why compute was absent inside it, in the order of the vocabulary; none of compute
     causes = [(why, first.cells.get((name, why), 0), second.cells.get((name, why), 0)) for why in WHY]

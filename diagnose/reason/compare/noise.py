@@ -102,7 +102,8 @@ def decide(
     """Regression, improvement, no change or can't tell, of at least one run a side with at least one value each.
 
     `tolerance`: the relative change that still counts as none, as far as noise allows (default: the gate of trace_rules/comparison.yaml).
-    `run_noise`: the relative standard deviation between runs, where it is not measured (default: as assumed there). `counts`: the values are
+    `run_noise`: the relative standard deviation between runs, where it is not measured (default: as assumed there). `counts`: the values
+    are
     counts, which repeat more exactly than times.
     """
     here, there = [median(run) for run in base], [median(run) for run in new]
@@ -168,7 +169,10 @@ def decide(
 
 @dataclass(frozen=True, kw_only=True)
 class _Within:
-    """How well the runs' medians are known by their steps: the standard deviation of steps (None: not known), the squared standard error of a
+    """How well the runs' medians are known by their steps: the standard deviation of steps (None.
+
+    Not known), the squared standard error of a
+
     run's median, that of the difference of one run against one, and the freedom of it.
     """
 
@@ -297,7 +301,8 @@ def spread_interval(
 ) -> tuple[float, float]:
     """The interval of the difference of means of a part of the step, in the values' own unit; of a single step by what is assumed of one.
 
-    `base` and `new` are its values in the median step of each run. Of one run against one `steps` are its values in all steps, and `middles`
+    `base` and `new` are its values in the median step of each run. Of one run against one `steps` are its values in all steps, and
+    `middles`
     says of how many steps each median step is the mean.
     """
     delta, tail = fmean(new) - fmean(base), (1 - limits.confidence.value) / 2

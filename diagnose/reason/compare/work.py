@@ -1,7 +1,8 @@
 """The same work, by the kernels: the evidence where job files do not tell, and the measure of captures that were not cut into steps.
 
 A capture without steps lasts as long as somebody let it. Two of them that ran the same kernels in the same proportion did the same kind of
-work, more or less of it: how much is the sum over the kernels of launches times one pace for both sides, so that slower kernels do not count
+work, more or less of it: how much is the sum over the kernels of launches times one pace for both sides, so that slower kernels do not
+count
 as more work. The new run's times are then brought to the base's amount of work.
 """
 
@@ -225,7 +226,10 @@ def _launches(document: Diagnosis, place: Place) -> _Amounts:
 
 
 def _waves(document: Diagnosis, place: Place) -> _Amounts:
-    """Of the kernels whose launch shapes are known. Persistent kernels fill the device whatever their work is, so that one wave tells nothing."""
+    """Of the kernels whose launch shapes are known.
+
+    Persistent kernels fill the device whatever their work is, so that one wave tells nothing.
+    """
     compute = _launches(document, place)
     rows = document.occupancy.kernels if document.occupancy is not None and place == place_of(document) else ()
     return {row.name: (row.waves, row.work_ns) for row in rows if row.waves is not None and row.waves > 1 and row.name in compute}

@@ -1,4 +1,7 @@
-"""Stands in for `diagnose.nsight_recipe` where the package moe-diagnose is not installed: nsys then finds this folder under the name diagnose."""
+"""Stands in for `diagnose.nsight_recipe` where the package moe-diagnose is not installed.
+
+Nsys then finds this folder under the name diagnose.
+"""
 
 import sys
 

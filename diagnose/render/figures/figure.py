@@ -48,7 +48,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class Look:
-    r"""How one kind of mark is called and drawn. `pattern` is a fill that looks as it reads: / \ x + - . `order` is its place among others."""
+    r"""How one kind of mark is called and drawn. `pattern` is a fill that looks as it reads: / \ x + - .
+
+    `order` is its place among others.
+    """
 
     label: str
     colour: str
@@ -124,9 +127,12 @@ class Cells:
 
 @dataclass(frozen=True, kw_only=True)
 class Spans:
-    """Many bars of many kinds, one column per figure: still media merge what is narrower than a pixel, the page's own script does so as it zooms.
+    """Many bars of many kinds, one column per figure.
 
-    Of each: `row`, `start` and `length` in ns, `look` and `name` (places in `looks` and `names`), `queued` (ns from its launch to its start),
+    Still media merge what is narrower than a pixel, the page's own script does so as it zooms.
+
+    Of each: `row`, `start` and `length` in ns, `look` and `name` (places in `looks` and `names`), `queued` (ns from its launch to its
+    start),
     `range` (around its launch, in `names`), `by` (the span that it waited for). -1 stands for what is not known.
     """
 

@@ -187,7 +187,10 @@ def strips(ranks: Ranks, places: Sequence[int]) -> Figure:
 
 
 def step_map(ranks: Ranks, places: Sequence[int]) -> Figure:
-    """For hundreds of ranks: they from left to right, steps from the top down, coloured by own time (by the step, if nothing was matched)."""
+    """For hundreds of ranks.
+
+    They from left to right, steps from the top down, coloured by own time (by the step, if nothing was matched).
+    """
     by_rank = _steps(ranks, places)
     split = any(step.own_ns is not None for place in places for step in ranks.survey[place].steps)
 

@@ -1,4 +1,7 @@
-"""The reference pages, made from the data as Markdown; `python -m diagnose.render.knowledge.reference FOLDER` writes them; `make docs` builds them into the site."""
+"""The reference pages, made from the data as Markdown; `python -m diagnose.render.knowledge.reference FOLDER` writes them.
+
+`make docs` builds them into the site.
+"""
 
 from __future__ import annotations
 

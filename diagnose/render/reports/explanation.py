@@ -19,7 +19,10 @@ from diagnose.render.reports.rules import listing
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation(Catalogue):
-    """What is known of everything that is called `name`; with `diagnosis` in its numbers. `kind:name` asks for one kind, a kind's plural for all of it."""
+    """What is known of everything that is called `name`; with `diagnosis` in its numbers.
+
+    `kind:name` asks for one kind, a kind's plural for all of it.
+    """
 
     name: str
     diagnosis: Diagnosis | None = None

@@ -24,11 +24,13 @@ class Options(NamedTuple):
 
     `width` in characters and `color` are for the terminal; the other outputs ignore them.
 
-    `detail`: how much a terminal gets of a diagnosis: 0 the answer on one screen, 1 every finding too, 2 every table; `sections`: these parts alone.
+    `detail`: how much a terminal gets of a diagnosis: 0 the answer on one screen, 1 every finding too, 2 every table; `sections`: these
+    parts alone.
 
     `light`: a page without the script that zooms its figures. `table`: the one to write, of those of `table_names`.
 
-    `job_file` (its path within the repository) and `fail_on` (the severity from which a finding fails) are for outputs that a CI runner reads.
+    `job_file` (its path within the repository) and `fail_on` (the severity from which a finding fails) are for outputs that a CI runner
+    reads.
     """
 
     width: int = 100

@@ -1,4 +1,6 @@
-"""One table of a document as CSV (RFC 4180, UTF-8): exact numbers under the names of its JSON fields, which end in their unit; null is empty.
+"""One table of a document as CSV (RFC 4180, UTF-8): exact numbers under the names of its JSON fields, which end in their unit.
+
+Null is empty.
 
 Every list of records in a document is a table, named by where it stands: `findings`, `findings.fixes`, `budget.per_step`. A row of an inner
 list repeats what tells its outer row apart. What a document holds column by column (the step of the timeline) is a table too.
@@ -45,7 +47,10 @@ class Shape(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One field on the way: whether it holds one record, a list of them, or a map of them, and the columns that an inner table repeats of its rows."""
+    """One field on the way.
+
+    Whether it holds one record, a list of them, or a map of them, and the columns that an inner table repeats of its rows.
+    """
 
     field: str
     holds: str  # one, list, map

@@ -1,4 +1,6 @@
-"""A diagnosis' step as a trace for ui.perfetto.dev, or any reader of Chrome's trace format: what ran, what launched it, why nothing computed, and where findings show.
+"""A diagnosis' step as a trace for ui.perfetto.dev, or any reader of Chrome's trace format.
+
+What ran, what launched it, why nothing computed, and where findings show.
 
 Chrome's format: Google, "Trace Event Format". Times are microseconds since the capture's start, written out so that they are exact to the
 nanosecond however a reader rounds; the first track's slice is the step. What a track can't show nested goes to a lane of its own below it.

@@ -252,7 +252,8 @@ RESTARTS: dict[str, tuple[Scene, int, dict[str, int]]] = {
     # 10 … 40 host work; held 40 … 60; 60 … 70 in the call; 70 … 100 to the launch, of which a call of 30 takes the rest.
     "host work before the synchronisation is none": (
         host_gap(run("nccl", 5, 60, 1, stream=20), waiting(40, 70)), 120, {"transport_restart": 20, "sync_restart": 20}),
-    # 30 … 50 and 80 … 100 to work; the calls take 27 and 30, of them 5 and 30 in the gap. Until the last the host did not lead by two again.
+    # 30 … 50 and 80 … 100 to work; the calls take 27 and 30, of them 5 and 30 in the gap. Until the last the host did not lead by two
+    # again.
     "two synchronisations before the host leads again are one": (
         host_gap(run("nccl", 5, 25, 1, stream=20), waiting(3, 30), waiting(50, 80)), 120, {"transport_restart": 15, "sync_restart": 22}),
     "a host that had nothing queued led by nothing": (host_gap(run("nccl", 5, 8, 1, stream=20), waiting(65, 80)), 120, {}),

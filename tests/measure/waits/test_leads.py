@@ -13,7 +13,10 @@ from tests.builders.scene import KNOWLEDGE, Item, Scene, await_event, call, reco
 
 
 def exchanges(lead: int, number: int = 3) -> list[Item]:
-    """Pairs of a product (40 ns) and an exchange (60 ns) that the next product waits for; each product is issued `lead` ns before it starts."""
+    """Pairs of a product (40 ns) and an exchange (60 ns) that the next product waits for.
+
+    Each product is issued `lead` ns before it starts.
+    """
     items: list[Item] = []
     for turn in range(number):
         start = 100 * turn

@@ -104,7 +104,10 @@ def skipped(document: Bisection) -> Table:
 
 
 def moved(culprit: Culprit, number: int) -> Sequence[Table]:
-    """What moved with one step: the reconciled delta, kernels, waits (overlap), what changed around the code; nothing without a comparison."""
+    """What moved with one step: the reconciled delta, kernels, waits (overlap), what changed around the code.
+
+    Nothing without a comparison.
+    """
     found = culprit.comparison
     if found is None:
         return ()

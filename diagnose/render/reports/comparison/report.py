@@ -1,4 +1,7 @@
-"""The report of a comparison: the outcome, whether the two may be compared, what changed around the code, then where the time went. Beside it the checks for CI: the gate (or, without one, the step time), and one per finding."""
+"""The report of a comparison: the outcome, whether the two may be compared, what changed around the code, then where the time went.
+
+Beside it the checks for CI: the gate (or, without one, the step time), and one per finding.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What every output of a diagnosis begins with: which run this is, where the step goes, what to change, what to know before it is believed, what to do next."""
+"""What every output of a diagnosis begins with.
+
+Which run this is, where the step goes, what to change, what to know before it is believed, what to do next.
+"""
 
 from __future__ import annotations
 

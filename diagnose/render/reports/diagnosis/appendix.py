@@ -237,7 +237,10 @@ def tables_read(document: Diagnosis) -> Table:
 
 
 def not_assessed(document: Diagnosis) -> Table:
-    """Rules that lacked a fact: neither found nor ruled out. Those that lack the same thing share one row; the JSON output holds each with what it lacks."""
+    """Rules that lacked a fact: neither found nor ruled out.
+
+    Those that lack the same thing share one row; the JSON output holds each with what it lacks.
+    """
     groups: dict[str, list[NotAssessed]] = {}
     for one in document.not_assessed:
         groups.setdefault(_lacking(one), []).append(one)

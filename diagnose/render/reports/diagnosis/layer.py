@@ -1,4 +1,7 @@
-"""One mixture-of-experts layer as a table: how long each part of its pass takes, forward and backward, how much of that is exposed, and the spread."""
+"""One mixture-of-experts layer as a table.
+
+How long each part of its pass takes, forward and backward, how much of that is exposed, and the spread.
+"""
 
 from __future__ import annotations
 

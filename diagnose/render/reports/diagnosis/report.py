@@ -1,4 +1,7 @@
-"""The report of a diagnosis: verdict first, then the walls, the budget, the findings, and how far to trust it all. Beside it the checks for CI."""
+"""The report of a diagnosis: verdict first, then the walls, the budget, the findings, and how far to trust it all.
+
+Beside it the checks for CI.
+"""
 
 from __future__ import annotations
 

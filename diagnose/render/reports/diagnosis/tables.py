@@ -414,7 +414,10 @@ def pattern_of(word: str) -> str:
 
 
 def snippet(names: Sequence[str], buckets: Iterable[str]) -> str:
-    """A rules file (`buckets` to choose from) with a family for each of the first `names`, to be completed by a person; empty where no name can be used."""
+    """A rules file (`buckets` to choose from) with a family for each of the first `names`, to be completed by a person.
+
+    Empty where no name can be used.
+    """
     patterns: dict[str, str] = {}
     for word in map(function_name, names):
         if word is not None and len(patterns) < MOST_ENTRIES:

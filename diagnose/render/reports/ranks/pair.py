@@ -68,7 +68,10 @@ _Row = tuple[str, str, Callable[[RankSurvey], _Value]]
 
 
 def _rows(document: Diagnosis, ranks: Ranks) -> list[tuple[str, list[_Row]]]:
-    """Sections with their rows: label, unit, and what each says of a rank. No work in a bucket is zero work; what was not measured is None."""
+    """Sections with their rows: label, unit, and what each says of a rank.
+
+    No work in a bucket is zero work; what was not measured is None.
+    """
     buckets = sorted(
         {name for one in ranks.survey for name in one.buckets},
         key=lambda name: (-max(one.buckets.get(name, 0) for one in ranks.survey), name),

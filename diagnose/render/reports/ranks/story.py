@@ -1,4 +1,7 @@
-"""Sentences, names and choices about ranks that every output shares: who is late, of how many ranks this speaks, which ranks a short table shows."""
+"""Sentences, names and choices about ranks that every output shares.
+
+Who is late, of how many ranks this speaks, which ranks a short table shows.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,8 @@ def by_pace(members: Sequence[RankSurvey]) -> list[RankSurvey]:
 def chosen_places(ranks: Ranks, most: int) -> list[int]:
     """Places in the survey of the ranks that a short table shows, in its order.
 
-    All where they are few. Else the one that the verdict speaks of, the late and the skewed, then the slowest and the fastest of each group,
+    All where they are few. Else the one that the verdict speaks of, the late and the skewed, then the slowest and the fastest of each
+    group,
     slowest group first, then the next slowest.
     """
     survey = ranks.survey
@@ -109,7 +113,10 @@ def chosen_places(ranks: Ranks, most: int) -> list[int]:
 
 
 def compared(ranks: Ranks) -> tuple[int, int] | None:
-    """Places of the two ranks that are compared at first: the one that the verdict speaks of, and the one in the middle of its group by own time."""
+    """Places of the two ranks that are compared at first.
+
+    The one that the verdict speaks of, and the one in the middle of its group by own time.
+    """
     if len(ranks.survey) < 2:
         return None
     place = next((place for place, one in enumerate(ranks.survey) if one.rank == ranks.slowest), 0)

@@ -1,4 +1,7 @@
-"""The answer as the visible part of a comment: which run, the verdict, where the step goes, what to change with settings to copy, what next."""
+"""The answer as the visible part of a comment.
+
+Which run, the verdict, where the step goes, what to change with settings to copy, what next.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A report as GitHub-flavoured Markdown, to paste into a bug report or a pull request: at most 60 KB by construction.
 
-Parts are added in the order of their worth until the room is used up; what was left out is said. Texts that a trace can fill lose every power
+Parts are added in the order of their worth until the room is used up; what was left out is said. Texts that a trace can fill lose every
+power
 over the page: no HTML, no links, no mentions, no table cells of their own, no orders to a CI runner.
 """
 
@@ -26,7 +27,8 @@ LONGEST_QUOTE = 2_000
 _LATER = 10  # by how much the whole of something is worth less than its short form
 _RESERVE = 800  # bytes for the line about what was left out
 
-# What Markdown reads as markup wherever it stands: `_` only beside a space or sign, `(` behind a bracket, `#`, `>` and `-` only where a line begins.
+# What Markdown reads as markup wherever it stands: `_` only beside a space or sign, `(` behind a bracket, `#`, `>` and `-` only where a
+# line begins.
 _SPECIAL = re.compile(r"([\\`*\[\]<|~$]|(?<=\])\(|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^\s*[#>+-](?=\s)|^\s*\d+(?=[.)]\s))")
 _MENTION = re.compile(r"(?<=[@#])(?=\w)|(?<=\bGH)(?=-\d)|(?<=://)|(?<=\bwww)(?=\.)", re.IGNORECASE)
 _JOINER = "\u200b"  # keeps a mention, a reference or an address from becoming a link

@@ -200,7 +200,10 @@ class _Written:
             yield Piece(worth=68, lines=self._wrapped((commands.closing, "dim"), left=1))
 
     def _typed(self, head: str, command: str) -> Iterator[Words]:
-        """A command that can be copied: lines that go on end in the shell's sign for that, which a line inside a word follows from the first column on."""
+        """A command that can be copied.
+
+        Lines that go on end in the shell's sign for that, which a line inside a word follows from the first column on.
+        """
         room = max(self.width - len(head) - 2, 20)
         lines = [head]
         for word in _WORD.findall(units.visible(command)):

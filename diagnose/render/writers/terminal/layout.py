@@ -91,7 +91,10 @@ def _asked(report: r.Report, options: Options) -> r.Report:
 
 
 def _arranged(report: r.Report, width: int, options: Options) -> Iterator[RenderableType]:
-    """What is printed, one after the other: the answer, the blocks in their order, with the headings of their sections, then the closing lines."""
+    """What is printed, one after the other.
+
+    The answer, the blocks in their order, with the headings of their sections, then the closing lines.
+    """
     first = [block for block in report.blocks if isinstance(block.content, r.Answer) or (block.name == "verdict" and _answers(report))]
     if first:
         look = next((_LOOKS[block.content.look] for block in first if isinstance(block.content, r.Panel)), "")
