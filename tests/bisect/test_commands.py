@@ -291,7 +291,7 @@ def test_a_list_of_artefacts_is_searched(
     assert "tags.txt" in found.order
     moved = found.culprits[0].comparison
     assert moved is not None
-    assert moved.outcome.moved.startswith("Launch-starved time")
+    assert moved.outcome.moved.startswith("Launch-bound time")
 
 
 @pytest.fixture

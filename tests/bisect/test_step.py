@@ -151,7 +151,7 @@ def test_bad(simulated: dict[str, Path], here: Path, capsys: pytest.CaptureFixtu
     assert (here / "log.txt").read_text() == "built\n"
     assert "bad: step time 33.1" in said
     assert "10.0 % is allowed" in said
-    assert ". Launch-starved time" in said
+    assert ". Launch-bound time" in said
 
 
 def test_metrics_of_every_kind(simulated: dict[str, Path], here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ ROW = """
 
 
 def test_a_wall_is_a_row(program: ProgramCopy, demo_trace: Path, before: dict[str, Any]) -> None:
-    program.replace(ROWS, "\n# Rules about the capture itself", ROW + "\n# Rules about the capture itself")
+    program.replace(ROWS, "\n# How the parts of bounds", ROW + "\n# How the parts of bounds")
 
     saved = program.folder / "after.json"
     _, *pages, explained, compared = program.runs(
@@ -40,7 +40,7 @@ def test_a_wall_is_a_row(program: ProgramCopy, demo_trace: Path, before: dict[st
     assert bound["status"] == "measured"
     assert verdict["dominant_wall"] == verdict["target_wall"] == "probe"
     assert verdict["runner_up"] == before["verdict"]["target_wall"] or verdict["runner_up"] == before["verdict"]["runner_up"]
-    assert verdict["sentence"].startswith("Probing dominates: a probe takes ")
+    assert verdict["sentence"].startswith("A probe takes ")
 
     assert ["probing" in page.lower() for page in pages] == [True] * 3
     assert "what a probe takes" in explained
@@ -51,5 +51,5 @@ def test_a_wall_is_a_row(program: ProgramCopy, demo_trace: Path, before: dict[st
 
 def test_a_wall_that_could_be_the_target_without_a_word_is_an_error_of_the_data(program: ProgramCopy, demo_trace: Path) -> None:
     mute = ROW.replace("    says:\n", "    says: []\n").replace('      - say: "a probe takes', '    # "a probe takes')
-    program.replace(ROWS, "\n# Rules about the capture itself", mute + "\n# Rules about the capture itself")
+    program.replace(ROWS, "\n# How the parts of bounds", mute + "\n# How the parts of bounds")
     program.run(demo_trace, status=2)

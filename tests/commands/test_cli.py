@@ -540,7 +540,7 @@ def test_kernel_says_bucket_and_reason(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["kernel", "void deep_ep::internode::dispatch<8>(int)"]) == 0
     out = capsys.readouterr().out
     assert "bucket     dispatch" in out
-    assert "transport (expert exchange, deepep)" in out
+    assert "transport (EP all-to-all, deepep)" in out
 
 
 def test_kernel_reads_names_from_standard_input_and_gives_json_lines() -> None:

@@ -178,7 +178,7 @@ def test_a_stall_in_one_step_of_three_counts_and_the_typical_step_is_without_it(
     assert walls["host_overhead"].typical_ns == pytest.approx(100_000, abs=10)
     said = verdict(tuple(walls.values()), facts, book, typical_step_ns=1_000_000)
     assert said.target_wall == "host_overhead"
-    assert "steps differ: host overhead is 53" in said.sentence
+    assert "steps differ: CPU overhead takes 53" in said.sentence
     assert "10.0 % of the typical one (1.00 ms)" in said.sentence
 
 

@@ -76,7 +76,7 @@ def own_rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "when: job_data_parallel_size > 4\nseverity: low\nclaim: config\nwhy: w\nwrong_when: w\ncheck: c\nevidence: [step_ns]\nfixes: []\n"
         "examples: {fires: [{job_data_parallel_size: 8}], silent: [{job_data_parallel_size: 4}, {}]}\n"
     )
-    (folder / "job.yaml").write_text("rules: mine\nmodel: {tensor_model_parallel_size: 1}\n")
+    (folder / "job.yaml").write_text("rules: mine\nmodel: {tensor_model_parallel_size: 1, pipeline_model_parallel_size: 1, context_parallel_size: 1}\n")
     return folder
 
 
@@ -90,6 +90,8 @@ def test_rules_of_the_job_file_are_used_and_see_sizes_from_the_trace(own_rules: 
     assert derived["num_microbatches"].value == 2
     assert {row.key for row in document.job.settings} == {
         "model.tensor_model_parallel_size",
+        "model.pipeline_model_parallel_size",
+        "model.context_parallel_size",
         "train.global_batch_size (--set)",
         "micro_batch_size (--set)",
     }

@@ -27,7 +27,7 @@ UNKNOWN = (
     "_ZN4acme5fused8twiddlerILi256EEEvPKfPf",
     "wibble_wobble_17",
     "'); DROP TABLE kernels; --",
-    "fusion",
+    "sprocketry",
 )
 
 
@@ -52,7 +52,7 @@ def test_the_snippet_is_accepted_and_claims_what_it_was_made_from(tmp_path: Path
     path = tmp_path / "own.yaml"
     path.write_text(text.replace("bucket: other  # choose", "bucket: norm"), encoding="utf-8")
     own = load_taxonomy(extra=[path])
-    names = [(name, None) for name in (*UNKNOWN[:5], "fusion", "fusion_3", "wibble_wobble_9", "confusion_kernel_x")]
+    names = [(name, None) for name in (*UNKNOWN[:5], "sprocketry", "sprocketry_3", "wibble_wobble_9", "unsprocketry_kernel_x")]
     assert {one.bucket for one in describe_all(names, load_taxonomy())} == {"other"}
     *mine, other = describe_all(names, own)
     assert {(one.bucket, one.evidence) for one in mine} == {("norm", "rule")}

@@ -182,9 +182,9 @@ TAKEN_BACK = {
     "pair-scoped-graphs": "No kernel is launched from a CUDA graph any more",
     "pair-selective-recompute": "Recompute is switched on",
     "pair-tensor-overlap": "The tensor-parallel exchange runs over NCCL, no longer over userbuffers",
-    "pair-larger-micro-batch": "Launch-starved time",
+    "pair-larger-micro-batch": "Launch-bound time",
     "pair-less-offload": "Exposed copies grew",
-    "pair-no-host-sync": "Launch-starved time",
+    "pair-no-host-sync": "Launch-bound time",
     "pair-parameter-overlap": "Exposed communication of DP collectives grew",
 }
 QUICK_TAKEN_BACK = ("pair-context-ring",)
