@@ -110,11 +110,22 @@ def words(document: dict[str, Any], where: str) -> str:
     """The text of a place: `headline`, `findings` (name, summary, why) or `fixes` (id and title of those that are not blocked)."""
     verdict = document["verdict"]
     if where == "headline":
-        return " ".join(filter(None, (verdict.get("sentence"), (verdict.get("cause") or {}).get("sentence"))))
+        return " ".join(filter(None, (verdict.get("sentence"), _claim(verdict), (verdict.get("cause") or {}).get("sentence"))))
     findings = document["findings"]
     if where == "findings":
         return " ".join(f"[{one['id']}] {one['name']}. {one['summary']} {one.get('why') or ''}" for one in findings)
     return " ".join(f"[{fix['id']}] {fix['title']};" for one in findings for fix in one["fixes"] if fix["state"] != "blocked")
+
+
+_CLAIMS = re.compile(r"memory costs|stalled on|waits for the CPU to launch|compute dominates|avoidable loss is", re.IGNORECASE)
+
+
+def _claim(verdict: dict[str, Any]) -> str:
+    """What a headline claims of a wall, in the words in which the sheets forbid it: the headline itself says it in the field's terms."""
+    dominant, target = verdict.get("dominant_wall"), verdict.get("target_wall")
+    if target is None or not _CLAIMS.search(verdict.get("sentence") or ""):
+        return ""
+    return f"{target.replace('_', ' ')} dominates." if dominant == target else f"The largest avoidable loss is {target.replace('_', ' ')}."
 
 
 def _held(says: dict[str, Any], document: dict[str, Any] | None, refusal: str | None) -> Iterator[Line]:
