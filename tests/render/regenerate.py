@@ -10,6 +10,7 @@ from diagnose.commands.manual import manual
 from diagnose.document.bisection import Bisection
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.history import History
 from diagnose.document.schema import json_schema
 from diagnose.knowledge.settings import load_job_settings
 from diagnose.knowledge.vocabulary import load_vocabulary
@@ -25,6 +26,7 @@ GOLDEN = Path(__file__).parent / "golden"
 SCHEMA = ROOT / "reports" / "diagnosis.schema.json"
 COMPARISON_SCHEMA = ROOT / "reports" / "comparison.schema.json"
 BISECTION_SCHEMA = ROOT / "reports" / "bisection.schema.json"
+HISTORY_SCHEMA = ROOT / "reports" / "history.schema.json"
 MANUAL = ROOT / "docs" / "diagnose.1"
 JOB_FILE = "configs/job.yaml"
 
@@ -59,6 +61,7 @@ def goldens() -> dict[Path, str]:
         SCHEMA: schema_text(),
         COMPARISON_SCHEMA: schema_text(Comparison),
         BISECTION_SCHEMA: schema_text(Bisection),
+        HISTORY_SCHEMA: schema_text(History),
     }
 
 
