@@ -121,3 +121,17 @@ def test_a_summary_that_can_not_be_written_is_said(
     (tmp_path / "summary.md").write_text("before\n")
     assert main(["compare", *both, "--format", "github"]) == 0
     assert (tmp_path / "summary.md").read_text().startswith("before\n#")
+
+
+@pytest.mark.deep
+def test_two_traces_without_job_files_are_compared_and_the_cause_is_named(
+    captures: tuple[Path, dict[str, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The network became slower: exit 1 of the gate, the exchange that grew first, and what a job file would add in one sentence."""
+    both = (str(captures[0] / "base.sqlite"), str(captures[0] / "network-100.sqlite"))
+    assert main(["gate", *both, "--format", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["comparability"]["comparable"]
+    assert found["outcome"]["result"] == "regression"
+    assert "DP collectives" in found["outcome"]["moved"].partition(". ")[0]
+    assert sum("job file" in one for one in (*found["outcome"]["reasons"], *found["notes"])) <= 2

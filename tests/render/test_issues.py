@@ -238,15 +238,42 @@ def test_no_text_gives_an_order_of_its_own(payload: str) -> None:
 # --- JUnit ------------------------------------------------------------------------------------------------------------
 
 
+# jenkinsci/xunit-plugin 031e285, junit-10.xsd: of each element that we write the attributes it must and may have, and what it may hold.
+SCHEMA = {
+    "testsuites": (set(), {"name", "time", "tests", "failures", "errors"}, {"testsuite"}),
+    "testsuite": (
+        {"name", "tests", "failures", "errors"},
+        {"group", "time", "skipped", "timestamp", "hostname", "id", "package", "file", "log", "url"},
+        {"testsuite", "properties", "testcase", "system-out", "system-err"},
+    ),
+    "properties": (set(), set(), {"property"}),
+    "property": ({"name", "value"}, set(), set()),
+    "testcase": ({"name"}, {"time", "classname", "group"}, {"skipped", "error", "failure", "system-out", "system-err"}),
+    **dict.fromkeys(("failure", "error", "skipped"), (set[str](), {"type", "message"}, set[str]())),
+    **dict.fromkeys(("system-out", "system-err"), (set[str](), set[str](), set[str]())),
+}
+
+
+def check_schema(element: ET.Element) -> None:
+    """What the schema says of an element and all in it."""
+    must, may, holds = SCHEMA[element.tag]
+    assert must <= element.attrib.keys() <= must | may, (element.tag, element.attrib)
+    assert re.fullmatch(r"[0-9]{0,3}(\.[0-9]*)?", element.attrib.get("time", "0"))
+    assert {child.tag for child in element} <= holds
+    for child in element:
+        check_schema(child)
+
+
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_junit_counts_what_it_holds(name: str) -> None:
     root = parsed(of("junit", DOCUMENTS[name](), job_file=JOB))
     assert root.tag == "testsuites"
+    check_schema(root)
     for suite in (root, root[0]):
         counted = {
             kind: sum(1 for case in suite.iter("testcase") if case.find(kind) is not None) for kind in ("failure", "error", "skipped")
         }
-        told = {kind: int(suite.attrib[f"{kind}s" if kind != "skipped" else kind]) for kind in counted}
+        told = {kind: int(suite.attrib[f"{kind}s"]) for kind in ("failure", "error")} | {"skipped": int(root[0].attrib["skipped"])}
         assert counted == told
         assert int(suite.attrib["tests"]) == len(list(suite.iter("testcase")))
     names = [case.attrib["name"] for case in root.iter("testcase")]

@@ -76,7 +76,9 @@ def own_rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "when: job_data_parallel_size > 4\nseverity: low\nclaim: config\nwhy: w\nwrong_when: w\ncheck: c\nevidence: [step_ns]\nfixes: []\n"
         "examples: {fires: [{job_data_parallel_size: 8}], silent: [{job_data_parallel_size: 4}, {}]}\n"
     )
-    (folder / "job.yaml").write_text("rules: mine\nmodel: {tensor_model_parallel_size: 1, pipeline_model_parallel_size: 1, context_parallel_size: 1}\n")
+    (folder / "job.yaml").write_text(
+        "rules: mine\nmodel: {tensor_model_parallel_size: 1, pipeline_model_parallel_size: 1, context_parallel_size: 1}\n"
+    )
     return folder
 
 

@@ -1,4 +1,8 @@
-"""A JUnit report: one case per check. Same report, same bytes: no times, no host."""
+"""A JUnit report: one case per check. Same report, same bytes: no times, no host.
+
+It keeps to the schema by which Jenkins reads such files (jenkinsci/xunit-plugin, junit-10.xsd), which pytest's xunit2 follows too: a case
+has no file and line there, so that its text begins with them.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,12 @@ def write(results: IssueList, options: Options) -> str:
     """The report as XML. `unjudged` is an error, which is neither pass nor failure."""
     issues = results.issues
     failed, unjudged, skipped = (sum(one.state == state for one in issues) for state in ("failed", "unjudged", "skipped"))
-    counts = f'tests="{len(issues)}" failures="{failed}" errors="{unjudged}" skipped="{skipped}" time="0"'
+    counts = f'tests="{len(issues)}" failures="{failed}" errors="{unjudged}" time="0"'
     cases = "".join(line for one in issues for line in _case(one, results, options))
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         f'<testsuites name="{_attribute(results.suite)}" {counts}>\n'
-        f' <testsuite name="{_attribute(results.suite)}" {counts}>\n'
+        f' <testsuite name="{_attribute(results.suite)}" {counts} skipped="{skipped}">\n'
         f"  <properties>\n"
         f'   <property name="version" value="{_attribute(f"{results.tool.name} {results.tool.version}")}"/>\n'
         f'   <property name="rules_sha256" value="{_attribute(results.tool.rules_sha256)}"/>\n'
@@ -28,11 +32,11 @@ def write(results: IssueList, options: Options) -> str:
 
 
 def _case(one: Issue, results: IssueList, options: Options) -> Iterator[str]:
-    place = f' file="{_attribute(options.job_file)}" line="{one.line or 1}"' if options.job_file and one.shown else ""
+    place = f"{options.job_file}:{one.line or 1}: " if options.job_file and one.shown else ""
     # A case keeps its name whether it passes, fails or is skipped, so that a runner can follow it from run to run.
     suite = f"{results.suite}.{GATE if one.group == GATE else 'rules'}"
-    start = f'  <testcase classname="{_attribute(suite)}" name="{_attribute(one.id)}" time="0"{place}'
-    text = f"{one.name}. {one.text}" if one.shown else one.text
+    start = f'  <testcase classname="{_attribute(suite)}" name="{_attribute(one.id)}" time="0"'
+    text = f"{place}{one.name}. {one.text}" if one.shown else one.text
     match one.state:
         case "passed":
             yield f"{start}/>\n"
