@@ -86,7 +86,7 @@ def _exchanges(delta: StepDelta, overlaps: Sequence[OverlapChange], limits: Caus
             and (abs(after - before) >= _LOST or (min(before, after) < _NONE < _SOME < max(before, after)))
         )
         if here is not None and there is not None and here != there:
-            text = f"{name} runs over {limits.backends[there]}, no longer over {limits.backends[here]}"
+            text = f"{name} {'run' if name.endswith('s') else 'runs'} over {limits.backends[there]}, no longer over {limits.backends[here]}"
             yield abs(exposed), f"{text}; {beside}" if changed else text
         elif changed:
             yield abs(exposed), f"{name} {'lost' if exposed > 0 else 'gained'} overlap: {beside}"

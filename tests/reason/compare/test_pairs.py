@@ -181,7 +181,7 @@ TAKEN_BACK = {
     "pair-router-fusion": "The router is no longer fused",
     "pair-scoped-graphs": "No kernel is launched from a CUDA graph any more",
     "pair-selective-recompute": "Recompute is switched on",
-    "pair-tensor-overlap": "The tensor-parallel exchange runs over NCCL, no longer over userbuffers",
+    "pair-tensor-overlap": "TP collectives run over NCCL, no longer over userbuffers",
     "pair-larger-micro-batch": "Launch-bound time",
     "pair-less-offload": "Exposed copies grew",
     "pair-no-host-sync": "Launch-bound time",
