@@ -51,7 +51,12 @@ def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
         assert ended.returncode == 0, f"{block}\n{ended.stdout[-600:]}{ended.stderr[-600:]}"
         said.append(ended.stdout + ended.stderr)
     told = "\n".join(said)
-    for words in ("COMMUNICATION-BOUND", "overlap_moe_expert_parallel_comm: false → true", "THE CAPTURES DIFFER, FOR THE BETTER", "nsys profile"):
+    for words in (
+        "COMMUNICATION-BOUND",
+        "overlap_moe_expert_parallel_comm: false → true",
+        "THE CAPTURES DIFFER, FOR THE BETTER",
+        "nsys profile",
+    ):
         assert words in told
     assert {path.name for path in (tmp_path / "tutorial").iterdir()} >= {"report.html", "before.json", "new.yaml", "compare.html"}
 
