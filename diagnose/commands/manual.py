@@ -25,7 +25,7 @@ _VARIABLES = (
 
 def manual(group: click.Group) -> str:
     """The page: the group with the options of its default verb, then every other verb."""
-    context = click.Context(group, info_name="diagnose")
+    context = click.Context(group, info_name="diagnose", **group.context_settings)
     return "\n".join(_page(group, context)) + "\n"
 
 
@@ -63,10 +63,15 @@ def _page(group: click.Group, context: click.Context) -> Iterator[str]:
 
 
 def _options(verb: click.Command, context: click.Context) -> Iterator[str]:
-    for param in verb.get_params(context):
-        record = param.get_help_record(context) if isinstance(param, click.Option) else None
-        if record is not None:
-            yield from (".TP", f"\\fB{_escaped(record[0])}\\fR", _escaped(record[1]))
+    """Rows of a verb's options.
+
+    The row of help is made from the names that hold in `context`: click keeps the option as whoever asked for it first
+    saw it, by other names where that was without the group.
+    """
+    records = [param.get_help_record(context) for param in verb.params if isinstance(param, click.Option)]
+    records.append((", ".join(verb.get_help_option_names(context)), "Show this message and exit."))
+    for names, meaning in filter(None, records):
+        yield from (".TP", f"\\fB{_escaped(names)}\\fR", _escaped(meaning))
 
 
 def _paragraphs(text: str) -> list[str]:

@@ -37,6 +37,15 @@ def test_the_manual_holds_every_verb_and_option() -> None:
     assert [line for line in page.splitlines() if line.startswith("'")] == []
 
 
+def test_the_manual_does_not_depend_on_who_asked_for_help_before() -> None:
+    """click keeps the option of help as the first who asked saw it: here a verb that was called without its group."""
+    verb = click.Command("verb", params=[click.Option(["--deep"], help="Look deeper.")])
+    verb.get_help(click.Context(verb))
+    analyse = click.Command("analyse")
+    group = click.Group("diagnose", commands=[analyse, verb], help="Tells.", context_settings={"help_option_names": ["-h", "--help"]})
+    assert manual(group).count("\\fB\\-h, \\-\\-help\\fR") == 2
+
+
 @pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not on this machine")
 def test_groff_reads_the_manual_without_a_warning() -> None:
     made = subprocess.run(["groff", "-man", "-ww", "-Tutf8", "-z"], input=manual(cli), capture_output=True, text=True, check=True)
