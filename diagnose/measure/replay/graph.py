@@ -1,0 +1,82 @@
+"""A device's kept steps as a graph: host work, host calls and device operations, and what each waited for.
+
+Every number in it was measured: how long a node took, how far behind what it waited for it began. A replay (`replay`) gives the measured
+times back; a change of the graph gives the times that follow from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import get_args
+
+import polars as pl
+
+from diagnose.model.vocabulary import PHASES, Role
+
+NODE_KINDS = ("host", "call", "op")  # host work between calls; a host call, or the return of one that waited; a device operation
+EDGE_KINDS = (
+    "thread",  # the host goes on after what it did before
+    "handover",  # another thread of the rank goes on (autograd)
+    "issue",  # a call launches an operation
+    "stream",  # an operation follows the one before it on its stream
+    "event",  # a stream waits for what was recorded on another
+    "awaited",  # a call returns once an operation is done
+    "queue",  # a launch waits for room in the launch queue
+    "meeting",  # a collective begins its work once its last member has come
+)
+NodeKind, EdgeKind = pl.Enum(NODE_KINDS), pl.Enum(EDGE_KINDS)
+Roles = pl.Enum(get_args(Role))
+
+# One row per node, in an order in which everything that a node waits for stands before it. The row number is the node's number.
+NODES: Mapping[str, pl.DataType | type[pl.DataType]] = {
+    "kind": NodeKind,
+    "lane": pl.Int32,  # dense number of the thread or stream that it runs on, no two of a rank alike
+    "start": pl.Int64,  # measured, ns from the capture's start
+    "duration": pl.Int64,  # ns; a call that waited has a node for its beginning and one for its return, with what it took after the wait
+    "delay": pl.Int64,  # ns from what it waited for last to its start that no edge explains: it moves with the node
+    "step": pl.Int32,  # index of the kept step in which it begins; null outside
+    "op": pl.UInt32,  # row of the device's operations; null for the host
+    "name_id": pl.Int32,  # of the operation, call or (host work) what ran meanwhile; null: not known
+    "class_id": pl.Int32,  # of the operation's class (`Classified.classes`), null for the host
+    "bucket": pl.String,  # of an operation; for the host of what its next call launches
+    "role": Roles,
+    "phase": pl.Enum(PHASES),
+    "comm": pl.String,  # kind of exchange, of transport
+    "cause": pl.String,  # what the host was doing: launch, sync, allocator, gc, loading, python …; null for operations
+    "replayed": pl.Boolean,  # launched by a CUDA graph, after its first node
+    "instance": pl.Int64,  # number of the collective that it takes part in, the same on all ranks; null: none, or not matched
+}
+# One row per edge, sorted by dst. src < dst. The node can't begin before the time of `src` + `lag`.
+EDGES: Mapping[str, pl.DataType | type[pl.DataType]] = {
+    "src": pl.UInt32,
+    "dst": pl.UInt32,
+    "after": pl.Enum(["start", "end"]),  # of src
+    "lag": pl.Int64,  # ns; negative where dst was seen to begin before
+    "kind": EdgeKind,
+    "inferred": pl.Boolean,  # not recorded: from times, or from the order of calls
+}
+# One row per kept step: it begins with node `opens` and ends where `closes` begins (`at` = start) or ends (`at` = end).
+STEPS: Mapping[str, pl.DataType | type[pl.DataType]] = {
+    "index": pl.Int64,
+    "start": pl.Int64,
+    "end": pl.Int64,
+    "opens": pl.UInt32,
+    "closes": pl.UInt32,
+    "at": pl.Enum(["start", "end"]),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """One device of one rank from the beginning of its first kept step to the end of its last. Frames as NODES, EDGES and STEPS.
+
+    `refused`: why no forecast can be made of it (a sentence); None where the replay gives back every kept step.
+    """
+
+    rank: int
+    device: int
+    nodes: pl.DataFrame
+    edges: pl.DataFrame
+    steps: pl.DataFrame
+    refused: str | None = None
