@@ -24,6 +24,7 @@ from diagnose.knowledge import strict_yaml, templates
 from diagnose.knowledge.buckets import Buckets, load_buckets
 from diagnose.knowledge.conditions import ConditionError, Expression, Kind, check_types, compile_expression
 from diagnose.knowledge.data import OWN_TABLES, Strict
+from diagnose.knowledge.effects import EffectSpec
 from diagnose.knowledge.relevance import Relevance
 from diagnose.knowledge.settings import JobSettings, SettingSpec, load_job_settings
 from diagnose.knowledge.walls import VERDICT_COLUMNS, Severity, Walls
@@ -164,6 +165,8 @@ class FixSpec(Strict, frozen=True, kw_only=True):
     disputed: str = ""
     needs: tuple[Requirement, ...] = ()
     conflicts: tuple[Requirement, ...] = ()
+    effect: tuple[EffectSpec, ...] = ()
+    no_effect: str = ""
 
 
 class RepairSpec(Strict, frozen=True, kw_only=True):
@@ -503,6 +506,9 @@ def _fix_expressions(fixes: Mapping[str, tuple[str, FixSpec]]) -> Iterator[_Want
                 yield _Wanted(label=label, place=f"changes[{index}].value", text=change.value, kind="number")
             if change.only is not None:
                 yield _Wanted(label=label, place=f"changes[{index}].only", text=change.only)
+        for index, effect in enumerate(fix.effect):
+            for place, text, kind in effect.expressions():
+                yield _Wanted(label=label, place=f"effect[{index}].{place}", text=text, kind=kind)
 
 
 def _wall_expressions(walls: Walls) -> Iterator[_Wanted]:
@@ -604,6 +610,8 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
             ]
             + [f"changes: unknown setting {item.setting}" for item in fix.changes if item.setting and item.setting not in book.settings]
             + [f"say: {problem}" for text in texts for problem in templates.problems(text, said)]
+            + [f"effect[{index}].{problem}" for index, effect in enumerate(fix.effect) if (problem := effect.problem())]
+            + (["no_effect: there is an effect"] if fix.effect and fix.no_effect else [])
         )
         if wrong:
             raise rule_error(labels[key], wrong[0], files[labels[key]])

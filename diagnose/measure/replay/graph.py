@@ -7,7 +7,7 @@ times back; a change of the graph gives the times that follow from it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import get_args
 
 import polars as pl
@@ -71,6 +71,7 @@ STEPS: Mapping[str, pl.DataType | type[pl.DataType]] = {
 class Graph:
     """One device of one rank from the beginning of its first kept step to the end of its last. Frames as NODES, EDGES and STEPS.
 
+    `names` and `classes`: what name_id and class_id stand for, as `Trace.names` and `Classified.classes` have it.
     `refused`: why no forecast can be made of it (a sentence); None where the replay gives back every kept step.
     """
 
@@ -79,4 +80,8 @@ class Graph:
     nodes: pl.DataFrame
     edges: pl.DataFrame
     steps: pl.DataFrame
+    names: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"id": pl.Int32, "text": pl.String}))
+    classes: pl.DataFrame = field(
+        default_factory=lambda: pl.DataFrame(schema={"class_id": pl.UInt16, "operation": pl.String, "backend": pl.String})
+    )
     refused: str | None = None

@@ -1,0 +1,146 @@
+"""Effects of fixes: transformations of a replayed step as fix files tell them. A closed vocabulary, told in trace_rules/README.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal, get_args
+
+import polars as pl
+
+from diagnose.knowledge.conditions import ConditionError, Expression, check_types, compile_expression
+from diagnose.knowledge.data import Strict
+
+Transformation = Literal["remove", "scale", "detach", "interleave", "delay", "merge", "graph", "resize"]
+Basis = Literal["measured", "inferred", "assumed"]  # what an ingredient rests on; a published figure of another job is assumed here
+TRANSFORMATIONS: tuple[Transformation, ...] = get_args(Transformation)
+RESIZED = ("micro_batch_size",)  # settings whose law `resize` knows; what others change is a matter of `scale`
+# The columns that a SELECT reads: of every host work, call and operation of the graph.
+SELECT_COLUMNS: Mapping[str, pl.DataType] = {
+    "node": pl.String(),  # host, call or op
+    "name": pl.String(),  # of the kernel, copy or call; of host work: what ran meanwhile
+    "bucket": pl.String(),  # of host work and calls: that of what is launched next
+    "role": pl.String(),
+    "phase": pl.String(),
+    "comm": pl.String(),  # of transport: what it is for, such as expert
+    "operation": pl.String(),  # what the kernel does, such as gemm
+    "backend": pl.String(),  # library of an exchange
+    "cause": pl.String(),  # what the host was doing; null for operations
+    "replayed": pl.Boolean(),  # launched by a CUDA graph
+    "us": pl.Float64(),  # how long it took, in µs
+}
+
+
+class EffectSpec(Strict, frozen=True, kw_only=True):
+    """One transformation with what it rests on: just one of the first eight, whose value is a SELECT (of `resize`: a setting).
+
+    `by`: factors on durations for the best, the likely and the worst case: numbers, or expressions over facts and job settings. `only`:
+    the condition under which it is part of the effect.
+    """
+
+    remove: str | None = None
+    scale: str | None = None
+    detach: str | None = None
+    interleave: str | None = None
+    delay: str | None = None
+    merge: str | None = None
+    graph: str | None = None
+    resize: str | None = None
+    by: tuple[float | str, float | str, float | str] | None = None
+    to: float | str | None = None  # of `resize`: how many times the setting
+    host_us: tuple[float, float, float] | None = None  # of `graph`: what its launch takes
+    with_host: bool = False  # of `remove`: nothing is launched, so the host work for it goes too
+    since: str | None = None  # of `detach`: what the operations are made ready by, share by share
+    until: str | None = None  # of `detach` and `delay`: what waits for them
+    spread: bool = False  # of `detach` with `until`: each is waited for by its own share of that, not all by the first
+    parts: int = 1  # of `detach`: into how many equal parts each operation is cut
+    only: str | None = None
+    basis: Basis
+    why: str
+    source: str
+
+    @property
+    def transformation(self) -> Transformation:
+        """Which of the eight it is."""
+        return self.named[0]
+
+    @property
+    def named(self) -> tuple[Transformation, ...]:
+        """The transformations that the entry names; just one in a valid entry."""
+        return tuple(name for name in TRANSFORMATIONS if getattr(self, name) is not None)
+
+    @property
+    def selects(self) -> Iterator[tuple[str, str]]:
+        """Field and text of every SELECT."""
+        for name in (*(one for one in self.named if one != "resize"), "since", "until"):
+            text = getattr(self, name)
+            if text is not None:
+                yield name, text
+
+    def problem(self) -> str | None:
+        """What is wrong with the entry, as `field: what`; None where nothing is. What `by` and `to` compute is checked elsewhere."""
+        if len(self.named) != 1:
+            return f"names {' and '.join(self.named) or 'none'} of {', '.join(TRANSFORMATIONS)}, but has to name just one"
+        one = self.transformation
+        if one == "resize" and self.resize not in RESIZED:
+            return f"resize: unknown setting {self.resize}, known are {', '.join(RESIZED)}"
+        needs = {"by": one in ("scale", "resize"), "to": one == "resize", "host_us": one == "graph", "until": one == "delay"}
+        takes = {
+            "by": ("scale", "merge", "resize"),
+            "to": ("resize",),
+            "host_us": ("graph",),
+            "with_host": ("remove",),
+            "since": ("detach",),
+            "until": ("detach", "delay"),
+            "spread": ("detach",),
+            "parts": ("detach",),
+        }
+        for name, needed in needs.items():
+            if needed and getattr(self, name) is None:
+                return f"{name}: {one} needs it"
+        for name, owners in takes.items():
+            if getattr(self, name) not in (None, False, 1) and one not in owners:
+                return f"{name}: {one} has no such field"
+        if self.spread and self.until is None:
+            return "spread: without `until` there is nothing to spread over"
+        if self.parts < 1:
+            return "parts: at least 1"
+        for name in ("by", "host_us"):
+            values = getattr(self, name)
+            if (
+                values is not None
+                and all(isinstance(value, (int, float)) for value in values)
+                and not 0 <= values[0] <= values[1] <= values[2]
+            ):
+                return f"{name}: low, likely and high have to rise from 0 on"
+        for name in ("why", "source"):
+            if not getattr(self, name).strip():
+                return f"{name}: is empty"
+        for name, text in self.selects:
+            wrong = select_problem(text)
+            if wrong is not None:
+                return f"{name}: {wrong}"
+        return None
+
+    def expressions(self) -> Iterator[tuple[str, str, Literal["condition", "number"]]]:
+        """Place, text and kind of every expression over facts and job settings."""
+        if self.only is not None:
+            yield "only", self.only, "condition"
+        for name, values in (("by", self.by or ()), ("to", (self.to,))):
+            for index, value in enumerate(values):
+                if isinstance(value, str):
+                    yield f"{name}[{index}]" if name == "by" else name, value, "number"
+
+
+def compile_select(text: str) -> Expression:
+    """A SELECT, parsed and its columns looked up. Raises ConditionError."""
+    return compile_expression(text, "condition", SELECT_COLUMNS)
+
+
+def select_problem(text: str) -> str | None:
+    """What is wrong with a SELECT; None where nothing is."""
+    try:
+        expression = compile_select(text)
+    except ConditionError as error:
+        return str(error)
+    wrong = check_types([expression], SELECT_COLUMNS)
+    return None if wrong is None else wrong[1]

@@ -1,0 +1,1 @@
+"""What a change would do to a step: changes of its graph, questions, contention."""
