@@ -69,8 +69,15 @@ class Measured:
     metrics: tuple[str, ...]
 
 
-def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None, absent: frozenset[CommKind] = frozenset()) -> Measured:
-    """Measure every device of one trace. `absent`: kinds of exchange that a job file rules out."""
+def measure(
+    trace: Trace,
+    knowledge: Knowledge,
+    step_range: str | None = None,
+    absent: frozenset[CommKind] = frozenset(),
+    *,
+    replay: bool = False,
+) -> Measured:
+    """Measure every device of one trace. `absent`: kinds of exchange that a job file rules out; `replay`: whether graphs are built."""
     launches = attribute(trace)
     classified = classify(trace, launches, knowledge.taxonomy, absent)
     ledger = trace.ledger.note("no_launch", "ops", launches.frame["issued"].null_count())
@@ -97,6 +104,7 @@ def measure(trace: Trace, knowledge: Knowledge, step_range: str | None = None, a
             begun=begun[rank, device],
             marks=marks[rank],
             around=around[rank, device],
+            replay=replay,
         )
         check_identities(one.listed.steps, rank)
         for step_split, step_budget in zip(one.split, one.listed.steps, strict=True):

@@ -24,6 +24,8 @@ from diagnose.measure.kernels import SmOccupancy, Usage, limits, occupancy, step
 from diagnose.measure.memory import MemoryUse, memory_use
 from diagnose.measure.moe_layer import moe_layer
 from diagnose.measure.phases import StartUp, with_first_steps
+from diagnose.measure.replay.build import graph_of
+from diagnose.measure.replay.graph import Graph
 from diagnose.measure.step_classes import Classes, step_classes, user_ranges
 from diagnose.measure.step_host import step_ranges
 from diagnose.measure.steps import StepWindows, inside_windows, per_window
@@ -210,6 +212,7 @@ class DeviceMeasure:
     timeline: DrawnStep
     moe_layer: tuple[LayerPass, ...]
     listed: PerStep
+    graph: Graph | None = None  # only where asked for
 
     @property
     def median_step_ns(self) -> int:
@@ -263,8 +266,9 @@ def measure_device(
     begun: StartUp | None = None,
     marks: pl.DataFrame | None = None,
     around: pl.DataFrame | None = None,
+    replay: bool = False,
 ) -> DeviceMeasure:
-    """Measure one device.
+    """Measure one device. `replay`: whether its graph is built.
 
     `work` as `device_work` gives it, `steps` as `find_steps`, `begun` as `start_up`, `marks` as `user_ranges`, `around` as `step_ranges`.
     """
@@ -325,4 +329,5 @@ def measure_device(
         ),
         moe_layer=moe_layer(inside, classes),
         listed=listed_per_step(times, used, transport, why),
+        graph=graph_of(trace, work, windows, classes, waits, host, knowledge.hosts, rank=rank, device=device) if replay else None,
     )

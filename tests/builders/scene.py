@@ -111,13 +111,17 @@ class Scene:
         waits = resolve_waits(self.trace.waits.filter(pl.col("rank") == rank), pl.Series(dtype=pl.Int64))
         return stalls(work, window, waits, host_activity(self.trace, work, rank, KNOWLEDGE.hosts))
 
-    def measure(self, step_range: str | None = None) -> list[DeviceMeasure]:
-        """All measurements of every device."""
+    def measure(self, step_range: str | None = None, *, replay: bool = False) -> list[DeviceMeasure]:
+        """All measurements of every device; with its graph where `replay`."""
         found = []
         for rank, device, work in self.works():
             begun = start_up(self.trace, work, rank, KNOWLEDGE.hosts)
             steps = find_steps(self.trace, work, rank, KNOWLEDGE.hosts.steps, model_work(KNOWLEDGE.buckets), step_range, begun)
-            found.append(measure_device(self.trace, work, self.classified, KNOWLEDGE, rank=rank, device=device, steps=steps, begun=begun))
+            found.append(
+                measure_device(
+                    self.trace, work, self.classified, KNOWLEDGE, rank=rank, device=device, steps=steps, begun=begun, replay=replay
+                )
+            )
         return found
 
     def steps(self, step_range: str | None = None, place: int = 0) -> StepWindows:

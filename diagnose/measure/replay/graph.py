@@ -43,7 +43,7 @@ NODES: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "role": Roles,
     "phase": pl.Enum(PHASES),
     "comm": pl.String,  # kind of exchange, of transport
-    "cause": pl.String,  # what the host was doing: launch, sync, allocator, gc, loading, python …; null for operations
+    "cause": pl.String,  # what the host was doing: one of `waits.stalls.HOST_CAUSES`: launch, host_sync, allocator, gc …; null for operations
     "replayed": pl.Boolean,  # launched by a CUDA graph, after its first node
     "instance": pl.Int64,  # number of the collective that it takes part in, the same on all ranks; null: none, or not matched
 }
@@ -69,10 +69,12 @@ STEPS: Mapping[str, pl.DataType | type[pl.DataType]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:
-    """One device of one rank from the beginning of its first kept step to the end of its last. Frames as NODES, EDGES and STEPS.
+    """One device of one rank up to the end of its last kept step. Frames as NODES, EDGES and STEPS.
 
-    `names` and `classes`: what name_id and class_id stand for, as `Trace.names` and `Classified.classes` have it.
-    `refused`: why no forecast can be made of it (a sentence); None where the replay gives back every kept step.
+    What the capture holds before is part of it (a change was there before, too), and the steps between kept ones. `host`: whether calls
+    were recorded; without, nothing the host does is in it. `refused`: why no forecast can be made of it (a sentence); None where the replay
+    gives back every kept step. `names` and `classes`: what name_id and class_id stand for, as `Trace.names` and `Classified.classes` have
+    it.
     """
 
     rank: int
@@ -84,4 +86,5 @@ class Graph:
     classes: pl.DataFrame = field(
         default_factory=lambda: pl.DataFrame(schema={"class_id": pl.UInt16, "operation": pl.String, "backend": pl.String})
     )
+    host: bool = True
     refused: str | None = None

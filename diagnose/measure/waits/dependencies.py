@@ -138,7 +138,7 @@ def latest_producers(known: Dependencies, consumers: pl.DataFrame) -> pl.DataFra
         allow_exact_matches=False,
         check_sortedness=False,
     )
-    covered, unresolved = _event_producers(known, consumers)
+    covered, unresolved = event_producers(known, consumers)
     found = _later(before.select("op", "producer", "producer_end"), covered).with_columns(
         pl.lit(value=False).alias("inferred"),
         pl.lit(value=True).alias("unresolved")
@@ -165,7 +165,7 @@ def _later(found: pl.DataFrame, covered: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _event_producers(known: Dependencies, consumers: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def event_producers(known: Dependencies, consumers: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Producers through events: (op, producer, producer_end), and the consumers with a wait that has no record (op)."""
     row = known.ordered.schema["op"]
     nothing = pl.DataFrame(schema={"op": row, "producer": row, "producer_end": pl.Int64})

@@ -1,0 +1,417 @@
+"""The launching threads as nodes: host work between calls, calls, and the returns of calls that waited; and what orders them.
+
+A thread that launches goes on with its next call when the one before has returned and the work between is done. Where one thread launches
+while another is quiet and then the other way round (autograd's backward thread), the second goes on after the first: nobody records that
+hand-over, so it is inferred. A call that waited for the device is two nodes: its beginning, and its return once what it waited for was
+there, with what it took from then on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from diagnose.knowledge.taxonomy import HostRules
+from diagnose.measure.host import FIRST_USE, GC, LOADING, MESSAGES, HostActivity, call_roles
+from diagnose.model.intervals import overlaps, sweep
+from diagnose.model.trace import Trace
+
+QUEUE = 1_024  # launches that a device takes before the next one waits (design contract; CUDA's limit)
+BROKEN = 0.01  # share of launches beyond which the limit is another one here, and not known
+QUIET_NS = 100_000  # this project's choice: a thread that is quiet for so long while another one launches waits for that one
+
+# What the host was doing, of parts of the gaps between calls: the first that applies.
+_PAUSES = ((FIRST_USE, "first_use"), (MESSAGES, "message_passing"), (GC, "gc"), (LOADING, "loading"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threads:
+    """The host of one device.
+
+    `items`: nodes in order of thread and time: item (row number), thread, start, end, kind (host or call), name_id, cause, call, piece.
+    `calls`: call (row number), thread, start, end, first, last (items), correlation, name_id. `edges` between items: src, dst, kind,
+    inferred (lag 0, after the end). `awaited`: op, item, kind (awaited or queue), after, inferred: what an item waits for on the device.
+    """
+
+    items: pl.DataFrame
+    calls: pl.DataFrame
+    edges: pl.DataFrame
+    awaited: pl.DataFrame
+
+
+def threads_of(trace: Trace, work: pl.DataFrame, host: HostActivity, rules: HostRules, rank: int, until: int) -> Threads:
+    """The threads that launch work of this device, up to `until`. `work` as `device_work` gives it, perhaps fewer rows."""
+    launched = work.filter(pl.col("thread").is_not_null())
+    computing = launched.filter(pl.col("role") == "compute")["thread"].unique()
+    calls = _outer(trace.calls.filter((pl.col("rank") == rank) & (pl.col("start") < until)), launched["thread"].unique())
+    placed = _with_calls(launched, calls)
+    roles = call_roles(trace.names, calls, rules)
+    held = _held(calls, placed, host, trace.calls.filter(pl.col("rank") == rank))
+    gaps = _gaps(calls, computing)
+    pieces = _pieces(gaps, host, computing)
+    items = _items(calls, held, pieces, roles, host)
+    ends = items.group_by("call", maintain_order=True).agg(
+        pl.col("item").first().alias("begin"),
+        pl.col("item").filter(pl.col("piece") >= 0).first().alias("first"),
+        pl.col("item").last().alias("last"),
+    )
+    calls = calls.join(ends, on="call", how="left", maintain_order="left")
+    return Threads(
+        items=items,
+        calls=calls,
+        edges=_order(items, calls, gaps),
+        awaited=_awaited(items, calls, held, pieces, placed, trace, roles, rank),
+    )
+
+
+def with_calls(work: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
+    """The call (row number in `calls`) that launched each operation of `work`; null where that is not known."""
+    numbered = work.select("op", "thread", "call_start").with_row_index("row")
+    known = numbered.filter(pl.col("call_start").is_not_null() & pl.col("thread").is_not_null()).sort("call_start")
+    found = known.join_asof(
+        calls.select("thread", "call", pl.col("start").alias("began"), "end").sort("began"),
+        left_on="call_start",
+        right_on="began",
+        by="thread",
+        strategy="backward",
+        check_sortedness=False,
+    )
+    inside = found.filter(pl.col("call_start") <= pl.col("end")).select("row", "call")
+    return numbered.select("row").join(inside, on="row", how="left", maintain_order="left")["call"]
+
+
+def _with_calls(work: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    return work.with_columns(with_calls(work, calls).alias("call"))
+
+
+def _outer(calls: pl.DataFrame, threads: pl.Series) -> pl.DataFrame:
+    """The calls of `threads` that lie in no other one, disjoint on their thread, by thread and start, numbered."""
+    own = calls.filter(pl.col("thread").is_in(threads.implode())).sort(["thread", "start", "end"], descending=[False, False, True])
+    reach = pl.col("end").cum_max().shift(1).over("thread")
+    outer = own.with_columns(reach.alias("reach")).filter(pl.col("reach").is_null() | (pl.col("end") > pl.col("reach")))
+    begun = pl.max_horizontal("start", "reach").alias("start")
+    return outer.select("thread", begun, "end", "name_id", "correlation").with_row_index("call")
+
+
+# ------------------------------------------------------------------------------------------------ calls that waited
+
+
+def _held(calls: pl.DataFrame, placed: pl.DataFrame, host: HostActivity, every: pl.DataFrame) -> pl.DataFrame:
+    """The calls that waited for the device: call, op, freed (when they could go on), kind, after, inferred. One row per call."""
+    waited = host.blocked.filter(pl.col("awaited").is_not_null() & pl.col("awaited").is_in(placed["op"].implode()))
+    threads = every.select("start", "end", "name_id", "thread").unique(["start", "end", "name_id"], keep="first", maintain_order=True)
+    inside = waited.join(threads, on=["start", "end", "name_id"], how="inner").sort("start")
+    found = inside.join_asof(
+        calls.select("thread", "call", pl.col("start").alias("began"), pl.col("end").alias("returned")).sort("began"),
+        left_on="start",
+        right_on="began",
+        by="thread",
+        strategy="backward",
+        check_sortedness=False,
+    ).filter((pl.col("awaited_end") > pl.col("began")) & (pl.col("awaited_end") <= pl.col("returned")))
+    syncs = found.select(
+        "call",
+        pl.col("awaited").alias("op"),
+        pl.col("awaited_end").alias("freed"),
+        pl.lit("awaited").alias("kind"),
+        pl.lit("end").alias("after"),
+        pl.col("guessed").alias("inferred"),
+    )
+    queued = _queue(calls, placed)
+    full = queued.filter((pl.col("freed") > pl.col("start")) & (pl.col("freed") <= pl.col("end"))).select(
+        "call", "op", "freed", pl.lit("queue").alias("kind"), pl.lit("start").alias("after"), pl.lit(value=False).alias("inferred")
+    )
+    return pl.concat([syncs, full]).sort("call", "freed").unique("call", keep="last", maintain_order=True)
+
+
+def _queue(calls: pl.DataFrame, placed: pl.DataFrame) -> pl.DataFrame:
+    """Which operation has to begin before a launching call finds room: call, start, end, op, freed. Empty where the limit is another."""
+    launches = (
+        placed.filter(pl.col("call").is_not_null())
+        .sort("start")
+        .group_by("call", maintain_order=True)
+        .agg(pl.col("op").first(), pl.col("start").first().alias("freed"))
+    )
+    ordered = calls.select("call", "start", "end").join(launches, on="call").sort("start", "call")
+    limited = ordered.with_columns(pl.col("op", "freed").shift(QUEUE)).drop_nulls("op")
+    if int((limited["freed"] > limited["end"]).sum()) > BROKEN * limited.height:
+        return limited.clear()
+    return limited.filter(pl.col("freed") <= pl.col("end"))
+
+
+def _awaited(
+    items: pl.DataFrame,
+    calls: pl.DataFrame,
+    held: pl.DataFrame,
+    pieces: pl.DataFrame,
+    placed: pl.DataFrame,
+    trace: Trace,
+    roles: pl.DataFrame,
+    rank: int,
+) -> pl.DataFrame:
+    """What items wait for on the device, those that found it done included: a faster host would have to wait."""
+    columns = ["op", "item", "kind", "after", "inferred"]
+    of_calls = calls.select("call", pl.col("last").alias("item"))
+    waited = held.join(of_calls, on="call").select(columns)
+    polled = (
+        items.filter(pl.col("piece") < 0)
+        .join(pieces.filter(pl.col("awaited").is_not_null()).select("call", "piece", "awaited"), on=["call", "piece"])
+        .select(
+            pl.col("awaited").alias("op"),
+            "item",
+            pl.lit("awaited").alias("kind"),
+            pl.lit("end").alias("after"),
+            pl.lit(value=True).alias("inferred"),
+        )
+    )
+    begins = items.select(pl.col("item"), pl.col("start").alias("from"))
+    room = (
+        _queue(calls, placed)
+        .join(held.filter(pl.col("kind") == "queue"), on="call", how="anti")
+        .join(calls.select("call", pl.col("first").alias("item")), on="call")
+        .join(begins, on="item")
+        .filter(pl.col("freed") <= pl.col("from"))
+        .select("op", "item", pl.lit("queue").alias("kind"), pl.lit("start").alias("after"), pl.lit(value=False).alias("inferred"))
+    )
+    others = _found_done(calls, placed, trace, roles, rank).join(of_calls, on="call").join(begins, on="item")
+    done = others.filter(pl.col("end") <= pl.col("from")).select(
+        "op", "item", pl.lit("awaited").alias("kind"), pl.lit("end").alias("after"), "inferred"
+    )
+    return pl.concat([waited, polled, room, done]).unique(["op", "item"], keep="first", maintain_order=True)
+
+
+def _found_done(calls: pl.DataFrame, placed: pl.DataFrame, trace: Trace, roles: pl.DataFrame, rank: int) -> pl.DataFrame:
+    """The last operations that had been launched before a synchronising call on what it waits for: call, op, end, inferred."""
+    ids = roles.filter(pl.col("host_role") == "synchronise")["name_id"]
+    syncs = calls.filter(pl.col("name_id").is_in(ids.implode()))
+    told = trace.waits.filter((pl.col("rank") == rank) & pl.col("kind").is_in(["stream_sync", "device_sync"]))
+    named = syncs.join(
+        told.filter(pl.col("correlation").is_not_null()).select("correlation", "stream", "kind").unique("correlation", keep="first"),
+        on="correlation",
+        how="inner",
+    )
+    issued = placed.filter(pl.col("call").is_not_null()).select("op", "end", "stream", "call_start").sort("call_start")
+    of_stream = (
+        named.filter(pl.col("stream").is_not_null() & (pl.col("kind") == "stream_sync"))
+        .select("call", "start", "stream")
+        .sort("start")
+        .join_asof(issued, left_on="start", right_on="call_start", by="stream", strategy="backward", check_sortedness=False)
+    )
+    streams = issued.select("stream").unique()
+    of_device = (
+        named.filter(pl.col("kind") == "device_sync")
+        .select("call", "start")
+        .join(streams, how="cross")
+        .sort("start")
+        .join_asof(issued, left_on="start", right_on="call_start", by="stream", strategy="backward", check_sortedness=False)
+        .sort("call", "op")
+        .unique("op", keep="first", maintain_order=True)
+    )
+    columns = ["call", "op", "end"]
+    return (
+        pl.concat([of_stream.select(columns), of_device.select(columns)])
+        .drop_nulls("op")
+        .with_columns(pl.lit(value=False).alias("inferred"))
+    )
+
+
+# ------------------------------------------------------------------------------------------------ between calls
+
+
+def _gaps(calls: pl.DataFrame, computing: pl.Series) -> pl.DataFrame:
+    """What lies before each call: call, thread, before (the call after which it begins), start, end, handover."""
+    before = calls.select(
+        "call",
+        "thread",
+        pl.col("call").shift(1).over("thread").alias("before"),
+        pl.col("end").shift(1).over("thread").alias("start"),
+        pl.col("start").alias("end"),
+    )
+    turns = _turns(calls.filter(pl.col("thread").is_in(computing.implode())))
+    return (
+        before.join(turns, on="call", how="left", maintain_order="left")
+        .with_columns(pl.col("after").is_not_null().alias("handover"))
+        .with_columns(
+            pl.coalesce("after", "before").alias("before"),
+            pl.when("handover").then("after_end").otherwise("start").alias("start"),
+        )
+        .select("call", "thread", "before", "start", "end", "handover")
+        .filter(pl.col("before").is_not_null())
+    )
+
+
+def _turns(calls: pl.DataFrame) -> pl.DataFrame:
+    """Where one thread goes on after another: call, after (the last call of the other), after_end."""
+    ordered = calls.sort("start", "call").with_columns(pl.col("thread").rle_id().alias("block"))
+    blocks = (
+        ordered.group_by("block", maintain_order=True)
+        .agg(
+            pl.col("thread").first(),
+            pl.col("call").first(),
+            pl.col("call").last().alias("last"),
+            pl.col("start").first(),
+            pl.col("end").max(),
+        )
+        .with_columns(
+            (pl.col("start") - pl.col("end").shift(1).over("thread")).alias("quiet_before"),
+            (pl.col("start").shift(-1).over("thread") - pl.col("end")).alias("quiet_after"),
+        )
+    )
+    other = blocks.with_columns(
+        pl.col("last").shift(1).alias("after"), pl.col("end").shift(1).alias("after_end"), pl.col("quiet_after").shift(1).alias("left")
+    )
+    waits = (pl.col("quiet_before").fill_null(QUIET_NS) >= QUIET_NS) & (pl.col("left").fill_null(QUIET_NS) >= QUIET_NS)
+    return other.filter(pl.col("after").is_not_null() & waits & (pl.col("after_end") <= pl.col("start"))).select(
+        "call", "after", "after_end"
+    )
+
+
+def _pieces(gaps: pl.DataFrame, host: HostActivity, computing: pl.Series) -> pl.DataFrame:
+    """The gaps cut by what the host was doing: call, piece (negative, in order), start, end, cause, awaited (polled: the operation)."""
+    open_ = gaps.filter(pl.col("end") > pl.col("start"))
+    plain = pl.lit("python" if host.python else "host")
+    segments = _segments(host)
+    parts = []
+    for (thread,), own in open_.group_by("thread", maintain_order=True):
+        ordered = own.sort("start")
+        common = overlaps(ordered, segments) if thread in computing else overlaps(ordered, segments.clear())
+        of_gap = ordered.select("call").select(pl.all().gather(common["left"]))
+        moments = pl.concat(
+            [ordered.select("call", pl.col("start").alias("start"), pl.col("end").alias("until"))]
+            + [
+                of_gap.with_columns(common[edge].alias("start")).join(
+                    ordered.select("call", pl.col("end").alias("until")), on="call", how="left", maintain_order="left"
+                )
+                for edge in ("start", "end")
+            ]
+        )
+        cut = (
+            moments.filter(pl.col("start") < pl.col("until"))
+            .unique(["call", "start"])
+            .sort("call", "start")
+            .with_columns(pl.col("start").shift(-1).over("call").fill_null(pl.col("until")).alias("end"))
+            .sort("start")
+        )
+        known = cut.join_asof(
+            segments.select(pl.col("start").alias("from"), pl.col("end").alias("to"), pl.col("cause").alias("doing"), "awaited"),
+            left_on="start",
+            right_on="from",
+            strategy="backward",
+        )
+        inside = (pl.col("start") < pl.col("to")).fill_null(value=False) & pl.lit(value=thread in computing)
+        parts.append(
+            known.select(
+                "call",
+                "start",
+                "end",
+                pl.when(inside).then("doing").otherwise(plain).alias("cause"),
+                pl.when(inside).then("awaited").alias("awaited"),
+            )
+        )
+    if not parts:
+        return pl.DataFrame(
+            schema={"call": pl.UInt32, "start": pl.Int64, "end": pl.Int64, "cause": pl.String, "awaited": pl.UInt32, "piece": pl.Int64}
+        )
+    pieces = pl.concat(parts).filter(pl.col("cause") != _POLLING).sort("call", "start")
+    return pieces.with_columns((pl.int_range(pl.len(), dtype=pl.Int64).over("call") - pl.len().over("call")).alias("piece"))
+
+
+_POLLING = "polling"
+
+
+def _segments(host: HostActivity) -> pl.DataFrame:
+    """What the host is known to do between calls, disjoint and by start: start, end, cause, awaited."""
+    returned = host.in_call.select(pl.col("end").alias("start"))
+    polls = host.blocked.filter(pl.col("guessed") & pl.col("awaited").is_not_null()).join(returned, on="start", how="semi")
+    bits = [
+        host.state.filter(pl.col("mask") & bit != 0).select("start", "end", pl.lit(place, dtype=pl.UInt8).alias("bit"))
+        for place, (bit, _) in enumerate(_PAUSES)
+    ]
+    waits = polls.select("start", pl.col("awaited_end").alias("end"), pl.lit(len(_PAUSES), dtype=pl.UInt8).alias("bit"))
+    after = polls.select(pl.col("awaited_end").alias("start"), "end", pl.lit(len(_PAUSES) + 1, dtype=pl.UInt8).alias("bit"))
+    swept = sweep(pl.concat([*bits, waits, after]), cuts=pl.concat([polls["start"], polls["awaited_end"]])).filter(pl.col("mask") != 0)
+    names = [_POLLING, *(name for _, name in _PAUSES)]
+    places = [len(_PAUSES), *range(len(_PAUSES))]
+    first = pl.coalesce(
+        *(pl.when(pl.col("mask") & (1 << place) != 0).then(pl.lit(name)) for place, name in zip(places, names, strict=True)),
+        pl.lit("host_sync"),
+    )
+    return swept.select("start", "end", first.alias("cause")).join(
+        polls.select(pl.col("awaited_end").alias("start"), pl.col("awaited").cast(pl.UInt32)).unique("start", keep="last"),
+        on="start",
+        how="left",
+        maintain_order="left",
+    )
+
+
+# ------------------------------------------------------------------------------------------------ nodes
+
+
+def _items(calls: pl.DataFrame, held: pl.DataFrame, pieces: pl.DataFrame, roles: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
+    """The nodes of the threads, in order of thread and time."""
+    role = pl.col("host_role")
+    cause = (
+        pl.when(role == "allocator")
+        .then(pl.lit("allocator"))
+        .when(role == "synchronise")
+        .then(pl.lit("host_sync"))
+        .otherwise(pl.lit("launch"))
+    )
+    known = (
+        calls.join(roles, on="name_id", how="left", maintain_order="left")
+        .with_columns(cause.alias("cause"))
+        .join(held.select("call", "freed", pl.col("kind").alias("held")), on="call", how="left", maintain_order="left")
+        .with_columns(pl.when(pl.col("held") == "awaited").then(pl.lit("host_sync")).otherwise("cause").alias("cause"))
+    )
+    first_uses = host.state.filter(pl.col("mask") & FIRST_USE != 0).select(pl.col("start").alias("used"), pl.col("end").alias("used_until"))
+    if not first_uses.is_empty():
+        known = (
+            known.sort("start")
+            .join_asof(first_uses.sort("used"), left_on="start", right_on="used", strategy="backward")
+            .with_columns(
+                pl.when((pl.col("start") < pl.col("used_until")).fill_null(value=False))
+                .then(pl.lit("first_use"))
+                .otherwise("cause")
+                .alias("cause")
+            )
+        )
+    waited = pl.col("freed").is_not_null()
+    columns = ["thread", "call", "piece", "start", "end", "kind", "name_id", "cause"]
+    call = pl.lit("call").alias("kind")
+    begun = known.select(
+        "thread", "call", pl.lit(0, dtype=pl.Int64).alias("piece"), "start", pl.when(waited).then("start").otherwise("end").alias("end"), call, "name_id", "cause"
+    )  # fmt: skip
+    returned = known.filter(waited).select(
+        "thread", "call", pl.lit(1, dtype=pl.Int64).alias("piece"), pl.col("freed").alias("start"), "end", call, "name_id", "cause"
+    )
+    between = pieces.join(calls.select("call", "thread"), on="call", how="left", maintain_order="left").select(
+        "thread",
+        "call",
+        "piece",
+        "start",
+        "end",
+        pl.lit("host").alias("kind"),
+        pl.lit(None, dtype=calls.schema["name_id"]).alias("name_id"),
+        "cause",
+    )
+    return (
+        pl.concat([begun.select(columns), returned.select(columns), between.select(columns)]).sort("call", "piece").with_row_index("item")
+    )
+
+
+def _order(items: pl.DataFrame, calls: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
+    """What goes on after what on the host: src, dst (items), kind, inferred."""
+    chain = items.select(
+        pl.col("item").shift(1).over("thread").alias("src"),
+        pl.col("item").alias("dst"),
+        pl.lit("thread").alias("kind"),
+        pl.lit(value=False).alias("inferred"),
+    ).drop_nulls("src")
+    turns = (
+        gaps.filter("handover")
+        .join(calls.select("call", pl.col("begin").alias("dst")), on="call")
+        .join(calls.select(pl.col("call").alias("before"), pl.col("last").alias("src")), on="before")
+        .select("src", "dst", pl.lit("handover").alias("kind"), pl.lit(value=True).alias("inferred"))
+    )
+    return pl.concat([chain, turns])

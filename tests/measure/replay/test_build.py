@@ -1,0 +1,108 @@
+"""The graph of a device: what it waits for, that its replay gives back what was measured, and what follows where something is gone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+
+from diagnose.knowledge.load import load_knowledge
+from diagnose.load.readers import load
+from diagnose.measure.capture import measure
+from diagnose.measure.replay.graph import EDGES, NODES, STEPS, Graph
+from diagnose.measure.replay.path import replay, step_times
+from tests.builders import simulated
+from tests.builders.cases import for_each
+from tests.builders.scene import Item, await_event, call, record, run, scene
+
+
+def graph_of(items: list[Item]) -> Graph:
+    (device,) = scene(items).measure(replay=True)
+    assert device.graph is not None
+    return device.graph
+
+
+def without(graph: Graph, gone: pl.Expr) -> Graph:
+    """The graph with nodes that cost nothing."""
+    free = pl.when(gone).then(0).otherwise("duration").alias("duration")
+    return replace(graph, nodes=graph.nodes.with_columns(free))
+
+
+def begun(graph: Graph) -> list[int]:
+    """When the operations begin, in the order of the trace."""
+    times = graph.nodes.select("op").with_columns(replay(graph).start).drop_nulls("op").sort("op")
+    return times["start"].to_list()
+
+
+def op(*rows: int) -> pl.Expr:
+    return pl.col("op").is_in(rows)
+
+
+HOST = pl.col("kind") != "op"
+NOTHING = pl.lit(value=False)
+QUEUED = [run("gemm", 100, 1100, 10), run("gemm", 1100, 1600, 20), run("gemm", 1600, 1700, 30)]
+LAUNCHED = [run("gemm", 105_000, 200_000, 100_000), run("gemm", 405_000, 500_000, 400_000), run("gemm", 705_000, 800_000, 700_000)]
+# launched long before, on another stream, and told to wait
+ORDERED = [run("gemm", 20, 900, 10), run("nccl", 30, 1500, 20, stream=20), record(25, 20, sync=1), await_event(26, 7, sync=1),
+           run("gemm", 1500, 2000, 30), run("gemm", 2000, 2100, 40)]  # fmt: skip
+HELD = [run("gemm", 20, 900, 10), call("cudaDeviceSynchronize", 30, 940), run("gemm", 1010, 1200, 1000), run("gemm", 1200, 1300, 1001)]
+TURNS = [run("gemm", 20, 900, 10), run("gemm", 200_020, 200_100, 200_000, thread=2), run("gemm", 400_020, 400_100, 400_000),
+         run("gemm", 600_020, 600_100, 600_000, thread=2)]  # fmt: skip
+
+
+@for_each(
+    "items, gone, expected",
+    (QUEUED, NOTHING, [100, 1100, 1600]),
+    (QUEUED, op(0), [100, 110, 610]),  # the next moves up to its launch and the latency of launches here
+    (QUEUED, HOST, [99, 1099, 1599]),  # the call of the first takes nothing any more
+    (LAUNCHED, NOTHING, [105_000, 405_000, 705_000]),
+    (LAUNCHED, op(0), [105_000, 405_000, 705_000]),  # the host is what each waits for
+    (LAUNCHED, HOST, [104_999, 200_999, 296_999]),  # then their stream: 95 µs each, and 1 µs between, as no gap tells more
+    (ORDERED, op(1), [20, 30, 900, 1400]),  # without the exchange the operation before on the stream
+    (ORDERED, op(0), [20, 30, 1500, 2000]),
+    (HELD, NOTHING, [20, 1010, 1200]),
+    (HELD, op(0), [20, 140, 330]),  # the call returns 40 ns after its beginning, and 60 ns of work follow
+    (TURNS, op(0), [20, 200_020, 400_020, 600_020]),
+)
+def test_replay_of_a_small_graph(items: list[Item], gone: pl.Expr, expected: list[int]) -> None:
+    assert begun(without(graph_of(items), gone)) == expected
+
+
+def test_a_thread_that_takes_over_moves_with_the_one_before_it() -> None:
+    graph = graph_of(TURNS)
+    assert graph.edges.filter(pl.col("kind") == "handover").select("inferred").to_series().to_list() == [True, True, True]
+    sooner = without(graph, (pl.col("kind") == "host") & (pl.col("start") < 200_000))
+    assert begun(sooner)[1:] == [1900, 200_031, 400_031]  # the first waits for its stream, the others move up with the host
+
+
+def test_a_full_queue_holds_the_host() -> None:
+    launches = [run("gemm", 1000 + 10 * place, 1010 + 10 * place, 1 + place) for place in range(1025)]
+    last = run("gemm", 1020 + 10 * 1025, 1030 + 10 * 1025, 2000, until=2000 + 1000)
+    graph = graph_of([*launches, last])
+    queue = graph.edges.filter(pl.col("kind") == "queue")
+    assert queue.height > 0
+    assert graph.nodes["op"].gather(queue["src"]).to_list() == list(range(queue.height))
+
+
+def test_an_unmodified_replay_gives_back_every_step_of_a_simulated_run() -> None:
+    for kind in ("nsys", "torch"):
+        (path,) = simulated.traces("demo", kind)
+        (device,) = measure(load(path), load_knowledge(), replay=True).devices
+        graph = device.graph
+        assert graph is not None
+        assert (graph.refused, graph.host) == (None, True)
+        assert (graph.nodes.schema, graph.edges.schema) == (dict(NODES), dict(EDGES))
+        assert dict(graph.steps.schema) == dict(STEPS)
+        assert graph.edges.filter(pl.col("src") >= pl.col("dst")).is_empty()
+        assert graph.edges["dst"].is_sorted()
+        assert graph.nodes["start"].is_sorted()
+        assert graph.nodes["delay"].min() == 0
+        times = replay(graph)
+        assert times.start.equals(graph.nodes["start"])
+        assert step_times(graph, times).equals(graph.steps.select("index", "start", "end"))
+        assert graph.steps.select("index", "start", "end").equals(device.steps.frame)
+
+
+def test_a_graph_is_built_only_where_asked() -> None:
+    (device,) = scene(QUEUED).measure()
+    assert device.graph is None
