@@ -20,7 +20,7 @@ from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.ranks import transfers
 from diagnose.measure.ranks.groups import experts, like_groups, pipeline, slow_devices, tails
 from diagnose.measure.ranks.lateness import Background, late
-from diagnose.measure.ranks.matching import NO_FIT, Clocks, clocks, match
+from diagnose.measure.ranks.matching import Clocks, aligned
 from diagnose.measure.ranks.members import Input, Member, Mesh, host_label, members_of, mesh_of
 from diagnose.measure.ranks.transfers import OwnTimes, Transfers
 from diagnose.model.statistics import integer_median
@@ -180,11 +180,7 @@ def compare(
     """Compare all devices; `middle`: (rank, device) in the middle by step time; `buckets`: the rows of buckets.yaml in use."""
     members = members_of(inputs)
     mesh = mesh_of(job)
-    matched, unmatched = match(members, mesh)
-    told = clocks(members, matched)
-    if any(ahead for _, ahead in told.known.values()) and any(one.why == NO_FIT for one in unmatched):  # the clocks are known better now
-        matched, unmatched = match(members, mesh, told.known)
-        told = clocks(members, matched)
+    matched, unmatched, told = aligned(members, mesh)
     every = [transfers.split_exchanges(group) for group in matched]
     own = transfers.own_times(members, every)
     groups, group_of = like_groups(members, mesh, buckets)

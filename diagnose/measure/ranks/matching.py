@@ -121,7 +121,7 @@ _CANDIDATES = 24  # groups that a lane without a name is tried against, the near
 
 @dataclass(frozen=True, kw_only=True)
 class MemberLane:
-    """One member's sequence of exchanges in one group. `rows`: start, end, index, bytes, elements, expert_ns in order of start."""
+    """One member's sequence of exchanges in one group. `rows`: op, start, end, index, bytes, elements, expert_ns in order of start."""
 
     member: Member
     lane: Lane
@@ -137,8 +137,9 @@ class MemberLane:
 class Matched:
     """One operation of one group of ranks.
 
-    `instances`, one row for each member of each instance that all captured members took part in: ordinal, place (index into `parts`), start
-    and end (own clock, with the wall clock of the trace's start), index (the member's own step; null outside), bytes, elements, expert_ns.
+    `instances`, one row for each member of each instance that all captured members took part in: ordinal, place (index into `parts`), op
+    (row of the member's operations), start and end (own clock, with the wall clock of the trace's start), index (the member's own step; null
+    outside), bytes, elements, expert_ns.
     `seen`: instances that any member shows.
     """
 
@@ -389,6 +390,7 @@ def _numbered_instances(part: MemberLane, place: int, shift: int) -> pl.DataFram
     return part.rows.with_row_index("row").select(
         (pl.col("row").cast(pl.Int64) + shift).alias("ordinal"),
         pl.lit(place, dtype=pl.Int32).alias("place"),
+        "op",
         (pl.col("start") + moved).alias("start"),
         (pl.col("end") + moved).alias("end"),
         "index",
@@ -434,6 +436,16 @@ def clocks(members: Sequence[Member], matched: Sequence[Matched]) -> Clocks:
         if len({known[other.member.place][0] for other in group.parts}) > 1
     }
     return Clocks(pairs=tuple(pairs.values()), known=known, notes=(_unaligned(sorted(apart)),) if apart else ())
+
+
+def aligned(members: Sequence[Member], mesh: Mesh | None) -> tuple[tuple[Matched, ...], tuple[Unmatched, ...], Clocks]:
+    """All exchanges, matched as far as possible, and how the clocks compare; matched once more where the clocks are known better then."""
+    matched, unmatched = match(members, mesh)
+    told = clocks(members, matched)
+    if any(ahead for _, ahead in told.known.values()) and any(one.why == NO_FIT for one in unmatched):
+        matched, unmatched = match(members, mesh, told.known)
+        told = clocks(members, matched)
+    return matched, unmatched, told
 
 
 def _unaligned(ranks: Sequence[int]) -> str:

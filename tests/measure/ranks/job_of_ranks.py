@@ -85,7 +85,7 @@ def _member(place: int, did: Did) -> Member:
     )
     exchanges = Exchanges(
         lanes=lanes,
-        instances=pl.DataFrame(rows, schema=schema).sort("start", "end"),
+        instances=pl.DataFrame(rows, schema=schema).sort("start", "end").with_row_index("op"),
         shapes=pl.DataFrame(
             [(name, "1,1,1,128,1,1", bucket, 10, ns, ns * 10) for name, bucket, ns in did.shapes], schema=SHAPES, orient="row"
         ),

@@ -1,0 +1,193 @@
+"""Several ranks' graphs replayed together: a collective begins its work once the last of its captured members has come.
+
+What each member took from then on is its transfer, which stays what was measured; the waiting before it follows from the replay. A collective
+that is in no meeting takes what it took, waiting and all: so do those of a rank that was captured alone, and so does the waiting for members
+that were not captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from diagnose.measure.replay.graph import Graph
+from diagnose.measure.replay.path import Times
+
+# One row for each member of each meeting.
+MEMBERS: Mapping[str, pl.DataType | type[pl.DataType]] = {
+    "instance": pl.Int64,  # as in NODES
+    "place": pl.Int32,  # of the member's graph
+    "op": pl.UInt32,  # as in NODES
+    "duration": pl.Int64,  # measured, ns: waiting and transfer
+    "transfer": pl.Int64,  # ns from the arrival of the last member to this one's end; negative where clocks differ by so much
+}
+# One row per meeting.
+INSTANCES: Mapping[str, pl.DataType | type[pl.DataType]] = {
+    "instance": pl.Int64,
+    "group": pl.Int32,  # number of the group of ranks and its operation
+    "kind": pl.String,  # of exchange
+    "shape": pl.String,
+    "whole": pl.Boolean,  # every member was captured; null: the trace does not tell
+    "hosts": pl.Int32,  # on how many hosts the captured members are; null: not told
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meetings:
+    """In which collectives the ranks of several graphs meet. `offsets`: by graph, what to take off its times for the clock of all (ns)."""
+
+    members: pl.DataFrame
+    instances: pl.DataFrame
+    offsets: tuple[int, ...]
+
+    def without(self, instances: Collection[int]) -> Meetings:
+        """These meetings dropped: their members take again what they took."""
+        kept = ~pl.col("instance").is_in(sorted(instances))
+        return Meetings(members=self.members.filter(kept), instances=self.instances.filter(kept), offsets=self.offsets)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Together:
+    """`times`: of each graph. `broken`: meetings that could not come about, because each waits for another; these took what they took."""
+
+    times: tuple[Times, ...]
+    broken: frozenset[int]
+
+
+def replayed_together(graphs: Sequence[Graph], meetings: Meetings, *, waiting: bool = True) -> Together:
+    """When every node of every rank begins and ends, by its own rank's clock. Not `waiting`: every member begins its work at once.
+
+    A member whose node lasts k times what was measured transfers for k times as long; one that lasts nothing meets nobody.
+    """
+    firsts = [0]
+    for graph in graphs:
+        firsts.append(firsts[-1] + graph.nodes.height)
+    parts = _parts(graphs, meetings, firsts)
+    begins, ends, broken = _worked_off(graphs, firsts, parts, waiting=waiting)
+    times = tuple(
+        Times(
+            start=pl.Series("start", begins[first:last], dtype=pl.Int64),
+            end=pl.Series("end", ends[first:last], dtype=pl.Int64),
+        )
+        for first, last in zip(firsts, firsts[1:], strict=False)
+    )
+    return Together(times=times, broken=frozenset(broken))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A node's part in a meeting of `members` nodes: its transfer (ns), and its clock's offset."""
+
+    meeting: int
+    members: int
+    transfer: int
+    offset: int
+
+
+def _parts(graphs: Sequence[Graph], meetings: Meetings, firsts: Sequence[int]) -> dict[int, _Part]:
+    """By node, over all graphs; without the nodes that last nothing, and the meetings that only one node is left of."""
+    found = []
+    for place, (graph, first) in enumerate(zip(graphs, firsts, strict=False)):
+        own = graph.nodes.select("op", "instance", pl.col("duration").alias("lasts")).with_row_index("node", offset=first)
+        own = own.filter(pl.col("instance").is_not_null() & (pl.col("lasts") > 0))
+        measured = meetings.members.filter(pl.col("place") == place).drop("place")
+        found.append(own.join(measured, on=["instance", "op"]).with_columns(pl.lit(meetings.offsets[place]).alias("offset")))
+    longer = pl.col("lasts") / pl.max_horizontal("duration", 1)
+    moved = pl.when((pl.col("transfer") > 0) & (pl.col("lasts") != pl.col("duration")))
+    rows = pl.concat(found).select(
+        "node",
+        "instance",
+        pl.len().over("instance").alias("members"),
+        moved.then((pl.col("transfer") * longer).round().cast(pl.Int64)).otherwise("transfer").alias("transfer"),
+        "offset",
+    )
+    met = rows.filter(pl.col("members") > 1)
+    return {node: _Part(*told) for node, *told in met.iter_rows()}
+
+
+def _worked_off(
+    graphs: Sequence[Graph], firsts: Sequence[int], parts: Mapping[int, _Part], *, waiting: bool
+) -> tuple[list[int], list[int], set[int]]:
+    """Begin and end of every node, in any order in which all that a node waits for goes before it; and the meetings that were broken."""
+    nodes = pl.concat([graph.nodes.select("start", "delay", "duration") for graph in graphs])
+    edges = pl.concat(
+        [
+            graph.edges.select(pl.col("src", "dst").cast(pl.Int64) + first, (pl.col("after") == "end").alias("ended"), "lag")
+            for graph, first in zip(graphs, firsts, strict=False)
+        ]
+    )
+    numbers = pl.int_range(nodes.height + 1, eager=True)
+    missing: list[int] = (
+        numbers[:-1].alias("dst").to_frame().join(edges.group_by("dst").len(), on="dst", how="left", maintain_order="left")["len"]
+    ).fill_null(0).to_list()  # fmt: skip
+    edges = edges.sort("src")
+    bounds: list[int] = edges["src"].search_sorted(numbers).to_list()
+    targets, lags, ended = edges["dst"].to_list(), edges["lag"].to_list(), edges["ended"].to_list()
+    durations, delays, begins = nodes["duration"].to_list(), nodes["delay"].to_list(), nodes["start"].to_list()
+    ends: list[int] = [0] * nodes.height
+    ready = [_NEVER] * nodes.height
+    free = [node for node, number in enumerate(missing) if not number]
+    come: dict[int, list[int]] = {}  # by meeting: the members that have begun
+    broken: set[int] = set()
+
+    def release(node: int, *, end: bool) -> None:
+        """What waited for a member's beginning, or for its end, waits for it no longer."""
+        time = ends[node] if end else begins[node]
+        for edge in range(bounds[node], bounds[node + 1]):
+            if ended[edge] is end:
+                target = targets[edge]
+                ready[target] = max(ready[target], time + lags[edge])
+                missing[target] -= 1
+                if not missing[target]:
+                    free.append(target)
+
+    def meet(members: Sequence[int]) -> None:
+        """All have come."""
+        last = max(begins[node] - parts[node].offset for node in members)
+        for node in members:
+            since = last + parts[node].offset if waiting else begins[node]
+            ends[node] = max(begins[node], since + parts[node].transfer)
+            release(node, end=True)
+
+    def arrive(node: int, part: _Part) -> None:
+        """A member has begun."""
+        release(node, end=False)
+        if part.meeting in broken:
+            ends[node] = begins[node] + durations[node]
+            release(node, end=True)
+            return
+        here = come.setdefault(part.meeting, [])
+        here.append(node)
+        if len(here) == part.members:
+            meet(come.pop(part.meeting))
+
+    while free or come:
+        if not free:  # each waits for another
+            meeting = min(come, key=lambda one: min(begins[node] - parts[node].offset for node in come[one]))
+            broken.add(meeting)
+            for node in come.pop(meeting):
+                ends[node] = begins[node] + durations[node]
+                release(node, end=True)
+            continue
+        node = free.pop()
+        if ready[node] != _NEVER:
+            begins[node] = ready[node] + delays[node]
+        if node in parts:
+            arrive(node, parts[node])
+            continue
+        begin = begins[node]
+        end = ends[node] = begin + durations[node]
+        for edge in range(bounds[node], bounds[node + 1]):
+            target = targets[edge]
+            time = (end if ended[edge] else begin) + lags[edge]
+            if time > ready[target]:
+                ready[target] = time
+            missing[target] -= 1
+            if not missing[target]:
+                free.append(target)
+    return begins, ends, broken
+
+
+_NEVER = -(1 << 62)
