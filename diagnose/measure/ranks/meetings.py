@@ -52,18 +52,27 @@ def meet(inputs: Sequence[Input], job: Job | None) -> Met:
 
 def met_of(members: Sequence[Member], matched: Sequence[Matched], clocks: Clocks) -> Met:
     """The same of exchanges that are matched already."""
-    able = [member for member in members if (graph := member.device.graph) is not None and graph.refused is None]
-    graphs = [member.device.graph for member in able if member.device.graph is not None]
-    places = {member.place: place for place, member in enumerate(able)}
-    offsets = tuple(clocks.known[member.place][1] - member.start_unix_ns for member in able)
-    rows, groups, apart = _rows(matched, clocks, places)
+    able = [(member, graph) for member in members if (graph := member.device.graph) is not None and graph.refused is None]
+    places = {member.place: place for place, (member, _) in enumerate(able)}
+    rows, instances, apart = _rows(matched, clocks, places)
+    offsets = tuple(clocks.known[member.place][1] - member.start_unix_ns for member, _ in able)
+    met = meet_in([graph for _, graph in able], rows, instances, offsets)
+    return replace(met, notes=(*_dropped(apart, "their members' clocks can't be aligned"), *met.notes))
+
+
+def meet_in(graphs: Sequence[Graph], rows: pl.DataFrame, instances: pl.DataFrame, offsets: tuple[int, ...]) -> Met:
+    """The graphs meet in these instances. `rows`: instance, place (of the graph), op; `instances` as INSTANCES, `offsets` as in Meetings."""
     met, contradicted = _measured(rows, graphs, offsets)
     numbered = tuple(_numbered(graph, met.filter(pl.col("place") == place)) for place, graph in enumerate(graphs))
-    instances = groups.join(met.select("instance").unique(), on="instance", how="semi")
-    found = Meetings(members=met.select(*MEMBERS), instances=instances.select(*INSTANCES), offsets=offsets)
-    whole = instances["whole"]
-    notes = (*_dropped(apart, contradicted), *_missing(int((~whole).sum()), whole.len()))
-    return _proven(Met(graphs=numbered, meetings=found, notes=notes, refused=too_many(len(graphs))))
+    kept = instances.join(met.select("instance").unique(), on="instance", how="semi", maintain_order="left").select(*INSTANCES)
+    wrong = f"by the clocks a member ended over {LIMIT_NS // 1000} µs before the last came"
+    found = Met(
+        graphs=numbered,
+        meetings=Meetings(members=met.select(*MEMBERS), instances=kept, offsets=offsets),
+        notes=(*_dropped(contradicted, wrong), *_missing(kept["whole"])),
+        refused=too_many(len(graphs)),
+    )
+    return _proven(found)
 
 
 def _rows(matched: Sequence[Matched], clocks: Clocks, places: dict[int, int]) -> tuple[pl.DataFrame, pl.DataFrame, int]:
@@ -122,20 +131,16 @@ def _numbered(graph: Graph, own: pl.DataFrame) -> Graph:
     return replace(graph, nodes=nodes.select(graph.nodes.columns))
 
 
-def _dropped(apart: int, contradicted: int) -> tuple[str, ...]:
-    """One sentence for each reason why matched collectives are no meetings."""
-    reasons = (
-        (apart, "their members' clocks can't be aligned"),
-        (contradicted, f"by the clocks a member ended over {LIMIT_NS // 1000} µs before the last came"),
-    )
-    return tuple(f"{number} matched collectives stay as they were measured: {why}." for number, why in reasons if number)
+def _dropped(number: int, why: str) -> tuple[str, ...]:
+    """The sentence on matched collectives that are no meetings."""
+    are = "matched collective stays as it was" if number == 1 else "matched collectives stay as they were"
+    return (f"{number} {are} measured: {why}.",) if number else ()
 
 
-def _missing(partial: int, every: int) -> tuple[str, ...]:
-    """The sentence on ranks that were not captured."""
-    if not partial:
-        return ()
-    return (f"In {partial} of {every} collectives members were not captured: waiting for these stays.",)
+def _missing(whole: pl.Series) -> tuple[str, ...]:
+    """The sentence on members that were not captured."""
+    partial = int((~whole).sum())
+    return (f"In {partial} of {whole.len()} collectives members were not captured: waiting for these stays.",) if partial else ()
 
 
 def _proven(met: Met) -> Met:
@@ -144,8 +149,8 @@ def _proven(met: Met) -> Met:
         return met
     found = replayed_together(met.graphs, met.meetings)
     if found.broken:
-        note = f"{len(found.broken)} matched collectives stay as they were measured: each waits for another."
-        met = replace(met, meetings=met.meetings.without(found.broken), notes=(*met.notes, note))
+        notes = (*_dropped(len(found.broken), "each waits for another"), *met.notes)
+        met = replace(met, meetings=met.meetings.without(found.broken), notes=notes)
     for graph, times in zip(met.graphs, found.times, strict=True):
         after = step_times(graph, times)
         length = graph.steps["end"] - graph.steps["start"]

@@ -78,9 +78,12 @@ def replayed_together(graphs: Sequence[Graph], meetings: Meetings, *, waiting: b
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A node's part in a meeting of `members` nodes: its transfer (ns), and its clock's offset."""
+    """A node's part in a meeting of `members` nodes: its transfer (ns), and its clock's offset.
 
-    meeting: int
+    `meeting`: the instance, and which of the parts that a change has cut it into.
+    """
+
+    meeting: tuple[int, int]
     members: int
     transfer: int
     offset: int
@@ -92,19 +95,20 @@ def _parts(graphs: Sequence[Graph], meetings: Meetings, firsts: Sequence[int]) -
     for place, (graph, first) in enumerate(zip(graphs, firsts, strict=False)):
         own = graph.nodes.select("op", "instance", pl.col("duration").alias("lasts")).with_row_index("node", offset=first)
         own = own.filter(pl.col("instance").is_not_null() & (pl.col("lasts") > 0))
-        measured = meetings.members.filter(pl.col("place") == place).drop("place")
+        measured = meetings.members.filter(pl.col("place") == place)
         found.append(own.join(measured, on=["instance", "op"]).with_columns(pl.lit(meetings.offsets[place]).alias("offset")))
     longer = pl.col("lasts") / pl.max_horizontal("duration", 1)
     moved = pl.when((pl.col("transfer") > 0) & (pl.col("lasts") != pl.col("duration")))
-    rows = pl.concat(found).select(
+    rows = pl.concat(found).with_columns(pl.int_range(pl.len()).over("instance", "place").alias("cut"))
+    met = rows.select(
         "node",
         "instance",
-        pl.len().over("instance").alias("members"),
+        "cut",
+        pl.len().over("instance", "cut").alias("members"),
         moved.then((pl.col("transfer") * longer).round().cast(pl.Int64)).otherwise("transfer").alias("transfer"),
         "offset",
-    )
-    met = rows.filter(pl.col("members") > 1)
-    return {node: _Part(*told) for node, *told in met.iter_rows()}
+    ).filter(pl.col("members") > 1)
+    return {node: _Part((instance, cut), *told) for node, instance, cut, *told in met.iter_rows()}
 
 
 def _worked_off(
@@ -129,7 +133,7 @@ def _worked_off(
     ends: list[int] = [0] * nodes.height
     ready = [_NEVER] * nodes.height
     free = [node for node, number in enumerate(missing) if not number]
-    come: dict[int, list[int]] = {}  # by meeting: the members that have begun
+    come: dict[tuple[int, int], list[int]] = {}  # by meeting: the members that have begun
     broken: set[int] = set()
 
     def release(node: int, *, end: bool) -> None:
@@ -154,7 +158,7 @@ def _worked_off(
     def arrive(node: int, part: _Part) -> None:
         """A member has begun."""
         release(node, end=False)
-        if part.meeting in broken:
+        if part.meeting[0] in broken:
             ends[node] = begins[node] + durations[node]
             release(node, end=True)
             return
@@ -166,7 +170,7 @@ def _worked_off(
     while free or come:
         if not free:  # each waits for another
             meeting = min(come, key=lambda one: min(begins[node] - parts[node].offset for node in come[one]))
-            broken.add(meeting)
+            broken.add(meeting[0])
             for node in come.pop(meeting):
                 ends[node] = begins[node] + durations[node]
                 release(node, end=True)
