@@ -186,8 +186,7 @@ def _worked_off(
         for edge in range(bounds[node], bounds[node + 1]):
             target = targets[edge]
             time = (end if ended[edge] else begin) + lags[edge]
-            if time > ready[target]:
-                ready[target] = time
+            ready[target] = max(ready[target], time)
             missing[target] -= 1
             if not missing[target]:
                 free.append(target)
