@@ -61,7 +61,7 @@ def met_of(members: Sequence[Member], matched: Sequence[Matched], clocks: Clocks
 
 
 def meet_in(graphs: Sequence[Graph], rows: pl.DataFrame, instances: pl.DataFrame, offsets: tuple[int, ...]) -> Met:
-    """The graphs meet in these instances. `rows`: instance, place (of the graph), op; `instances` as INSTANCES, `offsets` as in Meetings."""
+    """The graphs meet in these instances. `rows`: instance, place (of the graph), op; `instances`, `offsets` as in Meetings."""
     met, contradicted = _measured(rows, graphs, offsets)
     numbered = tuple(_numbered(graph, met.filter(pl.col("place") == place)) for place, graph in enumerate(graphs))
     kept = instances.join(met.select("instance").unique(), on="instance", how="semi", maintain_order="left").select(*INSTANCES)

@@ -1,14 +1,15 @@
 """Several ranks' graphs replayed together: a collective begins its work once the last of its captured members has come.
 
-What each member took from then on is its transfer, which stays what was measured; the waiting before it follows from the replay. A collective
-that is in no meeting takes what it took, waiting and all: so do those of a rank that was captured alone, and so does the waiting for members
-that were not captured.
+What each member took from then on is its transfer, which stays what was measured; the waiting before it follows from the replay. A
+collective that is in no meeting takes what it took, waiting and all: so do those of a rank that was captured alone, and so does the waiting
+for members that were not captured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import polars as pl
 
@@ -64,20 +65,20 @@ def replayed_together(graphs: Sequence[Graph], meetings: Meetings, *, waiting: b
     firsts = [0]
     for graph in graphs:
         firsts.append(firsts[-1] + graph.nodes.height)
-    parts = _parts(graphs, meetings, firsts)
-    begins, ends, broken = _worked_off(graphs, firsts, parts, waiting=waiting)
+    meeting_of = _members(graphs, meetings, firsts)
+    begins, ends, broken = _worked_off(graphs, firsts, meeting_of, waiting=waiting)
     times = tuple(
         Times(
             start=pl.Series("start", begins[first:last], dtype=pl.Int64),
             end=pl.Series("end", ends[first:last], dtype=pl.Int64),
         )
-        for first, last in zip(firsts, firsts[1:], strict=False)
+        for first, last in pairwise(firsts)
     )
     return Together(times=times, broken=frozenset(broken))
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Member:
     """A node's part in a meeting of `members` nodes: its transfer (ns), and its clock's offset.
 
     `meeting`: the instance, and which of the parts that a change has cut it into.
@@ -89,7 +90,7 @@ class _Part:
     offset: int
 
 
-def _parts(graphs: Sequence[Graph], meetings: Meetings, firsts: Sequence[int]) -> dict[int, _Part]:
+def _members(graphs: Sequence[Graph], meetings: Meetings, firsts: Sequence[int]) -> dict[int, _Member]:
     """By node, over all graphs; without the nodes that last nothing, and the meetings that only one node is left of."""
     found = []
     for place, (graph, first) in enumerate(zip(graphs, firsts, strict=False)):
@@ -108,11 +109,11 @@ def _parts(graphs: Sequence[Graph], meetings: Meetings, firsts: Sequence[int]) -
         moved.then((pl.col("transfer") * longer).round().cast(pl.Int64)).otherwise("transfer").alias("transfer"),
         "offset",
     ).filter(pl.col("members") > 1)
-    return {node: _Part((instance, cut), *told) for node, instance, cut, *told in met.iter_rows()}
+    return {node: _Member((instance, cut), *told) for node, instance, cut, *told in met.iter_rows()}
 
 
 def _worked_off(
-    graphs: Sequence[Graph], firsts: Sequence[int], parts: Mapping[int, _Part], *, waiting: bool
+    graphs: Sequence[Graph], firsts: Sequence[int], meeting_of: Mapping[int, _Member], *, waiting: bool
 ) -> tuple[list[int], list[int], set[int]]:
     """Begin and end of every node, in any order in which all that a node waits for goes before it; and the meetings that were broken."""
     nodes = pl.concat([graph.nodes.select("start", "delay", "duration") for graph in graphs])
@@ -149,27 +150,27 @@ def _worked_off(
 
     def meet(members: Sequence[int]) -> None:
         """All have come."""
-        last = max(begins[node] - parts[node].offset for node in members)
+        last = max(begins[node] - meeting_of[node].offset for node in members)
         for node in members:
-            since = last + parts[node].offset if waiting else begins[node]
-            ends[node] = max(begins[node], since + parts[node].transfer)
+            since = last + meeting_of[node].offset if waiting else begins[node]
+            ends[node] = max(begins[node], since + meeting_of[node].transfer)
             release(node, end=True)
 
-    def arrive(node: int, part: _Part) -> None:
+    def arrive(node: int, one: _Member) -> None:
         """A member has begun."""
         release(node, end=False)
-        if part.meeting[0] in broken:
+        if one.meeting[0] in broken:
             ends[node] = begins[node] + durations[node]
             release(node, end=True)
             return
-        here = come.setdefault(part.meeting, [])
+        here = come.setdefault(one.meeting, [])
         here.append(node)
-        if len(here) == part.members:
-            meet(come.pop(part.meeting))
+        if len(here) == one.members:
+            meet(come.pop(one.meeting))
 
     while free or come:
         if not free:  # each waits for another
-            meeting = min(come, key=lambda one: min(begins[node] - parts[node].offset for node in come[one]))
+            meeting = min(come, key=lambda one: min(begins[node] - meeting_of[node].offset for node in come[one]))
             broken.add(meeting[0])
             for node in come.pop(meeting):
                 ends[node] = begins[node] + durations[node]
@@ -178,8 +179,8 @@ def _worked_off(
         node = free.pop()
         if ready[node] != _NEVER:
             begins[node] = ready[node] + delays[node]
-        if node in parts:
-            arrive(node, parts[node])
+        if node in meeting_of:
+            arrive(node, meeting_of[node])
             continue
         begin = begins[node]
         end = ends[node] = begin + durations[node]
