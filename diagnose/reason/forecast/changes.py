@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from heapq import heapify, heappop, heappush
 from typing import Literal, get_args
 
 import polars as pl
 
 from diagnose.knowledge.effects import Basis, EffectSpec, Transformation
 from diagnose.knowledge.rulebook import FixSpec
-from diagnose.measure.replay.graph import EDGES, Graph
+from diagnose.measure.replay.graph import Graph
 from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import OPTIMIZER
 from diagnose.reason.context import Context
 from diagnose.reason.forecast.select import selected
+from diagnose.reason.forecast.wiring import at_end, delayed, detached, interleaved, numbered, runs, split, without
 
 End = Literal["low", "likely", "high"]  # of the step time: low is the best case
 ENDS: tuple[End, ...] = get_args(End)
@@ -123,22 +123,6 @@ def _factor(change: Change, end: End) -> float:
 # ---------------------------------------------------------------------------------------------------------------- what the laws share
 
 
-def _mask(graph: Graph, numbers: pl.Series) -> pl.Series:
-    """Per node whether its number is among `numbers`."""
-    return pl.int_range(graph.nodes.height, dtype=pl.UInt32, eager=True).is_in(numbers.implode())
-
-
-def _kept(edges: pl.DataFrame, dropped: pl.Expr) -> pl.DataFrame:
-    """`edges` without `dropped`, but for those of a node that would be left with none: it would stand where it was measured."""
-    marked = edges.with_columns(dropped.fill_null(value=False).alias("dropped"))
-    return marked.filter(~pl.col("dropped") | pl.col("dropped").all().over("dst")).drop("dropped")
-
-
-def _at(edges: pl.DataFrame, mask: pl.Series, end: Literal["src", "dst"]) -> pl.Series:
-    """Per edge the value of `mask` at its source or its target."""
-    return mask.gather(edges[end])
-
-
 def launched_for(graph: Graph) -> pl.DataFrame:
     """Per host node, by thread: node, lane, `call` (the number of the launching call that it is, or works for) and `own`: it launches.
 
@@ -158,11 +142,11 @@ def launched_for(graph: Graph) -> pl.DataFrame:
 def _unlaunched(graph: Graph, gone: pl.Series) -> pl.Series:
     """Host nodes without a purpose once the operations `gone` are not launched: their calls, and the work for these."""
     issue = graph.edges.filter(pl.col("kind") == "issue")
-    calls = issue.with_columns(_at(issue, gone, "dst").alias("gone")).group_by("src").agg(pl.col("gone").all()).filter("gone")["src"]
+    calls = issue.with_columns(at_end(issue, gone, "dst").alias("gone")).group_by("src").agg(pl.col("gone").all()).filter("gone")["src"]
     of_launches = launched_for(graph)
     host = of_launches.filter(pl.col("call").is_in(calls.implode()))["node"]
     own = graph.nodes["cause"].is_in([cause for cause in OWN_WORK if cause]) | graph.nodes["cause"].is_null()
-    return _mask(graph, host) & own
+    return numbered(graph, host) & own
 
 
 def _without_cost(graph: Graph, gone: pl.Series) -> Graph:
@@ -173,76 +157,15 @@ def _without_cost(graph: Graph, gone: pl.Series) -> Graph:
     nodes = graph.nodes.with_columns(
         nothing.otherwise("duration").cast(pl.Int64).alias("duration"), nothing.otherwise("delay").cast(pl.Int64).alias("delay")
     )
-    at = _at(graph.edges, gone, "dst")
+    at = at_end(graph.edges, gone, "dst")
     edges = graph.edges.with_columns(pl.when(at).then(pl.min_horizontal("lag", pl.lit(0, dtype=pl.Int64))).otherwise("lag").alias("lag"))
-    edges = _kept(edges, at & pl.col("kind").is_in(["awaited", "queue", "meeting"]))
+    edges = without(edges, at & pl.col("kind").is_in(["awaited", "queue", "meeting"]))
     return replace(graph, nodes=nodes, edges=edges)
 
 
 def _scaled(graph: Graph, mask: pl.Series, by: float) -> Graph:
     duration = pl.when(mask).then((pl.col("duration") * by).round().cast(pl.Int64)).otherwise("duration")
     return replace(graph, nodes=graph.nodes.with_columns(duration.alias("duration")))
-
-
-def runs(graph: Graph, mask: pl.Series, breaks: pl.Series | None = None) -> pl.DataFrame:
-    """Selected operations with their `run`: those of one step that follow one another on their stream with no other between.
-
-    Columns node, lane, run (number), place (0 for the first of its run), in order. `breaks`: nodes before which a new run begins.
-    """
-    ops = graph.nodes.with_row_index("node").with_columns(
-        mask.alias("selected"), (pl.lit(value=False) if breaks is None else breaks).alias("breaks")
-    )
-    ops = ops.filter(pl.col("kind") == "op").sort("lane", "node", maintain_order=True)
-    begins = (
-        ~pl.col("selected").shift(1, fill_value=False)
-        | (pl.col("lane") != pl.col("lane").shift(1))
-        | pl.col("step").ne_missing(pl.col("step").shift(1))
-        | pl.col("breaks")
-    )
-    return (
-        ops.with_columns((pl.col("selected") & begins).cum_sum().alias("run"))
-        .filter("selected")
-        .select("node", "lane", "run", pl.int_range(pl.len()).over("run").alias("place"))
-    )
-
-
-def rebuilt(graph: Graph, nodes: pl.DataFrame, edges: pl.DataFrame, steps: pl.DataFrame | None = None) -> Graph:
-    """A graph of these frames, its rows put in an order in which everything that a node waits for stands before it."""
-    steps = graph.steps if steps is None else steps
-    edges = edges.select(EDGES)
-    if (edges["src"] < edges["dst"]).all():
-        return replace(graph, nodes=nodes, edges=edges.sort("dst", maintain_order=True), steps=steps)
-    place = _order(nodes.height, edges)
-    order = place.arg_sort()
-    moved = (pl.Series(place).gather(edges[name]).cast(pl.UInt32).alias(name) for name in ("src", "dst"))
-    return replace(
-        graph,
-        nodes=nodes[order],
-        edges=edges.with_columns(*moved).sort("dst", maintain_order=True),
-        steps=steps.with_columns(place.gather(steps[name]).cast(pl.UInt32).alias(name) for name in ("opens", "closes")),
-    )
-
-
-def _order(count: int, edges: pl.DataFrame) -> pl.Series:
-    """The place of each node in a topological order that keeps the present one where it can. Raises ValueError for a circle."""
-    after: list[list[int]] = [[] for _ in range(count)]
-    open_ = [0] * count
-    for source, target in edges.select("src", "dst").iter_rows():
-        after[source].append(target)
-        open_[target] += 1
-    ready = [node for node in range(count) if not open_[node]]
-    heapify(ready)
-    place = [-1] * count
-    for position in range(count):
-        if not ready:
-            raise ValueError("what waits for what runs in a circle")
-        node = heappop(ready)
-        place[node] = position
-        for target in after[node]:
-            open_[target] -= 1
-            if not open_[target]:
-                heappush(ready, target)
-    return pl.Series(place, dtype=pl.UInt32)
 
 
 # ---------------------------------------------------------------------------------------------------------------- the laws
@@ -268,7 +191,7 @@ def _merge(graph: Graph, change: Change, end: End) -> Graph:
     work = found.with_columns(graph.nodes["duration"].gather(found["node"])).group_by("run").agg(pl.col("duration").sum())
     first = found.filter(pl.col("place") == 0).join(work, on="run").select("node", "duration")
     summed = (pl.col("duration") * _factor(change, end)).round().cast(pl.Int64)
-    gone = _mask(graph, found.filter(pl.col("place") > 0)["node"])
+    gone = numbered(graph, found.filter(pl.col("place") > 0)["node"])
     emptied = _without_cost(graph, gone | _unlaunched(graph, gone))
     nodes = emptied.nodes.with_row_index("node").update(first.select("node", summed.alias("duration")), on="node").drop("node")
     return replace(emptied, nodes=nodes)
@@ -280,20 +203,20 @@ def _graph(graph: Graph, change: Change, end: End) -> Graph:
     found = runs(graph, mask, _after_waits(graph)).filter(pl.len().over("run") > 1)
     if found.is_empty():
         return graph
-    later = _mask(graph, found.filter(pl.col("place") > 0)["node"])
-    first = _mask(graph, found.filter(pl.col("place") == 0)["node"])
+    later = numbered(graph, found.filter(pl.col("place") > 0)["node"])
+    first = numbered(graph, found.filter(pl.col("place") == 0)["node"])
     issue = graph.edges.filter(pl.col("kind") == "issue")
-    heads = issue.filter(_at(issue, first, "dst"))["src"].unique()
-    gone = _unlaunched(graph, later) & ~_mask(graph, heads)
+    heads = issue.filter(at_end(issue, first, "dst"))["src"].unique()
+    gone = _unlaunched(graph, later) & ~numbered(graph, heads)
     gap = _node_gap(graph, end)
     emptied = _without_cost(graph, gone)
-    at = _at(emptied.edges, later, "dst")
+    at = at_end(emptied.edges, later, "dst")
     edges = emptied.edges.with_columns(
         pl.when(at & (pl.col("kind") == "stream")).then(pl.min_horizontal("lag", pl.lit(gap, dtype=pl.Int64))).otherwise("lag").alias("lag")
     )
-    edges = _kept(edges, at & (pl.col("kind") == "issue"))
+    edges = without(edges, at & (pl.col("kind") == "issue"))
     launch = (change.host_ns or (0.0, 0.0, 0.0))[ENDS.index(end)]
-    calls = _mask(graph, heads)
+    calls = numbered(graph, heads)
     nodes = emptied.nodes.with_columns(
         pl.when(calls).then(pl.max_horizontal("duration", pl.lit(round(launch), dtype=pl.Int64))).otherwise("duration").alias("duration"),
         pl.when(later).then(pl.min_horizontal("delay", pl.lit(gap, dtype=pl.Int64))).otherwise("delay").alias("delay"),
@@ -308,13 +231,13 @@ def _after_waits(graph: Graph) -> pl.Series:
     of_launches = launched_for(graph)
     calls = of_launches.filter(pl.col("node").is_in(waiting.implode()))["call"].drop_nulls()
     issue = graph.edges.filter(pl.col("kind") == "issue")
-    return _mask(graph, issue.filter(pl.col("src").is_in(calls.implode()))["dst"])
+    return numbered(graph, issue.filter(pl.col("src").is_in(calls.implode()))["dst"])
 
 
 def _node_gap(graph: Graph, end: End) -> int:
     """The gap between nodes of a graph, ns: the median of this trace where it replays any, else the published one."""
     replayed = graph.nodes["replayed"].fill_null(value=False)
-    between = graph.edges.filter((pl.col("kind") == "stream") & _at(graph.edges, replayed, "dst") & _at(graph.edges, replayed, "src"))
+    between = graph.edges.filter((pl.col("kind") == "stream") & at_end(graph.edges, replayed, "dst") & at_end(graph.edges, replayed, "src"))
     gaps = (between["lag"] + graph.nodes["delay"].gather(between["dst"])).clip(lower_bound=0)
     return NODE_GAP_NS[end] if len(gaps) < 5 else integer_median(gaps.to_list())
 
@@ -332,12 +255,12 @@ def _resize(graph: Graph, change: Change, end: End) -> Graph:
     phase = issue.select(pl.col("src").alias("call"), outside.gather(issue["dst"]).alias("outside"))
     host_outside = of_launches.join(phase, on="call", how="left").filter(pl.col("outside").fill_null(value=True))["node"]
     op = nodes["kind"] == "op"
-    inside = ~(outside & op) & ~(_mask(graph, host_outside) & ~op)
+    inside = ~(outside & op) & ~(numbered(graph, host_outside) & ~op)
 
     def shrunk(name: str) -> pl.Expr:
         return (pl.col(name) * fewer).round().cast(pl.Int64)
 
-    at = _at(graph.edges, inside, "dst")
+    at = at_end(graph.edges, inside, "dst")
     scaled = (
         pl.when(inside & op)
         .then((pl.col("duration") * _factor(change, end)).round().cast(pl.Int64))
@@ -352,16 +275,45 @@ def _resize(graph: Graph, change: Change, end: End) -> Graph:
     )
 
 
-def _unchanged(graph: Graph, _change: Change, _end: End) -> Graph:
-    return graph
+def _detach(graph: Graph, change: Change, end: End) -> Graph:
+    """The operations leave the stream that waits for them; what reads them still waits.
+
+    Who reads them no trace tells. With `until` it is told; without it, it is inferred: in the worst case what waited for them waits on, in
+    the likely one what waits for the next of them (one ahead), in the best one the first operation of another phase.
+    """
+    if change.until is None and end == "high" and change.since is None:
+        return graph
+    mask = selected(graph, change.select)
+    if not mask.any():
+        return graph
+    graph, mask = split(graph, mask, change.parts)
+    return detached(
+        graph,
+        mask,
+        since=None if change.since is None else selected(graph, change.since) & ~mask,
+        until=None if change.until is None else selected(graph, change.until) & ~mask,
+        spread=change.spread,
+        one_ahead=end != "low",
+    )
+
+
+def _interleave(graph: Graph, change: Change, _: End) -> Graph:
+    """The exchange of one micro-batch beside the compute of its neighbour: each backward takes turns with the next forward."""
+    return interleaved(graph, selected(graph, change.select))
+
+
+def _delay(graph: Graph, change: Change, _: End) -> Graph:
+    """The operations run beside what comes next of `until`, and nothing but what follows that waits for them."""
+    mask = selected(graph, change.select)
+    return graph if change.until is None else delayed(graph, mask, selected(graph, change.until) & ~mask)
 
 
 _LAWS: Mapping[Transformation, Callable[[Graph, Change, End], Graph]] = {
     "remove": _remove,
     "scale": _scale,
-    "detach": _unchanged,
-    "interleave": _unchanged,
-    "delay": _unchanged,
+    "detach": _detach,
+    "interleave": _interleave,
+    "delay": _delay,
     "merge": _merge,
     "graph": _graph,
     "resize": _resize,

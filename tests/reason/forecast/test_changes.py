@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from diagnose.reason.forecast.changes import Change, changed, touches
+from diagnose.reason.forecast.changes import ENDS, Change, changed, touches
 from tests.builders.graphs import small_graph, step_length, times
 
 # Host: before each kernel 10 of Python, then a call of 5; a kernel can begin 2 after its call returns. On the stream a kernel begins at
@@ -132,3 +133,150 @@ def test_what_no_select_meets_is_left_and_told() -> None:
     assert step_length(changed(before, [nothing], "likely")) == 129
     assert not touches(before, nothing)
     assert touches(before, change("remove", "bucket = 'router'"))
+
+
+def op(name: str, duration: int, lane: int, phase: str, **told: Any) -> tuple[str, dict[str, Any]]:
+    return name, {"duration": duration, "lane": lane, "phase": phase, "role": "transport" if lane == 20 else "compute", **told}
+
+
+def chain(*names: str) -> list[tuple[str, str, str, int]]:
+    return [(one, two, "stream", 0) for one, two in pairwise(names)]
+
+
+# Gradients reduced in one burst after backward: b1..b4 0..40, r1 40..55, r2 55..70, and the optimizer, which waits for both, 70..75.
+BURST = (
+    [op(f"b{n}", 10, 10, "backward") for n in (1, 2, 3, 4)]
+    + [op(f"r{n}", 15, 20, "backward", comm="data") for n in (1, 2)]
+    + [op("adam", 5, 10, "optimizer")],
+    [*chain("b1", "b2", "b3", "b4", "adam"), *chain("r1", "r2"), ("b4", "r1", "event", 0), ("r2", "adam", "event", 0)],
+)
+# Parameters gathered before forward: g1 0..20, g2 20..40, f1..f4 40..80.
+GATHER = (
+    [op(f"g{n}", 20, 20, "forward", comm="data") for n in (1, 2)] + [op(f"f{n}", 10, 10, "forward") for n in (1, 2, 3, 4)],
+    [*chain("g1", "g2"), *chain("f1", "f2", "f3", "f4"), ("g2", "f1", "event", 0)],
+)
+# An exchange before each of two products, which waits for it: c1 0..10, x1 10..16, c2 16..26, x2 26..32, c3 32..42.
+RING = (
+    [
+        op("c1", 10, 10, "forward"),
+        op("x1", 6, 20, "forward"),
+        op("c2", 10, 10, "forward"),
+        op("x2", 6, 20, "forward"),
+        op("c3", 10, 10, "forward"),
+    ],
+    [
+        *chain("c1", "c2", "c3"),
+        *chain("x1", "x2"),
+        *((one, two, "event", 0) for one, two in (("c1", "x1"), ("x1", "c2"), ("c2", "x2"), ("x2", "c3"))),
+    ],
+)
+# The same exchange on the stream of the products themselves.
+IN_LINE = ([(name, {**told, "lane": 10}) for name, told in RING[0]], chain("c1", "x1", "c2", "x2", "c3"))
+
+
+@pytest.mark.parametrize(
+    ("graph", "change_", "lengths"),
+    [
+        pytest.param(
+            BURST,
+            change("detach", "comm = 'data'", since="phase = 'backward'", until="phase = 'optimizer'"),
+            # r1 is ready with the second of four: 20..35; r2 with the last: 40..55; the optimizer 55..60.
+            (60, 60, 60),
+            id="reduced beside backward, awaited by the optimizer",
+        ),
+        pytest.param(
+            GATHER,
+            change("detach", "comm = 'data'", until="phase = 'forward' AND role = 'compute'", spread=True),
+            # f1 waits for g1, f3 for g2: f1 20..30, f2 30..40, f3 40..50, f4 50..60.
+            (60, 60, 60),
+            id="gathered beside forward, share by share",
+        ),
+        pytest.param(
+            RING,
+            change("detach", "role = 'transport'"),
+            # Low: nothing of another phase waits, c3 ends at 30. Likely: c3, which waits for x2, waits for x1 too, and c2 for none:
+            # x2 20..26, c3 26..36. High: as it was.
+            (30, 36, 42),
+            id="one ahead, where nothing tells who reads it",
+        ),
+        pytest.param(IN_LINE, change("detach", "role = 'transport'"), (30, 36, 42), id="the same on the stream of the products"),
+    ],
+)
+def test_detached_operations_leave_the_stream_that_waits_for_them(graph: Any, change_: Change, lengths: tuple[int, int, int]) -> None:
+    before = small_graph(*graph)
+    assert tuple(step_length(changed(before, [change_], end)) for end in ENDS) == lengths
+
+
+def test_one_gather_in_two_parts() -> None:
+    # One gather of 40 instead of two of 20: cut in two it is awaited as those are.
+    nodes = [op("g", 40, 20, "forward", comm="data"), *GATHER[0][2:]]
+    before = small_graph(nodes, [*chain("f1", "f2", "f3", "f4"), ("g", "f1", "event", 0)])
+    assert step_length(before) == 80
+    cut = change("detach", "comm = 'data'", until="phase = 'forward' AND role = 'compute'", spread=True, parts=2)
+    assert step_length(changed(before, [cut], "likely")) == 60
+
+
+def test_delayed_work_runs_where_the_stream_waits() -> None:
+    # p 0..10, the weight gradient 10..20, the exchange 20..40, c 40..50. Delayed: exchange 10..30, weight gradient 10..20, c 30..40.
+    nodes = [op("p", 10, 10, "backward"), op("wgrad", 10, 10, "backward"), op("x", 20, 20, "backward"), op("c", 10, 10, "backward")]
+    before = small_graph(nodes, [*chain("p", "wgrad", "c"), ("wgrad", "x", "event", 0), ("x", "c", "event", 0)])
+    assert step_length(before) == 50
+    after = changed(before, [change("delay", "name LIKE 'wgrad'", until="role = 'transport'")], "likely")
+    assert times(after) == {"p": (0, 10), "wgrad": (10, 20), "x": (10, 30), "c": (30, 40)}
+
+
+def micro_batch(number: int, phase: str) -> list[tuple[str, dict[str, Any]]]:
+    name = f"{phase[0]}{number}"
+    return [
+        op(f"{name}before", 10, 10, phase),
+        op(f"{name}exchange", 20_000, 20, phase, comm="expert"),
+        op(f"{name}after", 10, 10, phase),
+    ]
+
+
+def test_the_exchange_of_one_micro_batch_beside_compute_of_its_neighbour() -> None:
+    # Two micro-batches: forward and backward each 10 of compute, 20 of exchange, 10 of compute (times 1000): 160 one after the other.
+    # The first backward and the second forward take turns. Backward: compute 0..10, exchange 10..30. Forward meanwhile: compute 10..20;
+    # its exchange 30..50, once the network is free. Backward's rest 30..40, forward's 50..60: 60 in place of 80, 140 in all.
+    nodes = [one for number in (1, 2) for phase in ("forward", "backward") for one in micro_batch(number, phase)]
+    nodes = [(name, {**told, "duration": told["duration"] * (1 if told["lane"] == 20 else 1000)}) for name, told in nodes]
+    names = [name for name, _ in nodes]
+    compute, exchange = [name for name in names if "exchange" not in name], [name for name in names if "exchange" in name]
+    waits = [(one, two, "event", 0) for one, two in pairwise(names) if ("exchange" in one) != ("exchange" in two)]
+    before = small_graph(nodes, [*chain(*compute), *chain(*exchange), *waits])
+    assert step_length(before) == 160_000
+    overlapped = change("interleave", "comm = 'expert'")
+    after = changed(before, [overlapped], "likely")
+    found = times(after)
+    assert {name: tuple(at - 40_000 for at in found[name]) for name in names[3:9]} == {
+        "b1before": (0, 10_000),
+        "b1exchange": (10_000, 30_000),
+        "b1after": (30_000, 40_000),
+        "f2before": (10_000, 20_000),
+        "f2exchange": (30_000, 50_000),
+        "f2after": (50_000, 60_000),
+    }
+    assert max(end for _, end in found.values()) == 140_000
+    # A single forward and backward pass has no neighbour.
+    alone = small_graph(nodes[:6], [*chain(*compute[:4]), *chain(*exchange[:2]), *waits[:4]])
+    assert step_length(changed(alone, [overlapped], "likely")) == 80_000
+
+
+def test_every_change_keeps_sources_before_what_waits_for_them() -> None:
+    graphs = [small_graph(LAUNCHES, WAITS), *(small_graph(*one) for one in (BURST, GATHER, RING, IN_LINE))]
+    kinds = [
+        change("remove", "role = 'compute'", with_host=True),
+        change("merge", "role = 'compute'"),
+        change("graph", "role = 'compute'", host_ns=(5, 5, 5)),
+        change("detach", "role = 'transport'", since="phase = 'backward'", until="phase = 'optimizer'", parts=3),
+        change("delay", "name LIKE '%1'", until="role = 'transport'"),
+        change("interleave", "role = 'transport'"),
+        change("resize", "micro_batch_size", to=2, by=(1, 1, 1)),
+    ]
+    for graph in graphs:
+        for one in kinds:
+            for end in ENDS:
+                edges = changed(graph, [one], end).edges
+                assert (edges["src"] < edges["dst"]).all()
+                assert edges["dst"].is_sorted()
+                assert set(edges["dst"].unique()) >= set(graph.edges["dst"].unique()) or one.parts > 1

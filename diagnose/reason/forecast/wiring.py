@@ -1,0 +1,531 @@
+"""How a graph is rewired: who waits for whom after operations have left their stream, moved, or taken turns with others."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+from typing import Literal
+
+import polars as pl
+
+from diagnose.measure.replay.graph import EDGES, Graph
+from diagnose.measure.replay.path import replay
+
+
+def numbered(graph: Graph, numbers: pl.Series) -> pl.Series:
+    """Per node whether its number is among `numbers`."""
+    return pl.int_range(graph.nodes.height, dtype=pl.UInt32, eager=True).is_in(numbers.implode())
+
+
+def without(edges: pl.DataFrame, dropped: pl.Expr) -> pl.DataFrame:
+    """`edges` without `dropped`, but for those of a node that would be left with none: it would stand where it was measured."""
+    marked = edges.with_columns(dropped.fill_null(value=False).alias("dropped"))
+    return marked.filter(~pl.col("dropped") | pl.col("dropped").all().over("dst")).drop("dropped")
+
+
+def at_end(edges: pl.DataFrame, mask: pl.Series, end: Literal["src", "dst"]) -> pl.Series:
+    """Per edge the value of `mask` at its source or its target."""
+    return mask.gather(edges[end])
+
+
+def runs(graph: Graph, mask: pl.Series, breaks: pl.Series | None = None) -> pl.DataFrame:
+    """Selected operations with their `run`: those of one step that follow one another on their stream with no other between.
+
+    Columns node, lane, run (number), place (0 for the first of its run), in order. `breaks`: nodes before which a new run begins.
+    """
+    ops = graph.nodes.with_row_index("node").with_columns(
+        mask.alias("selected"), (pl.lit(value=False) if breaks is None else breaks).alias("breaks")
+    )
+    ops = ops.filter(pl.col("kind") == "op").sort("lane", "node", maintain_order=True)
+    begins = (
+        ~pl.col("selected").shift(1, fill_value=False)
+        | (pl.col("lane") != pl.col("lane").shift(1))
+        | pl.col("step").ne_missing(pl.col("step").shift(1))
+        | pl.col("breaks")
+    )
+    return (
+        ops.with_columns((pl.col("selected") & begins).cum_sum().alias("run"))
+        .filter("selected")
+        .select("node", "lane", "run", pl.int_range(pl.len()).over("run").alias("place"))
+    )
+
+
+def rebuilt(graph: Graph, nodes: pl.DataFrame, edges: pl.DataFrame, steps: pl.DataFrame | None = None) -> Graph:
+    """A graph of these frames, its rows put in an order in which everything that a node waits for stands before it."""
+    steps = graph.steps if steps is None else steps
+    edges = edges.select(*EDGES)
+    if (edges["src"] < edges["dst"]).all():
+        return replace(graph, nodes=nodes, edges=edges.sort("dst", maintain_order=True), steps=steps)
+    place = _order(nodes.height, edges)
+    order = place.arg_sort()
+    moved = (pl.Series(place).gather(edges[name]).cast(pl.UInt32).alias(name) for name in ("src", "dst"))
+    return replace(
+        graph,
+        nodes=nodes[order],
+        edges=edges.with_columns(*moved).sort("dst", maintain_order=True),
+        steps=steps.with_columns(place.gather(steps[name]).cast(pl.UInt32).alias(name) for name in ("opens", "closes")),
+    )
+
+
+def _order(count: int, edges: pl.DataFrame) -> pl.Series:
+    """The place of each node in a topological order that keeps the present one where it can. Raises ValueError for a circle."""
+    after: list[list[int]] = [[] for _ in range(count)]
+    open_ = [0] * count
+    for source, target in edges.select("src", "dst").iter_rows():
+        after[source].append(target)
+        open_[target] += 1
+    ready = [node for node in range(count) if not open_[node]]
+    heapify(ready)
+    place = [-1] * count
+    for position in range(count):
+        if not ready:
+            raise ValueError("what waits for what runs in a circle")
+        node = heappop(ready)
+        place[node] = position
+        for target in after[node]:
+            open_[target] -= 1
+            if not open_[target]:
+                heappush(ready, target)
+    return pl.Series(place, dtype=pl.UInt32)
+
+
+# ---------------------------------------------------------------------------------------------------------------- parts of an operation
+
+
+def split(graph: Graph, mask: pl.Series, parts: int) -> tuple[Graph, pl.Series]:
+    """Each selected operation as `parts` equal ones, one after the other: the first waits for what it waited for, the last is awaited."""
+    if parts == 1 or not mask.any():
+        return graph, mask
+    times = mask.cast(pl.UInt32) * (parts - 1) + 1
+    first = times.cum_sum() - times  # the new number of each node, or of its first part
+    last = first + times - 1
+    number = pl.int_range(graph.nodes.height, dtype=pl.UInt32, eager=True)
+    order = _repeated(number, times)
+    nodes = graph.nodes[order]
+    part = pl.int_range(len(order), dtype=pl.Int64, eager=True) - first.gather(order).cast(pl.Int64)
+    cut = mask.gather(order)
+    share = (nodes["duration"] * (part + 1)) // parts - (nodes["duration"] * part) // parts
+    nodes = nodes.with_columns(
+        pl.when(cut).then(share).otherwise("duration").alias("duration"),
+        pl.when(cut & (part > 0)).then(0).otherwise("delay").cast(pl.Int64).alias("delay"),
+        pl.when(cut & (part > 0)).then(None).otherwise("instance").cast(pl.Int64).alias("instance"),
+    )
+    edges = graph.edges.with_columns(
+        pl.when(pl.col("after") == "end").then(last.gather(graph.edges["src"])).otherwise(first.gather(graph.edges["src"])).alias("src"),
+        first.gather(graph.edges["dst"]).alias("dst"),
+    )
+    inner = pl.DataFrame({"src": (first.filter(mask).to_frame("src")).to_series(), "mask": True})
+    chained = pl.concat([inner.select(pl.col("src") + place, (pl.col("src") + place + 1).alias("dst")) for place in range(parts - 1)])
+    edges = pl.concat([edges, _links(list(chained.iter_rows()), "stream")])
+    steps = graph.steps.with_columns(first.gather(graph.steps["opens"]).alias("opens"), last.gather(graph.steps["closes"]).alias("closes"))
+    return rebuilt(
+        graph, nodes, edges.cast({"src": pl.UInt32, "dst": pl.UInt32}), steps.cast({"opens": pl.UInt32, "closes": pl.UInt32})
+    ), cut
+
+
+def _repeated(number: pl.Series, times: pl.Series) -> pl.Series:
+    return pl.DataFrame({"number": number, "times": times}).select(pl.col("number").repeat_by("times").explode()).to_series()
+
+
+def _links(pairs: Sequence[tuple[int, int]] | Sequence[tuple[int, int, int]], kind: str) -> pl.DataFrame:
+    """Inferred edges between pairs of nodes, from the end of the one; a third number is the lag."""
+    return pl.DataFrame(
+        [
+            {"src": one[0], "dst": one[1], "after": "end", "lag": one[2] if len(one) > 2 else 0, "kind": kind, "inferred": True}
+            for one in pairs
+        ],
+        schema=EDGES,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------- leaving a stream
+
+
+def detached(graph: Graph, mask: pl.Series, *, since: pl.Series | None, until: pl.Series | None, spread: bool, one_ahead: bool) -> Graph:
+    """The selected operations on streams of their own; what waited for them goes on, and `until` waits in its place.
+
+    `since`: they begin once their share of these is done, counted over the pass before them, not when they were launched. `spread`: each is
+    awaited by its share of `until`, counted over the pass after them. Without `until`: what waited for the next of them waits for each
+    (`one_ahead`), else the first operation of another phase. On a stream that they share with others the one before them is taken for what
+    they read, which is inferred.
+    """
+    ops = _Ops.of(graph)
+    chosen = [node for node in ops.nodes if mask[node]]
+    member = set(chosen)
+    bursts = _bursts(ops, chosen, until)
+    awaited_by = _consumers(graph, ops, chosen, bursts, until, spread=spread, one_ahead=one_ahead)
+    ready = _producers(ops, bursts, since)
+    own_lane, links = _own_lanes(graph, ops, member, data=since is None)
+    edges = graph.edges
+    out, into = at_end(edges, mask, "src"), at_end(edges, mask, "dst")
+    leaves = out & ~into & edges["kind"].is_in(["event", "stream"])
+    moved = pl.Series([node in own_lane for node in range(graph.nodes.height)], dtype=pl.Boolean)
+    between = (edges["kind"] == "stream") & (at_end(edges, moved, "src") | at_end(edges, moved, "dst"))
+    dropped = leaves | between
+    if since is not None:
+        dropped |= into & ~out & edges["kind"].is_in(["event", "stream", "issue", "meeting", "queue"])
+    added = [*links, *((node, target, 0) for node, target in awaited_by.items()), *((source, node, 0) for node, source in ready.items())]
+    kept = edges.filter(~dropped)
+    event = _links(added, "event")
+    bare = set(edges["dst"].unique()) - set(kept["dst"].unique()) - set(event["dst"].unique())
+    kept = edges.filter(~dropped | edges["dst"].is_in(sorted(bare)))
+    lane = [own_lane.get(node, lane) for node, lane in enumerate(graph.nodes["lane"].to_list())]
+    nodes = graph.nodes.with_columns(pl.Series("lane", lane, dtype=pl.Int32))
+    if since is not None:
+        nodes = nodes.with_columns(pl.when(mask).then(0).otherwise("delay").cast(pl.Int64).alias("delay"))
+    return rebuilt(graph, nodes, pl.concat([kept, event]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ops:
+    """The device operations in order, as lists by place: their number, lane, phase (of the nearest before where unknown) and step."""
+
+    nodes: list[int]
+    lanes: list[int]
+    phases: list[str]
+    steps: list[int | None]
+
+    @classmethod
+    def of(cls, graph: Graph) -> _Ops:
+        ops = graph.nodes.with_row_index("node").filter(pl.col("kind") == "op")
+        phase = ops["phase"].cast(pl.String).replace("recompute", "backward").fill_null(strategy="forward").fill_null("")
+        return cls(nodes=ops["node"].to_list(), lanes=ops["lane"].to_list(), phases=phase.to_list(), steps=ops["step"].to_list())
+
+    def place(self, node: int) -> int:
+        """Place of an operation by its number."""
+        return bisect_left(self.nodes, node)
+
+    def passage(self, wanted: Sequence[int], place: int, way: Literal[1, -1]) -> list[int]:
+        """The `wanted` operations (places, in order) next to a place in one direction, up to one of another phase; in order."""
+        begin = bisect_right(wanted, place) if way == 1 else bisect_left(wanted, place) - 1
+        if not 0 <= begin < len(wanted):
+            return []
+        phase, found = self.phases[wanted[begin]], list[int]()
+        at, end = wanted[begin], begin
+        while 0 <= end < len(wanted) and all(self.phases[one] == phase for one in range(min(at, wanted[end]), max(at, wanted[end]) + 1)):
+            at = wanted[end]
+            found.append(at)
+            end += way
+        return found[::way]
+
+
+def _bursts(ops: _Ops, chosen: Sequence[int], until: pl.Series | None) -> list[list[int]]:
+    """The selected operations in groups between which nothing of `until` (without it: of another phase) runs."""
+    wanted = [] if until is None else [place for place, node in enumerate(ops.nodes) if until[node]]
+    bursts: list[list[int]] = []
+    before: object = None
+    for node in chosen:
+        place = ops.place(node)
+        key: object = (bisect_right(wanted, place), ops.steps[place]) if until is not None else (ops.phases[place], ops.steps[place])
+        if not bursts or key != before:
+            bursts.append([])
+        bursts[-1].append(node)
+        before = key
+    return bursts
+
+
+def _consumers(
+    graph: Graph,
+    ops: _Ops,
+    chosen: Sequence[int],
+    bursts: Sequence[Sequence[int]],
+    until: pl.Series | None,
+    *,
+    spread: bool,
+    one_ahead: bool,
+) -> dict[int, int]:
+    """The operation that waits for each selected one."""
+    found: dict[int, int] = {}
+    if until is not None:
+        wanted = [place for place, node in enumerate(ops.nodes) if until[node]]
+        for burst in bursts:
+            after = ops.passage(wanted, ops.place(burst[-1]), 1)
+            for number, node in enumerate(burst if after else ()):
+                found[node] = ops.nodes[after[number * len(after) // len(burst) if spread else 0]]
+        return found
+    if not one_ahead:
+        for burst in bursts:
+            phase = ops.phases[ops.place(burst[-1])]
+            after_place = next((place for place in range(ops.place(burst[-1]) + 1, len(ops.nodes)) if ops.phases[place] != phase), None)
+            if after_place is not None:
+                found |= dict.fromkeys(burst, ops.nodes[after_place])
+        return found
+    member, waiting = set(chosen), dict[int, int]()
+    for source, target, _kind in graph.edges.filter(pl.col("kind").is_in(["event", "stream"])).select("src", "dst", "kind").iter_rows():
+        if source in member and target not in member:
+            waiting[source] = min(waiting.get(source, target), target)
+    for node, ahead in zip(chosen, [*chosen[1:], None], strict=True):
+        if node in waiting:  # nothing of them is ahead of the last: what waits for it waits on
+            found[node] = waiting[node] if ahead is None else waiting.get(ahead, waiting[node])
+    return found
+
+
+def _producers(ops: _Ops, bursts: Sequence[Sequence[int]], since: pl.Series | None) -> dict[int, int]:
+    """The operation by which each selected one is made ready, where `since` tells."""
+    if since is None:
+        return {}
+    wanted = [place for place, node in enumerate(ops.nodes) if since[node]]
+    found: dict[int, int] = {}
+    for burst in bursts:
+        before = ops.passage(wanted, ops.place(burst[0]), -1)
+        for number, node in enumerate(burst if before else ()):
+            found[node] = ops.nodes[before[-(-(number + 1) * len(before) // len(burst)) - 1]]
+    return found
+
+
+def _own_lanes(graph: Graph, ops: _Ops, member: set[int], *, data: bool) -> tuple[dict[int, int], list[tuple[int, int, int]]]:
+    """The new lane of each selected operation that shares its own, and the edges that take the place of the stream's order.
+
+    Those left on the stream follow one another as before, the ones that left too; with `data`, each of these after the one before it.
+    """
+    lags = {
+        (source, target): lag
+        for source, target, lag in graph.edges.filter(pl.col("kind") == "stream").select("src", "dst", "lag").iter_rows()
+    }
+    by_lane: dict[int, list[int]] = {}
+    for node, lane in zip(ops.nodes, ops.lanes, strict=True):
+        by_lane.setdefault(lane, []).append(node)
+    fresh = max((int(lane) for lane in graph.nodes["lane"]), default=0)
+    lanes: dict[int, int] = {}
+    links: list[tuple[int, int, int]] = []
+    for nodes in by_lane.values():
+        if not member.intersection(nodes) or member.issuperset(nodes):
+            continue
+        fresh += 1
+        last: dict[bool, int] = {}
+        for before, node in zip([None, *nodes[:-1]], nodes, strict=True):
+            left = node in member
+            lag = max(0, lags.get((before, node), 0)) if before is not None else 0
+            if left:
+                lanes[node] = fresh
+            if left in last and (left or before in member):
+                links.append((last[left], node, lag))
+            if left and data and False in last:
+                links.append((last[False], node, lag))
+            last[left] = node
+    return lanes, links
+
+
+# ---------------------------------------------------------------------------------------------------------------- moving on a stream
+
+
+def delayed(graph: Graph, mask: pl.Series, until: pl.Series) -> Graph:
+    """The selected operations moved on their stream to where the stream waits for the next operation of `until` after them.
+
+    What waited for them waits for the one before them on the stream; what follows the move waits for them.
+    """
+    ops = _Ops.of(graph)
+    wanted = [place for place, node in enumerate(ops.nodes) if until[node]]
+    by_lane: dict[int, list[int]] = {}
+    for place, lane in enumerate(ops.lanes):
+        by_lane.setdefault(lane, []).append(place)
+    stream = {
+        (source, target): lag
+        for source, target, lag in graph.edges.filter(pl.col("kind") == "stream").select("src", "dst", "lag").iter_rows()
+    }
+    moved: dict[int, int] = {}  # selected operation: the one left on its stream before it
+    added: list[tuple[int, int, int]] = []
+    gone: set[tuple[int, int]] = set()
+    for places in by_lane.values():
+        if not any(mask[ops.nodes[place]] for place in places):
+            continue
+        order: list[int] = []
+        held: list[tuple[int, int]] = []  # place from which on it goes in, and the operation
+        previous: int | None = None
+        for place in places:
+            node = ops.nodes[place]
+            while held and held[0][0] < place:
+                order.append(held.pop(0)[1])
+            after = bisect_right(wanted, place)
+            if mask[node] and previous is not None and after < len(wanted):
+                moved[node] = previous
+                held.append((wanted[after], node))
+                held.sort()
+            else:
+                previous = node
+                order.append(node)
+        order += [node for _, node in held]
+        kept = [ops.nodes[place] for place in places]
+        before, now = set(pairwise(kept)), list(pairwise(order))
+        gone |= before - set(now)
+        added += [(one, two, max(0, stream.get((one, two), 0))) for one, two in now if (one, two) not in before]
+    if not moved:
+        return graph
+    edges = graph.edges
+    source = [moved.get(node) if kind != "stream" else node for node, kind in edges.select("src", "kind").iter_rows()]
+    pairs = zip(edges["src"], edges["dst"], edges["kind"], strict=True)
+    lost = pl.Series([kind == "stream" and (one, two) in gone for one, two, kind in pairs], dtype=pl.Boolean)
+    resourced = pl.Series("source", source, dtype=pl.UInt32)
+    left = pl.Series([node in moved for node in edges["src"]], dtype=pl.Boolean) & (edges["kind"] == "event")
+    edges = edges.with_columns(pl.when(left & resourced.is_not_null()).then(resourced).otherwise("src").alias("src")).filter(~lost)
+    return rebuilt(graph, graph.nodes, pl.concat([edges, _links(added, "stream")]))
+
+
+# ---------------------------------------------------------------------------------------------------------------- taking turns
+
+SMALL_NS = 20_000  # compute between two exchanges of at most that goes with them: notifications, counts, layouts
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Block:
+    """A stretch of one pass that is either exchange or compute: its operations in order, and how long it takes."""
+
+    exchange: bool
+    nodes: list[int]
+    length: int
+
+
+def interleaved(graph: Graph, mask: pl.Series) -> Graph:
+    """Each backward pass takes turns with the forward pass after it, so that the selected exchange of one runs beside compute of the other.
+
+    A pass stays a chain: its blocks (exchange, or compute) follow one another as they did. Compute takes turns on the device, exchange on
+    the network; who goes first is whoever can begin first. The host launches in the new order, at the pace at which it did. A step of a
+    single forward and backward pass has no neighbour, so nothing changes.
+    """
+    times = replay(graph)
+    begin, end = times.start.to_list(), times.end.to_list()
+    pairs = [_Pair.of([_blocks(one, mask, begin, end) for one in both]) for both in _neighbours(graph, mask)]
+    if not pairs:
+        return graph
+    edges = _with_turns(graph, pairs)
+    lane = graph.nodes["lane"].to_list()
+    links = [link for pair in pairs for link in pair.links(lane)]
+    known = set(edges.select("src", "dst").iter_rows())
+    added = _links([link for link in dict.fromkeys(links) if link not in known], "event")
+    return rebuilt(graph, graph.nodes, pl.concat([edges, added]))
+
+
+def _neighbours(graph: Graph, mask: pl.Series) -> Iterator[tuple[list[int], list[int]]]:
+    """A backward pass and the forward pass after it in one step, where both hold selected exchange; by their operations."""
+    ops = _Ops.of(graph)
+    passes: list[tuple[str, int | None, list[int]]] = []
+    for node, phase, step in zip(ops.nodes, ops.phases, ops.steps, strict=True):
+        last = passes[-1] if passes else None
+        if last is None or last[:2] != (phase, step):
+            if last is not None and len(passes) > 1 and not any(mask[one] for one in last[2]) and passes[-2][:2] == (phase, step):
+                passes.pop()  # a few operations of which the phase was mistaken: the pass goes on
+                passes[-1][2].extend([*last[2], node])
+                continue
+            passes.append((phase, step, [node]))
+        else:
+            last[2].append(node)
+    used: set[int] = set()
+    for number in range(len(passes) - 1):
+        one, two = passes[number], passes[number + 1]
+        both = one[0] == "backward" and two[0] == "forward" and one[1] == two[1]
+        if both and number not in used and all(any(mask[node] for node in each[2]) for each in (one, two)):
+            used |= {number, number + 1}
+            yield one[2], two[2]
+
+
+def _blocks(nodes: Sequence[int], mask: pl.Series, begin: Sequence[int], end: Sequence[int]) -> list[_Block]:
+    """A pass in blocks."""
+    runs_: list[tuple[bool, list[int]]] = []
+    for node in nodes:
+        exchange = bool(mask[node])
+        if runs_ and runs_[-1][0] == exchange:
+            runs_[-1][1].append(node)
+        else:
+            runs_.append((exchange, [node]))
+    joined: list[tuple[bool, list[int]]] = []
+    for number, (exchange, members) in enumerate(runs_):
+        between = 0 < number < len(runs_) - 1 and not exchange
+        small = between and max(end[one] for one in members) - min(begin[one] for one in members) <= SMALL_NS
+        if joined and (joined[-1][0] == exchange or (small and joined[-1][0])):
+            joined[-1][1].extend(members)
+        else:
+            joined.append((exchange, list(members)))
+    return [
+        _Block(exchange=exchange, nodes=members, length=max(end[one] for one in members) - min(begin[one] for one in members))
+        for exchange, members in joined
+    ]
+
+
+def _turns(chains: Sequence[Sequence[_Block]]) -> list[tuple[int, int]]:
+    """In which order the blocks of two passes begin: (pass, number of the block); each kind of work takes one at a time."""
+    ready, free, at = [0, 0], {True: 0, False: 0}, [0, 0]
+    order = []
+    while any(at[one] < len(chains[one]) for one in (0, 1)):
+        open_ = [(max(ready[one], free[chains[one][at[one]].exchange]), ready[one], one) for one in (0, 1) if at[one] < len(chains[one])]
+        start, _, one = min(open_)
+        block = chains[one][at[one]]
+        ready[one] = free[block.exchange] = start + block.length
+        order.append((one, at[one]))
+        at[one] += 1
+    return order
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pair:
+    """A backward and a forward pass in blocks, and the order in which these begin: (0 or 1, number of the block)."""
+
+    chains: Sequence[Sequence[_Block]]
+    order: Sequence[tuple[int, int]]
+    entering: list[int]  # what its first operations waited for on their streams
+    leaving: list[int]  # what waited for its last operations on their streams
+
+    @classmethod
+    def of(cls, chains: Sequence[Sequence[_Block]]) -> _Pair:
+        return cls(chains=chains, order=_turns(chains), entering=[], leaving=[])
+
+    @property
+    def sequence(self) -> list[int]:
+        """Its operations in the new order."""
+        return [node for one, number in self.order for node in self.chains[one][number].nodes]
+
+    def links(self, lane: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Who waits for whom now: block for block of its pass, and of its kind of work."""
+        last: dict[bool, list[int]] = {}
+        ends = [[_ends(block.nodes, lane) for block in chain] for chain in self.chains]
+        for one, number in self.order:
+            heads, tails = ends[one][number]
+            before = ends[one][number - 1][1] if number else self.entering
+            exchange = self.chains[one][number].exchange
+            yield from ((source, head) for source in (*before, *last.get(exchange, ())) for head in heads)
+            last[exchange] = tails
+        yield from ((tail, target) for chain in ends for tail in chain[-1][1] for target in self.leaving)
+
+
+def _with_turns(graph: Graph, pairs: Sequence[_Pair]) -> pl.DataFrame:
+    """The edges once passes take turns: none from pass to pass of a pair, and the host's by place in the new order."""
+    home = {
+        node: (number, one)
+        for number, pair in enumerate(pairs)
+        for one, chain in enumerate(pair.chains)
+        for block in chain
+        for node in block.nodes
+    }
+    positions = {old: new for pair in pairs for old, new in zip(sorted(pair.sequence), pair.sequence, strict=True)}
+    issued = set(graph.edges.filter(pl.col("kind") == "issue")["dst"])
+    launched = {number: iter([node for node in pair.sequence if node in issued]) for number, pair in enumerate(pairs)}
+    renewed: dict[int, int] = {}
+    edges = []
+    for source, target, after, lag, kind, inferred in graph.edges.select(*EDGES).sort("src", "dst").iter_rows():
+        start, stop = source, target
+        if kind == "issue" and target in home:
+            if target not in renewed:
+                renewed[target] = next(launched[home[target][0]])
+            stop = renewed[target]
+        elif kind in ("awaited", "queue") and source in home:
+            start = positions[source]
+        elif kind == "stream" and home.get(source, (-1,))[0] != home.get(target, (-1,))[0]:
+            if target in home:
+                pairs[home[target][0]].entering.append(source)
+            if source in home:
+                pairs[home[source][0]].leaving.append(target)
+        elif source in home and target in home and home[source][0] == home[target][0] and home[source] != home[target]:
+            continue  # one pass waited for the other only because it ran after it
+        edges.append((start, stop, after, lag, kind, inferred))
+    return pl.DataFrame(edges, schema=EDGES, orient="row")
+
+
+def _ends(nodes: Sequence[int], lane: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The first and the last operation of each stream of a block."""
+    firsts, lasts = dict[int, int](), dict[int, int]()
+    for node in nodes:
+        firsts.setdefault(lane[node], node)
+        lasts[lane[node]] = node
+    return list(firsts.values()), list(lasts.values())
