@@ -194,7 +194,7 @@ class _Ops:
         phase = ops["phase"].cast(pl.String).replace("recompute", "backward").fill_null(strategy="forward").fill_null("")
         return cls(nodes=ops["node"].to_list(), lanes=ops["lane"].to_list(), phases=phase.to_list(), steps=ops["step"].to_list())
 
-    def place(self, node: int) -> int:
+    def position(self, node: int) -> int:
         """Place of an operation by its number."""
         return bisect_left(self.nodes, node)
 
@@ -218,7 +218,7 @@ def _bursts(ops: _Ops, chosen: Sequence[int], until: pl.Series | None) -> list[l
     bursts: list[list[int]] = []
     before: object = None
     for node in chosen:
-        place = ops.place(node)
+        place = ops.position(node)
         key: object = (bisect_right(wanted, place), ops.steps[place]) if until is not None else (ops.phases[place], ops.steps[place])
         if not bursts or key != before:
             bursts.append([])
@@ -242,14 +242,14 @@ def _consumers(
     if until is not None:
         wanted = [place for place, node in enumerate(ops.nodes) if until[node]]
         for burst in bursts:
-            after = ops.passage(wanted, ops.place(burst[-1]), 1)
+            after = ops.passage(wanted, ops.position(burst[-1]), 1)
             for number, node in enumerate(burst if after else ()):
                 found[node] = ops.nodes[after[number * len(after) // len(burst) if spread else 0]]
         return found
     if not one_ahead:
         for burst in bursts:
-            phase = ops.phases[ops.place(burst[-1])]
-            after_place = next((place for place in range(ops.place(burst[-1]) + 1, len(ops.nodes)) if ops.phases[place] != phase), None)
+            phase = ops.phases[ops.position(burst[-1])]
+            after_place = next((place for place in range(ops.position(burst[-1]) + 1, len(ops.nodes)) if ops.phases[place] != phase), None)
             if after_place is not None:
                 found |= dict.fromkeys(burst, ops.nodes[after_place])
         return found
@@ -270,7 +270,7 @@ def _producers(ops: _Ops, bursts: Sequence[Sequence[int]], since: pl.Series | No
     wanted = [place for place, node in enumerate(ops.nodes) if since[node]]
     found: dict[int, int] = {}
     for burst in bursts:
-        before = ops.passage(wanted, ops.place(burst[0]), -1)
+        before = ops.passage(wanted, ops.position(burst[0]), -1)
         for number, node in enumerate(burst if before else ()):
             found[node] = ops.nodes[before[-(-(number + 1) * len(before) // len(burst)) - 1]]
     return found
