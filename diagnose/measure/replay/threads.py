@@ -20,6 +20,7 @@ from diagnose.model.trace import Trace
 QUEUE = 1_024  # launches that a device takes before the next one waits (design contract; CUDA's limit)
 BROKEN = 0.01  # share of launches beyond which the limit is another one here, and not known
 QUIET_NS = 100_000  # this project's choice: a thread that is quiet for so long while another one launches waits for that one
+TURN_CALLS = 4  # this project's choice: with so many calls in a row that no call of the other falls between, a short pause of that is a turn
 
 # What the host was doing, of parts of the gaps between calls: the first that applies.
 _PAUSES = ((FIRST_USE, "first_use"), (MESSAGES, "message_passing"), (GC, "gc"), (LOADING, "loading"))
@@ -252,6 +253,7 @@ def _turns(calls: pl.DataFrame) -> pl.DataFrame:
             pl.col("call").last().alias("last"),
             pl.col("start").first(),
             pl.col("end").max(),
+            pl.len().alias("count"),
         )
         .with_columns(
             (pl.col("start") - pl.col("end").shift(1).over("thread")).alias("quiet_before"),
@@ -261,7 +263,8 @@ def _turns(calls: pl.DataFrame) -> pl.DataFrame:
     other = blocks.with_columns(
         pl.col("last").shift(1).alias("after"), pl.col("end").shift(1).alias("after_end"), pl.col("quiet_after").shift(1).alias("left")
     )
-    waits = (pl.col("quiet_before").fill_null(QUIET_NS) >= QUIET_NS) & (pl.col("left").fill_null(QUIET_NS) >= QUIET_NS)
+    left = (pl.col("left").fill_null(QUIET_NS) >= QUIET_NS) | (pl.col("count") >= TURN_CALLS)
+    waits = (pl.col("quiet_before").fill_null(QUIET_NS) >= QUIET_NS) & left
     return other.filter(pl.col("after").is_not_null() & waits & (pl.col("after_end") <= pl.col("start"))).select(
         "call", "after", "after_end"
     )

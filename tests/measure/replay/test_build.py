@@ -75,6 +75,15 @@ def test_a_thread_that_takes_over_moves_with_the_one_before_it() -> None:
     assert begun(sooner)[1:] == [1900, 200_031, 400_031]  # the first waits for its stream, the others move up with the host
 
 
+@for_each("calls, turns", (3, 2), (4, 3))
+def test_a_short_pause_is_a_turn_where_the_other_thread_has_calls_enough_in_it(calls: int, turns: int) -> None:
+    """The first thread pauses for 60 µs, while the second, quiet for long, launches; its own first call and what follows are turns too."""
+    short = [run("gemm", start + 20, start + 100, start, thread=2) for start in range(200_000, 200_000 + 10_000 * calls, 10_000)]
+    first = [run("gemm", start + 20, start + 100, start) for start in (0, 190_000, 250_000)]
+    graph = graph_of([first[0], run("gemm", 5_020, 5_100, 5_000, thread=2), first[1], *short, first[2]])
+    assert graph.edges.filter(pl.col("kind") == "handover").height == turns
+
+
 def test_a_full_queue_holds_the_host() -> None:
     launches = [run("gemm", 1000 + 10 * place, 1010 + 10 * place, 1 + place) for place in range(1025)]
     last = run("gemm", 1020 + 10 * 1025, 1030 + 10 * 1025, 2000, until=2000 + 1000)
