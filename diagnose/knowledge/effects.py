@@ -24,6 +24,7 @@ SELECT_COLUMNS: Mapping[str, pl.DataType] = {
     "comm": pl.String(),  # of transport: what it is for, such as expert
     "operation": pl.String(),  # what the kernel does, such as gemm
     "backend": pl.String(),  # library of an exchange
+    "copy": pl.String(),  # of a copy: h2d, d2h, d2d
     "cause": pl.String(),  # what the host was doing; null for operations
     "replayed": pl.Boolean(),  # launched by a CUDA graph
     "us": pl.Float64(),  # how long it took, in µs

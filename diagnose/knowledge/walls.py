@@ -65,6 +65,8 @@ class WallSpec(TopicSpec, frozen=True, kw_only=True):
     beside: dict[str, str] = field(default_factory=dict)
     status_facts: tuple[str, ...] = ()
     contender: bool = True
+    frees: str | None = None
+    omits: str | None = None
 
 
 class CertaintyRule(Strict, frozen=True, kw_only=True):

@@ -293,6 +293,7 @@ def measure_device(
     counted = step_counts(
         inside, windows, found, host, graph_launches(trace, rank, knowledge.hosts), kernels_named(trace, inside, knowledge.features)
     )
+    memory = memory_use(inside, windows, found.pieces, trace.memory, rank, device)
     return DeviceMeasure(
         rank=rank,
         device=device,
@@ -321,7 +322,7 @@ def measure_device(
             host_limited(found, work, windows, host, claims(times.per_step)),
             contention(inside, work, windows, ran.together(ran.mask(is_role("compute")), ran.mask(is_role("transport")), windows)),
         ),
-        memory=memory_use(inside, windows, found.pieces, trace.memory, rank, device),
+        memory=memory,
         occupancy=occupancy(inside, trace.names["text"], info, limits(info, knowledge.rulebook.platforms.sm_limits)),
         exchanges=exchanges(work, inside, windows, classes, found, trace, knowledge.exchanges),
         timeline=timeline(
@@ -329,5 +330,7 @@ def measure_device(
         ),
         moe_layer=moe_layer(inside, classes),
         listed=listed_per_step(times, used, transport, why),
-        graph=graph_of(trace, work, windows, classes, waits, host, knowledge.hosts, rank=rank, device=device) if replay else None,
+        graph=graph_of(trace, work, windows, classes, waits, host, knowledge.hosts, rank=rank, device=device, repeated=memory.recompute.ops)
+        if replay
+        else None,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -28,13 +28,15 @@ class Recompute:
     """Forward work repeated in backward, per window (index, ns, lower, light), and how that is known; None where it can't be told.
 
     `ns` is the whole repetition; `lower` what is certainly repeated. They differ only where no range tells how far a repetition goes.
-    `light` is the whole less matrix products: what a job repeats whose recompute covers no module with products.
+    `light` is the whole less matrix products: what a job repeats whose recompute covers no module with products. `ops`: rows of the compute
+    that is repeated, in the whole.
     """
 
     per_window: pl.DataFrame | None
     status: Status | None
     forward: int | None  # attention kernels inside the steps
     backward: int | None
+    ops: pl.Series = field(default_factory=lambda: pl.Series("op", dtype=pl.UInt32))
 
     @property
     def ratio(self) -> float | None:
@@ -83,7 +85,7 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -
         far = marked if told else _stretches(work, units, marked)
         found = _in_full(ns if told else _repeated(far, work, pieces, windows), ns, _repeated(_light(far), work, pieces, windows))
         status: Status = "measured" if found["ns"].equals(found["lower"]) else "inferred"
-        return Recompute(per_window=found, status=status, forward=counts[0], backward=counts[1])
+        return Recompute(per_window=found, status=status, forward=counts[0], backward=counts[1], ops=far["op"])
     ratio = None if counts[0] is None or not counts[1] else counts[0] / counts[1]
     again = families.filter(pl.col("ratio").is_between(REPEATED, SENSIBLE))
     if ratio is not None and ratio > SENSIBLE:
@@ -93,7 +95,7 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -
     far = _stretches(work, units, _second_times(units))
     light = _repeated(_light(far), work, pieces, windows)
     found = _in_full(_repeated(far, work, pieces, windows), _extra_attention(units, windows), light)
-    return Recompute(per_window=found, status="inferred", forward=counts[0], backward=counts[1])
+    return Recompute(per_window=found, status="inferred", forward=counts[0], backward=counts[1], ops=far["op"])
 
 
 def _without_backward_attention(work: pl.DataFrame, windows: pl.DataFrame) -> Recompute:

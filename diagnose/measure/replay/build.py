@@ -32,10 +32,15 @@ def graph_of(
     *,
     rank: int,
     device: int,
+    repeated: pl.Series,
 ) -> Graph:
-    """The graph of a device whose operations are `work` (as `device_work` gives it) and whose kept steps are `windows`."""
+    """The graph of a device whose operations are `work` (as `device_work` gives it) and whose kept steps are `windows`.
+
+    `repeated`: rows of the compute that is done a second time.
+    """
     until = int(windows["end"].max())  # type: ignore[arg-type]
     shown = work.filter(pl.col("start") <= until)
+    shown = shown.with_columns(_phases(shown, repeated))
     threads = threads_of(trace, shown, host, rules, rank, until)
     shown = shown.with_columns(with_calls(shown, threads.calls).alias("call"))
     found = links(shown, prepare(work, waits), threads.calls)
@@ -56,6 +61,25 @@ def graph_of(
         host=bool(len(found.launches)),
         refused=_refusal(nodes, steps, windows),
     )
+
+
+def _phases(work: pl.DataFrame, repeated: pl.Series) -> pl.Series:
+    """The phase of each operation, where recompute is what `repeated` says: what else is called so is part of backward.
+
+    What is no compute belongs to a repetition where it was launched between two of its operations.
+    """
+    again = pl.col("op").is_in(repeated.implode())
+    computes = pl.col("role") == "compute"
+    launched = (
+        work.select("op", "role", "phase", again.alias("again"), pl.coalesce("call_start", "start").alias("at"), "start")
+        .sort("at", "start", "op")
+        .with_columns(pl.when(computes).then("again").alias("known"))
+        .with_columns(pl.col("known").forward_fill().alias("before"), pl.col("known").backward_fill().alias("after"))
+    )
+    inside = pl.when(computes).then("again").otherwise(pl.col("before") & pl.col("after")).fill_null(value=False)
+    said = pl.col("phase") == "recompute"
+    phase = pl.when(inside).then(pl.lit("recompute")).when(said).then(pl.lit("backward")).otherwise(pl.col("phase").cast(pl.String))
+    return launched.select("op", phase.cast(work.schema["phase"]).alias("phase")).sort("op")["phase"]
 
 
 def _nodes(work: pl.DataFrame, threads: Threads, windows: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
@@ -83,6 +107,7 @@ def _nodes(work: pl.DataFrame, threads: Threads, windows: pl.DataFrame, classes:
             pl.col("role").cast(pl.String),
             pl.col("phase").cast(pl.String),
             pl.col("comm").cast(pl.String),
+            pl.col("copy_kind").cast(pl.String).alias("copy"),
             nothing.cast(pl.String).alias("cause"),
             replayed.fill_null(value=False).alias("replayed"),
         )
@@ -104,6 +129,7 @@ def _nodes(work: pl.DataFrame, threads: Threads, windows: pl.DataFrame, classes:
             pl.col("name_id").cast(pl.Int32),
             nothing.cast(pl.Int32).alias("class_id"),
             *told,
+            nothing.cast(pl.String).alias("copy"),
             "cause",
             pl.lit(value=False).alias("replayed"),
         )

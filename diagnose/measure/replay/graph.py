@@ -12,6 +12,7 @@ from typing import get_args
 
 import polars as pl
 
+from diagnose.model.trace import CopyKind
 from diagnose.model.vocabulary import PHASES, Role
 
 NODE_KINDS = ("host", "call", "op")  # host work between calls; a host call, or the return of one that waited; a device operation
@@ -43,6 +44,7 @@ NODES: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "role": Roles,
     "phase": pl.Enum(PHASES),
     "comm": pl.String,  # kind of exchange, of transport
+    "copy": CopyKind,  # of a copy: between host and device, or inside it
     "cause": pl.String,  # what the host was doing: one of `waits.stalls.HOST_CAUSES`: launch, host_sync, allocator, gc …; null for operations
     "replayed": pl.Boolean,  # launched by a CUDA graph, after its first node
     "instance": pl.Int64,  # number of the collective that it takes part in, the same on all ranks; null: none, or not matched

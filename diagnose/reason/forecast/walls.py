@@ -1,0 +1,33 @@
+"""A wall taken away: the graph of the same steps without what that wall costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+
+from diagnose.knowledge.walls import WallSpec
+from diagnose.measure.replay.graph import Graph
+from diagnose.reason.forecast.select import selected
+
+
+def without(graph: Graph, wall: WallSpec) -> Graph:
+    """The graph where nothing that `walls.yaml` counts to a wall takes time.
+
+    What is freed keeps its place and all that it waits for. What is omitted would not be there: it waits for nothing on the device, and no
+    latency passes around it.
+    """
+    omitted = _asked(graph, wall.omits)
+    gone = omitted | _asked(graph, wall.frees)
+    nodes = graph.nodes.with_columns(
+        pl.when(gone).then(0).otherwise("duration").alias("duration"), pl.when(omitted).then(0).otherwise("delay").alias("delay")
+    )
+    at = omitted.gather(graph.edges["dst"])
+    edges = graph.edges.with_columns(pl.when(at).then(pl.min_horizontal("lag", 0)).otherwise("lag").alias("lag")).filter(
+        ~(at & pl.col("kind").is_in(["awaited", "queue"]))
+    )
+    return replace(graph, nodes=nodes, edges=edges)
+
+
+def _asked(graph: Graph, text: str | None) -> pl.Series:
+    return pl.repeat(value=False, n=graph.nodes.height, eager=True) if text is None else selected(graph, text)
