@@ -146,7 +146,8 @@ def words_of(names: pl.Series, taxonomy: Taxonomy) -> pl.Series:
         frame = frame.with_columns(
             frame["function"].scatter(places, parts["function"]), frame["template"].scatter(places, parts["template"])
         )
-    frame = frame.with_columns(_spaced(pl.col("function")).alias("words"))
+    unread = "|".join(taxonomy.sets.get("unread", ())) or r"\0"
+    frame = frame.with_columns(_spaced(pl.col("function")).str.replace_all(rf" (?:{unread}) ", " ").alias("words"))
     carrier = Lines([["=@carrier"]], taxonomy.sets).hold(frame["words"])
     places = (carrier & (frame["template"].is_not_null() | frame["name"].str.contains("<", literal=True))).arg_true()
     if places.is_empty():
