@@ -38,7 +38,7 @@ def converted(data: bytes, kind: type[T]) -> T:
 
 # A folder of the user's may hold these in place of the program's.
 OWN_TABLES = tuple(
-    f"{name}.yaml" for name in ("buckets", "comparison", "environment", "exchanges", "features", "hosts", "platforms", "walls")
+    f"{name}.yaml" for name in ("buckets", "comparison", "environment", "exchanges", "features", "forecast", "hosts", "platforms", "walls")
 )
 
 

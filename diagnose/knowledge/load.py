@@ -11,6 +11,7 @@ from diagnose.knowledge.data import table
 from diagnose.knowledge.environment import EnvironmentRules, load_environment_rules
 from diagnose.knowledge.exchanges import ExchangeNames, load_exchange_names
 from diagnose.knowledge.features import Features, load_features
+from diagnose.knowledge.forecast import ForecastRules, load_forecast_rules
 from diagnose.knowledge.rulebook import Rulebook, load_rulebook
 from diagnose.knowledge.taxonomy import HostRules, Taxonomy, load_host_rules, load_taxonomy, own_bucket_files
 
@@ -28,6 +29,7 @@ class Knowledge:
     features: Features
     exchanges: ExchangeNames
     environment: EnvironmentRules
+    forecast: ForecastRules
 
     @property
     def buckets(self) -> Buckets:
@@ -48,4 +50,5 @@ def load_knowledge(rules: Sequence[Path] = ()) -> Knowledge:
         features=load_features(table("features.yaml", rules).read_bytes()),
         exchanges=load_exchange_names(table("exchanges.yaml", rules).read_bytes()),
         environment=load_environment_rules(table("environment.yaml", rules).read_bytes()),
+        forecast=load_forecast_rules(table("forecast.yaml", rules).read_bytes()),
     )

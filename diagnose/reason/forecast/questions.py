@@ -1,0 +1,251 @@
+"""Questions of a user: fixes by id, and free ones in words, as changes of the step's graph."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from diagnose.document.diagnosis import Expected, Finding, Fix, PlanSetting
+from diagnose.document.forecast import Question as Asked
+from diagnose.errors import UsageError
+from diagnose.knowledge.effects import Transformation, select_problem
+from diagnose.knowledge.forecast import ForecastRules
+from diagnose.knowledge.rulebook import Rulebook
+from diagnose.model.vocabulary import FixState
+from diagnose.reason.context import Context
+from diagnose.reason.findings import FixReader
+from diagnose.reason.forecast.changes import Change, effect_of
+from diagnose.reason.plan import settings
+
+_NOTHING = "Nothing was forecast."
+_FACTOR = re.compile(r"(\d+(?:\.\d+)?)x?")
+# `KIND:VALUE` on the command line: the column of a SELECT that the value is looked up in.
+_COLUMNS = ("bucket", "cause", "comm", "role", "phase", "operation", "backend", "name")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One change that is asked about. `changes`: its effect on the graph; empty where none can be told, and `refused` says why.
+
+    `bounds`: of the findings that it answers, by id, ns per step; no forecast goes beyond them.
+    """
+
+    id: str
+    title: str
+    changes: tuple[Change, ...] = ()
+    refused: str = ""
+    next_step: str = ""
+    fix: str | None = None
+    state: FixState | None = None
+    settings: tuple[PlanSetting, ...] = ()
+    published: tuple[Expected, ...] = ()
+    verify: str = ""
+    cost: str = ""
+    note: str = ""
+    bounds: Mapping[str, int] = field(default_factory=dict)
+    walls: Mapping[str, str] = field(default_factory=dict)  # the wall of each finding in `bounds`
+
+    def asked(self) -> Asked:
+        """As the document has it."""
+        return Asked(
+            id=self.id,
+            title=self.title,
+            fix=self.fix,
+            state=self.state,
+            changes=self.settings,
+            published=self.published,
+            verify=self.verify,
+            cost=self.cost,
+            note=self.note,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Free:
+    """Questions in words, as the command line takes them: what is removed, scaled (`SELECT=FACTOR`) and detached, a faster link, no waiting."""
+
+    remove: tuple[str, ...] = ()
+    scale: tuple[str, ...] = ()
+    detach: tuple[str, ...] = ()
+    link: str | None = None
+    no_wait: bool = False
+    gpu: str | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is asked."""
+        return bool(self.remove or self.scale or self.detach or self.link or self.no_wait or self.gpu)
+
+
+# --- fixes ------------------------------------------------------------------------------------------------------------
+
+
+def fix_question(key: str, context: Context, findings: Sequence[Finding]) -> Question:
+    """The question that a fix is, by id in any case. Raises UsageError for an id that there is not."""
+    rulebook = context.rulebook
+    spec = rulebook.fixes[known_fix(key, rulebook)]
+    fix = next((one for finding in findings for one in finding.fixes if one.id == spec.id), None) or FixReader(context=context).fix(spec)
+    effect = effect_of(spec, context)
+    answered = [one for one in findings if one.bound_ns is not None and any(other.id == spec.id for other in one.fixes)]
+    return Question(
+        id=spec.id,
+        title=spec.title,
+        changes=() if isinstance(effect, str) else effect,
+        refused=effect if isinstance(effect, str) else "",
+        next_step=f"diagnose explain {spec.id} says what was published for it.",
+        fix=spec.id,
+        state=fix.state,
+        settings=settings(fix.changes),
+        published=spec.expected,
+        verify=spec.verify,
+        cost=spec.cost,
+        note=_note(fix),
+        bounds={one.id: one.bound_ns for one in answered if one.bound_ns is not None},
+        walls={one.id: one.wall for one in answered},
+    )
+
+
+def known_fix(key: str, rulebook: Rulebook) -> str:
+    """The id of a fix as the rulebook spells it. Raises UsageError."""
+    by_small = {one.lower(): one for one in rulebook.fixes}
+    if key.lower() in by_small:
+        return by_small[key.lower()]
+    close = difflib.get_close_matches(key.lower(), list(by_small), n=1, cutoff=0.5)
+    meant = f" Did you mean {by_small[close[0]]}?" if close else ""
+    raise UsageError(f"--fix {key}: no fix has this id.{meant}", effect=_NOTHING, next_step="`diagnose rules` lists all fixes.")
+
+
+def _note(fix: Fix) -> str:
+    if fix.state == "already_on":
+        return "It is on already."
+    if fix.state == "blocked":
+        return f"It can't be had now: {' '.join(fix.blocked_by)}"
+    return ""
+
+
+# --- free questions ---------------------------------------------------------------------------------------------------
+
+
+def free_questions(free: Free, context: Context, rules: ForecastRules) -> tuple[Question, ...]:
+    """Each free question with its change. Raises UsageError for what can't be understood."""
+    found = [_removal(text, rules) for text in free.remove]
+    found += [_scaling(text, rules) for text in free.scale]
+    found += [_question("detach", text, rules, why="asked: what waits for it may run beside it") for text in free.detach]
+    if free.link is not None:
+        found.append(_link(free.link))
+    if free.gpu is not None:
+        found.append(_gpu(free.gpu, context, rules))
+    return tuple(found)
+
+
+def select_of(text: str, rules: ForecastRules, option: str) -> tuple[str, str]:
+    """SELECT and title of what stands on the command line: a word, KIND:VALUE, or a SELECT. Raises UsageError."""
+    word = rules.words.get(text)
+    if word is not None:
+        return word.select, word.title
+    kind, colon, value = text.partition(":")
+    if colon and kind == "cause" and value in rules.words:
+        return rules.words[value].select, rules.words[value].title
+    if colon and kind in _COLUMNS:
+        quoted = value.replace("'", "''")
+        return f"{kind} = '{quoted}'", f"{kind} {value}"
+    wrong = select_problem(text)
+    if wrong is None:
+        return text, text
+    close = difflib.get_close_matches(text, list(rules.words), n=1)
+    meant = f" Did you mean {close[0]}?" if close else ""
+    raise UsageError(
+        f"{option} {text}: {wrong}.{meant}",
+        effect=_NOTHING,
+        next_step=f"Name one of {', '.join(rules.words)}, a KIND:VALUE ({', '.join(f'{one}:' for one in _COLUMNS)}), or a condition over them.",
+    )
+
+
+def _question(transformation: Transformation, text: str, rules: ForecastRules, *, why: str, by: float | None = None) -> Question:
+    select, title = select_of(text, rules, f"--{transformation}")
+    word = rules.words.get(text.removeprefix("cause:"))
+    change = Change(
+        transformation=transformation,
+        select=select,
+        by=None if by is None else (by, by, by),
+        with_host=transformation == "remove" and word is not None and word.with_host,
+        basis="assumed",
+        why=why,
+        source="the command line",
+    )
+    said = {"remove": f"without {title}", "detach": f"{title} beside what waits for it"}.get(transformation, f"{title} × {by:g}")
+    return Question(id=f"--{transformation} {text}{'' if by is None else f'={by:g}'}", title=said, changes=(change,))
+
+
+def _removal(text: str, rules: ForecastRules) -> Question:
+    return _question("remove", text, rules, why="asked: it takes no time at all")
+
+
+def _scaling(text: str, rules: ForecastRules) -> Question:
+    select, equals, factor = text.rpartition("=")
+    found = _FACTOR.fullmatch(factor.strip()) if equals else None
+    if found is None:
+        raise UsageError(
+            f"--scale {text}: there is no factor.", effect=_NOTHING, next_step="Write SELECT=FACTOR, such as --scale bucket:expert_gemm=0.7."
+        )
+    return _question("scale", select.strip(), rules, why="asked: its durations times this factor", by=float(found[1]))
+
+
+def _link(text: str) -> Question:
+    found = _FACTOR.fullmatch(text.strip())
+    if found is None or not float(found[1]):
+        raise UsageError(f"--link {text} is no factor.", effect=_NOTHING, next_step="Write how many times as fast, such as --link 2x.")
+    by = 1 / float(found[1])
+    change = Change(
+        transformation="scale",
+        select="role = 'transport'",
+        by=(by, by, 1.0 if by < 1 else by),
+        basis="assumed",
+        why="asked: transfers take this share of their time; at worst none is gained, where waiting for other ranks or start-up costs are what takes the time",
+        source="the command line",
+    )
+    return Question(id=f"--link {text}", title=f"a link {float(found[1]):g} times as fast", changes=(change,))
+
+
+def _gpu(name: str, context: Context, rules: ForecastRules) -> Question:
+    """Products scaled by the dense peak of the precision that ran, all other compute by memory bandwidth, transport by the link."""
+    table = context.rulebook.platforms.platforms
+    key, there = name.lower(), table.get(name.lower())
+    if there is None:
+        close = difflib.get_close_matches(key, list(table), n=1)
+        meant = f" Did you mean {close[0]}?" if close else ""
+        raise UsageError(f"--gpu {name}: no such platform.{meant}", effect=_NOTHING, next_step=f"Name one of {', '.join(table)}.")
+    of_trace = context.values.get("platform")
+    here = table.get(of_trace) if isinstance(of_trace, str) else None
+    asked = Question(id=f"--gpu {key}", title=f"on {key.upper()}")
+    if here is None:
+        return replace(asked, refused="It is not known which GPU the trace ran on.", next_step="Set platform in the job file.")
+    if here.architecture != there.architecture:
+        refused = f"From {here.architecture} to {there.architecture} kernels are others, and peaks tell little of them."
+        return replace(asked, refused=refused, next_step="Scale what you know: --scale bucket:NAME=FACTOR.")
+    precision = next((one for one in ("bf16", *here.peak_tflops) if one in here.peak_tflops and one in there.peak_tflops), None)
+    pairs = (
+        (rules.gpu.products, precision and here.peak_tflops[precision], precision and there.peak_tflops[precision], f"dense {precision} peak"),
+        (rules.gpu.memory, here.memory_tb_per_s, there.memory_tb_per_s, "memory bandwidth"),
+        (rules.gpu.link, here.nvlink_gb_per_s, there.nvlink_gb_per_s, "NVLink bandwidth"),
+    )
+    unknown = [what for _, before, after, what in pairs if not before or not after]
+    if unknown:
+        return replace(asked, refused=f"Not known of both GPUs: {', '.join(unknown)}.", next_step="Scale what you know: --scale bucket:NAME=FACTOR.")
+    changes = tuple(_by_peak(select, before / after, what) for select, before, after, what in pairs if before and after and before != after)
+    return replace(asked, changes=changes, refused="" if changes else "Peak, memory bandwidth and link are the same: nothing here would change.")
+
+
+def _by_peak(select: str, by: float, what: str) -> Change:
+    """Durations scaled by a peak: at the best in full, at the worst not at all where it is higher; likely half way, as kernels reach part of it."""
+    low, high = sorted((by, 1.0))
+    return Change(
+        transformation="scale",
+        select=select,
+        by=(low, (low + high) / 2, high),
+        basis="assumed",
+        why=f"scaled by the {what}, at best in full; likely half of that: what holds a kernel is not known one by one",
+        source="trace_rules/platforms.yaml",
+    )
