@@ -1,0 +1,224 @@
+"""From a graph and questions to the forecast: the steps now and after the changes, what they rest on, and what could not be answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from diagnose.document.forecast import Basis, Category, Ceiling, Ingredient, Planned, Refused, Span, Step
+from diagnose.document.forecast import Question as Asked
+from diagnose.knowledge.forecast import ForecastRules
+from diagnose.measure.replay.graph import Graph
+from diagnose.measure.replay.path import replay, step_times
+from diagnose.reason.compare.delta import portioned
+from diagnose.reason.forecast.categories import Replayed
+from diagnose.reason.forecast.changes import ENDS, Change, End, changed, touches
+from diagnose.reason.forecast.questions import Question
+
+_NOTHING_THERE = "Nothing in these steps is what it speaks of."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What the kept steps take after the changes of some questions, together. `span`: their sum, ns."""
+
+    span: Span
+    likely: Replayed
+    cut: Fraction = Fraction(1)  # share of what the replay saves that no bound forbids
+    capped_by: tuple[Ceiling, ...] = ()
+
+    @property
+    def saves(self) -> int:
+        """What is likely won of all kept steps, ns."""
+        return self.span.now - self.span.likely
+
+
+@dataclass(frozen=True)
+class Replays:
+    """One graph, replayed as it is and after changes; each set of changes once."""
+
+    graph: Graph
+    rules: ForecastRules
+
+    @cached_property
+    def now(self) -> Replayed:
+        """The steps as they were measured."""
+        return replayed(self.graph)
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, ...], Outcome]:
+        return {}
+
+    @property
+    def count(self) -> int:
+        """How many sets of changes were replayed."""
+        return len(self._known)
+
+    def after(self, questions: Sequence[Question]) -> Outcome:
+        """What all these changes, in this order, make of the steps."""
+        key = tuple(one.id for one in questions)
+        if key not in self._known:
+            self._known[key] = self._outcome(questions)
+        return self._known[key]
+
+    def unanswered(self, question: Question) -> Refused | None:
+        """Why a question has no answer in this graph; None where it has one."""
+        reason = question.refused
+        if not reason and not any(touches(self.graph, change) for change in question.changes):
+            reason = _NOTHING_THERE
+        if not reason:
+            return None
+        return Refused(question=question.id, reason=reason, next_step=question.next_step)
+
+    def _outcome(self, questions: Sequence[Question]) -> Outcome:
+        changes = [change for question in questions for change in question.changes]
+        now = sum(self.now.lengths)
+        ends = {end: replayed(after(self.graph, changes, end)) for end in (ENDS if ranged(changes) else ("likely",))}
+        sums = {end: sum(one.lengths) for end, one in ends.items()}
+        likely = sums["likely"]
+        margin = 0 if likely == now else self._margin(now, likely)
+        low, high = min(sums.get("low", likely), likely - margin), max(sums.get("high", likely), likely + margin)
+        floor, ceilings = self._floor(questions, now)
+        span = Span(now=now, low=max(low, floor), likely=max(likely, floor), high=max(high, floor))
+        cut = Fraction(now - span.likely, now - likely) if likely != now else Fraction(1)
+        return Outcome(span=span, likely=ends["likely"], cut=cut, capped_by=ceilings if likely < floor else ())
+
+    def _margin(self, now: int, likely: int) -> int:
+        """What the replay leaves out, ns."""
+        margin = self.rules.margin
+        return round(abs(now - likely) * margin.of_saving + now * margin.of_step)
+
+    def _floor(self, questions: Sequence[Question], now: int) -> tuple[int, tuple[Ceiling, ...]]:
+        """The least that the bounds of the diagnosis leave of the steps, and which these are; nothing where one has no bound.
+
+        Of one wall the largest bound counts, since those of its findings overlap; of several fixes of one finding it counts once.
+        """
+        count = len(self.now.lengths)
+        if not questions or not all(one.bounds for one in questions):
+            return 0, ()
+        largest: dict[str, tuple[int, str, str]] = {}
+        for question in questions:
+            for finding, bound in question.bounds.items():
+                wall = f"{question.walls.get(finding, finding)} {finding}"
+                largest[wall] = (bound, question.id, finding)
+        ceilings = tuple(Ceiling(question=asked, finding=finding, bound_ns=bound) for bound, asked, finding in largest.values())
+        return max(now - count * sum(one.bound_ns for one in ceilings), 0), ceilings
+
+
+def after(graph: Graph, changes: Sequence[Change], end: End) -> Graph:
+    """The graph after changes, at one end of their ranges."""
+    return changed(graph, changes, end)
+
+
+def ranged(changes: Sequence[Change]) -> bool:
+    """Whether the ends of the ranges differ."""
+    return any(values is not None and len(set(values)) > 1 for change in changes for values in (change.by, change.host_ns)) or any(
+        change.transformation in ("graph", "detach", "interleave", "delay") for change in changes
+    )
+
+
+def replayed(graph: Graph) -> Replayed:
+    """A graph with its times and its kept steps, each ending at the latest where the next one begins."""
+    times = replay(graph)
+    return Replayed(graph=graph, times=times, steps=step_times(graph, times).sort("start"))
+
+
+# --- as the document tells it -----------------------------------------------------------------------------------------
+
+
+def per_step(span: Span, count: int) -> Span:
+    """The mean step of a sum, rounded to whole ns."""
+    return Span(**{name: round(getattr(span, name) / count) for name in Span.__struct_fields__})
+
+
+def steps_of(now: Replayed, outcome: Outcome) -> tuple[Step, ...]:
+    """Every kept step now and likely; what a bound forbids is taken off in proportion, so that they add up to the sum."""
+    likely = {index: length for index, length in zip(outcome.likely.steps["index"], outcome.likely.lengths, strict=True)}
+    before = {index: length for index, length in zip(now.steps["index"], now.lengths, strict=True)}
+    deltas = _cut({str(index): likely[index] - before[index] for index in before}, outcome)
+    return tuple(Step(index=index, now_ns=ns, likely_ns=ns + deltas[str(index)]) for index, ns in before.items())
+
+
+def categories_of(now: Replayed, outcome: Outcome) -> tuple[Category, ...]:
+    """All kept steps by exclusive category, what changes most first; deltas add up to that of the sum, to the nanosecond."""
+    before, later = now.categories(), outcome.likely.categories()
+    deltas = _cut({name: later.get(name, 0) - before.get(name, 0) for name in dict.fromkeys((*before, *later))}, outcome)
+    rows = (
+        Category(category=name, now_ns=before.get(name, 0), likely_ns=before.get(name, 0) + delta, delta_ns=delta)
+        for name, delta in deltas.items()
+    )
+    return tuple(sorted(rows, key=lambda row: (-abs(row.delta_ns), -row.now_ns, row.category)))
+
+
+def _cut(deltas: Mapping[str, int], outcome: Outcome) -> dict[str, int]:
+    """Deltas that add up to the likely one of the steps, each less what a bound forbids of it."""
+    if outcome.cut == 1:
+        return dict(deltas)
+    found = portioned(deltas, outcome.cut)
+    left = outcome.span.likely - outcome.span.now - sum(found.values())
+    if left and found:
+        largest = max(found, key=lambda name: abs(found[name]))
+        found[largest] += left
+    return found
+
+
+def ingredients_of(graph: Graph, questions: Sequence[Question]) -> tuple[Ingredient, ...]:
+    """What a forecast is made of: the measured times, what waits for what, and every change."""
+    edges = graph.edges.height
+    guessed = int(graph.edges["inferred"].sum())
+    found = [
+        Ingredient(question="", text="durations of all operations and of the CPU's work, as they were captured", basis="measured", source="this trace")
+    ]
+    if guessed:
+        text = f"what waited for what: {guessed / edges:.0%} of {edges:,} dependencies are inferred from times or from the order of calls"
+        found.append(Ingredient(question="", text=text, basis="inferred", source="this trace"))
+    for question in questions:
+        found += [Ingredient(question=question.id, text=one.why, basis=one.basis, source=one.source) for one in question.changes]
+    return tuple(dict.fromkeys(found))
+
+
+def weakest_basis(questions: Sequence[Question]) -> Basis:
+    """The weakest basis among the changes."""
+    order: tuple[Basis, ...] = ("assumed", "inferred", "measured")
+    return next((one for one in order if any(change.basis == one for question in questions for change in question.changes)), "measured")
+
+
+def sequence(replays: Replays, questions: Sequence[Question]) -> tuple[Planned, ...]:
+    """The mean step after each change and all before it, and what each would save alone."""
+    count = len(replays.now.lengths)
+    found: list[Planned] = []
+    before = sum(replays.now.lengths)
+    for place, question in enumerate(questions, 1):
+        outcome, alone = replays.after(questions[:place]), replays.after([question])
+        saves = before - outcome.span.likely
+        found.append(
+            Planned(
+                question=question.id,
+                title=question.title,
+                step_ns=per_step(outcome.span, count),
+                saves_ns=round(saves / count),
+                alone_ns=round(alone.saves / count),
+                why=_why(saves, alone.saves, place),
+            )
+        )
+        before = outcome.span.likely
+    return tuple(found)
+
+
+NOTABLE = 0.1  # a saving that differs from that alone by less than this share of it needs no word
+
+
+def _why(saves: int, alone: int, place: int) -> str:
+    """Why a change saves less or more after others than alone."""
+    if place == 1 or abs(saves - alone) <= NOTABLE * max(abs(alone), 1):
+        return ""
+    if saves < alone:
+        return "less than alone: the changes before it win a part of the same time"
+    return "more than alone: what it shortens is waited for only after the changes before it"
+
+
+def asked(questions: Sequence[Question]) -> tuple[Asked, ...]:
+    """The questions as the document has them."""
+    return tuple(one.asked() for one in questions)

@@ -1,0 +1,130 @@
+"""The plan: the smallest set of fixes that go together with the largest joint forecast, found by replays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from diagnose.job import Job
+from diagnose.job.model import Setting
+from diagnose.knowledge.forecast import ForecastRules
+from diagnose.knowledge.rulebook import FixSpec
+from diagnose.reason.context import Context, make_context
+from diagnose.reason.findings import FixReader
+from diagnose.reason.forecast.outcome import Replays
+from diagnose.reason.forecast.questions import Question
+from diagnose.reason.patch import after_all, framework_of, plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What a search came to: the chosen fixes in the order of what they save, and how many sets were replayed."""
+
+    chosen: tuple[Question, ...]
+    replays: int
+    without: tuple[Question, ...] = ()  # fixes that can be had and whose effect is not known: only bounds tell of them
+
+
+@dataclass
+class Compatible:
+    """Which fixes go together: after the settings of some, every other is asked again, and they are asked what still holds of them."""
+
+    context: Context
+    _after: dict[frozenset[str], Context] = field(default_factory=dict)
+
+    def goes_with(self, chosen: Sequence[str], key: str) -> bool:
+        """Whether a fix can be had once those chosen are on, and whether none of these is blocked by it."""
+        fixes = self.context.rulebook.fixes
+        if self._overwrites(chosen, fixes[key]):
+            return False
+        if FixReader(context=self.after(chosen)).decide(fixes[key]).state in ("blocked", "already_on"):
+            return False
+        reader = FixReader(context=self.after((*chosen, key)))
+        return not any(reader.decide(fixes[one]).failed for one in chosen)
+
+    def after(self, chosen: Sequence[str]) -> Context:
+        """The context of the job with the settings of these fixes."""
+        wanted = frozenset(chosen)
+        if wanted not in self._after:
+            self._after[wanted] = self._with(chosen)
+        return self._after[wanted]
+
+    def _with(self, chosen: Sequence[str]) -> Context:
+        job = self.context.job
+        if job is None or not chosen:
+            return self.context
+        for key in chosen:
+            job = _set(job, self._values(self.context.rulebook.fixes[key]))
+        return make_context(self.context.facts, job, self.context.rulebook)
+
+    def _values(self, spec: FixSpec) -> Mapping[str, object]:
+        """Settings after a fix, by normalised name."""
+        job = self.context.job
+        if job is None:
+            return {}
+        edits = plan(spec, self.context, framework_of(job.format, self.context.rulebook.job)).edits
+        values = after_all(edits, job)
+        return {edit.setting: values[edit.key] for edit in edits if edit.setting is not None}
+
+    def _overwrites(self, chosen: Sequence[str], spec: FixSpec) -> bool:
+        """Whether a fix sets a setting of one of those to another value."""
+        own = self._values(spec)
+        for key in chosen:
+            theirs = self._values(self.context.rulebook.fixes[key])
+            if any(theirs[name] != value for name, value in own.items() if name in theirs):
+                return True
+        return False
+
+
+def _set(job: Job, values: Mapping[str, object]) -> Job:
+    """The job with these settings."""
+    settings = dict(job.settings)
+    for name, value in values.items():
+        known = settings.get(name)
+        if value is None:
+            settings.pop(name, None)
+        elif known is not None:
+            settings[name] = replace(known, value=value, source="read")  # type: ignore[arg-type]
+        else:
+            settings[name] = Setting(name=name, value=value, key=name, source="read")  # type: ignore[arg-type]
+    return replace(job, settings=settings)
+
+
+def search(replays: Replays, candidates: Sequence[Question], together: Compatible, rules: ForecastRules) -> Search:
+    """The smallest set of compatible fixes with the largest joint forecast.
+
+    Each is replayed alone; from those that save most a set grows by what adds most to it, once from each of the best two beginnings, since
+    two that go well together need not hold the best one. What adds less than `worth` of the step is left out.
+    """
+    answerable = [one for one in candidates if replays.unanswered(one) is None]
+    without = tuple(one for one in candidates if one not in answerable)
+    least = rules.worth * sum(replays.now.lengths)
+    alone = sorted(answerable, key=lambda one: (-replays.after([one]).saves, one.id))
+    useful = [one for one in alone if replays.after([one]).saves > least][: rules.candidates]
+    best: list[Question] = []
+    for first in useful[:2]:
+        grown = _grown(first, useful, replays, together, rules, least)
+        if _saves(replays, grown) > _saves(replays, best) + least or (not best and grown):
+            best = grown
+    return Search(chosen=tuple(best), replays=replays.count, without=without)
+
+
+def _grown(
+    first: Question, useful: Sequence[Question], replays: Replays, together: Compatible, rules: ForecastRules, least: float
+) -> list[Question]:
+    """A set grown from one fix by what adds most, as long as anything adds enough and replays are left."""
+    chosen = [first]
+    while True:
+        known = _saves(replays, chosen)
+        ids = [one.id for one in chosen]
+        open_ = [one for one in useful if one.id not in ids and together.goes_with(ids, one.id)]
+        open_ = open_[: max(rules.replays - replays.count, 0)]
+        gains = [(_saves(replays, [*chosen, one]) - known, place) for place, one in enumerate(open_)]
+        gain, place = max(gains, key=lambda pair: (pair[0], -pair[1]), default=(0, 0))
+        if gain <= least:
+            return chosen
+        chosen.append(open_[place])
+
+
+def _saves(replays: Replays, chosen: Sequence[Question]) -> int:
+    return replays.after(chosen).saves if chosen else 0
