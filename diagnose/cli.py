@@ -33,6 +33,7 @@ from diagnose.commands import (
     recipe_path,
     render,
     run,
+    whatif,
 )
 from diagnose.commands.output import EXIT_GATE, ClosedPipeError, say, silence
 from diagnose.errors import DiagnoseError, InputError, TerminatedError, UsageError
@@ -140,6 +141,7 @@ def cli() -> None:
 
 for verb in (
     analyse.analyse,
+    whatif.whatif,
     compare.compare,
     compare.gate,
     baseline.baseline,

@@ -10,6 +10,7 @@ from pathlib import Path
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import SCHEMA, Diagnosis
 from diagnose.document.files import read, schema_of
+from diagnose.document.forecast import Forecast
 from diagnose.errors import DiagnoseError, ForeignInputError, InputError, JobFileError, MissingInputError, UsageError
 from diagnose.job import Job
 from diagnose.load.readers import STDIN
@@ -83,6 +84,73 @@ def diagnose(
     with closing(measure_each(run, engine or HereEngine())) as stream:
         outcomes = dict(stream)
     return _concluded(found, outcomes, prepared, say=run.doing, include_host_info=include_host_info, unprofiled_step_ns=unprofiled)
+
+
+def whatif(
+    inputs: str | Path | Sequence[str | Path],
+    *,
+    fixes: Sequence[str] = (),
+    plan: bool = False,
+    remove: Sequence[str] = (),
+    scale: Sequence[str] = (),
+    detach: Sequence[str] = (),
+    link: str | None = None,
+    no_wait: bool = False,
+    gpu: str | None = None,
+    anyway: bool = False,
+    config: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    command: str | None = None,
+    rules: Sequence[str | Path] = (),
+    rank: int | None = None,
+    step_range: str | None = None,
+    nsys: str | Path | None = None,
+    engine: Engine | None = None,
+    progress: Say | None = None,
+    notice: Say | None = None,
+) -> Forecast:
+    """What a step of a job would take after changes: fixes by id, free questions as `diagnose whatif` takes them, or a plan.
+
+    Without any question the plan is searched for. Other options are those of `diagnose`. Raises the errors of `diagnose.errors`.
+    """
+    from diagnose.reason.forecast.answer import answer  # noqa: PLC0415 - a diagnosis alone needs neither
+    from diagnose.reason.forecast.questions import Free  # noqa: PLC0415
+
+    prepared = prepare(
+        config=None if config is None else Path(config),
+        overrides=overrides,
+        command=command,
+        rules=[Path(one) for one in rules],
+        step_range=step_range,
+        nsys=None if nsys is None else Path(nsys),
+    )
+    found = find_inputs([inputs] if isinstance(inputs, str | Path) else inputs)
+    if getattr(engine, "scheduler", None) is None:
+        _check_there(found)
+    run = Run(
+        settings=replace(prepared.settings, replay=True),
+        knowledge=prepared.knowledge,
+        tasks=tuple(tasks_of(found.paths, rank)),
+        doing=progress or silent,
+        notice=notice or silent,
+    )
+    with closing(measure_each(run, engine or HereEngine())) as stream:
+        outcomes = dict(stream)
+    measured = _measured(found, outcomes, run.doing)
+    document = conclude(measured, prepared.job, prepared.knowledge)
+    run.doing("replaying")
+    place = (document.verdict.rank, document.verdict.device)
+    graphs = {(one.rank, one.device): one.graph for part in measured for one in part.devices}
+    return answer(
+        document,
+        next((graph for key, graph in graphs.items() if key == place), None),
+        prepared.job,
+        prepared.knowledge,
+        fixes=fixes,
+        free=Free(remove=tuple(remove), scale=tuple(scale), detach=tuple(detach), link=link, no_wait=no_wait, gpu=gpu),
+        plan=plan,
+        anyway=anyway,
+    )
 
 
 def _profiled(job: Job | None) -> range:
@@ -222,6 +290,18 @@ def _concluded(
     unprofiled_step_ns: float | None = None,
 ) -> Diagnosis:
     """What the measured inputs of one capture come to. Raises InputError where none could be measured."""
+    measured = _measured(found, outcomes, say)
+    return conclude(
+        measured,
+        prepared.job,
+        prepared.knowledge,
+        include_host_info=include_host_info,
+        unprofiled_step_ns=unprofiled_step_ns,
+    )
+
+
+def _measured(found: Inputs, outcomes: Mapping[int, Measured | InputError], say: Say) -> list[Measured]:
+    """What could be measured of the inputs of one capture, with what could not noted. Raises InputError where nothing could."""
     in_order = [(path, outcomes[place]) for place, path in enumerate(found.paths)]
     refused = [(path, outcome) for path, outcome in in_order if isinstance(outcome, InputError)]
     measured = [outcome for _, outcome in in_order if not isinstance(outcome, InputError)]
@@ -234,13 +314,7 @@ def _concluded(
         raise UsageError("No trace was given.", effect="Nothing was analysed.", next_step="Name a trace, a folder of traces, or a pattern.")
     say("drawing conclusions")
     first = replace(measured[0], ledger=_with_inputs_left_out(measured[0].ledger, refused, found))
-    return conclude(
-        with_distinct_ranks([first, *measured[1:]]),
-        prepared.job,
-        prepared.knowledge,
-        include_host_info=include_host_info,
-        unprofiled_step_ns=unprofiled_step_ns,
-    )
+    return with_distinct_ranks([first, *measured[1:]])
 
 
 def _with_inputs_left_out(ledger: Ledger, refused: Sequence[tuple[str | Path, InputError]], found: Inputs) -> Ledger:

@@ -12,7 +12,14 @@ from diagnose.commands.output import check_outputs, write_diagnosis, write_docum
 from diagnose.errors import UsageError
 from diagnose.render import format_of, formats_for, kind_of
 
-_NO_GATE = MappingProxyType({"comparison": "whose gate was judged when it was made", "bisection": "which has no findings of its own"})
+_NO_GATE = MappingProxyType(
+    {
+        "comparison": "whose gate was judged when it was made",
+        "bisection": "which has no findings of its own",
+        "history": "which has none",
+        "forecast": "which has none",
+    }
+)
 
 
 class JobLines(Group):

@@ -13,14 +13,15 @@ from types import MappingProxyType
 
 import msgspec
 
-from diagnose.document import bisection, comparison, diagnosis, history
+from diagnose.document import bisection, comparison, diagnosis, forecast, history
 from diagnose.document.bisection import Bisection
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.forecast import Forecast
 from diagnose.document.history import History
 from diagnose.errors import InputError, OutputError
 
-Document = Diagnosis | Comparison | Bisection | History
+Document = Diagnosis | Comparison | Bisection | History | Forecast
 
 _DECODERS: Mapping[str, Callable[[bytes], Document]] = MappingProxyType(
     {
@@ -28,6 +29,7 @@ _DECODERS: Mapping[str, Callable[[bytes], Document]] = MappingProxyType(
         comparison.SCHEMA: comparison.decode,
         bisection.SCHEMA: bisection.decode,
         history.SCHEMA: history.decode,
+        forecast.SCHEMA: forecast.decode,
     }
 )
 SCHEMAS = tuple(_DECODERS)
@@ -37,6 +39,7 @@ _MADE_BY = MappingProxyType(
         comparison.SCHEMA: "diagnose compare",
         bisection.SCHEMA: "diagnose bisect",
         history.SCHEMA: "diagnose history",
+        forecast.SCHEMA: "diagnose whatif",
     }
 )
 _STALE_SECONDS = 3600.0  # a temporary file older than this was left by a run that was killed

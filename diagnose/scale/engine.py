@@ -84,6 +84,7 @@ class Settings:
     step_range: str | None
     nsys: Path | None
     absent: frozenset[CommKind] = frozenset()  # kinds of exchange that the job file rules out
+    replay: bool = False  # whether the graphs of steps are kept, for forecasts
     version: str = __version__
 
 
@@ -146,7 +147,7 @@ def measured(task: Task, settings: Settings, knowledge: Knowledge, say: Say) -> 
     with progress.listening(lambda done, whole, unit: say(f"reading {task.name} · {far(done, whole, unit, time.monotonic() - begun)}")):
         trace = load(task.path, rank=task.rank, nsys=settings.nsys, rules=knowledge.environment)
     say(f"measuring {task.name}")
-    return measure(trace, knowledge, settings.step_range, settings.absent)
+    return measure(trace, knowledge, settings.step_range, settings.absent, replay=settings.replay)
 
 
 def far(done: int, whole: int, unit: str, seconds: float) -> str:

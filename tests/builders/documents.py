@@ -9,11 +9,13 @@ from itertools import accumulate
 from typing import TypeVar
 
 import msgspec
+from msgspec import structs
 
+from diagnose.document import forecast as f
 from diagnose.document import job as j
 from diagnose.document.baselines import Baselines, StoredBaseline
-from diagnose.document.device import TimelineColumns
-from diagnose.document.diagnosis import Tool
+from diagnose.document.device import Timeline, TimelineColumns
+from diagnose.document.diagnosis import PlanSetting, Tool
 from diagnose.document.history import SCHEMA, CategoryMove, History, HistoryRun, HistoryStep
 from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.knowledge.taxonomy import load_taxonomy
@@ -128,12 +130,92 @@ def explanation(name: str) -> Explanation:
     return Explanation(name=name, book=load_rulebook(), taxonomy=load_taxonomy(), diagnosis=diagnosis.rich())
 
 
+def forecast(text: str = "", *, told: bool = True) -> f.Forecast:
+    """Two changes and one without an answer; not `told`: nothing could be answered."""
+    refused = f.Refused(
+        question="CMP-05", reason=f"Nothing in these steps is what it speaks of.{text}", next_step=f"Look at the bound.{text}"
+    )
+    setting = PlanSetting(framework="megatron-bridge", key=f"k{text}", from_=None, text=f"k: true{text}", language="yaml")
+    empty = f.Forecast(
+        schema=f.SCHEMA,
+        tool=Tool(name="diagnose", version="0.1.0", rules_sha256="0" * 64),
+        identity=diagnosis.rich().identity,
+        rank=0,
+        device=0,
+        sentence=f"No forecast.{text}",
+        questions=(f.Question(id="CMP-05", title=f"Nothing{text}", fix="CMP-05", state="applicable"),),
+        step_ns=None,
+        sum_ns=None,
+        refused=(refused,),
+    )
+    if not told:
+        return empty
+    step = f.Span(now=100_000_000, low=62_000_000, likely=65_000_000, high=90_000_000)
+    first = f.Span(now=100_000_000, low=70_000_000, likely=75_000_000, high=95_000_000)
+    columns = TimelineColumns(
+        streams=(7,),
+        buckets=("expert_gemm",),
+        names=(f"gemm{text}",),
+        causes=("host_work",),
+        start_ns=(0,),
+        duration_ns=(60_000_000,),
+        stream=(0,),
+        bucket=(0,),
+        name=(0,),
+        queued_ns=(None,),
+        range=(None,),
+        gap_start_ns=(60_000_000,),
+        gap_duration_ns=(5_000_000,),
+        gap_cause=(0,),
+        gap_blocked_by=(None,),
+    )
+    shown = Timeline(rank=0, device=0, step=3, start_ns=0, end_ns=65_000_000, ops=(), gaps=(), columns=columns)
+    return structs.replace(
+        empty,
+        sentence=f"100.0 ms → about 65 ms with 2 changes (62 to 90).{text}",
+        questions=(
+            f.Question(id="COM-06", title=f"Overlap{text}", fix="COM-06", state="applicable", changes=(setting,), verify=f"Look.{text}"),
+            f.Question(id=f"--scale bucket:expert_gemm=0.7{text}", title=f"bucket expert_gemm × 0.7{text}"),
+            *empty.questions,
+        ),
+        step_ns=step,
+        sum_ns=f.Span(now=200_000_000, low=124_000_000, likely=130_000_000, high=180_000_000),
+        steps=tuple(f.Step(index=index, now_ns=100_000_000, likely_ns=65_000_000) for index in (3, 4)),
+        categories=(
+            f.Category(category="transport", now_ns=80_000_000, likely_ns=20_000_000, delta_ns=-60_000_000),
+            f.Category(category="compute:expert_gemm", now_ns=100_000_000, likely_ns=90_000_000, delta_ns=-10_000_000),
+            f.Category(category="launch_starved", now_ns=20_000_000, likely_ns=20_000_000, delta_ns=0),
+        ),
+        ingredients=(
+            f.Ingredient(question="", text="durations", basis="measured", source="this trace"),
+            f.Ingredient(question="COM-06", text=f"turns{text}", basis="assumed", source=f"a paper{text}"),
+        ),
+        assumptions=("the CPU does the same work",),
+        capped_by=(f.Ceiling(question="COM-06", finding="COM-EXPOSED", bound_ns=40_000_000),),
+        plan=(
+            f.Planned(question="COM-06", title=f"Overlap{text}", step_ns=first, saves_ns=25_000_000, alone_ns=25_000_000),
+            f.Planned(
+                question=f"--scale bucket:expert_gemm=0.7{text}",
+                title=f"bucket expert_gemm × 0.7{text}",
+                step_ns=step,
+                saves_ns=10_000_000,
+                alone_ns=14_000_000,
+                why="less than alone: the changes before it win a part of the same time",
+            ),
+        ),
+        now=structs.replace(shown, end_ns=100_000_000),
+        likely=shown,
+    )
+
+
 DOCUMENTS: Mapping[str, Sample] = {
     "diagnosis": diagnosis.rich,
     "small diagnosis": diagnosis.minimal,
     **{f"{name} comparison": make for name, make in comparison.SAMPLES.items()},
     **{f"{name} bisection": make for name, make in bisection.SAMPLES.items()},
     "history": history,
+    "forecast": forecast,
+    "forecast without an answer": lambda: forecast(told=False),
     "history without a step": lambda: history(steps=False),
     "check": check,
     "patch": patch,
@@ -151,6 +233,7 @@ HOSTILE: Mapping[str, Sample] = {
     "hostile comparison": lambda: hostile.hostile_comparison(None),
     "hostile bisection": lambda: hostile.hostile_bisection(None),
     "hostile history": lambda: history(_ALL),
+    "hostile forecast": lambda: forecast(_ALL),
     "hostile check": lambda: check(_ALL),
     "hostile patch": lambda: patch(_ALL),
     "hostile baselines": lambda: baselines(_ALL),

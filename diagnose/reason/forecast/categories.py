@@ -124,10 +124,12 @@ class Replayed:
         )
 
     def categories(self) -> dict[str, int]:
-        """ns by category over all kept steps; they add up to these exactly."""
+        """Ns by category over all kept steps; they add up to these exactly."""
         used = self.operations["bucket"].drop_nulls().unique().sort().to_list()
         computed = compute_shares(self.ran, pl.Enum(used))
-        found = {f"{COMPUTE}{bucket}": int(ns) for bucket, ns in computed.group_by("bucket").agg(pl.col("ns").sum()).sort("bucket").iter_rows()}
+        found = {
+            f"{COMPUTE}{bucket}": int(ns) for bucket, ns in computed.group_by("bucket").agg(pl.col("ns").sum()).sort("bucket").iter_rows()
+        }
         rest = self.pieces.group_by("category").agg((pl.col("end") - pl.col("start")).sum().alias("ns"))
         absent = dict(rest.iter_rows())
         return found | {name: int(absent[name]) for name in CATEGORIES if name in absent}
@@ -184,5 +186,3 @@ def drawn(replayed: Replayed, step: int) -> Timeline:
     )
     graph = replayed.graph
     return Timeline(rank=graph.rank, device=graph.device, step=step, start_ns=begin, end_ns=close, ops=(), gaps=(), columns=columns)
-
-

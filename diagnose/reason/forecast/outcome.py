@@ -135,8 +135,8 @@ def per_step(span: Span, count: int) -> Span:
 
 def steps_of(now: Replayed, outcome: Outcome) -> tuple[Step, ...]:
     """Every kept step now and likely; what a bound forbids is taken off in proportion, so that they add up to the sum."""
-    likely = {index: length for index, length in zip(outcome.likely.steps["index"], outcome.likely.lengths, strict=True)}
-    before = {index: length for index, length in zip(now.steps["index"], now.lengths, strict=True)}
+    likely = dict(zip(outcome.likely.steps["index"], outcome.likely.lengths, strict=True))
+    before = dict(zip(now.steps["index"], now.lengths, strict=True))
     deltas = _cut({str(index): likely[index] - before[index] for index in before}, outcome)
     return tuple(Step(index=index, now_ns=ns, likely_ns=ns + deltas[str(index)]) for index, ns in before.items())
 
@@ -169,7 +169,12 @@ def ingredients_of(graph: Graph, questions: Sequence[Question]) -> tuple[Ingredi
     edges = graph.edges.height
     guessed = int(graph.edges["inferred"].sum())
     found = [
-        Ingredient(question="", text="durations of all operations and of the CPU's work, as they were captured", basis="measured", source="this trace")
+        Ingredient(
+            question="",
+            text="durations of all operations and of the CPU's work, as they were captured",
+            basis="measured",
+            source="this trace",
+        )
     ]
     if guessed:
         text = f"what waited for what: {guessed / edges:.0%} of {edges:,} dependencies are inferred from times or from the order of calls"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from diagnose.document.diagnosis import Expected, Finding, Fix, PlanSetting
+from diagnose.document.diagnosis import Expected, Finding, Fix, PlanSetting, WallBound
 from diagnose.document.forecast import Question as Asked
 from diagnose.errors import UsageError
 from diagnose.knowledge.effects import Transformation, select_problem
@@ -64,7 +64,7 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Free:
-    """Questions in words, as the command line takes them: what is removed, scaled (`SELECT=FACTOR`) and detached, a faster link, no waiting."""
+    """Questions in words, as the command line takes them: removed, scaled (`SELECT=FACTOR`), detached, a faster link, no waiting, a GPU."""
 
     remove: tuple[str, ...] = ()
     scale: tuple[str, ...] = ()
@@ -128,9 +128,17 @@ def _note(fix: Fix) -> str:
 # --- free questions ---------------------------------------------------------------------------------------------------
 
 
-def free_questions(free: Free, context: Context, rules: ForecastRules) -> tuple[Question, ...]:
-    """Each free question with its change. Raises UsageError for what can't be understood."""
+def free_questions(free: Free, context: Context, rules: ForecastRules, walls: Sequence[WallBound] = ()) -> tuple[Question, ...]:
+    """Each free question with its change. Raises UsageError for what can't be understood.
+
+    What is removed and is a wall has that wall's bound as its ceiling.
+    """
+    ceilings = {one.wall: one.bound_ns for one in walls if one.bound_ns is not None and context.rulebook.walls.walls[one.wall].contender}
     found = [_removal(text, rules) for text in free.remove]
+    found = [
+        replace(one, bounds={text: ceilings[text]}, walls={text: text}) if text in ceilings else one
+        for text, one in zip(free.remove, found, strict=True)
+    ]
     found += [_scaling(text, rules) for text in free.scale]
     found += [_question("detach", text, rules, why="asked: what waits for it may run beside it") for text in free.detach]
     if free.link is not None:
@@ -175,7 +183,7 @@ def _question(transformation: Transformation, text: str, rules: ForecastRules, *
         why=why,
         source="the command line",
     )
-    said = {"remove": f"without {title}", "detach": f"{title} beside what waits for it"}.get(transformation, f"{title} × {by:g}")
+    said = f"without {title}" if transformation == "remove" else f"{title} beside what follows it" if by is None else f"{title} × {by:g}"
     return Question(id=f"--{transformation} {text}{'' if by is None else f'={by:g}'}", title=said, changes=(change,))
 
 
@@ -188,7 +196,9 @@ def _scaling(text: str, rules: ForecastRules) -> Question:
     found = _FACTOR.fullmatch(factor.strip()) if equals else None
     if found is None:
         raise UsageError(
-            f"--scale {text}: there is no factor.", effect=_NOTHING, next_step="Write SELECT=FACTOR, such as --scale bucket:expert_gemm=0.7."
+            f"--scale {text}: there is no factor.",
+            effect=_NOTHING,
+            next_step="Write SELECT=FACTOR, such as --scale bucket:expert_gemm=0.7.",
         )
     return _question("scale", select.strip(), rules, why="asked: its durations times this factor", by=float(found[1]))
 
@@ -227,19 +237,28 @@ def _gpu(name: str, context: Context, rules: ForecastRules) -> Question:
         return replace(asked, refused=refused, next_step="Scale what you know: --scale bucket:NAME=FACTOR.")
     precision = next((one for one in ("bf16", *here.peak_tflops) if one in here.peak_tflops and one in there.peak_tflops), None)
     pairs = (
-        (rules.gpu.products, precision and here.peak_tflops[precision], precision and there.peak_tflops[precision], f"dense {precision} peak"),
+        (
+            rules.gpu.products,
+            precision and here.peak_tflops[precision],
+            precision and there.peak_tflops[precision],
+            f"dense {precision} peak",
+        ),
         (rules.gpu.memory, here.memory_tb_per_s, there.memory_tb_per_s, "memory bandwidth"),
         (rules.gpu.link, here.nvlink_gb_per_s, there.nvlink_gb_per_s, "NVLink bandwidth"),
     )
     unknown = [what for _, before, after, what in pairs if not before or not after]
     if unknown:
-        return replace(asked, refused=f"Not known of both GPUs: {', '.join(unknown)}.", next_step="Scale what you know: --scale bucket:NAME=FACTOR.")
+        return replace(
+            asked, refused=f"Not known of both GPUs: {', '.join(unknown)}.", next_step="Scale what you know: --scale bucket:NAME=FACTOR."
+        )
     changes = tuple(_by_peak(select, before / after, what) for select, before, after, what in pairs if before and after and before != after)
-    return replace(asked, changes=changes, refused="" if changes else "Peak, memory bandwidth and link are the same: nothing here would change.")
+    return replace(
+        asked, changes=changes, refused="" if changes else "Peak, memory bandwidth and link are the same: nothing here would change."
+    )
 
 
 def _by_peak(select: str, by: float, what: str) -> Change:
-    """Durations scaled by a peak: at the best in full, at the worst not at all where it is higher; likely half way, as kernels reach part of it."""
+    """Durations scaled by a peak: at the best in full, at the worst not at all; likely half way: it is not known what holds a kernel."""
     low, high = sorted((by, 1.0))
     return Change(
         transformation="scale",

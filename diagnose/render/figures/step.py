@@ -105,16 +105,27 @@ def _busy(figure: Figure, hover: str, looks: tuple[Look, Look], rows: Sequence[B
 def timeline(document: Diagnosis, shown: Timeline) -> Figure:
     """One step by stream, and above it the stretches without compute by their cause."""
     columns = shown.columns or thinned(shown)
-    order = lanes(columns)
     whole = document.steps.anchor == "capture"
     window = "The whole capture" if whole else f"Step {shown.step}"
     operations = units.plural(len(columns.start_ns), "operation" if shown.columns else "bar")
     short = f" {units.count(columns.omitted)} shorter ones are left out." if columns.omitted else ""
-    return Figure(
+    return stream_figure(
+        shown,
         key="timeline",
         title="Timeline by stream" if whole else "Timeline of one step by stream",
         caption=f"{window} on {tables.device_label(shown.rank, shown.device)}, {units.ms(shown.end_ns - shown.start_ns)} ms, {operations}. "
         f"Above the streams: gaps without compute, and why.{short}",
+    )
+
+
+def stream_figure(shown: Timeline, *, key: str, title: str, caption: str) -> Figure:
+    """A step by stream, below its stretches without compute."""
+    columns = shown.columns or thinned(shown)
+    order = lanes(columns)
+    return Figure(
+        key=key,
+        title=title,
+        caption=caption,
         x=Axis(title="ms from its start", high=ms(shown.end_ns - shown.start_ns)),
         y=Axis(
             names=(GAP_LANE, *(f"stream {'not recorded' if columns.streams[place] is None else columns.streams[place]}" for place in order))

@@ -31,6 +31,7 @@ KINDS = (
     DocumentKind(name="diagnosis", type="Diagnosis", module="diagnosis.report", issues=True, timeline=True, tables=True),
     DocumentKind(name="comparison", type="Comparison", module="comparison.report", issues=True, tables=True),
     DocumentKind(name="bisection", type="Bisection", module="bisection.report", tables=True),
+    DocumentKind(name="forecast", type="Forecast", module="forecast", tables=True),
     DocumentKind(name="history", type="History", module="history", tables=True),
     DocumentKind(name="check", type="CheckReport", module="check"),
     DocumentKind(name="patch", type="PatchReport", module="patch"),

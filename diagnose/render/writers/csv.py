@@ -23,6 +23,7 @@ CLASSES = {
     "Comparison": "comparison",
     "Bisection": "bisection",
     "History": "history",
+    "Forecast": "forecast",
 }  # by name, the module that holds it
 _PLACE = ("rank", "device")  # these fields and the first of those tell rows apart
 _KEYS = ("id", "fix", "index", "bucket", "phase", "wall", "name", "kind", "place")

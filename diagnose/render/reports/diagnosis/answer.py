@@ -53,9 +53,12 @@ def masthead(document: Diagnosis) -> r.Masthead:
 
 def run_name(document: Diagnosis) -> str:
     """The run in a few words, as the title of a page."""
-    known = document.identity
-    parts = [] if known is None else [known.model or "", _gpus(known), known.file]
-    return " · ".join(part for part in parts if part)
+    return "" if document.identity is None else identity_name(document.identity)
+
+
+def identity_name(known: Identity) -> str:
+    """A run in a few words."""
+    return " · ".join(part for part in (known.model or "", _gpus(known), known.file) if part)
 
 
 def layout(document: Diagnosis) -> str:
@@ -65,10 +68,14 @@ def layout(document: Diagnosis) -> str:
 
 
 def _run(document: Diagnosis) -> Iterator[str]:
-    known = document.identity
-    if known is None:  # a document that an older version wrote
+    if document.identity is None:  # a document that an older version wrote
         yield ", ".join(dict.fromkeys(device.name or "GPU not named" for device in document.capture.devices))
         return
+    yield from identity(document.identity)
+
+
+def identity(known: Identity) -> Iterator[str]:
+    """Which run it is, in phrases."""
     layers = "" if known.layers is None else units.plural(known.layers, "layer")
     experts = "" if not known.experts else f"{known.experts} experts"
     inside = ", ".join(part for part in (layers, experts) if part)

@@ -1,0 +1,85 @@
+"""`diagnose whatif`: what a step would take after changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from diagnose.commands.options import Group, JobFile, Measuring, Output, format_option, option, output_option, takes
+from diagnose.commands.output import check_outputs, progress, say, write_document
+from diagnose.errors import InputError
+
+
+class Change(Group):
+    """The questions."""
+
+    fixes: tuple[str, ...] = option("--fix", multiple=True, metavar="ID", help="With this fix on. Repeatable.")
+    plan: bool = option("--plan", is_flag=True, help="With the fixes that together save most. [default: without any other question]")
+    remove: tuple[str, ...] = option(
+        "--remove", multiple=True, metavar="WHAT", help="Without this: communication, host_overhead, memory, cause:host_sync, bucket:NAME …"
+    )
+    scale: tuple[str, ...] = option("--scale", multiple=True, metavar="WHAT=F", help="With durations times F: bucket:expert_gemm=0.7.")
+    detach: tuple[str, ...] = option("--detach", multiple=True, metavar="WHAT", help="With this beside what follows it on its stream.")
+    link: str | None = option("--link", metavar="2x", help="With a link that many times as fast.")
+    no_wait: bool = option("--no-wait", is_flag=True, help="With all captured ranks in step: nobody comes late.")
+    gpu: str | None = option("--gpu", metavar="NAME", help="On another GPU of the same architecture, by its peaks.")
+    anyway: bool = option("--anyway", is_flag=True, help="Forecast fixes that are blocked or on already all the same.")
+
+
+class ForecastOutput(Output):
+    """Where a forecast goes."""
+
+    format: str = format_option("forecast", "Format of standard output. ")
+    output: tuple[Path, ...] = output_option("forecast")
+
+
+@click.command()
+@click.argument("traces", nargs=-1, required=True, metavar="TRACE...")
+@takes(change=Change, job=JobFile, measuring=Measuring, output=ForecastOutput)
+def whatif(traces: tuple[str, ...], change: Change, job: JobFile, measuring: Measuring, output: Output) -> int:
+    """Say what a step would take after changes, replayed with what each operation waited for.
+
+    \b
+    diagnose whatif run.nsys-rep --config job.yaml
+    diagnose whatif run.nsys-rep --config job.yaml --fix COM-06 --fix HOST-03
+    diagnose whatif run.nsys-rep --remove communication
+
+    WHAT is a word (communication, host_overhead, memory, recompute, host_sync, gc …), a KIND:VALUE (bucket:, cause:, comm:, role:, phase:,
+    operation:, backend:, name:), or a condition over these such as "bucket = 'expert_gemm' AND us > 100".
+
+    Exit codes: 0 forecast; 3 no question could be answered.
+    """  # noqa: D301 - \\b is click's sign for "do not rewrap"
+    inputs = (*(Path(one) for one in traces if one != "-"), *((job.config,) if job.config else ()))
+    check_outputs(output, inputs=inputs, kind="forecast", effect="Nothing was forecast.")
+    measuring.check()
+    with progress(shown=not output.quiet and output.format == "text") as report:
+        from diagnose.pipeline import whatif as forecast  # noqa: PLC0415 - imports polars
+
+        document = forecast(
+            traces,
+            fixes=change.fixes,
+            plan=change.plan,
+            remove=change.remove,
+            scale=change.scale,
+            detach=change.detach,
+            link=change.link,
+            no_wait=change.no_wait,
+            gpu=change.gpu,
+            anyway=change.anyway,
+            config=job.config,
+            overrides=job.overrides,
+            command=job.job_command,
+            rules=measuring.rules,
+            rank=measuring.rank,
+            step_range=measuring.step_range,
+            nsys=measuring.nsys,
+            engine=measuring.chosen_engine(),
+            progress=report,
+            notice=None if output.quiet else say,
+        )
+    write_document(document, output, config=job.config)
+    if document.step_ns is None:
+        first = document.refused[0]
+        raise InputError(first.reason, effect="There is no forecast.", next_step=first.next_step)
+    return 0

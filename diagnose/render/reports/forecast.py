@@ -1,0 +1,186 @@
+"""The report of a forecast: the step now and after the changes, where the time goes that is won, and what all of it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from diagnose.document.forecast import Forecast, Planned, Question, Span
+from diagnose.render import report as r
+from diagnose.render import units
+from diagnose.render.figures import forecast as figures
+from diagnose.render.issues import capitalised
+from diagnose.render.report import PAGE, Block, Phrase, Row, Section, Table, Text, rows_of
+from diagnose.render.reports.comparison.story import look
+from diagnose.render.reports.diagnosis import answer
+
+MOST_CATEGORIES = 9  # rows of categories on one screen; the others are told as one
+LITTLE = 0.0005  # of the step: what changes by less is told with the others
+
+
+def report(document: Forecast) -> r.Report:
+    """The whole report."""
+    headline = _headline(document)
+    return r.Report(
+        title=f"{headline}: {answer.identity_name(document.identity)}" if document.identity else headline,
+        heading="what a change would do to the step",
+        about=_about(document),
+        blocks=tuple(_blocks(document)),
+        sections=(
+            Section(id="changes", title="After each change", nav="After each change"),
+            Section(id="where", title="Where it is won", nav="Where it is won"),
+            Section(id="timelines", title="Now and likely", nav="Timelines" if document.likely is not None else ""),
+            Section(id="rests", title="What it rests on", nav="What it rests on" if document.ingredients else "", headed=True),
+            Section(id="refused", title="No forecast", nav="No forecast" if document.refused else "", headed=True),
+            Section(id="verify", title="To verify", nav="To verify", headed=True),
+        ),
+        tool=document.tool,
+        schema=document.schema,
+        sentence=document.sentence,
+        terms="likely less now: − is time won",
+    )
+
+
+def _about(document: Forecast) -> str:
+    return "" if document.identity is None else " · ".join(answer.identity(document.identity))
+
+
+def _headline(document: Forecast) -> str:
+    span = document.step_ns
+    if span is None:
+        return "No forecast"
+    return f"{units.time(span.now)} → {time(span.likely, span)} likely" if document.plan else "Nothing to win"
+
+
+def time(ns: int, span: Span) -> str:
+    """A forecast time with no more figures than its range deserves."""
+    unit, length = units.scale(span.now)
+    wide = (span.high - span.low) / length
+    return f"{ns / length:,.{0 if wide >= 1 else 1}f} {unit}"
+
+
+def between(span: Span) -> str:
+    """The range of a forecast: `86–95 ms`."""
+    low, high = time(span.low, span), time(span.high, span)
+    number, _, _ = low.partition(" ")
+    return high if low == high else f"{number}–{high}"
+
+
+def _blocks(document: Forecast) -> Iterator[Block]:
+    if document.identity is not None:
+        yield Block(content=Text(text=_about(document), tone="strong"), name="run", worth=100, most=r.LIMITED)
+    yield Block(content=_panel(document), name="forecast", worth=100)
+    if document.plan:
+        yield Block(content=_sequence(document), section="changes", worth=98)
+        yield from (Block(content=figure, section="where", least=PAGE) for figure in figures.deltas(document))
+        yield Block(content=_categories(document), section="where", worth=96)
+        yield from (Block(content=figure, section="timelines", least=PAGE) for figure in figures.timelines(document))
+        yield Block(content=_ingredients(document), section="rests", name="what it rests on", worth=90)
+    if document.refused:
+        told = tuple(_refusal(one.question, one.reason, one.next_step) for one in document.refused)
+        yield Block(content=r.Listing(texts=told), section="refused", name="no forecast", worth=94)
+    verify = tuple(f"{one.id}: {one.verify}" for one in document.questions if one.verify and _answered(document, one))
+    if verify:
+        yield Block(content=r.Listing(texts=verify), section="verify", name="verify", worth=85)
+
+
+def _answered(document: Forecast, question: Question) -> bool:
+    return all(one.question != question.id for one in document.refused)
+
+
+def _refusal(question: str, reason: str, next_step: str) -> str:
+    return " ".join(part for part in (f"{question}:" if question else "", reason, next_step) if part)
+
+
+def _panel(document: Forecast) -> r.Panel:
+    span = document.step_ns
+    phrases = []
+    if span is not None and document.plan:
+        saves = span.now - span.likely
+        phrases.append(Phrase(text=f"{units.percent(saves / span.now if span.now else None)} of the step"))
+        phrases.append(Phrase(text=f"{units.factor(span.now / span.likely)}" if span.likely > 0 else "all of it"))
+        phrases.append(Phrase(text=f"between {between(span)}"))
+    if document.planned and document.searched:
+        phrases.append(Phrase(text=f"searched: {units.plural(document.searched, 'set')} of fixes", wide=True))
+    texts = [
+        Text(text=f"Cut off at the bound of {one.finding}: {units.time(one.bound_ns)} per step at most.", tone="warning") for one in document.capped_by
+    ]
+    look_ = "result-open" if span is None else "result-good" if document.plan and span.likely < span.now else "result-same"
+    return r.Panel(
+        name="forecast",
+        look=look_,
+        headline="Forecast" if span is not None else "No forecast",
+        title=_headline(document),
+        sentence=document.sentence,
+        caption=_about(document),
+        phrases=tuple(phrases),
+        texts=tuple(texts),
+    )
+
+
+def _sequence(document: Forecast) -> Table:
+    return Table(
+        "sequence",
+        "After each change",
+        tuple(_step(document, number, one) for number, one in enumerate(document.plan, 1)),
+        note="Each with all before it; savings do not add up where two changes win the same time." if len(document.plan) > 1 else "",
+        whole=True,
+    )
+
+
+def _step(document: Forecast, number: int, one: Planned) -> Row:
+    question = next((asked for asked in document.questions if asked.id == one.question), None)
+    settings = "; ".join(setting.text for setting in question.changes if not setting.stays) if question is not None else ""
+    return Row(
+        {
+            "": str(number),
+            "change": f"{capitalised(one.title)}{f'  {one.question}' if question is not None and question.fix else ''}",
+            "#step": time(one.step_ns.likely, one.step_ns),
+            "#range": between(one.step_ns),
+            "#saves": units.time(one.saves_ns),
+            "#alone?": units.MISSING if one.alone_ns is None else units.time(one.alone_ns),
+            "+settings?": settings,
+            "+why?": one.why,
+        }
+    )
+
+
+def _categories(document: Forecast) -> Table:
+    """Per step (mean), what changes most first."""
+    count = max(len(document.steps), 1)
+    step = document.step_ns
+    notable = [row for row in document.categories if step is not None and abs(row.delta_ns) > LITTLE * step.now * count][:MOST_CATEGORIES]
+    rest = [row for row in document.categories if row not in notable]
+    cells = [(look(row.category).label, row.now_ns, row.likely_ns, row.delta_ns) for row in notable]
+    if rest:
+        label = "all else" if cells else "everything"
+        cells.append((label, *(sum(getattr(row, name) for row in rest) for name in ("now_ns", "likely_ns", "delta_ns"))))
+    if step is not None and document.sum_ns is not None:
+        cells.append(("step", document.sum_ns.now, document.sum_ns.likely, document.sum_ns.likely - document.sum_ns.now))
+    return Table(
+        "categories",
+        "Where it is won",
+        rows_of(
+            {
+                "part of the step": label,
+                "#now ms": units.ms(now / count),
+                "#likely ms": units.ms(likely / count),
+                "#change ms": units.signed_ms(delta / count),
+            }
+            for label, now, likely, delta in cells
+        ),
+        note="Each moment of a step counts once; the changes add up to that of the step.",
+        whole=True,
+    )
+
+
+def _ingredients(document: Forecast) -> r.Listing:
+    several = len({one.question for one in document.ingredients if one.question}) > 1
+    return r.Listing(
+        texts=(
+            *(
+                f"{one.basis}: {f'{one.question}, ' if several and one.question else ''}{one.text} [{one.source}]"
+                for one in document.ingredients
+            ),
+            *(f"assumed: {text}" for text in document.assumptions),
+        )
+    )

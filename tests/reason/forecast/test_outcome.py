@@ -1,0 +1,191 @@
+"""Forecasts of small graphs worked out by hand: ranges, ceilings, categories that close, sequences and the search for a plan."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import polars as pl
+import pytest
+
+from diagnose.errors import UsageError
+from diagnose.knowledge.forecast import ForecastRules
+from diagnose.knowledge.load import Knowledge
+from diagnose.knowledge.rulebook import Rulebook
+from diagnose.measure.replay.graph import Graph
+from diagnose.reason.context import Context, make_context
+from diagnose.reason.forecast import outcome as made
+from diagnose.reason.forecast.categories import drawn
+from diagnose.reason.forecast.changes import Change
+from diagnose.reason.forecast.outcome import Replays, categories_of, per_step, sequence, steps_of
+from diagnose.reason.forecast.plan import search
+from diagnose.reason.forecast.questions import Free, Question, free_questions
+from tests.builders.graphs import small_graph
+
+MS = 1_000_000
+# One stream of compute and one of exchange, ms:       product 0..40 | combine waits for the exchange: 70..80
+#                                                      exchange      40..70
+STEP = [
+    ("call", {"kind": "call", "duration": 0, "cause": "launch"}),
+    ("product", {"duration": 40 * MS, "bucket": "expert_gemm", "role": "compute"}),
+    ("exchange", {"duration": 30 * MS, "bucket": "collective", "role": "transport", "comm": "expert", "lane": 11}),
+    ("combine", {"duration": 10 * MS, "bucket": "dispatch", "role": "packing"}),
+]
+WAITS = [
+    ("call", "product", "issue", 0),
+    ("call", "exchange", "issue", 0),
+    ("call", "combine", "issue", 0),
+    ("product", "exchange", "event", 0),
+    ("exchange", "combine", "event", 0),
+    ("product", "combine", "stream", 0),
+]
+
+
+@pytest.fixture
+def rules(knowledge: Knowledge) -> ForecastRules:
+    return knowledge.forecast
+
+
+def graph() -> Graph:
+    found = small_graph(STEP, WAITS)
+    return Graph(**{**vars(found), "steps": found.steps.with_columns(pl.lit(80 * MS).alias("end"))})
+
+
+def question(key: str, select: str, by: tuple[float, float, float] | None = None, **told: Any) -> Question:
+    change = Change(transformation="remove" if by is None else "scale", select=select, by=by, basis="assumed", why="why", source="source")
+    return Question(id=key, title=key, changes=(change,), **told)
+
+
+HALF_LINK = question("link", "role = 'transport'", (0.4, 0.5, 1.0))
+NO_PACKING = question("packing", "role = 'packing'")
+
+
+def test_a_range_is_as_wide_as_its_ends_and_what_the_replay_leaves_out(rules: ForecastRules) -> None:
+    span = Replays(graph(), rules).after([HALF_LINK]).span
+    # 40 + 15 + 10 likely, 40 + 12 + 10 at best, 80 at worst; the margin is 15 % of the 15 saved and 0.5 % of the step: 2.65.
+    assert (span.now, span.likely, span.high) == (80 * MS, 65 * MS, 80 * MS)
+    assert span.low == min(62 * MS, 65 * MS - round(15 * MS * rules.margin.of_saving + 80 * MS * rules.margin.of_step))
+
+
+def test_no_forecast_goes_beyond_the_bounds_of_the_diagnosis(rules: ForecastRules) -> None:
+    capped = question("exchange", "role = 'transport'", bounds={"COM-EXPOSED": 12 * MS}, walls={"COM-EXPOSED": "communication"})
+    replays = Replays(graph(), rules)
+    found = replays.after([capped])
+    assert (found.span.low, found.span.likely) == (68 * MS, 68 * MS)
+    assert found.cut == Fraction(12, 30)
+    assert [one.finding for one in found.capped_by] == ["COM-EXPOSED"]
+    assert sum(row.delta_ns for row in categories_of(replays.now, found)) == -12 * MS
+    assert [one.likely_ns for one in steps_of(replays.now, found)] == [68 * MS]
+
+
+@pytest.mark.parametrize("asked", [HALF_LINK, NO_PACKING, question("all", "role = 'compute'")])
+def test_categories_close_to_the_nanosecond(asked: Question, rules: ForecastRules) -> None:
+    replays = Replays(graph(), rules)
+    found = replays.after([asked])
+    rows = categories_of(replays.now, found)
+    assert sum(row.now_ns for row in rows) == found.span.now
+    assert sum(row.likely_ns for row in rows) == found.span.likely
+    assert sum(row.delta_ns for row in rows) == found.span.likely - found.span.now
+
+
+def test_where_a_saving_lands(rules: ForecastRules) -> None:
+    replays = Replays(graph(), rules)
+    assert replays.now.categories() == {"compute:expert_gemm": 40 * MS, "transport": 30 * MS, "packing": 10 * MS}
+    rows = {row.category: row.delta_ns for row in categories_of(replays.now, replays.after([HALF_LINK]))}
+    assert rows == {"transport": -15 * MS, "compute:expert_gemm": 0, "packing": 0}
+
+
+def test_the_step_after_each_change_and_why_savings_do_not_add_up(rules: ForecastRules) -> None:
+    twice = question("twice", "role = 'transport'", (0.5, 0.5, 0.5))
+    first, second = sequence(Replays(graph(), rules), [HALF_LINK, twice])
+    assert (first.step_ns.likely, second.step_ns.likely) == (65 * MS, 57_500_000)
+    assert (second.saves_ns, second.alone_ns) == (7_500_000, 15 * MS)
+    assert second.why.startswith("less than alone")
+    assert not first.why
+
+
+class Free4All:
+    """Everything goes with everything, but what is named."""
+
+    def __init__(self, *apart: tuple[str, str]) -> None:
+        self.apart = {frozenset(pair) for pair in apart}
+
+    def goes_with(self, chosen: Any, key: str) -> bool:
+        return all(frozenset((one, key)) not in self.apart for one in chosen)
+
+
+def test_the_plan_is_the_smallest_set_that_saves_most(rules: ForecastRules) -> None:
+    gone = question("gone", "role = 'transport'")
+    nothing = question("nothing", "bucket = 'router'")
+    unknown = Question(id="unknown", title="unknown", refused="It hangs on what is not known.")
+    everything = [HALF_LINK, gone, NO_PACKING, nothing, unknown]
+    found = search(Replays(graph(), rules), everything, Free4All(), rules)  # type: ignore[arg-type]
+    assert [one.id for one in found.chosen] == ["gone", "packing"]  # half a link saves nothing once there is no exchange
+    assert [one.id for one in found.without] == ["nothing", "unknown"]
+    assert found.replays <= rules.replays
+    apart = search(Replays(graph(), rules), everything, Free4All(("gone", "packing")), rules)  # type: ignore[arg-type]
+    assert [one.id for one in apart.chosen] == ["gone"]
+
+
+def test_a_question_about_nothing_that_is_there_is_refused(rules: ForecastRules) -> None:
+    refused = Replays(graph(), rules).unanswered(question("router", "bucket = 'router'"))
+    assert refused is not None
+    assert refused.reason == made._NOTHING_THERE
+
+
+def test_a_timeline_of_what_was_replayed(rules: ForecastRules) -> None:
+    replays = Replays(graph(), rules)
+    shown = drawn(replays.after([HALF_LINK]).likely, 0)
+    assert shown.columns is not None
+    assert (shown.end_ns - shown.start_ns, shown.columns.duration_ns) == (65 * MS, (40 * MS, 15 * MS, 10 * MS))
+    assert shown.columns.gap_duration_ns == (15 * MS, 10 * MS)
+
+
+def test_the_mean_step_of_a_sum() -> None:
+    from diagnose.document.forecast import Span
+
+    assert per_step(Span(now=10, low=3, likely=4, high=5), 2) == Span(now=5, low=2, likely=2, high=2)
+
+
+# --- questions in words -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def context(rulebook: Rulebook) -> Context:
+    return make_context({}, None, rulebook)
+
+
+@pytest.fixture
+def rulebook(knowledge: Knowledge) -> Rulebook:
+    return knowledge.rulebook
+
+
+@pytest.mark.parametrize(
+    ("free", "select", "by"),
+    [
+        (Free(remove=("communication",)), "role = 'transport'", None),
+        (Free(remove=("cause:host_sync",)), "cause = 'sync'", None),
+        (Free(remove=("bucket:router",)), "bucket = 'router'", None),
+        (Free(remove=("name:it's",)), "name = 'it''s'", None),
+        (Free(scale=("bucket:expert_gemm=0.7",)), "bucket = 'expert_gemm'", (0.7, 0.7, 0.7)),
+        (Free(scale=("bucket = 'router' AND us > 5=2",)), "bucket = 'router' AND us > 5", (2.0, 2.0, 2.0)),
+        (Free(link="2x"), "role = 'transport'", (0.5, 0.5, 1.0)),
+    ],
+)
+def test_what_stands_on_the_command_line(free: Free, select: str, by: object, context: Context, rules: ForecastRules) -> None:
+    (found,) = free_questions(free, context, rules)
+    assert (found.changes[0].select, found.changes[0].by) == (select, by)
+
+
+@pytest.mark.parametrize(
+    ("free", "said"),
+    [
+        (Free(remove=("comunication",)), "Did you mean communication?"),
+        (Free(scale=("bucket:router",)), "there is no factor"),
+        (Free(link="fast"), "is no factor"),
+        (Free(gpu="h300"), "no such platform"),
+    ],
+)
+def test_what_can_not_be_understood(free: Free, said: str, context: Context, rules: ForecastRules) -> None:
+    with pytest.raises(UsageError, match=said.replace("?", r"\?")):
+        free_questions(free, context, rules)
