@@ -330,7 +330,19 @@ def measure_device(
         ),
         moe_layer=moe_layer(inside, classes),
         listed=listed_per_step(times, used, transport, why),
-        graph=graph_of(trace, work, windows, classes, waits, host, knowledge.hosts, rank=rank, device=device, repeated=memory.recompute.ops)
+        graph=graph_of(
+            trace,
+            work,
+            windows,
+            classes,
+            waits,
+            host,
+            knowledge.hosts,
+            rank=rank,
+            device=device,
+            repeated=memory.recompute.ops,
+            sm_count=None if info is None else info.sm_count,
+        )
         if replay
         else None,
     )

@@ -33,17 +33,18 @@ def graph_of(
     rank: int,
     device: int,
     repeated: pl.Series,
+    sm_count: int | None,
 ) -> Graph:
     """The graph of a device whose operations are `work` (as `device_work` gives it) and whose kept steps are `windows`.
 
-    `repeated`: rows of the compute that is done a second time.
+    `repeated`: rows of the compute that is done a second time; `sm_count`: multiprocessors of the device, where known.
     """
     until = int(windows["end"].max())  # type: ignore[arg-type]
     shown = work.filter(pl.col("start") <= until)
     shown = shown.with_columns(_phases(shown, repeated))
     threads = threads_of(trace, shown, host, rules, rank, until)
     shown = shown.with_columns(with_calls(shown, threads.calls).alias("call"))
-    found = links(shown, prepare(work, waits), threads.calls)
+    found = links(shown, prepare(work, waits), threads.calls, sm_count)
     nodes = _nodes(shown, threads, windows, classes)
     edges = _edges(found, threads)
     nodes, edges, places = _in_order(nodes, edges)

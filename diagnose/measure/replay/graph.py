@@ -24,6 +24,7 @@ EDGE_KINDS = (
     "event",  # a stream waits for what was recorded on another
     "awaited",  # a call returns once an operation is done
     "queue",  # a launch waits for room in the launch queue
+    "device",  # compute that fills the device begins once other such compute on another stream is done
     "meeting",  # a collective begins its work once its last member has come
 )
 NodeKind, EdgeKind = pl.Enum(NODE_KINDS), pl.Enum(EDGE_KINDS)

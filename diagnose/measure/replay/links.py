@@ -33,10 +33,11 @@ class Links:
     dropped: int
 
 
-def links(work: pl.DataFrame, known: Dependencies, calls: pl.DataFrame) -> Links:
+def links(work: pl.DataFrame, known: Dependencies, calls: pl.DataFrame, sm_count: int | None) -> Links:
     """The edges of one device's operations.
 
-    `work` in order of start: op, start, end, stream, correlation, issued, role, graph_node, and `call`; `calls`: call, start, end.
+    `work` in order of start: op, start, end, stream, correlation, issued, role, graph_node, the grid, and `call`; `calls`: call, start,
+    end. `sm_count`: multiprocessors of the device.
     """
     before = _stream(work)
     events, contradicted = _events(work, known, before)
@@ -52,7 +53,11 @@ def links(work: pl.DataFrame, known: Dependencies, calls: pl.DataFrame) -> Links
     launches = _launches(launched.join(latest, left_on="op", right_on="dst", how="left", maintain_order="left"))
     edges = pl.concat([_with_lag(before, launches, latest, "stream"), _with_lag(events, launches, latest, "event")])
     guessed = _inferred(work, edges, launches)
-    return Links(edges=pl.concat([edges, guessed]), launches=launches.select("op", "call", "after", "lag"), dropped=contradicted)
+    return Links(
+        edges=pl.concat([edges, guessed, _in_turn(work, sm_count)]),
+        launches=launches.select("op", "call", "after", "lag"),
+        dropped=contradicted,
+    )
 
 
 _EDGE = ("src", "dst", "after", "lag", "kind", "inferred")
@@ -129,6 +134,24 @@ def _events(work: pl.DataFrame, known: Dependencies, before: pl.DataFrame) -> tu
         ),
         last.height - kept.height,
     )
+
+
+def _in_turn(work: pl.DataFrame, sm_count: int | None) -> pl.DataFrame:
+    """Compute with a block for every multiprocessor runs in turn: side by side it would take as long.
+
+    Where the launches come too slowly for it ever to overlap, nothing else says so. What did overlap is left as it is.
+    """
+    blocks = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
+    filling = work.filter((pl.col("role") == "compute") & (blocks >= (sm_count or 0)).fill_null(value=False))
+    if sm_count is None or filling.is_empty():
+        return _edges(pl.DataFrame(schema={"src": pl.UInt32, "dst": pl.UInt32, "lag": pl.Int64}), "device")
+    before = filling.select(
+        pl.col("op").shift(1).alias("src"),
+        pl.col("op").alias("dst"),
+        pl.lit(0).alias("lag"),
+        (pl.col("stream").ne_missing(pl.col("stream").shift(1)) & (pl.col("end").cum_max().shift(1) <= pl.col("start"))).alias("turn"),
+    )
+    return _edges(before.filter("turn"), "device", inferred=True)
 
 
 def _usual(values: pl.Series, otherwise: int) -> int:

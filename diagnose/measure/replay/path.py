@@ -1,4 +1,8 @@
-"""The replay: when every node begins and ends, by the longest path to it."""
+"""The replay: when every node begins and ends, by the longest path to it.
+
+Most nodes wait for one thing alone: host work and calls follow each other. Such chains are summed up at once, column by column; only where
+several things are waited for does the later one have to be found, node after node.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +27,67 @@ def replay(graph: Graph) -> Times:
     A node without edges begins when it was seen to.
     """
     nodes, edges = graph.nodes, graph.edges
-    begins = nodes["start"].to_list()
-    delays, durations = nodes["delay"].to_list(), nodes["duration"].to_list()
-    ends = [0] * nodes.height
-    bounds = edges["dst"].search_sorted(pl.int_range(nodes.height + 1, dtype=pl.UInt32, eager=True)).to_list()
-    sources, lags = edges["src"].to_list(), edges["lag"].to_list()
-    from_end = (edges["after"] == "end").to_list()
-    low = bounds[0]
-    for node in range(nodes.height):
-        high = bounds[node + 1]
-        if high > low:
-            ready = max((ends if from_end[edge] else begins)[sources[edge]] + lags[edge] for edge in range(low, high))
-            begins[node] = ready + delays[node]
-        ends[node] = begins[node] + durations[node]
-        low = high
-    return Times(start=pl.Series("start", begins, dtype=pl.Int64), end=pl.Series("end", ends, dtype=pl.Int64))
+    number = pl.int_range(nodes.height, dtype=pl.UInt32, eager=True)
+    spent = nodes["duration"].gather(edges["src"])
+    after_end = edges["after"] == "end"
+    known = edges.select(
+        "src",
+        "dst",
+        (pl.col("lag") + pl.select(pl.when(after_end).then(spent).otherwise(0)).to_series() + nodes["delay"].gather(edges["dst"])).alias(
+            "wait"
+        ),
+    )
+    single = known.filter(known["dst"].is_unique())
+    heads, waits = _chains(number, single)
+    several = known.filter(~known["dst"].is_unique())
+    joins = several.select(
+        heads.gather(several["src"]).alias("head"), "dst", (several["wait"] + waits.gather(several["src"])).alias("wait")
+    )
+    begun = pl.Series("start", _joined(nodes["start"].to_list(), joins), dtype=pl.Int64)
+    start = begun.gather(heads) + waits
+    return Times(start=start.alias("start"), end=(start + nodes["duration"]).alias("end"))
+
+
+def _chains(number: pl.Series, single: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
+    """For every node where the chain begins that leads to it through nodes with one edge each, and how long after it the node begins."""
+    follows = pl.DataFrame({"dst": number}).join(single, on="dst", how="left", maintain_order="left")
+    heads = pl.select(pl.coalesce(follows["src"], number)).to_series()
+    waits = follows["wait"].fill_null(0)
+    while True:
+        further = heads.gather(heads)
+        if further.equals(heads):
+            return heads, waits
+        heads, waits = further, waits + waits.gather(heads)
+
+
+def _joined(begun: list[int], joins: pl.DataFrame) -> list[int]:
+    """`begun` with the start of each node that several edges lead to (`joins`: head, dst, wait, by dst): the latest of them."""
+    place = pl.int_range(pl.len()).over("dst")
+    ordered = joins.with_columns(place.alias("place"))
+    first, second = ordered.filter(pl.col("place") == 0), ordered.filter(pl.col("place") == 1)
+    counts = ordered.group_by("dst", maintain_order=True).len()["len"]
+    others = ordered.filter(pl.col("place") > 1)
+    heads, waits = others["head"].to_list(), others["wait"].to_list()
+    low = 0
+    for node, head, wait, other, beside, count in zip(
+        first["dst"].to_list(),
+        first["head"].to_list(),
+        first["wait"].to_list(),
+        second["head"].to_list(),
+        second["wait"].to_list(),
+        counts.to_list(),
+        strict=True,
+    ):
+        latest = begun[head] + wait
+        moment = begun[other] + beside
+        latest = max(latest, moment)
+        if count > 2:
+            for edge in range(low, low + count - 2):
+                moment = begun[heads[edge]] + waits[edge]
+                latest = max(latest, moment)
+            low += count - 2
+        begun[node] = latest
+    return begun
 
 
 def step_times(graph: Graph, times: Times) -> pl.DataFrame:
