@@ -137,12 +137,12 @@ def _events(work: pl.DataFrame, known: Dependencies, before: pl.DataFrame) -> tu
 
 
 def _in_turn(work: pl.DataFrame, sm_count: int | None) -> pl.DataFrame:
-    """Compute with a block for every multiprocessor runs in turn: side by side it would take as long.
+    """Compute of which two need more blocks than there are multiprocessors runs in turn: side by side it would take as long.
 
     Where the launches come too slowly for it ever to overlap, nothing else says so. What did overlap is left as it is.
     """
     blocks = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
-    filling = work.filter((pl.col("role") == "compute") & (blocks >= (sm_count or 0)).fill_null(value=False))
+    filling = work.filter((pl.col("role") == "compute") & (2 * blocks > (sm_count or 0)).fill_null(value=False))
     if sm_count is None or filling.is_empty():
         return _edges(pl.DataFrame(schema={"src": pl.UInt32, "dst": pl.UInt32, "lag": pl.Int64}), "device")
     before = filling.select(

@@ -11,6 +11,7 @@ from diagnose.load.readers import load
 from diagnose.measure.capture import measure
 from diagnose.measure.replay.graph import EDGES, NODES, STEPS, Graph
 from diagnose.measure.replay.path import replay, step_times
+from diagnose.model.trace import Device
 from tests.builders import simulated
 from tests.builders.cases import for_each
 from tests.builders.scene import Item, await_event, call, record, run, scene
@@ -82,6 +83,17 @@ def test_a_short_pause_is_a_turn_where_the_other_thread_has_calls_enough_in_it(c
     first = [run("gemm", start + 20, start + 100, start) for start in (0, 190_000, 250_000)]
     graph = graph_of([first[0], run("gemm", 5_020, 5_100, 5_000, thread=2), first[1], *short, first[2]])
     assert graph.edges.filter(pl.col("kind") == "handover").height == turns
+
+
+def test_compute_that_fills_the_device_takes_turns() -> None:
+    beside = [run("gemm", 105_000, 200_000, 100_000), run("gemm", 405_000, 500_000, 400_000, stream=8)]
+    full = scene(beside, devices=[Device(rank=0, device=0, sm_count=132)])
+    grid = [pl.lit(blocks, dtype=pl.Int32).alias(f"grid_{axis}") for axis, blocks in (("x", 70), ("y", 1), ("z", 1))]
+    full = replace(full, trace=replace(full.trace, ops=full.trace.ops.with_columns(grid)))
+    for one, expected in ((scene(beside), 105_000), (full, 199_999)):
+        (device,) = one.measure(replay=True)
+        assert device.graph is not None
+        assert begun(without(device.graph, HOST)) == [104_999, expected]
 
 
 def test_a_full_queue_holds_the_host() -> None:
