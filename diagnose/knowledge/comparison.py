@@ -39,6 +39,8 @@ class NoiseLimits(Strict, frozen=True, kw_only=True):
     count_noise: Number
     noise_weight: Number
     single_step: Number
+    lone_error: Number
+    lone_change: Number
     power: Number
     category_share: Number
 

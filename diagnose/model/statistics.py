@@ -85,10 +85,10 @@ def known_spread(samples: Sequence[Sequence[float]]) -> tuple[float, float]:
         if len(several) > 2
         else pooled_spread(several[0], several[-1] if len(several) > 1 else ())
     )
-    return (usual, float(freedom)) if usual <= _OUTLYING * robust else (robust, max(_MAD_FREEDOM * freedom, 1.0))
+    return (usual, float(freedom)) if usual <= OUTLYING * robust else (robust, max(_MAD_FREEDOM * freedom, 1.0))
 
 
-_OUTLYING = 4.0  # times the robust spread: a usual one beyond that holds values that stand far out
+OUTLYING = 4.0  # times the robust spread: a usual one beyond that holds values that stand far out
 _MAD_FREEDOM = 0.37  # degrees of freedom that a median absolute deviation is worth, per deviation, for normal values
 
 

@@ -576,6 +576,29 @@ def test_what_a_gate_comes_to_that_noise_leaves_open(here: Path, capsys: pytest.
     assert main(["gate", base[0], other, "--on-unclear", "pass", "-q"]) == 3, "other work is refused, whatever noise is"
 
 
+@for_each(
+    "before, after, code",
+    ((8.0, 8.01, 7.99, 8.0, 8.0), (8.65,), 3),
+    ((8.0, 8.01, 7.99, 8.0, 8.0), (8.65, 8.66), 1),
+    ((8.0, 8.01, 7.99, 8.0, 8.0), (9.5,), 1),
+    ((8.0, 8.01, 7.99, 8.0, 8.0), (8.2,), 0),
+    ((8.0, 8.01, 7.99, 8.0, 8.0, 8.0), (8.65,), 1),
+    ((8.0,), (8.65, 8.66, 8.65), 3),
+    ((8.0,), (8.65,), 1),
+)
+def test_a_gate_asks_for_a_second_run_where_the_only_one_may_be_of_another_kind(
+    before: tuple[float, ...], after: tuple[float, ...], code: int, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All runs of a baseline of five on the fast nodes and the new one on a slow one happens too often to fail it; of one run against one
+    it is said that two captures differ.
+    """
+    found = judged(capsys, "gate", "--base", *nights(here, "base", *before), "--new", *nights(here, "new", *after))
+    assert found[0] == code
+    assert (" may be of another kind " in found[1].gate.sentence) == (code == 3)
+    if code == 3:
+        assert found[1].gate.sentence.endswith(f"Capture 1 more run of {'new' if len(after) == 1 else 'base'}.")
+
+
 def test_the_noise_of_one_run_against_one_may_be_given(fast: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (other,) = nights(here, "new", 8.4)
     told = judged(capsys, "compare", fast, other)[1], judged(capsys, "compare", fast, other, "--run-noise", "5%")[1]

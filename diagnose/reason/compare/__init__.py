@@ -112,7 +112,7 @@ def compare(
         kernels=changes.changes,
         overlap=overlaps,
         findings=found,
-        gate=gate(effect, found, max_regression, fail_on, on_unclear),
+        gate=gate(effect, found, max_regression, fail_on, on_unclear, limits=limits),
         notes=(*(() if refused else _notes(here, there, first, second, judged)), *changes.notes, *around_notes, *setting_notes),
         environment_same=alike,
         kernels_same=changes.same,

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from diagnose.document.comparison import Effect, FindingChange, FindingState, Gate, OnUnclear, WallChange
 from diagnose.document.diagnosis import Diagnosis, Finding
-from diagnose.knowledge.comparison import ComparisonRules
+from diagnose.knowledge.comparison import ComparisonRules, NoiseLimits
 from diagnose.knowledge.templates import percent
 from diagnose.model.vocabulary import Level
 from diagnose.reason.compare.comparable import Judgement
@@ -83,12 +83,18 @@ def _state(first: Finding | None, second: Finding | None, bound: int | None, noi
 
 
 def gate(
-    effect: Effect, findings: Sequence[FindingChange], limit: float | None, fail_on: Level | None, on_unclear: OnUnclear | None = None
+    effect: Effect,
+    findings: Sequence[FindingChange],
+    limit: float | None,
+    fail_on: Level | None,
+    on_unclear: OnUnclear | None = None,
+    *,
+    limits: NoiseLimits,
 ) -> Gate | None:
     """Whether it is met; None where none was asked for. `met` None: it can't be judged, and the sentence says what to do."""
     if limit is None and fail_on is None:
         return None
-    judged = [_regression(effect, limit)] if limit is not None else []
+    judged = [_regression(effect, limit, limits)] if limit is not None else []
     judged += [_findings(effect, findings, fail_on)] if fail_on is not None else []
     states = [met for met, _ in judged]
     met = False if False in states else None if None in states else True
@@ -109,7 +115,7 @@ _UNCLEAR: Mapping[OnUnclear, str] = MappingProxyType(
 )
 
 
-def _regression(effect: Effect, limit: float) -> tuple[bool | None, str]:
+def _regression(effect: Effect, limit: float, limits: NoiseLimits) -> tuple[bool | None, str]:
     allowed = f"the {percent(limit)} that the gate allows"
     if effect.result == "refused":
         return None, "The gate can't be judged, because the runs can't be compared. Capture the same work, or give --anyway."
@@ -117,6 +123,13 @@ def _regression(effect: Effect, limit: float) -> tuple[bool | None, str]:
         return _from_nought(effect)
     if effect.result == "regression":
         beyond = effect.worse > limit
+        if beyond and (side := _lone_side(effect, limits)) is not None:
+            text = (
+                f"The gate can't be judged: {signed_share(effect.worse)} is more than {allowed}, but the only run of {side} may be of another "
+                f"kind (node, clock, placement) than the {max(effect.runs_base, effect.runs_new)} runs that it is held against. "
+                f"Capture 1 more run of {side}."
+            )
+            return None, text
         return (
             not beyond,
             f"The gate is {'not ' if beyond else ''}met: {signed_share(effect.worse)} is {'more than' if beyond else 'within'} {allowed}.",
@@ -128,6 +141,18 @@ def _regression(effect: Effect, limit: float) -> tuple[bool | None, str]:
         return True, f"The gate is met: whatever changed, it got worse by {signed_share(worst)} at most, within {allowed}."
     need = f" Such runs show a regression of {percent(effect.smallest)} in four of five comparisons." if effect.smallest is not None else ""
     return None, f"The gate can't be judged: noise hides whether the change is within {allowed}.{need} {_advice(effect, limit)}"
+
+
+def _lone_side(effect: Effect, limits: NoiseLimits) -> str | None:
+    """The side of one run that may be slower (or faster) by its kind alone: several runs stand against it, too few to have met both of two
+    kinds that are alike often, and kinds of run differ by as much. Counts do not go by kinds of run.
+    """
+    few, many = sorted((effect.runs_base, effect.runs_new))
+    if few > 1 or many == 1 or effect.unit == "count" or 0.5 ** (many + 1) <= limits.lone_error.value:
+        return None
+    if effect.worse is None or effect.worse > limits.lone_change.value:
+        return None
+    return "new" if effect.runs_new == 1 else "base"
 
 
 def _advice(effect: Effect, limit: float) -> str:

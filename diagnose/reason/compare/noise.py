@@ -15,7 +15,18 @@ from statistics import fmean, median
 
 from diagnose.document.comparison import Basis, NoiseSource, Result
 from diagnose.knowledge.comparison import NoiseLimits
-from diagnose.model.statistics import Transform, known_spread, majority, median_error, t_quantile, t_tail, transform_of, two_groups
+from diagnose.model.statistics import (
+    OUTLYING,
+    Transform,
+    known_spread,
+    majority,
+    median_error,
+    pooled_spread,
+    t_quantile,
+    t_tail,
+    transform_of,
+    two_groups,
+)
 
 _APART_FROM = 4  # values of a side: with fewer the others could not carry a test alone
 _PAIRED_FROM = 3  # values of a side: two pairs are hardly a spread
@@ -119,7 +130,7 @@ def decide(
     floor = limits.floor.value if source in {"assumed", "partly assumed"} else limits.floor_measured.value
     allowed = max(tolerance if tolerance is not None else limits.tolerance.value, floor)
     level = limits.p_value.value if source == "measured" else limits.p_value_assumed.value
-    error = noise.error(len(base), len(new))
+    error = noise.error(len(base), len(new), within.astray)
     change = fmean(numbers[1]) - fmean(numbers[0])
     p = min(1.0, 2 * t_tail(abs(change) / error.size, error.freedom))
     single = noise.freedom is None and not counts and min(len(base[0]), len(new[0])) == 1
@@ -169,17 +180,17 @@ def decide(
 
 @dataclass(frozen=True, kw_only=True)
 class _Within:
-    """How well the runs' medians are known by their steps: the standard deviation of steps (None.
+    """How well the runs' medians are known by their steps: the standard deviation of steps (None: not known), the squared standard error of
+    a run's median, that of the difference of one run against one, and the freedom of it.
 
-    Not known), the squared standard error of a
-
-    run's median, that of the difference of one run against one, and the freedom of it.
+    `astray`: the squared error that medians which no other step bears add to the difference of several runs.
     """
 
     spread: float | None
     squared: float
     of_two: float
     freedom: float
+    astray: float = 0.0
 
 
 def _within(base: Runs, new: Runs, transform: Transform, design: Design, limits: NoiseLimits, *, counts: bool) -> _Within:
@@ -189,17 +200,39 @@ def _within(base: Runs, new: Runs, transform: Transform, design: Design, limits:
     if len(numbers) == 2:
         return _within_two(numbers[0], numbers[1], design.heeded(len(numbers[0]), len(numbers[1])), limits)
     spread = known_spread(numbers)[0]
-    without = known_spread(_without_profile(numbers))[0]
-    spread = without if 0 < without < spread / 2 else spread  # a median over few runs takes away some of their own scatter too
+    bare = _without_profile(numbers)
+    without = known_spread(bare)[0]
+    if 0 < without < spread / 2:  # a median over few runs takes away some of their own scatter too
+        numbers, spread = bare, without
     squared = fmean(_squared_error(spread, len(run), limits) for run in numbers)
-    return _Within(spread=spread if max(map(len, numbers)) > 1 else None, squared=squared, of_two=0.0, freedom=1.0)
+    sides, usual = (numbers[: len(base)], numbers[len(base) :]), median(pooled_spread(run, ()) for run in numbers)
+    return _Within(
+        spread=spread if max(map(len, numbers)) > 1 else None,
+        squared=squared,
+        of_two=0.0,
+        freedom=1.0,
+        astray=math.fsum(_astray(run, usual) ** 2 / len(side) ** 2 for side in sides for run in side),
+    )
 
 
-def _without_profile(numbers: Sequence[Sequence[float]]) -> Sequence[Sequence[float]]:
+def _astray(run: Sequence[float], spread: float) -> float:
+    """How far the nearest step lies from the median of a run, where that is farther than steps scatter (`spread`, of most runs), else 0.
+
+    Two of three steps that were held up carry the median with them, which the scatter of most runs does not tell.
+    """
+    if len(run) < 2 or not spread:
+        return 0.0
+    middle = median(run)
+    distances = sorted(abs(value - middle) for value in run)
+    nearest = distances[len(run) % 2]  # of an odd number the first is the median itself
+    return nearest if nearest > OUTLYING * spread else 0.0
+
+
+def _without_profile(numbers: Sequence[Sequence[float]]) -> list[list[float]]:
     """The steps without what all runs have in common at the same place in the capture (a warm-up, the data): the median over the runs."""
     size = len(numbers[0])
     if size < _PAIRED_FROM or any(len(run) != size for run in numbers):
-        return ()
+        return []
     around = [[value - middle for value in run] for run in numbers for middle in (median(run),)]
     usual = [median(places) for places in zip(*around, strict=True)]
     return [[value - common for value, common in zip(run, usual, strict=True)] for run in around]
@@ -248,10 +281,10 @@ class _Noise:
     of_two: float
     of_two_freedom: float
 
-    def error(self, n_base: int, n_new: int) -> Error:
-        """The error of the difference of this many runs."""
+    def error(self, n_base: int, n_new: int, astray: float = 0.0) -> Error:
+        """The error of the difference of this many runs; `astray` is a squared error of theirs on top."""
         if self.freedom is not None:
-            return Error(size=max(self.scale * math.sqrt(1 / n_base + 1 / n_new), _LEAST), freedom=self.freedom)
+            return Error(size=max(math.sqrt(self.scale**2 * (1 / n_base + 1 / n_new) + astray), _LEAST), freedom=self.freedom)
         # what is assumed is taken for known; Satterthwaite, An approximate distribution of estimates of variance components (1946)
         squared = 2 * self.scale**2 + self.of_two
         freedom = self.of_two_freedom * (squared / self.of_two) ** 2 if self.of_two > 0 else math.inf

@@ -59,9 +59,9 @@ def test_no_change_is_hardly_ever_said_of_a_change_of_the_limit() -> None:
 
 def test_the_gate_of_the_report_is_that_of_the_program() -> None:
     clear = pair(MODELS["run shift 1 %"][1], random.Random(1), 5, 3, 5, 0.10, LIMITS)
-    assert (clear.result, gate_of(clear)) == ("regression", False)
+    assert (clear.result, gate_of(clear, 5, 3, LIMITS)) == ("regression", False)
     none = pair(MODELS["run shift 1 %"][1], random.Random(1), 10, 3, 5, 0.0, LIMITS)
-    assert gate_of(none) is True
+    assert gate_of(none, 10, 3, LIMITS) is True
 
 
 def test_the_report_shows_what_is_missed() -> None:
