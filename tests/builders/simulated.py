@@ -1,4 +1,4 @@
-"""Simulated runs and their diagnoses, made once in a session and shared by its workers as files.
+"""Simulated runs and their diagnoses, and what else is dear, made once in a session and shared by its workers as files.
 
 `SHARED_RUNS` names the folder, which tests/conftest.py makes and removes. A run is stored under a digest of everything that it is made
 from;
@@ -35,7 +35,7 @@ def recordings(one: Scenario | str) -> tuple[Recording, ...]:
     def make(folder: Path) -> None:
         (folder / "recordings").write_bytes(pickle.dumps(one.record(), protocol=pickle.HIGHEST_PROTOCOL))
 
-    return _unpickled(_shared(f"recordings {one!r}", make) / "recordings")
+    return _unpickled(shared(f"recordings {one!r}", make) / "recordings")
 
 
 def traces(one: Scenario | str, kind: Format) -> list[Path]:
@@ -48,7 +48,7 @@ def traces(one: Scenario | str, kind: Format) -> list[Path]:
             if recording.rank in one.captured:
                 trace_of(kind, one, recording, folder)
 
-    folder = _shared(f"traces {kind} {one!r}", make)
+    folder = shared(f"traces {kind} {one!r}", make)
     return sorted(path for path in folder.iterdir() if path.name != "job.yaml")
 
 
@@ -62,7 +62,7 @@ def document(one: Scenario | str, kind: Format = "nsys") -> Diagnosis:
             encode(diagnose(found, config=found[0].parent / "job.yaml" if _scenario(one).how.job_file else None))
         )
 
-    return decode((_shared(f"diagnosis {kind} {one!r}", make) / "diagnosis.json").read_bytes())
+    return decode((shared(f"diagnosis {kind} {one!r}", make) / "diagnosis.json").read_bytes())
 
 
 def _scenario(one: Scenario | str) -> Scenario:
@@ -76,7 +76,7 @@ def _unpickled(path: Path) -> tuple[Recording, ...]:
     return found
 
 
-def _shared(key: str, make: Callable[[Path], None]) -> Path:
+def shared(key: str, make: Callable[[Path], None]) -> Path:
     """The folder of what is made under this key, filled by the first who asks."""
     if os.environ.get(AFRESH):
         key += uuid.uuid4().hex

@@ -4,6 +4,7 @@ what" of ARCHITECTURE.md is proven on it.
 
 from __future__ import annotations
 
+import compileall
 import filecmp
 import json
 import os
@@ -22,6 +23,7 @@ import pytest
 from diagnose.document.encoding import encode
 from diagnose.pipeline import diagnose
 from fixtures.__main__ import NSYS, unpack
+from tests.builders import simulated
 
 ROOT = Path(__file__).parent.parent.parent
 TREES = ("diagnose", "trace_rules")
@@ -37,7 +39,7 @@ for place, call in enumerate(json.load(sys.stdin)):
     sys.stdout.flush()
 os.write(said, json.dumps(codes).encode())
 """
-MADE = shutil.ignore_patterns("*.pyc.*", "reference", "*_cache")  # half-written bytecode; pages made from the data
+MADE = shutil.ignore_patterns("__pycache__", "reference", "*_cache")  # bytecode; pages made from the data
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class ProgramCopy:
         environment = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("DIAGNOSE", "PYTEST", "COVERAGE", "GITHUB", "FORCE_COLOR"))
+            if not name.startswith(("DIAGNOSE", "PYTEST", "COVERAGE", "GITHUB", "FORCE_COLOR", "PYTHONPYCACHEPREFIX"))
         }
         environment |= {"PYTHONPATH": str(self.folder), "POLARS_MAX_THREADS": "2", "NO_COLOR": "1", "COLUMNS": "140"}
         done = subprocess.run(
@@ -125,15 +127,20 @@ def _alike(first: Path, second: Path) -> bool:
     return first.is_file() and second.is_file() and filecmp.cmp(first, second, shallow=False)
 
 
-@pytest.fixture
-def program(tmp_path: Path) -> ProgramCopy:
-    """A fresh copy of the program, with the bytecode that is there, so that it starts as quickly as the original."""
-    folder = tmp_path / "program"
-    folder.mkdir()
+def _compiled(folder: Path) -> None:
+    """The trees with the bytecode of all their modules, which holds as long as a source keeps its size and its time."""
     for tree in TREES:
         shutil.copytree(ROOT / tree, folder / tree, ignore=MADE)
     for name in ALSO:
         shutil.copy2(ROOT / name, folder / name)
+    compileall.compile_dir(folder / "diagnose", quiet=1)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> ProgramCopy:
+    """A fresh copy of the program, with bytecode that was made once in the session, so that it starts as quickly as the original."""
+    folder = tmp_path / "program"
+    shutil.copytree(simulated.shared("copy of the program", _compiled), folder)
     return ProgramCopy(folder)
 
 
