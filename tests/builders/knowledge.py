@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable, Hashable
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from diagnose.knowledge import rulebook, taxonomy
+from diagnose.knowledge import rulebook, strict_yaml, taxonomy
 from diagnose.knowledge.buckets import Buckets
 from tests.builders.simulated import AFRESH
 
@@ -17,7 +18,8 @@ load_afresh = rulebook._load
 
 
 def read_once() -> None:
-    """From now on this process keeps the rulebook without rules of the user's, what each rule file holds, and each bucket file.
+    """From now on this process keeps the rulebook without rules of the user's, what each rule file holds, each bucket file, that such files go
+    together, and what the YAML of any bytes says (packed, so that each caller has its own).
 
     Not where tests/builders/simulated.py makes its runs afresh either, so that it is recorded which tests reach what reads them.
     """
@@ -35,7 +37,17 @@ def read_once() -> None:
     parse = rulebook._parse
     rulebook._load = lambda extra: load_afresh(extra) if extra else _kept("rulebook", lambda: load_afresh(()))  # type: ignore[assignment]
     rulebook._parse = lambda source, kind: _kept((source, kind), lambda: parse(source, kind))  # type: ignore[assignment]
+    check = taxonomy._check
     taxonomy._bucket_file = kept_file
+    taxonomy._check = lambda made, parts, name: _kept(("fine", *map(id, parts)), lambda: check(made, parts, name))
+    load = strict_yaml.load
+
+    def kept_yaml(text: str | bytes, repeated: list[strict_yaml.Repeated] | None = None) -> object:
+        if repeated is not None or not isinstance(text, bytes):
+            return load(text, repeated)
+        return pickle.loads(_kept(text, lambda: pickle.dumps(load(text))))  # noqa: S301 - packed a line above
+
+    strict_yaml.load = kept_yaml
 
 
 _KEPT: dict[Hashable, Any] = {}
