@@ -1,19 +1,25 @@
-"""The simulator's captures, made once."""
+"""The simulator's captures, made once in a session."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.bisect.simulated import make_captures
+from tests.builders.simulated import shared
 
 
 @pytest.fixture(scope="session")
 def captures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
     """The folder that SIMULATED names, and the true step time of each setting in ns."""
-    folder = tmp_path_factory.mktemp("simulated")
-    return folder, make_captures(folder)
+    made = shared("captures of the searches", lambda folder: (folder / "truth.json").write_text(json.dumps(make_captures(folder))))
+    folder = tmp_path_factory.mktemp("simulated")  # one's own, because what surrounds the runs is written there
+    shutil.copytree(made, folder, dirs_exist_ok=True)
+    truth: dict[str, int] = json.loads((folder / "truth.json").read_text())
+    return folder, truth
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ load_afresh = rulebook._load
 
 
 def read_once() -> None:
-    """From now on this process keeps the rulebook without rules of the user's, what each rule file holds, each bucket file, that such files go
-    together, and what the YAML of any bytes says (packed, so that each caller has its own).
+    """From now on this process keeps the rulebook without rules of the user's, what each rule file holds, each bucket file, that such files
+    go together, and what the YAML of any bytes says (packed, so that each caller has its own).
 
     Not where tests/builders/simulated.py makes its runs afresh either, so that it is recorded which tests reach what reads them.
     """
