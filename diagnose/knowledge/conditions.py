@@ -95,6 +95,8 @@ def check_types(expressions: Sequence[Expression], schema: Mapping[str, pl.DataT
 
     All run together on an empty frame and on one full row, because comparing a list with text fails only on data.
     """
+    read = {name for expression in expressions for name in expression.names}
+    schema = {name: kind for name, kind in schema.items() if name in read}
     frames = (pl.DataFrame(schema=schema), pl.DataFrame([pl.Series(name, [_sample(kind)], dtype=kind) for name, kind in schema.items()]))
     try:
         results = [_select(expressions, frame) for frame in frames]

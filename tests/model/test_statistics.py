@@ -9,9 +9,9 @@ from fractions import Fraction
 from statistics import median
 
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import special, stats
 
 from diagnose.model.statistics import (
     MAD,
@@ -44,7 +44,7 @@ def test_a_whole_median_is_rounded_down(values: list[int]) -> None:
 
 
 def test_the_constants_are_those_of_a_normal_distribution() -> None:
-    assert pytest.approx(1 / stats.norm.ppf(0.75), abs=1e-4) == MAD
+    assert pytest.approx(1 / scipy.stats.norm.ppf(0.75), abs=1e-4) == MAD
     assert pytest.approx(math.sqrt(math.pi / 2), abs=1e-4) == MEDIAN_ERROR
 
 
@@ -54,12 +54,12 @@ def test_the_error_of_a_median_is_that_of_repeated_samples() -> None:
     medians = [median(sample) for sample in samples]
     told = [median_with_error(sample) for sample in samples]
     assert [middle for middle, _ in told] == medians
-    assert median(error for _, error in told) == pytest.approx(float(stats.tstd(medians)) / 100, rel=0.15)
+    assert median(error for _, error in told) == pytest.approx(float(scipy.stats.tstd(medians)) / 100, rel=0.15)
     assert median_with_error([3.0, 5.0]) == (4.0, 0.0)
     assert median_with_error([-1.0, 0.0, 1.0]) == (0.0, 0.0)
     sample = [10.0, 11, 14, 9, 10.5]
     assert median_with_error(sample)[1] == pytest.approx(
-        MEDIAN_ERROR * MAD * float(stats.median_abs_deviation(sample)) / math.sqrt(5) / 10.5
+        MEDIAN_ERROR * MAD * float(scipy.stats.median_abs_deviation(sample)) / math.sqrt(5) / 10.5
     )
 
 
@@ -72,20 +72,20 @@ def test_the_spread_is_robust_and_pooled_within_the_sides() -> None:
     assert pooled_spread([*base, 1e9], new) == pytest.approx(3.0, rel=0.1)
     assert pooled_spread([5.0, 5, 5, 9], [5.0, 5, 5, 5]) > 0
     even = [1.0, 4, 6, 11]
-    assert pooled_spread(even, []) == pytest.approx(float(stats.median_abs_deviation(even, scale=1 / MAD)))
+    assert pooled_spread(even, []) == pytest.approx(float(scipy.stats.median_abs_deviation(even, scale=1 / MAD)))
 
 
 def test_the_error_of_a_median_of_few_is_that_of_repeated_samples() -> None:
     chance = random.Random(3)
     for size in (1, 2, 3, 4, 5, 6, 7, 12):
         medians = [median(chance.gauss(0, 1) for _ in range(size)) for _ in range(8000)]
-        assert median_error(size) == pytest.approx(float(stats.tstd(medians)), rel=0.06), size
+        assert median_error(size) == pytest.approx(float(scipy.stats.tstd(medians)), rel=0.06), size
 
 
 def test_the_known_spread_is_the_usual_one_unless_single_values_stand_far_out() -> None:
     chance = random.Random(4)
     samples = [noisy(chance, 5, 100, 0.02) for _ in range(3)]
-    pooled = math.sqrt(sum(4 * float(stats.tvar(sample)) for sample in samples) / 12)
+    pooled = math.sqrt(sum(4 * float(scipy.stats.tvar(sample)) for sample in samples) / 12)
     assert known_spread(samples) == (pytest.approx(pooled), 12)
     spread, freedom = known_spread([[*samples[0][:4], 140.0], *samples[1:]])
     assert spread < 2 * pooled
@@ -102,7 +102,7 @@ def test_two_groups_need_a_gap_and_two_values_each() -> None:
 
 def test_a_majority_is_that_of_the_binomial_distribution() -> None:
     for size, share in ((1, 0.3), (5, 0.5), (6, 0.2), (11, 0.9)):
-        assert majority(size, share) == pytest.approx(float(stats.binom.sf(size // 2, size, share)))
+        assert majority(size, share) == pytest.approx(float(scipy.stats.binom.sf(size // 2, size, share)))
 
 
 # --- quantiles and tails ----------------------------------------------------------------------------------------------
@@ -111,9 +111,9 @@ def test_a_majority_is_that_of_the_binomial_distribution() -> None:
 def test_t_its_tails_and_the_incomplete_beta_function_are_those_of_scipy() -> None:
     for freedom in FREEDOMS:
         for t in (0.0, 0.01, 0.5, 1.0, 2.0, 3.3, 7.0, 40.0, 1000.0):
-            assert t_tail(t, freedom) == pytest.approx(stats.t.sf(t, freedom), rel=1e-7, abs=1e-300), (t, freedom)
+            assert t_tail(t, freedom) == pytest.approx(scipy.stats.t.sf(t, freedom), rel=1e-7, abs=1e-300), (t, freedom)
         for tail in (0.4, 0.1, 0.025, 0.005, 0.0005, 1e-6):
-            assert t_quantile(tail, freedom) == pytest.approx(stats.t.isf(tail, freedom), rel=1e-6), (tail, freedom)
+            assert t_quantile(tail, freedom) == pytest.approx(scipy.stats.t.isf(tail, freedom), rel=1e-6), (tail, freedom)
     for a, b in itertools.product((0.25, 0.5, 1, 2.5, 40), (0.5, 1, 3)):
         for x in (-1.0, 0.0, 1e-9, 0.01, 0.3, 0.5, 0.77, 0.999, 1.0, 2.0):
-            assert incomplete_beta(x, a, b) == pytest.approx(special.betainc(a, b, min(max(x, 0), 1)), rel=1e-8), (x, a, b)
+            assert incomplete_beta(x, a, b) == pytest.approx(scipy.special.betainc(a, b, min(max(x, 0), 1)), rel=1e-8), (x, a, b)

@@ -15,7 +15,7 @@ from fixtures import scenario
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK
 from tests.builders.jobs import A1, B1, job, parse_job
-from tests.builders.suites import kind_of
+from tests.builders.suites import SCENARIOS, kind_of
 
 TOOL = Tool(name="diagnose", version="0", rules_sha256="")
 OVERLAP = {"comm_overlap__overlap_moe_expert_parallel_comm": True}
@@ -167,10 +167,11 @@ def test_fixes_that_are_on_are_asked_for_their_conflicts(tmp_path: Path) -> None
     assert own == [("The hidden size is 64.", "will_fail", "error", "fix"), ("The vocabulary is small (99).", "doubtful", None, "fix")]
 
 
-def test_no_simulated_job_is_said_to_fail() -> None:
+@pytest.mark.parametrize("names", [SCENARIOS, pytest.param(scenario.names(), marks=pytest.mark.deep)], ids=["some", "all"])
+def test_no_simulated_job_is_said_to_fail(names: tuple[str, ...]) -> None:
     """The scenarios' jobs run; what is said of them may be doubtful, never that they fail."""
     jobs: dict[str, str] = {}  # by what the file says; several scenarios run the same job
-    for name in scenario.names():
+    for name in names:
         if kind_of(name) != "pair":
             lines = scenario.load(name).job_text().splitlines()
             jobs["\n".join(line for line in lines if not line.startswith("#"))] = name

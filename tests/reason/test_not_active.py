@@ -27,9 +27,8 @@ from tests.builders.simulated import SHARED, document
 from tests.builders.suites import deep_unless
 
 BOOK = load_rulebook()
-# Runs that other tests of the quick suite need as well.
-QUICK = {"compute-large-experts", "host-garbage-collection", "host-slow-launches", "memory-full-recompute", "memory-recompute-moe"}
-QUICK |= {"pair-fp8", "pair-less-recompute", "pair-manual-gc", "pair-scoped-graphs"}
+# Most of these runs are needed by other tests of the quick suite as well.
+QUICK = {"host-garbage-collection", "memory-full-recompute", "pair-fp8", "pair-less-recompute", "pair-scoped-graphs"}
 PROOFS = (
     "communication-data-parallel-overlap-not-active",
     "communication-dispatcher-not-active",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,19 @@ from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.render.knowledge import reference
 from diagnose.render.knowledge.entries import Catalogue, Code, Entry, Kind, Ref, expression, items, paragraph, rows, verbatim
-from diagnose.render.knowledge.kinds import KINDS
+from diagnose.render.knowledge.kinds import KINDS, PAGES
 from diagnose.render.knowledge.reference import code, links, page
 from tests.builders.cases import for_each
 
 ROOT = Path(__file__).parents[2]
 KNOW = Catalogue(book=load_rulebook(), taxonomy=load_taxonomy())
-MADE = reference.pages(KNOW)
 PARSER = MarkdownIt("commonmark").enable("table")
+
+
+@cache
+def made() -> dict[str, str]:
+    """All pages by name."""
+    return dict(reference.pages(KNOW))
 
 
 def anchors(text: str) -> set[str]:
@@ -39,16 +45,16 @@ def bare(text: str) -> str:
 
 
 def test_they_are_made_the_same_twice() -> None:
-    assert reference.pages(Catalogue(book=load_rulebook(), taxonomy=load_taxonomy())) == MADE
+    assert reference.pages(Catalogue(book=load_rulebook(), taxonomy=load_taxonomy())) == made()
 
 
-@for_each("name", *sorted(MADE))
+@for_each("name", reference.INDEX, *PAGES)
 def test_links_resolve(name: str) -> None:
-    local = {target for target in targets(MADE[name]) if "://" not in target}
+    local = {target for target in targets(made()[name]) if "://" not in target}
     missing = []
     for target in local:
         file, _, anchor = target.partition("#")
-        text = MADE.get(file or name)
+        text = made().get(file or name)
         if text is None or (anchor and anchor not in anchors(text)):
             missing.append(target)
     assert missing == []
@@ -63,17 +69,17 @@ def test_links_of_the_readmes_resolve() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=[kind.name for kind in KINDS])
 def test_every_id_has_one_anchor_and_stands_in_the_contents(kind: Kind) -> None:
-    text = MADE[kind.page]
+    text = made()[kind.page]
     for key in kind.ids(KNOW):
         assert text.count(f'<a id="{kind.anchor(key)}"></a>') == 1, key
         assert f"[`{key}`](#{kind.anchor(key)})" in text
 
 
-@for_each("name", *sorted(MADE))
+@for_each("name", reference.INDEX, *PAGES)
 def test_markdown_shows_what_the_data_say(name: str) -> None:
     """No markup comes from the data: no HTML but our anchors, no image, and every table keeps its columns."""
     width = 0
-    for token in PARSER.parse(MADE[name]):
+    for token in PARSER.parse(made()[name]):
         if token.type == "html_block":
             assert re.fullmatch(r"<!-- [^<>]* -->\n", token.content), token.content
         for child in token.children or ():
@@ -82,7 +88,7 @@ def test_markdown_shows_what_the_data_say(name: str) -> None:
         if token.type == "thead_open":
             width = 0
         width += token.type == "th_open"
-    for block in re.split(r"\n\n", re.sub(r"```.*?```", "", MADE[name], flags=re.DOTALL)):
+    for block in re.split(r"\n\n", re.sub(r"```.*?```", "", made()[name], flags=re.DOTALL)):
         lines = block.splitlines()
         if lines and lines[0].startswith("|"):
             assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1, lines[0]
@@ -90,7 +96,7 @@ def test_markdown_shows_what_the_data_say(name: str) -> None:
 
 
 def test_patterns_and_kernel_names_stand_letter_by_letter() -> None:
-    fenced = {line for token in PARSER.parse(MADE["buckets.md"]) if token.type == "fence" for line in token.content.splitlines()}
+    fenced = {line for token in PARSER.parse(made()["buckets.md"]) if token.type == "fence" for line in token.content.splitlines()}
     for one in KNOW.taxonomy.families:
         assert {pattern for pattern in one.patterns if pattern} <= fenced
         assert set(one.examples) <= fenced
@@ -99,7 +105,7 @@ def test_patterns_and_kernel_names_stand_letter_by_letter() -> None:
 
 
 def test_published_effects_stand_with_their_sources() -> None:
-    shown = bare(re.sub(r"\]\([^)]*\)", "]", MADE["fixes.md"]))
+    shown = bare(re.sub(r"\]\([^)]*\)", "]", made()["fixes.md"]))
     for fix in KNOW.book.fixes.values():
         for one in fix.expected:
             assert f"| {bare(one.text)} | {bare(one.source)} |" in shown, fix.id
@@ -153,8 +159,8 @@ def test_write_makes_and_removes(tmp_path: Path, capsys: pytest.CaptureFixture[s
     folder.mkdir(parents=True)
     (folder / "gone.md").touch()
     assert reference.main([str(folder)]) == 0
-    assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == MADE
-    assert len(capsys.readouterr().out.splitlines()) == len(MADE) + 1
+    assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == made()
+    assert len(capsys.readouterr().out.splitlines()) == len(made()) + 1
     assert reference.main([str(folder)]) == 0
     assert capsys.readouterr().out == "The pages are up to date.\n"
 
