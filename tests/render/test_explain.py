@@ -43,12 +43,14 @@ def wide(text: str) -> bool:
     return any(len(line) > WIDTH for line in text.splitlines())
 
 
-def test_every_id_is_explained() -> None:
+@pytest.mark.parametrize("one_in", [8, pytest.param(1, marks=pytest.mark.deep)])
+def test_every_id_is_explained(one_in: int) -> None:
+    """However it is written: of that the quick suite tries some."""
     offenders = []
-    for kind, key in EVERY:
+    for place, (kind, key) in enumerate(EVERY):
         told, entry = told_of(f"{kind.name}:{key}"), kind.entry(KNOW, key)
         whole = entry.title and entry.brief and flat(told).startswith(flat(f"{key}: {entry.title} {entry.about}")) and told.endswith("\n")
-        if not whole or wide(told) or left_open(told) or told not in told_of(key.swapcase()):
+        if not whole or wide(told) or left_open(told) or (place % one_in == 0 and told not in told_of(key.swapcase())):
             offenders.append(f"{kind.name}:{key}")
     assert offenders == []
 
