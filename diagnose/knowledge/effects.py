@@ -9,11 +9,13 @@ import polars as pl
 
 from diagnose.knowledge.conditions import ConditionError, Expression, check_types, compile_expression
 from diagnose.knowledge.data import Strict
+from diagnose.model.vocabulary import ATTENTION, DISPATCH, EXPERT_GEMM, OPTIMIZER, ROUTER
 
 Transformation = Literal["remove", "scale", "detach", "interleave", "delay", "merge", "graph", "resize"]
 Basis = Literal["measured", "inferred", "assumed"]  # what an ingredient rests on; a published figure of another job is assumed here
 TRANSFORMATIONS: tuple[Transformation, ...] = get_args(Transformation)
 RESIZED = ("micro_batch_size",)  # settings whose law `resize` knows; what others change is a matter of `scale`
+PARTS = (ATTENTION, ROUTER, DISPATCH, EXPERT_GEMM, OPTIMIZER)  # buckets that show where in a step an operation stands
 # The columns that a SELECT reads: of every host work, call and operation of the graph.
 SELECT_COLUMNS: Mapping[str, pl.DataType] = {
     "node": pl.String(),  # host, call or op
@@ -27,6 +29,9 @@ SELECT_COLUMNS: Mapping[str, pl.DataType] = {
     "copy": pl.String(),  # of a copy: h2d, d2h, d2d
     "cause": pl.String(),  # what the host was doing; null for operations
     "replayed": pl.Boolean(),  # launched by a CUDA graph
+    "awaited": pl.Boolean(),  # the host waits for it before it goes on
+    "after": pl.String(),  # bucket of the operation before it on its stream that shows the part of a layer (PARTS)
+    "before": pl.String(),  # the same of the one after it
     "us": pl.Float64(),  # how long it took, in µs
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from diagnose.knowledge.effects import SELECT_COLUMNS, compile_select
+from diagnose.knowledge.effects import PARTS, SELECT_COLUMNS, compile_select
 from diagnose.measure.replay.graph import Graph
 
 HOST_COLUMNS = ("node", "cause")  # a SELECT that reads neither speaks of device operations alone
@@ -22,7 +22,14 @@ def described(graph: Graph) -> pl.DataFrame:
         ),
     )
     told = nodes.with_columns(pl.col("class_id").cast(pl.Int32)).join(names, on="name_id", how="left", maintain_order="left")
-    told = told.join(classes, on="class_id", how="left", maintain_order="left")
+    part = pl.when(pl.col("bucket").is_in(PARTS) & (pl.col("kind") == "op")).then("bucket")
+    awaited = graph.edges.filter(pl.col("kind") == "awaited")["src"].unique()
+    told = told.with_row_index("node").with_columns(
+        pl.col("node").is_in(awaited.implode()).alias("awaited"),
+        part.forward_fill().shift(1).over("lane").alias("after"),
+        part.backward_fill().shift(-1).over("lane").alias("before"),
+    )
+    told = told.drop("node").join(classes, on="class_id", how="left", maintain_order="left")
     return told.rename({"kind": "node"}).select(
         *(pl.col(name).cast(kind) for name, kind in SELECT_COLUMNS.items() if name != "us"), (pl.col("duration") / 1000).alias("us")
     )
