@@ -38,11 +38,7 @@ def contention(inside: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame, 
     Null where no kernel could be compared. All are time: of kernels that run at once each counts in part. `inside`: the operations in the
     steps, with index; `work`: all operations; `together`: time per window in which compute and transport ran at once.
     """
-    kernels = inside.filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel") & (pl.col("end") > pl.col("start")))
-    beside = _covered(kernels, merge(work.filter(pl.col("role") == "transport")))
-    length = (pl.col("end") - pl.col("start")).alias("length")
-    next_to = (pl.col("name_id").shift(step).over("stream", order_by="start").alias(name) for step, name in ((1, "before"), (-1, "after")))
-    ran = kernels.select("index", *_SHAPE, *next_to, length, beside.alias("beside"))
+    ran = _ran(inside, work)
     same, rates = _comparable(ran)
     at_once = windows.select("index", together.alias("compute_beside_transport_ns"))
     if rates.is_empty():
@@ -65,6 +61,29 @@ def contention(inside: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame, 
             (pl.col("lost") * _with_the_rest(known, for_all) * time / for_all).clip(0, None).floor().cast(pl.Int64).alias("contention_ns"),
         )
     )
+
+
+def losses(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """How much each operation of compute loses beside transport, as far as the trace tells: op, lost (ns)."""
+    ran = _ran(inside, work)
+    same, rates = _comparable(ran)
+    known = ran.filter(pl.col("beside") > 0).join(rates, on=same, how="left", nulls_equal=True, maintain_order="left")
+    compared, all_beside = int(known["beside"].filter(known["rate"].is_not_null()).sum()), int(known["beside"].sum())
+    usual = 0.0
+    if compared and SAMPLE * all_beside <= compared < all_beside:
+        lost = float((known["rate"] * known["beside"]).sum())
+        usual = lost * (_with_the_rest(known, all_beside / compared) - 1) / (all_beside - compared)
+    lost_ns = (pl.col("rate").fill_null(usual) * pl.col("beside")).round().cast(pl.Int64).clip(0, None)
+    return known.select("op", lost_ns.alias("lost")).filter(pl.col("lost") > 0)
+
+
+def _ran(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """The kernels of compute in the steps: index, op, their shape, the kernels next to them, length, and beside: ns beside transport."""
+    kernels = inside.filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel") & (pl.col("end") > pl.col("start")))
+    beside = _covered(kernels, merge(work.filter(pl.col("role") == "transport")))
+    length = (pl.col("end") - pl.col("start")).alias("length")
+    next_to = (pl.col("name_id").shift(step).over("stream", order_by="start").alias(name) for step, name in ((1, "before"), (-1, "after")))
+    return kernels.select("index", "op", *_SHAPE, *next_to, length, beside.alias("beside"))
 
 
 def _with_the_rest(known: pl.DataFrame, for_all: float) -> float:

@@ -17,7 +17,7 @@ from diagnose.knowledge.features import Features, matching
 from diagnose.knowledge.load import Knowledge
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.budget import Budget, CommunicationTimes, beside_compute, budget, by_kind, concurrency, is_role, split
-from diagnose.measure.contention import contention
+from diagnose.measure.contention import contention, losses
 from diagnose.measure.exchanges import Exchanges, exchanges
 from diagnose.measure.host import Launches, calls_named, graph_launches, host_activity, python_seen
 from diagnose.measure.kernels import SmOccupancy, Usage, limits, occupancy, step_counts, usage
@@ -342,6 +342,7 @@ def measure_device(
             device=device,
             repeated=memory.recompute.ops,
             sm_count=None if info is None else info.sm_count,
+            lost=losses(inside, work),
         )
         if replay
         else None,

@@ -34,10 +34,12 @@ def graph_of(
     device: int,
     repeated: pl.Series,
     sm_count: int | None,
+    lost: pl.DataFrame,
 ) -> Graph:
     """The graph of a device whose operations are `work` (as `device_work` gives it) and whose kept steps are `windows`.
 
-    `repeated`: rows of the compute that is done a second time; `sm_count`: multiprocessors of the device, where known.
+    `repeated`: rows of the compute that is done a second time; `sm_count`: multiprocessors of the device, where known; `lost`: op, lost as
+    `contention.losses` gives it.
     """
     until = int(windows["end"].max())  # type: ignore[arg-type]
     shown = work.filter(pl.col("start") <= until)
@@ -45,7 +47,9 @@ def graph_of(
     threads = threads_of(trace, shown, host, rules, rank, until)
     shown = shown.with_columns(with_calls(shown, threads.calls).alias("call"))
     found = links(shown, prepare(work, waits), threads.calls, sm_count)
-    nodes = _nodes(shown, threads, windows, classes)
+    nodes = _nodes(shown, threads, windows, classes).join(
+        lost.select(pl.col("op").cast(pl.UInt32), "lost"), on="op", how="left", maintain_order="left"
+    )
     edges = _edges(found, threads)
     nodes, edges, places = _in_order(nodes, edges)
     edges = _possible(nodes, edges)

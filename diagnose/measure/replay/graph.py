@@ -36,6 +36,7 @@ NODES: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "lane": pl.Int32,  # dense number of the thread or stream that it runs on, no two of a rank alike
     "start": pl.Int64,  # measured, ns from the capture's start
     "duration": pl.Int64,  # ns; a call that waited has a node for its beginning and one for its return, with what it took after the wait
+    "lost": pl.Int64,  # of its duration what it loses beside transport (`contention.losses`); null where that is not known
     "delay": pl.Int64,  # ns from what it waited for last to its start that no edge explains: it moves with the node
     "step": pl.Int32,  # index of the kept step in which it begins; null outside
     "op": pl.UInt32,  # row of the device's operations; null for the host

@@ -19,6 +19,7 @@ LATENCY_NS = 5_000  # from a launch to the start on an idle device, where nothin
 GAP_NS = 1_000  # between two operations of a stream, where nothing in the trace tells it
 LONGEST_NS = 50_000  # a latency beyond this is no latency
 EXPLAINED_NS = 2_000  # an operation that begins so long after all that it is known to wait for waits for something else
+LINGER_NS = 200_000  # a kernel that another watches by a flag in memory stays at most so long after it set the flag
 TRIED = 4  # candidates that are tried for one inferred producer
 
 
@@ -241,4 +242,29 @@ def _inferred(work: pl.DataFrame, edges: pl.DataFrame, launches: pl.DataFrame) -
             found.select("src", pl.col("op").alias("dst"), pl.min_horizontal(pl.col("start") - pl.col("src_end"), GAP_NS).cast(pl.Int64).alias("lag"))
         )  # fmt: skip
     unique = pl.concat(guesses).unique("dst", keep="first", maintain_order=True)
-    return _edges(unique, "event", inferred=True)
+    watched = _watched(work, late.join(unique, left_on="op", right_on="dst", how="anti"))
+    early = watched.with_columns(pl.lit(0, dtype=pl.Int64).alias("lag"))
+    return pl.concat(
+        [_edges(part, "event", inferred=True) for part in (unique, watched)] + [_edges(early, "event", after="start", inferred=True)]
+    )
+
+
+def _watched(work: pl.DataFrame, late: pl.DataFrame) -> pl.DataFrame:
+    """Transport that ran all the while an operation waited for nothing known, and soon ends: src, dst, lag (negative).
+
+    A persistent kernel sets a flag in memory when its data is there, and stays a little longer; no trace tells who watches the flag.
+    """
+    moving = work.filter(pl.col("role") == "transport").select(
+        pl.col("op").cast(pl.UInt32).alias("src"),
+        pl.col("start").alias("src_start"),
+        pl.col("end").alias("src_end"),
+        pl.col("stream").alias("src_stream"),
+    )
+    waiting = late.filter(pl.col("until").is_not_null()).join(
+        work.filter(pl.col("role") != "transport").select(pl.col("op").cast(pl.UInt32)), on="op", how="semi"
+    )
+    beside = waiting.sort("start").join_asof(
+        moving.sort("src_end"), left_on="start", right_on="src_end", strategy="forward", tolerance=LINGER_NS, coalesce=False
+    )
+    ran = (pl.col("src_start") <= pl.col("until")) & pl.col("stream").ne_missing(pl.col("src_stream"))
+    return beside.filter(ran).select("src", pl.col("op").alias("dst"), (pl.col("start") - pl.col("src_end")).alias("lag"))

@@ -50,7 +50,9 @@ def threads_of(trace: Trace, work: pl.DataFrame, host: HostActivity, rules: Host
     calls = _outer(trace.calls.filter((pl.col("rank") == rank) & (pl.col("start") < until)), launched["thread"].unique())
     placed = _with_calls(launched, calls)
     roles = call_roles(trace.names, calls, rules)
-    held = _held(calls, placed, host, trace.calls.filter(pl.col("rank") == rank))
+    frees = trace.names.filter(pl.col("text").str.contains(rules.call_pattern("allocator", "device")))["id"]
+    freeing = calls.filter(pl.col("name_id").is_in(frees.implode()))
+    held = _held(calls, placed, host, trace.calls.filter(pl.col("rank") == rank), freeing)
     gaps = _gaps(calls, computing)
     pieces = _pieces(gaps, host, computing)
     items = _items(calls, held, pieces, roles, host)
@@ -64,7 +66,7 @@ def threads_of(trace: Trace, work: pl.DataFrame, host: HostActivity, rules: Host
         items=items,
         calls=calls,
         edges=_order(items, calls, gaps),
-        awaited=_awaited(items, calls, held, pieces, placed, trace, roles, rank),
+        awaited=_awaited(items, calls, held, pieces, placed, _found_done(calls, freeing, placed, trace, roles, rank)),
     )
 
 
@@ -100,7 +102,7 @@ def _outer(calls: pl.DataFrame, threads: pl.Series) -> pl.DataFrame:
 # ------------------------------------------------------------------------------------------------ calls that waited
 
 
-def _held(calls: pl.DataFrame, placed: pl.DataFrame, host: HostActivity, every: pl.DataFrame) -> pl.DataFrame:
+def _held(calls: pl.DataFrame, placed: pl.DataFrame, host: HostActivity, every: pl.DataFrame, freeing: pl.DataFrame) -> pl.DataFrame:
     """The calls that waited for the device: call, op, freed (when they could go on), kind, after, inferred. One row per call."""
     waited = host.blocked.filter(pl.col("awaited").is_not_null() & pl.col("awaited").is_in(placed["op"].implode()))
     threads = every.select("start", "end", "name_id", "thread").unique(["start", "end", "name_id"], keep="first", maintain_order=True)
@@ -121,11 +123,26 @@ def _held(calls: pl.DataFrame, placed: pl.DataFrame, host: HostActivity, every: 
         pl.lit("end").alias("after"),
         pl.col("guessed").alias("inferred"),
     )
+    drained = (
+        _last_ended(freeing, placed)
+        .filter((pl.col("freed") > pl.col("start")) & (pl.col("freed") <= pl.col("end")))
+        .select("call", "op", "freed", pl.lit("awaited").alias("kind"), pl.lit("end").alias("after"), pl.lit(value=True).alias("inferred"))
+    )
     queued = _queue(calls, placed)
     full = queued.filter((pl.col("freed") > pl.col("start")) & (pl.col("freed") <= pl.col("end"))).select(
         "call", "op", "freed", pl.lit("queue").alias("kind"), pl.lit("start").alias("after"), pl.lit(value=False).alias("inferred")
     )
-    return pl.concat([syncs, full]).sort("call", "freed").unique("call", keep="last", maintain_order=True)
+    return pl.concat([syncs, drained, full]).sort("call", "freed").unique("call", keep="last", maintain_order=True)
+
+
+def _last_ended(calls: pl.DataFrame, placed: pl.DataFrame) -> pl.DataFrame:
+    """What ends last of all that had been launched before each call: call, start, end, op, freed."""
+    ordered = placed.filter(pl.col("call_start").is_not_null()).sort("call_start").select("op", "call_start", pl.col("end").alias("done"))
+    latest = pl.col("done").cum_max()
+    reached = ordered.select("call_start", latest.alias("freed"), pl.when(pl.col("done") == latest).then("op").forward_fill().alias("op"))
+    return (
+        calls.select("call", "start", "end").sort("start").join_asof(reached, left_on="start", right_on="call_start", strategy="backward")
+    )
 
 
 def _queue(calls: pl.DataFrame, placed: pl.DataFrame) -> pl.DataFrame:
@@ -149,9 +166,7 @@ def _awaited(
     held: pl.DataFrame,
     pieces: pl.DataFrame,
     placed: pl.DataFrame,
-    trace: Trace,
-    roles: pl.DataFrame,
-    rank: int,
+    found_done: pl.DataFrame,
 ) -> pl.DataFrame:
     """What items wait for on the device, those that found it done included: a faster host would have to wait."""
     columns = ["op", "item", "kind", "after", "inferred"]
@@ -177,15 +192,20 @@ def _awaited(
         .filter(pl.col("freed") <= pl.col("from"))
         .select("op", "item", pl.lit("queue").alias("kind"), pl.lit("start").alias("after"), pl.lit(value=False).alias("inferred"))
     )
-    others = _found_done(calls, placed, trace, roles, rank).join(of_calls, on="call").join(begins, on="item")
+    others = found_done.join(of_calls, on="call").join(begins, on="item")
     done = others.filter(pl.col("end") <= pl.col("from")).select(
         "op", "item", pl.lit("awaited").alias("kind"), pl.lit("end").alias("after"), "inferred"
     )
     return pl.concat([waited, polled, room, done]).unique(["op", "item"], keep="first", maintain_order=True)
 
 
-def _found_done(calls: pl.DataFrame, placed: pl.DataFrame, trace: Trace, roles: pl.DataFrame, rank: int) -> pl.DataFrame:
-    """The last operations that had been launched before a synchronising call on what it waits for: call, op, end, inferred."""
+def _found_done(
+    calls: pl.DataFrame, freeing: pl.DataFrame, placed: pl.DataFrame, trace: Trace, roles: pl.DataFrame, rank: int
+) -> pl.DataFrame:
+    """The last operations that had been launched before a synchronising call on what it waits for: call, op, end, inferred.
+
+    `freeing`: calls that wait for the whole device, too.
+    """
     ids = roles.filter(pl.col("host_role") == "synchronise")["name_id"]
     syncs = calls.filter(pl.col("name_id").is_in(ids.implode()))
     told = trace.waits.filter((pl.col("rank") == rank) & pl.col("kind").is_in(["stream_sync", "device_sync"]))
@@ -202,9 +222,9 @@ def _found_done(calls: pl.DataFrame, placed: pl.DataFrame, trace: Trace, roles: 
         .join_asof(issued, left_on="start", right_on="call_start", by="stream", strategy="backward", check_sortedness=False)
     )
     streams = issued.select("stream").unique()
+    whole = pl.concat([named.filter(pl.col("kind") == "device_sync").select("call", "start"), freeing.select("call", "start")])
     of_device = (
-        named.filter(pl.col("kind") == "device_sync")
-        .select("call", "start")
+        whole.unique("call")
         .join(streams, how="cross")
         .sort("start")
         .join_asof(issued, left_on="start", right_on="call_start", by="stream", strategy="backward", check_sortedness=False)
@@ -367,7 +387,12 @@ def _items(calls: pl.DataFrame, held: pl.DataFrame, pieces: pl.DataFrame, roles:
         calls.join(roles, on="name_id", how="left", maintain_order="left")
         .with_columns(cause.alias("cause"))
         .join(held.select("call", "freed", pl.col("kind").alias("held")), on="call", how="left", maintain_order="left")
-        .with_columns(pl.when(pl.col("held") == "awaited").then(pl.lit("host_sync")).otherwise("cause").alias("cause"))
+        .with_columns(
+            pl.when((pl.col("held") == "awaited") & (pl.col("cause") != "allocator"))
+            .then(pl.lit("host_sync"))
+            .otherwise("cause")
+            .alias("cause")
+        )
     )
     first_uses = host.state.filter(pl.col("mask") & FIRST_USE != 0).select(pl.col("start").alias("used"), pl.col("end").alias("used_until"))
     if not first_uses.is_empty():
