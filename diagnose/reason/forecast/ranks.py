@@ -1,0 +1,163 @@
+"""Questions about several ranks: all in step, one late rank as fast as its likes, experts with equal work, a faster link.
+
+Each is answered by a joint replay (`measure.replay.meetings`): what changes is durations of single ranks' work, and who waits for whom
+follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+import polars as pl
+
+from diagnose.knowledge.buckets import Buckets
+from diagnose.knowledge.effects import Basis
+from diagnose.measure.ranks.groups import SLOWER
+from diagnose.measure.ranks.meetings import Met
+from diagnose.measure.replay.graph import Graph
+from diagnose.measure.replay.meetings import replayed_together
+from diagnose.measure.replay.path import step_times
+from diagnose.model.vocabulary import EXPERT_GEMM
+
+SAME_WORK = ("kind", "role", "bucket", "phase", "cause")  # nodes that agree in these do the same work, on ranks that are alike
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Graphs of all ranks as a question has them; `waiting`: whether ranks still wait for each other. The rest as in a change."""
+
+    graphs: tuple[Graph, ...]
+    waiting: bool = True
+    basis: Basis
+    why: str
+    source: str = "these traces"
+
+
+def mean_steps(met: Met, asked: Asked | None = None) -> tuple[float, ...]:
+    """By rank, the mean length of its kept steps (ns) after the joint replay; without a question: of what was measured."""
+    graphs = met.graphs if asked is None else asked.graphs
+    found = replayed_together(graphs, met.meetings, waiting=asked is None or asked.waiting)
+    return tuple(_mean_step(graph, step_times(graph, times)) for graph, times in zip(graphs, found.times, strict=True))
+
+
+def _mean_step(graph: Graph, steps: pl.DataFrame) -> float:
+    return float((steps["end"] - steps["start"]).sum()) / graph.steps.height
+
+
+def job_step(met: Met, asked: Asked | None = None) -> float:
+    """What the job steps at (ns): the middle of its captured ranks, which wait for each other."""
+    return float(median(mean_steps(met, asked)))
+
+
+def in_step(met: Met) -> Asked:
+    """Nobody waits for another captured rank: each collective takes what its transfer takes, from when its own rank is there."""
+    partial = int((~met.meetings.instances["whole"]).sum())
+    beside = "; where members were not captured it still holds waiting for these" if partial else ""
+    why = f"Ranks wait for nobody in {met.meetings.instances.height} matched collectives; transfer stays what it was{beside}."
+    return Asked(graphs=met.graphs, waiting=False, basis="measured", why=why)
+
+
+def evened(met: Met, late: int, likes: Collection[int]) -> Asked | str:
+    """A late rank takes no longer for the same work than its likes (their median); a sentence where it has none here."""
+    sums = {graph.rank: _work(graph) for graph in met.graphs if graph.rank in {late, *likes}}
+    others = [table for rank, table in sums.items() if rank != late]
+    if late not in sums or not others:
+        return f"Rank {late} has no like among the ranks that can be replayed."
+    usual = pl.concat(others).group_by(SAME_WORK).agg(pl.col("ns").median().alias("usual"), pl.len().alias("ranks"))
+    factors = (
+        sums[late]
+        .join(usual.filter(2 * pl.col("ranks") > len(others)), on=SAME_WORK, nulls_equal=True)
+        .select(*SAME_WORK, (pl.col("usual") / pl.col("ns")).clip(upper_bound=1).alias("by"))
+    )
+    graphs = tuple(_by_work(graph, factors) if graph.rank == late else graph for graph in met.graphs)
+    return Asked(graphs=graphs, basis="inferred", why=f"Rank {late} takes for each part of its work what the median of its likes takes.")
+
+
+def _work(graph: Graph) -> pl.DataFrame:
+    """SAME_WORK and ns per kept step; transport aside, which holds the waiting."""
+    rows = graph.nodes.filter(pl.col("step").is_not_null() & (pl.col("role") != "transport").fill_null(value=True))
+    return rows.group_by(SAME_WORK).agg((pl.col("duration").sum() / graph.steps.height).alias("ns")).filter(pl.col("ns") > 0)
+
+
+def _by_work(graph: Graph, factors: pl.DataFrame) -> Graph:
+    by = graph.nodes.join(factors, on=SAME_WORK, how="left", nulls_equal=True, maintain_order="left")["by"]
+    return _scaled(graph, by)
+
+
+def _scaled(graph: Graph, by: pl.Series) -> Graph:
+    """Durations times `by` (null: as they are)."""
+    duration = (pl.col("duration") * by.fill_null(1.0)).round().cast(pl.Int64)
+    return replace(graph, nodes=graph.nodes.with_columns(duration.alias("duration")))
+
+
+def balanced(met: Met, buckets: Buckets) -> Asked | str:
+    """Between one token exchange and the next the experts of every rank have the mean work of their group; a sentence where none shows."""
+    meetings = met.meetings
+    exchanges = meetings.instances.filter((pl.col("kind") == "expert") & (pl.col("shape") == "all_to_all"))
+    members = meetings.members.join(exchanges.select("instance"), on="instance", how="semi")
+    uneven = [bucket for bucket, spec in buckets.items() if spec.late_cause == buckets[EXPERT_GEMM].late_cause]
+    passes = [_passes(graph, members.filter(pl.col("place") == place)) for place, graph in enumerate(met.graphs)]
+    speeds = _speeds(met.graphs, uneven)
+    worked = pl.concat(
+        [
+            rows.filter(pl.col("bucket") == EXPERT_GEMM)
+            .group_by("pass")
+            .agg(pl.col("duration").sum().alias("ns") / speed)
+            .with_columns(pl.lit(place, dtype=pl.Int32).alias("place"))
+            for place, (rows, speed) in enumerate(zip(passes, speeds, strict=True))
+        ]
+    )
+    here = members.group_by("instance").len("members").rename({"instance": "pass"})
+    told = worked.join(here, on="pass").filter(pl.len().over("pass") == pl.col("members"))
+    if told.is_empty():
+        return "No work of experts shows between exchanges of tokens that all captured members of a group took part in."
+    factors = told.select("pass", "place", (pl.col("ns").mean().over("pass") / pl.col("ns")).alias("by"))
+    graphs = []
+    for place, (graph, rows) in enumerate(zip(met.graphs, passes, strict=True)):
+        own = rows.filter(pl.col("bucket").is_in(uneven)).join(factors.filter(pl.col("place") == place), on="pass").select("node", "by")
+        numbers = pl.int_range(graph.nodes.height, dtype=pl.UInt32, eager=True).alias("node").to_frame()
+        graphs.append(_scaled(graph, numbers.join(own, on="node", how="left", maintain_order="left")["by"]))
+    why = "The experts of each rank have the mean work of their group from one exchange of tokens to the next; the exchanges stay what they were."
+    return Asked(graphs=tuple(graphs), basis="measured", why=why)
+
+
+def _passes(graph: Graph, members: pl.DataFrame) -> pl.DataFrame:
+    """Operations but transport after an exchange of tokens: node, bucket, duration, pass (the instance of the last that had ended)."""
+    nodes = graph.nodes.with_row_index("node").filter(pl.col("kind") == "op")
+    ended = nodes.join(members.select("op", pl.col("instance").alias("pass")), on="op").select(
+        (pl.col("start") + pl.col("duration")).alias("start"), "pass"
+    )
+    rows = nodes.filter(pl.col("role") != "transport").select("node", "bucket", "start", "duration").sort("start", maintain_order=True)
+    return rows.join_asof(ended.sort("start"), on="start", strategy="backward").filter(pl.col("pass").is_not_null())
+
+
+def _speeds(graphs: Sequence[Graph], uneven: Collection[str]) -> list[float]:
+    """By rank, how many times as long as the median its work takes that does not hang on tokens; 1 where that is little more."""
+    own = [
+        float(graph.nodes.filter((pl.col("role") == "compute") & ~pl.col("bucket").is_in(list(uneven)))["duration"].sum())
+        / graph.steps.height
+        for graph in graphs
+    ]
+    usual = median(own)
+    return [ns / usual if usual and ns / usual >= SLOWER else 1.0 for ns in own]
+
+
+def faster_link(met: Met, by: float) -> Asked | str:
+    """Transfers of collectives between hosts take 1/`by` of what they took; a sentence where none is known to cross."""
+    crossing = met.meetings.instances.filter(pl.col("hosts") > 1)["instance"]
+    if crossing.is_empty():
+        return "No matched collective is known to run between hosts."
+    here = pl.col("instance").is_in(crossing.implode())
+    graphs = tuple(
+        replace(
+            graph,
+            nodes=graph.nodes.with_columns(
+                pl.when(here).then((pl.col("duration") / by).round().cast(pl.Int64)).otherwise("duration").alias("duration")
+            ),
+        )
+        for graph in met.graphs
+    )
+    why = f"The transfer of {crossing.len()} collectives between hosts takes 1/{by:g} of what it took, waiting for others what follows from it."
+    return Asked(graphs=graphs, basis="assumed", why=why, source="the question: all of a transfer is taken for time on the link")
