@@ -76,8 +76,9 @@ def evened(met: Met, late: int, likes: Collection[int]) -> Asked | str:
 
 
 def _work(graph: Graph) -> pl.DataFrame:
-    """SAME_WORK and ns per kept step; transport aside, which holds the waiting."""
-    rows = graph.nodes.filter(pl.col("step").is_not_null() & (pl.col("role") != "transport").fill_null(value=True))
+    """SAME_WORK and ns per kept step; without the operations of transport, which hold the waiting."""
+    waits = (pl.col("kind") == "op") & (pl.col("role") == "transport")
+    rows = graph.nodes.filter(pl.col("step").is_not_null() & ~waits.fill_null(value=False))
     return rows.group_by(SAME_WORK).agg((pl.col("duration").sum() / graph.steps.height).alias("ns")).filter(pl.col("ns") > 0)
 
 
@@ -93,44 +94,64 @@ def _scaled(graph: Graph, by: pl.Series) -> Graph:
 
 
 def balanced(met: Met, buckets: Buckets) -> Asked | str:
-    """Between one token exchange and the next the experts of every rank have the mean work of their group; a sentence where none shows."""
-    meetings = met.meetings
-    exchanges = meetings.instances.filter((pl.col("kind") == "expert") & (pl.col("shape") == "all_to_all"))
-    members = meetings.members.join(exchanges.select("instance"), on="instance", how="semi")
+    """Between one token exchange and the next the experts of every rank have the mean work of their group; a sentence where none shows.
+
+    The exchanges before and after them take as much less as the rank with most tokens has more than the mean: it is who they last for.
+    """
+    exchanges = met.meetings.instances.filter((pl.col("kind") == "expert") & (pl.col("shape") == "all_to_all"))
+    members = met.meetings.members.join(exchanges.select("instance"), on="instance", how="semi")
     uneven = [bucket for bucket, spec in buckets.items() if spec.late_cause == buckets[EXPERT_GEMM].late_cause]
-    passes = [_passes(graph, members.filter(pl.col("place") == place)) for place, graph in enumerate(met.graphs)]
-    speeds = _speeds(met.graphs, uneven)
+    passes = [_passes(graph, members.filter(pl.col("place") == place), uneven) for place, graph in enumerate(met.graphs)]
+    work = _expert_work(passes, _speeds(met.graphs, uneven), members)
+    if work.is_empty():
+        return "No work of experts shows between exchanges of tokens that all captured members of a group took part in."
+    own = work.select("place", "pass", (pl.col("mean") / pl.col("ns")).alias("by"))
+    shorter = work.group_by("pass").agg((pl.col("mean") / pl.col("ns").max()).first().alias("by"))
+    graphs = []
+    for place, (graph, rows) in enumerate(zip(met.graphs, passes, strict=True)):
+        nodes = rows.join(own.filter(pl.col("place") == place), on="pass").select("node", "by")
+        moves = _moves(graph, members.filter(pl.col("place") == place), shorter)
+        numbers = pl.int_range(graph.nodes.height, dtype=pl.UInt32, eager=True).alias("node").to_frame()
+        graphs.append(_scaled(graph, numbers.join(pl.concat([nodes, moves]), on="node", how="left", maintain_order="left")["by"]))
+    why = (
+        "The experts of each rank have the mean work of their group from one exchange of tokens to the next, and the exchanges beside them "
+        "take as much less as the busiest rank has more than the mean."
+    )
+    return Asked(graphs=tuple(graphs), basis="inferred", why=why)
+
+
+def _passes(graph: Graph, members: pl.DataFrame, uneven: Collection[str]) -> pl.DataFrame:
+    """Operations of the experts' buckets after an exchange of tokens: node, bucket, duration, pass (the last instance that had ended)."""
+    nodes = graph.nodes.with_row_index("node").filter(pl.col("kind") == "op")
+    ended = nodes.join(members.select("op", pl.col("instance").alias("pass")), on="op")
+    ended = ended.select((pl.col("start") + pl.col("duration")).alias("start"), "pass").sort("start")
+    rows = nodes.filter(pl.col("bucket").is_in(list(uneven)) & (pl.col("role") != "transport")).sort("start", maintain_order=True)
+    return rows.select("node", "bucket", "start", "duration").join_asof(ended, on="start", strategy="backward").drop_nulls("pass")
+
+
+def _expert_work(passes: Sequence[pl.DataFrame], speeds: Sequence[float], members: pl.DataFrame) -> pl.DataFrame:
+    """By place and pass the work of experts at equal speed (ns), and the mean of the pass; only where all members show some."""
     worked = pl.concat(
         [
             rows.filter(pl.col("bucket") == EXPERT_GEMM)
             .group_by("pass")
-            .agg(pl.col("duration").sum().alias("ns") / speed)
+            .agg((pl.col("duration").sum() / speed).alias("ns"))
             .with_columns(pl.lit(place, dtype=pl.Int32).alias("place"))
             for place, (rows, speed) in enumerate(zip(passes, speeds, strict=True))
         ]
     )
-    here = members.group_by("instance").len("members").rename({"instance": "pass"})
-    told = worked.join(here, on="pass").filter(pl.len().over("pass") == pl.col("members"))
-    if told.is_empty():
-        return "No work of experts shows between exchanges of tokens that all captured members of a group took part in."
-    factors = told.select("pass", "place", (pl.col("ns").mean().over("pass") / pl.col("ns")).alias("by"))
-    graphs = []
-    for place, (graph, rows) in enumerate(zip(met.graphs, passes, strict=True)):
-        own = rows.filter(pl.col("bucket").is_in(uneven)).join(factors.filter(pl.col("place") == place), on="pass").select("node", "by")
-        numbers = pl.int_range(graph.nodes.height, dtype=pl.UInt32, eager=True).alias("node").to_frame()
-        graphs.append(_scaled(graph, numbers.join(own, on="node", how="left", maintain_order="left")["by"]))
-    why = "The experts of each rank have the mean work of their group from one exchange of tokens to the next; the exchanges stay what they were."
-    return Asked(graphs=tuple(graphs), basis="measured", why=why)
+    told = worked.join(members.group_by("instance").len("members").rename({"instance": "pass"}), on="pass")
+    return told.filter(pl.len().over("pass") == pl.col("members")).with_columns(pl.col("ns").mean().over("pass").alias("mean"))
 
 
-def _passes(graph: Graph, members: pl.DataFrame) -> pl.DataFrame:
-    """Operations but transport after an exchange of tokens: node, bucket, duration, pass (the instance of the last that had ended)."""
-    nodes = graph.nodes.with_row_index("node").filter(pl.col("kind") == "op")
-    ended = nodes.join(members.select("op", pl.col("instance").alias("pass")), on="op").select(
-        (pl.col("start") + pl.col("duration")).alias("start"), "pass"
+def _moves(graph: Graph, members: pl.DataFrame, shorter: pl.DataFrame) -> pl.DataFrame:
+    """Node and `by` of the exchanges of tokens: that of the pass before it, else of the nearest after it (out in two exchanges), or before."""
+    nodes = graph.nodes.with_row_index("node").select("node", "op", "start", "duration").join(members.select("op", "instance"), on="op")
+    ordered = nodes.sort(pl.col("start") + pl.col("duration")).join(
+        shorter, left_on="instance", right_on="pass", how="left", maintain_order="left"
     )
-    rows = nodes.filter(pl.col("role") != "transport").select("node", "bucket", "start", "duration").sort("start", maintain_order=True)
-    return rows.join_asof(ended.sort("start"), on="start", strategy="backward").filter(pl.col("pass").is_not_null())
+    here = pl.col("by")
+    return ordered.select("node", pl.coalesce(here.shift(1), here, here.shift(-1), here.shift(2)).alias("by")).drop_nulls("by")
 
 
 def _speeds(graphs: Sequence[Graph], uneven: Collection[str]) -> list[float]:
