@@ -25,8 +25,8 @@ SAME_WORK = ("kind", "role", "bucket", "phase", "cause")  # nodes that agree in 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """Graphs of all ranks as a question has them; `waiting`: whether ranks still wait for each other. The rest as in a change."""
+class Variant:
+    """The graphs of all ranks as a question has them; `waiting`: whether ranks still wait for each other. The rest as in a change."""
 
     graphs: tuple[Graph, ...]
     waiting: bool = True
@@ -35,7 +35,7 @@ class Asked:
     source: str = "these traces"
 
 
-def mean_steps(met: Met, asked: Asked | None = None) -> tuple[float, ...]:
+def mean_steps(met: Met, asked: Variant | None = None) -> tuple[float, ...]:
     """By rank, the mean length of its kept steps (ns) after the joint replay; without a question: of what was measured."""
     graphs = met.graphs if asked is None else asked.graphs
     found = replayed_together(graphs, met.meetings, waiting=asked is None or asked.waiting)
@@ -46,20 +46,20 @@ def _mean_step(graph: Graph, steps: pl.DataFrame) -> float:
     return float((steps["end"] - steps["start"]).sum()) / graph.steps.height
 
 
-def job_step(met: Met, asked: Asked | None = None) -> float:
+def job_step(met: Met, asked: Variant | None = None) -> float:
     """What the job steps at (ns): the middle of its captured ranks, which wait for each other."""
     return float(median(mean_steps(met, asked)))
 
 
-def in_step(met: Met) -> Asked:
+def in_step(met: Met) -> Variant:
     """Nobody waits for another captured rank: each collective takes what its transfer takes, from when its own rank is there."""
     partial = int((~met.meetings.instances["whole"]).sum())
     beside = "; where members were not captured it still holds waiting for these" if partial else ""
     why = f"Ranks wait for nobody in {met.meetings.instances.height} matched collectives; transfer stays what it was{beside}."
-    return Asked(graphs=met.graphs, waiting=False, basis="measured", why=why)
+    return Variant(graphs=met.graphs, waiting=False, basis="inferred" if partial else "measured", why=why)
 
 
-def evened(met: Met, late: int, likes: Collection[int]) -> Asked | str:
+def evened(met: Met, late: int, likes: Collection[int]) -> Variant | str:
     """A late rank takes no longer for the same work than its likes (their median); a sentence where it has none here."""
     sums = {graph.rank: _work(graph) for graph in met.graphs if graph.rank in {late, *likes}}
     others = [table for rank, table in sums.items() if rank != late]
@@ -72,7 +72,7 @@ def evened(met: Met, late: int, likes: Collection[int]) -> Asked | str:
         .select(*SAME_WORK, (pl.col("usual") / pl.col("ns")).clip(upper_bound=1).alias("by"))
     )
     graphs = tuple(_by_work(graph, factors) if graph.rank == late else graph for graph in met.graphs)
-    return Asked(graphs=graphs, basis="inferred", why=f"Rank {late} takes for each part of its work what the median of its likes takes.")
+    return Variant(graphs=graphs, basis="inferred", why=f"Rank {late} takes for each part of its work what the median of its likes takes.")
 
 
 def _work(graph: Graph) -> pl.DataFrame:
@@ -93,7 +93,7 @@ def _scaled(graph: Graph, by: pl.Series) -> Graph:
     return replace(graph, nodes=graph.nodes.with_columns(duration.alias("duration")))
 
 
-def balanced(met: Met, buckets: Buckets) -> Asked | str:
+def balanced(met: Met, buckets: Buckets) -> Variant | str:
     """Between one token exchange and the next the experts of every rank have the mean work of their group; a sentence where none shows.
 
     The exchanges before and after them take as much less as the rank with most tokens has more than the mean: it is who they last for.
@@ -117,7 +117,7 @@ def balanced(met: Met, buckets: Buckets) -> Asked | str:
         "The experts of each rank have the mean work of their group from one exchange of tokens to the next, and the exchanges beside them "
         "take as much less as the busiest rank has more than the mean."
     )
-    return Asked(graphs=tuple(graphs), basis="inferred", why=why)
+    return Variant(graphs=tuple(graphs), basis="inferred", why=why)
 
 
 def _passes(graph: Graph, members: pl.DataFrame, uneven: Collection[str]) -> pl.DataFrame:
@@ -145,7 +145,7 @@ def _expert_work(passes: Sequence[pl.DataFrame], speeds: Sequence[float], member
 
 
 def _moves(graph: Graph, members: pl.DataFrame, shorter: pl.DataFrame) -> pl.DataFrame:
-    """Node and `by` of the exchanges of tokens: that of the pass before it, else of the nearest after it (out in two exchanges), or before."""
+    """Node and `by` of the exchanges of tokens: that of the pass before, else of the nearest after (tokens go out in two), or before."""
     nodes = graph.nodes.with_row_index("node").select("node", "op", "start", "duration").join(members.select("op", "instance"), on="op")
     ordered = nodes.sort(pl.col("start") + pl.col("duration")).join(
         shorter, left_on="instance", right_on="pass", how="left", maintain_order="left"
@@ -156,16 +156,13 @@ def _moves(graph: Graph, members: pl.DataFrame, shorter: pl.DataFrame) -> pl.Dat
 
 def _speeds(graphs: Sequence[Graph], uneven: Collection[str]) -> list[float]:
     """By rank, how many times as long as the median its work takes that does not hang on tokens; 1 where that is little more."""
-    own = [
-        float(graph.nodes.filter((pl.col("role") == "compute") & ~pl.col("bucket").is_in(list(uneven)))["duration"].sum())
-        / graph.steps.height
-        for graph in graphs
-    ]
+    even = (pl.col("role") == "compute") & ~pl.col("bucket").is_in(list(uneven)) & pl.col("step").is_not_null()
+    own = [float(graph.nodes.filter(even)["duration"].sum()) / graph.steps.height for graph in graphs]
     usual = median(own)
     return [ns / usual if usual and ns / usual >= SLOWER else 1.0 for ns in own]
 
 
-def faster_link(met: Met, by: float) -> Asked | str:
+def faster_link(met: Met, by: float) -> Variant | str:
     """Transfers of collectives between hosts take 1/`by` of what they took; a sentence where none is known to cross."""
     crossing = met.meetings.instances.filter(pl.col("hosts") > 1)["instance"]
     if crossing.is_empty():
@@ -181,4 +178,4 @@ def faster_link(met: Met, by: float) -> Asked | str:
         for graph in met.graphs
     )
     why = f"The transfer of {crossing.len()} collectives between hosts takes 1/{by:g} of what it took, waiting for others what follows from it."
-    return Asked(graphs=graphs, basis="assumed", why=why, source="the question: all of a transfer is taken for time on the link")
+    return Variant(graphs=graphs, basis="assumed", why=why, source="the question: all of a transfer is taken for time on the link")

@@ -1,0 +1,130 @@
+"""Questions about several ranks, on graphs of a few nodes worked out by hand; and two simulated jobs held against what they really do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from diagnose.knowledge.load import load_knowledge
+from diagnose.measure.ranks.meetings import Met, meet_in
+from diagnose.measure.replay.graph import Graph
+from diagnose.reason.forecast.ranks import Variant, balanced, evened, faster_link, in_step, job_step, mean_steps
+from fixtures.rank_forecast import rank_forecasts
+from tests.builders.graphs import small_graph
+
+EXPERTS, DENSE = ({"role": "compute", "bucket": bucket} for bucket in ("expert_gemm", "dense_gemm"))
+EXCHANGE = {"role": "transport", "bucket": "dispatch", "comm": "expert"}
+
+
+def rank(number: int, *items: tuple[str, int, dict[str, Any]]) -> Graph:
+    """A rank whose operations follow one another: names, ns, and what they are."""
+    begins, nodes = 0, []
+    for name, ns, told in items:
+        nodes.append((name, {"start": begins, "duration": ns, **told}))
+        begins += ns
+    edges = [(before[0], after[0], "stream", 0) for before, after in pairwise(items)]
+    graph = small_graph(nodes, edges)
+    return replace(graph, rank=number, steps=graph.steps.with_columns(end=pl.lit(begins, dtype=pl.Int64)))
+
+
+def met(*graphs: Graph, exchanges: tuple[int, ...], hosts: int = 1, whole: bool | None = True) -> Met:
+    """The ranks meet in these operations of each."""
+    rows = [(number, place, op) for number, op in enumerate(exchanges) for place in range(len(graphs))]
+    told = pl.DataFrame(rows, schema={"instance": pl.Int64, "place": pl.Int32, "op": pl.UInt32}, orient="row")
+    instances = pl.DataFrame({"instance": range(len(exchanges))}, schema={"instance": pl.Int64}).with_columns(
+        group=0, kind=pl.lit("expert"), shape=pl.lit("all_to_all"), whole=pl.lit(whole, dtype=pl.Boolean), hosts=hosts
+    )
+    return meet_in(graphs, told, instances, (0,) * len(graphs))
+
+
+# two ranks work for 100 and 160 ns and exchange for 20; then both work for 50
+LATE = (
+    rank(0, ("work", 100, DENSE), ("exchange", 80, EXCHANGE), ("after", 50, DENSE)),
+    rank(1, ("work", 160, DENSE), ("exchange", 20, EXCHANGE), ("after", 50, DENSE)),
+)
+
+
+def test_in_step_the_waiting_goes_and_the_transfer_stays() -> None:
+    found = met(*LATE, exchanges=(1,))
+    assert mean_steps(found) == (230, 230)
+    assert mean_steps(found, in_step(found)) == (170, 230)
+    assert "captured" not in in_step(found).why
+    partly = in_step(met(*LATE, exchanges=(1,), whole=False))
+    assert "members were not captured" in partly.why
+    assert partly.basis == "inferred"
+
+
+def test_a_late_rank_takes_what_its_likes_take() -> None:
+    found = met(*LATE, exchanges=(1,))
+    asked = evened(found, 1, [0])
+    assert isinstance(asked, Variant)
+    assert asked.graphs[1].nodes["duration"].to_list() == [round(160 * 150 / 210), 20, round(50 * 150 / 210)]  # 150 ns of work of 210
+    assert mean_steps(found, asked) == (114 + 20 + 50, 114 + 20 + 36)
+    fast = evened(found, 0, [1])
+    assert isinstance(fast, Variant)
+    assert fast.graphs[0].nodes.equals(found.graphs[0].nodes)  # what is shorter stays
+    assert evened(found, 1, [7]) == "Rank 1 has no like among the ranks that can be replayed."
+
+
+def test_host_work_before_a_collective_is_work_too() -> None:
+    """Only operations of transport hold waiting; what the host does before it launches one is its own."""
+    slow, usual = (
+        rank(number, ("python", ns, {"kind": "host", "cause": "python", **EXCHANGE}), ("work", 10, DENSE))
+        for number, ns in enumerate((400, 100))
+    )
+    asked = evened(met(slow, usual, exchanges=()), 0, [1])
+    assert isinstance(asked, Variant)
+    assert asked.graphs[0].nodes["duration"].to_list() == [100, 10]
+
+
+def test_a_faster_link_shortens_transfers_and_not_the_waiting() -> None:
+    found = met(*LATE, exchanges=(1,), hosts=2)
+    asked = faster_link(found, 2)
+    assert isinstance(asked, Variant)
+    assert mean_steps(found, asked) == (100 + 60 + 10 + 50, 160 + 10 + 50)
+    assert faster_link(met(*LATE, exchanges=(1,)), 2) == "No matched collective is known to run between hosts."
+
+
+# tokens go out for 40 ns, rank 1 has three times the work for its experts, tokens come back for 40
+BUSY = (
+    rank(0, ("out", 40, EXCHANGE), ("experts", 50, EXPERTS), ("back", 140, EXCHANGE), ("dense", 30, DENSE)),
+    rank(1, ("out", 40, EXCHANGE), ("experts", 150, EXPERTS), ("back", 40, EXCHANGE), ("dense", 30, DENSE)),
+)
+
+
+def test_balanced_experts_have_the_mean_of_their_group() -> None:
+    found = met(*BUSY, exchanges=(0, 2))
+    asked = balanced(found, load_knowledge().buckets)
+    assert isinstance(asked, Variant)
+    experts = [graph.nodes["duration"][1] for graph in asked.graphs]
+    assert experts == [100, 100]
+    moves = round(40 * 100 / 150)  # the busiest has 1.5 times the mean of the tokens
+    assert mean_steps(found, asked) == pytest.approx((2 * moves + 130,) * 2, abs=2)
+    without = balanced(met(*LATE, exchanges=(1,)), load_knowledge().buckets)
+    assert without == "No work of experts shows between exchanges of tokens that all captured members of a group took part in."
+
+
+def test_a_slow_device_is_no_imbalance() -> None:
+    """Rank 1 takes 1.5 times as long for everything; its experts have the same tokens."""
+    found = met(
+        rank(0, ("out", 70, EXCHANGE), ("experts", 100, EXPERTS), ("back", 90, EXCHANGE), ("dense", 60, DENSE)),
+        rank(1, ("out", 70, EXCHANGE), ("experts", 150, EXPERTS), ("back", 40, EXCHANGE), ("dense", 90, DENSE)),
+        rank(2, ("out", 70, EXCHANGE), ("experts", 100, EXPERTS), ("back", 90, EXCHANGE), ("dense", 60, DENSE)),
+        exchanges=(0, 2),
+    )
+    asked = balanced(found, load_knowledge().buckets)
+    assert isinstance(asked, Variant)
+    assert [graph.nodes["duration"][1] for graph in asked.graphs] == [100, 150, 100]
+    assert job_step(found, asked) == job_step(found)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", ["ranks-two-slow-gpu", "ranks-two-loader-late", "ranks-expert-rotating-two-hosts"])
+def test_what_is_forecast_happens(name: str, tmp_path: Path) -> None:
+    for row in rank_forecasts(name):
+        assert row.near, row
