@@ -43,6 +43,10 @@ HOST = pl.col("kind") != "op"
 NOTHING = pl.lit(value=False)
 QUEUED = [run("gemm", 100, 1100, 10), run("gemm", 1100, 1600, 20), run("gemm", 1600, 1700, 30)]
 LAUNCHED = [run("gemm", 105_000, 200_000, 100_000), run("gemm", 405_000, 500_000, 400_000), run("gemm", 705_000, 800_000, 700_000)]
+# a call that frees memory returns 300 ns after the device has run dry
+FREED = [run("gemm", 20, 900, 10), call("cudaFree", 30, 1200), run("gemm", 1220, 1300, 1210)]
+# compute goes on 90 µs before the exchange ends, and nothing says why
+WATCHED = [run("gemm", 20, 900, 10), run("nccl", 50, 690_000, 40, stream=20), run("gemm", 600_000, 700_000, 60)]
 # launched long before, on another stream, and told to wait
 ORDERED = [run("gemm", 20, 900, 10), run("nccl", 30, 1500, 20, stream=20), record(25, 20, sync=1), await_event(26, 7, sync=1),
            run("gemm", 1500, 2000, 30), run("gemm", 2000, 2100, 40)]  # fmt: skip
@@ -63,6 +67,11 @@ TURNS = [run("gemm", 20, 900, 10), run("gemm", 200_020, 200_100, 200_000, thread
     (ORDERED, op(0), [20, 30, 1500, 2000]),
     (HELD, NOTHING, [20, 1010, 1200]),
     (HELD, op(0), [20, 140, 330]),  # the call returns 40 ns after its beginning, and 60 ns of work follow
+    (FREED, NOTHING, [20, 1220]),
+    (FREED, op(0), [20, 350]),
+    (WATCHED, NOTHING, [20, 50, 600_000]),
+    (WATCHED, op(1), [20, 50, 1900]),  # what it follows on its stream
+    (WATCHED, op(0), [20, 50, 600_000]),
     (TURNS, op(0), [20, 200_020, 400_020, 600_020]),
 )
 def test_replay_of_a_small_graph(items: list[Item], gone: pl.Expr, expected: list[int]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import polars as pl
 import pytest
 
 from diagnose.knowledge.load import load_knowledge
@@ -65,6 +68,12 @@ STEP = small_graph(
 )
 def test_a_small_step_without_a_wall(wall: str | None, expected: int) -> None:
     assert step_length(STEP if wall is None else without(STEP, WALLS[wall])) == expected
+
+
+def test_without_transport_compute_loses_nothing_beside_it() -> None:
+    slowed = replace(STEP, nodes=STEP.nodes.with_columns(pl.when(pl.col("role") == "compute").then(30).alias("lost")))
+    assert step_length(without(slowed, WALLS["communication"])) == 402 - 3 * 30
+    assert step_length(without(slowed, WALLS["memory"])) == 451
 
 
 def saved(graph: Graph, wall: str) -> float:
