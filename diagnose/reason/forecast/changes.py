@@ -14,11 +14,13 @@ import polars as pl
 
 from diagnose.knowledge.effects import Basis, EffectSpec, Transformation
 from diagnose.knowledge.rulebook import FixSpec
+from diagnose.knowledge.walls import WallSpec
 from diagnose.measure.replay.graph import Graph
 from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import OPTIMIZER
 from diagnose.reason.context import Context
 from diagnose.reason.forecast.select import selected
+from diagnose.reason.forecast.walls import without as without_wall
 from diagnose.reason.forecast.wiring import at_end, delayed, detached, interleaved, numbered, runs, split, without
 
 End = Literal["low", "likely", "high"]  # of the step time: low is the best case
@@ -49,6 +51,7 @@ class Change:
     basis: Basis
     why: str
     source: str
+    wall: WallSpec | None = None  # of `remove`: all that the wall is made of
 
 
 def effect_of(fix: FixSpec, context: Context) -> tuple[Change, ...] | str:
@@ -173,6 +176,8 @@ def _scaled(graph: Graph, mask: pl.Series, by: float) -> Graph:
 
 def _remove(graph: Graph, change: Change, _: End) -> Graph:
     """The operations cost nothing; with `with_host` they aren't launched either."""
+    if change.wall is not None:
+        return without_wall(graph, change.wall)
     gone = selected(graph, change.select)
     return _without_cost(graph, gone | _unlaunched(graph, gone) if change.with_host else gone)
 

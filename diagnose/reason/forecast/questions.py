@@ -13,6 +13,7 @@ from diagnose.errors import UsageError
 from diagnose.knowledge.effects import Transformation, select_problem
 from diagnose.knowledge.forecast import ForecastRules
 from diagnose.knowledge.rulebook import Rulebook
+from diagnose.knowledge.walls import WallSpec
 from diagnose.model.vocabulary import FixState
 from diagnose.reason.context import Context
 from diagnose.reason.findings import FixReader
@@ -134,9 +135,10 @@ def free_questions(free: Free, context: Context, rules: ForecastRules, walls: Se
     What is removed and is a wall has that wall's bound as its ceiling.
     """
     ceilings = {one.wall: one.bound_ns for one in walls if one.bound_ns is not None and context.rulebook.walls.walls[one.wall].contender}
+    specs = context.rulebook.walls.walls
     found = [_removal(text, rules) for text in free.remove]
     found = [
-        replace(one, bounds={text: ceilings[text]}, walls={text: text}) if text in ceilings else one
+        replace(_of_wall(one, specs[text]), bounds={text: ceilings[text]}, walls={text: text}) if text in ceilings else one
         for text, one in zip(free.remove, found, strict=True)
     ]
     found += [_scaling(text, rules) for text in free.scale]
@@ -189,6 +191,14 @@ def _question(transformation: Transformation, text: str, rules: ForecastRules, *
 
 def _removal(text: str, rules: ForecastRules) -> Question:
     return _question("remove", text, rules, why="asked: it takes no time at all")
+
+
+def _of_wall(question: Question, wall: WallSpec) -> Question:
+    """The removal of all that `walls.yaml` counts to a wall, where it tells that."""
+    parts = [f"({part})" for part in (wall.frees, wall.omits) if part is not None]
+    if not parts:
+        return question
+    return replace(question, changes=tuple(replace(one, select=" OR ".join(parts), wall=wall) for one in question.changes))
 
 
 def _scaling(text: str, rules: ForecastRules) -> Question:

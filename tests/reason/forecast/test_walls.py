@@ -24,7 +24,10 @@ KNOWLEDGE = load_knowledge()
 WALLS = KNOWLEDGE.rulebook.walls.walls
 
 # Where the replay is further off than 3 % of the step, as a share of it, with the reason.
-LIMITS: dict[tuple[str, str], float] = {}
+LIMITS: dict[tuple[str, str], float] = {
+    # the program's iterations are a twentieth longer than the true ones: what the host does between them is counted; both end alike
+    ("messy-foreign-inference", "host_overhead"): 0.06,
+}
 
 # call 0..5, gemm 7..107, exchange 109..309 on another stream, image 310..360 (copied), again 361..461 (a forward once more), then the
 # host returns (465..475), works (..495) and launches (..500) the last: 502..602
