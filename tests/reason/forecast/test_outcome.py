@@ -164,7 +164,7 @@ def rulebook(knowledge: Knowledge) -> Rulebook:
     ("free", "select", "by"),
     [
         (Free(remove=("communication",)), "role = 'transport'", None),
-        (Free(remove=("cause:host_sync",)), "cause = 'sync'", None),
+        (Free(remove=("cause:host_sync",)), "cause = 'host_sync'", None),
         (Free(remove=("bucket:router",)), "bucket = 'router'", None),
         (Free(remove=("name:it's",)), "name = 'it''s'", None),
         (Free(scale=("bucket:expert_gemm=0.7",)), "bucket = 'expert_gemm'", (0.7, 0.7, 0.7)),
