@@ -74,10 +74,12 @@ def diagnose(
     unprofiled = None if log is None else unprofiled_step(Path(log), load_specs(), profiled=_profiled(prepared.job))
     if getattr(engine, "scheduler", None) is None:  # workers elsewhere may see what is not to be seen from here
         _check_there(found)
+    tasks = tuple(tasks_of(found.paths, rank))
+    limit = prepared.knowledge.forecast.report_operations
     run = Run(
-        settings=prepared.settings,
+        settings=replace(prepared.settings, replay=len(tasks) == 1, replay_at_most=limit),
         knowledge=prepared.knowledge,
-        tasks=tuple(tasks_of(found.paths, rank)),
+        tasks=tasks,
         doing=progress or silent,
         notice=notice or silent,
     )

@@ -341,6 +341,17 @@ class PlanSetting(Struct, frozen=True, kw_only=True):
     stays: bool = False
 
 
+class StepForecast(Struct, frozen=True, kw_only=True):
+    """The mean step now and after a change (a replay; `forecast/1` tells it in full): in the best case, likely, in the worst."""
+
+    now_ns: int
+    low_ns: int
+    likely_ns: int
+    high_ns: int
+    basis: Literal["measured", "inferred", "assumed"]  # the weakest of what it rests on
+    with_: tuple[str, ...] = msgspec.field(name="with", default=())  # the fixes that are on, this one last
+
+
 class PlanStep(Struct, frozen=True, kw_only=True):
     """One thing to change, or, without `fix`, to look at. Steps stand in order.
 
@@ -361,6 +372,8 @@ class PlanStep(Struct, frozen=True, kw_only=True):
     cost: str
     instead_of: str | None = None
     exclusive_with: tuple[str, ...] = ()
+    forecast: StepForecast | None = None  # after it and the steps before it; of what is had instead: in its place
+    no_forecast: str = ""  # why there is none
 
 
 class NotAssessed(Struct, frozen=True, kw_only=True):
@@ -394,6 +407,7 @@ class Diagnosis(Writable, Struct, frozen=True, kw_only=True):
     identity: Identity | None = None
     efficiency: Efficiency | None = None
     plan: tuple[PlanStep, ...] = ()
+    forecast: StepForecast | None = None  # the whole plan
     vision: None = None
     ranks: Ranks | None = None
     facts: dict[str, Fact]

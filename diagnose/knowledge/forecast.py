@@ -35,9 +35,8 @@ class ForecastRules(Strict, frozen=True, kw_only=True):
     """The whole file; its comments explain the fields."""
 
     margin: Margin
-    report_nodes: int
+    report_operations: int
     replays: int
-    search_nodes: int
     candidates: int
     worth: float
     words: Mapping[str, Word]

@@ -76,8 +76,11 @@ def measure(
     absent: frozenset[CommKind] = frozenset(),
     *,
     replay: bool = False,
+    replay_at_most: int | None = None,
 ) -> Measured:
-    """Measure every device of one trace. `absent`: kinds of exchange that a job file rules out; `replay`: whether graphs are built."""
+    """Measure every device of one trace. `absent`: kinds of exchange that a job file rules out; `replay`: whether graphs are built, of
+    devices with at most so many operations.
+    """
     launches = attribute(trace)
     classified = classify(trace, launches, knowledge.taxonomy, absent)
     ledger = trace.ledger.note("no_launch", "ops", launches.frame["issued"].null_count())
@@ -104,7 +107,7 @@ def measure(
             begun=begun[rank, device],
             marks=marks[rank],
             around=around[rank, device],
-            replay=replay,
+            replay=replay and (replay_at_most is None or work.height <= replay_at_most),
         )
         check_identities(one.listed.steps, rank)
         for step_split, step_budget in zip(one.split, one.listed.steps, strict=True):

@@ -27,6 +27,8 @@ from diagnose.model.vocabulary import FactValue
 from diagnose.reason.context import make_context
 from diagnose.reason.efficiency import efficiency, identity
 from diagnose.reason.findings import find, passed
+from diagnose.reason.forecast.outcome import Replays
+from diagnose.reason.forecast.plan import Compatible, foreseen
 from diagnose.reason.plan import of_numerics, plan_of
 from diagnose.reason.walls import bounds, verdict
 from diagnose.version import __version__
@@ -78,7 +80,12 @@ def conclude(
     )
     read, capture = _job(job, traced), _capture(measured, facts, ledger, shown, chosen, include_host_info=include_host_info)
     known = identity(capture, job, facts, rank=shown.rank, device=shown.device)
-    platform = make_context(facts, job, knowledge.rulebook).values.get("platform")
+    context = make_context(facts, job, knowledge.rulebook)
+    platform = context.values.get("platform")
+    plan = plan_of(findings, said, shown.mean_step_ns, of_numerics(knowledge.rulebook))
+    forecast = None
+    if shown.graph is not None and shown.graph.refused is None and plan:
+        plan, forecast = foreseen(plan, Replays(shown.graph, knowledge.forecast), Compatible(context), findings)
     return Diagnosis(
         schema=SCHEMA,
         tool=Tool(name="diagnose", version=__version__, rules_sha256=knowledge.rulebook.sha256),
@@ -86,7 +93,8 @@ def conclude(
         walls=walls,
         identity=known,
         efficiency=efficiency(known, read, facts, knowledge.rulebook, platform=platform if isinstance(platform, str) else None),
-        plan=plan_of(findings, said, shown.mean_step_ns, of_numerics(knowledge.rulebook)),
+        plan=plan,
+        forecast=forecast,
         job=read,
         capture=capture,
         ledger=tuple(

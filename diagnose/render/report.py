@@ -291,7 +291,7 @@ class Step:
 
     and stand with the first of several that would win the same time.
 
-    `needs`: what it needs and what is not known about it. `why`: the id of its finding.
+    `needs`: what it needs and what is not known about it. `why`: the id of its finding. `forecast`: the step after it.
     """
 
     number: str
@@ -306,13 +306,14 @@ class Step:
     needs: tuple[str, ...] = ()
     cost: str = ""
     instead: str = ""
+    forecast: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What to change, in order.
 
-    `empty` is said instead of steps; `ask` what a job file would decide; `not_worth` what brings little here; `blocked` what can't be had
+    `empty` is said instead of steps; `ask` what a job file would decide; `forecast` what all of it would come to; `not_worth` what brings little here; `blocked` what can't be had
     now.
     """
 
@@ -322,6 +323,7 @@ class Plan:
     blocked: tuple[str, ...] = ()
     not_worth: str = ""
     ask: str = ""
+    forecast: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,9 @@ from diagnose.measure.replay.graph import Graph
 from diagnose.measure.replay.path import replay, step_times
 from diagnose.reason.compare.delta import portioned
 from diagnose.reason.forecast.categories import Replayed
-from diagnose.reason.forecast.changes import ENDS, Change, End, changed, touches
+from diagnose.reason.forecast.changes import ENDS, End, changed, touches
 from diagnose.reason.forecast.questions import Question
+from diagnose.reason.forecast.walls import without
 
 _NOTHING_THERE = "Nothing in these steps is what it speaks of."
 
@@ -73,9 +74,8 @@ class Replays:
         return Refused(question=question.id, reason=reason, next_step=question.next_step)
 
     def _outcome(self, questions: Sequence[Question]) -> Outcome:
-        changes = [change for question in questions for change in question.changes]
         now = sum(self.now.lengths)
-        ends = {end: replayed(after(self.graph, changes, end)) for end in (ENDS if ranged(changes) else ("likely",))}
+        ends = {end: replayed(after(self.graph, questions, end)) for end in (ENDS if ranged(questions) else ("likely",))}
         sums = {end: sum(one.lengths) for end, one in ends.items()}
         likely = sums["likely"]
         margin = 0 if likely == now else self._margin(now, likely)
@@ -107,13 +107,16 @@ class Replays:
         return max(now - count * sum(one.bound_ns for one in ceilings), 0), ceilings
 
 
-def after(graph: Graph, changes: Sequence[Change], end: End) -> Graph:
-    """The graph after changes, at one end of their ranges."""
-    return changed(graph, changes, end)
+def after(graph: Graph, questions: Sequence[Question], end: End) -> Graph:
+    """The graph after all changes, at one end of their ranges."""
+    for question in questions:
+        graph = changed(graph, question.changes, end) if question.without is None else without(graph, question.without)
+    return graph
 
 
-def ranged(changes: Sequence[Change]) -> bool:
+def ranged(questions: Sequence[Question]) -> bool:
     """Whether the ends of the ranges differ."""
+    changes = [change for question in questions for change in question.changes]
     return any(values is not None and len(set(values)) > 1 for change in changes for values in (change.by, change.host_ns)) or any(
         change.transformation in ("graph", "detach", "interleave", "delay") for change in changes
     )

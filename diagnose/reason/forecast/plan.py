@@ -1,18 +1,21 @@
-"""The plan: the smallest set of fixes that go together with the largest joint forecast, found by replays."""
+"""The plan: the smallest set of fixes that go together with the largest joint forecast, found by replays; and a report's, foreseen."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
+from diagnose.document.diagnosis import Finding, PlanStep, StepForecast
 from diagnose.job import Job
 from diagnose.job.model import Setting
 from diagnose.knowledge.forecast import ForecastRules
 from diagnose.knowledge.rulebook import FixSpec
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.findings import FixReader
-from diagnose.reason.forecast.outcome import Replays
-from diagnose.reason.forecast.questions import Question
+from diagnose.reason.forecast.outcome import Replays, per_step, weakest_basis
+from diagnose.reason.forecast.questions import Question, fix_question
 from diagnose.reason.patch import after_all, framework_of, plan
 
 
@@ -128,3 +131,48 @@ def _grown(
 
 def _saves(replays: Replays, chosen: Sequence[Question]) -> int:
     return replays.after(chosen).saves if chosen else 0
+
+
+# --- the plan of a report ---------------------------------------------------------------------------------------------
+
+
+def foreseen(
+    steps: Sequence[PlanStep], replays: Replays, together: Compatible, findings: Sequence[Finding]
+) -> tuple[tuple[PlanStep, ...], StepForecast | None]:
+    """The steps of a plan with the mean step after each and all before it (of an alternative: in the place of its own), and after all.
+
+    A fix that can't be had with those before it, or whose effect is not known, has no forecast, with the reason.
+    """
+    chosen: list[Question] = []
+    before: dict[str | None, list[Question]] = {}
+    found = []
+    for step in steps:
+        if step.fix is None:
+            found.append(structs.replace(step, no_forecast="There is no change to replay."))
+            continue
+        question = fix_question(step.fix, together.context, findings)
+        base = chosen if step.instead_of is None else before.get(step.instead_of, chosen)
+        before[step.fix] = list(base)
+        refused = replays.unanswered(question)
+        if refused is not None:
+            found.append(structs.replace(step, no_forecast=refused.reason))
+        elif not together.goes_with([one.id for one in base], question.id):
+            found.append(structs.replace(step, no_forecast=f"It does not go together with {' and '.join(one.id for one in base)}."))
+        else:
+            found.append(structs.replace(step, forecast=forecast_of(replays, [*base, question])))
+            if step.instead_of is None:
+                chosen.append(question)
+    return tuple(found), forecast_of(replays, chosen) if chosen else None
+
+
+def forecast_of(replays: Replays, questions: Sequence[Question]) -> StepForecast:
+    """What a step takes with these fixes, in short."""
+    span = per_step(replays.after(questions).span, len(replays.now.lengths))
+    return StepForecast(
+        now_ns=span.now,
+        low_ns=span.low,
+        likely_ns=span.likely,
+        high_ns=span.high,
+        basis=weakest_basis(questions),
+        with_=tuple(one.id for one in questions),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from diagnose.document.diagnosis import Expected, Finding, Fix, PlanSetting, WallBound
@@ -47,6 +47,7 @@ class Question:
     note: str = ""
     bounds: Mapping[str, int] = field(default_factory=dict)
     walls: Mapping[str, str] = field(default_factory=dict)  # the wall of each finding in `bounds`
+    without: WallSpec | None = None  # a wall that is taken away
 
     def asked(self) -> Asked:
         """As the document has it."""
@@ -135,12 +136,8 @@ def free_questions(free: Free, context: Context, rules: ForecastRules, walls: Se
     What is removed and is a wall has that wall's bound as its ceiling.
     """
     ceilings = {one.wall: one.bound_ns for one in walls if one.bound_ns is not None and context.rulebook.walls.walls[one.wall].contender}
-    specs = context.rulebook.walls.walls
-    found = [_removal(text, rules) for text in free.remove]
-    found = [
-        replace(_of_wall(one, specs[text]), bounds={text: ceilings[text]}, walls={text: text}) if text in ceilings else one
-        for text, one in zip(free.remove, found, strict=True)
-    ]
+    known = context.rulebook.walls.walls
+    found = [_wall(text, known[text], ceilings.get(text)) if text in known else _removal(text, rules, known) for text in free.remove]
     found += [_scaling(text, rules) for text in free.scale]
     found += [_question("detach", text, rules, why="asked: what waits for it may run beside it") for text in free.detach]
     if free.link is not None:
@@ -150,7 +147,7 @@ def free_questions(free: Free, context: Context, rules: ForecastRules, walls: Se
     return tuple(found)
 
 
-def select_of(text: str, rules: ForecastRules, option: str) -> tuple[str, str]:
+def select_of(text: str, rules: ForecastRules, option: str, also: Iterable[str] = ()) -> tuple[str, str]:
     """SELECT and title of what stands on the command line: a word, KIND:VALUE, or a SELECT. Raises UsageError."""
     word = rules.words.get(text)
     if word is not None:
@@ -164,17 +161,20 @@ def select_of(text: str, rules: ForecastRules, option: str) -> tuple[str, str]:
     wrong = select_problem(text)
     if wrong is None:
         return text, text
-    close = difflib.get_close_matches(text, list(rules.words), n=1)
+    words = (*also, *rules.words)
+    close = difflib.get_close_matches(text, words, n=1)
     meant = f" Did you mean {close[0]}?" if close else ""
     raise UsageError(
         f"{option} {text}: {wrong}.{meant}",
         effect=_NOTHING,
-        next_step=f"Name one of {', '.join(rules.words)}, a KIND:VALUE ({', '.join(f'{one}:' for one in _COLUMNS)}), or a condition over them.",
+        next_step=f"Name one of {', '.join(words)}, a KIND:VALUE ({', '.join(f'{one}:' for one in _COLUMNS)}), or a condition over them.",
     )
 
 
-def _question(transformation: Transformation, text: str, rules: ForecastRules, *, why: str, by: float | None = None) -> Question:
-    select, title = select_of(text, rules, f"--{transformation}")
+def _question(
+    transformation: Transformation, text: str, rules: ForecastRules, *, why: str, by: float | None = None, also: Iterable[str] = ()
+) -> Question:
+    select, title = select_of(text, rules, f"--{transformation}", also)
     word = rules.words.get(text.removeprefix("cause:"))
     change = Change(
         transformation=transformation,
@@ -189,16 +189,27 @@ def _question(transformation: Transformation, text: str, rules: ForecastRules, *
     return Question(id=f"--{transformation} {text}{'' if by is None else f'={by:g}'}", title=said, changes=(change,))
 
 
-def _removal(text: str, rules: ForecastRules) -> Question:
-    return _question("remove", text, rules, why="asked: it takes no time at all")
+def _wall(key: str, wall: WallSpec, bound: int | None) -> Question:
+    """A wall taken away: what walls.yaml counts to it."""
+    asked = Question(id=f"--remove {key}", title=f"without any {wall.title}")
+    if wall.frees is None and wall.omits is None:
+        return replace(
+            asked, refused=f"What would be left without {wall.title} is not told.", next_step="Scale it: --scale role:compute=0.5."
+        )
+    selects = " OR ".join(f"({text})" for text in (wall.frees, wall.omits) if text is not None)
+    change = Change(
+        transformation="remove",
+        select=selects,
+        basis="assumed",
+        why="asked: what counts to this wall takes no time at all",
+        source="trace_rules/walls.yaml",
+    )
+    bounds = {} if bound is None else {key: bound}
+    return replace(asked, changes=(change,), without=wall, bounds=bounds, walls=dict.fromkeys(bounds, key))
 
 
-def _of_wall(question: Question, wall: WallSpec) -> Question:
-    """The removal of all that `walls.yaml` counts to a wall, where it tells that."""
-    parts = [f"({part})" for part in (wall.frees, wall.omits) if part is not None]
-    if not parts:
-        return question
-    return replace(question, changes=tuple(replace(one, select=" OR ".join(parts), wall=wall) for one in question.changes))
+def _removal(text: str, rules: ForecastRules, walls: Iterable[str] = ()) -> Question:
+    return _question("remove", text, rules, why="asked: it takes no time at all", also=walls)
 
 
 def _scaling(text: str, rules: ForecastRules) -> Question:

@@ -12,7 +12,7 @@ from itertools import accumulate
 from pathlib import PurePath
 
 from diagnose.document.device import StepBudget
-from diagnose.document.diagnosis import Diagnosis, Identity, PlanStep, WallBound
+from diagnose.document.diagnosis import Diagnosis, Identity, PlanStep, StepForecast, WallBound
 from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL
 from diagnose.model.vocabulary import CAPTURE
 from diagnose.render import units, words
@@ -380,6 +380,7 @@ def plan(document: Diagnosis) -> r.Plan:
         blocked=tuple(_blocked(document)),
         not_worth=_not_worth(document),
         ask=_ask(document),
+        forecast=_forecast(document, numbers),
     )
 
 
@@ -399,7 +400,38 @@ def _step(one: PlanStep, number: str, numbers: Mapping[str | None, str], documen
         needs=one.needs,
         cost="" if one.cost == "none" else one.cost,
         instead=instead,
+        forecast="" if one.forecast is None else f"{likely(one.forecast)} ({between(one.forecast)})",
     )
+
+
+def _forecast(document: Diagnosis, numbers: Mapping[str | None, str]) -> str:
+    """What the step would be with the whole plan, in a sentence; where nothing can be told of its steps, why not."""
+    found = document.forecast
+    main = [one for one in document.plan if one.instead_of is None and one.fix is not None]
+    if found is None:
+        why = next((one.no_forecast for one in main if one.no_forecast), "")
+        return f"No forecast, only bounds: {why}" if why else ""
+    which = " and ".join(numbers[fix] for fix in found.with_)
+    rest = [numbers[one.fix] for one in main if one.fix not in found.with_]
+    without = f" Of {', '.join(rest)} only the bound is known." if rest else ""
+    return f"Replayed: {units.time(found.now_ns)} → {likely(found)} with {which} ({between(found)}).{without}"
+
+
+def likely(found: StepForecast) -> str:
+    """The likely step, with no more figures than its range deserves."""
+    return forecast_time(found.likely_ns, found)
+
+
+def between(found: StepForecast) -> str:
+    """The range of a forecast: `86–95`."""
+    low, high = (forecast_time(ns, found).partition(" ")[0] for ns in (found.low_ns, found.high_ns))
+    return high if low == high else f"{low}–{high}"
+
+
+def forecast_time(ns: int, found: StepForecast) -> str:
+    """A forecast time in the unit of the step as it is now: tenths where its range is narrower than one unit."""
+    unit, length = units.scale(found.now_ns)
+    return f"{ns / length:,.{0 if found.high_ns - found.low_ns >= length else 1}f} {unit}"
 
 
 def _written(one: PlanStep) -> Iterator[r.Written]:

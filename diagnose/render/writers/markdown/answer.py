@@ -68,6 +68,8 @@ class _Written:
 
     def _plan(self, plan: r.Plan) -> Iterator[Piece[str]]:
         yield Piece(worth=97, lines=(f"\n**{self.text(plan.title)}**\n",))
+        if plan.forecast:
+            yield Piece(worth=96, lines=(f"{self.text(plan.forecast)}\n",))
         if plan.empty:
             yield Piece(worth=97, lines=(self.text(plan.empty),))
         main = others = 0
@@ -93,6 +95,8 @@ class _Written:
                 inside += [f"  ```{written.language}", *comment, *(f"  {line}" for line in shown), "  ```"]
         name = f"step {step.number}"
         yield Piece(worth=worth, lines=(head, *inside), name=name)
+        if step.forecast:
+            yield Piece(worth=worth - 2, lines=(f"  - then likely {self.text(step.forecast)}",), under=name)
         if step.needs:
             yield Piece(worth=worth - 1, lines=(f"  - check first: {self.text(' '.join(step.needs))}",), under=name)
         if step.published:

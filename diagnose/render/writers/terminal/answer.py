@@ -110,6 +110,8 @@ class _Written:
     def _plan(self, plan: r.Plan) -> Iterator[Piece[Words]]:
         most = "at most" if plan.steps else ""
         yield Piece(worth=99, lines=(Words(), Words.assemble((f"{plan.title:<{max(self.width - len(most), 0)}}", "bold"), (most, "dim"))))
+        if plan.forecast:
+            yield Piece(worth=93, lines=self._wrapped((plan.forecast, ""), left=1))
         if plan.empty:
             yield Piece(worth=99, lines=self._wrapped((plan.empty, ""), left=1))
         main = others = 0
@@ -131,6 +133,8 @@ class _Written:
             inside = [*inside[: MOST_SETTINGS - 1], *self._wrapped((more, "dim"), left=_INDENT)]
         name = f"step {step.number}"
         yield Piece(worth=worth, lines=(*self._head(step), *inside), name=name)
+        if step.forecast:
+            yield Piece(worth=worth - 2, lines=self._wrapped((f"then likely {step.forecast}", ""), left=_INDENT), under=name)
         if step.needs:
             yield Piece(
                 worth=worth - 1, lines=self._wrapped(("check first: ", "dim"), (" ".join(step.needs), ""), left=_INDENT, hang=2), under=name
