@@ -313,8 +313,8 @@ class Step:
 class Plan:
     """What to change, in order.
 
-    `empty` is said instead of steps; `ask` what a job file would decide; `forecast` what all of it would come to; `not_worth` what brings little here; `blocked` what can't be had
-    now.
+    `empty` is said instead of steps; `ask` what a job file would decide; `forecast` what all of it would come to; `not_worth` what brings
+    little here; `blocked` what can't be had now.
     """
 
     title: str

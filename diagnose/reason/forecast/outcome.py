@@ -86,9 +86,9 @@ class Replays:
         return Outcome(span=span, likely=ends["likely"], cut=cut, capped_by=ceilings if likely < floor else ())
 
     def _margin(self, now: int, likely: int) -> int:
-        """What the replay leaves out, ns."""
-        margin = self.rules.margin
-        return round(abs(now - likely) * margin.of_saving + now * margin.of_step)
+        """What the replay leaves out, ns; it does not make a loss of what saves."""
+        margin, saved = self.rules.margin, abs(now - likely)
+        return min(round(saved * margin.of_saving + now * margin.of_step), saved)
 
     def _floor(self, questions: Sequence[Question], now: int) -> tuple[int, tuple[Ceiling, ...]]:
         """The least that the bounds of the diagnosis leave of the steps, and which these are; nothing where one has no bound.

@@ -76,8 +76,7 @@ def _blocks(document: Forecast) -> Iterator[Block]:
         yield from (Block(content=figure, section="timelines", least=PAGE) for figure in figures.timelines(document))
         yield Block(content=_ingredients(document), section="rests", name="what it rests on", worth=90)
     if document.refused:
-        told = tuple(_refusal(one.question, one.reason, one.next_step) for one in document.refused)
-        yield Block(content=r.Listing(texts=told), section="refused", name="no forecast", worth=94)
+        yield Block(content=r.Listing(texts=tuple(_refusals(document))), section="refused", name="no forecast", worth=94)
     verify = tuple(f"{one.id}: {one.verify}" for one in document.questions if one.verify and _answered(document, one))
     if verify:
         yield Block(content=r.Listing(texts=verify), section="verify", name="verify", worth=85)
@@ -87,8 +86,14 @@ def _answered(document: Forecast, question: Question) -> bool:
     return all(one.question != question.id for one in document.refused)
 
 
-def _refusal(question: str, reason: str, next_step: str) -> str:
-    return " ".join(part for part in (f"{question}:" if question else "", reason, next_step) if part)
+def _refusals(document: Forecast) -> Iterator[str]:
+    """Each reason once, with what to do, and the questions that it is for."""
+    told: dict[tuple[str, str], list[str]] = {}
+    for one in document.refused:
+        told.setdefault((one.reason, one.next_step), []).append(one.question)
+    for (reason, next_step), questions in told.items():
+        which = ", ".join(filter(None, questions))
+        yield " ".join(part for part in (f"{which}:" if which else "", reason, next_step) if part)
 
 
 def _panel(document: Forecast) -> r.Panel:
@@ -98,7 +103,7 @@ def _panel(document: Forecast) -> r.Panel:
         saves = span.now - span.likely
         phrases.append(Phrase(text=f"{units.percent(saves / span.now if span.now else None)} of the step"))
         phrases.append(Phrase(text=f"{units.factor(span.now / span.likely)}" if span.likely > 0 else "all of it"))
-        phrases.append(Phrase(text=f"between {between(span)}"))
+        phrases.append(Phrase(text=f"range {between(span)}"))
     if document.planned and document.searched:
         phrases.append(Phrase(text=f"searched: {units.plural(document.searched, 'set')} of fixes", wide=True))
     texts = [

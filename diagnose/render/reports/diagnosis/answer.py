@@ -405,16 +405,16 @@ def _step(one: PlanStep, number: str, numbers: Mapping[str | None, str], documen
 
 
 def _forecast(document: Diagnosis, numbers: Mapping[str | None, str]) -> str:
-    """What the step would be with the whole plan, in a sentence; where nothing can be told of its steps, why not."""
-    found = document.forecast
+    """The step after each change in a sentence, `116.0 ms → 98 ms (92–104) with 1 → …`; where nothing can be told, why not."""
     main = [one for one in document.plan if one.instead_of is None and one.fix is not None]
-    if found is None:
+    told = [(numbers[one.fix], one.forecast) for one in main if one.forecast is not None]
+    if not told:
         why = next((one.no_forecast for one in main if one.no_forecast), "")
         return f"No forecast, only bounds: {why}" if why else ""
-    which = " and ".join(numbers[fix] for fix in found.with_)
-    rest = [numbers[one.fix] for one in main if one.fix not in found.with_]
-    without = f" Of {', '.join(rest)} only the bound is known." if rest else ""
-    return f"Replayed: {units.time(found.now_ns)} → {likely(found)} with {which} ({between(found)}).{without}"
+    rest = [numbers[one.fix] for one in main if one.forecast is None]
+    way = "".join(f" → {likely(found)} ({between(found)}) with {number}" for number, found in told)
+    without = f" Of {' and '.join(rest)} only the bound is known." if rest else ""
+    return f"Forecast: {units.time(told[0][1].now_ns)}{way}.{without}"
 
 
 def likely(found: StepForecast) -> str:
