@@ -23,6 +23,7 @@ from diagnose.reason.forecast.outcome import (
 )
 from diagnose.reason.forecast.plan import Compatible, Search, search
 from diagnose.reason.forecast.questions import Free, Question, fix_question, free_questions
+from diagnose.reason.plan import of_numerics
 
 _ALONE = "waiting for ranks that were not captured stays what it was"
 _ASSUMED = (
@@ -72,7 +73,11 @@ def context_of(diagnosis: Diagnosis, job: Job | None, knowledge: Knowledge) -> C
 
 
 def candidates(diagnosis: Diagnosis, context: Context, besides: Sequence[Question] = ()) -> list[Question]:
-    """The fixes of findings about the run that can be had, in the order of the findings; without a job file those that may be."""
+    """The fixes of findings about the run that can be had, in the order of the findings; without a job file those that may be.
+
+    What changes what is computed (precision, routing) is a candidate only where the report's plan has it: whoever wants it asks for it.
+    """
+    aside = of_numerics(context.rulebook) - {step.fix for step in diagnosis.plan if step.fix is not None and step.instead_of is None}
     wanted = ("applicable",) if diagnosis.job is not None else ("applicable", "unknown")
     taken = {one.id for one in besides}
     ids = dict.fromkeys(
@@ -80,7 +85,7 @@ def candidates(diagnosis: Diagnosis, context: Context, besides: Sequence[Questio
         for finding in diagnosis.findings
         if finding.wall != CAPTURE
         for fix in finding.fixes
-        if fix.state in wanted and fix.id not in taken
+        if fix.state in wanted and fix.id not in taken and fix.id not in aside
     )
     return [fix_question(key, context, diagnosis.findings) for key in ids]
 

@@ -14,6 +14,7 @@ from diagnose.render.reports.comparison.story import look
 from diagnose.render.reports.diagnosis import answer
 
 MOST_CATEGORIES = 9  # rows of categories on one screen; the others are told as one
+LINE = 97  # signs of a text that is told in one line of a terminal
 LITTLE = 0.0005  # of the step: what changes by less is told with the others
 
 
@@ -35,8 +36,6 @@ def report(document: Forecast) -> r.Report:
         ),
         tool=document.tool,
         schema=document.schema,
-        sentence=document.sentence,
-        terms="likely less now: − is time won",
     )
 
 
@@ -74,12 +73,15 @@ def _blocks(document: Forecast) -> Iterator[Block]:
         yield from (Block(content=figure, section="where", least=PAGE) for figure in figures.deltas(document))
         yield Block(content=_categories(document), section="where", worth=96)
         yield from (Block(content=figure, section="timelines", least=PAGE) for figure in figures.timelines(document))
-        yield Block(content=_ingredients(document), section="rests", name="what it rests on", worth=90)
+        yield Block(content=_ingredients(document), section="rests", name="what it rests on", worth=90, least=r.LIMITED)
+        yield Block(content=_ingredients(document, brief=True), section="rests", name="what it rests on", most=r.TERMINAL)
     if document.refused:
         yield Block(content=r.Listing(texts=tuple(_refusals(document))), section="refused", name="no forecast", worth=94)
     verify = tuple(f"{one.id}: {one.verify}" for one in document.questions if one.verify and _answered(document, one))
     if verify:
-        yield Block(content=r.Listing(texts=verify), section="verify", name="verify", worth=85)
+        yield Block(content=r.Listing(texts=verify), section="verify", name="verify", worth=85, least=r.LIMITED)
+        short = tuple(_line(text) for text in verify)
+        yield Block(content=r.Listing(texts=short), section="verify", name="verify", most=r.TERMINAL)
 
 
 def _answered(document: Forecast, question: Question) -> bool:
@@ -178,14 +180,17 @@ def _categories(document: Forecast) -> Table:
     )
 
 
-def _ingredients(document: Forecast) -> r.Listing:
+def _line(text: str) -> str:
+    """As much of a sentence as fits on a line."""
+    return text if len(text) <= LINE else f"{text[: LINE - 1].rpartition(' ')[0]} …"
+
+
+def _ingredients(document: Forecast, *, brief: bool = False) -> r.Listing:
+    """What it is made of, each with its source; where there is little room each on a line, and what the replay assumes as one."""
     several = len({one.question for one in document.ingredients if one.question}) > 1
-    return r.Listing(
-        texts=(
-            *(
-                f"{one.basis}: {f'{one.question}, ' if several and one.question else ''}{one.text} [{one.source}]"
-                for one in document.ingredients
-            ),
-            *(f"assumed: {text}" for text in document.assumptions),
-        )
-    )
+    told = [f"{one.basis}: {f'{one.question}, ' if several and one.question else ''}{one.text}" for one in document.ingredients]
+    if brief:
+        more = f"assumed: {len(document.assumptions)} things of every replay; the page and the JSON output name them, and all sources"
+        return r.Listing(texts=(*(_line(text) for text in told), *([more] if document.assumptions else [])))
+    sources = [f"{text} [{one.source}]" for text, one in zip(told, document.ingredients, strict=True)]
+    return r.Listing(texts=(*sources, *(f"assumed: {text}" for text in document.assumptions)))

@@ -95,8 +95,6 @@ class _Written:
                 inside += [f"  ```{written.language}", *comment, *(f"  {line}" for line in shown), "  ```"]
         name = f"step {step.number}"
         yield Piece(worth=worth, lines=(head, *inside), name=name)
-        if step.forecast:
-            yield Piece(worth=worth - 2, lines=(f"  - then likely {self.text(step.forecast)}",), under=name)
         if step.needs:
             yield Piece(worth=worth - 1, lines=(f"  - check first: {self.text(' '.join(step.needs))}",), under=name)
         if step.published:
@@ -107,10 +105,13 @@ class _Written:
 
     def _other(self, step: r.Step, worth: int) -> Piece[str]:
         """What could be had instead, in one line."""
+        likely = f": likely {self.text(step.forecast)}" if step.forecast else ""
         set_ = ", ".join(self.code(line) for written in step.settings if written.language != "words" for line in written.lines)
         return Piece(
             worth=worth,
-            lines=(f"- **{step.number}** {self.text(step.title)} ({self.code(step.id)}, {step.instead}){f': {set_}' if set_ else ''}",),
+            lines=(
+                f"- **{step.number}** {self.text(step.title)} ({self.code(step.id)}, {step.instead}{likely}){f': {set_}' if set_ else ''}",
+            ),
         )
 
     def _remarks(self, remarks: r.Remarks) -> Iterator[Piece[str]]:

@@ -133,8 +133,6 @@ class _Written:
             inside = [*inside[: MOST_SETTINGS - 1], *self._wrapped((more, "dim"), left=_INDENT)]
         name = f"step {step.number}"
         yield Piece(worth=worth, lines=(*self._head(step), *inside), name=name)
-        if step.forecast:
-            yield Piece(worth=worth - 2, lines=self._wrapped((f"then likely {step.forecast}", ""), left=_INDENT), under=name)
         if step.needs:
             yield Piece(
                 worth=worth - 1, lines=self._wrapped(("check first: ", "dim"), (" ".join(step.needs), ""), left=_INDENT, hang=2), under=name
@@ -149,7 +147,8 @@ class _Written:
         right = "  ".join(part for part in (step.bound, step.faster) if part)
         sign = "" if step.state == "applicable" or not self.decided else "? "
         name = f" {step.number:<2} "
-        tail = "".join(f"  {part}" for part in (step.id, f"({step.instead})" if step.instead else "") if part)
+        likely = f": likely {step.forecast}" if step.forecast else ""  # what stands in order is told in the plan's sentence
+        tail = "".join(f"  {part}" for part in (step.id, f"({step.instead}{likely})" if step.instead else "") if part)
         room = self.width - len(right) - 2
         title = f"{sign}{step.title}"
         if len(name) + len(title) + len(tail) <= room:
