@@ -109,7 +109,7 @@ class Replayed:
             "end",
             pl.when(follows).then(pl.lit(_STALLED)).otherwise(pl.lit(_IDLE)).alias("category"),
         )
-        sync = self.graph.nodes["cause"] == "sync"
+        sync = self.graph.nodes["cause"] == _SYNC
         held = pl.DataFrame({"start": self.times.start, "end": self.times.end}).filter(sync).filter(pl.col("end") > pl.col("start"))
         held = merge(held.sort("start")) if held.height else held
         common = overlaps(held, late)

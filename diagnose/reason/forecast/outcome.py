@@ -19,7 +19,6 @@ from diagnose.reason.forecast.categories import Replayed
 from diagnose.reason.forecast.changes import ENDS, End, changed, touches
 from diagnose.reason.forecast.questions import Question
 from diagnose.reason.forecast.select import selected
-from diagnose.reason.forecast.walls import without
 
 _NOTHING_THERE = "Nothing in these steps is what it speaks of."
 
@@ -118,10 +117,7 @@ def after(graph: Graph, questions: Sequence[Question], end: End) -> Graph:
     """
     graph = _scaled(graph, questions, end)
     for question in questions:
-        if question.without is not None:
-            graph = without(graph, question.without)
-        else:
-            graph = changed(graph, [one for one in question.changes if one.transformation != "scale"], end)
+        graph = changed(graph, [one for one in question.changes if one.transformation != "scale"], end)
     return graph
 
 
@@ -130,7 +126,7 @@ def _scaled(graph: Graph, questions: Sequence[Question], end: End) -> Graph:
     factors = []
     for question in questions:
         own = pl.repeat(1.0, graph.nodes.height, dtype=pl.Float64, eager=True)
-        scales = [one for one in question.changes if one.transformation == "scale" and one.by is not None and question.without is None]
+        scales = [one for one in question.changes if one.transformation == "scale" and one.by is not None]
         for one in scales:
             by = one.by[ENDS.index(end)] if one.by is not None else 1.0
             own = own * pl.select(pl.when(selected(graph, one.select)).then(by).otherwise(1.0)).to_series()

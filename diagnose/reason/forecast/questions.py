@@ -47,7 +47,6 @@ class Question:
     note: str = ""
     bounds: Mapping[str, int] = field(default_factory=dict)
     walls: Mapping[str, str] = field(default_factory=dict)  # the wall of each finding in `bounds`
-    without: WallSpec | None = None  # a wall that is taken away
 
     def asked(self) -> Asked:
         """As the document has it."""
@@ -203,9 +202,10 @@ def _wall(key: str, wall: WallSpec, bound: int | None) -> Question:
         basis="assumed",
         why="asked: what counts to this wall takes no time at all",
         source="trace_rules/walls.yaml",
+        wall=wall,
     )
     bounds = {} if bound is None else {key: bound}
-    return replace(asked, changes=(change,), without=wall, bounds=bounds, walls=dict.fromkeys(bounds, key))
+    return replace(asked, changes=(change,), bounds=bounds, walls=dict.fromkeys(bounds, key))
 
 
 def _removal(text: str, rules: ForecastRules, walls: Iterable[str] = ()) -> Question:
