@@ -46,8 +46,9 @@ def links(work: pl.DataFrame, known: Dependencies, calls: pl.DataFrame, sm_count
         calls.select("call", pl.col("start").alias("began"), pl.col("end").alias("returned")), on="call", maintain_order="left"
     )
     launched = launched.filter(pl.col("start") >= pl.col("began"))
+    turns = _in_turn(work, sm_count)
     latest = (
-        pl.concat([before.select("dst", "src_end"), events.select("dst", "src_end")])
+        pl.concat([before.select("dst", "src_end"), events.select("dst", "src_end"), turns.select("dst", "src_end")])
         .group_by("dst")
         .agg(pl.col("src_end").max().alias("ready"))
     )
@@ -55,7 +56,7 @@ def links(work: pl.DataFrame, known: Dependencies, calls: pl.DataFrame, sm_count
     edges = pl.concat([_with_lag(before, launches, latest, "stream"), _with_lag(events, launches, latest, "event")])
     guessed = _inferred(work, edges, launches)
     return Links(
-        edges=pl.concat([edges, guessed, _in_turn(work, sm_count)]),
+        edges=pl.concat([edges, guessed, _edges(turns, "device", inferred=True)]),
         launches=launches.select("op", "call", "after", "lag"),
         dropped=contradicted,
     )
@@ -138,21 +139,22 @@ def _events(work: pl.DataFrame, known: Dependencies, before: pl.DataFrame) -> tu
 
 
 def _in_turn(work: pl.DataFrame, sm_count: int | None) -> pl.DataFrame:
-    """Compute of which two need more blocks than there are multiprocessors runs in turn: side by side it would take as long.
+    """Src, dst, src_end, lag: compute of which two need more blocks than there are multiprocessors runs in turn: side by side it would take as long.
 
     Where the launches come too slowly for it ever to overlap, nothing else says so. What did overlap is left as it is.
     """
     blocks = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
     filling = work.filter((pl.col("role") == "compute") & (2 * blocks > (sm_count or 0)).fill_null(value=False))
-    if sm_count is None or filling.is_empty():
-        return _edges(pl.DataFrame(schema={"src": pl.UInt32, "dst": pl.UInt32, "lag": pl.Int64}), "device")
+    other = pl.col("stream").ne_missing(pl.col("stream").shift(1))
+    done = pl.col("end").cum_max().shift(1)
     before = filling.select(
         pl.col("op").shift(1).alias("src"),
         pl.col("op").alias("dst"),
+        pl.col("end").shift(1).alias("src_end"),
         pl.lit(0).alias("lag"),
-        (pl.col("stream").ne_missing(pl.col("stream").shift(1)) & (pl.col("end").cum_max().shift(1) <= pl.col("start"))).alias("turn"),
+        (other & (done <= pl.col("start")) & pl.lit(value=sm_count is not None)).alias("turn"),
     )
-    return _edges(before.filter("turn"), "device", inferred=True)
+    return before.filter("turn")
 
 
 def _usual(values: pl.Series, otherwise: int) -> int:
