@@ -52,8 +52,9 @@ def graph_of(
     )
     edges = _edges(found, threads)
     nodes, edges, places = _in_order(nodes, edges)
-    edges = _possible(nodes, edges)
-    nodes = nodes.with_columns(_delays(nodes, edges))
+    reached, begins = _reached(nodes, edges), nodes["start"].gather(edges["dst"])
+    edges, reached = edges.filter(reached <= begins), reached.filter(reached <= begins)  # what the measured times contradict is no edge
+    nodes = nodes.with_columns(_delays(nodes, edges["dst"], reached))
     steps = _steps(shown, windows, places)
     return Graph(
         rank=rank,
@@ -183,20 +184,23 @@ def _in_order(nodes: pl.DataFrame, edges: pl.DataFrame) -> tuple[pl.DataFrame, p
     An edge from a node that begins later than the one that waits for it is left out.
     """
     start = nodes["start"]
-    forward = edges.filter(start.gather(edges["src"]) <= start.gather(edges["dst"]))
-    layer = _layers(nodes.height, forward.filter(start.gather(forward["src"]) == start.gather(forward["dst"])))
+    early, late = start.gather(edges["src"]), start.gather(edges["dst"])
+    forward = edges.filter(early <= late)
+    layer = _layers(nodes.height, edges.filter(early == late))
     order = pl.DataFrame({"start": start, "layer": layer}).with_row_index("old").sort("start", "layer", "old")["old"]
     place = pl.DataFrame({"old": order}).with_row_index("new").sort("old")["new"]
     renamed = forward.with_columns(place.gather(forward[end]).alias(end) for end in ("src", "dst"))
     return (
         nodes.select(pl.all().gather(order)),
-        renamed.filter(pl.col("src") < pl.col("dst")).unique(["src", "dst", "after"], keep="first", maintain_order=True).sort("dst", "src"),
+        renamed.filter(pl.col("src") < pl.col("dst")).sort("dst", maintain_order=True),
         place,
     )
 
 
 def _layers(height: int, ties: pl.DataFrame) -> pl.Series:
     """How many nodes that begin at the same moment each one waits for, one after the other."""
+    if ties.is_empty():
+        return pl.repeat(0, height, dtype=pl.Int32, eager=True)
     layers = [0] * height
     pairs = list(zip(ties["src"].to_list(), ties["dst"].to_list(), strict=True))
     for _ in range(TIES):
@@ -217,17 +221,10 @@ def _reached(nodes: pl.DataFrame, edges: pl.DataFrame) -> pl.Series:
     return moment + edges["lag"]
 
 
-def _possible(nodes: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
-    """The edges that the measured times allow."""
-    return edges.filter(_reached(nodes, edges) <= nodes["start"].gather(edges["dst"]))
-
-
-def _delays(nodes: pl.DataFrame, edges: pl.DataFrame) -> pl.Series:
-    """How long after all that it waited for each node began; 0 for a node that waits for nothing."""
-    ready = edges.select("dst", _reached(nodes, edges).alias("ready")).group_by("dst").agg(pl.col("ready").max())
-    known = pl.DataFrame({"dst": pl.int_range(nodes.height, dtype=pl.UInt32, eager=True), "start": nodes["start"]}).join(
-        ready, on="dst", how="left", maintain_order="left"
-    )
+def _delays(nodes: pl.DataFrame, at: pl.Series, reached: pl.Series) -> pl.Series:
+    """How long after all that it waited for each node began; 0 for a node that waits for nothing. `at`: nodes in order, each `reached`."""
+    ready = pl.DataFrame({"dst": at, "ready": reached}).group_by("dst").agg(pl.col("ready").max())
+    known = nodes.select("start").with_row_index("dst").join(ready, on="dst", how="left", maintain_order="left")
     return (known["start"] - known["ready"]).fill_null(0).alias("delay")
 
 

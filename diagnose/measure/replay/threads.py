@@ -294,52 +294,46 @@ def _turns(calls: pl.DataFrame) -> pl.DataFrame:
 
 def _pieces(gaps: pl.DataFrame, host: HostActivity, computing: pl.Series) -> pl.DataFrame:
     """The gaps cut by what the host was doing: call, piece (negative, in order), start, end, cause, awaited (polled: the operation)."""
-    open_ = gaps.filter(pl.col("end") > pl.col("start"))
-    plain = pl.lit("python" if host.python else "host")
+    known = gaps.filter(pl.col("end") > pl.col("start")).select("call", "thread", "start", "end")
     segments = _segments(host)
-    parts = []
-    for (thread,), own in open_.group_by("thread", maintain_order=True):
-        ordered = own.sort("start")
-        common = overlaps(ordered, segments) if thread in computing else overlaps(ordered, segments.clear())
-        of_gap = ordered.select("call").select(pl.all().gather(common["left"]))
-        moments = pl.concat(
-            [ordered.select("call", pl.col("start").alias("start"), pl.col("end").alias("until"))]
-            + [
-                of_gap.with_columns(common[edge].alias("start")).join(
-                    ordered.select("call", pl.col("end").alias("until")), on="call", how="left", maintain_order="left"
-                )
-                for edge in ("start", "end")
-            ]
-        )
-        cut = (
-            moments.filter(pl.col("start") < pl.col("until"))
-            .unique(["call", "start"])
-            .sort("call", "start")
-            .with_columns(pl.col("start").shift(-1).over("call").fill_null(pl.col("until")).alias("end"))
-            .sort("start")
-        )
-        known = cut.join_asof(
-            segments.select(pl.col("start").alias("from"), pl.col("end").alias("to"), pl.col("cause").alias("doing"), "awaited"),
-            left_on="start",
-            right_on="from",
-            strategy="backward",
-        )
-        inside = (pl.col("start") < pl.col("to")).fill_null(value=False) & pl.lit(value=thread in computing)
-        parts.append(
-            known.select(
-                "call",
-                "start",
-                "end",
-                pl.when(inside).then("doing").otherwise(plain).alias("cause"),
-                pl.when(inside).then("awaited").alias("awaited"),
-            )
-        )
-    if not parts:
-        return pl.DataFrame(
-            schema={"call": pl.UInt32, "start": pl.Int64, "end": pl.Int64, "cause": pl.String, "awaited": pl.UInt32, "piece": pl.Int64}
-        )
-    pieces = pl.concat(parts).filter(pl.col("cause") != _POLLING).sort("call", "start")
-    return pieces.with_columns((pl.int_range(pl.len(), dtype=pl.Int64).over("call") - pl.len().over("call")).alias("piece"))
+    parts = [_cut(own.sort("start"), segments) for (thread,), own in known.group_by("thread", maintain_order=True) if thread in computing]
+    cut = pl.concat([known.select("call", "start", "end", *_NOTHING).clear(), *parts])
+    whole = known.join(cut, on="call", how="anti").select("call", "start", "end", *_NOTHING)
+    pieces = pl.concat([cut.filter(pl.col("cause").ne_missing(_POLLING)), whole]).sort("call", "start")
+    return pieces.with_columns(
+        pl.col("cause").fill_null("python" if host.python else "host"),
+        (pl.int_range(pl.len(), dtype=pl.Int64).over("call") - pl.len().over("call")).alias("piece"),
+    )
+
+
+_NOTHING = (pl.lit(None, dtype=pl.String).alias("cause"), pl.lit(None, dtype=pl.UInt32).alias("awaited"))
+
+
+def _cut(gaps: pl.DataFrame, segments: pl.DataFrame) -> pl.DataFrame:
+    """The gaps of one thread, by start, in which more is known of the host, cut where that changes: call, start, end, cause, awaited."""
+    common = overlaps(gaps, segments)
+    of_gap = gaps.select("call", "start", "end").select(pl.all().gather(common["left"]))
+    moments = pl.concat(
+        [
+            of_gap.select("call", "start", pl.col("end").alias("until")),
+            *(of_gap.select("call", common[edge].alias("start"), pl.col("end").alias("until")) for edge in ("start", "end")),
+        ]
+    )
+    cut = (
+        moments.filter(pl.col("start") < pl.col("until"))
+        .unique(["call", "start"])
+        .sort("call", "start")
+        .with_columns(pl.col("start").shift(-1).over("call").fill_null(pl.col("until")).alias("end"))
+        .sort("start")
+    )
+    known = cut.join_asof(
+        segments.select(pl.col("start").alias("from"), pl.col("end").alias("to"), "cause", "awaited"),
+        left_on="start",
+        right_on="from",
+        strategy="backward",
+    )
+    inside = (pl.col("start") < pl.col("to")).fill_null(value=False)
+    return known.select("call", "start", "end", *(pl.when(inside).then(name).alias(name) for name in ("cause", "awaited")))
 
 
 _POLLING = "polling"
