@@ -141,7 +141,8 @@ def _events(work: pl.DataFrame, known: Dependencies, before: pl.DataFrame) -> tu
 def _in_turn(work: pl.DataFrame, sm_count: int | None) -> pl.DataFrame:
     """Compute of which two need more blocks than there are multiprocessors runs in turn: src, dst, src_end, lag.
 
-    Side by side it would take as long. Where the launches come too slowly for it ever to overlap, nothing else says so. What did overlap is left as it is.
+    Side by side it would take as long. Where the launches come too slowly for it ever to overlap, nothing else says so. What did overlap is
+    left as it is.
     """
     blocks = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
     filling = work.filter((pl.col("role") == "compute") & (2 * blocks > (sm_count or 0)).fill_null(value=False))
