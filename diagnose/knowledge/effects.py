@@ -54,6 +54,7 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
     by: tuple[float | str, float | str, float | str] | None = None
     to: float | str | None = None  # of `resize`: how many times the setting
     host_us: tuple[float, float, float] | None = None  # of `graph`: what its launch takes
+    into: int = 1  # of `merge`: how many launches are left of those that follow one another
     with_host: bool = False  # of `remove`: nothing is launched, so the host work for it goes too
     since: str | None = None  # of `detach`: what the operations are made ready by, share by share
     until: str | None = None  # of `detach` and `delay`: what waits for them
@@ -99,6 +100,7 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
             "until": ("detach", "delay"),
             "spread": ("detach",),
             "parts": ("detach",),
+            "into": ("merge",),
         }
         for name, needed in needs.items():
             if needed and getattr(self, name) is None:
@@ -108,8 +110,9 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
                 return f"{name}: {one} has no such field"
         if self.spread and self.until is None:
             return "spread: without `until` there is nothing to spread over"
-        if self.parts < 1:
-            return "parts: at least 1"
+        for name in ("parts", "into"):
+            if getattr(self, name) < 1:
+                return f"{name}: at least 1"
         for name in ("by", "host_us"):
             values = getattr(self, name)
             if (

@@ -31,10 +31,22 @@ class Gpu(Strict, frozen=True, kw_only=True):
     link: str
 
 
+Ends = tuple[float, float, float]  # at the best, the likely and the worst end
+
+
+class Contention(Strict, frozen=True, kw_only=True):
+    """Shares of their time that operations lose which newly run side by side, by role. `fills_us`: from there on compute fills a GPU."""
+
+    compute: Ends
+    transport: Ends
+    fills_us: Ends
+
+
 class ForecastRules(Strict, frozen=True, kw_only=True):
     """The whole file; its comments explain the fields."""
 
     margin: Margin
+    contention: Contention
     report_operations: int
     replays: int
     candidates: int
@@ -49,6 +61,10 @@ def load_forecast_rules(data: bytes) -> ForecastRules:
         found = converted(data, ForecastRules)
         selects = {f"words.{name}.select": word.select for name, word in found.words.items()}
         selects |= {f"gpu.{name}": getattr(found.gpu, name) for name in Gpu.__struct_fields__}
+        for name in ("compute", "transport"):
+            low, likely, high = getattr(found.contention, name)
+            if not 0 <= low <= likely <= high < 1:
+                raise WrongDataError(f"contention.{name}: three shares that rise from 0 on, below 1")
         for place, text in selects.items():
             wrong = select_problem(text)
             if wrong is not None:

@@ -80,7 +80,7 @@ def losses(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 def _ran(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """The kernels of compute in the steps: index, op, their shape, the kernels next to them, length, and beside: ns beside transport."""
     kernels = inside.filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel") & (pl.col("end") > pl.col("start")))
-    beside = _covered(kernels, merge(work.filter(pl.col("role") == "transport")))
+    beside = covered(kernels, merge(work.filter(pl.col("role") == "transport")))
     length = (pl.col("end") - pl.col("start")).alias("length")
     next_to = (pl.col("name_id").shift(step).over("stream", order_by="start").alias(name) for step, name in ((1, "before"), (-1, "after")))
     return kernels.select("index", "op", *_SHAPE, *next_to, length, beside.alias("beside"))
@@ -103,7 +103,7 @@ def _with_the_rest(known: pl.DataFrame, for_all: float) -> float:
     return 1 + (for_all - 1) * max(1.0, usual * whole / lost)
 
 
-def _covered(kernels: pl.DataFrame, transport: pl.DataFrame) -> pl.Series:
+def covered(kernels: pl.DataFrame, transport: pl.DataFrame) -> pl.Series:
     """How long transport (disjoint, sorted) ran during each kernel."""
     if transport.is_empty():
         return pl.repeat(0, kernels.height, dtype=pl.Int64, eager=True)

@@ -43,6 +43,7 @@ class Change:
     by: tuple[float, float, float] | None = None
     to: float | None = None
     host_ns: tuple[float, float, float] | None = None
+    into: int = 1
     with_host: bool = False
     since: str | None = None
     until: str | None = None
@@ -96,6 +97,7 @@ def _change(one: EffectSpec, numbers: Mapping[str, float]) -> Change:
         by=by,
         to=None if one.to is None else number(one.to),
         host_ns=None if one.host_us is None else (one.host_us[0] * 1000, one.host_us[1] * 1000, one.host_us[2] * 1000),
+        into=one.into,
         with_host=one.with_host,
         since=one.since,
         until=one.until,
@@ -188,17 +190,17 @@ def _scale(graph: Graph, change: Change, end: End) -> Graph:
 
 
 def _merge(graph: Graph, change: Change, end: End) -> Graph:
-    """What follows one another becomes one launch: host cost of one, device work kept, times `by` where one is given."""
+    """What follows one another becomes `into` launches: host cost of these, device work kept, times `by` where one is given."""
     found = runs(graph, selected(graph, change.select))
-    found = found.filter(pl.len().over("run") > 1)
+    found = found.filter(pl.len().over("run") > change.into)
     if found.is_empty():
         return graph
     work = found.with_columns(graph.nodes["duration"].gather(found["node"])).group_by("run").agg(pl.col("duration").sum())
-    first = found.filter(pl.col("place") == 0).join(work, on="run").select("node", "duration")
-    summed = (pl.col("duration") * _factor(change, end)).round().cast(pl.Int64)
-    gone = numbered(graph, found.filter(pl.col("place") > 0)["node"])
+    left = found.filter(pl.col("place") < change.into).join(work, on="run").select("node", "duration")
+    shared = (pl.col("duration") * _factor(change, end) / change.into).round().cast(pl.Int64)
+    gone = numbered(graph, found.filter(pl.col("place") >= change.into)["node"])
     emptied = _without_cost(graph, gone | _unlaunched(graph, gone))
-    nodes = emptied.nodes.with_row_index("node").update(first.select("node", summed.alias("duration")), on="node").drop("node")
+    nodes = emptied.nodes.with_row_index("node").update(left.select("node", shared.alias("duration")), on="node").drop("node")
     return replace(emptied, nodes=nodes)
 
 

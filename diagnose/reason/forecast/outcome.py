@@ -11,15 +11,17 @@ import polars as pl
 
 from diagnose.document.forecast import Basis, Category, Ceiling, Ingredient, Planned, Refused, Span, Step
 from diagnose.document.forecast import Question as Asked
-from diagnose.knowledge.forecast import ForecastRules
+from diagnose.knowledge.forecast import Contention, ForecastRules
 from diagnose.measure.replay.graph import Graph
 from diagnose.measure.replay.path import replay, step_times
 from diagnose.reason.compare.delta import portioned
 from diagnose.reason.forecast.categories import Replayed
 from diagnose.reason.forecast.changes import ENDS, End, changed, touches
+from diagnose.reason.forecast.contention import settled
 from diagnose.reason.forecast.questions import Question
 from diagnose.reason.forecast.select import selected
 
+MOVING = ("detach", "interleave", "delay")  # what lets operations run side by side that did not
 _NOTHING_THERE = "Nothing in these steps is what it speaks of."
 
 
@@ -77,7 +79,7 @@ class Replays:
 
     def _outcome(self, questions: Sequence[Question]) -> Outcome:
         now = sum(self.now.lengths)
-        ends = {end: replayed(after(self.graph, questions, end)) for end in (ENDS if ranged(questions) else ("likely",))}
+        ends = {end: replayed(after(self.graph, questions, end, self.rules.contention)) for end in (ENDS if ranged(questions) else ("likely",))}
         sums = {end: sum(one.lengths) for end, one in ends.items()}
         likely = sums["likely"]
         margin = 0 if likely == now else self._margin(now, likely)
@@ -109,16 +111,17 @@ class Replays:
         return max(now - count * sum(one.bound_ns for one in ceilings), 0), ceilings
 
 
-def after(graph: Graph, questions: Sequence[Question], end: End) -> Graph:
-    """The graph after all changes, at one end of their ranges.
+def after(graph: Graph, questions: Sequence[Question], end: End, contention: Contention) -> Graph:
+    """The graph after all changes, at one end of their ranges, with what newly runs side by side slowed down.
 
     What several questions shorten is shortened by the one that does so most: their reasons may be the same (fewer bytes, a faster way for
     them). Only at best their factors multiply, as they do where they lengthen.
     """
-    graph = _scaled(graph, questions, end)
+    found = _scaled(graph, questions, end)
     for question in questions:
-        graph = changed(graph, [one for one in question.changes if one.transformation != "scale"], end)
-    return graph
+        found = changed(found, [one for one in question.changes if one.transformation != "scale"], end)
+    moved = any(change.transformation in MOVING for question in questions for change in question.changes)
+    return settled(graph, found, end, contention) if moved else found
 
 
 def _scaled(graph: Graph, questions: Sequence[Question], end: End) -> Graph:

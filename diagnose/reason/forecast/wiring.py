@@ -119,7 +119,7 @@ def split(graph: Graph, mask: pl.Series, parts: int) -> tuple[Graph, pl.Series]:
     )
     inner = pl.DataFrame({"src": (first.filter(mask).to_frame("src")).to_series(), "mask": True})
     chained = pl.concat([inner.select(pl.col("src") + place, (pl.col("src") + place + 1).alias("dst")) for place in range(parts - 1)])
-    edges = pl.concat([edges, _links(list(chained.iter_rows()), "stream")])
+    edges = pl.concat([edges, inferred_edges(list(chained.iter_rows()), "stream")])
     steps = graph.steps.with_columns(first.gather(graph.steps["opens"]).alias("opens"), last.gather(graph.steps["closes"]).alias("closes"))
     return rebuilt(
         graph, nodes, edges.cast({"src": pl.UInt32, "dst": pl.UInt32}), steps.cast({"opens": pl.UInt32, "closes": pl.UInt32})
@@ -130,7 +130,7 @@ def _repeated(number: pl.Series, times: pl.Series) -> pl.Series:
     return pl.DataFrame({"number": number, "times": times}).select(pl.col("number").repeat_by("times").explode()).to_series()
 
 
-def _links(pairs: Sequence[tuple[int, int]] | Sequence[tuple[int, int, int]], kind: str) -> pl.DataFrame:
+def inferred_edges(pairs: Sequence[tuple[int, int]] | Sequence[tuple[int, int, int]], kind: str) -> pl.DataFrame:
     """Inferred edges between pairs of nodes, from the end of the one; a third number is the lag."""
     return pl.DataFrame(
         [
@@ -164,12 +164,13 @@ def detached(graph: Graph, mask: pl.Series, *, since: pl.Series | None, until: p
     leaves = out & ~into & edges["kind"].is_in(["event", "stream"])
     moved = pl.Series([node in own_lane for node in range(graph.nodes.height)], dtype=pl.Boolean)
     between = (edges["kind"] == "stream") & (at_end(edges, moved, "src") | at_end(edges, moved, "dst"))
-    dropped = leaves | between
+    turns = (out | into) & (edges["kind"] == "device")  # who goes first on the device is open again
+    dropped = leaves | between | turns
     if since is not None:
         dropped |= into & ~out & edges["kind"].is_in(["event", "stream", "issue", "meeting", "queue"])
     added = [*links, *((node, target, 0) for node, target in awaited_by.items()), *((source, node, 0) for node, source in ready.items())]
     kept = edges.filter(~dropped)
-    event = _links(added, "event")
+    event = inferred_edges(added, "event")
     bare = set(edges["dst"].unique()) - set(kept["dst"].unique()) - set(event["dst"].unique())
     kept = edges.filter(~dropped | edges["dst"].is_in(sorted(bare)))
     lane = [own_lane.get(node, lane) for node, lane in enumerate(graph.nodes["lane"].to_list())]
@@ -360,8 +361,10 @@ def delayed(graph: Graph, mask: pl.Series, until: pl.Series) -> Graph:
     lost = pl.Series([kind == "stream" and (one, two) in gone for one, two, kind in pairs], dtype=pl.Boolean)
     resourced = pl.Series("source", source, dtype=pl.UInt32)
     left = pl.Series([node in moved for node in edges["src"]], dtype=pl.Boolean) & (edges["kind"] == "event")
-    edges = edges.with_columns(pl.when(left & resourced.is_not_null()).then(resourced).otherwise("src").alias("src")).filter(~lost)
-    return rebuilt(graph, graph.nodes, pl.concat([edges, _links(added, "stream")]))
+    turned = pl.Series(sorted(moved), dtype=pl.UInt32).implode()
+    turns = (edges["src"].is_in(turned) | edges["dst"].is_in(turned)) & (edges["kind"] == "device")
+    edges = edges.with_columns(pl.when(left & resourced.is_not_null()).then(resourced).otherwise("src").alias("src")).filter(~lost & ~turns)
+    return rebuilt(graph, graph.nodes, pl.concat([edges, inferred_edges(added, "stream")]))
 
 
 # ---------------------------------------------------------------------------------------------------------------- taking turns
@@ -394,7 +397,7 @@ def interleaved(graph: Graph, mask: pl.Series) -> Graph:
     lane = graph.nodes["lane"].to_list()
     links = [link for pair in pairs for link in pair.links(lane)]
     known = set(edges.select("src", "dst").iter_rows())
-    added = _links([link for link in dict.fromkeys(links) if link not in known], "event")
+    added = inferred_edges([link for link in dict.fromkeys(links) if link not in known], "event")
     return rebuilt(graph, graph.nodes, pl.concat([edges, added]))
 
 

@@ -110,7 +110,7 @@ def test_a_graph_takes_one_launch_and_its_nodes_follow_closely() -> None:
 
 def test_no_graph_spans_a_call_that_waits_for_the_device() -> None:
     # A call between call2 and work3 returns 3 after top_k is done: sort is launched by a graph of its own, so by itself as before.
-    nodes = [*SHORT[:6], ("sync", {"kind": "call", "duration": 3, "cause": "sync"}), *SHORT[6:]]
+    nodes = [*SHORT[:6], ("sync", {"kind": "call", "duration": 3, "cause": "host_sync"}), *SHORT[6:]]
     waits = [one for one in WAITS if one[:2] != ("call2", "work3")]
     waits = [*waits, ("call2", "sync", "thread", 0), ("top_k", "sync", "awaited", 0), ("sync", "work3", "thread", 0)]
     before = small_graph(nodes, waits)

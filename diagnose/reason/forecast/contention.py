@@ -1,0 +1,111 @@
+"""What operations lose that newly run side by side: compute beside transport slows down both, compute beside compute takes turns.
+
+What compute loses beside transport is measured where the trace holds the same kernels alone and beside it (`measure.contention.losses`);
+otherwise the published share of SMs that an exchange takes stands for it (`contention` in trace_rules/forecast.yaml).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import polars as pl
+
+from diagnose.knowledge.forecast import Contention
+from diagnose.measure.contention import covered
+from diagnose.measure.replay.graph import Graph
+from diagnose.measure.replay.path import Times, replay
+from diagnose.model.intervals import merge
+from diagnose.reason.forecast.changes import ENDS, End
+from diagnose.reason.forecast.wiring import inferred_edges, rebuilt
+
+LARGEST = 0.5  # a larger share that is lost is not believed
+ROUNDS = 4  # of finding compute that newly runs at once and letting it take turns, which moves what comes after it
+_LONGER: Mapping[str, pl.DataType | type[pl.DataType]] = {"node": pl.UInt32, "longer": pl.Int64}
+
+
+def settled(before: Graph, after: Graph, end: End, known: Contention) -> Graph:
+    """`after`, a change of `before`, with what newly runs side by side slowed down."""
+    if after is before:
+        return after
+    return _slowed(before, _in_turns(before, after, end, known), end, known)
+
+
+def _spans(graph: Graph, times: Times) -> pl.DataFrame:
+    """The operations that take time: node, op, lane, role, start, end."""
+    nodes = graph.nodes.select("op", "lane", "role", "name_id", "kind").with_row_index("node")
+    spans = nodes.with_columns(times.start.alias("start"), times.end.alias("end"))
+    return spans.filter((pl.col("kind") == "op") & (pl.col("end") > pl.col("start"))).with_columns(pl.col("role").cast(pl.String))
+
+
+# ---------------------------------------------------------------------------------------------------------------- beside transport
+
+
+def _slowed(before: Graph, after: Graph, end: End, known: Contention) -> Graph:
+    """Compute and transport longer by what each loses in the time that it newly spends beside the other."""
+    old, new = _spans(before, replay(before)), _spans(after, replay(after))
+    measured = lost_share(before, old)
+    worst = known.compute[2]
+    shares = known.compute if measured is None else (measured, measured, max(measured, worst))
+    at = ENDS.index(end)
+    longer = pl.concat(
+        [_longer(old, new, role, other, share) for role, other, share in (
+            ("compute", "transport", shares[at]),
+            ("transport", "compute", known.transport[at]),
+        )]
+    )  # fmt: skip
+    if longer.is_empty():
+        return after
+    nodes = after.nodes.with_row_index("node").join(longer, on="node", how="left", maintain_order="left")
+    duration = (pl.col("duration") + pl.col("longer").fill_null(0)).alias("duration")
+    return replace(after, nodes=nodes.with_columns(duration).drop("node", "longer"))
+
+
+def _longer(old: pl.DataFrame, new: pl.DataFrame, role: str, other: str, share: float) -> pl.DataFrame:
+    """node, longer (ns): by how much each operation of `role` grows that runs longer beside `other` than it did."""
+    if not share:
+        return pl.DataFrame(schema=_LONGER)
+    beside = [_beside(one, role, other) for one in (old, new)]
+    found = beside[1].join(beside[0].group_by("op").agg(pl.col("beside").max().alias("was")), on="op", how="left")
+    grown = (pl.col("beside") - pl.col("was").fill_null(0)).clip(0) * share / (1 - share)
+    return found.select("node", grown.round().cast(pl.Int64).alias("longer")).filter(pl.col("longer") > 0)
+
+
+def _beside(spans: pl.DataFrame, role: str, other: str) -> pl.DataFrame:
+    """The operations of `role` with the time that some of `other` ran during each."""
+    own = spans.filter(pl.col("role") == role)
+    return own.with_columns(covered(own, merge(spans.filter(pl.col("role") == other))).alias("beside"))
+
+
+def lost_share(graph: Graph, spans: pl.DataFrame) -> float | None:
+    """The share of its time beside transport that compute was measured to lose in a graph; None where the trace tells of none."""
+    lost = int(graph.nodes["lost"].sum())
+    beside = int(_beside(spans, "compute", "transport")["beside"].sum())
+    return min(lost / beside, LARGEST) if lost and beside else None
+
+
+# ---------------------------------------------------------------------------------------------------------------- compute beside compute
+
+
+def _in_turns(before: Graph, after: Graph, end: End, known: Contention) -> Graph:
+    """Compute of several streams that newly runs at once takes turns, in the order in which it would have begun."""
+    least = known.fills_us[ENDS.index(end)] * 1000
+    was = _spans(before, replay(before)).filter((pl.col("role") == "compute") & (pl.col("end") - pl.col("start") >= least))
+    together = {(one, two) for one, two, _, _ in _at_once(was)}
+    for _ in range(ROUNDS):
+        spans = _spans(after, replay(after)).filter((pl.col("role") == "compute") & (pl.col("end") - pl.col("start") >= least))
+        found = [(source, target) for one, two, source, target in _at_once(spans) if (one, two) not in together]
+        if not found:
+            break
+        try:
+            after = rebuilt(after, after.nodes, pl.concat([after.edges, inferred_edges(found, "device")]))
+        except ValueError:  # what waits for what would run in a circle: they wait for each other already
+            break
+    return after
+
+
+def _at_once(spans: pl.DataFrame) -> Sequence[tuple[int, int, int, int]]:
+    """Neighbours in time on different streams of which the second begins before the first ends: their ops, and their nodes."""
+    rows = list(spans.sort("start", "node").select("op", "node", "lane", "start", "end").iter_rows())
+    return [(one[0], two[0], one[1], two[1]) for one, two in pairwise(rows) if one[2] != two[2] and two[3] < one[4]]
