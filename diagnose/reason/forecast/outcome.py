@@ -79,7 +79,9 @@ class Replays:
 
     def _outcome(self, questions: Sequence[Question]) -> Outcome:
         now = sum(self.now.lengths)
-        ends = {end: replayed(after(self.graph, questions, end, self.rules.contention)) for end in (ENDS if ranged(questions) else ("likely",))}
+        ends = {
+            end: replayed(after(self.graph, questions, end, self.rules.contention)) for end in (ENDS if ranged(questions) else ("likely",))
+        }
         sums = {end: sum(one.lengths) for end, one in ends.items()}
         likely = sums["likely"]
         margin = 0 if likely == now else self._margin(now, likely)
