@@ -6,12 +6,12 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from diagnose.bisect.model import Numbers
+from diagnose.bisect.model import Numbers, Trend
 from diagnose.bisect.report import rounded, taken_back
 from diagnose.bisect.search import Answer, ChangePoint, Measurement, Question, State, advise
 from diagnose.bisect.trial import UnusableError, values_of
 from diagnose.document.diagnosis import Diagnosis, Tool
-from diagnose.document.history import SCHEMA, CategoryMove, History, HistoryRun, HistoryStep
+from diagnose.document.history import SCHEMA, CategoryMove, History, HistoryRun, HistoryStep, HistoryTrend
 from diagnose.errors import InputError
 from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.model.statistics import median_with_error
@@ -59,8 +59,10 @@ def history(
     unit = next(iter(found.values()))
     state = _state(len(captured), found, numbers, counts=unit.unit == "count")
     answer = advise(state)
-    steps = answer.found if isinstance(answer, Answer) else ()
+    line = gradual(state)
+    steps = answer.found if isinstance(answer, Answer) and line is None else ()
     categories = [_categories(one.document, place) for one in captured]
+    creeping = None if line is None else _creeping(state, line, categories)
     undone = taken_back(steps)
     rows = tuple(
         HistoryStep(
@@ -78,7 +80,7 @@ def history(
         )
         for number, step in enumerate(steps)
     )
-    levels = _levels(state, steps)
+    levels = _levels(state, steps) if line is None else _along(state, line)
     return History(
         schema=SCHEMA,
         tool=tool,
@@ -86,8 +88,8 @@ def history(
         metric=metric,
         unit=unit.unit,
         larger_is_worse=unit.larger_is_worse,
-        sentence=_sentence(metric, unit, rows, len(found)),
-        noise=rounded(state.noise.scale) if len(found) >= _SPEAKERS else None,
+        sentence=_sentence(metric, unit, rows, len(found), creeping),
+        noise=rounded(state.noise.scale if line is None else line.noise) if len(found) >= _SPEAKERS else None,
         runs=tuple(
             _run(one, found.get(index), problem, levels.get(index), categories[index])
             for index, (one, (_, problem)) in enumerate(zip(captured, measured, strict=True))
@@ -95,6 +97,7 @@ def history(
         steps=rows,
         order=order,
         notes=tuple(_notes(state, answer, captured, unit)),
+        gradual=creeping,
     )
 
 
@@ -111,6 +114,33 @@ def _measured(one: Captured, metric: str, place: tuple[int, int] | None, rules: 
 def _state(count: int, found: Mapping[int, Samples], numbers: Numbers, *, counts: bool) -> State:
     question = Question(count=count, repeats=count, again=False, counts=counts)
     return State(question, numbers, [Measurement(place, *median_with_error(samples.values)) for place, samples in found.items()])
+
+
+def gradual(state: State) -> Trend | None:
+    """The line that says more of a series than steps do, beyond doubt and by more than the noise of a run."""
+    numbers = state.numbers
+    if len(state.measured) < numbers.gradual_runs.value:
+        return None
+    line = state.trend
+    return line if line.evidence >= numbers.gradual.value and abs(line.last - line.first) > line.noise else None
+
+
+def _along(state: State, line: Trend) -> dict[int, float]:
+    """Where the line lies at each run with a value."""
+    share = (line.last - line.first) / max(state.question.count - 1, 1)
+    return {place: rounded(state.transform.back(line.first + share * place)) for place in state.values}
+
+
+def _creeping(state: State, line: Trend, categories: Sequence[Mapping[str, int]]) -> HistoryTrend:
+    base, new = state.transform.back(line.first), state.transform.back(line.last)
+    third = len(categories) // 3
+    return HistoryTrend(
+        base=rounded(base),
+        new=rounded(new),
+        relative=rounded((new - base) / abs(base)) if base else None,
+        evidence=rounded(line.evidence),
+        moved=tuple(_moved(categories, (range(third), range(len(categories) - third, len(categories))))),
+    )
 
 
 def _run(one: Captured, samples: Samples | None, problem: str, level: float | None, categories: dict[str, int]) -> HistoryRun:
@@ -172,8 +202,11 @@ def _moved(categories: Sequence[Mapping[str, int]], around: tuple[range, range])
 # --- what is said -----------------------------------------------------------------------------------------------------
 
 
-def _sentence(metric: str, samples: Samples, steps: Sequence[HistoryStep], count: int) -> str:
+def _sentence(metric: str, samples: Samples, steps: Sequence[HistoryStep], count: int, creeping: HistoryTrend | None) -> str:
     called = story.metric(metric)
+    if creeping is not None:
+        moved = f"{value(creeping.base, samples.unit)} to {value(creeping.new, samples.unit)}{_relative(creeping.relative)}"
+        return f"{called[:1].upper()}{called[1:]} crept from {moved} over {count} runs, little by little rather than in steps{_mostly(creeping.moved)}."
     if not steps:
         return f"No step of {called} is seen in {units.plural(count, 'run')}."
     said = "; ".join(_step(one, samples) for one in steps)
@@ -181,17 +214,20 @@ def _sentence(metric: str, samples: Samples, steps: Sequence[HistoryStep], count
 
 
 def _step(one: HistoryStep, samples: Samples) -> str:
-    relative = "" if one.relative is None else f" ({units.signed_percent(one.relative)})"
-    moved = f"{value(one.base, samples.unit)} to {value(one.new, samples.unit)}{relative}"
+    moved = f"{value(one.base, samples.unit)} to {value(one.new, samples.unit)}{_relative(one.relative)}"
     named = f"with {story.short(one.label)}"
     if one.chance < _SURE:
         named += f" ({units.percent(one.chance, 0)}; after {story.short(one.before)}, with {story.short(one.last)} at the latest)"
-    mostly = ""
-    if one.moved:
-        top = one.moved[0]
-        mostly = f", mostly {story.metric(top.category)} ({units.signed_ms(top.delta_ns)} ms)"
     undone = "" if one.taken_back_by is None else f", taken back with {story.short(one.taken_back_by)}"
-    return f"{moved} {named}{mostly}{undone}"
+    return f"{moved} {named}{_mostly(one.moved)}{undone}"
+
+
+def _relative(share: float | None) -> str:
+    return "" if share is None else f" ({units.signed_percent(share)})"
+
+
+def _mostly(moved: Sequence[CategoryMove]) -> str:
+    return f", mostly {story.metric(moved[0].category)} ({units.signed_ms(moved[0].delta_ns)} ms)" if moved else ""
 
 
 def _notes(state: State, answer: object, captured: Sequence[Captured], samples: Samples) -> Iterator[str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median, median_low
+from statistics import linear_regression, median, median_low
 
 from msgspec import Struct
 
@@ -42,6 +42,8 @@ class Numbers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     smallest_step: Number
     drift: Number
     failures: Number
+    gradual: Number
+    gradual_runs: Number
     verdict_error: Number
     line_error: Number
 
@@ -281,10 +283,48 @@ class _Weights:
             for left, right in pairwise(self._cuts(chosen))
         )
 
+    def criterion(self, chosen: tuple[int, ...]) -> float:
+        """The Bayesian information criterion of these change points: each has a place and a level (Schwarz, Estimating the dimension of a
+        model, 1978).
+        """
+        return _criterion(self.start + self._squares(chosen), self.beliefs.prior.freedom + self.number[-1], self.size, 2 * len(chosen) + 1)
+
     def noise(self, chosen: tuple[int, ...]) -> float:
         """The standard deviation of one reading around its level, the prior's weight with it."""
         freedom = self.beliefs.prior.freedom + self.number[-1] - len(chosen) - 1
         return math.sqrt((self.start + self._squares(chosen)) / max(freedom, 1.0))
+
+
+def _criterion(squares: float, freedom: float, size: int, parameters: int) -> float:
+    return freedom * math.log(squares / freedom) + parameters * math.log(size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trend:
+    """A straight line through all readings: its numbers at the first and the last candidate.
+
+    `evidence`: by how much its criterion is better than that of the best set of change points, none among them. `noise`: the standard
+    deviation of a reading around it.
+    """
+
+    first: float
+    last: float
+    noise: float
+    evidence: float
+
+
+def trend(found: Sequence[Readings], count: int, beliefs: Beliefs, steps: Sequence[tuple[int, ...]]) -> Trend:
+    """The line of least squares through readings of three candidates or more, held against none, one, and each of `steps`."""
+    model = _Weights(found, count, beliefs)
+    places = [float(one.place) for one in found for _ in range(one.count)]
+    means = [one.mean for one in found for _ in range(one.count)]
+    slope, start = linear_regression(places, means)
+    squares = model.start + model.within + math.fsum(one.count * (one.mean - start - slope * one.place) ** 2 for one in found)
+    freedom = beliefs.prior.freedom + model.number[-1]
+    line = _criterion(squares, freedom, model.size, 2)
+    others = {(), *((gap,) for gap in range(len(found) - 1)), *steps}
+    evidence = min(map(model.criterion, others)) - line
+    return Trend(first=start, last=start + slope * (count - 1), noise=math.sqrt(squares / (freedom - 2)), evidence=evidence)
 
 
 def _sum(logarithms: Sequence[float]) -> float:

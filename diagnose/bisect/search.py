@@ -23,6 +23,7 @@ from diagnose.bisect.model import (
     Numbers,
     Posterior,
     Readings,
+    Trend,
     change_points,
     discordant,
     flaky,
@@ -30,6 +31,7 @@ from diagnose.bisect.model import (
     pooled_noise,
     readings,
     robust_noise,
+    trend,
 )
 from diagnose.model.statistics import Transform, t_quantile, t_tail, transform_of
 
@@ -223,13 +225,18 @@ class State:
     @cached_property
     def outer(self) -> Posterior:
         """Steps among single readings, with as many of them assumed as none."""
+        return change_points(self.measured, self.question.count, self._single)
+
+    @cached_property
+    def trend(self) -> Trend:
+        """A line through the single readings of three candidates or more, held against their steps."""
+        return trend(self.measured, self.question.count, self._single, [self.outer.best])
+
+    @cached_property
+    def _single(self) -> Beliefs:
         means = [one.mean for one in self.measured]
         width = max(self.numbers.level_range.value * (max(means) - min(means)), 8 * self.prior.scale)
-        return change_points(
-            self.measured,
-            self.question.count,
-            Beliefs(prior=self.prior, width=width, none=1.0, more=self.numbers.further_step.value, drift=0.0),
-        )
+        return Beliefs(prior=self.prior, width=width, none=1.0, more=self.numbers.further_step.value, drift=0.0)
 
     @cached_property
     def sides(self) -> tuple[Readings, Readings]:

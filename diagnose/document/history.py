@@ -62,6 +62,21 @@ class HistoryStep(Struct, frozen=True, kw_only=True):
     moved: tuple[CategoryMove, ...]
 
 
+class HistoryTrend(Struct, frozen=True, kw_only=True):
+    """The metric creeps: a straight line says more of its runs than levels and steps do.
+
+    `base` and `new`: the line at the first and the last run, `relative` the size of that. `evidence`: the difference of the Bayesian
+    information criteria of steps and line; above 10 it is called very strong. `moved`: the categories that it consists of, by the medians of
+    the first and the last third of the runs, largest first.
+    """
+
+    base: float
+    new: float
+    relative: float | None
+    evidence: float
+    moved: tuple[CategoryMove, ...]
+
+
 class History(Struct, frozen=True, kw_only=True):
     """The whole document. `noise`: the relative standard deviation of a run around its level, None where there are too few runs."""
 
@@ -77,6 +92,7 @@ class History(Struct, frozen=True, kw_only=True):
     steps: tuple[HistoryStep, ...]
     order: str = ""  # how the runs were put in order, as a sentence
     notes: tuple[str, ...] = ()
+    gradual: HistoryTrend | None = None  # None: it steps, or stays; no step is told of what creeps
 
 
 def decode(data: bytes) -> History:

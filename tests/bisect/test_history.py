@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from diagnose.bisect.history import Captured, history
+from diagnose.bisect.history import Captured, gradual, history
 from diagnose.bisect.model import load_numbers
 from diagnose.bisect.search import Answer, Measurement, Question, State, advise
 from diagnose.cli import main
@@ -22,6 +22,7 @@ from diagnose.document.history import History, decode
 from diagnose.errors import InputError
 from diagnose.knowledge.comparison import load_comparison_rules
 from diagnose.reason.compare import baselines
+from diagnose.render import Options, write
 from tests.bisect.profile_step import scaled
 
 TOOL = Tool(name="diagnose", version="test", rules_sha256="")
@@ -107,6 +108,66 @@ def test_nights_without_a_change_have_no_step(saved: Mapping[str, dict[str, obje
         found = made(nights(saved, ["base"] * 20, 0.02, seed))
         assert found.steps == ()
         assert found.sentence == "No step of step time is seen in 20 runs."
+
+
+def test_what_creeps_is_said_to_be_gradual_and_no_night_is_blamed(saved: Mapping[str, dict[str, object]]) -> None:
+    """6 % over thirty nights, evenly or in five small steps, at 1 % noise; one step of that size is a step."""
+    chance = random.Random(3)
+    kinds = {
+        "line": [0.06 * night / 29 for night in range(30)],
+        "small steps": [0.012 * (night // 5) for night in range(30)],
+        "step": [0.06 * (night >= 15) for night in range(30)],
+    }
+    for kind, shares in kinds.items():
+        captured = [
+            Captured(label=f"night-{night:02d}", document=document(saved, "base", (1 + share) * math.exp(chance.gauss(0, 0.01))))
+            for night, share in enumerate(shares)
+        ]
+        found = made(captured)
+        if kind == "step":
+            assert (found.gradual, [one.label for one in found.steps]) == (None, ["night-15"])
+            continue
+        assert found.gradual is not None
+        assert found.steps == ()
+        assert found.gradual.relative == pytest.approx(0.06, abs=0.02)
+        assert found.gradual.moved
+        assert found.noise == pytest.approx(0.01, rel=0.5)
+        assert " over 30 runs, little by little rather than in steps, mostly " in found.sentence
+        levels = [run.level or 0.0 for run in found.runs]
+        assert levels == sorted(levels)
+        assert decode(encode(found)) == found
+        told = write(found, "markdown", Options())
+        assert "Creeping" in told
+        assert "No single commit is behind it" in told
+
+
+def test_how_often_a_creep_is_told_from_steps() -> None:
+    """Twenty series of each kind at 1 % noise: what the documentation says of it."""
+    shapes: dict[
+        str, tuple[Callable[[float], float], int, int]
+    ] = {  # the level by the share of the series; of 20 said to creep: least, most
+        "level": (lambda _: 0.0, 0, 0),
+        "line of 6 %": (lambda at: 0.06 * at, 16, 20),
+        "six small steps of 1 %": (lambda at: 0.01 * math.floor(6.99 * at), 16, 20),
+        "step of 4 %": (lambda at: 0.04 * (at > 0.55), 0, 0),
+        "two steps of 5 %": (lambda at: 0.05 * ((at > 1 / 3) + (at > 2 / 3)), 0, 0),
+        "step of 5 % that was taken back": (lambda at: 0.05 * (1 / 3 < at < 2 / 3), 0, 0),
+    }
+    for kind, (shape, least, most) in shapes.items():
+        said = 0
+        for seed in range(20):
+            chance = random.Random(f"{kind} {seed}")
+            values = [100 * (1 + shape(night / 29)) * math.exp(chance.gauss(0, 0.01)) for night in range(30)]
+            state = State(Question(count=30, repeats=30, again=False), load_numbers(), [Measurement(*one) for one in enumerate(values)])
+            said += gradual(state) is not None
+        assert least <= said <= most, (kind, said)
+
+
+def test_few_runs_are_never_said_to_creep() -> None:
+    values = [100.0 + night for night in range(9)]
+    for count, expected in ((9, False), (10, True)):
+        taken = [Measurement(*one) for one in enumerate([*values, 109.0][:count])]
+        assert (gradual(State(Question(count=count, repeats=count, again=False), load_numbers(), taken)) is not None) == expected
 
 
 def test_runs_without_a_value_are_listed_with_the_reason_and_three_are_needed(saved: Mapping[str, dict[str, object]]) -> None:

@@ -39,7 +39,9 @@ def series(document: History) -> Figure:
     return Figure(
         key="series",
         title=f"{capitalised(story.metric(document.metric))} over the runs",
-        caption="A mark is one run; grey points are the level of the runs between two steps. ▼ is where it stepped, most probably.",
+        caption="A mark is one run; grey points are the line along which it creeps."
+        if document.gradual is not None
+        else "A mark is one run; grey points are the level of the runs between two steps. ▼ is where it stepped, most probably.",
         x=Axis(
             title=f"run, in order: {_end(document.runs[0])} → {_end(document.runs[-1])}", low=0.3, high=len(document.runs) + 0.7, whole=True
         ),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from diagnose.document.history import History, HistoryRun, HistoryStep
+from diagnose.document.history import CategoryMove, History, HistoryRun, HistoryStep, HistoryTrend
 from diagnose.render import report as r
 from diagnose.render import units
 from diagnose.render.figures import history as figures
@@ -20,7 +20,7 @@ _COMMIT = 12  # digits of a commit
 
 def report(document: History) -> r.Report:
     """The whole report."""
-    count = units.plural(len(document.steps), "step")
+    count = "creeping" if document.gradual is not None else units.plural(len(document.steps), "step")
     return r.Report(
         title=f"{document.name}: {count} in {units.plural(len(document.runs), 'run')}",
         heading=f"{story.metric(document.metric)} of {document.name}",
@@ -32,6 +32,7 @@ def report(document: History) -> r.Report:
                 Section(id=f"step-{number}", title=f"Step {number}: {short(step.label)}", nav="Steps" if number == 1 else "", headed=True)
                 for number, step in enumerate(document.steps, 1)
             ),
+            *((Section(id="gradual", title="What crept", nav="What crept", headed=True),) if document.gradual is not None else ()),
             Section(id="runs", nav=f"All runs ({len(document.runs)})"),
             Section(id="notes", title="Notes", nav="Notes" if document.notes or document.order else "", headed=True),
         ),
@@ -49,7 +50,11 @@ def _blocks(document: History) -> Iterator[Block]:
         yield Block(content=Text(text=_change(document, step), tone="strong"), section=section, name="steps", worth=99)
         yield Block(content=Text(text=_where(step)), section=section, name="steps", worth=99)
         if step.moved:
-            yield Block(content=_moved(step, number), section=section, worth=98, aside=True)
+            yield Block(content=_moved(step.moved, str(number), _AROUND), section=section, worth=98, aside=True)
+    if document.gradual is not None:
+        yield Block(content=Text(text=_crept(document, document.gradual), tone="strong"), section="gradual", name="steps", worth=99)
+        if document.gradual.moved:
+            yield Block(content=_moved(document.gradual.moved, "gradual", _THIRDS), section="gradual", worth=98, aside=True)
     yield Block(content=_runs(document), section="runs", name="all runs", worth=80, aside=True)
     notes = tuple(note for note in (document.order, *document.notes) if note)
     if notes:
@@ -57,9 +62,9 @@ def _blocks(document: History) -> Iterator[Block]:
 
 
 def _outcome(document: History) -> r.Panel:
-    last = next((step for step in reversed(document.steps) if step.taken_back_by is None), None)
+    last = document.gradual or next((step for step in reversed(document.steps) if step.taken_back_by is None), None)
     worse = last is not None and (last.new > last.base) == document.larger_is_worse
-    headline = "No step" if not document.steps else units.plural(len(document.steps), "step")
+    headline = "Creeping" if document.gradual else "No step" if not document.steps else units.plural(len(document.steps), "step")
     noise = "noise between runs not known" if document.noise is None else f"noise between runs {units.percent(document.noise)}"
     return r.Panel(
         name="history",
@@ -71,7 +76,14 @@ def _outcome(document: History) -> r.Panel:
     )
 
 
-def _change(document: History, step: HistoryStep) -> str:
+def _crept(document: History, line: HistoryTrend) -> str:
+    return (
+        f"{_change(document, line)} along a straight line, which says more of these runs than steps do (difference of the Bayesian information "
+        f"criteria {line.evidence:.0f}). No single commit is behind it: look at what grew, or bisect with ends far apart."
+    )
+
+
+def _change(document: History, step: HistoryStep | HistoryTrend) -> str:
     relative = "" if step.relative is None else f" ({units.signed_percent(step.relative)})"
     return f"{story.metric(document.metric)} {value(step.base, document.unit)} → {value(step.new, document.unit)}{relative}"
 
@@ -88,11 +100,14 @@ def _where(step: HistoryStep) -> str:
     return " ".join(parts)
 
 
-def _moved(step: HistoryStep, number: int) -> Table:
-    shown = step.moved[:_MOST_MOVED]
-    left = len(step.moved) - len(shown)
+_AROUND, _THIRDS = "Medians of the runs before and after the step.", "Medians of the first and the last third of the runs."
+
+
+def _moved(moved: Sequence[CategoryMove], which: str, note: str) -> Table:
+    shown = moved[:_MOST_MOVED]
+    left = len(moved) - len(shown)
     return Table(
-        f"moved-{number}",
+        f"moved-{which}",
         "What moved",
         rows_of(
             {
@@ -103,7 +118,7 @@ def _moved(step: HistoryStep, number: int) -> Table:
             }
             for one in shown
         ),
-        note="Medians of the runs before and after the step." + (f" {units.plural(left, 'smaller one')} left out." if left > 0 else ""),
+        note=note + (f" {units.plural(left, 'smaller one')} left out." if left > 0 else ""),
     )
 
 
