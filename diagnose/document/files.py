@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from diagnose.document import bisection, comparison, diagnosis, forecast, history
+from diagnose.document import baselines, bisection, comparison, diagnosis, forecast, history
 from diagnose.document.bisection import Bisection
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis
@@ -42,6 +42,7 @@ _MADE_BY = MappingProxyType(
         forecast.SCHEMA: "diagnose whatif",
     }
 )
+_STORED = "stored run/1"  # a run in a stored baseline, in words
 _STALE_SECONDS = 3600.0  # a temporary file older than this was left by a run that was killed
 _HEAD = 65_536
 _LARGEST = 1 << 30  # bytes of JSON that are looked through for a schema; a document of 16,384 ranks has a quarter of it
@@ -83,7 +84,7 @@ def _decoded_schema(path: Path) -> str | None:
 
 
 def read(path: Path, schemas: Sequence[str] = SCHEMAS) -> Document:
-    """The saved document at `path`, of one of these schemas.
+    """The saved document at `path`, of one of these schemas; of a run in a stored baseline its diagnosis.
 
     Raises InputError, which says whether it is another kind, a newer one, or damaged.
     """
@@ -93,10 +94,12 @@ def read(path: Path, schemas: Sequence[str] = SCHEMAS) -> Document:
     except OSError as fault:
         raise InputError(f"{path} could not be read: {fault.strerror}.", effect="Nothing was written.", next_step=wanted) from fault
     schema = schema_of(path)
-    if schema is None or schema not in schemas:
+    if schema == baselines.RUN_SCHEMA and diagnosis.SCHEMA in schemas:
+        schema = _STORED
+    elif schema is None or schema not in schemas:
         raise InputError(_other(path, schema, schemas), effect="Nothing was written.", next_step=wanted)
     try:
-        return _DECODERS[schema](data)
+        return baselines.decode_run(data).diagnosis if schema == _STORED else _DECODERS[schema](data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
         raise InputError(f"{path} is not a whole {_kind(schema)}: {fault}.", effect="Nothing was written.", next_step=wanted) from fault
 

@@ -66,8 +66,8 @@ class HistoryTrend(Struct, frozen=True, kw_only=True):
     """The metric creeps: a straight line says more of its runs than levels and steps do.
 
     `base` and `new`: the line at the first and the last run, `relative` the size of that. `evidence`: the difference of the Bayesian
-    information criteria of steps and line; above 10 it is called very strong. `moved`: the categories that it consists of, by the medians of
-    the first and the last third of the runs, largest first.
+    information criteria of steps and line; above 10 it is called very strong. `moved`: the categories that it consists of, by the
+    medians of the first and the last third of the runs, largest first.
     """
 
     base: float

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from diagnose.bisect import log as logs
 from diagnose.bisect import session
@@ -17,6 +20,8 @@ from diagnose.document.bisection import Bisection, Trial
 from diagnose.document.encoding import encode
 from diagnose.errors import InputError, UsageError
 from diagnose.knowledge.comparison import load_comparison_rules
+from diagnose.render import Options, write
+from tests.builders.bisection import rich
 
 ENTRIES = tuple(Entry(label=f"image-{number}", subject="", item=f"registry/image:{number}") for number in range(40))
 EXPERIMENT = Experiment(mode="items", entries=ENTRIES, metric="step_time", command=("profile", "{item}"))
@@ -107,6 +112,30 @@ def test_an_interruption_keeps_what_was_measured_and_says_how_to_go_on(tmp_path:
         assert len(logs.resume(folder.log)[0].lines) == kept
 
 
+def test_captures_that_stand_apart_make_an_answer_less_sure(tmp_path: Path) -> None:
+    """A capture of each end took a third more: it is left out, and so is the usual certainty of 99.7 in 100."""
+    counts: Counter[int] = Counter()
+
+    def taken(astray: bool, place: int, number: int) -> Line:
+        counts[place] += 1
+        line = capture(place, number, log)
+        wild = astray and place in {0, 39} and counts[place] == 1
+        return (
+            structs.replace(line, trial=structs.replace(line.trial, values=tuple(1.5 * one for one in line.trial.values))) if wild else line
+        )
+
+    for astray in (True, False):
+        counts.clear()
+        folder = SearchFolder(tmp_path / str(astray))
+        folder.make()
+        log = logs.begin(folder.log, HEADER)
+        answer = session.search(log, HEADER.criteria, partial(taken, astray), load_numbers(), lambda _: None)
+        found = session.document(folder, log, HEADER.criteria, answer, load_numbers(), load_comparison_rules())
+        assert [one.label for one in found.culprits] == ["image-23"]
+        assert any("left out as flaky" in note for note in found.notes) == astray
+        assert any("about 98 of 100 searches, not in 99.7" in note for note in found.notes) == astray
+
+
 def test_another_question_is_refused_by_what_differs() -> None:
     for other, name in (
         (Experiment(mode="items", entries=ENTRIES[1:], metric="step_time", command=("profile", "{item}")), "candidates"),
@@ -146,3 +175,15 @@ def test_only_one_run_works_in_a_folder(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(said) == 1
     with folder.locked(said.append):
         pass
+
+
+def test_the_two_figures_of_a_step_are_told_apart_in_every_page() -> None:
+    """Its change is between the levels of all captures; its tables hold one capture against one."""
+    found = rich()
+    (one,) = [culprit for culprit in found.culprits if culprit.comparison is not None]
+    assert one.comparison is not None
+    assert one.relative != one.comparison.effect.relative
+    for form in ("text", "markdown", "html"):
+        told = " ".join(write(found, form, Options(detail=2)).split())
+        assert told.count("Below: the capture nearest to the median of") == 1, form
+        assert "the change above is between the levels of all captures, so the two may differ a little" in told, form

@@ -558,6 +558,12 @@ def test_a_gate_of_a_baseline_of_runs_takes_several_new_ones(here: Path, capsys:
     assert main(["gate", "--baseline", "main", *new[:1], "--new", *new[1:]]) == 1
     assert "GATE NOT MET · REGRESSION" in capsys.readouterr().out
     assert judged(capsys, "gate", "--baseline", "main", *nights(here, "same", 8.02, 8.07, 7.93))[0] == 0
+    stored = sorted(map(str, Path(".diagnose/baselines").rglob("*.json")))
+    code, found = judged(capsys, "compare", "--base", *stored, "--new", *new)
+    assert (code, len(stored), found.effect.runs_base, found.outcome.result) == (0, 5, 5, "regression"), "a stored run is a side like any"
+    Path(stored[0]).write_text(Path(stored[0]).read_text()[:2000])
+    assert main(["compare", stored[0], new[0]]) == 3
+    assert "is not a whole stored run" in capsys.readouterr().err
 
 
 def test_what_a_gate_comes_to_that_noise_leaves_open(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,14 +39,16 @@ def causes(
     """
     if delta is None or not delta.delta_ns:
         return ""
-    found = [*_exchanges(delta, overlaps, limits), *_switched(delta, findings, limits)]
+    found = [*_exchanges(delta, overlaps, limits), *_switched(both, delta, findings, limits)]
     if not any(ns >= limits.share.value * abs(delta.delta_ns) for ns, _ in found):
         found = [(abs(delta.delta_ns), text) for text in _facts(both, limits)]
     worth = [(ns, text) for ns, text in found if ns >= limits.share.value * abs(delta.delta_ns)]
     return " ".join(f"{text}." for _, text in sorted(worth, key=lambda one: (-one[0], one[1]))[:_MOST])
 
 
-def _switched(delta: StepDelta, findings: Sequence[FindingChange], limits: CauseLimits) -> Iterator[tuple[int, str]]:
+def _switched(
+    both: tuple[Diagnosis, Diagnosis], delta: StepDelta, findings: Sequence[FindingChange], limits: CauseLimits
+) -> Iterator[tuple[int, str]]:
     """Findings of one side alone. One without a bound of its own counts as all of the change, behind whatever has one."""
     for one in findings:
         words = limits.findings.get(one.id)
@@ -54,7 +56,14 @@ def _switched(delta: StepDelta, findings: Sequence[FindingChange], limits: Cause
         if words is None or one.state != ("new" if slower else "gone"):
             continue
         bound = one.new_bound_ns if slower else one.base_bound_ns
-        yield bound or round(limits.share.value * abs(delta.delta_ns)) + 1, words.began if slower else words.ended
+        said = (words.began if slower else words.ended).replace("{ranks}", _ranks(both[slower], one.id))
+        yield bound or round(limits.share.value * abs(delta.delta_ns)) + 1, said
+
+
+def _ranks(side: Diagnosis, finding: str) -> str:
+    """The ranks that a finding is about, in words."""
+    ranks = next((one.where.ranks for one in side.findings if one.id == finding), ())
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}" if ranks else "one rank"
 
 
 def _facts(both: tuple[Diagnosis, Diagnosis], limits: CauseLimits) -> Iterator[str]:

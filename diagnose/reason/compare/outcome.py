@@ -439,9 +439,9 @@ def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis,
     if effect.result != "refused":
         yield from _samples_reasons(effect, tolerance, limits)
     if not judged.proven and effect.result != "refused" and effect.basis != "identical":
+        shapes = " contradict it." if all(map(_shapes, (base, new))) else f" contradict it.{_NO_SHAPES}"
         yield (
-            "Nothing proves that both runs do the same work, because the job files are missing or incomplete; their kernels do not "
-            "contradict it."
+            f"Nothing proves that both runs do the same work, because the job files are missing or incomplete; their kernels do not{shapes}"
         )
     if base.steps.anchor == NO_STEPS == new.steps.anchor and not weighed:
         yield "Neither capture was cut into steps: figures are of the whole capture."
@@ -453,6 +453,17 @@ def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis,
         lost = [entry for entry in document.ledger if entry.severity in {"data_loss", "error"}]
         if lost:
             yield f"Data was lost in the {side} run: {listed([f'{entry.count} × {entry.code}' for entry in lost[:_SHOWN]])}."
+
+
+_NO_SHAPES = (
+    " Launch shapes, by which the size of a kernel's work is told, are not recorded in both: another size of the model, sequence length or "
+    "batch can't be told from another speed."
+)
+
+
+def _shapes(document: Diagnosis) -> bool:
+    """Whether the capture tells how many blocks its kernels have."""
+    return document.occupancy is not None and any(row.waves is not None for row in document.occupancy.kernels)
 
 
 def _samples_reasons(effect: Effect, allowed: float, limits: NoiseLimits) -> Iterator[str]:

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from diagnose.document.comparison import Comparison
-from diagnose.document.device import KernelUse
+from diagnose.document.device import KernelOccupancy, KernelUse, Occupancy
 from diagnose.document.diagnosis import Diagnosis, Fact, JobRead
 from diagnose.knowledge.comparison import JOB_ASPECTS
 from tests.builders.cases import for_each
@@ -21,6 +21,14 @@ SLOWER = ({"attention": 1_200_000},) * 4
 
 def run(base: Diagnosis, new: Diagnosis, **options: Any) -> Comparison:
     return compare(base, new, base_label="base", new_label="new", **options)
+
+
+def shaped(steps: Any) -> Diagnosis:
+    """A capture that tells the launch shape of a kernel."""
+    one = KernelOccupancy(
+        name="gemm", bucket="dense_gemm", kernels=4, work_ns=9, occupancy=0.5, waves=2.0, fill=0.9, limited_by="registers"
+    )
+    return structs.replace(document(steps), occupancy=Occupancy(device=None, sm_count=132, buckets={}, kernels=(one,)))
 
 
 def refused(found: Comparison) -> set[tuple[str, str]]:
@@ -233,6 +241,11 @@ def test_a_perturbed_run_and_what_nothing_proves_or_tells_are_said() -> None:
     found = run(base, slow)
     assert any("slowed the new run" in reason for reason in found.outcome.reasons)
     assert any("Nothing proves" in reason for reason in run(document(STEPS), document(SLOWER)).outcome.reasons)
+    for both in (True, False):
+        (said,) = [
+            one for one in run(shaped(STEPS), shaped(SLOWER) if both else document(SLOWER)).outcome.reasons if "Nothing proves" in one
+        ]
+        assert ("Launch shapes" in said) != both, "without them another model looks like another speed"
     (only,) = run(document(STEPS, job=job()), document(SLOWER, job=job())).outcome.reasons
     assert only.startswith("1 run against 1 run tells that two captures differ, not that the program does")
     found = run(document(STEPS, gpu=None), document(STEPS, job=job()))

@@ -18,6 +18,7 @@ from fixtures.recording import Recording
 from tests.builders.comparing import compare
 from tests.builders.simulated import document, recordings
 from tests.builders.suites import deep_unless, kind_of
+from tests.fixtures.rank_captures import variant
 from tests.reason.compare.truth import budget, relative, said
 
 QUICK = ("pair-context-ring", "pair-fp8", "pair-router-fusion")
@@ -188,6 +189,15 @@ TAKEN_BACK = {
     "pair-parameter-overlap": "Exposed communication of DP collectives grew",
 }
 QUICK_TAKEN_BACK = ("pair-context-ring",)
+
+
+@pytest.mark.parametrize("name", deep_unless(("ranks-two-slow-gpu",), ("ranks-two-slow-gpu", "ranks-straggler")))
+def test_a_gpu_that_became_slower_than_the_others_is_named_first(name: str) -> None:
+    """One of two, and one of four: the others have not slowed down, so that a list of longer buckets would mislead."""
+    (slow,) = scenario.load(name).plan.faults.slow_rank
+    found = compare(document(variant(name, slow_rank={})), document(name), base_label="before", new_label="after")
+    assert found.outcome.result == "regression"
+    assert found.outcome.moved.startswith(f"The GPU of rank {slow} is slower than the others, which do not slow down. Compute in ")
 
 
 @pytest.mark.parametrize("name", deep_unless(QUICK_TAKEN_BACK, list(TAKEN_BACK)))
