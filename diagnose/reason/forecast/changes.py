@@ -16,6 +16,7 @@ from diagnose.knowledge.effects import Basis, EffectSpec, Transformation
 from diagnose.knowledge.rulebook import FixSpec
 from diagnose.knowledge.walls import WallSpec
 from diagnose.measure.replay.graph import Graph
+from diagnose.measure.replay.links import LONGEST_NS
 from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import OPTIMIZER
 from diagnose.reason.context import Context
@@ -155,12 +156,16 @@ def _unlaunched(graph: Graph, gone: pl.Series) -> pl.Series:
 
 
 def _without_cost(graph: Graph, gone: pl.Series) -> Graph:
-    """Nodes that cost nothing: no time, no gap before them, and no wait for what they alone waited for; their order stays."""
+    """Nodes that cost nothing: no time, no latency before them, and no wait for what they alone waited for; their order stays.
+
+    A gap longer than a latency is a wait for something unknown, which stays.
+    """
     if not gone.any():
         return graph
     nothing = pl.when(gone).then(0)
     nodes = graph.nodes.with_columns(
-        nothing.otherwise("duration").cast(pl.Int64).alias("duration"), nothing.otherwise("delay").cast(pl.Int64).alias("delay")
+        nothing.otherwise("duration").cast(pl.Int64).alias("duration"),
+        pl.when(gone & (pl.col("delay") <= LONGEST_NS)).then(0).otherwise("delay").cast(pl.Int64).alias("delay"),
     )
     at = at_end(graph.edges, gone, "dst")
     edges = graph.edges.with_columns(pl.when(at).then(pl.min_horizontal("lag", pl.lit(0, dtype=pl.Int64))).otherwise("lag").alias("lag"))
