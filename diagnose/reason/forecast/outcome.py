@@ -97,20 +97,12 @@ class Replays:
         return min(round(saved * margin.of_saving + now * margin.of_step), saved)
 
     def _floor(self, questions: Sequence[Question], now: int) -> tuple[int, tuple[Ceiling, ...]]:
-        """The least that the bounds of the diagnosis leave of the steps, and which these are; nothing where one has no bound.
-
-        Of one wall the largest bound counts, since those of its findings overlap; of several fixes of one finding it counts once.
-        """
-        count = len(self.now.lengths)
-        if not questions or not all(one.bounds for one in questions):
+        """The least that the bounds of the walls leave of the steps, and which these are; nothing where a question has none."""
+        if not all(one.ceilings for one in questions):
             return 0, ()
-        largest: dict[str, tuple[int, str, str]] = {}
-        for question in questions:
-            for finding, bound in question.bounds.items():
-                wall = f"{question.walls.get(finding, finding)} {finding}"
-                largest[wall] = (bound, question.id, finding)
-        ceilings = tuple(Ceiling(question=asked, finding=finding, bound_ns=bound) for bound, asked, finding in largest.values())
-        return max(now - count * sum(one.bound_ns for one in ceilings), 0), ceilings
+        largest = {wall: Ceiling(question=one.id, finding=wall, bound_ns=ns) for one in questions for wall, ns in one.ceilings.items()}
+        ceilings = tuple(largest.values())
+        return max(now - len(self.now.lengths) * sum(one.bound_ns for one in ceilings), 0), ceilings
 
 
 def after(graph: Graph, questions: Sequence[Question], end: End, contention: Contention) -> Graph:

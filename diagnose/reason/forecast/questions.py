@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from diagnose.document.diagnosis import Expected, Finding, Fix, PlanSetting, WallBound
@@ -19,6 +19,7 @@ from diagnose.reason.context import Context
 from diagnose.reason.findings import FixReader
 from diagnose.reason.forecast.changes import Change, effect_of
 from diagnose.reason.plan import settings
+from diagnose.reason.walls import bounds as wall_bounds
 
 _NOTHING = "Nothing was forecast."
 _FACTOR = re.compile(r"(\d+(?:\.\d+)?)x?")
@@ -30,7 +31,9 @@ _COLUMNS = ("bucket", "cause", "comm", "role", "phase", "operation", "backend", 
 class Question:
     """One change that is asked about. `changes`: its effect on the graph; empty where none can be told, and `refused` says why.
 
-    `bounds`: of the findings that it answers, by id, ns per step; no forecast goes beyond them.
+    `bounds`: of the findings that it answers, by id, ns per step: all that is told where no effect is known. `ceilings`: of the walls that
+    it works on, by id, ns per step; no forecast goes beyond them all. A fix may do more than one finding asks for, so that its bound is no
+    ceiling.
     """
 
     id: str
@@ -46,7 +49,7 @@ class Question:
     cost: str = ""
     note: str = ""
     bounds: Mapping[str, int] = field(default_factory=dict)
-    walls: Mapping[str, str] = field(default_factory=dict)  # the wall of each finding in `bounds`
+    ceilings: Mapping[str, int] = field(default_factory=dict)
 
     def asked(self) -> Asked:
         """As the document has it."""
@@ -104,8 +107,17 @@ def fix_question(key: str, context: Context, findings: Sequence[Finding]) -> Que
         cost=spec.cost,
         note=_note(fix),
         bounds={one.id: one.bound_ns for one in answered if one.bound_ns is not None},
-        walls={one.id: one.wall for one in answered},
+        ceilings=_ceilings({*spec.walls, *(one.wall for one in answered)}, context),
     )
+
+
+def _ceilings(walls: Collection[str], context: Context) -> Mapping[str, int]:
+    """The bounds of these walls; none where one of them has no bound, as compute, which a fix may make faster, has none."""
+    known = {
+        one.wall: one.bound_ns for one in wall_bounds(context.facts, context.rulebook) if context.rulebook.walls.walls[one.wall].contender
+    }
+    found = {wall: ns for wall in walls if (ns := known.get(wall)) is not None}
+    return found if len(found) == len(walls) else {}
 
 
 def known_fix(key: str, rulebook: Rulebook) -> str:
@@ -204,8 +216,8 @@ def _wall(key: str, wall: WallSpec, bound: int | None) -> Question:
         source="trace_rules/walls.yaml",
         wall=wall,
     )
-    bounds = {} if bound is None else {key: bound}
-    return replace(asked, changes=(change,), bounds=bounds, walls=dict.fromkeys(bounds, key))
+    ceilings = {} if bound is None else {key: bound}
+    return replace(asked, changes=(change,), ceilings=ceilings)
 
 
 def _removal(text: str, rules: ForecastRules, walls: Iterable[str] = ()) -> Question:
