@@ -7,6 +7,7 @@
     found.verdict.sentence, found.efficiency.mfu, found.plan
     found.save("report.html")                               # also .md, .json, .txt; to_html(), to_markdown(), to_json()
     diagnose.compare("before.sqlite", "after.sqlite", config="job.yaml")
+    diagnose.whatif("run.sqlite", config="job.yaml", fixes=["COM-06"]).step_ns.likely
 
 All are imported when first used, so that the command line starts quickly.
 """
@@ -20,11 +21,12 @@ from diagnose.version import __version__
 if TYPE_CHECKING:
     from diagnose.document.comparison import Comparison
     from diagnose.document.diagnosis import Diagnosis
+    from diagnose.document.forecast import Forecast
     from diagnose.load.readers import load as load_trace
     from diagnose.model.trace import Trace
-    from diagnose.pipeline import compare, diagnose
+    from diagnose.pipeline import compare, diagnose, whatif
 
-__all__ = ["Comparison", "Diagnosis", "Trace", "__version__", "compare", "diagnose", "load_trace"]
+__all__ = ["Comparison", "Diagnosis", "Forecast", "Trace", "__version__", "compare", "diagnose", "load_trace", "whatif"]
 
 _HOMES = {
     "Comparison": ("diagnose.document.comparison", "Comparison"),
@@ -33,6 +35,8 @@ _HOMES = {
     "compare": ("diagnose.pipeline", "compare"),
     "diagnose": ("diagnose.pipeline", "diagnose"),
     "load_trace": ("diagnose.load.readers", "load"),
+    "whatif": ("diagnose.pipeline", "whatif"),
+    "Forecast": ("diagnose.document.forecast", "Forecast"),
 }
 
 

@@ -10,6 +10,7 @@ from diagnose.commands.manual import manual
 from diagnose.document.bisection import Bisection
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.forecast import Forecast
 from diagnose.document.history import History
 from diagnose.document.schema import json_schema
 from diagnose.knowledge.settings import load_job_settings
@@ -26,6 +27,7 @@ GOLDEN = Path(__file__).parent / "golden"
 SCHEMA = ROOT / "reports" / "diagnosis.schema.json"
 COMPARISON_SCHEMA = ROOT / "reports" / "comparison.schema.json"
 BISECTION_SCHEMA = ROOT / "reports" / "bisection.schema.json"
+FORECAST_SCHEMA = ROOT / "reports" / "forecast.schema.json"
 HISTORY_SCHEMA = ROOT / "reports" / "history.schema.json"
 MANUAL = ROOT / "docs" / "diagnose.1"
 JOB_FILE = "configs/job.yaml"
@@ -62,6 +64,7 @@ def goldens() -> dict[Path, str]:
         COMPARISON_SCHEMA: schema_text(Comparison),
         BISECTION_SCHEMA: schema_text(Bisection),
         HISTORY_SCHEMA: schema_text(History),
+        FORECAST_SCHEMA: schema_text(Forecast),
     }
 
 
