@@ -23,7 +23,7 @@ from diagnose.measure.ranks.members import Input
 from diagnose.measure.records import DeviceRecords, device_records, kernels, moe_layer, split, steps, timeline, unclassified
 from diagnose.measure.where import device_where, rank_where
 from diagnose.model.ledger import CODES, Ledger
-from diagnose.model.vocabulary import FactValue
+from diagnose.model.vocabulary import CAPTURE, FactValue
 from diagnose.reason.context import make_context
 from diagnose.reason.efficiency import efficiency, identity
 from diagnose.reason.findings import find, passed
@@ -84,7 +84,7 @@ def conclude(
     platform = context.values.get("platform")
     plan = plan_of(findings, said, shown.mean_step_ns, of_numerics(knowledge.rulebook))
     forecast = None
-    if shown.graph is not None and shown.graph.refused is None and plan:
+    if shown.graph is not None and shown.graph.refused is None and shown.steps.anchor != CAPTURE and plan:
         plan, forecast = foreseen(plan, Replays(shown.graph, knowledge.forecast), Compatible(context), findings)
     return Diagnosis(
         schema=SCHEMA,

@@ -11,7 +11,7 @@ import polars as pl
 
 from diagnose.document.forecast import Basis, Category, Ceiling, Ingredient, Planned, Refused, Span, Step
 from diagnose.document.forecast import Question as Asked
-from diagnose.knowledge.forecast import Contention, ForecastRules
+from diagnose.knowledge.forecast import ForecastRules
 from diagnose.measure.replay.graph import Graph
 from diagnose.measure.replay.path import replay, step_times
 from diagnose.reason.compare.delta import portioned
@@ -56,6 +56,10 @@ class Replays:
     def _known(self) -> dict[tuple[str, ...], Outcome]:
         return {}
 
+    @cached_property
+    def _made(self) -> dict[tuple[str, ...], Graph]:
+        return {}
+
     @property
     def count(self) -> int:
         """How many sets of changes were replayed."""
@@ -79,9 +83,7 @@ class Replays:
 
     def _outcome(self, questions: Sequence[Question]) -> Outcome:
         now = sum(self.now.lengths)
-        ends = {
-            end: replayed(after(self.graph, questions, end, self.rules.contention)) for end in (ENDS if ranged(questions) else ("likely",))
-        }
+        ends = {end: replayed(self._graph(questions, end)) for end in (ENDS if ranged(questions) else ("likely",))}
         sums = {end: sum(one.lengths) for end, one in ends.items()}
         likely = sums["likely"]
         margin = 0 if likely == now else self._margin(now, likely)
@@ -90,6 +92,23 @@ class Replays:
         span = Span(now=now, low=max(low, floor), likely=max(likely, floor), high=max(high, floor))
         cut = Fraction(now - span.likely, now - likely) if likely != now else Fraction(1)
         return Outcome(span=span, likely=ends["likely"], cut=cut, capped_by=ceilings if likely < floor else ())
+
+    def _graph(self, questions: Sequence[Question], end: End) -> Graph:
+        """The graph after the changes, with what newly runs side by side slowed down."""
+        found = self._changed(questions, end)
+        moved = any(change.transformation in MOVING for question in questions for change in question.changes)
+        return settled(self.graph, found, end, self.rules.contention) if moved else found
+
+    def _changed(self, questions: Sequence[Question], end: End) -> Graph:
+        """The graph after the changes: where the last ones scale nothing, the graph after those before goes on from there."""
+        key = (end, *(one.id for one in questions))
+        if key not in self._made:
+            *before, last = questions
+            if before and not any(change.transformation == "scale" for change in last.changes):
+                self._made[key] = changed(self._changed(before, end), last.changes, end)
+            else:
+                self._made[key] = after(self.graph, questions, end)
+        return self._made[key]
 
     def _margin(self, now: int, likely: int) -> int:
         """What the replay leaves out, ns; it does not make a loss of what saves."""
@@ -105,8 +124,8 @@ class Replays:
         return max(now - len(self.now.lengths) * sum(one.bound_ns for one in ceilings), 0), ceilings
 
 
-def after(graph: Graph, questions: Sequence[Question], end: End, contention: Contention) -> Graph:
-    """The graph after all changes, at one end of their ranges, with what newly runs side by side slowed down.
+def after(graph: Graph, questions: Sequence[Question], end: End) -> Graph:
+    """The graph after all changes, at one end of their ranges.
 
     What several questions shorten is shortened by the one that does so most: their reasons may be the same (fewer bytes, a faster way for
     them). Only at best their factors multiply, as they do where they lengthen.
@@ -114,8 +133,7 @@ def after(graph: Graph, questions: Sequence[Question], end: End, contention: Con
     found = _scaled(graph, questions, end)
     for question in questions:
         found = changed(found, [one for one in question.changes if one.transformation != "scale"], end)
-    moved = any(change.transformation in MOVING for question in questions for change in question.changes)
-    return settled(graph, found, end, contention) if moved else found
+    return found
 
 
 def _scaled(graph: Graph, questions: Sequence[Question], end: End) -> Graph:

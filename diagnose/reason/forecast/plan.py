@@ -18,6 +18,8 @@ from diagnose.reason.forecast.outcome import Replays, per_step, weakest_basis
 from diagnose.reason.forecast.questions import Question, fix_question
 from diagnose.reason.patch import after_all, framework_of, plan
 
+_WINS_NOTHING = "Replayed, it wins nothing: what it would shorten is not waited for."
+
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
@@ -158,6 +160,8 @@ def foreseen(
             found.append(structs.replace(step, no_forecast=refused.reason))
         elif not together.goes_with([one.id for one in base], question.id):
             found.append(structs.replace(step, no_forecast=f"It does not go together with {' and '.join(one.id for one in base)}."))
+        elif _saves(replays, [*base, question]) <= _saves(replays, base):
+            found.append(structs.replace(step, no_forecast=_WINS_NOTHING))
         else:
             found.append(structs.replace(step, forecast=forecast_of(replays, [*base, question])))
             if step.instead_of is None:
