@@ -53,6 +53,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
     trace: str | None = None
     config: str | None = None
+    job_command: str | None = None  # which of several commands, or functions, of the job file
     overrides: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     rank: int | None = None

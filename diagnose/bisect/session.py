@@ -169,6 +169,7 @@ def _trials(folder: SearchFolder, kept: Log, options: Options, lock: int, rules:
     how = replace(
         options.traces,
         config=experiment.config,
+        command=experiment.job_command,
         overrides=experiment.overrides,
         rules=tuple(Path(rule) for rule in experiment.rules),
         rank=experiment.rank,

@@ -13,6 +13,7 @@ from diagnose.commands.options import (
     Group,
     Measuring,
     Share,
+    command_option,
     metric_option,
     option,
     set_option,
@@ -84,6 +85,7 @@ class Search(Group):
     )
     resume: bool = option("--resume", is_flag=True, help="Go on with a search that was interrupted; alone with the one that ran last.")
     config: str | None = option("--config", metavar="PATH", help="Job file; a relative path is looked for where the command runs.")
+    job_command: str | None = command_option()
     overrides: tuple[str, ...] = set_option()
 
 
@@ -225,6 +227,7 @@ def _experiment(search: Search, measuring: Measuring, command: tuple[str, ...], 
         command=command,
         trace=search.trace,
         config=search.config,
+        job_command=search.job_command,
         overrides=search.overrides,
         rules=tuple(str(path.absolute()) for path in measuring.rules),
         rank=measuring.rank,

@@ -12,7 +12,20 @@ from click.core import ParameterSource
 
 from diagnose.commands import sides
 from diagnose.commands.baseline import Store
-from diagnose.commands.options import LEVELS, PATH, Group, JobFile, Measuring, Output, Share, metric_option, option, set_option, takes
+from diagnose.commands.options import (
+    LEVELS,
+    PATH,
+    Group,
+    JobFile,
+    Measuring,
+    Output,
+    Share,
+    command_option,
+    metric_option,
+    option,
+    set_option,
+    takes,
+)
 from diagnose.commands.output import EXIT_GATE, check_outputs, lost, progress, say, write_document
 from diagnose.errors import ComparisonRefusedError, DataLossError, UsageError
 
@@ -57,6 +70,10 @@ class Sides(Store):
     )
     config: Path | None = option("--config", type=PATH, help="Job file of NEW, and of BASE unless --base-config names another.")
     base_config: Path | None = option("--base-config", type=PATH, help="Job file of BASE.")
+    job_command: str | None = command_option()
+    base_command: str | None = option(
+        "--base-command", metavar="N", help="The same for BASE. [default: without --base-config that of --command]"
+    )
     overrides: tuple[str, ...] = set_option("NEW's job file")
     base_overrides: tuple[str, ...] = option("--base-set", multiple=True, metavar="KEY=VALUE", help="The same for BASE. Repeatable.")
 
@@ -177,18 +194,21 @@ def _compare(
 def _sides(runs: tuple[str, ...], asked: Sides) -> tuple[list[sides.Given], list[sides.Given]]:
     """The runs of both sides; none of base where a baseline stands for them. Raises UsageError."""
     base, new = _operands(runs, asked)
-    own = JobFile(config=asked.config, job_command=None, overrides=asked.overrides)
+    own = JobFile(config=asked.config, job_command=asked.job_command, overrides=asked.overrides)
     there = [sides.given(one, own) for one in new]
     if asked.baseline is not None:
-        if asked.base_config is not None or asked.base_overrides:
+        if asked.base_config is not None or asked.base_overrides or asked.base_command is not None:
             raise UsageError(
-                "A baseline has its own job file.", effect="Nothing was compared.", next_step="Leave out --base-config and --base-set."
+                "A baseline has its own job file.",
+                effect="Nothing was compared.",
+                next_step="Leave out --base-config, --base-command and --base-set.",
             )
         here = []
     else:
         if asked.store is not None:
             raise UsageError("--store says where baselines are.", effect="Nothing was compared.", next_step="Name one with --baseline.")
-        of_base = JobFile(config=asked.base_config, job_command=None, overrides=asked.base_overrides)
+        command = asked.base_command if asked.base_command is not None or asked.base_config is not None else asked.job_command
+        of_base = JobFile(config=asked.base_config, job_command=command, overrides=asked.base_overrides)
         here = [sides.given(one, of_base, otherwise=asked.config) for one in base]
     for side in (here, there):
         twice = next((one.text for index, one in enumerate(side) if any(one.same_as == other.same_as for other in side[:index])), None)

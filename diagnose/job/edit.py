@@ -27,7 +27,7 @@ class Edit:
     table: JobSettings = field(compare=False, repr=False)
     setting: str | None = None
     how: str = ""  # how a computed value follows
-    literal: str | None = None  # what is written instead of the value, for values that a file spells as a map
+    literal: str | None = None  # what is written instead of the value, where a file spells it otherwise: as a map, or in words of its own
 
     @property
     def spec(self) -> SettingSpec | None:
@@ -54,6 +54,40 @@ def map_editor(text: str) -> Editor | None:
     except YamlEditError:
         return None
     return Editor(write=lambda text, edit, _value: write(text, edit), keys=keys) if is_map else None
+
+
+def section_editor(text: str, refused: Callable[[Node, Edit], str | None] = lambda _root, _edit: None) -> Editor | None:
+    """What writes the framework's own dotted keys into a map of sections, YAML or JSON, no environment variables; None for another text.
+
+    `refused`: why a file of the format can't hold a key beside what it has.
+    """
+    if map_editor(text) is None:
+        return None
+
+    def written(text: str, edit: Edit, _value: SettingValue | None) -> str:
+        root = yaml_edit.compose(text)
+        why = refused(root, edit)
+        if why is not None:
+            raise YamlEditError(why)
+        for path in _alike(root, edit) or ([] if edit.op in ("unset", "remove") else [tuple(edit.key.split("."))]):
+            text = _change(text, path, edit, plain=False)
+        return text
+
+    return Editor(
+        write=written,
+        keys=lambda text, edit: tuple(".".join(path) for path in _alike(yaml_edit.compose(text), edit)) or (edit.key,),
+        takes=lambda edit: edit.framework != ENVIRONMENT,
+    )
+
+
+def _alike(root: Node, edit: Edit) -> list[Path]:
+    """The places of the file that say what the edit says in the same words: its key, or another of the setting with the same values."""
+    spec = edit.spec
+    words = None if spec is None else spec.values_in(edit.framework, edit.key)
+    others = [] if spec is None else [key for key in spec.keys_in(edit.framework) if spec.values_in(edit.framework, key) == words]
+    plain = [edit.setting] if edit.setting is not None and words is None else []  # its own name is read everywhere
+    paths = [tuple(key.split(".")) for key in dict.fromkeys([edit.key, *others, *plain])]
+    return [path for path in paths if root.at(path) is not None]
 
 
 def write(text: str, edit: Edit) -> str:
@@ -214,7 +248,7 @@ def _change(text: str, path: Path, edit: Edit, *, plain: bool) -> str:
     if edit.op == "unset":
         return text if node is None or node.is_null else yaml_edit.put(text, path, "null")
     if edit.op == "set":
-        same = node is not None and node.kind != "map" and _same(node, edit.value)
+        same = node is not None and node.kind != "map" and (_same(node, edit.value) or node.value == edit.literal)
         shown = _quoted_as(node, edit.literal or _shown(edit.value, plain=plain), edit)
         return text if same else yaml_edit.put(text, path, shown)
     members = edit.value if isinstance(edit.value, tuple) else (str(edit.value),)

@@ -6,6 +6,7 @@ re-indent lists, re-wrap lines and re-space flow maps; a job file that is under 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -55,7 +56,8 @@ class Node:
 def compose(text: str) -> Node:
     """The tree of the document in `text`. Raises YamlEditError where it is no YAML."""
     try:
-        events = yaml.parse(text, Loader=yaml.SafeLoader)
+        # JSON may be indented with tabs, which YAML forbids; a blank in place of each leaves every place where it is
+        events = yaml.parse(text.replace("\t", " ") if _is_json(text) else text, Loader=yaml.SafeLoader)
         for event in events:
             if isinstance(event, yaml.DocumentStartEvent):
                 return _node(next(events), events, text)
@@ -94,9 +96,29 @@ def _node(event: yaml.Event, events: Iterator[yaml.Event], text: str) -> Node:
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
+def _is_json(text: str) -> bool:
+    """Whether a text is JSON, in which keys and words stand in double quotes."""
+    if not text.lstrip().startswith("{"):
+        return False
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _as_json(literal_: str) -> str:
+    """One line of YAML as JSON."""
+    try:
+        return json.dumps(json.loads(literal_))
+    except ValueError:
+        return json.dumps(yaml.safe_load(literal_))
+
+
 def put(text: str, path: Path, literal: str) -> str:
     """`text` with the value under `path` set to `literal`, one line of YAML; missing maps on the way are made. Raises YamlEditError."""
     node = compose(text)
+    literal = _as_json(literal) if _is_json(text) else literal
     for depth, key in enumerate(path):
         if node.kind != "map":
             raise YamlEditError(f"{'.'.join(path[:depth]) or 'the document'} is no map")
@@ -217,9 +239,14 @@ def _replace(text: str, key: Node, value: Node, literal_: str) -> str:
 def _insert(text: str, parent: Node, rest: Path, literal_: str) -> str:
     """A new entry behind the last one of a map."""
     if parent.flow:
-        entry = _as_flow(rest, literal_)
-        place = parent.entries[-1][1].end if parent.entries else parent.start + 1
-        return f"{text[:place]}{', ' if parent.entries else ''}{entry}{text[place:]}"
+        entry = _as_flow(rest, literal_, quoted=_is_json(text))
+        if not parent.entries:
+            return f"{text[: parent.start + 1]}{entry}{text[parent.start + 1 :]}"
+        key, last = parent.entries[-1]
+        start = _line_start(text, key.start)
+        indent = text[start : key.start]
+        joint = ", " if indent.strip() or start == 0 else f",\n{indent}"  # each entry on a line of its own, as JSON is mostly written
+        return f"{text[: last.end]}{joint}{entry}{text[last.end :]}"
     first = parent.entries[0][0].start
     return _add_lines(text, parent.end, _as_block(rest, literal_, first - _line_start(text, first)))
 
@@ -228,15 +255,15 @@ def _open(text: str, key: Node, value: Node, rest: Path, literal_: str, *, flow:
     """A null becomes a map with one entry."""
     if flow:
         space = " " if value.start == value.end else ""
-        return f"{text[: value.start]}{space}{{{_as_flow(rest, literal_)}}}{text[value.end :]}"
+        return f"{text[: value.start]}{space}{{{_as_flow(rest, literal_, quoted=_is_json(text))}}}{text[value.end :]}"
     colon = text.index(":", key.end) + 1
     text = text[:colon] + text[max(colon, value.end) :]
     return _add_lines(text, colon, _as_block(rest, literal_, key.start - _line_start(text, key.start) + 2))
 
 
-def _as_flow(path: Path, literal_: str) -> str:
-    inner = literal_ if len(path) == 1 else "{" + _as_flow(path[1:], literal_) + "}"
-    return f"{literal(path[0], flow=True)}: {inner}"
+def _as_flow(path: Path, literal_: str, *, quoted: bool) -> str:
+    inner = literal_ if len(path) == 1 else "{" + _as_flow(path[1:], literal_, quoted=quoted) + "}"
+    return f"{json.dumps(path[0]) if quoted else literal(path[0], flow=True)}: {inner}"
 
 
 def _as_block(path: Path, literal_: str, indent: int) -> list[str]:

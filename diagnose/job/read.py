@@ -23,7 +23,7 @@ from diagnose.job.layout import stages_of
 from diagnose.job.model import EFFECT, UNRESOLVED, Job, Leaf, Origin, Parsed, Setting, SettingValue, column, expected, job_error, wrong_type
 from diagnose.job.text import JobText, decoded, parse_overrides
 from diagnose.knowledge import conditions
-from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name, version_number
+from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name, foreign, version_number
 from diagnose.knowledge.strict_yaml import MAX_BYTES
 
 
@@ -227,7 +227,7 @@ def _coerce(raw: object, spec: SettingSpec, alias: _Alias, key: str, source: str
     if raw is None or (raw == "None" and alias.key.origin == "option" and alias.key.values is None):
         return None
     if alias.key.values is not None:
-        given = [_foreign(item) for item in raw] if isinstance(raw, list) else [_foreign(raw)]
+        given = [foreign(item) for item in raw] if isinstance(raw, list) else [foreign(raw)]
         return next((alias.key.values[item] for item in given if item in alias.key.values), alias.key.values.get("*"))
     if alias.key.constant is not None or alias.key.inverted:
         return _switched(raw, alias.key, key, source)
@@ -237,14 +237,6 @@ def _coerce(raw: object, spec: SettingSpec, alias: _Alias, key: str, source: str
     if isinstance(value, str):
         return spec.aliases.get(value, value)
     return tuple(spec.aliases.get(item, item) for item in value) if isinstance(value, tuple) else value
-
-
-def _foreign(raw: object) -> str:
-    """A foreign value as the table of values writes it."""
-    if isinstance(raw, bool):
-        return "true" if raw else "false"
-    text = str(raw)
-    return {"1": "true", "t": "true", "yes": "true", "y": "true", "true": "true"}.get(text.lower(), text)
 
 
 def _switched(raw: object, flag: Key, shown: str, source: str) -> SettingValue | None:

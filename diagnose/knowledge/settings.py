@@ -82,6 +82,15 @@ class SettingSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         keys = self.keys.get(format_, ())
         return keys.get(key) if isinstance(keys, dict) else None
 
+    def words_in(self, format_: str, key: str) -> dict[object, str]:
+        """What a key says for each value, where it has words of its own; the first word of several."""
+        values = self.values_in(format_, key) or {}
+        numbers = any(word.isdigit() for word in values)
+        found: dict[object, str] = {}
+        for word, value in values.items():
+            found.setdefault(value, "1" if word == "true" and numbers else word)
+        return found
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class JobSettings:
@@ -150,6 +159,14 @@ def load_job_settings() -> JobSettings:
     with checked("job_sections.yaml", effect="No job file can be changed.", next_step="Correct the file."):
         sections = converted(packaged("job_sections.yaml"), dict[str, dict[str, object]])
     return JobSettings(formats=formats, specs=specs, sections=sections)
+
+
+def foreign(raw: object) -> str:
+    """A value of a framework's own as a table of `values_in` writes it: YAML has one kind of true."""
+    if isinstance(raw, bool):
+        return "true" if raw else "false"
+    text = str(raw)
+    return {"1": "true", "t": "true", "yes": "true", "y": "true", "true": "true"}.get(text.lower(), text)
 
 
 def flag_name(text: str) -> str:

@@ -23,7 +23,7 @@ from diagnose.job.formats.overrides import NAME as OVERRIDES
 from diagnose.knowledge import strict_yaml
 from diagnose.knowledge.repairs import as_fix
 from diagnose.knowledge.rulebook import GENERAL, ChangeSpec, FixSpec, Rulebook
-from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name
+from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name, foreign
 from diagnose.reason.checks import check
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.findings import FixReader
@@ -81,7 +81,8 @@ def _edit(change: ChangeSpec, context: Context) -> Edit | str:
     if value is None and change.op != "unset" and change.to != "null":
         return f"{change.to!r} is no value" if change.value is None else "the facts that it is computed from are not known"
     op = "unset" if value is None else change.op
-    literal = change.to if value is not None and change.to.startswith("{") else None
+    own = setting is not None and change.framework not in _LAUNCH and setting.values_in(change.framework, change.key) is not None
+    literal = change.to if value is not None and (own or change.to.startswith("{")) else None
     return Edit(
         framework=change.framework,
         key=change.key,
@@ -104,6 +105,9 @@ def _value(change: ChangeSpec, setting: SettingSpec | None, context: Context) ->
         plain = strict_yaml.load(change.to)
     except strict_yaml.YamlError:
         plain = change.to
+    words = None if setting is None or change.framework in _LAUNCH else setting.values_in(change.framework, change.key)
+    if words is not None and change.op == "set":  # a word of the framework's own, which stands for the setting's value
+        return words.get(foreign(plain))
     kind = setting.type if setting is not None else None
     if isinstance(plain, dict):  # a class, such as {_target_: torch.bfloat16, _call_: false}
         named = str(plain.get("_target_", "")).rpartition(".")[2]
@@ -526,13 +530,14 @@ def _written(before: Job, after: Job, spec: FixSpec, asked: Plan) -> Iterator[Wr
         if edit.setting is not None and (None if old is None else old.value) == (None if new is None else new.value):
             continue
         several = sum(other.setting == edit.setting for other in asked.edits) > 1
+        own = edit.spec.words_in(edit.framework, edit.key) if edit.spec is not None and edit.literal is not None else {}
         key = edit.key if several or new is None or new.source == "default" else new.key
         yield Written(
             fix=spec.id,
             framework=edit.framework,
             key=key,
-            from_=None if old is None or old.source == "default" else setting_shown(old.value),
-            to=setting_shown(edit.value if new is None else new.value),
+            from_=None if old is None or old.source == "default" else own.get(old.value) or setting_shown(old.value),
+            to=own.get(edit.value) or setting_shown(edit.value if new is None else new.value),
             how=edit.how,
         )
 

@@ -129,6 +129,18 @@ def test_one_job_file_serves_both_sides(pipeline: Fake, here: Path) -> None:
     assert pipeline.calls[0][1]["notice"] is say
 
 
+def test_the_command_of_a_script_is_chosen_for_both_sides_or_for_each(pipeline: Fake, here: Path) -> None:
+    given = {
+        ("--config", "run.sh", "--command", "2"): ["2", "2"],
+        ("--config", "run.sh", "--command", "2", "--base-command", "1"): ["1", "2"],
+        ("--config", "run.sh", "--command", "2", "--base-config", "old.yaml"): [None, "2"],
+    }
+    for words, commands in given.items():
+        pipeline.calls.clear()
+        assert main(["compare", "fast.sqlite", "slow.sqlite", *words]) == 0
+        assert [options["command"] for _, options in pipeline.calls] == commands
+
+
 def test_what_is_given_twice_is_measured_once(pipeline: Fake, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "fast.sqlite", "./fast.sqlite", "--config", "job.yaml"]) == 0
     assert len(pipeline.calls) == 1

@@ -1,6 +1,9 @@
 """Makes `keys.tsv`: where each key and flag that the rules read or write stands in its framework's sources.
 
-    python -m tests.job.make_key_table MEGATRON_LM MEGATRON_BRIDGE TORCHTITAN   (bare or plain clones with their history)
+    python -m tests.job.make_key_table MEGATRON_LM MEGATRON_BRIDGE TORCHTITAN \\
+        DEEPSPEED ACCELERATE TRANSFORMERS TRL LLAMA_FACTORY AXOLOTL MS_SWIFT
+
+Bare or plain clones, the first three with their history; of Transformers a wheel.
 
 Only names go into the table: framework, key, class or function, file, and the version: a key is looked for at HEAD, then in the older
 versions
@@ -13,6 +16,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +41,10 @@ KNOWN: Mapping[tuple[str, str], str] = {
     ("megatron-bridge", "optimizer.offload_optimizer_states"): "Megatron-Core's development branch; a recipe writes it",
     ("megatron-bridge", "model.padded_vocab_size"): "set on the model by the framework, and saved with it",
     ("torchtitan", "training.tensor_parallel_degree"): "job file of 2024",
+    ("hugging-face", "block_size"): "argument of Transformers' own example (examples/pytorch/language-modeling/run_clm.py)",
+    ("hugging-face", "expert_parallel_size"): "Axolotl's examples (examples/expert_parallel), handed on to Transformers",
+    ("hugging-face", "per_gpu_train_batch_size"): "older name of per_device_train_batch_size",
+    ("hugging-face", "train_type"): "ms-swift's name of tuner_type before version 4 (d0c71e48c9)",
     ("torchtitan", "parallelism.expert_parallel_comm_backend"): "from December 2025 (36a4b69421) to April 2026",
     ("torchtitan", "model_spec.name"): "written into saved configurations by Trainer.Config.to_dict (torchtitan/trainer.py)",
     ("torchtitan", "model_spec.flavor"): "written into saved configurations by Trainer.Config.to_dict (torchtitan/trainer.py)",
@@ -52,6 +60,17 @@ _VERSIONS: Mapping[str, tuple[str, ...]] = {  # older ones whose job files are s
         "820504e20d1149fbf0b98c567af24c4b0433b22d",
         "3e3909a0c1d4c451a44cda6c32139dbda69961c0",
     ),  # with TOML
+}
+_PLAIN: Mapping[str, tuple[tuple[str, ...], ...]] = {  # what is looked through for their keys, of each clone in turn
+    "deepspeed": (("deepspeed/runtime", "deepspeed/comm", "deepspeed/profiling", "deepspeed/module_inject"),),
+    "accelerate": (("src/accelerate",),),
+    "hugging-face": (
+        ("transformers/training_args.py",),
+        ("trl/trainer",),
+        ("src/llamafactory/hparams", "src/llamafactory/v1"),
+        ("src/axolotl/utils/schemas",),
+        ("swift",),
+    ),
 }
 _SECTIONS: Mapping[
     str, tuple[str, ...]
@@ -106,6 +125,16 @@ class Clone:
     def _git(self, *words: str) -> str:
         return subprocess.run(["git", "-C", self.path, *words], check=True, capture_output=True, text=True).stdout
 
+    def constants(self) -> Iterator[tuple[str, Place]]:
+        """Every text that stands in the sources, with the function or class that it stands in."""
+        for file, tree in self.trees.items():
+            owners = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+            for owner in (*owners, tree):
+                name = owner.name if isinstance(owner, ast.FunctionDef | ast.ClassDef) else "-"
+                for node in ast.walk(owner):
+                    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                        yield node.value.removeprefix("--"), Place(owner=name, file=file)
+
     def classes(self) -> Iterator[Klass]:
         """Every class with annotated fields or attributes."""
         for file, tree in self.trees.items():
@@ -116,6 +145,42 @@ class Clone:
                     types = {one.target.id: ast.unparse(one.annotation) for one in rows if isinstance(one.target, ast.Name)}
                     bases = tuple(ast.unparse(base).split(".")[-1] for base in node.bases)
                     yield Klass(name=node.name, file=file, fields=fields, types=types, bases=bases)
+
+
+class Wheel(Clone):
+    """The Python sources of a release as a package index hands it out."""
+
+    def __init__(self, path: str, *files: str) -> None:
+        self.path = path
+        self.commit = Path(path).name.split("-")[1]
+        with zipfile.ZipFile(path) as held:
+            self.trees = {name: ast.parse(held.read(name)) for name in files}
+
+
+def plain_keys(clone: Clone, asked: Iterable[str]) -> dict[str, Place]:
+    """Keys of a framework whose configuration is read field by field: from classes, else wherever a text of the sources names them."""
+    classes = list(clone.classes())
+    named: dict[str, Place] = {}
+    for text, place in sorted(clone.constants(), key=lambda row: not row[1].file.endswith(("config.py", "constants.py"))):
+        named.setdefault(text, place)
+    found: dict[str, Place] = {}
+    for key in asked:
+        *sections, field = key.split(".")
+        holding = [one for one in classes if field in one.fields]
+        section = sections[-1] if sections else ""
+        best = max(holding, key=lambda one: _likely(one.name.lower(), section), default=None)
+        text = (named.get(section) if section else None) or named.get(field)
+        if best is not None and (not section or text is None or len(holding) == 1 or _likely(best.name.lower(), section) > 1):
+            found[key] = Place(owner=best.name, file=best.file)
+        elif text is not None:
+            found[key] = text
+    return found
+
+
+def _likely(name: str, section: str) -> int:
+    """How much the name of a class speaks for a section of a configuration."""
+    words = section.removesuffix("_config").split("_")
+    return 4 * ("".join(words) in name) * bool(section) + 2 * (words[0] in name) + name.endswith(("config", "arguments", "plugin"))
 
 
 def megatron_flags(clone: Clone) -> dict[str, Place]:
@@ -263,7 +328,7 @@ def _ending(words: str) -> str:
 def asked_keys(book: Rulebook) -> dict[str, list[str]]:
     """Every key that settings are read from and fixes write, by framework, as the framework's sources spell it."""
     table = load_job_settings()
-    asked: dict[str, dict[str, None]] = {name: {} for name in (*_VERSIONS, "recipe")}
+    asked: dict[str, dict[str, None]] = {name: {} for name in (*_VERSIONS, "recipe", *_PLAIN)}
     for spec in table.specs.values():
         for name in asked:
             for key in spec.keys_in(name):
@@ -295,7 +360,7 @@ def rows(asked: Mapping[str, list[str]], found: Mapping[str, Sequence[tuple[str,
                 yield f"{framework}\t{key}\t-\t{OWN if own else KNOWN.get((framework, key), MISSING)}\t-"
 
 
-def main(megatron_at: str, bridge_at: str, titan_at: str) -> None:
+def main(megatron_at: str, bridge_at: str, titan_at: str, *others: str) -> None:
     """Writes the table, and says what was not found."""
     asked = asked_keys(load_rulebook())
     found: dict[str, list[tuple[str, Mapping[str, Place]]]] = {name: [] for name in asked}
@@ -310,6 +375,12 @@ def main(megatron_at: str, bridge_at: str, titan_at: str) -> None:
     for version in ("HEAD", *_VERSIONS["torchtitan"]):
         titan = Clone(titan_at, version, "torchtitan")
         found["torchtitan"].append((titan.commit, titan_keys(titan, asked["torchtitan"])))
+    paths = iter(others)
+    for framework, clones in _PLAIN.items():
+        for prefixes in clones:
+            path = next(paths)
+            clone = Wheel(path, *prefixes) if path.endswith(".whl") else Clone(path, "HEAD", *prefixes)
+            found[framework].append((clone.commit, plain_keys(clone, asked[framework])))
     lines = list(rows(asked, found))
     TABLE.write_text(
         "\n".join(["# framework\tkey\tclass or function\tfile, or why the key is known\tversion", *lines]) + "\n", encoding="utf-8"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -328,3 +329,19 @@ def test_jobs_of_deepspeed_and_of_the_hugging_face_trainer_get_changes_in_their_
     assert keys[trainer]["HOST-07"] == {"torch_compile": "true", "optim": "adamw_torch_fused"}
     assert keys[trainer]["MEM-03"] == {"gradient_checkpointing": "false"}
     assert "dataloader_num_workers" in keys[trainer]["HOST-10"]
+
+
+def test_patch_writes_json_of_deepspeed_in_its_own_words() -> None:
+    text = '{\n  "train_micro_batch_size_per_gpu": 2,\n  "zero_optimization": {\n    "stage": 0,\n    "overlap_comm": false\n  },\n  "bf16": {"enabled": true}\n}\n'
+    done = Patcher(book=BOOK, tool=TOOL).patch(text, "ds.json", [Wanted(fixes=(name,)) for name in ("MEM-04", "COM-10", "MEM-06")])
+    held = json.loads(done.text)["zero_optimization"]
+    assert held == {
+        "stage": 1,
+        "overlap_comm": True,
+        "contiguous_gradients": True,
+        "offload_optimizer": {"device": "cpu", "pin_memory": True},
+    }
+    assert done.report.rewritten
+    told = {one.key: (one.from_, one.to) for one in done.report.written}
+    assert told["zero_optimization.stage"] == ("0", "1")
+    assert told["zero_optimization.offload_optimizer.device"] == (None, "cpu")

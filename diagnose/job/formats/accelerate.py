@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from diagnose.job.edit import Edit, section_editor
+from diagnose.job.edit_yaml import Node
 from diagnose.job.formats import deepspeed
 from diagnose.job.formats.reader import Key, Reader, keys_of
 from diagnose.job.model import Leaf, Parsed
@@ -67,4 +69,12 @@ def _keys(spec: SettingSpec, table: JobSettings) -> Iterator[Key]:
     yield from keys_below(spec, table)
 
 
-READER = Reader(name=NAME, read=_read, keys=_keys)
+def _refused(root: Node, edit: Edit) -> str | None:
+    """Beside a file of DeepSpeed Accelerate takes none of the keys that the file sets (src/accelerate/utils/dataclasses.py)."""
+    named = root.at(("deepspeed_config", "deepspeed_config_file"))
+    if named is None or named.is_null or not edit.key.startswith("deepspeed_config."):
+        return None
+    return f"{edit.key} has to be set in {named.value}, which this file names: beside it Accelerate refuses the key"
+
+
+READER = Reader(name=NAME, read=_read, keys=_keys, editor=lambda text: section_editor(text, _refused))

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from diagnose.job.edit import section_editor
 from diagnose.job.formats.reader import Reader
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed
 from diagnose.job.text import JobText, Tree, leaves_of
@@ -68,4 +69,4 @@ def _read(text: JobText) -> Parsed | None:
     return Parsed(format=NAME, leaves=tuple(leaves), rules=tree.rules, notes=(*tree.notes, *notes))
 
 
-READER = Reader(name=NAME, read=_read)
+READER = Reader(name=NAME, read=_read, editor=section_editor)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from diagnose.job.command_line import Command, by_flag, parsed_command
+from diagnose.job.edit import section_editor
 from diagnose.job.formats import accelerate, deepspeed
 from diagnose.job.formats.reader import Key, Reader, keys_of
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed
@@ -218,4 +219,4 @@ def _keys(spec: SettingSpec, table: JobSettings) -> Iterator[Key]:
         yield replace(key, spellings=tuple(f"launch.{one}" for one in key.spellings), level=2)
 
 
-READER = Reader(name=NAME, read=_read, keys=_keys)
+READER = Reader(name=NAME, read=_read, keys=_keys, editor=section_editor)
