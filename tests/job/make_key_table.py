@@ -39,6 +39,8 @@ KNOWN: Mapping[tuple[str, str], str] = {
     ("megatron-bridge", "model.moe_a2a_overlap"): "recipes of 2025 carry it; no class reads it",
     ("megatron-bridge", "dataset.packed_sequence_specs.packed_sequence_size"): "older name of offline_packing_specs",
     ("megatron-bridge", "optimizer.offload_optimizer_states"): "Megatron-Core's development branch; a recipe writes it",
+    ("megatron-bridge", "model.dynamic_context_parallel"): "Megatron-Core's development branch; training/initialize.py hands it on",
+    ("megatron-lm", "--dynamic-context-parallel"): "Megatron-Core's development branch",
     ("megatron-bridge", "model.padded_vocab_size"): "set on the model by the framework, and saved with it",
     ("torchtitan", "training.tensor_parallel_degree"): "job file of 2024",
     ("hugging-face", "block_size"): "argument of Transformers' own example (examples/pytorch/language-modeling/run_clm.py)",
