@@ -19,7 +19,7 @@ from diagnose.measure.capture import Measured
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Rank
 from diagnose.reason.compare.metrics import STEP_TIME, side_label
-from diagnose.reason.conclude import conclude
+from diagnose.reason.conclude import comparable, conclude
 from diagnose.scale.engine import (
     Engine,
     HereEngine,
@@ -115,6 +115,7 @@ def whatif(
 
     Without any question the plan is searched for. Other options are those of `diagnose`. Raises the errors of `diagnose.errors`.
     """
+    from diagnose.measure.ranks.meetings import meeting_ranks, too_many  # noqa: PLC0415
     from diagnose.reason.forecast.answer import answer  # noqa: PLC0415 - a diagnosis alone needs neither
     from diagnose.reason.forecast.questions import Free  # noqa: PLC0415
 
@@ -127,6 +128,9 @@ def whatif(
         nsys=None if nsys is None else Path(nsys),
     )
     found = find_inputs([inputs] if isinstance(inputs, str | Path) else inputs)
+    crowd = too_many(len(found.paths))
+    if crowd is not None:
+        raise UsageError(crowd, effect="Nothing was forecast.", next_step="`diagnose` itself compares all of them.")
     if getattr(engine, "scheduler", None) is None:
         _check_there(found)
     run = Run(
@@ -152,6 +156,7 @@ def whatif(
         free=Free(remove=tuple(remove), scale=tuple(scale), detach=tuple(detach), link=link, no_wait=no_wait, gpu=gpu),
         plan=plan,
         anyway=anyway,
+        met=meeting_ranks(comparable(measured), prepared.job, place),
     )
 
 

@@ -156,13 +156,9 @@ def _middle(measured: Sequence[Measured]) -> tuple[int, int]:
 def _compared(
     measured: Sequence[Measured], middle: tuple[int, int], job: Job | None, world: int | None, knowledge: Knowledge
 ) -> Compared | None:
-    """The comparison of ranks; None below two comparable devices. An input that says to be the rank that another is too is left out."""
+    """The comparison of ranks; None below two comparable devices."""
     claimed: Counter[int] = Counter(rank.claimed for part in measured for rank in part.ranks if rank.claimed is not None)
-    kept = []
-    for number, part in enumerate(measured):
-        own = {rank.rank for rank in part.ranks if rank.claimed is None}
-        known = tuple(device for device in part.devices if device.rank in own)
-        kept.append(Input(number=number, file=part.provenance.file, ranks=part.ranks, devices=known))
+    kept = comparable(measured)
     devices = [device for one in kept for device in one.devices]
     if len(devices) < 2:
         return None
@@ -177,6 +173,16 @@ def _compared(
         link_gb_s=partial(_link, _platform(devices[0], knowledge.rulebook)[1]),
         buckets=knowledge.buckets,
     )
+
+
+def comparable(measured: Sequence[Measured]) -> list[Input]:
+    """What each input adds to a comparison of ranks: without those that say to be a rank that another is too."""
+    kept = []
+    for number, part in enumerate(measured):
+        own = {rank.rank for rank in part.ranks if rank.claimed is None}
+        known = tuple(device for device in part.devices if device.rank in own)
+        kept.append(Input(number=number, file=part.provenance.file, ranks=part.ranks, devices=known))
+    return kept
 
 
 def _platform(device: DeviceMeasure, rulebook: Rulebook) -> tuple[str | None, Platform | None]:

@@ -16,6 +16,7 @@ from diagnose.measure.replay.meetings import INSTANCES, MEMBERS, Meetings, repla
 from diagnose.measure.replay.path import step_times
 
 RANKS_AT_ONCE = 64  # more are not replayed together: a rank of 100,000 operations takes some 60 MB then; this project's choice
+ONE_RANK = "It takes the traces of several ranks: one shows that it waits in a collective, not for whom."
 FAITHFUL = 0.005  # of a step: what the replay of what was measured may be off (the contract of the forecast, section 1)
 
 
@@ -30,6 +31,10 @@ class Met:
     meetings: Meetings
     notes: tuple[str, ...] = ()
     refused: str | None = None
+
+    def of(self, graph: Graph) -> Graph:
+        """The same device's graph among these."""
+        return next(one for one in self.graphs if (one.rank, one.device) == (graph.rank, graph.device))
 
 
 def too_many(ranks: int) -> str | None:
@@ -47,7 +52,24 @@ def meet(inputs: Sequence[Input], job: Job | None) -> Met:
     members = members_of(inputs)
     matched, unmatched, clocks = aligned(members, mesh_of(job))
     met = met_of(members, matched, clocks)
-    return replace(met, notes=(*met.notes, *left_alone(unmatched)))
+    world = job.get("world_size") if job is not None else None
+    absent = world - len({member.rank.rank for member in members}) if isinstance(world, int) else 0
+    partly = (f"{absent} of {world} ranks were not captured: waiting for these stays what it was.",) if absent > 0 else ()
+    return replace(met, notes=(*partly, *met.notes, *left_alone(unmatched)))
+
+
+def meeting_ranks(inputs: Sequence[Input], job: Job | None, shown: tuple[int | None, int | None]) -> Met | str:
+    """The same, or the sentence why the ranks can't be replayed together; `shown` (rank, device) has to be among them."""
+    if sum(len(one.devices) for one in inputs) < 2:
+        return ONE_RANK
+    met = meet(inputs, job)
+    if met.refused is not None:
+        return met.refused
+    if shown not in {(graph.rank, graph.device) for graph in met.graphs}:
+        return f"The graph of rank {shown[0]} can't be replayed."
+    if met.meetings.instances.is_empty():
+        return "No collective of the captured ranks could be matched, so it is not known who waits for whom."
+    return met
 
 
 def met_of(members: Sequence[Member], matched: Sequence[Matched], clocks: Clocks) -> Met:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.forecast import SCHEMA, Forecast, Refused, Span
 from diagnose.job import Job, completed
 from diagnose.knowledge.load import Knowledge
+from diagnose.measure.ranks.meetings import ONE_RANK, Met
 from diagnose.measure.replay.graph import Graph
 from diagnose.model.vocabulary import CAPTURE
 from diagnose.reason.context import Context, make_context
@@ -22,7 +25,8 @@ from diagnose.reason.forecast.outcome import (
     steps_of,
 )
 from diagnose.reason.forecast.plan import Compatible, Search, search
-from diagnose.reason.forecast.questions import Free, Question, fix_question, free_questions
+from diagnose.reason.forecast.questions import Free, Question, fix_question, free_questions, rank_questions
+from diagnose.reason.forecast.ranks import middle_graph
 from diagnose.reason.plan import of_numerics
 
 _ALONE = "waiting for ranks that were not captured stays what it was"
@@ -42,17 +46,24 @@ def answer(
     free: Free | None = None,
     plan: bool = False,
     anyway: bool = False,
+    met: Met | str = ONE_RANK,
 ) -> Forecast:
     """The forecast for the device of the verdict. Without fixes and free questions, or with `plan`, the plan is searched for.
 
-    `anyway`: fixes that are blocked or on already are replayed all the same. Raises UsageError for a question that can't be understood.
+    `anyway`: fixes that are blocked or on already are replayed all the same. `met`: all captured ranks, which what is asked for is replayed
+    with, or why they can't be. Raises UsageError for a question that can't be understood.
     """
     context = context_of(diagnosis, job, knowledge)
     own = [fix_question(key, context, diagnosis.findings) for key in dict.fromkeys(fixes)]
-    own += [] if free is None else free_questions(free, context, knowledge.forecast, diagnosis.walls)
+    of_ranks, rest = rank_questions(free or Free(), met, diagnosis.ranks, knowledge.buckets)
+    own += [*of_ranks, *free_questions(rest, context, knowledge.forecast, diagnosis.walls)]
     if graph is None or graph.refused is not None:
         return _refused(diagnosis, own, "No operation was captured." if graph is None else graph.refused or "")
-    replays = Replays(graph, knowledge.forecast)
+    ranks = met if isinstance(met, Met) and own and not plan else None
+    if ranks is not None:
+        graph = middle_graph(ranks) if free is not None and free.no_wait else ranks.of(graph)
+        diagnosis = _showing(diagnosis, graph)
+    replays = Replays(graph, knowledge.forecast, ranks)
     refused = [one for one in (_refusal(replays, question, anyway=anyway) for question in own) if one is not None]
     known = {one.question for one in refused}
     open_ = [one for one in own if one.id not in known]
@@ -63,6 +74,14 @@ def answer(
         own += found.chosen
         refused += _without(found, replays)
     return _answered(diagnosis, replays, open_, own, refused, found)
+
+
+def _showing(diagnosis: Diagnosis, graph: Graph) -> Diagnosis:
+    """The diagnosis as one whose shown rank is that of the graph."""
+    if diagnosis.identity is None or diagnosis.ranks is None or diagnosis.identity.rank == graph.rank:
+        return diagnosis
+    file = next((one.file for one in diagnosis.ranks.survey if one.rank == graph.rank), diagnosis.identity.file)
+    return structs.replace(diagnosis, identity=structs.replace(diagnosis.identity, rank=graph.rank, file=file))
 
 
 def context_of(diagnosis: Diagnosis, job: Job | None, knowledge: Knowledge) -> Context:
@@ -142,7 +161,7 @@ def _answered(
         steps=steps_of(replays.now, outcome) if told else (),
         categories=categories_of(replays.now, outcome) if told else (),
         ingredients=ingredients_of(replays.graph, questions) if told else (),
-        assumptions=(*_ASSUMED, *([_ALONE] if alone else [])) if told else (),
+        assumptions=(*_ASSUMED, *([_ALONE] if alone else []), *(replays.met.notes if replays.met else ())) if told else (),
         capped_by=outcome.capped_by,
         refused=tuple(refused),
         plan=sequence(replays, questions),

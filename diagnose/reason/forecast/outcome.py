@@ -12,8 +12,9 @@ import polars as pl
 from diagnose.document.forecast import Basis, Category, Ceiling, Ingredient, Planned, Refused, Span, Step
 from diagnose.document.forecast import Question as Asked
 from diagnose.knowledge.forecast import ForecastRules
+from diagnose.measure.ranks.meetings import Met
 from diagnose.measure.replay.graph import Graph
-from diagnose.measure.replay.path import replay, step_times
+from diagnose.measure.replay.path import Times, replay, step_times
 from diagnose.reason.compare.delta import portioned
 from diagnose.reason.forecast.categories import Replayed
 from diagnose.reason.forecast.changes import ENDS, End, changed, touches
@@ -42,10 +43,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Replays:
-    """One graph, replayed as it is and after changes; each set of changes once."""
+    """One graph, replayed as it is and after changes; each set of changes once. `met`: other ranks that are replayed with it."""
 
     graph: Graph
     rules: ForecastRules
+    met: Met | None = None
 
     @cached_property
     def now(self) -> Replayed:
@@ -75,7 +77,7 @@ class Replays:
     def unanswered(self, question: Question) -> Refused | None:
         """Why a question has no answer in this graph; None where it has one."""
         reason = question.refused
-        if not reason and not any(touches(self.graph, change) for change in question.changes):
+        if not reason and question.of_ranks is None and not any(touches(self.graph, change) for change in question.changes):
             reason = _NOTHING_THERE
         if not reason:
             return None
@@ -83,7 +85,7 @@ class Replays:
 
     def _outcome(self, questions: Sequence[Question]) -> Outcome:
         now = sum(self.now.lengths)
-        ends = {end: replayed(self._graph(questions, end)) for end in (ENDS if ranged(questions) else ("likely",))}
+        ends = {end: self._replayed(questions, end) for end in (ENDS if ranged(questions) else ("likely",))}
         sums = {end: sum(one.lengths) for end, one in ends.items()}
         likely = sums["likely"]
         margin = 0 if likely == now else self._margin(now, likely)
@@ -93,7 +95,7 @@ class Replays:
         cut = Fraction(now - span.likely, now - likely) if likely != now else Fraction(1)
         return Outcome(span=span, likely=ends["likely"], cut=cut, capped_by=ceilings if likely < floor else ())
 
-    def _graph(self, questions: Sequence[Question], end: End) -> Graph:
+    def graph_after(self, questions: Sequence[Question], end: End) -> Graph:
         """The graph after the changes, with what newly runs side by side slowed down."""
         found = self._changed(questions, end)
         moved = any(change.transformation in MOVING for question in questions for change in question.changes)
@@ -109,6 +111,26 @@ class Replays:
             else:
                 self._made[key] = after(self.graph, questions, end)
         return self._made[key]
+
+    @cached_property
+    def _ranks(self) -> tuple[Replays, ...]:
+        """The other ranks, and this one among them."""
+        shown = (self.graph.rank, self.graph.device)
+        graphs = () if self.met is None else self.met.graphs
+        return tuple(self if (one.rank, one.device) == shown else Replays(one, self.rules) for one in graphs)
+
+    def _replayed(self, questions: Sequence[Question], end: End) -> Replayed:
+        """The graph after these questions; with other ranks that have the same changes, where there are any."""
+        if self.met is None:
+            return replayed(self.graph_after(questions, end))
+        met, waiting = replace(self.met, graphs=tuple(one.graph_after(questions, end) for one in self._ranks)), True
+        for question in questions:
+            variant = None if question.of_ranks is None else question.of_ranks(met)
+            if isinstance(variant, Variant):
+                met, waiting = replace(met, graphs=variant.graphs), waiting and variant.waiting
+        found = replayed_together(met.graphs, met.meetings, waiting=waiting)
+        place = [(graph.rank, graph.device) for graph in met.graphs].index((self.graph.rank, self.graph.device))
+        return _timed(met.graphs[place], found.times[place])
 
     def _margin(self, now: int, likely: int) -> int:
         """What the replay leaves out, ns; it does not make a loss of what saves."""
@@ -171,7 +193,10 @@ def ranged(questions: Sequence[Question]) -> bool:
 
 def replayed(graph: Graph) -> Replayed:
     """A graph with its times and its kept steps, each ending at the latest where the next one begins."""
-    times = replay(graph)
+    return _timed(graph, replay(graph))
+
+
+def _timed(graph: Graph, times: Times) -> Replayed:
     return Replayed(graph=graph, times=times, steps=step_times(graph, times).sort("start"))
 
 
@@ -231,6 +256,7 @@ def ingredients_of(graph: Graph, questions: Sequence[Question]) -> tuple[Ingredi
         found.append(Ingredient(question="", text=text, basis="inferred", source="this trace"))
     for question in questions:
         found += [Ingredient(question=question.id, text=one.why, basis=one.basis, source=one.source) for one in question.changes]
+        found += question.ingredients
     return tuple(dict.fromkeys(found))
 
 

@@ -6,18 +6,24 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from diagnose.document.diagnosis import Expected, Finding, Fix, PlanSetting, WallBound
+from diagnose.document.forecast import Ingredient
 from diagnose.document.forecast import Question as Asked
+from diagnose.document.ranks import Ranks
 from diagnose.errors import UsageError
+from diagnose.knowledge.buckets import Buckets
 from diagnose.knowledge.effects import Transformation, select_problem
 from diagnose.knowledge.forecast import ForecastRules
 from diagnose.knowledge.rulebook import Rulebook
 from diagnose.knowledge.walls import WallSpec
+from diagnose.measure.ranks.meetings import Met
 from diagnose.model.vocabulary import FixState
 from diagnose.reason.context import Context
 from diagnose.reason.findings import FixReader
 from diagnose.reason.forecast.changes import Change, effect_of
+from diagnose.reason.forecast.ranks import OfRanks, balanced, evened_all, faster_link, in_step, likes_of_late
 from diagnose.reason.plan import settings
 from diagnose.reason.walls import bounds as wall_bounds
 
@@ -50,6 +56,8 @@ class Question:
     note: str = ""
     bounds: Mapping[str, int] = field(default_factory=dict)
     ceilings: Mapping[str, int] = field(default_factory=dict)
+    of_ranks: OfRanks | None = None  # instead of changes: what all captured ranks do otherwise, and
+    ingredients: tuple[Ingredient, ...] = ()  # what that rests on
 
     def asked(self) -> Asked:
         """As the document has it."""
@@ -136,6 +144,44 @@ def _note(fix: Fix) -> str:
     if fix.state == "blocked":
         return f"It can't be had now: {' '.join(fix.blocked_by)}"
     return ""
+
+
+# --- questions about several ranks ------------------------------------------------------------------------------------
+
+LATE_RANK, EXPERT_IMBALANCE = "late_rank", "expert_imbalance"  # what `--remove` takes besides what one rank shows
+
+
+def rank_questions(free: Free, met: Met | str, ranks: Ranks | None, buckets: Buckets) -> tuple[tuple[Question, ...], Free]:
+    """The questions that are about several ranks, and what is left for each by itself. `met`: a sentence where ranks can't be replayed."""
+    found: list[Question] = []
+    removed = [text.removeprefix("cause:") for text in free.remove]
+    if free.no_wait:
+        found.append(_of_ranks("--no-wait", "all captured ranks in step", met, in_step))
+    if LATE_RANK in removed:
+        likes = partial(evened_all, likes=likes_of_late(ranks))
+        found.append(_of_ranks(f"--remove {LATE_RANK}", "no rank slower than its likes", met, likes))
+    if EXPERT_IMBALANCE in removed:
+        found.append(
+            _of_ranks(f"--remove {EXPERT_IMBALANCE}", "experts with equal work on all ranks", met, partial(balanced, buckets=buckets))
+        )
+    rest = tuple(text for text in free.remove if text.removeprefix("cause:") not in {LATE_RANK, EXPERT_IMBALANCE})
+    left = replace(free, no_wait=False, remove=rest)
+    if free.link is not None:
+        by = _times(free.link)
+        between = _of_ranks(f"--link {free.link}", f"a link between hosts {by:g} times as fast", met, partial(faster_link, by=by))
+        if not between.refused:
+            return (*found, between), replace(left, link=None)
+    return tuple(found), left
+
+
+def _of_ranks(key: str, title: str, met: Met | str, how: OfRanks) -> Question:
+    variant = met if isinstance(met, str) else how(met)
+    if isinstance(variant, str):
+        return Question(
+            id=key, title=title, refused=variant, next_step="Give the traces of all ranks of a node or of an expert-parallel group."
+        )
+    rests = Ingredient(question=key, text=variant.why, basis=variant.basis, source=variant.source)
+    return Question(id=key, title=title, of_ranks=how, ingredients=(rests,))
 
 
 # --- free questions ---------------------------------------------------------------------------------------------------
@@ -236,11 +282,17 @@ def _scaling(text: str, rules: ForecastRules) -> Question:
     return _question("scale", select.strip(), rules, why="asked: its durations times this factor", by=float(found[1]))
 
 
-def _link(text: str) -> Question:
+def _times(text: str) -> float:
+    """How many times as fast. Raises UsageError."""
     found = _FACTOR.fullmatch(text.strip())
     if found is None or not float(found[1]):
         raise UsageError(f"--link {text} is no factor.", effect=_NOTHING, next_step="Write how many times as fast, such as --link 2x.")
-    by = 1 / float(found[1])
+    return float(found[1])
+
+
+def _link(text: str) -> Question:
+    times = _times(text)
+    by = 1 / times
     change = Change(
         transformation="scale",
         select="role = 'transport'",
@@ -249,7 +301,7 @@ def _link(text: str) -> Question:
         why="asked: transfers take this share of their time; at worst none is gained, where waiting for other ranks or start-up costs are what takes the time",
         source="the command line",
     )
-    return Question(id=f"--link {text}", title=f"a link {float(found[1]):g} times as fast", changes=(change,))
+    return Question(id=f"--link {text}", title=f"a link {times:g} times as fast", changes=(change,))
 
 
 def _gpu(name: str, context: Context, rules: ForecastRules) -> Question:

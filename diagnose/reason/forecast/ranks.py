@@ -6,12 +6,13 @@ follows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 import polars as pl
 
+from diagnose.document.ranks import Ranks
 from diagnose.knowledge.buckets import Buckets
 from diagnose.knowledge.effects import Basis
 from diagnose.measure.ranks.groups import SLOWER
@@ -35,6 +36,9 @@ class Variant:
     source: str = "these traces"
 
 
+OfRanks = Callable[[Met], Variant | str]  # what all ranks do otherwise, or the sentence why that can't be told
+
+
 def mean_steps(met: Met, asked: Variant | None = None) -> tuple[float, ...]:
     """By rank, the mean length of its kept steps (ns) after the joint replay; without a question: of what was measured."""
     graphs = met.graphs if asked is None else asked.graphs
@@ -55,8 +59,19 @@ def in_step(met: Met) -> Variant:
     """Nobody waits for another captured rank: each collective takes what its transfer takes, from when its own rank is there."""
     partial = int((~met.meetings.instances["whole"]).sum())
     beside = "; where members were not captured it still holds waiting for these" if partial else ""
-    why = f"Ranks wait for nobody in {met.meetings.instances.height} matched collectives; transfer stays what it was{beside}."
-    return Variant(graphs=met.graphs, waiting=False, basis="inferred" if partial else "measured", why=why)
+    waits = f"Ranks wait for nobody in {met.meetings.instances.height} matched collectives; transfer stays what it was{beside}."
+    free = Variant(graphs=met.graphs, waiting=False, basis="inferred" if partial else "measured", why=waits)
+    alone = [ns / 1e6 for ns in mean_steps(met, free)]
+    return replace(
+        free, why=f"{waits} Then each steps by itself, in {min(alone):.1f} to {max(alone):.1f} ms; the rank in the middle is shown."
+    )
+
+
+def middle_graph(met: Met) -> Graph:
+    """The graph of the rank whose step is in the middle (of two the shorter) where nobody waits."""
+    free = Variant(graphs=met.graphs, waiting=False, basis="measured", why="")
+    ordered = sorted(zip(mean_steps(met, free), range(len(met.graphs)), strict=True))
+    return met.graphs[ordered[(len(ordered) - 1) // 2][1]]
 
 
 def evened(met: Met, late: int, likes: Collection[int]) -> Variant | str:
@@ -73,6 +88,31 @@ def evened(met: Met, late: int, likes: Collection[int]) -> Variant | str:
     )
     graphs = tuple(_by_work(graph, factors) if graph.rank == late else graph for graph in met.graphs)
     return Variant(graphs=graphs, basis="inferred", why=f"Rank {late} takes for each part of its work what the median of its likes takes.")
+
+
+def evened_all(met: Met, likes: Mapping[int, Collection[int]]) -> Variant | str:
+    """The same of several late ranks, each with its likes."""
+    if not likes:
+        return "No captured rank is known to keep the others waiting."
+    graphs, whys = met.graphs, []
+    for late, others in likes.items():
+        variant = evened(replace(met, graphs=graphs), late, others)
+        if isinstance(variant, str):
+            return variant
+        graphs = variant.graphs
+        whys.append(variant.why)
+    return Variant(graphs=graphs, basis="inferred", why=" ".join(whys))
+
+
+def likes_of_late(ranks: Ranks | None) -> dict[int, tuple[int, ...]]:
+    """By late rank its likes, which are not late: those that a comparison of the ranks names, always or mostly the last."""
+    late = {one.rank for one in (ranks.late if ranks else ()) if one.rank is not None and one.pattern != "rotating"}
+    return {
+        rank: tuple(other for other in group.ranks if other not in late)
+        for group in (ranks.groups if ranks else ())
+        for rank in group.ranks
+        if rank in late
+    }
 
 
 def _work(graph: Graph) -> pl.DataFrame:
