@@ -10,12 +10,17 @@ from typing import Any
 import polars as pl
 import pytest
 
+from diagnose.errors import UsageError
 from diagnose.knowledge.load import load_knowledge
-from diagnose.measure.ranks.meetings import Met, meet_in
+from diagnose.measure.ranks.meetings import ONE_RANK, Met, meet_in
 from diagnose.measure.replay.graph import Graph
+from diagnose.pipeline import whatif
+from diagnose.reason.forecast.outcome import Replays
+from diagnose.reason.forecast.questions import Free, rank_questions
 from diagnose.reason.forecast.ranks import Variant, balanced, evened, faster_link, in_step, job_step, mean_steps
 from fixtures.rank_forecast import rank_forecasts
 from tests.builders.graphs import small_graph
+from tests.builders.simulated import traces
 
 EXPERTS, DENSE = ({"role": "compute", "bucket": bucket} for bucket in ("expert_gemm", "dense_gemm"))
 EXCHANGE = {"role": "transport", "bucket": "dispatch", "comm": "expert"}
@@ -128,3 +133,41 @@ def test_a_slow_device_is_no_imbalance() -> None:
 def test_what_is_forecast_happens(name: str, tmp_path: Path) -> None:
     for row in rank_forecasts(name):
         assert row.near, row
+
+
+def test_the_command_s_questions_about_ranks() -> None:
+    """What needs several ranks is told apart from what each answers by itself, and says why where it can't be told."""
+    buckets = load_knowledge().buckets
+    free = Free(no_wait=True, remove=("late_rank", "host_sync", "expert_imbalance"), link="2x")
+    alone, left = rank_questions(free, ONE_RANK, None, buckets)
+    assert [one.id for one in alone] == ["--no-wait", "--remove late_rank", "--remove expert_imbalance"]
+    assert {one.refused for one in alone} == {ONE_RANK}
+    assert left == Free(remove=("host_sync",), link="2x")
+    found = met(*LATE, exchanges=(1,), hosts=2)
+    several, left = rank_questions(free, found, None, buckets)
+    assert [one.id for one in several if not one.refused] == ["--no-wait", "--link 2x"]
+    assert [one.ingredients[0].basis for one in several if not one.refused] == ["measured", "assumed"]
+    assert left == Free(remove=("host_sync",))
+    with pytest.raises(UsageError):
+        rank_questions(Free(link="fast"), found, None, buckets)
+
+
+def test_questions_one_after_the_other_on_all_ranks() -> None:
+    found = met(*LATE, exchanges=(1,), hosts=2)
+    several, _ = rank_questions(Free(no_wait=True, link="2x"), found, None, load_knowledge().buckets)
+    replays = Replays(found.graphs[0], load_knowledge().forecast, found)
+    assert replays.after([several[1]]).span.likely == 220  # the link: as above
+    assert replays.after(several).span.likely == 160  # and nobody waits
+
+
+@pytest.mark.deep
+def test_whatif_of_two_ranks() -> None:
+    paths = traces("ranks-two-slow-gpu", "nsys")
+    evened_ = whatif(paths, remove=["late_rank"], config=paths[0].parent / "job.yaml")
+    true = next(row.true for row in rank_forecasts("ranks-two-slow-gpu") if row.asked == "late rank")
+    assert evened_.step_ns is not None
+    assert evened_.step_ns.likely / 1e6 == pytest.approx(true, rel=0.01)
+    in_step_ = whatif(paths, no_wait=True, config=paths[0].parent / "job.yaml")
+    assert in_step_.identity is not None
+    assert in_step_.identity.rank == in_step_.rank == 1  # rank 0 is the slow one
+    assert whatif(paths[:1], no_wait=True).step_ns is None
