@@ -14,12 +14,14 @@ from diagnose.document.forecast import Question as Asked
 from diagnose.knowledge.forecast import ForecastRules
 from diagnose.measure.ranks.meetings import Met
 from diagnose.measure.replay.graph import Graph
+from diagnose.measure.replay.meetings import replayed_together
 from diagnose.measure.replay.path import Times, replay, step_times
 from diagnose.reason.compare.delta import portioned
 from diagnose.reason.forecast.categories import Replayed
 from diagnose.reason.forecast.changes import ENDS, End, changed, touches
 from diagnose.reason.forecast.contention import settled
 from diagnose.reason.forecast.questions import Question
+from diagnose.reason.forecast.ranks import Variant
 from diagnose.reason.forecast.select import selected
 
 MOVING = ("detach", "interleave", "delay")  # what lets operations run side by side that did not
