@@ -369,6 +369,7 @@ def delayed(graph: Graph, mask: pl.Series, until: pl.Series) -> Graph:
 
 # ---------------------------------------------------------------------------------------------------------------- taking turns
 
+SMALL = 0.1  # of the longest exchange of a pass: what takes less is no exchange of tokens
 SMALL_NS = 20_000  # compute between two exchanges of at most that goes with them: notifications, counts, layouts
 
 
@@ -425,35 +426,47 @@ def _neighbours(graph: Graph, mask: pl.Series) -> Iterator[tuple[list[int], list
 
 
 def _blocks(nodes: Sequence[int], mask: pl.Series, begin: Sequence[int], end: Sequence[int]) -> list[_Block]:
-    """A pass in blocks."""
-    runs_: list[tuple[bool, list[int]]] = []
-    for node in nodes:
-        exchange = bool(mask[node])
-        if runs_ and runs_[-1][0] == exchange:
-            runs_[-1][1].append(node)
+    """A pass in blocks: exchange that is small beside its others (token counts) goes with compute, and small compute with exchange."""
+
+    def length(members: Sequence[int]) -> int:
+        return max(end[one] for one in members) - min(begin[one] for one in members)
+
+    found = _joined([(bool(mask[node]), [node]) for node in nodes])
+    longest = max((length(members) for exchange, members in found if exchange), default=0)
+    found = _joined([(exchange and length(members) > SMALL * longest, members) for exchange, members in found])
+    inner = range(1, len(found) - 1)
+    found = _joined(
+        [(exchange or (number in inner and length(members) <= SMALL_NS), members) for number, (exchange, members) in enumerate(found)]
+    )
+    return [_Block(exchange=exchange, nodes=members, length=length(members)) for exchange, members in found]
+
+
+def _joined(parts: Sequence[tuple[bool, list[int]]]) -> list[tuple[bool, list[int]]]:
+    """Neighbours of one kind as one."""
+    found: list[tuple[bool, list[int]]] = []
+    for exchange, members in parts:
+        if found and found[-1][0] == exchange:
+            found[-1][1].extend(members)
         else:
-            runs_.append((exchange, [node]))
-    joined: list[tuple[bool, list[int]]] = []
-    for number, (exchange, members) in enumerate(runs_):
-        between = 0 < number < len(runs_) - 1 and not exchange
-        small = between and max(end[one] for one in members) - min(begin[one] for one in members) <= SMALL_NS
-        if joined and (joined[-1][0] == exchange or (small and joined[-1][0])):
-            joined[-1][1].extend(members)
-        else:
-            joined.append((exchange, list(members)))
-    return [
-        _Block(exchange=exchange, nodes=members, length=max(end[one] for one in members) - min(begin[one] for one in members))
-        for exchange, members in joined
-    ]
+            found.append((exchange, list(members)))
+    return found
 
 
 def _turns(chains: Sequence[Sequence[_Block]]) -> list[tuple[int, int]]:
-    """In which order the blocks of two passes begin: (pass, number of the block); each kind of work takes one at a time."""
+    """In which order the blocks of two passes begin: (pass, number of the block); each kind of work takes one at a time.
+
+    What follows the last exchange of a pass (the head of the model, say) runs once the other pass has made all of its exchanges, too, as the
+    combined schedule does it.
+    """
+    exchanges = [[number for number, block in enumerate(chain) if block.exchange] for chain in chains]
+    last = [max(numbers, default=-1) for numbers in exchanges]
     ready, free, at = [0, 0], {True: 0, False: 0}, [0, 0]
     order = []
     while any(at[one] < len(chains[one]) for one in (0, 1)):
-        open_ = [(max(ready[one], free[chains[one][at[one]].exchange]), ready[one], one) for one in (0, 1) if at[one] < len(chains[one])]
-        start, _, one = min(open_)
+        left = [one for one in (0, 1) if at[one] < len(chains[one])]
+        inner = [one for one in left if at[one] <= last[one]]
+        begins = [(max(ready[one], free[chains[one][at[one]].exchange]), ready[one], one) for one in inner or left]
+        start, _, one = min(begins)
         block = chains[one][at[one]]
         ready[one] = free[block.exchange] = start + block.length
         order.append((one, at[one]))
