@@ -59,7 +59,7 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
     since: str | None = None  # of `detach`: what the operations are made ready by, share by share
     until: str | None = None  # of `detach` and `delay`: what waits for them
     spread: bool = False  # of `detach` with `until`: each is waited for by its own share of that, not all by the first
-    parts: int = 1  # of `detach`: into how many equal parts each operation is cut
+    parts: int = 1  # of `detach`: in how many equal pieces a burst of them goes at least; fewer operations are cut
     only: str | None = None
     basis: Basis
     why: str

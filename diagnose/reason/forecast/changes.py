@@ -22,7 +22,7 @@ from diagnose.model.vocabulary import OPTIMIZER
 from diagnose.reason.context import Context
 from diagnose.reason.forecast.select import selected
 from diagnose.reason.forecast.walls import without as without_wall
-from diagnose.reason.forecast.wiring import at_end, delayed, detached, interleaved, numbered, runs, split, without
+from diagnose.reason.forecast.wiring import at_end, burst_size, delayed, detached, interleaved, numbered, runs, split, without
 
 End = Literal["low", "likely", "high"]  # of the step time: low is the best case
 ENDS: tuple[End, ...] = get_args(End)
@@ -298,7 +298,8 @@ def _detach(graph: Graph, change: Change, end: End) -> Graph:
     mask = selected(graph, change.select)
     if not mask.any():
         return graph
-    graph, mask = split(graph, mask, change.parts)
+    until = None if change.until is None else selected(graph, change.until) & ~mask
+    graph, mask = split(graph, mask, -(-change.parts // burst_size(graph, mask, until)))
     return detached(
         graph,
         mask,

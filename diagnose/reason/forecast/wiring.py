@@ -13,6 +13,7 @@ import polars as pl
 
 from diagnose.measure.replay.graph import EDGES, Graph
 from diagnose.measure.replay.path import replay
+from diagnose.model.statistics import integer_median
 
 
 def numbered(graph: Graph, numbers: pl.Series) -> pl.Series:
@@ -226,6 +227,12 @@ def _bursts(ops: _Ops, chosen: Sequence[int], until: pl.Series | None) -> list[l
         bursts[-1].append(node)
         before = key
     return bursts
+
+
+def burst_size(graph: Graph, mask: pl.Series, until: pl.Series | None) -> int:
+    """How many of the selected operations a burst usually holds; a burst is those between which nothing of `until` runs."""
+    ops = _Ops.of(graph)
+    return integer_median([len(burst) for burst in _bursts(ops, [node for node in ops.nodes if mask[node]], until)])
 
 
 def _consumers(
@@ -455,7 +462,7 @@ def _joined(parts: Sequence[tuple[bool, list[int]]]) -> list[tuple[bool, list[in
 def _turns(chains: Sequence[Sequence[_Block]]) -> list[tuple[int, int]]:
     """In which order the blocks of two passes begin: (pass, number of the block); each kind of work takes one at a time.
 
-    What follows the last exchange of a pass (the head of the model, say) runs once the other pass has made all of its exchanges, too, as the
+    What follows the last exchange of a pass (the head of the model, say) runs once the other pass has made all of its exchanges, as the
     combined schedule does it.
     """
     exchanges = [[number for number, block in enumerate(chain) if block.exchange] for chain in chains]

@@ -1,0 +1,76 @@
+"""Effects of fixes in their files: every fix has one or says why none can be told, and a wrong one is refused with file and place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from diagnose.errors import RuleFileError
+from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.reason.context import make_context
+from diagnose.reason.forecast.changes import effect_of
+from tests.builders.cases import for_each
+from tests.builders.facts import BOOK, facts
+from tests.builders.jobs import job
+
+FIX = Path(__file__).parents[2] / "trace_rules" / "playbook" / "router-fusion.yaml"
+SCALE = {"scale": "bucket = 'router'", "by": [0.4, 0.5, 0.9], "basis": "assumed", "why": "fewer passes", "source": "a paper"}
+
+
+def test_every_fix_has_an_effect_or_says_why_none_can_be_told() -> None:
+    for key, fix in BOOK.fixes.items():
+        assert bool(fix.effect) != bool(fix.no_effect), key
+        assert fix.no_effect == "" or fix.no_effect.endswith("."), key
+        for one in fix.effect:
+            assert one.problem() is None, key
+            assert one.why.endswith("."), key
+            assert one.basis != "measured" or one.by is None or one.only is not None, f"{key}: a factor of elsewhere is assumed"
+
+
+@for_each(
+    "change, said",
+    ({"remove": "role = 'copy'"}, r"effect\[0\]\.names remove and scale of remove, scale, .* has to name just one"),
+    ({"scale": None}, r"effect\[0\]\.names none of"),
+    ({"scale": "buckett = 'router'"}, r"effect\[0\]\.scale: unknown name buckett"),
+    ({"scale": "bucket"}, r"effect\[0\]\.scale: must be true or false"),
+    ({"scale": "bucket = = 'router'"}, r"effect\[0\]\.scale: not an expression"),
+    ({"by": [0.9, 0.5, 0.4]}, r"effect\[0\]\.by: low, likely and high have to rise"),
+    ({"by": None}, r"effect\[0\]\.by: scale needs it"),
+    ({"by": ["job_nonsense", 1, 1]}, r"effect\[0\]\.by\[0\]: unknown name job_nonsense"),
+    ({"source": " "}, r"effect\[0\]\.source: is empty"),
+    ({"source": None}, "missing required field `source`"),
+    ({"melt": "role = 'copy'"}, "unknown field `melt`"),
+    ({"basis": "guessed"}, "basis"),
+    ({"until": "phase = 'optimizer'"}, r"effect\[0\]\.until: scale has no such field"),
+    ({"scale": None, "by": None, "delay": "role = 'copy'"}, r"effect\[0\]\.until: delay needs it"),
+    ({"scale": None, "resize": "colour", "to": 2}, r"effect\[0\]\.resize: unknown setting colour"),
+    ({"only": "job_nonsense"}, r"effect\[0\]\.only: unknown name job_nonsense"),
+)
+def test_a_wrong_effect_is_refused_with_file_and_place(tmp_path: Path, change: dict[str, object], said: str) -> None:
+    entry = yaml.safe_load(FIX.read_text(encoding="utf-8"))
+    entry["effect"] = [{key: value for key, value in (SCALE | change).items() if value is not None}]
+    path = tmp_path / "playbook" / "mine.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(entry), encoding="utf-8")
+    with pytest.raises(RuleFileError, match=rf"playbook/mine\.yaml.*{said}"):
+        load_rulebook([path.parent.parent])
+
+
+def test_an_effect_and_the_reason_for_none_exclude_each_other(tmp_path: Path) -> None:
+    entry = yaml.safe_load(FIX.read_text(encoding="utf-8")) | {"no_effect": "It changes nothing."}
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(entry), encoding="utf-8")
+    with pytest.raises(RuleFileError, match="no_effect: there is an effect"):
+        load_rulebook([path])
+
+
+def test_an_effect_in_a_job() -> None:
+    # 16 ranks on two nodes, 8 experts per token: a token goes to 16 / (8 · 8) = 0.25 of the copies; the likely factor is 1.15 of that.
+    there = job(expert_model_parallel_size=16, moe_router_topk=8)
+    context = make_context(facts(expert_exchange_backend="nccl", nvlink_domain=8), there, BOOK)
+    found = effect_of(BOOK.fixes["COM-02"], context)
+    assert not isinstance(found, str)
+    assert found[0].by == pytest.approx((0.2, 0.2875, 0.5))
+    assert effect_of(BOOK.fixes["CMP-11"], context) == BOOK.fixes["CMP-11"].no_effect
