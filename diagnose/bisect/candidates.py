@@ -120,7 +120,7 @@ def _ordered(found: list[Path], folder: Path) -> Order:
     """Captures by commit in the name, time of capture, date in the name, or name."""
     starts = {path: start_of(path) for path in found}
     alike = None not in starts.values() and len(set(starts.values())) < len(found)
-    why = "several tell the same time of capture" if alike else "not every trace tells when it was captured"
+    why = "several record the same time of capture" if alike else "not every trace records when it was captured"
     by_name = Order(entries=_entries(found, [""] * len(found)), how=f"By name, because {why}.")
     return _by_commit(found, folder) or _by_time(found, starts) or _by_date(found, why) or by_name
 
@@ -156,7 +156,7 @@ def _by_time(found: list[Path], starts: Mapping[Path, int | None]) -> Order | No
     if len(known) < len(found):
         return None
     paths = [known[start] for start in sorted(known)]
-    return Order(entries=_entries(paths, [""] * len(paths)), how="By the time of capture that each trace tells.")
+    return Order(entries=_entries(paths, [""] * len(paths)), how="By the time of capture that each trace records.")
 
 
 def _by_date(found: list[Path], why: str) -> Order | None:

@@ -31,7 +31,7 @@ with profile(
         train_step(batch)
         prof.step()
 """
-_FIRST, _LAST = 10, 14  # four steps after the warm-up
+_FIRST, _LAST = 10, 14  # four steps after the warm-up: the last is the first that is not profiled (Megatron-LM megatron/training/training.py)
 _WANTED = {
     "use_nsys_profiler": "true",
     "profile_step_start": str(_FIRST),
@@ -67,11 +67,13 @@ def capture(job: Path | None, chosen: Chosen) -> int:
 
 def _lines(job: Job | None, path: Path | None) -> Iterator[str]:
     ranks = ranks_of(job)
-    chosen = " ".join(map(str, ranks))
+    chosen = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
     settings = () if job is None else tuple(_settings(job, ranks))
     if settings:
-        yield f"# 1. In {path.name if path is not None else 'the job'}: profile steps {_FIRST} to {_LAST} of ranks {chosen}"
+        yield f"# 1. In {path.name if path is not None else 'the job'}: profile steps {_FIRST} to {_LAST - 1} of {chosen}"
         yield from settings
+        if len(ranks) == 1:
+            yield "# With more ranks add one beside it and one in the middle: a straggler then shows (the job file gives no world size)."
         yield ""
     yield f"# {'2' if settings else '1'}. Nsight Systems, around the command that starts each rank"
     yield "export NVTE_NVTX_ENABLED=1   # Transformer Engine's ranges"
@@ -79,7 +81,7 @@ def _lines(job: Job | None, path: Path | None) -> Iterator[str]:
     yield f"  {' '.join(RANGE)} -o rank_%q{{RANK}} \\"
     yield "  python pretrain.py ..."
     if not settings:
-        yield f"# open the range around steps {_FIRST} to {_LAST} (torch.cuda.profiler.start(), .stop()) on ranks {chosen}"
+        yield f"# open the range around steps {_FIRST} to {_LAST - 1} (torch.cuda.profiler.start(), .stop()) on {chosen}"
     yield ""
     yield "# Instead of Nsight Systems: PyTorch's profiler"
     yield TORCH
@@ -90,7 +92,7 @@ def _lines(job: Job | None, path: Path | None) -> Iterator[str]:
 def ranks_of(job: Job | None) -> tuple[int, ...]:
     """The first rank, one beside it, and one in the middle of the job.
 
-    Two of one group and one of another tell a straggler from slow communication.
+    Two of one group and one of another show whether communication is slow or waits for a straggler.
     """
     world = None if job is None else job.get("world_size")
     if not isinstance(world, int) or isinstance(world, bool) or world < 1:

@@ -21,9 +21,9 @@ _ABSENT = "not known"
 
 
 def decimal(value: float) -> str:
-    """A number with about three significant digits, thousands separated."""
+    """A number with three significant digits, from 100 on with one decimal and from 1,000 on with none."""
     size = abs(value)
-    places = 0 if value == 0 else 3 if size < 1 else 2 if size < 100 else 1 if size < 1000 else 0
+    places = 0 if value == 0 else 3 if size < 1 else 2 if size < 10 else 1 if size < 1000 else 0
     return f"{value:,.{places}f}"
 
 

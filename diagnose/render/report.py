@@ -386,6 +386,8 @@ class Setting:
 class Remedy:
     """A fix of a finding. `sign` and `word` tell its `state`, `notes` what is told only of one that can be applied.
 
+    `above`: title and id of the finding before this one under which the same is told in full.
+
     `settings_line`: by framework, what changes; empty where that is not to be told in short.
     """
 
@@ -403,6 +405,7 @@ class Remedy:
     notes: tuple[Label, ...]
     evidence: str
     refs: tuple[str, ...]
+    above: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

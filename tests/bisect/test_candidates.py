@@ -111,9 +111,9 @@ def test_traces_that_tell_one_time_are_ordered_by_the_dates_in_their_names(trace
         at(traces / "demo.sqlite", tmp_path / f"{name}.sqlite", 0)
     order = candidates.traces("*.sqlite", tmp_path)
     assert [entry.label[:1] for entry in order.entries] == ["y", "a", "x"]
-    assert order.how == "By the date in the names, because several tell the same time of capture."
+    assert order.how == "By the date in the names, because several record the same time of capture."
     at(traces / "demo.sqlite", tmp_path / "b-20261008.sqlite", 0)
-    assert candidates.traces("*.sqlite", tmp_path).how == "By name, because several tell the same time of capture."
+    assert candidates.traces("*.sqlite", tmp_path).how == "By name, because several record the same time of capture."
 
 
 def test_traces_that_name_commits_are_ordered_by_them(traces: Path, tmp_path: Path) -> None:

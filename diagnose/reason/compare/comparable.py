@@ -384,7 +384,7 @@ def environment(base: Diagnosis, new: Diagnosis) -> tuple[tuple[EnvironmentChang
     """What differs (versions, variables, clocks, hardware), how many things both tell alike, and what could not be compared."""
     if not base.environment or not new.environment:
         sides = [side for side, one in (("base", base), ("new", new)) if not one.environment]
-        which = "Neither capture tells" if len(sides) == 2 else f"The capture of {sides[0]} does not tell"
+        which = "Neither capture records" if len(sides) == 2 else f"The capture of {sides[0]} does not record"
         return (), 0, (f"{which} its environment (versions, variables, clocks), so what changed around the code is not known.",)
     here, there = _environment_of(base), _environment_of(new)
     both = {kind for kind, _ in here} & {kind for kind, _ in there}
@@ -402,7 +402,7 @@ def _of_one_side(here: _Items, there: _Items) -> Iterator[str]:
     for kind in _ORDER:
         sides = [side for side, items in (("base", here), ("new", there)) if not any(one == kind for one, _ in items)]
         if len(sides) == 1:
-            yield f"The capture of {sides[0]} tells no {_PLURAL[kind]}, so those were not compared."
+            yield f"The capture of {sides[0]} records no {_PLURAL[kind]}, so those were not compared."
 
 
 def _environment_of(document: Diagnosis) -> _Items:

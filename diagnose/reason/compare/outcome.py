@@ -474,7 +474,7 @@ def _samples_reasons(effect: Effect, allowed: float, limits: NoiseLimits) -> Ite
         )
     if effect.source in {"assumed", "given"} and effect.basis != "identical":
         yield (
-            "1 run against 1 run tells that two captures differ, not that the program does: how much its runs differ by chance is not "
+            "One run against one shows that two captures differ, not that the program does: how much its runs differ by chance is not "
             "measured. Three runs of each, or a baseline of five (`diagnose baseline add`), measure it."
         )
     differ = effect.low is not None and effect.high is not None and (effect.low > 0 or effect.high < 0)

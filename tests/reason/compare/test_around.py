@@ -60,7 +60,7 @@ def test_what_a_capture_does_not_tell_is_not_gone() -> None:
     base = document(STEPS, environment=[item("CUDA", "12.8"), item("NCCL_ALGO", "Ring", "variable")])
     changes, same, (note,) = environment(base, document(STEPS, environment=[item("CUDA", "12.8")]))
     assert (changes, same) == ((), 1)
-    assert note == "The capture of new tells no variables, so those were not compared."
+    assert note == "The capture of new records no variables, so those were not compared."
 
 
 def test_what_changed_in_the_job_file_with_its_lines() -> None:

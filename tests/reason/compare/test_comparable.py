@@ -247,7 +247,7 @@ def test_a_perturbed_run_and_what_nothing_proves_or_tells_are_said() -> None:
         ]
         assert ("Launch shapes" in said) != both, "without them another model looks like another speed"
     (only,) = run(document(STEPS, job=job()), document(SLOWER, job=job())).outcome.reasons
-    assert only.startswith("1 run against 1 run tells that two captures differ, not that the program does")
+    assert only.startswith("One run against one shows that two captures differ, not that the program does")
     found = run(document(STEPS, gpu=None), document(STEPS, job=job()))
     assert set(found.comparability.unknown) == {*JOB_ASPECTS, "tokens", "device"}
     assert run(document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(32))).comparability.unknown == ()

@@ -230,8 +230,13 @@ def refused(document: Comparison) -> bool:
 NO_FIGURES = "The comparison is refused, so there are no figures of what moved."
 
 
+def no_settings(document: Comparison) -> str:
+    """Why no setting is listed: none differs, or a job file is missing."""
+    return "not compared: a job file is missing" if any("settings were not compared" in note for note in document.notes) else "no setting"
+
+
 def unknown(document: Comparison, most: int = 12) -> str:
-    """What one side or both do not tell; empty where both tell all."""
+    """What one side or both did not record; empty where both did."""
     names = document.comparability.unknown
     return f"Not recorded on both sides, so not compared: {units.listed(names, most)}." if names else ""
 
@@ -242,7 +247,7 @@ def same_environment(document: Comparison) -> str:
 
 
 def runs_of(side: Side) -> str:
-    """The runs of a side: how many, and from when to when and of which commits where that is told."""
+    """The runs of a side: how many, and from when to when and of which commits where that is known."""
     if len(side.runs) < 2:
         return "1"
     days = sorted(run.date[:10] for run in side.runs if run.date)

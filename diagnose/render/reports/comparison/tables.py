@@ -9,6 +9,7 @@ from diagnose.render import units, words
 from diagnose.render.reports.comparison import story
 from diagnose.render.report import Row, Table, rows_of
 
+LONGEST_NAME = 60  # of a kernel on a line with another one
 LONGEST_VALUE = 160  # of a setting or variable; the JSON output holds all
 ABSENT = "(not there)"
 
@@ -79,7 +80,7 @@ def environment(document: Comparison) -> Table:
         note=story.same_environment(document),
         empty=f"nothing: {story.same_environment(document).rstrip('.')}"
         if document.environment_same
-        else "not known: the captures do not tell",
+        else "not known: the captures do not record it",
     )
 
 
@@ -98,7 +99,7 @@ def settings(document: Comparison) -> Table:
             }
             for one in document.settings
         ),
-        empty="nothing, or no job file on one side",
+        empty=story.no_settings(document),
     )
 
 
@@ -231,11 +232,15 @@ def renamed(document: Comparison) -> Table:
     return Table(
         "renamed",
         "More on single kernels: how renamed and moved ones were recognised",
-        rows_of(
-            {"change?": story.KERNEL[one.kind], "$kernel": one.name, "$in base": _before(one), "why?": one.why}
+        tuple(
+            Row(
+                {"change?": story.KERNEL[one.kind], "$kernel": one.name, "$in base": _before(one), "why?": one.why},
+                line=" ← ".join(units.shorten(name, LONGEST_NAME) for name in (one.name, one.was or "") if name),
+            )
             for one in document.kernels
             if one.why
         ),
+        listed=True,
         empty="none",
     )
 
@@ -248,13 +253,13 @@ def _before(one: KernelChange) -> str:
 
 
 def overlap(document: Comparison) -> Table:
-    """Transport that runs beside compute, and what was lost of that."""
+    """Communication whose time or overlap with compute changed, and what was lost of that."""
     return Table(
         "overlap",
         "Overlap of communication with compute",
         rows_of(
             {
-                "$transport": f"{words.COMM_KIND[one.kind]}, {_value(one.backend)}",
+                "$communication": f"{words.COMM_KIND[one.kind]}, {_value(one.backend)}",
                 "#hidden": _pair(units.percent(one.base_overlap), units.percent(one.new_overlap)),
                 "#lost ms": units.signed_ms(one.lost_ns),
                 "#exposed, ms?": _pair(units.ms(one.base_exposed_ns), units.ms(one.new_exposed_ns)),
@@ -263,7 +268,7 @@ def overlap(document: Comparison) -> Table:
             for one in document.overlap
         ),
         note="Hidden: beside compute. Lost: exposed time that the base's share of overlap would have hidden.",
-        empty="no communication on either side",
+        empty="no communication whose time or overlap changed",
     )
 
 

@@ -5,7 +5,7 @@ Beside it the checks for CI.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from diagnose.document.device import DeviceBudget
@@ -88,8 +88,10 @@ def _details(document: Diagnosis) -> Iterator[Block]:
         yield Block(content=problems, section="job-problems", worth=95, name="job problems")
     if not document.findings:
         yield Block(content=Text(text="No rule found anything to change.", tone="weak"), section="findings", worth=94)
+    told: dict[Fix, Finding] = {}
     for index, finding in enumerate(document.findings):
-        yield Block(content=_finding(finding, document, opened=index == 0), section="findings", worth=93, name="findings")
+        yield Block(content=_finding(finding, document, told, opened=index == 0), section="findings", worth=93, name="findings")
+        told = {**{fix: finding for fix in finding.fixes}, **told}
     yield Block(content=tables.unclassified(document), section="numbers", worth=57, aside=True)
     yield Block(content=appendix.job(document), section="appendix", worth=56, aside=True, folded=True)
     sizes = appendix.job_sizes(document)
@@ -164,7 +166,8 @@ def _device(document: Diagnosis, device: DeviceBudget, *, others: int, fold: str
 # --- findings ---------------------------------------------------------------------------------------------------------
 
 
-def _finding(finding: Finding, document: Diagnosis, *, opened: bool) -> r.Finding:
+def _finding(finding: Finding, document: Diagnosis, told: Mapping[Fix, Finding], *, opened: bool) -> r.Finding:
+    """One finding; `told`: fixes of findings before it, each with the first that has it."""
     return r.Finding(
         id=finding.id,
         title=capitalised(finding.name),
@@ -184,11 +187,11 @@ def _finding(finding: Finding, document: Diagnosis, *, opened: bool) -> r.Findin
             Label(label="not this if", text=finding.wrong_when),
         ),
         refs=finding.refs,
-        fixes=tuple(_remedy(fix, document) for fix in finding.fixes),
+        fixes=tuple(_remedy(fix, document, told.get(fix)) for fix in finding.fixes),
     )
 
 
-def _remedy(fix: Fix, document: Diagnosis) -> r.Remedy:
+def _remedy(fix: Fix, document: Diagnosis, above: Finding | None) -> r.Remedy:
     reason = story.fix_reason(fix)
     return r.Remedy(
         id=fix.id,
@@ -210,6 +213,7 @@ def _remedy(fix: Fix, document: Diagnosis) -> r.Remedy:
         ),
         evidence=words.EVIDENCE.get(fix.evidence, fix.evidence),
         refs=fix.refs,
+        above=(capitalised(above.name), above.id) if above is not None and fix.state in ("applicable", "unknown") else None,
     )
 
 

@@ -271,12 +271,14 @@ def _finding(finding: r.Finding, *, headed: bool = True) -> str:
 
 def _remedy(fix: r.Remedy) -> str:
     lines = [f"- {fix.sign} **{fix.word}**: {text(fix.title)} ({code(fix.id)})"]
+    if fix.above is not None:
+        return f"{lines[0]}, as above under {code(fix.above[1])}"
     if fix.reasons:
         lines.append(f"  - {words.reason_label(fix.state)}: {text(' '.join(fix.reasons))}")
     if fix.settings_line:
         lines += [f"  - {text(setting.framework)}: {code(setting.line, 200)}" for setting in fix.settings]
     if fix.open:  # of the others pages tell the rest
-        lines += [f"  - expected: {text(expected)} (source: {text(source)})" for expected, source in fix.expected]
+        lines += [f"  - published: {text(expected)} (source: {text(source)})" for expected, source in fix.expected]
         lines += [f"  - {note.label}: {text(note.text)}" for note in fix.notes if note.text]
     return "\n".join(lines)
 

@@ -312,12 +312,14 @@ def _finding(finding: r.Finding, width: int) -> RenderableType:
 def _remedy(fix: r.Remedy) -> RenderableType:
     head = _line((f"{fix.sign} {fix.word}: ", _STATE[fix.state]), (fix.title, "bold" if fix.open else ""), (f"  {fix.id}", "dim"))
     body: list[RenderableType] = []
+    if fix.above is not None:
+        return Group(head, _indented([Words(_shown(f"as above, under “{fix.above[0]}”"), style="dim")], 4))
     _label(body, words.reason_label(fix.state), " ".join(fix.reasons))
     for framework, changes in fix.settings_line:
         _label(body, f"set ({framework})", changes, "cyan")
     if fix.open:  # of the others pages tell the rest
         for text, source in fix.expected:
-            _label(body, "expected", f"{text} [{source}]")
+            _label(body, "published", f"{text} [{source}]")
         for note in fix.notes:
             _label(body, note.label, note.text)
     return Group(head, _indented(body, 4)) if body else head
@@ -326,7 +328,7 @@ def _remedy(fix: r.Remedy) -> RenderableType:
 def _brief(finding: r.Finding) -> RenderableType:
     """A finding of a list: what became of it, and where it costs more what it says."""
     head = _line(
-        (f" {finding.state.upper() if finding.loud else finding.state} ", "bold red" if finding.loud else "dim"),
+        (f"{finding.state.upper() if finding.loud else finding.state} ", "bold red" if finding.loud else "dim"),
         (f"{finding.severity} ", _SEVERITY[finding.severity]),
         (capitalised(finding.title), "bold" if finding.loud else ""),
         (f"  {finding.id}", "dim"),
@@ -336,7 +338,7 @@ def _brief(finding: r.Finding) -> RenderableType:
     if finding.loud:
         for note in finding.notes[:1]:
             _label(body, note.label, note.text, _TONES[note.tone])
-    return Group(head, _indented(body, 4)) if body else head
+    return _indented([head, _indented(body, 3)] if body else [head], 1)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
