@@ -35,6 +35,7 @@ from diagnose.commands import (
     run,
     whatif,
 )
+from diagnose.commands.options import write_panels
 from diagnose.commands.output import EXIT_GATE, ClosedPipeError, say, silence
 from diagnose.errors import DiagnoseError, InputError, TerminatedError, UsageError
 from diagnose.version import __version__
@@ -93,16 +94,9 @@ class Verbs(click.Group):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The default verb's options, then the other commands."""
-        analysis = self.commands["analyse"]
-        records = [
-            record
-            for param in analysis.get_params(ctx)
-            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)) is not None
-        ]
+        *params, asked = self.commands["analyse"].get_params(ctx)
         version = next(param for param in self.params if param.name == "version")
-        records[-1:-1] = [record for record in [version.get_help_record(ctx)] if record is not None]
-        with formatter.section("Options"):
-            formatter.write_dl(records)
+        write_panels([*params, version, asked], ctx, formatter)
         self.format_commands(ctx, formatter)
 
 

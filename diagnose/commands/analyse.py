@@ -7,7 +7,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from diagnose.commands.options import PATH, Detail, Gate, Group, JobFile, Measuring, Output, option, set_option, takes
+from diagnose.commands.options import (
+    FAULT,
+    GATE,
+    JOB,
+    OUTPUT,
+    PATH,
+    READING,
+    USUAL,
+    Detail,
+    Gate,
+    Group,
+    JobFile,
+    Measuring,
+    Output,
+    Verb,
+    option,
+    set_option,
+    takes,
+)
 from diagnose.commands.output import check_outputs, check_tables, check_target, lost, progress, say, write_diagnosis, write_stdout
 from diagnose.commands.patch import check_rewritten, patched_job
 from diagnose.commands.project import job_beside
@@ -23,6 +41,7 @@ class AnalysedJob(JobFile):
 
     config: Path | None = option(
         "--config",
+        panel=USUAL,
         type=PATH,
         help="Job file: Megatron-Bridge dump, Megatron-LM arguments, launch script, torchtitan, DeepSpeed or Hugging Face, plain job.yaml.",
     )
@@ -33,17 +52,21 @@ class AnalysedJob(JobFile):
 class Analysis(Group):
     """What this verb alone takes."""
 
-    strict: bool = option("--strict", is_flag=True, help="Exit 4 if data was lost.")
-    patch: Path | None = option("--patch", type=PATH, help="Write the job file of --config, changed as advised, to this file.")
+    panel = READING
+    strict: bool = option("--strict", panel=GATE, is_flag=True, help="Exit 4 if data was lost.")
+    patch: Path | None = option("--patch", panel=JOB, type=PATH, help="Write the job file of --config, changed as advised, to this file.")
     log: Path | None = option("--log", type=PATH, help="The trainer's log, for the step time without the profiler.")
     bundle: Path | None = option(
-        "--bundle", type=PATH, help="Write report, document, job file and versions to this .zip, for a report of a fault; redacted."
+        "--bundle",
+        panel=FAULT,
+        type=PATH,
+        help="Write report, document, job file and versions to this .zip, for a report of a fault; redacted.",
     )
-    no_redact: bool = option("--no-redact", is_flag=True, help="Leave paths, hosts, users and secrets in the bundle.")
-    include_host_info: bool = option("--include-host-info", is_flag=True, help="Keep host names in the result.")
+    no_redact: bool = option("--no-redact", panel=FAULT, is_flag=True, help="Leave paths, hosts, users and secrets in the bundle.")
+    include_host_info: bool = option("--include-host-info", panel=OUTPUT, is_flag=True, help="Keep host names in the result.")
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE...")
 @takes(job=AnalysedJob, measuring=Measuring, analysis=Analysis, output=Output, gate=Gate, detail=Detail)
 def analyse(

@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from diagnose.commands.options import (
+    COMMAND,
+    NOISE,
     PATH,
+    SEARCH,
+    USUAL,
     BisectionOutput,
     Group,
     Measuring,
     Share,
+    Verb,
     command_option,
     metric_option,
     option,
@@ -38,40 +43,57 @@ _UNANSWERED: tuple[BisectResult, ...] = ("ends_alike", "cannot_tell")
 class Search(Group):
     """What is searched, and how."""
 
-    good: str | None = option("--good", metavar="COMMIT|LABEL", help="The end where it was well.")
-    bad: str | None = option("--bad", metavar="COMMIT|LABEL", help="The end where it is not.")
+    panel = SEARCH
+    good: str | None = option("--good", panel=USUAL, metavar="COMMIT|LABEL", help="The good end: where the metric was as it should be.")
+    bad: str | None = option("--bad", panel=USUAL, metavar="COMMIT|LABEL", help="The bad end: where it is not.")
     items: Path | None = option(
-        "--items", type=PATH, metavar="FILE", help="Search a list of artefacts instead of commits: one a line, or LABEL, a tab, ITEM."
+        "--items",
+        panel=USUAL,
+        type=PATH,
+        metavar="FILE",
+        help="Search a list of artefacts instead of commits: one a line, or LABEL, a tab, ITEM.",
     )
     traces: str | None = option(
-        "--traces", metavar="PATTERN", help="Search traces that are there already, ordered by commit, time or name."
+        "--traces", panel=USUAL, metavar="PATTERN", help="Search traces that are there already, ordered by commit, time or name."
     )
     from_gate: Path | None = option(
         "--from-gate",
         type=PATH,
         metavar="RESULT.json",
-        help="Begin where a gate or comparison stopped: its commits, metric, limit and runs. --good and --bad may name what it does not tell.",
+        help="Begin where a gate or comparison stopped: its commits, metric, limit and runs. --good and --bad may name what it does not hold.",
     )
     metric: str = metric_option("What changed: ")
     max_regression: float | None = option(
-        "--max-regression", type=Share(), metavar="SHARE", help="The ends must differ by more than this, such as 3%."
+        "--max-regression", panel=USUAL, type=Share(), metavar="SHARE", help="The ends must differ by more than this, such as 3%."
     )
     repeats: int | None = option(
-        "--repeats", type=click.IntRange(min=1), help=f"Captures of one candidate at most, where noise asks for them. [default: {REPEATS}]"
+        "--repeats",
+        panel=NOISE,
+        type=click.IntRange(min=1),
+        metavar="N",
+        help=f"Captures of one candidate at most, where noise asks for them. [default: {REPEATS}]",
     )
-    first: bool | None = option("--first/--all", default=None, help="Stop at the first step, or look for all. [default: --all]")
+    first: bool | None = option("--first/--all", default=None, help="Stop at the first change, or look for all. [default: --all]")
     smallest_step: float | None = option(
-        "--smallest-step", type=Share(), metavar="SHARE", help="Smallest step to look for. [default: a fifth of the difference]"
+        "--smallest-step", type=Share(), metavar="SHARE", help="Smallest change to look for. [default: a fifth of the difference]"
     )
     noise: float | None = option(
-        "--noise", type=Share(), metavar="SHARE", help="Noise of a capture to begin with; what is seen soon outweighs it. [default: 1%]"
+        "--noise",
+        panel=NOISE,
+        type=Share(),
+        metavar="SHARE",
+        help="Noise of a capture to begin with; what is seen soon outweighs it. [default: 1%]",
     )
     trace: str | None = trace_option()
     timeout: float | None = timeout_option("candidate")
-    keep_untracked: bool = option("--keep-untracked", is_flag=True, help="Keep untracked files between commits, for build caches.")
+    keep_untracked: bool = option(
+        "--keep-untracked", panel=COMMAND, is_flag=True, help="Keep untracked files between commits, for build caches."
+    )
     retries: int | None = option(
         "--retries",
+        panel=COMMAND,
         type=click.IntRange(min=0),
+        metavar="N",
         help=f"How often a command that failed is run again, at an end once more; exit code 125 is final. [default: {RETRIES}]",
     )
     skip: tuple[str, ...] = option(
@@ -83,13 +105,17 @@ class Search(Group):
     state: Path | None = option(
         "--state", type=PATH, metavar="DIR", help="Folder of the search. [default: in .diagnose/bisect of the repository]"
     )
-    resume: bool = option("--resume", is_flag=True, help="Go on with a search that was interrupted; alone with the one that ran last.")
-    config: str | None = option("--config", metavar="PATH", help="Job file; a relative path is looked for where the command runs.")
+    resume: bool = option(
+        "--resume", panel=USUAL, is_flag=True, help="Go on with a search that was interrupted; alone with the one that ran last."
+    )
+    config: str | None = option(
+        "--config", panel=USUAL, metavar="PATH", help="Job file; a relative path is looked for where the command runs."
+    )
     job_command: str | None = command_option()
     overrides: tuple[str, ...] = set_option()
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(cls=Verb, context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 @takes(search=Search, measuring=Measuring, output=BisectionOutput)
 def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, output: BisectionOutput) -> int:

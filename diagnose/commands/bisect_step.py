@@ -10,7 +10,21 @@ from typing import TYPE_CHECKING
 import click
 
 from diagnose.commands.baseline import Store
-from diagnose.commands.options import PATH, JobFile, Measuring, Share, metric_option, option, takes, timeout_option, trace_option
+from diagnose.commands.options import (
+    COMMAND,
+    NOISE,
+    PATH,
+    USUAL,
+    JobFile,
+    Measuring,
+    Share,
+    Verb,
+    metric_option,
+    option,
+    takes,
+    timeout_option,
+    trace_option,
+)
 from diagnose.commands.output import say
 from diagnose.errors import InputError
 
@@ -39,6 +53,7 @@ class Limit(Store):
 
     baselines: tuple[str, ...] = option(
         "--baseline",
+        panel=USUAL,
         multiple=True,
         required=True,
         metavar="FILE|NAME",
@@ -48,27 +63,37 @@ class Limit(Store):
     metric: str = metric_option()
     max_regression: float = option(
         "--max-regression",
+        panel=USUAL,
         type=Share(),
         default="3%",
         metavar="SHARE",
         help="A commit is bad if it is worse by more than this. [default: 3%]",
     )
     repeats: int = option(
-        "--repeats", type=click.IntRange(min=1), default=5, help="Runs of one commit at most, where noise asks for them. [default: 5]"
+        "--repeats",
+        panel=NOISE,
+        type=click.IntRange(min=1),
+        metavar="N",
+        default=5,
+        help="Runs of one commit at most, where noise asks for them. [default: 5]",
     )
     trace: str | None = trace_option()
     timeout: float | None = timeout_option("commit")
-    log: Path | None = option("--log", type=PATH, help="Keep in this file what the command printed last. [default: only its end is shown]")
+    log: Path | None = option(
+        "--log", panel=COMMAND, type=PATH, help="Keep in this file what the command printed last. [default: only its end is shown]"
+    )
 
 
 class StepJob(JobFile):
     """The job file of the captures, and whether it must be that of the baseline."""
 
-    config: Path | None = option("--config", type=PATH, help="Job file of each commit's trace, and of a baseline that is a trace.")
-    anyway: bool = option("--anyway", is_flag=True, help="Judge although it is not the same work as the baseline.")
+    config: Path | None = option(
+        "--config", panel=USUAL, type=PATH, help="Job file of each commit's trace, and of a baseline that is a trace."
+    )
+    anyway: bool = option("--anyway", panel=USUAL, is_flag=True, help="Judge although it is not the same work as the baseline.")
 
 
-@click.command(VERB, context_settings={"allow_interspersed_args": False})
+@click.command(VERB, cls=Verb, context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @takes(limit=Limit, job=StepJob, measuring=Measuring)
 def bisect_step(command: tuple[str, ...], limit: Limit, job: StepJob, measuring: Measuring) -> int:

@@ -13,13 +13,19 @@ from click.core import ParameterSource
 from diagnose.commands import sides
 from diagnose.commands.baseline import Store
 from diagnose.commands.options import (
+    GATE,
+    JOB,
     LEVELS,
+    NOISE,
     PATH,
+    SUBJECT,
+    USUAL,
     Group,
     JobFile,
     Measuring,
     Output,
     Share,
+    Verb,
     command_option,
     metric_option,
     option,
@@ -39,7 +45,7 @@ if TYPE_CHECKING:
     from diagnose.reason.compare import Named
 
 
-class RunsCommand(click.Command):
+class RunsCommand(Verb):
     """A command whose `--base` and `--new` take all operands up to the next option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -63,48 +69,63 @@ _SIDES = ("--base", "--new")
 class Sides(Store):
     """The runs of both sides, what stands for BASE, and the job files of both."""
 
-    base: tuple[str, ...] = option("--base", multiple=True, metavar="RUN...", help="Runs to compare with, several to know their noise.")
-    new: tuple[str, ...] = option("--new", multiple=True, metavar="RUN...", help="Runs that are compared with them.")
-    baseline: str | None = option(
-        "--baseline", metavar="NAME", help="Compare with the runs of this stored baseline; all RUNs are then new ones.", before="store"
+    base: tuple[str, ...] = option(
+        "--base", panel=USUAL, multiple=True, metavar="RUN...", help="Runs to compare with, several to know their noise."
     )
-    config: Path | None = option("--config", type=PATH, help="Job file of NEW, and of BASE unless --base-config names another.")
-    base_config: Path | None = option("--base-config", type=PATH, help="Job file of BASE.")
+    new: tuple[str, ...] = option("--new", panel=USUAL, multiple=True, metavar="RUN...", help="Runs that are compared with them.")
+    baseline: str | None = option(
+        "--baseline",
+        panel=USUAL,
+        metavar="NAME",
+        help="Compare with the runs of this stored baseline; all RUNs are then new ones.",
+        before="store",
+    )
+    config: Path | None = option(
+        "--config", panel=USUAL, type=PATH, help="Job file of NEW, and of BASE unless --base-config names another."
+    )
+    base_config: Path | None = option("--base-config", panel=JOB, type=PATH, help="Job file of BASE.")
     job_command: str | None = command_option()
     base_command: str | None = option(
-        "--base-command", metavar="N", help="The same for BASE. [default: without --base-config that of --command]"
+        "--base-command", panel=JOB, metavar="N", help="The same for BASE. [default: without --base-config that of --command]"
     )
     overrides: tuple[str, ...] = set_option("NEW's job file")
-    base_overrides: tuple[str, ...] = option("--base-set", multiple=True, metavar="KEY=VALUE", help="The same for BASE. Repeatable.")
+    base_overrides: tuple[str, ...] = option(
+        "--base-set", panel=JOB, multiple=True, metavar="KEY=VALUE", help="The same for BASE. Repeatable."
+    )
 
 
 class Question(Group):
     """What is compared, and when the answer fails a gate."""
 
-    metric: str = metric_option("What is compared: ")
+    panel = SUBJECT
+    metric: str = metric_option("What is compared: ", SUBJECT)
     max_regression: float | None = option(
-        "--max-regression", type=Share(), metavar="SHARE", help="Exit 1 if NEW is worse by more than this, such as 3%."
+        "--max-regression", panel=USUAL, type=Share(), metavar="SHARE", help="Exit 1 if NEW is worse by more than this, such as 3%."
     )
     on_unclear: OnUnclear | None = option(
         "--on-unclear",
+        panel=GATE,
         type=click.Choice(["pass", "fail", "warn"]),
         help="What a gate comes to that noise leaves open. [default: exit 3]",
     )
     run_noise: float | None = option(
         "--run-noise",
+        panel=NOISE,
         type=Share(),
         metavar="SHARE",
         help="Standard deviation between runs, where they do not measure it. [default: 1%]",
     )
-    fail_on: Level | None = option("--fail-on", type=click.Choice(LEVELS), help="Exit 1 if a finding that severe or more is new or worse.")
+    fail_on: Level | None = option(
+        "--fail-on", panel=GATE, type=click.Choice(LEVELS), help="Exit 1 if a finding that severe or more is new or worse."
+    )
     tokens: tuple[float, float] | None = option(
         "--tokens", type=float, nargs=2, metavar="BASE NEW", help="Useful tokens per step of both, from your logs."
     )
     logs: tuple[Path, Path] | None = option(
-        "--logs", type=PATH, nargs=2, metavar="BASE NEW", help="The trainer's logs of both, which tell the tokens per step."
+        "--logs", type=PATH, nargs=2, metavar="BASE NEW", help="The trainer's logs of both, which hold the tokens per step."
     )
     anyway: bool = option("--anyway", is_flag=True, help="Give figures and a verdict although they are not the same work.")
-    strict: bool = option("--strict", is_flag=True, help="Exit 4 if data was lost on either side.")
+    strict: bool = option("--strict", panel=GATE, is_flag=True, help="Exit 4 if data was lost on either side.")
 
 
 @click.command(cls=RunsCommand)

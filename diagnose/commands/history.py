@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from diagnose.commands.baseline import Store
-from diagnose.commands.options import JobFile, Measuring, Output, format_option, metric_option, option, output_option, takes
+from diagnose.commands.options import USUAL, JobFile, Measuring, Output, Verb, format_option, metric_option, option, output_option, takes
 from diagnose.commands.output import check_outputs, say, write_document
 from diagnose.errors import DiagnoseError, UsageError
 
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 class Series(Store):
     """Which runs, and what is looked at."""
 
-    baseline: str | None = option("--baseline", metavar="NAME", help="The runs of this stored baseline.", before="store")
-    fingerprint: str | None = option("--fingerprint", help="Of a baseline with several jobs or GPUs, this one.", before="store")
+    baseline: str | None = option("--baseline", panel=USUAL, metavar="NAME", help="The runs of this stored baseline.", before="store")
+    fingerprint: str | None = option(
+        "--fingerprint", panel=USUAL, metavar="TEXT", help="Of a baseline with several jobs or GPUs, this one.", before="store"
+    )
     metric: str = metric_option("What is looked at: ")
 
 
@@ -35,7 +37,7 @@ class HistoryOutput(Output):
     output: tuple[Path, ...] = output_option("history")
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("runs", nargs=-1, metavar="[RUN|FOLDER|PATTERN]...")
 @takes(series=Series, job=JobFile, measuring=Measuring, output=HistoryOutput)
 def history(runs: tuple[str, ...], series: Series, job: JobFile, measuring: Measuring, output: HistoryOutput) -> int:

@@ -27,6 +27,47 @@ if TYPE_CHECKING:
 
 LEVELS = ("low", "medium", "high")
 PATH = click.Path(path_type=Path)
+# Under these headings help lists the options of a verb that has many, in this order.
+USUAL, SEARCH, SUBJECT, GATE, NOISE, COMMAND, CAPTURE = (
+    "Usual",
+    "The search",
+    "What is compared",
+    "The gate",
+    "Noise",
+    "The command",
+    "The capture",
+)
+JOB, READING, OUTPUT, FAULT = "Job file", "Reading traces", "Output", "Report of a fault"
+PANELS = (USUAL, SEARCH, SUBJECT, GATE, NOISE, COMMAND, CAPTURE, JOB, READING, OUTPUT, FAULT)
+
+
+class PanelOption(click.Option):
+    """An option that knows under which heading help lists it."""
+
+    def __init__(self, *arguments: Any, panel: str = OUTPUT, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.panel = panel
+
+
+class Verb(click.Command):
+    """A verb whose help lists its options under headings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The panels in their order."""
+        write_panels(self.get_params(ctx), ctx, formatter)
+
+
+def write_panels(params: Sequence[click.Parameter], context: click.Context, formatter: click.HelpFormatter) -> None:
+    """The options under the headings of their panels; those of click itself stand with the output's."""
+    found: dict[str, list[tuple[str, str]]] = {panel: [] for panel in PANELS}
+    for param in params:
+        record = param.get_help_record(context) if isinstance(param, click.Option) else None
+        if record is not None:
+            found[getattr(param, "panel", OUTPUT)].append(record)
+    for panel, records in found.items():
+        if records:
+            with formatter.section(panel):
+                formatter.write_dl(records)
 
 
 class Share(click.ParamType):  # type: ignore[type-arg] # generic in some versions of click only
@@ -48,12 +89,13 @@ class Share(click.ParamType):  # type: ignore[type-arg] # generic in some versio
         return number
 
 
-def option(*names: str, before: str | None = None, **attributes: Any) -> Any:
+def option(*names: str, before: str | None = None, panel: str | None = None, **attributes: Any) -> Any:
     """A field that the click option of these names fills.
 
-    `before`: the field before whose option help lists it, where that is not the order of the groups.
+    `before`: the field before whose option help lists it, where that is not the order of the groups. `panel`: the heading above it, where
+    that is not its group's.
     """
-    return _Option(names, before, attributes)
+    return _Option(names, before, panel, attributes)
 
 
 class _Option(NamedTuple):
@@ -61,6 +103,7 @@ class _Option(NamedTuple):
 
     names: tuple[str, ...]
     before: str | None
+    panel: str | None
     attributes: dict[str, Any]
 
 
@@ -74,9 +117,11 @@ class Group:
     """
 
     options: ClassVar[dict[str, _Option]] = {}
+    panel: ClassVar[str] = OUTPUT
 
     def __init_subclass__(cls) -> None:
-        cls.options = {**cls.options, **{name: value for name, value in vars(cls).items() if isinstance(value, _Option)}}
+        own = {name: value for name, value in vars(cls).items() if isinstance(value, _Option)}
+        cls.options = {**cls.options, **{name: value._replace(panel=value.panel or cls.panel) for name, value in own.items()}}
 
     def __init__(self, **values: Any) -> None:
         if values.keys() != self.options.keys():
@@ -119,7 +164,7 @@ def takes(**groups: type[Group]) -> Callable[[Callable[..., int]], Callable[...,
 
         wrapped: Callable[..., int] = called
         for field, entry in reversed(_in_order(list(groups.values()))):
-            wrapped = click.option(*entry.names, field, **entry.attributes)(wrapped)
+            wrapped = click.option(*entry.names, field, cls=PanelOption, panel=entry.panel, **entry.attributes)(wrapped)
         return wrapped
 
     return decorate
@@ -140,30 +185,39 @@ def rules_option(of: str = "rules, fixes and buckets") -> Any:
 
 def set_option(on: str = "the job file") -> Any:
     """`--set`: settings on top of a job file."""
-    return option("--set", multiple=True, metavar="KEY=VALUE", help=f"A setting on top of {on}. Repeatable.")
+    return option("--set", panel=JOB, multiple=True, metavar="KEY=VALUE", help=f"A setting on top of {on}. Repeatable.")
 
 
-def metric_option(asked: str = "") -> Any:
+def metric_option(asked: str = "", panel: str = USUAL) -> Any:
     """`--metric`: the quantity that two runs are held against each other by."""
     names = "step_time, a category, bucket:NAME, kernels, or any fact. [default: step_time]"
-    return option("--metric", default="step_time", metavar="NAME", help=f"{asked}{names}")
+    return option("--metric", panel=panel, default="step_time", metavar="NAME", help=f"{asked}{names}")
 
 
 def store_option() -> Any:
     """`--store`: the store of baselines; `--folder` is what it was called first."""
     return option(
-        "--store", "--folder", type=PATH, metavar="DIR", help="Where baselines are stored. [default: .diagnose/baselines of the repository]"
+        "--store",
+        "--folder",
+        panel=SUBJECT,
+        type=PATH,
+        metavar="DIR",
+        help="Where baselines are stored. [default: .diagnose/baselines of the repository]",
     )
 
 
 def trace_option() -> Any:
     """`--trace`: what the user's command leaves."""
-    return option("--trace", metavar="PATTERN", help="Where the command leaves its trace. [default: in the folder $DIAGNOSE_OUTPUT]")
+    return option(
+        "--trace", panel=COMMAND, metavar="PATTERN", help="Where the command leaves its trace. [default: in the folder $DIAGNOSE_OUTPUT]"
+    )
 
 
 def timeout_option(of: str) -> Any:
     """`--timeout` in seconds of one run of the user's command."""
-    return option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help=f"Skip a {of} that takes longer.")
+    return option(
+        "--timeout", panel=COMMAND, type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help=f"Skip a {of} that takes longer."
+    )
 
 
 def format_option(kind: str, about: str = "", *, besides: Sequence[str] = ()) -> Any:
@@ -176,7 +230,9 @@ def output_option(kind: str) -> Any:
     pages = sorted({*extensions_for(kind)} & {".html", ".json", ".md", ".txt"})
     others = [f"{ending} (JUnit)" if ending == ".xml" else ending for ending in extensions_for(kind) if ending not in pages]
     endings = " ".join([*pages, *others])
-    return option("-o", "--output", type=PATH, multiple=True, help=f"Write a file too; format by extension: {endings}. Repeatable.")
+    return option(
+        "-o", "--output", panel=USUAL, type=PATH, multiple=True, help=f"Write a file too; format by extension: {endings}. Repeatable."
+    )
 
 
 def color_option() -> Any:
@@ -211,6 +267,7 @@ def command_option() -> Any:
     """`--command`: which of several commands, or functions of a Python file, is the job."""
     return option(
         "--command",
+        panel=JOB,
         metavar="N",
         help="Of several commands in a script the N-th; of a Python file the function. [default: the one that trains]",
     )
@@ -219,7 +276,8 @@ def command_option() -> Any:
 class JobFile(Group):
     """The job file of traces, and what is set on top of it."""
 
-    config: Path | None = option("--config", type=PATH, help="Job file of the traces.")
+    panel = JOB
+    config: Path | None = option("--config", panel=USUAL, type=PATH, help="Job file of the traces.")
     job_command: str | None = command_option()
     overrides: tuple[str, ...] = set_option()
 
@@ -227,8 +285,9 @@ class JobFile(Group):
 class Reading(Group):
     """How traces are read and understood."""
 
+    panel = READING
     rules: tuple[Path, ...] = rules_option()
-    rank: int | None = option("--rank", type=click.IntRange(min=0), help="Rank of a trace that does not tell it.")
+    rank: int | None = option("--rank", type=click.IntRange(min=0), metavar="N", help="Rank of a trace that does not record it.")
     step_range: str | None = option("--step-range", metavar="PATTERN", help="Pattern for the ranges that mark a step.")
     nsys: Path | None = option("--nsys", type=PATH, help="The nsys to export .nsys-rep files with. [default: the one found]")
 
@@ -270,7 +329,9 @@ class Reading(Group):
 class Measuring(Reading):
     """How traces are read, and where they are measured."""
 
-    jobs: int | None = option("--jobs", type=click.IntRange(min=1), help="Traces measured at once. [default: one per processor]")
+    jobs: int | None = option(
+        "--jobs", type=click.IntRange(min=1), metavar="N", help="Traces measured at once. [default: one per processor]"
+    )
     engine: str = option(
         "--engine", type=click.Choice(ENGINES), default="local", help="Where: processes here, or Dask workers. [default: local]"
     )
@@ -303,9 +364,12 @@ class Output(Group):
 class Detail(Group):
     """How much of a diagnosis is printed as text."""
 
-    verbose: int = option("-v", "--verbose", count=True, help="Print every finding too; -vv every table as well.", before="color")
+    verbose: int = option(
+        "-v", "--verbose", panel=USUAL, count=True, help="Print every finding too; -vv every table as well.", before="color"
+    )
     sections: tuple[str, ...] = option(
         "--section",
+        panel=USUAL,
         multiple=True,
         metavar="NAME",
         help="Print this part alone: plan, findings, budget, buckets, ledger … Repeatable.",
@@ -324,5 +388,5 @@ class Gate(Group):
     """Which findings of a diagnosis fail it."""
 
     fail_on: Level | None = option(
-        "--fail-on", type=click.Choice(LEVELS), help="Exit 1 if a finding is that severe or more.", before="color"
+        "--fail-on", panel=GATE, type=click.Choice(LEVELS), help="Exit 1 if a finding is that severe or more.", before="color"
     )

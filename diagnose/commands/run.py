@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from diagnose.commands.capture import NSYS, RANGE, TORCH
-from diagnose.commands.options import PATH, Detail, Gate, Group, JobFile, Measuring, Output, option, takes
+from diagnose.commands.options import CAPTURE, PATH, Detail, Gate, Group, JobFile, Measuring, Output, Verb, option, takes
 from diagnose.commands.output import check_outputs, check_tables, progress, say, write_diagnosis, write_stdout
 from diagnose.errors import InputError, OutputError, TerminatedError, UsageError
 
@@ -34,13 +34,16 @@ _PATIENCE_SECONDS = 10.0  # for a command that was told to end
 class Capturing(Group):
     """How the command is captured."""
 
+    panel = CAPTURE
     to: Path | None = option("--to", type=PATH, metavar="FOLDER", help=f"New folder for the capture. [default: {FOLDER}, {FOLDER}_2 …]")
-    delay: int | None = option("--delay", type=click.IntRange(min=0), metavar="SECONDS", help="Begin to capture so long after the start.")
+    delay: int | None = option(
+        "--delay", type=click.IntRange(min=0), metavar="SECONDS", help="Wait so long after the start before capturing."
+    )
     duration: int | None = option("--duration", type=click.IntRange(min=1), metavar="SECONDS", help="Capture so long.")
     dry_run: bool = option("--dry-run", is_flag=True, help="Print the nsys command and run nothing.")
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(cls=Verb, context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @takes(job=JobFile, capturing=Capturing, measuring=Measuring, output=Output, gate=Gate, detail=Detail)
 def run(
@@ -73,7 +76,7 @@ def run(
         write_stdout(shlex.join(line) + "\n")
         return 0
     if not ranged and capturing.delay is None and capturing.duration is None and not output.quiet:
-        say("the whole run is captured: nothing tells that it opens a range by itself (`diagnose capture JOB` prints the settings that do)")
+        say("the whole run is captured: no sign that it opens a range by itself (`diagnose capture JOB` prints the settings that do)")
     try:
         folder.mkdir(parents=True)
     except OSError as fault:

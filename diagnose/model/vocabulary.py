@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from msgspec import Meta
@@ -69,3 +70,6 @@ GROUP_OF: Mapping[Outcome, Group] = {
     "slow": "doubtful",
     "not_trustworthy": "doubtful",
 }
+
+# What an operation counts as in the budget, as people write it where that differs.
+ROLE_TITLES: Mapping[str, str] = MappingProxyType({"transport": "communication", "packing": "permute/unpermute"})

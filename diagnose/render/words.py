@@ -13,7 +13,7 @@ from typing import NamedTuple
 from diagnose.document.device import StepBudget
 from diagnose.knowledge.settings import JobSettings, load_job_settings
 from diagnose.knowledge.vocabulary import load_vocabulary
-from diagnose.model.vocabulary import CAPTURE
+from diagnose.model.vocabulary import CAPTURE, ROLE_TITLES
 from diagnose.render.figures.figure import Look
 
 VOCABULARY = load_vocabulary()
@@ -136,6 +136,11 @@ def bucket(name: str) -> str:
 def bucket_colour(name: str) -> str:
     """A bucket's colour in figures."""
     return VOCABULARY.colour(name)
+
+
+def role(name: str) -> str:
+    """A role as people write it."""
+    return ROLE_TITLES.get(name, name)
 
 
 def words(identifier: str) -> str:

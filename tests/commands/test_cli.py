@@ -540,7 +540,7 @@ def test_kernel_says_bucket_and_reason(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["kernel", "void deep_ep::internode::dispatch<8>(int)"]) == 0
     out = capsys.readouterr().out
     assert "bucket     dispatch" in out
-    assert "transport (EP all-to-all, deepep)" in out
+    assert "communication (EP all-to-all, deepep)" in out
 
 
 def test_kernel_reads_names_from_standard_input_and_gives_json_lines() -> None:
@@ -732,7 +732,7 @@ def test_a_project_gives_options_and_an_unknown_one_is_refused(
     [
         ("a1_qwen3_30b_h100.yaml", ["profiling.use_nsys_profiler: true", "profiling.profile_ranks: [0, 1, 8]"]),
         ("a1_qwen3_30b_h100.sh", ["--profile", "--profile-step-start 10", "--profile-ranks 0 1 8"]),
-        ("", ["# open the range around steps 10 to 14 (torch.cuda.profiler.start(), .stop()) on ranks 0"]),
+        ("", ["# open the range around steps 10 to 13 (torch.cuda.profiler.start(), .stop()) on rank 0"]),
     ],
 )
 def test_how_to_capture_is_told_in_the_jobs_own_keys(job: str, said: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,9 +12,11 @@ from pathlib import Path
 import click
 import pytest
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
+from click.testing import CliRunner
 
 from diagnose.cli import cli
 from diagnose.commands.manual import manual
+from diagnose.commands.options import PANELS, USUAL
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,6 +37,19 @@ def test_the_manual_holds_every_verb_and_option() -> None:
     assert [name for name in options(cli) if name not in plain] == []
     assert page == manual(cli)
     assert [line for line in page.splitlines() if line.startswith("'")] == []
+
+
+@pytest.mark.parametrize("verb", ["", "bisect", "compare", "gate", "history", "run", "bisect-step"])
+def test_help_lists_many_options_under_headings_with_the_usual_ones_first(verb: str) -> None:
+    """A short path through many options: at most a dozen stand under the first heading, and none is lost."""
+    command = cli.commands[verb or "analyse"]
+    shown = CliRunner().invoke(cli, [*verb.split(), "--help"], terminal_width=100).output
+    panels = [line.removesuffix(":") for line in shown.splitlines() if line.removesuffix(":") in PANELS and line.endswith(":")]
+    assert panels[0] == USUAL
+    assert panels == [panel for panel in PANELS if panel in panels]
+    first = shown.split(f"{USUAL}:\n")[1].split("\n\n")[0]
+    assert 0 < len([line for line in first.splitlines() if line.startswith("  -")]) <= 12
+    assert [one.opts[-1] for one in command.params if isinstance(one, click.Option) and one.opts[-1] not in shown] == []
 
 
 def test_the_manual_does_not_depend_on_who_asked_for_help_before() -> None:

@@ -215,7 +215,7 @@ def test_each_cause_has_its_own_finding_and_no_other(cause: LateCause, rule: str
     assert (finding.bound_ns, finding.severity, finding.status) == (20_000_000, "high", "measured")
     assert finding.where.ranks == (3,)
     assert finding.summary.startswith(
-        "The ranks of its group wait 20.00 ms per step (20.0 %) for rank 3 (last in 97.0 % of the collectives with notable waiting)"
+        "The ranks of its group wait 20.0 ms per step (20.0 %) for rank 3 (last in 97.0 % of the collectives with notable waiting)"
     )
     assert "not known" not in finding.summary
 
@@ -293,7 +293,7 @@ def test_the_pipeline() -> None:
         "communication-few-virtual-stages": 7_000_000,
     }
     assert found["communication-stages-uneven"].where.ranks == (3,)
-    assert found["communication-stages-uneven"].summary.startswith("Stage 3 computes 15.00 ms per step longer")
+    assert found["communication-stages-uneven"].summary.startswith("Stage 3 computes 15.0 ms per step longer")
     even = structs.replace(uneven, bubble_share=0.16, imbalance_ns=0, virtual_saves_ns=0)
     assert not RULES_OF_RANKS & set(of_ranks(ranks(pipeline=even), four)[0])
 
@@ -322,7 +322,7 @@ def test_why_rules_of_several_ranks_are_not_assessed_is_told_one_by_one() -> Non
     apart = ranks(survey=tuple(survey(rank, wait=None, skew=None) for rank in range(2)), captured=2, exchanges=(), clocks=())
     _, unknown = of_ranks(apart)
     assert SEVERAL_RANKS not in {one.how for one in unknown.values()}
-    assert "none of its exchanges was found in another's trace" in unknown["communication-wait-above-transfer"].how
+    assert "none of its collectives was found in another rank's trace" in unknown["communication-wait-above-transfer"].how
 
 
 def test_comparing_ranks_is_proposed_only_where_it_was_not_done() -> None:

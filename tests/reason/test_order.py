@@ -82,7 +82,7 @@ def test_a_slow_gpu_of_another_rank_is_the_cause_where_no_wall_of_this_rank_is_o
     said = verdict(bounds(given, BOOK), given, BOOK, findings=found)
     assert said.target_wall == "compute"
     assert found[0].id == "compute-straggler-slow-gpu"
-    assert said.sentence.startswith("Rank 0's GPU is slow: the other ranks wait 24.00 ms per step (24.0 %) for it; compute dominates")
+    assert said.sentence.startswith("Rank 0's GPU is slow: the other ranks wait 24.0 ms per step (24.0 %) for it; compute dominates")
     little = facts(**{**late, "straggler_wait_ns": 9_000_000, "straggler_wait_share": 0.09})
     assert verdict(bounds(little, BOOK), little, BOOK, findings=find(little, job=None, rulebook=BOOK)[0]).cause is None
 

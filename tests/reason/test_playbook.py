@@ -116,7 +116,7 @@ def test_values_are_computed_from_the_job_and_a_full_device_blocks_what_costs_me
     full: dict[str, FactValue] = {"peak_reserved_bytes": 80 * 10**9, "device_memory_bytes": 80 * 2**30}
     found = fix("HOST-05", job(), facts(**full))
     assert found.state == "blocked"
-    assert found.blocked_by[0].startswith("Memory is nearly full (74.51 of 80.00 GiB reserved).")
+    assert found.blocked_by[0].startswith("Memory is nearly full (74.5 of 80.0 GiB reserved).")
     assert fix("HOST-05", job()).state == "applicable"
 
 

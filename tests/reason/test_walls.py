@@ -102,14 +102,14 @@ def test_what_to_attack_first(values: dict[str, FactValue], target: str, runner_
         {"compute_busy_ns": 40_000_000, "compute_busy_share": 0.4, "transport_blocking_ns": 55_000_000},
         "communication",
         "communication",
-        "Compute is stalled on communication for at most 55.00 of 100.0 ms per step (55.0 %",
+        "Compute is stalled on communication for at most 55.0 of 100.0 ms per step (55.0 %",
     ),
     ({"transport_blocking_ns": 5_000_000}, "compute", "compute", "Compute dominates: "),
     (
         {"compute_busy_ns": 0, "compute_busy_share": 0.0, "host_copy_blocking_ns": 60_000_000},
         "memory",
         "memory",
-        "Memory costs at most 60.00 of 100.0 ms per step (60.0 %",
+        "Memory costs at most 60.0 of 100.0 ms per step (60.0 %",
     ),
     ({"compute_busy_ns": 0, "compute_busy_share": 0.0, "launch_starved_ns": 0}, "communication", None, "No wall can be shown"),
 )
@@ -166,7 +166,7 @@ LATE = {
     (  # the verdict speaks of the late rank itself, on which nothing waits: what the others lose by it is worth a wall
         {**LATE, "straggler_wait_ns": 12_000_000, "straggler_wait_share": 0.12, "transport_blocking_ns": 6_200_000},
         "compute-straggler-slow-gpu",
-        "Rank 2's GPU is slow: the other ranks wait 12.00 ms per step",
+        "Rank 2's GPU is slow: the other ranks wait 12.0 ms per step",
     ),
     (
         {**LATE, "straggler_wait_ns": 6_200_000, "straggler_cause": "slow_host"},
@@ -236,7 +236,7 @@ def test_sentence_for_hidden_communication() -> None:
 @for_each(
     "contention, said",
     (2_900_000, "so it is hidden"),
-    (3_100_000, "communication runs for 87.00 ms, mostly beside compute, and contention costs compute about 3.10 ms (3.1 %)"),
+    (3_100_000, "communication runs for 87.0 ms, mostly beside compute, and contention costs compute about 3.10 ms (3.1 %)"),
     (None, "so it is hidden; what compute loses beside it could not be estimated"),
 )
 def test_a_hidden_exchange_is_not_called_free(contention: int | None, said: str) -> None:
@@ -252,10 +252,10 @@ def test_a_hidden_exchange_is_not_called_free(contention: int | None, said: str)
 @for_each(
     "shown, beside, target, said, certainty",
     # Blocking that events show, waiting beside transport that none shows, in ms of 100
-    (20, 0, "communication", "for at most 20.00 of 100.0 ms", "high"),
-    (20, 0.4, "communication", "for at most 20.40 of 100.0 ms", "high"),
-    (20, 15, "communication", "for between 20.00 and 35.00 of 100.0 ms", "medium"),
-    (0, 27, "communication", "for between 0 and 27.00 of 100.0 ms", "low"),
+    (20, 0, "communication", "for at most 20.0 of 100.0 ms", "high"),
+    (20, 0.4, "communication", "for at most 20.4 of 100.0 ms", "high"),
+    (20, 15, "communication", "for between 20.0 and 35.0 of 100.0 ms", "medium"),
+    (0, 27, "communication", "for between 0 and 27.0 of 100.0 ms", "low"),
     (2, 4, "compute", "communication with between 2.00 and 6.00 ms", "medium"),
 )
 def test_waiting_that_no_event_shows_makes_a_range_of_the_bound(
@@ -271,22 +271,22 @@ def test_waiting_that_no_event_shows_makes_a_range_of_the_bound(
 def test_sentences_for_communication_bounds_partly_known_and_compute_that_is_left() -> None:
     found = judged(transport_blocking_ns=24_000_000, expert_exchange_blocking_ns=22_000_000, data_parallel_blocking_ns=2_000_000)
     assert found.sentence == (
-        "Compute takes 95.0 % of the step; the largest avoidable loss is communication: compute is stalled on it for at most 24.00 of "
-        "100.0 ms per step (24.0 %; EP all-to-all 22.00 ms, DP collectives 2.00 ms)."
+        "Compute takes 95.0 % of the step; the largest avoidable loss is communication: compute is stalled on it for at most 24.0 of "
+        "100.0 ms per step (24.0 %; EP all-to-all 22.0 ms, DP collectives 2.00 ms)."
     )
     assert (found.certainty, found.certainty_reasons) == ("high", ())
     found = judged(recompute_ns=None, host_copy_blocking_ns=50_000_000)
     assert found.sentence == (
-        "Compute takes 95.0 % of the step; the largest avoidable loss is memory: at least 50.00 of 100.0 ms per step "
-        "(50.0 %; blocking copies 50.00 ms)."
+        "Compute takes 95.0 % of the step; the largest avoidable loss is memory: at least 50.0 of 100.0 ms per step "
+        "(50.0 %; blocking copies 50.0 ms)."
     )
     assert found.certainty == "medium"
     found = judged(compute_busy_ns=20_000_000, compute_busy_share=0.2, compute_absent_ns=80_000_000, dependency_stalled_ns=75_000_000)
     assert found.target_wall == "compute"
     assert found.sentence.startswith(
-        "No other wall can be shown to reach a tenth of the step, but compute is active for only 20.00 of 100.0 ms per step (20.0 %)"
+        "No other wall can be shown to reach a tenth of the step, but compute is active for only 20.0 of 100.0 ms per step (20.0 %)"
     )
-    assert "another 75.00 ms of waiting has no known cause" in found.sentence
+    assert "another 75.0 ms of waiting has no known cause" in found.sentence
     assert found.certainty == "low"
 
 
@@ -303,7 +303,7 @@ def test_without_an_anchor_nothing_is_per_step() -> None:
     ({"step_spread": 0.3}, "medium", "step times differ by 30.0 % of the median"),
     ({"lost_event_warnings": 1}, "medium", "the profiler warns that events may be missing"),
     ({"dependency_stalled_ns": 6_000_000}, "medium", "6.00 ms of waiting per step has no known cause"),
-    ({"dependency_stalled_ns": 31_000_000}, "low", "31.00 ms of waiting per step, a large part of the step, has no known cause"),
+    ({"dependency_stalled_ns": 31_000_000}, "low", "31.0 ms of waiting per step, a large part of the step, has no known cause"),
     ({"transport_blocking_ns": 11_900_000}, "medium", "communication lies only just above a tenth of the step"),
     ({"transport_blocking_ns": 9_100_000}, "medium", "communication lies only just below a tenth of the step"),
     ({"correlation_rate": 0.95}, "medium", "only 95.0 % of device operations joined their launch"),

@@ -174,8 +174,8 @@ def test_a_relative_change_is_never_shown_as_none(share: float | None, said: str
     ("step_time", "step time"),
     ("kernels", "launches"),
     ("transport", "exposed communication"),
-    ("compute:expert_gemm", "compute: expert gemm"),
-    ("bucket:dense_gemm", "bucket dense gemm"),
+    ("compute:expert_gemm", "compute: expert GEMM"),
+    ("bucket:dense_gemm", "bucket dense GEMM"),
     ("blocking_dispatch", "blocking dispatch"),
 )
 def test_every_metric_has_a_name(name: str, said: str) -> None:

@@ -166,7 +166,7 @@ def test_a_fix_tells_what_is_done_to_each_setting_and_what_is_disputed(tmp_path:
         "environment MY_VARIABLE=1",
         "job_bf16; else: It is ‹micro_batch_size›. Where unknown: Look it up. First: MEM-01. (blocks only where it is known)",
         "step_ns > 1; else: It is ‹step_ns› ms. (a note, never blocks)",
-        "expected: no published figure",
+        "published effect: no published figure",
         "disputed: two guides name different defaults",
         "step 3 of the phase fit: make the job fit into memory; what may have to come first: MEM-01",
     ):

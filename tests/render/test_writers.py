@@ -368,7 +368,7 @@ def test_documents_without_a_verdict_are_told_in_full(format_: str) -> None:
         ],
         "baselines": ["main", "0a1b", "H100", "1.500", "2.0 KiB", "can't be read", "It is no JSON.", "qwen"],
         "no baselines": ["one is stored; `diagnose baseline add NAME TRACE` stores one"],
-        "kernels": ["transport (EP all-to-all, deepep)", "name, rule deepep (weak: by default only)", "pg_desc", "line 2", "no JSON"],
+        "kernels": ["communication (EP all-to-all, deepep)", "name, rule deepep (weak: by default only)", "pg_desc", "line 2", "no JSON"],
         "fix": ["COM-06", "in this run"],
         "facts": ["facts (", "step_ns", "`diagnose explain ID` tells more."],
         "rules": ["rules (", "fixes (", "COM-06"],

@@ -27,7 +27,7 @@ def bucket(know: Catalogue, key: str) -> Entry:
         name=key,
         title=meaning.holds,
         about="bucket: which part of the model a device operation serves",
-        brief=", ".join(dict.fromkeys(one.role for one in decided + default)) or "compute",
+        brief=", ".join(dict.fromkeys(words.role(one.role) for one in decided + default)) or "compute",
         parts=(
             *paragraph("belongs elsewhere", meaning.elsewhere),
             *paragraph("recognised by", meaning.told_by),
@@ -55,7 +55,7 @@ def bucket(know: Catalogue, key: str) -> Entry:
 
 
 def _family_about(one: Family) -> str:
-    parts = (words.words(one.operation), one.role, one.kind and words.COMM_KIND[one.kind], one.backend, one.phase)
+    parts = (words.words(one.operation), words.role(one.role), one.kind and words.COMM_KIND[one.kind], one.backend, one.phase)
     return ", ".join(part for part in parts if part)
 
 

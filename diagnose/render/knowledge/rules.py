@@ -157,15 +157,15 @@ def wall(know: Catalogue, key: str) -> Entry:
 def word(_know: Catalogue, key: str) -> Entry:
     """A word of the field."""
     one = load_glossary()[key]
+    title = one.title or key.replace("-", " ")
     return Entry(
         name=key,
-        title=one.title or key.replace("-", " "),
+        title=one.means,
         about="word of the field",
-        brief=one.means,
+        brief=title,
         parts=(
-            *paragraph("means", one.means),
-            *paragraph("here", one.says),
-            *paragraph("also", ", ".join((*one.also, *one.labels))),
+            *paragraph("what follows", one.says),
+            *paragraph("also", ", ".join(text for text in dict.fromkeys((title, *one.also, *one.labels)) if text != key)),
             *items("see", (f"diagnose explain {name.partition(':')[2]}" for name in one.see)),
             *items("sources", one.refs),
         ),

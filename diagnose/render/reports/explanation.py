@@ -36,7 +36,7 @@ def report(document: Explanation) -> r.Report:
         table = listing(kind.plural, (kind.name, "what"), [(key, kind.entry(document, key).title) for key in kind.ids(document)])
         return _report(document, (Block(content=table, section=kind.plural, worth=90),), (Section(id=kind.plural),))
     entries = []
-    called = {wanted, _word(wanted)}
+    called = {wanted, _word(wanted), _word(wanted.rstrip("0123456789"))}  # EP16 is EP
     for kind, key in ((kind, key) for kind in KINDS for key in kind.ids(document) if not called.isdisjoint(_names(kind, key))):
         known = kind.entry(document, key)
         run = kind.run(document, key, document.diagnosis) if kind.run is not None and document.diagnosis else []

@@ -51,9 +51,9 @@ def _entry(answer: KernelAnswer) -> Entry:
     moves = ", ".join(part for part in (found.kind and words.COMM_KIND.get(found.kind, found.kind), found.backend) if part)
     rows = (
         ("bucket", words.bucket(found.bucket)),
-        ("role", found.role + (f" ({moves})" if moves else "")),
+        ("role", words.role(found.role) + (f" ({moves})" if moves else "")),
         ("phase", found.phase or ""),
-        ("operation", found.operation),
+        ("operation", words.words(found.operation)),
         ("because", f"{found.evidence}, rule {found.rule}{' (weak: by default only)' if found.weak else ''}"),
         ("elsewhere", ", ".join(words.bucket(bucket) for bucket in found.alternatives)),
         ("not understood", ", ".join(found.not_understood)),

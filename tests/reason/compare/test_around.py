@@ -55,8 +55,8 @@ def test_what_changed_around_the_code() -> None:
 def test_what_a_capture_does_not_tell_is_not_gone() -> None:
     changes, same, (note,) = environment(document(STEPS), document(STEPS, environment=[item("CUDA", "12.8")]))
     assert (changes, same) == ((), 0)
-    assert note.startswith("The capture of base does not tell")
-    assert environment(document(STEPS), document(STEPS))[2][0].startswith("Neither capture tells")
+    assert note.startswith("The capture of base does not record")
+    assert environment(document(STEPS), document(STEPS))[2][0].startswith("Neither capture records")
     base = document(STEPS, environment=[item("CUDA", "12.8"), item("NCCL_ALGO", "Ring", "variable")])
     changes, same, (note,) = environment(base, document(STEPS, environment=[item("CUDA", "12.8")]))
     assert (changes, same) == ((), 1)
@@ -265,15 +265,15 @@ def test_the_headline_has_the_figures_and_names_a_bucket_with_its_kernel() -> No
     found = run(document(BOTH), document(WORSE))
     assert (
         found.outcome.sentence
-        == "These two captures differ: the step is 12.2 % slower: 45.00 → 50.50 ms (+5.50 ms, 95 % interval +4.12 … +6.92 ms, 1 run against "
+        == "These two captures differ: the step is 12.2 % slower: 45.0 → 50.5 ms (+5.50 ms, 95 % interval +4.12 … +6.92 ms, 1 run against "
         "1 run, 4 steps against 4; run-to-run noise assumed 1.0 % (not measured))."
     )
-    assert found.outcome.moved.startswith("Exposed communication grew by 4.00 ms (10.00 → 14.00 ms); launch-bound time")
+    assert found.outcome.moved.startswith("Exposed communication grew by 4.00 ms (10.0 → 14.0 ms); launch-bound time")
     assert run(document(WORSE), document(BOTH)).outcome.sentence.startswith("These two captures differ: the step is 10.9 % faster")
     base = document(({"attention": 10_000_000},) * 4, kernels=[kernel("flash_fwd", 10, 1_000_000)])
     new = document(({"attention": 13_000_000},) * 4, kernels=[kernel("flash_fwd", 10, 1_300_000)])
     assert (
-        "Compute in attention grew by 3.00 ms (10.00 → 13.00 ms), mostly flash_fwd, slower per launch (1,000.0 → 1,300.0 µs)."
+        "Compute in attention grew by 3.00 ms (10.0 → 13.0 ms), mostly flash_fwd, slower per launch (1,000.0 → 1,300.0 µs)."
         in run(base, new).outcome.moved
     )
 
@@ -296,12 +296,12 @@ def exchange(busy: int, exposed: int, backend: str = "nccl") -> Communication:
 @for_each(
     "base, new, words",
     (exchange(20_000_000, 10_000_000), exchange(20_000_000, 14_000_000), "because less of it runs beside compute (50.0 % → 30.0 %)"),
-    (exchange(20_000_000, 10_000_000), exchange(28_000_000, 14_000_000), "because it runs longer (20.00 → 28.00 ms)"),
-    (exchange(20_000_000, 10_000_000), exchange(28_000_000, 14_000_000, "deepep"), "because it runs longer (20.00 → 28.00 ms)"),
+    (exchange(20_000_000, 10_000_000), exchange(28_000_000, 14_000_000), "because it runs longer (20.0 → 28.0 ms)"),
+    (exchange(20_000_000, 10_000_000), exchange(28_000_000, 14_000_000, "deepep"), "because it runs longer (20.0 → 28.0 ms)"),
 )
 def test_exposed_transport_says_which_exchange_and_why(base: Communication, new: Communication, words: str) -> None:
     found = run(document(BOTH, communication=(base,)), document(WORSE, communication=(new,)))
-    assert f"Exposed communication of the EP all-to-all grew by 4.00 ms (10.00 → 14.00 ms), {words}" in found.outcome.moved
+    assert f"Exposed communication of the EP all-to-all grew by 4.00 ms (10.0 → 14.0 ms), {words}" in found.outcome.moved
     swapped = "The EP all-to-all runs over DeepEP, no longer over NCCL" if new.backend == "deepep" else ""
     assert found.outcome.moved.partition("Exposed communication")[0].startswith(swapped)
     assert found.overlap[0].lost_ns == (4_000_000 if "less" in words else None if new.backend == "deepep" else 0)

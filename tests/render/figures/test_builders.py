@@ -51,7 +51,7 @@ def test_buckets_and_communication_add_up_to_their_busy_time() -> None:
     document = rich()
     (device, *_) = document.budget
     buckets, exchanges = step.buckets(document, device), step.communication(document, device)
-    busy = {row.bucket.replace("_", " "): row.busy_ns for row in document.buckets if (row.rank, row.device) == (0, 0)}
+    busy = {words.bucket(row.bucket): row.busy_ns for row in document.buckets if (row.rank, row.device) == (0, 0)}
     assert {name: lengths(buckets, row) for row, name in enumerate(buckets.y.names)} == busy
     known = [row.busy_ns for row in document.communication if (row.rank, row.device) == (0, 0)]
     assert [lengths(exchanges, row) for row in range(len(exchanges.y.names))] == sorted(known, reverse=True)
@@ -185,7 +185,7 @@ def test_the_waterfall_leads_from_one_step_to_the_other() -> None:
         assert leg.start == at
         at = leg.end
     assert at == document.delta.new_ns
-    labels = ["base", "exposed communication", "compute: expert gemm", "launch-bound", "compute: elementwise", "9 others", "new"]
+    labels = ["base", "exposed communication", "compute: expert GEMM", "launch-bound", "compute: elementwise", "9 others", "new"]
     assert [leg.label for leg in legs] == labels
     figure = figures_of(document)["waterfall"]
     assert figure.y.names == tuple(labels)

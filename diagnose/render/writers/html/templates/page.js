@@ -81,6 +81,25 @@ function unpack(id) {
   });
   each("button.print", function (button) { button.hidden = false; button.addEventListener("click", function () { print(); }); });
 
+  // Words of the field: what their title says, on a touch too.
+  var meaning = null;
+  function hush() { if (meaning) { meaning.remove(); meaning = null; } }
+  document.addEventListener("click", function (event) {
+    var word = event.target.closest("abbr[title]"), before = meaning && meaning.word, box;
+    hush();
+    if (!word || word === before) { return; }
+    meaning = document.createElement("div");
+    meaning.word = word;
+    meaning.className = "tip";
+    meaning.setAttribute("role", "status");
+    meaning.textContent = word.title;
+    document.body.append(meaning);
+    box = word.getBoundingClientRect();
+    meaning.style.left = scrollX + Math.max(4, Math.min(box.left, root.clientWidth - meaning.offsetWidth - 4)) + "px";
+    meaning.style.top = scrollY + box.bottom + 4 + "px";
+  });
+  addEventListener("keydown", function (event) { if (event.key === "Escape") { hush(); } });
+
   // What is folded opens where a link leads into it; the figures for print.
   function reveal(target) {
     for (var one = target; one; one = one.parentElement) { if (one.tagName === "DETAILS") { one.open = true; } }
