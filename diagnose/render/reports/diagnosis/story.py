@@ -26,7 +26,7 @@ def finding_ceiling(finding: Finding, document: Diagnosis) -> str:
     if finding.bound_ns is None:
         return ""
     faster = finding.speedup_ceiling
-    return f"at most {units.ms(finding.bound_ns)} ms {per(document)}" + ("" if faster is None else f", ≤ {units.factor(faster)} faster")
+    return f"at most {units.time(finding.bound_ns)} {per(document)}" + ("" if faster is None else f", ≤ {units.factor(faster)} faster")
 
 
 def finding_where(finding: Finding, document: Diagnosis) -> str:
