@@ -15,6 +15,7 @@ from msgspec import structs
 from diagnose.document.diagnosis import Capture, Efficiency, Fact, Identity, JobRead
 from diagnose.job import Job
 from diagnose.knowledge.rulebook import Rulebook
+from diagnose.knowledge.templates import decimal
 
 # Where at least half of the matrix products take operands of 8 bits or fewer, the run is held against that peak: this project's choice.
 LOW_PRECISION_SHARE = 0.5
@@ -129,7 +130,9 @@ def efficiency(known: Identity, job: JobRead | None, facts: Mapping[str, Fact], 
         return _none(
             flop, step_ns, f"{achieved:.0f} TFLOP/s per GPU would be {share:.1f} times the peak: the job file is not that of this capture"
         )
-    how = f"{flop:.4g} FLOP per step as Megatron counts them / {seconds * 1e3:.1f} ms (mean step, profiled) / {known.gpus} GPUs"
+    how = (
+        f"{decimal(flop / 1e12)} TFLOP per step as Megatron counts them / {seconds * 1e3:.1f} ms (mean step, profiled) / {known.gpus} GPUs"
+    )
     if peak is not None:
         how += f"; MFU of {peak:,.0f} dense {known.precision} TFLOP/s"
         how += "" if known.precision_from == "trace" else " (precision by the job file: kernel names do not tell)"

@@ -371,3 +371,19 @@ def test_hostile_names_of_ranks_have_no_power_in_the_comparison(opened: Opener, 
     assert page.locator("#compare").evaluate("one => one.querySelectorAll('img, a, iframe, svg, b, script').length") == 0
     assert page.locator("#ranks-said, .ranks-said").locator("img, iframe, svg, script").count() == 0
     assert seen == Seen()
+
+
+def test_a_word_is_explained_to_who_has_no_mouse(opened: Opener) -> None:
+    page, seen = opened(diagnosis.rich(), width=390, zoomed=False)
+    word = page.locator("header abbr").first
+    word.click()
+    shown = page.locator(".tip[role=status]")
+    assert shown.inner_text() == word.get_attribute("title")
+    box = shown.bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 390
+    page.keyboard.press("Escape")
+    assert shown.count() == 0
+    page.locator("#words-of-the-field summary").press("Enter")
+    assert page.locator("#words-of-the-field dt").first.is_visible()
+    assert seen == Seen()

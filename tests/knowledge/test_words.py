@@ -89,6 +89,18 @@ def test_no_verdict_uses_a_banned_word() -> None:
     assert [text for text in said if BANNED.search(spoken(text)) or TRANSPORT.search(spoken(text))] == []
 
 
+def test_facts_and_buckets_are_told_in_the_fields_terms() -> None:
+    """Their ids stay, which documents hang on; what people read of them does not say transport or host."""
+    facts = yaml.safe_load((RULES / "facts.yaml").read_text(encoding="utf-8"))
+    told = [(name, text) for name, one in facts.items() for text in (one["meaning"], one[None])]  # YAML reads the key null as nothing
+    buckets = yaml.safe_load((RULES / "buckets.yaml").read_text(encoding="utf-8"))
+    told += [(name, text) for name, one in buckets.items() for key in ("title", "holds", "elsewhere", "told_by") for text in [one[key]]]
+    told += [(name, text) for name, one in buckets.items() for text in one["traps"]]
+    ids = re.compile(r"\b[a-z]+(?:_[a-z0-9]+)+\b")
+    wrong = re.compile(r"\b(transport|hosts?(?! memory)|likes|device work|expert exchange|data-parallel exchange|tells? of|(?<!names hold )gemm)\b")
+    assert [(name, found[0]) for name, text in told for found in [wrong.search(ids.sub("", text))] if found] == []
+
+
 def test_no_report_uses_a_banned_word() -> None:
     """Strings of the builders of reports and figures, docstrings left out."""
     found = []
@@ -167,6 +179,7 @@ PRINTED = (
         "restart after a sync",
         "attention mesh",
     ),
+    *("TP", "PP", "EP", "ETP", "CP", "DP", "NCCL", "DeepEP", "HybridEP", "NVLink domain", "rank", "waiting: copies", "the rest"),
     *("handover", "starved", "ledger", "own time", "likes", "packing", "launch-starved", "dependency-stalled"),  # of older reports
 )
 PLAIN = {

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from diagnose import cli
 from diagnose.document import bisection as b
@@ -308,3 +309,12 @@ def test_formats_that_it_does_not_have_are_refused_before_anything_is_written(tm
     newer.write_text(saved.read_text().replace("bisect/2", "bisect/3"))
     assert cli.main(["render", str(newer)]) == 3
     assert "a newer version of this program wrote" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("format_", ["text", "markdown"])
+def test_communication_that_did_not_change_is_not_said_to_be_absent(format_: str) -> None:
+    """The document lists exchanges whose time or overlap changed: an empty list does not mean that there was none."""
+    text = write(structs.replace(rich(), overlap=(), settings=(), notes=()), format_)
+    assert "no communication whose time or overlap changed" in text
+    assert "no communication on either side" not in text
+    assert "or no job file" not in text

@@ -222,3 +222,8 @@ def test_what_is_like_nothing_gets_the_kinds() -> None:
 
 def test_sentences_name_the_numbers_that_they_will_hold() -> None:
     assert unfilled("{step_ns:ms} ms {per}, {job_bf16} and {bound_share:pct}") == "‹step_ns› ms per step, ‹bf16› and ‹bound_share›"
+
+
+def test_a_layout_of_the_first_line_is_explained_as_it_is_printed() -> None:
+    assert told_of("EP16") == told_of("EP")
+    assert "sixteen ranks" in flat(told_of("EP16"))

@@ -18,6 +18,7 @@ from msgspec import structs
 
 from diagnose.document import bisection, comparison
 from diagnose.document import diagnosis as d
+from diagnose.knowledge.glossary import load_glossary, meanings
 from diagnose.render import Options, extensions_for, format_of, formats_for, kind_of, write
 from diagnose.render.reports import KINDS
 from diagnose.render.reports.check import HEADINGS
@@ -376,3 +377,30 @@ def test_documents_without_a_verdict_are_told_in_full(format_: str) -> None:
     for name, told in wanted.items():
         report = read(name, format_).replace("`", "")
         assert [one for one in told if one.replace("`", "") not in report] == [], name
+
+
+def test_every_tooltip_is_of_the_glossary_and_stands_in_the_list_at_the_end() -> None:
+    """A title attribute needs a mouse: what it says is in the page for the keyboard and for a touch too."""
+    page = write(rich(), "html")
+    body, words = page.split('<dl class="words">')
+    known = meanings(load_glossary())
+    shown = [
+        (html_module.unescape(word), html_module.unescape(means))
+        for means, word in re.findall(r'<abbr title="([^"]*)">([^<]*)</abbr>', body)
+    ]
+    assert len(shown) > 20
+    assert [word for word, means in shown if known.get(word.replace("\u00a0", " ").strip().lower()) != means.replace("\u00a0", " ")] == []
+    listed = re.findall(r"<dt>[^<]*</dt><dd>([^<]*)</dd>", words.split("</dl>")[0])
+    assert sorted({means for _, means in shown}) == sorted(html_module.unescape(means).replace("\u00a0", " ") for means in listed)
+
+
+@pytest.mark.parametrize(
+    ("format_", "said"), [("text", "as above, under “"), ("markdown", "as above under `"), ("html", "as above, under “")]
+)
+def test_a_fix_of_several_findings_is_told_in_full_once(format_: str, said: str) -> None:
+    document = rich()
+    first = next(one for one in document.findings if any(fix.state == "applicable" for fix in one.fixes))
+    again = structs.replace(first, id="another", name="another pattern")
+    text = write(structs.replace(document, findings=(first, again)), format_, Options(detail=2, width=200))
+    open_ = [fix for fix in first.fixes if fix.state in ("applicable", "unknown")]
+    assert text.count(said) == len(open_)
