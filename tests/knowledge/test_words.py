@@ -97,7 +97,9 @@ def test_facts_and_buckets_are_told_in_the_fields_terms() -> None:
     told += [(name, text) for name, one in buckets.items() for key in ("title", "holds", "elsewhere", "told_by") for text in [one[key]]]
     told += [(name, text) for name, one in buckets.items() for text in one["traps"]]
     ids = re.compile(r"\b[a-z]+(?:_[a-z0-9]+)+\b")
-    wrong = re.compile(r"\b(transport|hosts?(?! memory)|likes|device work|expert exchange|data-parallel exchange|tells? of|(?<!names hold )gemm)\b")
+    wrong = re.compile(
+        r"\b(transport|hosts?(?! memory)|likes|device work|expert exchange|data-parallel exchange|tells? of|(?<!names hold )gemm)\b"
+    )
     assert [(name, found[0]) for name, text in told for found in [wrong.search(ids.sub("", text))] if found] == []
 
 
