@@ -34,7 +34,10 @@ _ADDRESS = re.compile(r"https://[\w.~:/?#@!$&'()*+,;=%-]{1,300}")
 
 
 def page(report: Report, *, light: bool = False) -> str:
-    """The whole page; a `light` one leaves plotly's script out, and of the timeline and of other devices what there is no room for."""
+    """The whole page.
+
+    A `light` one leaves plotly's script and the list of words out, and of the timeline and of other devices what there is no room for.
+    """
     if not light:
         return _page(report, light=False, kept=Kept())
     made, brief = "", _without_folds(report)
@@ -94,6 +97,7 @@ def _page(report: Report, *, light: bool, kept: Kept | None) -> str:
         moments=_moments(drawn.values()),
         most=Limits(),
         words=Terms(),
+        light=light,
     )
     return made
 
