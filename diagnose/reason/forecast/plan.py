@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import polars as pl
 from msgspec import structs
 
 from diagnose.document.diagnosis import Finding, PlanStep, StepForecast
@@ -69,7 +70,12 @@ class Compatible:
             return {}
         edits = plan(spec, self.context, framework_of(job.format, self.context.rulebook.job)).edits
         values = after_all(edits, job)
-        return {edit.setting: values[edit.key] for edit in edits if edit.setting is not None}
+        return {edit.setting: self._typed(edit.setting, values[edit.key]) for edit in edits if edit.setting is not None}
+
+    def _typed(self, setting: str, value: object) -> object:
+        """The value as rules know it: options in one text (an environment variable's) are edited as a list."""
+        text = isinstance(value, tuple | list) and self.context.rulebook.schema.get(f"job_{setting}") == pl.String()
+        return ",".join(str(one) for one in value) if text and isinstance(value, tuple | list) else value
 
     def _overwrites(self, chosen: Sequence[str], spec: FixSpec) -> bool:
         """Whether a fix sets a setting of one of those to another value."""
