@@ -262,24 +262,6 @@ def test_the_exchange_of_one_micro_batch_beside_compute_of_its_neighbour() -> No
     assert step_length(changed(alone, [overlapped], "likely")) == 80_000
 
 
-def test_counts_on_a_stream_of_their_own_do_not_wait_for_the_network() -> None:
-    # As above, with counts of 1 before the exchange of the second forward: they run at 20..21, while backward's exchange is on the network.
-    nodes = [one for number in (1, 2) for phase in ("forward", "backward") for one in micro_batch(number, phase)]
-    nodes = [(name, {**told, "duration": told["duration"] * (1 if told["lane"] == 20 else 1000)}) for name, told in nodes]
-    nodes.insert(7, op("f2counts", 1_000, 30, "forward", comm="expert"))
-    names = [name for name, _ in nodes]
-    lanes = [[name for name, told in nodes if told["lane"] == lane] for lane in (10, 20, 30)]
-    waits = [(one, two, "event", 0) for one, two in pairwise(names) if not any({one, two} <= set(lane) for lane in lanes)]
-    found = times(
-        changed(
-            small_graph(nodes, [*(link for lane in lanes for link in chain(*lane)), *waits]),
-            [change("interleave", "comm = 'expert'")],
-            "likely",
-        )
-    )
-    assert [tuple(at - 40_000 for at in found[name]) for name in ("f2counts", "f2exchange")] == [(20_000, 21_000), (30_000, 50_000)]
-
-
 def test_every_change_keeps_sources_before_what_waits_for_them() -> None:
     graphs = [small_graph(LAUNCHES, WAITS), *(small_graph(*one) for one in (BURST, GATHER, RING, IN_LINE))]
     kinds = [
