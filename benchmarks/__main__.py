@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import platform
+import statistics
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -188,6 +191,25 @@ def small_goals(folder: Path) -> list[Goal]:
     ]
 
 
+def replay_goals(folder: Path) -> list[Goal]:
+    """The replay of 100,000 operations: time, the same against reading them, and what graph and replay add to the analysis' memory."""
+    trace = nsys_export(folder, 100_000)
+    command = [sys.executable, "-m", "benchmarks.replay", str(trace)]
+    told = [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(3)]
+    peaks = alternate({"with": command, "without": [*command, "--plain"]}, 1)
+    trace.unlink()
+    per_operations = statistics.median(100_000 * one["replayed"] / one["operations"] for one in told)
+    return [
+        Goal(name="replay of 100,000 operations, processor time", measured=per_operations, limit=1, unit="s"),
+        Goal(
+            name="replay against reading the same trace", measured=statistics.median(one["replayed"] / one["read"] for one in told), limit=1
+        ),
+        Goal(
+            name="peak memory with graph and replay against without", measured=peaks["with"].peak_mib / peaks["without"].peak_mib, limit=2
+        ),
+    ]
+
+
 def ranks_goals(plan: Plan, folder: Path) -> tuple[list[Measurement], list[Goal]]:
     """Time per rank, and what putting the ranks together costs, up to the largest number of ranks."""
     copies = ranks.make(folder / "ranks", plan.ranks[-1])
@@ -260,6 +282,7 @@ def main() -> int:
         try:
             if "small" in parts:
                 goals += small_goals(folder)
+                goals += replay_goals(folder)
             for part, run in (("torch", torch_goals), ("nsys", nsys_goals)):
                 if part in parts:
                     more, reached = run(plan, folder)

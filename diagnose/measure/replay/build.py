@@ -172,7 +172,11 @@ def _edges(found: Links, threads: Threads) -> pl.DataFrame:
     awaited = threads.awaited.select((pl.col("op") + first).alias("src"), pl.col("item").alias("dst"), "after", zero, "kind", "inferred")
     return pl.concat(
         part.select(
-            pl.col("src", "dst").cast(pl.UInt32), pl.col("after").cast(pl.String), "lag", pl.col("kind").cast(pl.String), "inferred"
+            pl.col("src", "dst").cast(pl.UInt32),
+            pl.col("after").cast(EDGES["after"]),
+            "lag",
+            pl.col("kind").cast(EDGES["kind"]),
+            "inferred",
         )
         for part in (host, issue, device, awaited)
     )
@@ -187,7 +191,7 @@ def _in_order(nodes: pl.DataFrame, edges: pl.DataFrame) -> tuple[pl.DataFrame, p
     early, late = start.gather(edges["src"]), start.gather(edges["dst"])
     forward = edges.filter(early <= late)
     layer = _layers(nodes.height, edges.filter(early == late))
-    order = pl.DataFrame({"start": start, "layer": layer}).with_row_index("old").sort("start", "layer", "old")["old"]
+    order = pl.DataFrame({"key": start * TIES + layer}).with_row_index("old").sort("key", maintain_order=True)["old"]
     place = pl.DataFrame({"old": order}).with_row_index("new").sort("old")["new"]
     renamed = forward.with_columns(place.gather(forward[end]).alias(end) for end in ("src", "dst"))
     return (

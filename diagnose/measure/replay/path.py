@@ -91,10 +91,37 @@ def _joined(begun: list[int], joins: pl.DataFrame) -> list[int]:
 
 
 def step_times(graph: Graph, times: Times) -> pl.DataFrame:
-    """The kept steps after a replay: index, start, end (ns)."""
+    """The kept steps after a replay: index, start, end (ns).
+
+    A step goes on until what it computes is done, as it did when it was measured: what opens the next one may stand on another stream, and
+    nothing need hold it there.
+    """
     steps = graph.steps
     opened, begun, ended = (
         series.gather(steps[node]) for series, node in ((times.start, "opens"), (times.start, "closes"), (times.end, "closes"))
     )
     close = pl.select(pl.when(steps["at"] == "start").then(begun).otherwise(ended)).to_series()
-    return steps.select("index").with_columns(opened.alias("start"), close.alias("end"))
+    measured, reached = (_computed(graph, ends) for ends in (graph.nodes["start"] + graph.nodes["duration"], times.end))
+    before = reached.shift(1), measured.shift(1)
+    return steps.select("index").with_columns(
+        _not_before(opened, *before, steps["start"]).alias("start"), _not_before(close, reached, measured, steps["end"]).alias("end")
+    )
+
+
+def _computed(graph: Graph, ends: pl.Series) -> pl.Series:
+    """When all that the kept steps up to each one compute is done."""
+    computes = (graph.nodes["role"] == "compute") & (graph.nodes["kind"] == "op")
+    done = graph.nodes.select("step", ends.alias("end")).filter(computes & pl.col("step").is_not_null())
+    latest = done.group_by(pl.col("step").cast(pl.Int64).alias("index")).agg(pl.col("end").max())
+    return (
+        graph.steps.select("index")
+        .join(latest, on="index", how="left", maintain_order="left")["end"]
+        .fill_null(strategy="forward")
+        .cum_max()
+    )
+
+
+def _not_before(moment: pl.Series, reached: pl.Series, measured: pl.Series, seen: pl.Series) -> pl.Series:
+    """`moment`, or later: when compute is done (`reached`), less by how much that was later than the boundary (`seen`) when measured."""
+    over = (measured - seen).clip(0)
+    return pl.select(pl.max_horizontal(moment, reached - over)).to_series()

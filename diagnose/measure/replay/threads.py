@@ -105,7 +105,11 @@ def _outer(calls: pl.DataFrame, threads: pl.Series) -> pl.DataFrame:
 def _held(calls: pl.DataFrame, placed: pl.DataFrame, host: HostActivity, every: pl.DataFrame, freeing: pl.DataFrame) -> pl.DataFrame:
     """The calls that waited for the device: call, op, freed (when they could go on), kind, after, inferred. One row per call."""
     waited = host.blocked.filter(pl.col("awaited").is_not_null() & pl.col("awaited").is_in(placed["op"].implode()))
-    threads = every.select("start", "end", "name_id", "thread").unique(["start", "end", "name_id"], keep="first", maintain_order=True)
+    threads = (
+        every.join(waited.select("start").unique(), on="start", how="semi", maintain_order="left")
+        .select("start", "end", "name_id", "thread")
+        .unique(["start", "end", "name_id"], keep="first", maintain_order=True)
+    )
     inside = waited.join(threads, on=["start", "end", "name_id"], how="inner").sort("start")
     found = inside.join_asof(
         calls.select("thread", "call", pl.col("start").alias("began"), pl.col("end").alias("returned")).sort("began"),
@@ -298,12 +302,10 @@ def _pieces(gaps: pl.DataFrame, host: HostActivity, computing: pl.Series) -> pl.
     segments = _segments(host)
     parts = [_cut(own.sort("start"), segments) for (thread,), own in known.group_by("thread", maintain_order=True) if thread in computing]
     cut = pl.concat([known.select("call", "start", "end", *_NOTHING).clear(), *parts])
-    whole = known.join(cut, on="call", how="anti").select("call", "start", "end", *_NOTHING)
-    pieces = pl.concat([cut.filter(pl.col("cause").ne_missing(_POLLING)), whole]).sort("call", "start")
-    return pieces.with_columns(
-        pl.col("cause").fill_null("python" if host.python else "host"),
-        (pl.int_range(pl.len(), dtype=pl.Int64).over("call") - pl.len().over("call")).alias("piece"),
-    )
+    whole = known.join(cut, on="call", how="anti").select("call", "start", "end", *_NOTHING, pl.lit(-1, dtype=pl.Int64).alias("piece"))
+    place = pl.int_range(pl.len(), dtype=pl.Int64).over("call") - pl.len().over("call")
+    known_parts = cut.filter(pl.col("cause").ne_missing(_POLLING)).sort("call", "start").with_columns(place.alias("piece"))
+    return pl.concat([known_parts, whole]).with_columns(pl.col("cause").fill_null("python" if host.python else "host"))
 
 
 _NOTHING = (pl.lit(None, dtype=pl.String).alias("cause"), pl.lit(None, dtype=pl.UInt32).alias("awaited"))
