@@ -440,4 +440,22 @@ def _order(items: pl.DataFrame, calls: pl.DataFrame, gaps: pl.DataFrame) -> pl.D
         .join(calls.select(pl.col("call").alias("before"), pl.col("last").alias("src")), on="before")
         .select("src", "dst", pl.lit("handover").alias("kind"), pl.lit(value=True).alias("inferred"))
     )
-    return pl.concat([chain, turns])
+    return pl.concat([chain, turns, _begun(items, turns)])
+
+
+def _begun(items: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:
+    """A thread that nothing hands over to begins some time after what another one did before: src, dst, kind, inferred."""
+    heads = items.filter(pl.col("thread").is_first_distinct() & ~pl.col("item").is_in(turns["dst"].implode()))
+    return (
+        heads.select(pl.col("item").alias("dst"), "start")
+        .sort("start")
+        .join_asof(
+            items.select(pl.col("item").alias("src"), "end").sort("end"),
+            left_on="start",
+            right_on="end",
+            strategy="backward",
+            coalesce=False,
+        )
+        .filter(pl.col("src").is_not_null() & (pl.col("src") != pl.col("dst")))
+        .select("src", "dst", pl.lit("handover").alias("kind"), pl.lit(value=True).alias("inferred"))
+    )
