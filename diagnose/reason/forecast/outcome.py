@@ -105,6 +105,8 @@ class Replays:
 
     def _changed(self, questions: Sequence[Question], end: End) -> Graph:
         """The graph after the changes: where the last ones scale nothing, the graph after those before goes on from there."""
+        if not questions:
+            return self.graph
         key = (end, *(one.id for one in questions))
         if key not in self._made:
             *before, last = questions

@@ -156,6 +156,7 @@ def test_questions_one_after_the_other_on_all_ranks() -> None:
     found = met(*LATE, exchanges=(1,), hosts=2)
     several, _ = rank_questions(Free(no_wait=True, link="2x"), found, None, load_knowledge().buckets)
     replays = Replays(found.graphs[0], load_knowledge().forecast, found)
+    assert replays.after([]).span.likely == 230  # nothing is asked
     assert replays.after([several[1]]).span.likely == 220  # the link: as above
     assert replays.after(several).span.likely == 160  # and nobody waits
 
