@@ -213,17 +213,20 @@ def _inferred(work: pl.DataFrame, edges: pl.DataFrame, launches: pl.DataFrame) -
     """Likely producers of operations that begin long after all that they are known to wait for.
 
     The last operation of another stream that ended within 10 µs before, and had been issued before; where an operation waits for nothing at
-    all, the last that ended before it began, however long ago.
+    all, or was not launched and follows nothing closely (pages that migrate), the last that ended before it began, however long ago.
     """
     ends = pl.DataFrame({"src": work["op"].cast(pl.UInt32), "src_start": work["start"], "src_end": work["end"]})
     timed = edges.join(ends, on="src").with_columns(
         (pl.when(pl.col("after") == "end").then("src_end").otherwise("src_start") + pl.col("lag")).alias("until")
     )
     ready = pl.concat([timed.select("dst", "until"), launches.select(pl.col("op").alias("dst").cast(pl.UInt32), "until")])
-    held = work.select(pl.col("op").cast(pl.UInt32), "start", "stream", pl.coalesce("issued", "start").alias("asked")).join(
+    asked = pl.coalesce("issued", "start").alias("asked")
+    held = work.select(pl.col("op").cast(pl.UInt32), "start", "stream", asked, pl.col("issued").is_null().alias("alone")).join(
         ready.group_by("dst").agg(pl.col("until").max()), left_on="op", right_on="dst", how="left", maintain_order="left"
     )
-    late = held.filter(pl.col("until").is_null() | (pl.col("start") - pl.col("until") > EXPLAINED_NS))
+    late = held.filter(pl.col("until").is_null() | (pl.col("start") - pl.col("until") > EXPLAINED_NS)).with_columns(
+        (pl.col("until").is_null() | (pl.col("alone") & (pl.col("start") - pl.col("until") > LONGEST_NS))).alias("alone")
+    )
     done = work.select(
         pl.col("op").cast(pl.UInt32).alias("src"),
         pl.col("end").alias("src_end"),
@@ -236,7 +239,7 @@ def _inferred(work: pl.DataFrame, edges: pl.DataFrame, launches: pl.DataFrame) -
     for back in range(TRIED):
         place = newest - back
         tried = late.hstack(done.select(pl.all().gather(pl.select(pl.when(place >= 0).then(place)).to_series())))
-        near = (pl.col("src_end") >= pl.col("start") - INFERENCE_REACH_NS) | pl.col("until").is_null()
+        near = (pl.col("src_end") >= pl.col("start") - INFERENCE_REACH_NS) | pl.col("alone")
         fits = near & pl.col("stream").ne_missing(pl.col("src_stream")) & (pl.col("src") != pl.col("op"))
         issued = pl.col("src_asked") <= pl.col("asked")
         later = pl.col("until").is_null() | (pl.col("src_end") > pl.col("until"))
