@@ -95,6 +95,15 @@ CONTEXTS = [
     (GEMM, {"ops": ["_LayerNormLinear"]}, {"bucket": "dense_gemm", "role": "compute", "phase": "forward", "evidence": "operator"}),
     (GEMM, {"modules": ["nn.Module: TopKRouter_7"]}, {"bucket": "router", "evidence": "module"}),
     (GEMM, {"modules": ["nn.Module: MoELayer_4", "nn.Module: SharedExpertMLP_4"]}, {"bucket": "dense_gemm", "evidence": "module"}),
+    # torchtitan's shared expert; other libraries' layers of experts hold the routed ones as FeedForward
+    (GEMM, {"modules": ["nn.Module: MoE_4", "nn.Module: FeedForward_9"]}, {"bucket": "dense_gemm", "evidence": "module"}),
+    (GEMM, {"modules": ["nn.Module: MoE_4", "nn.Module: Experts_4", "nn.Module: FeedForward_9"]}, {"bucket": "expert_gemm"}),
+    (GEMM, {"modules": ["nn.Module: MoeLayer_4", "nn.Module: FeedForward_9"]}, {"bucket": "expert_gemm"}),
+    (GEMM, {"modules": ["nn.Module: MoE_4"]}, {"bucket": "expert_gemm"}),
+    (ADD, {"modules": ["nn.Module: Ernie4_5_MoeSparseMoeBlock_1", "nn.Module: Ernie4_5_MoeStatics_1"]}, {"bucket": "router"}),
+    (ADD, {"nvtx": ["layer.mlp", "activation_func"]}, {"bucket": "activation"}),
+    (ADD, {"nvtx": ["silu_and_mul"]}, {"bucket": "activation"}),
+    (ADD, {"nvtx": ["mlp"]}, {"bucket": "elementwise"}),
     (GEMM, {"nvtx": ["megatron.bridge.training.train.train_step.optimizer_step"]},
      {"bucket": "optimizer", "role": "compute", "phase": "optimizer"}),
     # Vision wins over names but not over collectives and copies.
@@ -116,7 +125,10 @@ CONTEXTS = [
     (SENDRECV, {"ops": ["megatron.core.pipeline_parallel.p2p_communication.send_forward"]}, {"kind": "pipeline"}),
     (SENDRECV, {"ops": ["transformer_engine.AttnFuncWithCPAndKVP2P.forward"]}, {"kind": "context"}),
     (SENDRECV, {"ops": ["FusedDispatch"]}, {"kind": "expert"}),
-    (SENDRECV, {"ops": ["_AllToAll", "nccl:all_to_all"]}, {"kind": "other"}),
+    # Megatron-LM's and DeepSpeed's function: outside attention and other mixers only their layers of experts call it
+    (SENDRECV, {"ops": ["_AllToAll", "nccl:all_to_all"]}, {"kind": "expert", "bucket": "dispatch"}),
+    (SENDRECV, {"ops": ["_AllToAll"], "modules": ["MambaMixer_2"]}, {"kind": "context", "bucket": "collective"}),
+    (SENDRECV, {"ops": ["_AllToAll"], "pg_desc": "CONTEXT_PARALLEL_GROUP"}, {"kind": "context", "bucket": "collective"}),
     (SENDRECV, {"ops": ["_AllToAll"], "pg_desc": "EXPERT_MODEL_PARALLEL_GROUP", "modules": ["AttnFuncWithCP"]}, {"kind": "expert"}),
     # Pieces of the overlapped schedule.
     (GEMM.replace("TNN", "NTT"), {"nvtx": ["mlp wgrad", "nvte_multi_tensor_gemm"]}, {"bucket": "expert_gemm"}),
