@@ -191,9 +191,8 @@ def _sentence(step: Span, questions: Sequence[Question], refused: Sequence[Refus
 
 
 def round_to(ns: int, step: Span) -> str:
-    """A forecast time in ms with no more figures than its range deserves: tenths where it is known to less than 1 ms, else whole ms."""
-    wide = (step.high - step.low) / 1e6
-    digits = 0 if wide >= 1 else 1 if wide >= 0.1 else 2 if wide >= 0.01 else 3
+    """A forecast time in ms with no more figures than its range deserves: tenths where that is below 1 ms, of a short step thousandths."""
+    digits = 0 if step.high - step.low >= 1e6 else 1 if step.now >= 1e6 else 3
     return f"{ns / 1e6:,.{digits}f}"
 
 

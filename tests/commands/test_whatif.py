@@ -1,0 +1,97 @@
+"""`diagnose whatif`: what it passes on, what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import diagnose.pipeline
+from diagnose.cli import main
+from diagnose.document.forecast import Forecast
+from diagnose.errors import UsageError
+from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.reason.forecast.questions import known_fix
+from tests.builders.documents import forecast
+
+
+class Fake:
+    """Stands for the pipeline: keeps what it was asked."""
+
+    def __init__(self, answer: Forecast) -> None:
+        self.answer, self.options = answer, dict[str, Any]()
+
+    def __call__(self, inputs: tuple[str, ...], **options: Any) -> Forecast:
+        self.options = {"inputs": inputs, **options}
+        return self.answer
+
+
+def run(monkeypatch: pytest.MonkeyPatch, answer: Forecast, *words: str) -> tuple[int, dict[str, Any]]:
+    fake = Fake(answer)
+    monkeypatch.setattr(diagnose.pipeline, "whatif", fake)
+    return main(["whatif", *words]), fake.options
+
+
+def test_questions_reach_the_pipeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "forecast.html"
+    words = (
+        "a.sqlite",
+        "--fix",
+        "COM-06",
+        "--fix",
+        "HOST-03",
+        "--remove",
+        "memory",
+        "--scale",
+        "bucket:router=2",
+        "--link",
+        "2x",
+        "--no-wait",
+    )
+    code, options = run(monkeypatch, forecast(), *words, "--anyway", "-o", str(page))
+    told = {name: options[name] for name in ("inputs", "fixes", "remove", "scale", "detach", "link", "no_wait", "plan", "anyway")}
+    assert told == {
+        "inputs": ("a.sqlite",),
+        "fixes": ("COM-06", "HOST-03"),
+        "remove": ("memory",),
+        "scale": ("bucket:router=2",),
+        "detach": (),
+        "link": "2x",
+        "no_wait": True,
+        "plan": False,
+        "anyway": True,
+    }
+    assert code == 0
+    said = capsys.readouterr().out
+    assert "about 65 ms with 2 changes (62 to 90)" in said
+    assert len(said.splitlines()) <= 45  # one screen
+    assert max(map(len, said.splitlines())) <= 100
+    assert page.read_text(encoding="utf-8").count("data-live") >= 2  # both timelines
+
+
+def test_json_is_the_document(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _ = run(monkeypatch, forecast(), "a.sqlite", "--format", "json")
+    told = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert told["schema"] == "forecast/1"
+    assert told["step_ns"] == {"now": 100_000_000, "low": 62_000_000, "likely": 65_000_000, "high": 90_000_000}
+    assert sum(row["delta_ns"] for row in told["categories"]) == told["sum_ns"]["likely"] - told["sum_ns"]["now"]
+
+
+def test_without_an_answer_it_ends_as_input_that_tells_too_little(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _ = run(monkeypatch, forecast(told=False), "a.sqlite", "--fix", "CMP-05")
+    captured = capsys.readouterr()
+    assert code == 3
+    assert "CMP-05: Nothing in these steps is what it speaks of." in captured.out
+    assert "There is no forecast." in captured.err
+
+
+def test_a_fix_that_there_is_not() -> None:
+    book = load_rulebook()
+    assert known_fix("com-06", book) == "COM-06"
+    with pytest.raises(UsageError, match=r"COM-066: no fix has this id. Did you mean COM-06\?"):
+        known_fix("COM-066", book)
