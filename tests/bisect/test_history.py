@@ -200,6 +200,8 @@ def test_the_history_of_a_stored_baseline_in_every_format(
     assert "Where each run" in page
     assert found.order == "By the dates with which they were stored."
     capsys.readouterr()
+    assert main(["history", *map(str, sorted(Path("store").rglob("*.json"))), "--format", "json"]) == 0, "stored runs by their files"
+    assert [one.label for one in decode(capsys.readouterr().out.encode()).steps] == [Path(sorted(Path("store").rglob("*.json"))[7]).name]
     assert main(["render", "h.json", "--format", "markdown"]) == 0
     assert "stepped once in 14 runs" in capsys.readouterr().out
 

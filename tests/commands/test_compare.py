@@ -617,6 +617,15 @@ def test_a_gate_asks_for_a_second_run_where_the_only_one_may_be_of_another_kind(
         assert found[1].gate.sentence.endswith(f"Capture 1 more run of {'new' if len(after) == 1 else 'base'}.")
 
 
+def test_a_regression_within_the_limit_is_a_warning(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The gate is met, and a reader of the change is told all the same."""
+    words = ["--base", *nights(here, "base", 8.0, 8.01, 7.99), "--new", *nights(here, "new", 8.48, 8.49, 8.47)]
+    assert main(["gate", *words, "--format", "github"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("::warning title=gate%3A Step time against the base::The gate is met")
+    assert "+4.8 %25 is within" in said
+
+
 def test_the_noise_of_one_run_against_one_may_be_given(fast: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (other,) = nights(here, "new", 8.4)
     told = judged(capsys, "compare", fast, other)[1], judged(capsys, "compare", fast, other, "--run-noise", "5%")[1]
