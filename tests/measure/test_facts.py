@@ -9,7 +9,15 @@ import pytest
 
 from diagnose.knowledge.features import matching
 from diagnose.knowledge.rulebook import Rulebook, load_rulebook
-from diagnose.measure.facts import device_facts, graph_launch_calls, hierarchical_context_groups, trace_facts, typed_facts, typical_facts
+from diagnose.measure.facts import (
+    device_facts,
+    graph_launch_calls,
+    hierarchical_context_groups,
+    of_all,
+    trace_facts,
+    typed_facts,
+    typical_facts,
+)
 from diagnose.measure.kernels import SmOccupancy, limits, occupancy, residency
 from diagnose.measure.ranks.facts import rank_facts
 from diagnose.measure.records import device_records
@@ -529,3 +537,12 @@ def test_without_whole_shapes_or_limits_nothing_is_claimed() -> None:
     kernels = shape(10, 128, 32, 0).with_columns(name_id=0, bucket=pl.lit("norm"), start=0, end=5)
     assert occupancy(kernels, pl.Series(["k"]), None, limits(None, {})) == SmOccupancy()
     assert limits(H100, {}) is None
+
+
+def test_what_one_input_shows_of_the_program_holds_for_the_run() -> None:
+    """Null where none could tell."""
+    nothing: dict[str, FactValue] = {"has_experts": None, "is_training": None, "python_seen": False, "framework_seen": "none"}
+    shown: dict[str, FactValue] = {"has_experts": True, "is_training": False, "python_seen": False, "framework_seen": "megatron"}
+    assert of_all([nothing, shown]) == shown
+    assert of_all([shown, {**shown, "has_experts": False, "framework_seen": "none"}]) == shown
+    assert of_all([nothing]) == nothing

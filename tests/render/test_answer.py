@@ -15,8 +15,9 @@ from diagnose.document.diagnosis import Change, Diagnosis, Identity, PlanStep, d
 from diagnose.errors import InputError
 from diagnose.pipeline import diagnose
 from diagnose.reason.plan import settings, written
-from diagnose.render import Options, section_names, words, write
+from diagnose.render import Options, report, section_names, words, write
 from diagnose.render.reports.diagnosis import answer
+from diagnose.render.writers.terminal import answer as terminal
 from fixtures import gallery
 from fixtures.gallery import GOLDEN, GOLDEN_FOLDER
 from tests.builders import simulated
@@ -279,3 +280,12 @@ def test_a_command_can_be_copied_from_a_narrow_terminal(name: str) -> None:
         assert all(one in wanted for one in found), (width, shown)
         assert any(name in one for one in found)
         assert max(map(cell_len, shown.splitlines())) <= width, shown
+
+
+def test_settings_that_need_several_lines_are_all_written() -> None:
+    lines = tuple(f"model.setting_{number}: {number * 1000}" for number in range(9))
+    writer = terminal._Written(width=80, look="screen")
+    told = [str(line) for line in writer._settings(report.Written(where="job.yaml", language="yaml", lines=lines))]
+    assert [word for line in told for word in re.findall(r"model\.setting_\d: \d+", line)] == list(lines)
+    assert 1 < len(told) < len(lines)
+    assert max(map(len, told)) <= 80

@@ -76,6 +76,14 @@ def test_every_figure_of_the_reconciled_delta_stands_in_the_report(format_: str)
             assert units.signed_ms(one.delta_ns) in report
 
 
+def test_how_the_delta_adds_up_is_told_beside_it() -> None:
+    found = rich()
+    assert found.delta is not None
+    said = f"their deltas add up to {units.signed_ms(found.delta.delta_ns)} ms, that of the median step, exactly"
+    assert said in tables.delta(found, moved_only=False).note
+    assert story.reconciled(refused()) == ""
+
+
 def test_the_table_of_the_delta_adds_up_whether_short_or_whole() -> None:
     document = rich()
     assert document.delta is not None

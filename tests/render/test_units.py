@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Callable
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +38,11 @@ def test_milliseconds(value: float | None, text: str) -> None:
 )
 def test_percent_never_rounds_something_to_nothing(share: float | None, text: str) -> None:
     assert units.percent(share) == text
+
+
+@for_each("told", units.count, units.size, units.ms, units.percent)
+def test_what_is_not_known_is_a_dash_whatever_it_is(told: Callable[[float | None], str]) -> None:
+    assert told(None) == units.MISSING
 
 
 @for_each(

@@ -4,6 +4,8 @@ there.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from msgspec import structs
 
@@ -11,6 +13,7 @@ from diagnose.document.ranks import DataTail, LateCause, Pipeline, RankProblem, 
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.knowledge.rulebook import load_rulebook, places_of
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts, rank_list
+from diagnose.measure.ranks.groups import _expected
 from diagnose.measure.where import rank_where
 from diagnose.model.vocabulary import FactValue
 from tests.builders.cases import for_each
@@ -334,3 +337,19 @@ def test_places_name_the_ranks_behind_the_facts_that_are_there() -> None:
     assert set(rank_where(found)) == {place for place in places_of(load_buckets()) if place.startswith("ranks:")}
     assert rank_where(None) == {}
     assert set(rank_where(ranks())) == {"ranks:captured"}
+
+
+@for_each(
+    "job, share, saves",
+    ({"num_microbatches": 8}, 3 / 11, 450),
+    ({"num_microbatches": 8, "virtual_pipeline_model_parallel_size": 2}, 3 / 19, 450),
+    ({"num_microbatches": 0}, None, None),
+    ({}, None, None),
+    (None, None, None),
+)
+def test_the_bubble_of_even_stages_and_what_twice_the_virtual_stages_win(
+    job: dict[str, int] | None, share: float | None, saves: int | None
+) -> None:
+    """(p - 1) / (v m) of the compute, for four stages; half of a bubble of 900 ns."""
+    found = _expected(SimpleNamespace(pipeline=4), job, 900)  # type: ignore[arg-type]
+    assert found == (None if share is None else pytest.approx(share, abs=1e-6), saves)

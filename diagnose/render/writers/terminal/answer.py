@@ -169,7 +169,7 @@ class _Written:
         line, first = "", True
         for text in [*map(units.visible, written.lines), None]:
             joined = text if not line else f"{line}   {text}"
-            if text is not None and _INDENT + (len(where) if first else 2) + len(joined or "") <= self.width:
+            if text is not None and _INDENT + 2 + (len(where) if first else 2) + len(joined or "") <= self.width:  # 2: hangs when wrapped
                 line = joined or ""
                 continue
             if line:
