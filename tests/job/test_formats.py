@@ -327,6 +327,7 @@ def test_where_more_flags_may_hide_there_are_no_defaults(more: str) -> None:
     ("A=(--num-layers 4)", "${A[@]}", 4),
     ("A=(--num-layers 4)", '"${A[@]}"', 4),
     ("A=(\n  # a comment\n  --bf16\n  --num-layers 4 # four\n)", '"${A[@]}"', 4),
+    ("A=(\n  # it's a comment (of two\n  --num-layers 4\n)", '"${A[@]}"', 4),
     ("A=(--bf16); A+=(--num-layers 4)", '"${A[@]}"', 4),
     ("A=--bf16; A+=' --num-layers 4'", "$A", 4),
     ("N=2; L=$((N * 3 - 2))", "--num-layers $L", 4),

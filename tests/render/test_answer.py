@@ -289,3 +289,14 @@ def test_settings_that_need_several_lines_are_all_written() -> None:
     assert [word for line in told for word in re.findall(r"model\.setting_\d: \d+", line)] == list(lines)
     assert 1 < len(told) < len(lines)
     assert max(map(len, told)) <= 80
+
+
+def test_a_job_file_is_asked_for_only_where_there_is_none_and_it_would_decide_something() -> None:
+    known = rich()
+    undecided = (PlanStep(**{**STEP, "state": "unknown"}),)
+    for document, asked in (
+        (structs.replace(known, plan=undecided), False),
+        (structs.replace(known, plan=undecided, job=None), True),
+        (structs.replace(known, plan=(), job=None), False),
+    ):
+        assert ("decide" in dict(answer.commands(document).rows)) == asked

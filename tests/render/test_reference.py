@@ -28,6 +28,7 @@ def made() -> dict[str, str]:
     return dict(reference.pages(KNOW))
 
 
+@cache
 def anchors(text: str) -> set[str]:
     """What a link can name on a page: our own anchors, and those of headings."""
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
