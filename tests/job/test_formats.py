@@ -356,6 +356,7 @@ def test_where_more_flags_may_hide_there_are_no_defaults(more: str) -> None:
     ("IFS=, read -r A L <<< '2,4'", "--num-layers $L", 4),
     ("read -r -d '' A <<'END'\n--num-layers 4\nEND", "$A", 4),
     ("L=$(echo 4)", "--num-layers $L", 4),
+    ("L=$(\n  # it's a comment ) of one\n  echo 4\n)", "--num-layers $L", 4),
     ("case $X in\n  a) L=4 ;;\nesac", "--num-layers $L", None),
     ("cat <<EOF\nL=5\nEOF\nL=4", "--num-layers $L", 4),
     ("L=$((1/0))", "--num-layers $L", None),
