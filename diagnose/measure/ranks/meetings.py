@@ -15,7 +15,8 @@ from diagnose.measure.replay.graph import Graph
 from diagnose.measure.replay.meetings import INSTANCES, MEMBERS, Meetings, replayed_together
 from diagnose.measure.replay.path import step_times
 
-RANKS_AT_ONCE = 64  # more are not replayed together: a rank of 100,000 operations takes some 60 MB then; this project's choice
+RANKS_AT_ONCE = 64  # more ranks are not measured for a joint replay; this project's choice
+NODES_AT_ONCE = 2_000_000  # nor are more nodes replayed: they take 0.9 GB and, on one processor, some 20 s each time; likewise
 ONE_RANK = "It takes the traces of several ranks: one shows that it waits in a collective, not for whom."
 FAITHFUL = 0.005  # of a step: what the replay of what was measured may be off (the contract of the forecast, section 1)
 
@@ -37,13 +38,16 @@ class Met:
         return next(one for one in self.graphs if (one.rank, one.device) == (graph.rank, graph.device))
 
 
-def too_many(ranks: int) -> str | None:
-    """Why so many ranks are not replayed together, and how to choose among them."""
-    if ranks <= RANKS_AT_ONCE:
+def too_many(ranks: int, nodes: int = 0) -> str | None:
+    """Why so many ranks, with so many nodes in all, are not replayed together, and how to choose among them."""
+    if ranks <= RANKS_AT_ONCE and nodes <= NODES_AT_ONCE:
         return None
+    many, most = f"{ranks} ranks", f"{RANKS_AT_ONCE}"
+    if ranks <= RANKS_AT_ONCE:
+        many, most = f"{ranks} ranks with {nodes:,} nodes", f"{NODES_AT_ONCE:,} nodes"
     return (
-        f"{ranks} ranks are too many to replay together (at most {RANKS_AT_ONCE}): name the traces of some, best all of one node or of one "
-        "expert-parallel group, the slowest among them."
+        f"{many} are too many to replay together (at most {most}): name the traces of some, best all of one node or of one "
+        "expert-parallel group, the slowest among them, or capture fewer steps."
     )
 
 
@@ -92,7 +96,7 @@ def meet_in(graphs: Sequence[Graph], rows: pl.DataFrame, instances: pl.DataFrame
         graphs=numbered,
         meetings=Meetings(members=met.select(*MEMBERS), instances=kept, offsets=offsets),
         notes=(*_dropped(contradicted, wrong), *_missing(kept["whole"])),
-        refused=too_many(len(graphs)),
+        refused=too_many(len(graphs), sum(graph.nodes.height for graph in graphs)),
     )
     return _proven(found)
 

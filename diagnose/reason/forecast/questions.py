@@ -177,9 +177,8 @@ def rank_questions(free: Free, met: Met | str, ranks: Ranks | None, buckets: Buc
 def _of_ranks(key: str, title: str, met: Met | str, how: OfRanks) -> Question:
     variant = met if isinstance(met, str) else how(met)
     if isinstance(variant, str):
-        return Question(
-            id=key, title=title, refused=variant, next_step="Give the traces of all ranks of a node or of an expert-parallel group."
-        )
+        more = "Give the traces of all ranks of a node or of an expert-parallel group." if isinstance(met, str) else ""
+        return Question(id=key, title=title, refused=variant, next_step=more)
     rests = Ingredient(question=key, text=variant.why, basis=variant.basis, source=variant.source)
     return Question(id=key, title=title, of_ranks=how, ingredients=(rests,))
 
