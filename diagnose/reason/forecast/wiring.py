@@ -12,7 +12,7 @@ from typing import Literal
 import polars as pl
 
 from diagnose.measure.replay.graph import EDGES, Graph
-from diagnose.measure.replay.path import replay
+from diagnose.measure.replay.path import Times, replay, step_times
 from diagnose.model.statistics import integer_median
 
 
@@ -394,11 +394,16 @@ def interleaved(graph: Graph, mask: pl.Series) -> Graph:
 
     A pass stays a chain: its blocks (exchange, or compute) follow one another as they did. Compute takes turns on the device, exchange on
     the network; who goes first is whoever can begin first. The host launches in the new order, at the pace at which it did. A step of a
-    single forward and backward pass has no neighbour, so nothing changes.
+    single forward and backward pass has no neighbour, and passes that run beside each other already gain nothing: neither changes.
     """
     times = replay(graph)
     begin, end = times.start.to_list(), times.end.to_list()
-    pairs = [_Pair.of([_blocks(one, mask, begin, end) for one in both]) for both in _neighbours(graph, mask)]
+    pairs = []
+    for both in _neighbours(graph, mask):
+        pair = _Pair.of([_blocks(one, mask, begin, end) for one in both])
+        now = max(end[node] for one in both for node in one) - min(begin[node] for one in both for node in one)
+        if pair.length < now:
+            pairs.append(pair)
     if not pairs:
         return graph
     edges = _with_turns(graph, pairs)
@@ -406,7 +411,14 @@ def interleaved(graph: Graph, mask: pl.Series) -> Graph:
     links = [link for pair in pairs for link in pair.links(lane)]
     known = set(edges.select("src", "dst").iter_rows())
     added = inferred_edges([link for link in dict.fromkeys(links) if link not in known], "event")
-    return rebuilt(graph, graph.nodes, pl.concat([edges, added]))
+    after = rebuilt(graph, graph.nodes, pl.concat([edges, added]))
+    return after if _length(after, replay(after)) < _length(graph, times) else graph
+
+
+def _length(graph: Graph, times: Times) -> int:
+    """The kept steps together, ns."""
+    steps = step_times(graph, times)
+    return int((steps["end"] - steps["start"]).sum())
 
 
 def _neighbours(graph: Graph, mask: pl.Series) -> Iterator[tuple[list[int], list[int]]]:
@@ -459,8 +471,8 @@ def _joined(parts: Sequence[tuple[bool, list[int]]]) -> list[tuple[bool, list[in
     return found
 
 
-def _turns(chains: Sequence[Sequence[_Block]]) -> list[tuple[int, int]]:
-    """In which order the blocks of two passes begin: (pass, number of the block); each kind of work takes one at a time.
+def _turns(chains: Sequence[Sequence[_Block]]) -> tuple[list[tuple[int, int]], int]:
+    """In which order the blocks of two passes begin, (pass, number of the block), and how long both take; a kind of work has one at a time.
 
     What follows the last exchange of a pass (the head of the model, say) runs once the other pass has made all of its exchanges, as the
     combined schedule does it.
@@ -478,7 +490,7 @@ def _turns(chains: Sequence[Sequence[_Block]]) -> list[tuple[int, int]]:
         ready[one] = free[block.exchange] = start + block.length
         order.append((one, at[one]))
         at[one] += 1
-    return order
+    return order, max(ready)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -487,12 +499,14 @@ class _Pair:
 
     chains: Sequence[Sequence[_Block]]
     order: Sequence[tuple[int, int]]
+    length: int  # what both take together so
     entering: list[int]  # what its first operations waited for on their streams
     leaving: list[int]  # what waited for its last operations on their streams
 
     @classmethod
     def of(cls, chains: Sequence[Sequence[_Block]]) -> _Pair:
-        return cls(chains=chains, order=_turns(chains), entering=[], leaving=[])
+        order, length = _turns(chains)
+        return cls(chains=chains, order=order, length=length, entering=[], leaving=[])
 
     @property
     def sequence(self) -> list[int]:

@@ -257,6 +257,8 @@ def test_the_exchange_of_one_micro_batch_beside_compute_of_its_neighbour() -> No
         "f2after": (50_000, 60_000),
     }
     assert max(end for _, end in found.values()) == 140_000
+    # Once they take turns there is nothing more to win.
+    assert changed(after, [overlapped], "likely") is after
     # A single forward and backward pass has no neighbour.
     alone = small_graph(nodes[:6], [*chain(*compute[:4]), *chain(*exchange[:2]), *waits[:4]])
     assert step_length(changed(alone, [overlapped], "likely")) == 80_000
