@@ -410,7 +410,10 @@ def _forecast(document: Diagnosis, numbers: Mapping[str | None, str]) -> str:
     told = [(numbers[one.fix], one.forecast) for one in main if one.forecast is not None]
     if not told:
         why = next((one.no_forecast for one in main if one.no_forecast), "")
-        return f"No forecast, only bounds: {why}" if why else ""
+        if why:
+            return f"No forecast, only bounds: {why}"
+        several = document.identity is not None and document.identity.ranks_captured > 1
+        return "`diagnose whatif` replays the ranks together and forecasts the step after each change." if several and main else ""
     rest = [numbers[one.fix] for one in main if one.forecast is None]
     way = "".join(f" → {likely(found)} ({between(found)}) with {number}" for number, found in told)
     without = f" Of {' and '.join(rest)} only the bound is known." if rest else ""
