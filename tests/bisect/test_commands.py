@@ -330,6 +330,13 @@ def test_the_culprit_is_found_among_traces_that_are_there_already(nightly: Path,
 
 
 @pytest.mark.deep
+def test_a_command_that_the_job_file_has_not_is_refused(nightly: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("job.sh").write_text("torchrun pretrain_gpt.py --num-layers 2\ntorchrun pretrain_gpt.py --num-layers 4\n")
+    assert main(["bisect", "--traces", "nightly/*.sqlite", "--config", "job.sh", "--command", "3"]) != 0
+    assert "no training command 3" in capsys.readouterr().err
+
+
+@pytest.mark.deep
 def test_a_list_of_traces_needs_no_command(nightly: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("list.txt").write_text("".join(f"nightly/night-{number}.sqlite\n" for number in range(20)))
     assert main(["bisect", "--items", "list.txt", "--good", "nightly/night-5.sqlite", "--format", "json"]) == 0
