@@ -139,9 +139,9 @@ def _step(document: Forecast, number: int, one: Planned) -> Row:
     settings = "; ".join(setting.text for setting in question.changes if not setting.stays) if question is not None else ""
     return Row(
         {
-            "": str(number),
+            "no.": str(number),
             "change": f"{capitalised(one.title)}{f'  {one.question}' if question is not None and question.fix else ''}",
-            "#step": time(one.step_ns.likely, one.step_ns),
+            "#then": time(one.step_ns.likely, one.step_ns),
             "#range": between(one.step_ns),
             "#saves": units.time(one.saves_ns),
             "#alone?": units.MISSING if one.alone_ns is None else units.time(one.alone_ns),
