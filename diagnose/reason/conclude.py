@@ -29,6 +29,7 @@ from diagnose.reason.efficiency import efficiency, identity
 from diagnose.reason.findings import find, passed
 from diagnose.reason.forecast.outcome import Replays
 from diagnose.reason.forecast.plan import Compatible, foreseen
+from diagnose.reason.forecast.questions import fix_question
 from diagnose.reason.plan import of_numerics, plan_of
 from diagnose.reason.walls import bounds, verdict
 from diagnose.version import __version__
@@ -85,7 +86,8 @@ def conclude(
     plan = plan_of(findings, said, shown.mean_step_ns, of_numerics(knowledge.rulebook))
     forecast = None
     if shown.graph is not None and shown.graph.refused is None and shown.steps.anchor != CAPTURE and plan:
-        plan, forecast = foreseen(plan, Replays(shown.graph, knowledge.forecast), Compatible(context), findings)
+        asked = partial(fix_question, context=context, findings=findings)
+        plan, forecast = foreseen(plan, asked, Replays(shown.graph, knowledge.forecast), Compatible(context))
     return Diagnosis(
         schema=SCHEMA,
         tool=Tool(name="diagnose", version=__version__, rules_sha256=knowledge.rulebook.sha256),

@@ -545,10 +545,11 @@ def _written(before: Job, after: Job, spec: FixSpec, asked: Plan) -> Iterator[Wr
 def wanted_by(document: Diagnosis) -> tuple[Wanted, ...]:
     """What a diagnosis asks for.
 
-    For each finding about the run that something can be won by, in order, its applicable fixes, best first.
+    For each finding about the run that something can be won by, in order, its applicable fixes: that of the plan, then the best first.
     """
+    planned = {(step.finding, step.fix) for step in document.plan if step.instead_of is None}
     return tuple(
-        Wanted(fixes=fixes, finding=finding.id)
+        Wanted(fixes=tuple(sorted(fixes, key=lambda fix: (finding.id, fix) not in planned)), finding=finding.id)
         for finding in document.findings
         if finding.wall != "capture" and finding.bound_ns and (fixes := tuple(fix.id for fix in finding.fixes if fix.state == "applicable"))
     )

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from diagnose.cli import main
-from diagnose.document.diagnosis import Tool
+from diagnose.document.diagnosis import PlanStep, Tool
 from diagnose.document.job import CheckReport
 from diagnose.job.advised import advised
 from diagnose.knowledge.glossary import load_glossary
@@ -217,6 +218,18 @@ def test_a_diagnosis_asks_for_what_has_a_bound_and_leaves_the_numerics_alone() -
     done = Patcher(book=BOOK, tool=TOOL, facts=H100).patch(text, "job.yaml", wanted)
     assert done.text == text
     assert done.report.applied == ()
+
+
+def test_a_patch_takes_the_fix_that_the_plan_takes() -> None:
+    document = rich()
+    finding = next(one for one in document.findings if one.bound_ns and one.wall != "capture" and one.fixes)
+    twice = tuple(replace(finding.fixes[0], id=key, state="applicable") for key in ("COM-06", "COM-02"))
+    found = replace(document, findings=(replace(finding, fixes=twice),), plan=())
+    assert [one.fixes for one in wanted_by(found)] == [("COM-06", "COM-02")]
+    told = {"bound_ns": None, "speedup_ceiling": None, "changes": (), "needs": (), "published": (), "cost": ""}
+    step = PlanStep(fix="COM-02", finding=finding.id, title="", state="applicable", **told)
+    instead = replace(step, fix="COM-06", instead_of="COM-02")
+    assert [one.fixes for one in wanted_by(replace(found, plan=(step, instead)))] == [("COM-02", "COM-06")]
 
 
 # --- sizes that follow from the job -----------------------------------------------------------------------------------

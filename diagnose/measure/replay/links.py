@@ -110,6 +110,8 @@ def _events(work: pl.DataFrame, known: Dependencies, before: pl.DataFrame) -> tu
         ]
     )
     first = int(began[0]) if len(began) else 0
+    shown = [pl.col(name).cast(pl.Int64).is_between(first, first + work.height - 1) for name in ("op", "producer")]
+    waits = waits.filter(*shown)  # others lie behind the last kept step
     rows, sources = waits["op"].cast(pl.Int64) - first, waits["producer"].cast(pl.Int64) - first
     told = waits.with_columns(
         start.gather(rows).alias("start"), stream.gather(rows).alias("stream"), stream.gather(sources).alias("src_stream"),

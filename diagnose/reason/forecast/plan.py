@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
 from msgspec import structs
 
-from diagnose.document.diagnosis import Finding, PlanStep, StepForecast
+from diagnose.document.diagnosis import PlanStep, StepForecast
 from diagnose.job import Job
 from diagnose.job.model import Setting
 from diagnose.knowledge.forecast import ForecastRules
@@ -16,7 +16,7 @@ from diagnose.knowledge.rulebook import FixSpec
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.findings import FixReader
 from diagnose.reason.forecast.outcome import Replays, per_step, weakest_basis
-from diagnose.reason.forecast.questions import Question, fix_question
+from diagnose.reason.forecast.questions import Question
 from diagnose.reason.patch import after_all, framework_of, plan
 
 _WINS_NOTHING = "Replayed, it wins nothing: what it would shorten is not waited for."
@@ -145,34 +145,68 @@ def _saves(replays: Replays, chosen: Sequence[Question]) -> int:
 
 
 def foreseen(
-    steps: Sequence[PlanStep], replays: Replays, together: Compatible, findings: Sequence[Finding]
+    steps: Sequence[PlanStep], asked: Callable[[str], Question], replays: Replays, together: Compatible
 ) -> tuple[tuple[PlanStep, ...], StepForecast | None]:
     """The steps of a plan with the mean step after each and all before it (of an alternative: in the place of its own), and after all.
 
-    A fix that can't be had with those before it, or whose effect is not known, has no forecast, with the reason.
+    Of alternatives the one goes first that is better at its worst than the first at its best. A fix that can't be had with those before
+    it, or whose effect is not known, has no forecast, with the reason. `asked` gives the question of a fix.
     """
     chosen: list[Question] = []
-    before: dict[str | None, list[Question]] = {}
-    found = []
-    for step in steps:
-        if step.fix is None:
-            found.append(structs.replace(step, no_forecast="There is no change to replay."))
-            continue
-        question = fix_question(step.fix, together.context, findings)
-        base = chosen if step.instead_of is None else before.get(step.instead_of, chosen)
-        before[step.fix] = list(base)
-        refused = replays.unanswered(question)
-        if refused is not None:
-            found.append(structs.replace(step, no_forecast=refused.reason))
-        elif not together.goes_with([one.id for one in base], question.id):
-            found.append(structs.replace(step, no_forecast=f"It does not go together with {' and '.join(one.id for one in base)}."))
-        elif _saves(replays, [*base, question]) <= _saves(replays, base):
-            found.append(structs.replace(step, no_forecast=_WINS_NOTHING))
-        else:
-            found.append(structs.replace(step, forecast=forecast_of(replays, [*base, question])))
-            if step.instead_of is None:
-                chosen.append(question)
+    found: list[PlanStep] = []
+    for group in _alternatives(steps):
+        told = [_with_forecast(step, asked, chosen, replays, together) for step in group]
+        first, *others = _best_first(told)
+        found += [first, *others]
+        if first.fix is not None and first.forecast is not None:
+            chosen.append(asked(first.fix))
     return tuple(found), forecast_of(replays, chosen) if chosen else None
+
+
+def _alternatives(steps: Sequence[PlanStep]) -> list[list[PlanStep]]:
+    """Each step of its own with those that can be had instead of it."""
+    groups: list[list[PlanStep]] = []
+    for step in steps:
+        if step.instead_of is None or not groups:
+            groups.append([step])
+        else:
+            groups[-1].append(step)
+    return groups
+
+
+def _with_forecast(
+    step: PlanStep, asked: Callable[[str], Question], chosen: Sequence[Question], replays: Replays, together: Compatible
+) -> PlanStep:
+    """A step with what it gives after those chosen, or with why that can't be told."""
+    if step.fix is None:
+        return structs.replace(step, no_forecast="There is no change to replay.")
+    question = asked(step.fix)
+    refused = replays.unanswered(question)
+    if refused is not None:
+        return structs.replace(step, no_forecast=refused.reason)
+    if not together.goes_with([one.id for one in chosen], question.id):
+        return structs.replace(step, no_forecast=f"It does not go together with {' and '.join(one.id for one in chosen)}.")
+    if _saves(replays, [*chosen, question]) <= _saves(replays, chosen):
+        return structs.replace(step, no_forecast=_WINS_NOTHING)
+    return structs.replace(step, forecast=forecast_of(replays, [*chosen, question]))
+
+
+def _best_first(group: Sequence[PlanStep]) -> list[PlanStep]:
+    """Alternatives with the one first that is better at its worst than the first is at its best, where it can be had as surely."""
+    first, *others = group
+    if first.forecast is None:
+        return list(group)
+    limit = first.forecast.low_ns
+    better = [
+        (one.forecast.likely_ns, place)
+        for place, one in enumerate(others)
+        if one.forecast is not None and one.forecast.high_ns < limit and one.state in (first.state, "applicable")
+    ]
+    if not better:
+        return list(group)
+    best = others[min(better)[1]]
+    rest = [structs.replace(one, instead_of=best.fix) for one in group if one is not best]
+    return [structs.replace(best, instead_of=None), *rest]
 
 
 def forecast_of(replays: Replays, questions: Sequence[Question]) -> StepForecast:
