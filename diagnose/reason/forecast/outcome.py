@@ -90,10 +90,11 @@ class Replays:
         ends = {end: self._replayed(questions, end) for end in (ENDS if ranged(questions) else ("likely",))}
         sums = {end: sum(one.lengths) for end, one in ends.items()}
         likely = sums["likely"]
-        margin = 0 if likely == now else self._margin(now, likely)
-        low, high = min(sums.get("low", likely), likely - margin), max(sums.get("high", likely), likely + margin)
         floor, ceilings = self._floor(questions, now)
-        span = Span(now=now, low=max(low, floor), likely=max(likely, floor), high=max(high, floor))
+        best = min(sums.get("low", likely), likely - self._margin(now, likely))
+        told = max(likely, floor)
+        worst = max(sums.get("high", likely), told + self._margin(now, told))  # what meets its ceiling is known no better for that
+        span = Span(now=now, low=max(best, floor), likely=told, high=worst)
         cut = Fraction(now - span.likely, now - likely) if likely != now else Fraction(1)
         return Outcome(span=span, likely=ends["likely"], cut=cut, capped_by=ceilings if likely < floor else ())
 
@@ -138,7 +139,7 @@ class Replays:
 
     def _margin(self, now: int, likely: int) -> int:
         """What the replay leaves out, ns; it does not make a loss of what saves."""
-        margin, saved = self.rules.margin, abs(now - likely)
+        margin, saved = self.rules.margin, abs(now - likely)  # 0 where nothing is saved
         return min(round(saved * margin.of_saving + now * margin.of_step), saved)
 
     def _floor(self, questions: Sequence[Question], now: int) -> tuple[int, tuple[Ceiling, ...]]:

@@ -73,7 +73,8 @@ def test_no_forecast_goes_beyond_the_bounds_of_the_diagnosis(rules: ForecastRule
     capped = question("exchange", "role = 'transport'", ceilings={"communication": 12 * MS})
     replays = Replays(graph(), rules)
     found = replays.after([capped])
-    assert (found.span.low, found.span.likely) == (68 * MS, 68 * MS)
+    # at its ceiling it saves 12 of 80; the margin is 15 % of that and 0.5 % of the step: 1.8 + 0.4
+    assert (found.span.low, found.span.likely, found.span.high) == (68 * MS, 68 * MS, 70_200_000)
     assert found.cut == Fraction(12, 30)
     assert [one.finding for one in found.capped_by] == ["communication"]
     assert sum(row.delta_ns for row in categories_of(replays.now, found)) == -12 * MS
