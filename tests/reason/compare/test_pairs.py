@@ -22,11 +22,18 @@ from tests.fixtures.rank_captures import variant
 from tests.reason.compare.truth import budget, relative, said
 
 QUICK = ("pair-context-ring", "pair-fp8", "pair-router-fusion")
-PAIRS = deep_unless(QUICK, [name for name in scenario.names() if kind_of(name) == "pair"])
+# the truth's causal budget is that of a training step
+PAIRS = deep_unless(QUICK, [name for name in scenario.names() if kind_of(name) == "pair" and scenario.load(name).how.program == "training"])
 # The pipeline starts empty in the simulator, so that the first step is a third shorter than the others; four steps are too few to see past
 # it.
-STEPS = {"pair-interleaving": 7}
-OTHER_WORK = {"pair-fp8": "precision"}
+STEPS = {"pair-interleaving": 7, "held-pair-stages-interleaved": 7}
+OTHER_WORK = {
+    "pair-fp8": "precision",
+    "pair-fp8-dense": "precision",
+    "held-pair-few-experts-selective-fp8": "precision",
+    "pair-experts-inside-nvlink": "layout",
+    "pair-frozen-vision": "model",
+}
 CHEAP = deep_unless(QUICK[:1], ["pair-context-ring", "pair-router-fusion", "pair-tensor-overlap"])
 FLOOR = 0.02
 CLOSE = 0.005  # of the step: what is in a wrong bucket, at most
@@ -51,10 +58,15 @@ def pair(name: str, kind: Format) -> tuple[Comparison, Recording, Recording]:
 
 
 def check_verdict(found: Comparison, before: Recording, after: Recording) -> None:
-    """The right direction where the truth is above what two runs differ by; no change below."""
+    """The right direction where the truth is above what two runs differ by; no change below.
+
+    Between what they differ by and what such runs show in four of five comparisons the question may stay open.
+    """
     effect = relative(before, after)
     expected = "no_change" if abs(effect) < FLOOR else "regression" if effect > 0 else "improvement"
-    assert found.outcome.result == expected, found.outcome.sentence
+    smallest = found.effect.smallest
+    open_too = {"cannot_tell"} if smallest is not None and FLOOR <= abs(effect) < smallest else set()
+    assert found.outcome.result in {expected, *open_too}, found.outcome.sentence
     assert found.effect.relative == pytest.approx(effect, abs=0.002)
 
 
@@ -100,6 +112,8 @@ def check_first(found: Comparison, before: Recording, after: Recording) -> None:
     said_first = title.get(first.category, first.category.replace("compute:", "compute in ").replace("_", " "))
     # behind what was lost or swapped, which is said in sentences of its own
     said = [sentence for sentence in found.outcome.moved.lower().split(". ") if " grew by " in sentence or " shrank by " in sentence]
+    if found.outcome.result == "no_change" and not said:
+        return  # nothing moved that is worth a word
     assert said[0].startswith(said_first), found.outcome.moved
 
 
@@ -110,7 +124,9 @@ def test_a_pair(name: str) -> None:
     check_delta(found, before, after)
     check_first(found, before, after)
     assert decode(encode(found)) == found
-    assert found.settings
+    before_it = scenario.load(name).before
+    assert before_it is not None
+    assert bool(found.settings) == (scenario.load(name).plan.job != scenario.load(before_it).plan.job)  # some fixes are none of the job file
     assert all(change.line is not None for change in found.settings if change.new is not None)
 
 
@@ -122,7 +138,7 @@ def test_a_pair_of_the_other_profiler(name: str) -> None:
     check_first(found, before, after)
 
 
-@pytest.mark.parametrize("name", sorted(OTHER_WORK))
+@pytest.mark.parametrize("name", deep_unless(QUICK, sorted(OTHER_WORK)))
 def test_a_pair_of_other_work_is_refused_unless_asked_for(name: str) -> None:
     before = scenario.load(name).before
     assert before is not None
