@@ -126,7 +126,9 @@ def test_a_pair(name: str) -> None:
     assert decode(encode(found)) == found
     before_it = scenario.load(name).before
     assert before_it is not None
-    assert bool(found.settings) == (scenario.load(name).plan.job != scenario.load(before_it).plan.job)  # some fixes are none of the job file
+    assert bool(found.settings) == (
+        scenario.load(name).plan.job != scenario.load(before_it).plan.job
+    )  # some fixes are none of the job file
     assert all(change.line is not None for change in found.settings if change.new is not None)
 
 
