@@ -104,13 +104,14 @@ class _Written:
             yield Piece(worth=worth - 24, lines=(f"  - costs: {self.text(step.cost)}",), under=name)
 
     def _other(self, step: r.Step, worth: int) -> Piece[str]:
-        """What could be had instead, in one line."""
+        """What could be had instead, in one line, with what it needs."""
         likely = f": likely {self.text(step.forecast)}" if step.forecast else ""
         set_ = ", ".join(self.code(line) for written in step.settings if written.language != "words" for line in written.lines)
         return Piece(
             worth=worth,
             lines=(
                 f"- **{step.number}** {self.text(step.title)} ({self.code(step.id)}, {step.instead}{likely}){f': {set_}' if set_ else ''}",
+                *((f"  - check first: {self.text(' '.join(step.needs))}",) if step.needs else ()),
             ),
         )
 
