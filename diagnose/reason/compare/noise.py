@@ -249,10 +249,10 @@ def _within_two(here: Sequence[float], there: Sequence[float], design: Design, l
         pairs = (median_error(len(first)) * by_pairs) ** 2
         if pairs < of_two / 6:  # what the steps have in common is most of their spread
             of_two, freedom = pairs, known
-    groups = max((found for run in (first, second) if (found := two_groups(run)) is not None), key=_gap, default=None)
-    if groups is not None:  # a median may lie in either group
-        flips = majority(len(first), len(groups[1]) / (len(groups[0]) + len(groups[1])))
-        of_two = max(of_two, 2 * _gap(groups) ** 2 * flips * (1 - flips))
+    groups = [(_gap(found), len(found[1]) / len(run)) for run in (first, second) if (found := two_groups(run)) is not None]
+    if groups:  # a median may lie in either group, the more seldom the more steps its run has
+        gap, upper = max(groups)
+        of_two = max(of_two, gap**2 * math.fsum(flips * (1 - flips) for run in (first, second) for flips in (majority(len(run), upper),)))
     known_steps = max(len(first), len(second)) > 1
     if min(len(first), len(second)) == 1 and spread <= limits.single_step.value:
         freedom = _KNOWN  # what is assumed is taken for known
