@@ -18,6 +18,7 @@ from diagnose.measure.device import DeviceMeasure, step_mean, step_median
 from diagnose.measure.host import calls_named, python_seen
 from diagnose.measure.phases import longest_cost
 from diagnose.measure.records import DeviceRecords
+from diagnose.model.environment import EnvironmentItem
 from diagnose.model.trace import Trace
 from diagnose.model.vocabulary import COMM_KINDS, DENSE_GEMM, DISPATCH, EXPERT_GEMM, OPTIMIZER, ROUTER, CommKind, FactValue, Status
 
@@ -386,6 +387,7 @@ def trace_facts(trace: Trace, devices: Sequence[DeviceMeasure], knowledge: Knowl
         **program_facts(trace, devices, knowledge.features),
         "world_size": max(worlds, default=None),
         "ranks_captured": ranks_captured,
+        "hip_version": _hip_version(trace.provenance.environment),
         "graph_launch_calls": graph_launch_calls(trace, knowledge.hosts),
         "hierarchical_context_groups": hierarchical_context_groups(trace, knowledge.features),
         "python_stacks": trace.provenance.has_python_stacks,
@@ -393,6 +395,13 @@ def trace_facts(trace: Trace, devices: Sequence[DeviceMeasure], knowledge: Knowl
         "out_of_memory_events": _out_of_memory(trace, knowledge.features),
         "lost_event_warnings": len(matching(knowledge.features["lost_events"], trace.provenance.diagnostics)),
     }
+
+
+def _hip_version(environment: Collection[EnvironmentItem]) -> int | None:
+    """HIP's version as major × 1,000,000 + minor × 1,000, the form of versions in rules; None where the trace tells none."""
+    told = next((item.value for item in environment if item.name == "HIP runtime"), "")
+    found = re.fullmatch(r"(\d+)\.(\d+)\.\d+", told)
+    return int(found[1]) * 1_000_000 + int(found[2]) * 1_000 if found else None
 
 
 def _out_of_memory(trace: Trace, features: Features) -> int | None:

@@ -160,12 +160,13 @@ class FixReader:
         return f"{said} First: {item.first}, {self.context.rulebook.fixes[item.first].title}."
 
     def _unknown(self, spec: FixSpec, verdicts: Verdicts) -> list[str]:
-        """What would have to be known, and what was decided on a framework's default."""
+        """What would have to be known, what was decided on a framework's default, and what is only told."""
+        told = [templates.fill(item.say, self.context.values) for item, met in verdicts.notes if met is False]
         if not self.context.frameworks:
-            told = [] if verdicts.already_on is False else [spec.undecidable or "The trace does not show whether this is done already."]
-            return [*told, *(item.unknown or self._lacking(item.condition) for item in verdicts.undecided)]
+            on = [] if verdicts.already_on is False else [spec.undecidable or "The trace does not show whether this is done already."]
+            return [*on, *(item.unknown or self._lacking(item.condition) for item in verdicts.undecided), *told]
         if self.context.job is None:
-            return [*self._settings_wanted(spec), *self._facts_wanted(spec)]
+            return [*self._settings_wanted(spec), *self._facts_wanted(spec), *told]
         lines = [spec.undecidable] + [item.unknown or self._lacking(item.condition) for item in verdicts.undecided]
         if verdicts.already_on is None and spec.already_on is not None:
             lines.insert(0, self._lacking(spec.already_on))
@@ -191,7 +192,12 @@ class FixReader:
 
     def _facts_wanted(self, spec: FixSpec) -> list[str]:
         facts = self.context.rulebook.facts
-        lacking = [name for name in self._names(spec) if name in facts and self.context.values.get(name) is None]
+        texts = [
+            *([spec.already_on] if spec.already_on else []),
+            *(one.condition for one in (*spec.needs, *spec.conflicts) if one.gate == "hard"),
+        ]
+        names = dict.fromkeys(name for text in texts for name in self.context.rulebook.expression(text).names)
+        lacking = [name for name in names if name in facts and self.context.values.get(name) is None]
         wanted = [name for name in lacking if facts[name].scope != "ranks"]  # facts of ranks only add notes; no fix waits for them
         return [f"{name} is not in the trace: {facts[name].null}." for name in wanted]
 

@@ -21,6 +21,7 @@ from diagnose.measure.facts import (
 from diagnose.measure.kernels import SmOccupancy, limits, occupancy, residency
 from diagnose.measure.ranks.facts import rank_facts
 from diagnose.measure.records import device_records
+from diagnose.model.environment import EnvironmentItem
 from diagnose.model.trace import PAYLOADS, Device, Provenance, Rank
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.walls import bounds, verdict
@@ -211,10 +212,18 @@ def test_facts_of_the_capture() -> None:
         BARE.trace,
         ranks=(Rank(rank=3, world_size=8), Rank(rank=4)),
         provenance=Provenance(
-            file="f", size=1, format="torch-json", profiler="p", has_python_stacks=True, overhead_ns=5, diagnostics=WARNINGS
+            file="f",
+            size=1,
+            format="torch-json",
+            profiler="p",
+            has_python_stacks=True,
+            overhead_ns=5,
+            diagnostics=WARNINGS,
+            environment=(EnvironmentItem(name="HIP runtime", kind="version", value="7.2.53211", source="hip_runtime_version"),),
         ),
     )
     assert trace_facts(trace, BARE.measure(), KNOWLEDGE, 2) == {
+        "hip_version": 7_002_000,
         "has_experts": False,
         "is_training": False,
         "python_seen": True,

@@ -74,6 +74,16 @@ def test_platform_gates() -> None:
     assert fix("CMP-05", job(), facts(platform="a100", gpu_compute_major=8, nvlink_domain=8)).state == "blocked"
 
 
+def test_what_the_trace_tells_of_amd_is_told_with_and_without_a_job_file() -> None:
+    """Expandable segments: PyTorch pull requests 177974 and 179930, in PyTorch 2.12, from ROCm 7 on."""
+    amd = facts(platform="mi300x", gpu_compute_major=None, nvlink_domain=None, hip_version=7_002_000, framework_seen="none")
+    assert (fix("MEM-01", None, amd).state, "ROCm 7 and PyTorch 2.12" in fix("MEM-01", None, amd).unknown[-1]) == ("unknown", True)
+    assert any("ROCm 7 and PyTorch 2.12" in line for line in fix("MEM-01", job(), amd).unknown)
+    assert not any("AMD" in line for line in fix("MEM-01", None).unknown)
+    old = facts(platform="mi300x", gpu_compute_major=None, nvlink_domain=None, hip_version=6_004_000)
+    assert (fix("MEM-01", None, old).state, fix("MEM-01", job(), old).state) == ("blocked", "blocked")
+
+
 def test_the_platform_decides_the_recipe_and_the_job_may_name_it() -> None:
     def chosen(given: dict[str, Fact]) -> dict[str, str]:
         return {change.key: change.to for change in fix("CMP-05", job(), given).changes}

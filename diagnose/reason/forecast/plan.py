@@ -19,7 +19,7 @@ from diagnose.reason.forecast.outcome import Replays, per_step, weakest_basis
 from diagnose.reason.forecast.questions import Question
 from diagnose.reason.patch import after_all, framework_of, plan
 
-_WINS_NOTHING = "Replayed, it wins nothing: what it would shorten is not waited for."
+_WINS_NOTHING = "Replayed, it wins nothing: what it would shorten is not waited for, or other work is waited for in its place."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ def foreseen(
     found: list[PlanStep] = []
     for group in _alternatives(steps):
         told = [_with_forecast(step, asked, chosen, replays, together) for step in group]
-        first, *others = _best_first(told)
+        first, *others = _best_first(told, _at_worst(replays, chosen))
         found += [first, *others]
         if first.fix is not None and first.forecast is not None:
             chosen.append(asked(first.fix))
@@ -191,12 +191,21 @@ def _with_forecast(
     return structs.replace(step, forecast=forecast_of(replays, [*chosen, question]))
 
 
-def _best_first(group: Sequence[PlanStep]) -> list[PlanStep]:
-    """Alternatives with the one first that is better at its worst than the first is at its best, where it can be had as surely."""
+def _at_worst(replays: Replays, chosen: Sequence[Question]) -> int:
+    """The mean step (ns) with these fixes at their worst."""
+    whole = replays.after(chosen).span.high if chosen else sum(replays.now.lengths)
+    return round(whole / len(replays.now.lengths))
+
+
+def _best_first(group: Sequence[PlanStep], before: int) -> list[PlanStep]:
+    """Alternatives with the one first that is better at its worst than the first is at its best, where it can be had as surely.
+
+    `before`: the step (ns) without any of them, at its worst, which one that wins nothing leaves as it is.
+    """
     first, *others = group
-    if first.forecast is None:
+    if first.forecast is None and first.no_forecast != _WINS_NOTHING:
         return list(group)
-    limit = first.forecast.low_ns
+    limit = before if first.forecast is None else first.forecast.low_ns
     better = [
         (one.forecast.likely_ns, place)
         for place, one in enumerate(others)

@@ -31,7 +31,9 @@ def runs(*levels: float) -> list[list[float]]:
 
 
 @given(SIDE, SIDE, st.booleans(), st.booleans())
-@example(base=[[1e6, 1e6]], new=[[1e6, 1e6, 37e6, 62e6]], last_apart=False, paired=False)  # steps of two kinds on one side, and another number of steps
+@example(
+    base=[[1e6, 1e6]], new=[[1e6, 1e6, 37e6, 62e6]], last_apart=False, paired=False
+)  # steps of two kinds on one side, and another number of steps
 def test_swapping_the_sides_turns_everything_round(base: list[list[float]], new: list[list[float]], last_apart: bool, paired: bool) -> None:
     design = Design(last_apart=last_apart, paired=paired)
     there, back = (decide(*sides, design=design) for sides in ((base, new), (new, base)))

@@ -163,6 +163,16 @@ def test_of_alternatives_the_one_goes_first_that_is_better_at_its_worst(rules: F
     assert (last.likely_ns, last.with_) == (40 * MS, ("gone", "packing"))
 
 
+def test_an_alternative_that_wins_for_sure_goes_before_one_that_wins_nothing(rules: ForecastRules) -> None:
+    idle, half = (question(name, "role = 'transport'", (by, by, by)) for name, by in (("idle", 1.0), ("half", 0.5)))
+    asked = {one.id: one for one in (idle, half, NO_PACKING)}
+    for before in ([], [planned("packing")]):
+        steps = [*before, planned("idle"), planned("half", "idle")]
+        found, _ = foreseen(steps, asked.__getitem__, Replays(graph(), rules), Free4All())  # type: ignore[arg-type]
+        assert [(one.fix, one.instead_of) for one in found] == [*((one.fix, None) for one in before), ("half", None), ("idle", "half")]
+        assert found[-1].no_forecast.startswith("Replayed, it wins nothing")
+
+
 @pytest.mark.parametrize(
     "steps",
     [
