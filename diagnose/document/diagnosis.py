@@ -50,10 +50,11 @@ class Tool(Struct, frozen=True, kw_only=True):
 
 
 class Cause(Struct, frozen=True, kw_only=True):
-    """The one finding that explains most of the target wall's bound, and how the verdict says so."""
+    """The one finding that explains most of the target wall's bound, and how the verdict says so: as its heading and in a sentence."""
 
     finding: str
     sentence: str
+    headline: str | None = None  # in a word or two; None where the rule has none, and in documents of older versions
 
 
 class Verdict(Struct, frozen=True, kw_only=True):

@@ -73,10 +73,12 @@ class Examples(Strict, frozen=True, kw_only=True):
 class CauseSpec(Strict, frozen=True, kw_only=True):
     """How the verdict begins where the finding is the cause of what the target wall loses: `of` is that wall (default: the rule's own).
 
-    `outranks`: a failure that comes before every wall, however much it costs.
+    `headline`: the cause in a word or two, for the verdict's heading; without one the heading is the wall. `outranks`: a failure that
+    comes before every wall, however much it costs.
     """
 
     say: str
+    headline: str | None = None
     of: Wall | None = None
     outranks: bool = False
 

@@ -236,7 +236,7 @@ def _cause(named: _Named, findings: Sequence[Finding], context: Context) -> Caus
     spec, first = max(found, key=lambda item: (item[0].outranks, item[1].bound_ns or 0))
     share = _share(first.bound_ns, context.values.get("step_ns"))
     values = {**context.values, "bound_ns": first.bound_ns, "bound_share": share, "speedup_ceiling": first.speedup_ceiling}
-    return Cause(finding=first.id, sentence=templates.fill(spec.say, values))
+    return Cause(finding=first.id, sentence=templates.fill(spec.say, values), headline=spec.headline)
 
 
 def _first(leads: Sequence[Lead], context: Context, columns: Mapping[str, conditions.Value]) -> str:

@@ -321,7 +321,7 @@ def test_the_culprit_is_found_among_traces_that_are_there_already(nightly: Path,
     assert all(one.trials == 1 for one in found.candidates)
     assert found.noise is not None, "traces on one level tell the noise"
     assert 0 < found.noise < 0.05
-    assert re.search(r"went from [\d.]+ ms to [\d.]+ ms \([+−][\d.]+ %\) with trace night-12", found.sentence), found.sentence
+    assert re.search(r"went from [\d.]+ ms to [\d.]+ ms \([+-][\d.]+ %\) with trace night-12", found.sentence), found.sentence
     moved = found.culprits[0].comparison
     assert moved is not None
     assert moved.delta is not None

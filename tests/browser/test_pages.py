@@ -75,6 +75,17 @@ def fits(page: Any) -> bool:
     return False
 
 
+def stops_are_right(page: Any) -> bool:
+    """Whether just what is wider or taller than its frame is a stop of the Tab key, two frames of drawing after a change."""
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    return bool(
+        page.evaluate(
+            "[...document.querySelectorAll('.scroll')].every(one => one.hasAttribute('tabindex') === "
+            "(one.scrollWidth > one.clientWidth + 1 || one.scrollHeight > one.clientHeight + 1))"
+        )
+    )
+
+
 # --- every page -------------------------------------------------------------------------------------------------------
 
 
@@ -119,10 +130,7 @@ def test_the_page_is_built_for_everyone(shown: tuple[Any, Any, Seen]) -> None:
     assert set(targets) <= set(identifiers)
     assert page.evaluate("[...document.querySelectorAll('th')].every(one => one.scope)")
     assert page.evaluate("[...document.querySelectorAll('.scroll')].every(one => one.getAttribute('aria-label'))")
-    page.wait_for_function(  # the page is told of a new width after it was drawn
-        "[...document.querySelectorAll('.scroll')].every(one => one.hasAttribute('tabindex') === "
-        "(one.scrollWidth > one.clientWidth + 1 || one.scrollHeight > one.clientHeight + 1))"
-    )
+    assert stops_are_right(page)
     assert page.evaluate("[...document.querySelectorAll('table')].every(one => one.rows.length > 1)")
 
 
@@ -387,4 +395,25 @@ def test_a_word_is_explained_to_who_has_no_mouse(opened: Opener) -> None:
     assert shown.count() == 0
     page.locator("#words-of-the-field summary").press("Enter")
     assert page.locator("#words-of-the-field dt").first.is_visible()
+    assert seen == Seen()
+
+
+def test_stops_of_the_tab_key_follow_any_change_of_size(opened: Opener) -> None:
+    """A larger font, print and a fold tell a page of no new width of its window."""
+    page, seen = opened(diagnosis.rich(), width=1000, zoomed=False)
+    counts = []
+    for change in (
+        "document.querySelectorAll('details').forEach(one => one.open = true)",
+        "document.body.style.fontSize = document.querySelector('main').style.fontSize = '30px'",
+        "document.body.style.zoom = 1.6",
+    ):
+        page.evaluate(change)
+        assert stops_are_right(page), change
+        counts.append(page.locator(".scroll[tabindex]").count())
+    assert counts[0] < counts[-1]
+    page.emulate_media(media="print")
+    assert stops_are_right(page)
+    page.emulate_media(media="screen", color_scheme="dark")
+    page.set_viewport_size({"width": 400, "height": 900})
+    assert stops_are_right(page)
     assert seen == Seen()

@@ -13,7 +13,9 @@ from diagnose.knowledge.rulebook import CauseSpec
 from diagnose.model.vocabulary import FactValue, Wall
 from diagnose.reason.findings import find
 from diagnose.reason.walls import bounds, verdict
+from diagnose.render.reports.diagnosis.answer import headline
 from tests.builders.cases import for_each
+from tests.builders.diagnosis import minimal
 from tests.builders.facts import BOOK, facts
 
 
@@ -149,6 +151,7 @@ def test_a_bound_may_be_a_range() -> None:
     assert found["communication"].lower_ns is None, "both ends are the same"
 
 
+LONGEST_HEADING = 24  # signs: beside its certainty on a page of 400 px
 LATE = {
     "straggler_rank": "2",
     "straggler_wait_share": 0.062,
@@ -182,6 +185,17 @@ def test_the_cause_goes_before_the_wall(values: dict[str, FactValue], finding: s
     said = verdict(bounds(given, BOOK), given, BOOK, findings=found)
     assert (said.cause and said.cause.finding) == finding
     assert said.sentence.startswith(begins)
+
+
+def test_the_heading_of_a_verdict_is_its_cause_where_one_is_known() -> None:
+    """Not "Communication first" above a sentence that begins with a slow GPU."""
+    named = {name: rule.cause.headline or "" for name, rule in BOOK.rules.items() if rule.cause is not None}
+    assert {name: text for name, text in named.items() if not 0 < len(text) <= LONGEST_HEADING} == {}
+    given = facts(**{**LATE, "straggler_wait_ns": 6_200_000})
+    found, _ = find(given, job=None, rulebook=BOOK, where={})
+    said = verdict(bounds(given, BOOK), given, BOOK, findings=found)
+    assert headline(msgspec.structs.replace(minimal(), verdict=said)) == "Straggler: slow GPU"
+    assert headline(msgspec.structs.replace(minimal(), verdict=msgspec.structs.replace(said, cause=None))) == "Communication first"
 
 
 def test_a_failure_outranks_every_wall() -> None:

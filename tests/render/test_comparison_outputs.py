@@ -12,6 +12,7 @@ from msgspec import structs
 from diagnose import cli
 from diagnose.document import bisection as b
 from diagnose.document import comparison as c
+from diagnose.reason.compare.outcome import signed, signed_share
 from diagnose.render import Options, units, write
 from diagnose.render.reports.bisection import story as bisection_story
 from diagnose.render.reports.comparison import story, tables
@@ -171,6 +172,11 @@ def test_figures_per_token_are_in_nanoseconds_per_token() -> None:
 )
 def test_a_difference_has_its_sign_and_its_unit(amount: float | None, unit: str, said: str) -> None:
     assert story.signed(amount, unit) == said
+
+
+def test_sentences_have_the_sign_of_the_tables() -> None:
+    """One character for less: what is searched for in a heading is found in a table."""
+    assert (signed(-1_500_000.0, "ns"), signed_share(-0.031)) == ("-1.500 ms", "-3.1 %")
 
 
 @for_each("share, said", (None, "–"), (0.0, "0.0 %"), (0.031, "+3.1 %"), (-0.031, "-3.1 %"), (0.00001, "< +0.1 %"), (-0.00001, "< -0.1 %"))

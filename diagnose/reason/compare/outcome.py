@@ -95,7 +95,7 @@ def signed_share(value: float) -> str:
 
 
 def _with_sign(value: float, shown: str) -> str:
-    sign = "−" if value < 0 else "+"
+    sign = "-" if value < 0 else "+"  # as in every table
     return f"{sign}{shown}" if any(digit in "123456789" for digit in shown) else shown
 
 

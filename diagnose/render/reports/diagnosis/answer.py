@@ -140,8 +140,10 @@ def verdict(document: Diagnosis) -> r.Panel:
 
 
 def headline(document: Diagnosis) -> str:
-    """What the run is bound by, in a word or two."""
+    """What holds the run back, in a word or two: its cause where one is known, else the wall."""
     found = document.verdict
+    if found.cause is not None and found.cause.headline:
+        return found.cause.headline
     if found.target_wall is None:
         return "No verdict"
     title = words.wall(found.target_wall)

@@ -116,13 +116,12 @@ function unpack(id) {
   });
   addEventListener("afterprint", function () { opened.splice(0).forEach(function (one) { one.open = false; }); });
 
-  // Only what is wider than its frame is a stop of the Tab key.
-  function stops() {
-    each(".scroll", function (one) {
-      if (one.scrollWidth > one.clientWidth + 1 || one.scrollHeight > one.clientHeight + 1) { one.tabIndex = 0; } else { one.removeAttribute("tabindex"); }
-    });
+  // Only what is wider than its frame is a stop of the Tab key: told anew whenever a frame or what is in it changes its size, by
+  // whatever (window, fold, print, font, theme).
+  function stop(one) {
+    if (one.scrollWidth > one.clientWidth + 1 || one.scrollHeight > one.clientHeight + 1) { one.tabIndex = 0; } else { one.removeAttribute("tabindex"); }
   }
-  addEventListener("resize", stops);
-  document.addEventListener("toggle", stops, true);
-  stops();
+  var sizes = new ResizeObserver(function (changed) { changed.forEach(function (entry) { stop(entry.target.closest(".scroll")); }); });
+  each(".scroll, .scroll > *", function (one) { sizes.observe(one); });
+  each(".scroll", stop);
 })();
