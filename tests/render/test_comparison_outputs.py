@@ -176,7 +176,7 @@ def test_a_difference_has_its_sign_and_its_unit(amount: float | None, unit: str,
 
 def test_sentences_have_the_sign_of_the_tables() -> None:
     """One character for less: what is searched for in a heading is found in a table."""
-    assert (signed(-1_500_000.0, "ns"), signed_share(-0.031)) == ("-1.500 ms", "-3.1 %")
+    assert (signed(-1_500_000.0, "ns"), signed_share(-0.031)) == ("-1.50 ms", "-3.1 %")
 
 
 @for_each("share, said", (None, "–"), (0.0, "0.0 %"), (0.031, "+3.1 %"), (-0.031, "-3.1 %"), (0.00001, "< +0.1 %"), (-0.00001, "< -0.1 %"))
