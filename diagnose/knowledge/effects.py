@@ -52,6 +52,7 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
     graph: str | None = None
     resize: str | None = None
     by: tuple[float | str, float | str, float | str] | None = None
+    library: str | None = None  # of `scale` of an exchange of tokens: takes it over; `by` only where its bytes and links are not known
     to: float | str | None = None  # of `resize`: how many times the setting
     host_us: tuple[float, float, float] | None = None  # of `graph`: what its launch takes
     into: int = 1  # of `merge`: how many launches are left of those that follow one another
@@ -94,6 +95,7 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
         takes = {
             "by": ("scale", "merge", "resize"),
             "to": ("resize",),
+            "library": ("scale",),
             "host_us": ("graph",),
             "with_host": ("remove",),
             "since": ("detach",),

@@ -215,6 +215,7 @@ class Platform(Strict, frozen=True, kw_only=True):
     memory_gb: float | None
     memory_tb_per_s: float | None
     nvlink_gb_per_s: float | None = None  # one way, all links of one GPU together
+    network_gb_per_s: float | None = None  # one way, of a GPU's port between nodes
     peak_tflops: dict[str, float]
     sources: tuple[str, ...]
     note: str = ""
@@ -232,10 +233,23 @@ class SmLimits(Strict, frozen=True, kw_only=True):
     reserved_shared_bytes: int
 
 
+class ExchangeLibrary(Strict, frozen=True, kw_only=True):
+    """What a library reaches that takes over the exchange of tokens, at the best, the likely and the worst end.
+
+    Shares of the network port and of NVLink; `relay`: GB/s of what is handed on inside a node after it came over the network.
+    """
+
+    port: tuple[float, float, float]
+    relay: tuple[float, float, float]
+    nvlink: tuple[float, float, float]
+
+
 class Platforms(Strict, frozen=True, kw_only=True):
     """The platform table; the first pattern that is found in a GPU's name wins."""
 
     platforms: dict[str, Platform]
+    exchange_libraries: dict[str, ExchangeLibrary]
+    all_to_all_nvlink: float  # share of NVLink that an all-to-all by NCCL reaches
     sm_limits: dict[str, SmLimits]
     sm_limits_source: tuple[str, ...]
 
@@ -613,6 +627,11 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
             + [f"changes: unknown setting {item.setting}" for item in fix.changes if item.setting and item.setting not in book.settings]
             + [f"say: {problem}" for text in texts for problem in templates.problems(text, said)]
             + [f"effect[{index}].{problem}" for index, effect in enumerate(fix.effect) if (problem := effect.problem())]
+            + [
+                f"effect[{index}].library: unknown library {effect.library}"
+                for index, effect in enumerate(fix.effect)
+                if effect.library is not None and effect.library not in book.platforms.exchange_libraries
+            ]
             + (["no_effect: there is an effect"] if fix.effect and fix.no_effect else [])
         )
         if wrong:

@@ -19,6 +19,7 @@ from diagnose.measure.host import calls_named, python_seen
 from diagnose.measure.phases import longest_cost
 from diagnose.measure.records import DeviceRecords
 from diagnose.model.environment import EnvironmentItem
+from diagnose.model.statistics import integer_median
 from diagnose.model.trace import Trace
 from diagnose.model.vocabulary import COMM_KINDS, DENSE_GEMM, DISPATCH, EXPERT_GEMM, OPTIMIZER, ROUTER, CommKind, FactValue, Status
 
@@ -32,6 +33,7 @@ def feature_facts(one: DeviceMeasure, communication: Sequence[Communication], fe
     return {
         **{f"{prefix}_beside_compute_ns": _beside_compute(one, kind) for kind, prefix in _OVERLAPPED},
         "expert_exchange_nccl_share": _nccl_share(communication, "expert"),
+        "expert_exchange_typical_ns": _typical_exchange(one),
         "tensor_parallel_nccl_share": _nccl_share(communication, "tensor"),
         "low_precision_gemm_share": _low_precision_share(one, features),
         "fused_router_kernels_per_step": _kernels_of(one, features["fused_router"], ROUTER),
@@ -332,6 +334,18 @@ def _exchanges(rows: tuple[Communication, ...]) -> dict[str, FactValue]:
     found["expert_exchange_count"] = sum(row.count for row in expert)
     found["expert_exchange_backend"] = max(expert, key=lambda row: row.busy_ns).backend if expert else None
     return found
+
+
+SMALL_EXCHANGE = 0.1  # of the longest: what takes less moves counts, not tokens (as `reason.forecast.wiring.SMALL`)
+
+
+def _typical_exchange(one: DeviceMeasure) -> int | None:
+    """Median length of an exchange of tokens between experts, ns."""
+    expert = [number for number, lane in enumerate(one.exchanges.lanes) if lane.kind == "expert"]
+    lengths = [
+        end - start for start, end in one.exchanges.instances.filter(pl.col("lane").is_in(expert)).select("start", "end").iter_rows()
+    ]
+    return integer_median([ns for ns in lengths if ns >= SMALL_EXCHANGE * max(lengths)]) if lengths else None
 
 
 _REDUCING = ("all_reduce", "reduce_scatter", "all_gather")

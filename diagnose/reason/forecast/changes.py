@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import polars as pl
+from msgspec import structs
 
 from diagnose.knowledge.effects import Basis, EffectSpec, Transformation
 from diagnose.knowledge.rulebook import FixSpec
@@ -21,6 +22,7 @@ from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import OPTIMIZER
 from diagnose.reason.context import Context
 from diagnose.reason.forecast.select import selected
+from diagnose.reason.forecast.traffic import taken_over
 from diagnose.reason.forecast.walls import without as without_wall
 from diagnose.reason.forecast.wiring import at_end, burst_size, delayed, detached, interleaved, numbered, runs, split, without
 
@@ -69,6 +71,10 @@ def effect_of(fix: FixSpec, context: Context) -> tuple[Change, ...] | str:
                 return _unknown(context, one.only, "condition")
             if not holds[one.only]:
                 continue
+        taken = None if one.library is None else taken_over(one.library, context)
+        if taken is not None:
+            found.append(replace(_change(structs.replace(one, by=taken.by), {}), why=f"{one.why} {taken.how}"))
+            continue
         numbers: dict[str, float] = {}
         for text in (value for value in (*(one.by or ()), one.to) if isinstance(value, str)):
             (value,) = context.numbers([text])

@@ -1,0 +1,124 @@
+"""What an exchange of tokens takes with a library that sends each token once to a node: from bytes, links, published bandwidths.
+
+Counted in rows (one token's vector) that leave a rank, for tokens that choose their experts evenly. An all-to-all sends a row per expert. A
+library sends one to each node that a token's experts lie on, where it is handed on over NVLink to each rank that needs it; both at once, so
+that the slower takes the time. The nodes are NVLink domains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diagnose.knowledge.rulebook import ExchangeLibrary
+from diagnose.reason.context import Context
+
+ITEM_BYTES = 2  # of a token's element on the wire: BF16
+LARGEST = 1.05  # of its link's bandwidth: an all-to-all that reaches more is not the one that the job file tells of
+LEAST = 0.05  # and below this
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakenOver:
+    """Factors on an exchange's length at the best, the likely and the worst end, and how the likely one comes about, as a sentence."""
+
+    by: tuple[float, float, float]
+    how: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Rows that leave a rank per token of it, between nodes and over NVLink: `before` by an all-to-all, `after` by a library."""
+
+    nodes: float
+    network_before: float
+    network_after: float
+    nvlink_before: float
+    nvlink_after: float
+
+
+def rows_of(*, ranks: int, domain: int, experts: int, groups: int | None = None, of_groups: int | None = None) -> Rows:
+    """The rows for `experts` per token among `ranks`, `domain` of which share NVLink; a token may be held to `of_groups` of `groups`."""
+    inside = min(ranks, domain)
+    nodes = max(1.0, ranks / domain)
+    allowed = nodes if not groups or not of_groups else min(nodes, of_groups * max(1.0, nodes / groups))
+    reached_nodes, reached_ranks = _distinct(allowed, experts), _distinct(ranks * allowed / nodes, experts)
+    return Rows(
+        nodes=nodes,
+        network_before=experts * (1 - 1 / nodes),
+        network_after=reached_nodes * (1 - 1 / nodes),
+        nvlink_before=experts / nodes * (1 - 1 / inside),
+        nvlink_after=reached_ranks * (1 - 1 / inside),
+    )
+
+
+def _distinct(places: float, draws: int) -> float:
+    """How many of `places` are drawn at least once, on average."""
+    return places * (1 - (1 - 1 / places) ** draws) if places > 1 else 1.0
+
+
+def taken_over(library: str, context: Context) -> TakenOver | None:
+    """What becomes of the all-to-all of this job; None where its links, its layout or its bytes are not known."""
+    book = context.rulebook.platforms
+    named = context.values.get("platform")
+    platform = book.platforms.get(named) if isinstance(named, str) else None
+    ranks, experts = (_whole(context, name) for name in ("expert_model_parallel_size", "moe_router_topk"))
+    row, took = _row_bytes(context), context.values.get("expert_exchange_typical_ns")
+    if platform is None or not platform.nvlink_domain or not platform.nvlink_gb_per_s or not ranks or not experts or ranks == 1:
+        return None
+    if (_whole(context, "expert_tensor_parallel_size") or 1) > 1 or not isinstance(took, int) or not took or row is None:
+        return None
+    rows = rows_of(
+        ranks=ranks,
+        domain=platform.nvlink_domain,
+        experts=experts,
+        groups=_whole(context, "moe_router_num_groups"),
+        of_groups=_whole(context, "moe_router_group_topk"),
+    )
+    between = rows.nodes > 1
+    link = platform.network_gb_per_s if between else platform.nvlink_gb_per_s
+    if link is None:
+        return None
+    before, after = (rows.network_before, rows.network_after) if between else (rows.nvlink_before, rows.nvlink_after)
+    reached = before * row / took  # bytes per ns are GB/s
+    if not LEAST * link <= reached <= LARGEST * link:
+        return None
+    known = book.exchange_libraries[library]
+    if between:
+        ends = _between(rows, row, link, platform.nvlink_gb_per_s, known, reached)
+    else:
+        waited = max(0.0, took - before * row / (book.all_to_all_nvlink * link))  # longer than the link explains: for others, which stays
+        best, likely, worst = (after * row / (share * link) for share in known.nvlink)
+        ends = (best, likely + waited, worst + waited)
+    by = (ends[0] / took, ends[1] / took, ends[2] / took)
+    way = f"between {rows.nodes:g} nodes" if between else "over NVLink"
+    return TakenOver(
+        by=by,
+        how=f"Here {after:.1f} copies of a token leave its rank {way} in place of {before:.1f}, for which the all-to-all reaches "
+        f"{reached:.0f} of {link:g} GB/s: {100 * by[1]:.0f} % of its time.",
+    )
+
+
+def _between(rows: Rows, row: float, port: float, nvlink: float, known: ExchangeLibrary, reached: float) -> tuple[float, float, float]:
+    """Ns of an exchange between nodes at the three ends. Likely it gets no more of the network than the all-to-all does here."""
+    best, likely, worst = (share * port for share in known.port)
+    slower = min(reached, likely)
+    rates = (max(best, slower), slower, slower * worst / likely)
+    low, middle, high = (
+        max(rows.network_after * row / rate, rows.nvlink_after * row / min(relay, share * nvlink))
+        for rate, relay, share in zip(rates, known.relay, known.nvlink, strict=True)
+    )
+    return low, middle, high
+
+
+def _whole(context: Context, setting: str) -> int | None:
+    value = context.values.get(f"job_{setting}")
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _row_bytes(context: Context) -> float | None:
+    """Bytes of one row for each of a rank's tokens; None where the job does not tell how many it has."""
+    length, batch, hidden = (_whole(context, name) for name in ("seq_length", "micro_batch_size", "hidden_size"))
+    split = (_whole(context, "context_parallel_size") or 1) * (_whole(context, "tensor_model_parallel_size") or 1)
+    if not length or not batch or not hidden:
+        return None
+    return length * batch / split * hidden * ITEM_BYTES

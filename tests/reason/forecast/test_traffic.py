@@ -1,0 +1,95 @@
+"""Rows that a library sends, and what becomes of an exchange's length, worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from diagnose.reason.context import make_context
+from diagnose.reason.forecast.changes import effect_of
+from diagnose.reason.forecast.traffic import rows_of, taken_over
+from tests.builders.cases import for_each
+from tests.builders.facts import BOOK, facts
+from tests.builders.jobs import job
+
+LAYOUT = {"expert_model_parallel_size": 16, "moe_router_topk": 8, "seq_length": 4096, "micro_batch_size": 1, "hidden_size": 2048}
+ROW = 4096 * 2048 * 2  # bytes of one vector for each token of a rank
+
+
+def test_rows_of_two_nodes() -> None:
+    # 2 experts, 4 ranks, 2 to a node. All-to-all: 2 rows, half to the other node; of the one that stays half stays on the rank. A library:
+    # 2 · (1 − 1/4) = 1.5 nodes, half of them the own; 4 · (1 − 9/16) = 1.75 ranks, half of them where the row came in.
+    rows = rows_of(ranks=4, domain=2, experts=2)
+    assert (rows.nodes, rows.network_before, rows.network_after, rows.nvlink_before, rows.nvlink_after) == (2, 1, 0.75, 0.5, 0.875)
+
+
+@for_each(
+    "told, network, nvlink",
+    ({"ranks": 8, "domain": 8, "experts": 1}, 0, 7 / 8),  # one node: nothing crosses the network
+    ({"ranks": 64, "domain": 8, "experts": 8, "groups": 8, "of_groups": 1}, 7 / 8, 8 * (1 - (7 / 8) ** 8) * 7 / 8),  # held to one node
+    (
+        {"ranks": 16, "domain": 8, "experts": 8, "groups": 8, "of_groups": 4},
+        1 - 2**-8,
+        16 * (1 - (15 / 16) ** 8) * 7 / 8,
+    ),  # to more than there are
+)
+def test_rows_of_other_layouts(told: dict[str, int], network: float, nvlink: float) -> None:
+    rows = rows_of(**told)  # type: ignore[arg-type]
+    assert (rows.network_after, rows.nvlink_after) == (pytest.approx(network), pytest.approx(nvlink))
+
+
+def _factors(library: str, *, took: int | None, platform: str = "h100", **layout: Any) -> tuple[float, float, float] | None:
+    known = facts(expert_exchange_backend="nccl", platform=platform, nvlink_domain=8, expert_exchange_typical_ns=took)
+    found = taken_over(library, make_context(known, job(LAYOUT | layout), BOOK))
+    return None if found is None else found.by
+
+
+def test_the_exchange_between_two_nodes_waits_for_what_is_handed_on_inside_them() -> None:
+    # 4 rows of 16.8 MB in 1.678 ms: 40 GB/s. HybridEP: 1 − 1/256 rows at 40 GB/s take 0.418 ms, but 16 · (1 − (15/16)^8) · 7/8 = 5.65 rows
+    # are handed on, at 220, 185 and 150 GB/s.
+    took = round(4 * ROW / 40)
+    handed_on = 16 * (1 - (15 / 16) ** 8) * 7 / 8 * ROW
+    assert _factors("hybridep", took=took) == pytest.approx([handed_on / rate / took for rate in (220, 185, 150)])
+
+
+def test_the_exchange_between_four_nodes_waits_for_the_network() -> None:
+    # 8 · 3/4 = 6 rows before, 4 · (1 − (3/4)^8) · 3/4 = 2.7 after; the all-to-all reaches 30 of 50 GB/s. DeepEP: at best 0.89 of the port,
+    # likely what the all-to-all reaches, at worst 0.6/0.82 of that.
+    took = round(6 * ROW / 30)
+    rows = 4 * (1 - 0.75**8) * 0.75
+    assert _factors("deepep", took=took, expert_model_parallel_size=32) == pytest.approx(
+        [rows * ROW / rate / took for rate in (0.89 * 50, 30, 30 * 0.6 / 0.82)]
+    )
+
+
+def test_inside_a_node_waiting_for_others_stays() -> None:
+    # 7 rows before, which NVLink moves at 0.73 of 450 GB/s; it took 1 ms longer. After: 8 · (1 − (7/8)^8) · 7/8 = 4.59 rows.
+    took = round(7 * ROW / (0.73 * 450)) + 1_000_000
+    rows = 8 * (1 - (7 / 8) ** 8) * 7 / 8
+    best, likely, worst = (rows * ROW / (share * 450) for share in (0.68, 0.5, 0.33))
+    assert _factors("deepep", took=took, expert_model_parallel_size=8) == pytest.approx(
+        [best / took, (likely + 1_000_000) / took, (worst + 1_000_000) / took], rel=1e-4
+    )
+
+
+@for_each(
+    "told",
+    {"took": None},
+    {"took": 1000},  # no port moves that in 1 µs: the job file is another job's
+    {"took": round(4 * ROW / 40), "platform": "h100_nvl"},  # no NVLink domain known
+    {"took": round(4 * ROW / 40), "hidden_size": None},
+    {"took": round(4 * ROW / 40), "expert_tensor_parallel_size": 2},
+)
+def test_without_links_layout_or_bytes_the_factors_of_the_file_stand(told: dict[str, Any]) -> None:
+    assert _factors("deepep", **told) is None
+
+
+def test_the_effect_says_how_its_factor_comes_about() -> None:
+    known = facts(expert_exchange_backend="nccl", platform="h100", nvlink_domain=8, expert_exchange_typical_ns=round(4 * ROW / 40))
+    found = effect_of(BOOK.fixes["COM-02"], make_context(known, job(LAYOUT), BOOK))
+    assert not isinstance(found, str)
+    assert found[0].why.endswith(
+        "Here 1.0 copies of a token leave its rank between 2 nodes in place of 4.0, for which the all-to-all reaches 40 of 50 GB/s: "
+        "31 % of its time."
+    )
