@@ -150,6 +150,9 @@ def headline(document: Diagnosis) -> str:
     return words.VOCABULARY.bound_by(found.target_wall) if found.target_wall == found.dominant_wall else f"{title} first"
 
 
+_RESOLVED = 0.9  # of the stream waits, from which on that speaks for a verdict (trace_rules/walls.yaml)
+
+
 def _certainty(document: Diagnosis) -> str:
     """How certain the verdict is; what speaks for it where nothing speaks against it."""
     found, level = document.capture, document.verdict.certainty
@@ -157,7 +160,7 @@ def _certainty(document: Diagnosis) -> str:
         return f"certainty: {level}"
     parts = [units.plural(document.steps.n, "step")] if document.steps.anchor != CAPTURE else []
     parts += [f"{units.percent(found.correlation_rate, 0)} of launches found"] if found.correlation_rate is not None else []
-    parts += [f"{units.percent(found.resolved_wait_rate, 0)} of waits resolved"] if found.resolved_wait_rate is not None else []
+    parts += [f"{units.percent(found.resolved_wait_rate, 0)} of waits resolved"] if (found.resolved_wait_rate or 0) >= _RESOLVED else []
     return f"certainty: {level}{' (' + ', '.join(parts) + ')' if parts else ''}"
 
 
