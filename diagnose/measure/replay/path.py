@@ -27,32 +27,37 @@ def replay(graph: Graph) -> Times:
     A node without edges begins when it was seen to.
     """
     nodes, edges = graph.nodes, graph.edges
-    number = pl.int_range(nodes.height, dtype=pl.UInt32, eager=True)
-    spent = nodes["duration"].gather(edges["src"])
-    after_end = edges["after"] == "end"
-    known = edges.select(
-        "src",
-        "dst",
-        (pl.col("lag") + pl.select(pl.when(after_end).then(spent).otherwise(0)).to_series() + nodes["delay"].gather(edges["dst"])).alias(
-            "wait"
-        ),
-    )
-    single = known.filter(known["dst"].is_unique())
-    heads, waits = _chains(number, single)
-    several = known.filter(~known["dst"].is_unique())
-    joins = several.select(
-        heads.gather(several["src"]).alias("head"), "dst", (several["wait"] + waits.gather(several["src"])).alias("wait")
-    )
-    begun = pl.Series("start", _joined(nodes["start"].to_list(), joins), dtype=pl.Int64)
-    start = begun.gather(heads) + waits
+    spent, delays = nodes["duration"].gather(edges["src"]), nodes["delay"].gather(edges["dst"])
+    opens = edges["dst"].ne_missing(edges["dst"].shift(1))
+    alone = opens & opens.shift(-1, fill_value=True)
+    known = edges.select("src", "dst", (pl.col("lag") + pl.when(edges["after"] == "end").then(spent).otherwise(0) + delays).alias("wait"))
+    del spent, delays
+    heads, waits = _chains(nodes["lane"], known.filter(alone))
+    several = known.filter(~alone)
+    del known
+    joins = several.select("dst", heads.gather(several["src"]).alias("head"), pl.col("wait") + waits.gather(several["src"]))
+    start = _joined(nodes["start"], heads, joins) + waits
     return Times(start=start.alias("start"), end=(start + nodes["duration"]).alias("end"))
 
 
-def _chains(number: pl.Series, single: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
-    """For every node where the chain begins that leads to it through nodes with one edge each, and how long after it the node begins."""
-    follows = pl.DataFrame({"dst": number}).join(single, on="dst", how="left", maintain_order="left")
-    heads = pl.select(pl.coalesce(follows["src"], number)).to_series()
-    waits = follows["wait"].fill_null(0)
+def _chains(lanes: pl.Series, single: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
+    """For every node where the chain begins that leads to it through nodes with one edge each, and how long after it the node begins.
+
+    What follows the node before it in its lane is summed up first; then chains are put together, twice as long each time.
+    """
+    number = pl.int_range(len(lanes), dtype=pl.UInt32, eager=True)
+    heads = number.clone().scatter(single["dst"], single["src"])
+    waits = pl.zeros(len(lanes), dtype=pl.Int64, eager=True).scatter(single["dst"], single["wait"])
+    order = pl.DataFrame({"lane": lanes, "node": number}).sort("lane", maintain_order=True)["node"]
+    in_lanes = pl.DataFrame({"node": order, "src": heads.gather(order), "wait": waits.gather(order)})
+    goes_on = (pl.col("src") == pl.col("node").shift(1)).fill_null(value=False)
+    summed = in_lanes.with_columns(goes_on.alias("goes_on"), pl.when(goes_on).then("wait").otherwise(0).cum_sum().alias("sum"))
+    first = pl.when(~pl.col("goes_on"))
+    runs = summed.filter(pl.col("goes_on").shift(-1).fill_null(value=False) | pl.col("goes_on")).select(
+        "node", "goes_on", first.then("node").forward_fill().alias("head"), (pl.col("sum") - first.then("sum").forward_fill()).alias("wait")
+    )
+    runs = runs.filter("goes_on")
+    heads, waits = heads.scatter(runs["node"], runs["head"]), waits.scatter(runs["node"], runs["wait"])
     while True:
         further = heads.gather(heads)
         if further.equals(heads):
@@ -60,34 +65,32 @@ def _chains(number: pl.Series, single: pl.DataFrame) -> tuple[pl.Series, pl.Seri
         heads, waits = further, waits + waits.gather(heads)
 
 
-def _joined(begun: list[int], joins: pl.DataFrame) -> list[int]:
-    """`begun` with the start of each node that several edges lead to (`joins`: head, dst, wait, by dst): the latest of them."""
-    place = pl.int_range(pl.len()).over("dst")
-    ordered = joins.with_columns(place.alias("place"))
-    first, second = ordered.filter(pl.col("place") == 0), ordered.filter(pl.col("place") == 1)
-    counts = ordered.group_by("dst", maintain_order=True).len()["len"]
-    others = ordered.filter(pl.col("place") > 1)
-    heads, waits = others["head"].to_list(), others["wait"].to_list()
-    low = 0
-    for node, head, wait, other, beside, count in zip(
-        first["dst"].to_list(),
-        first["head"].to_list(),
-        first["wait"].to_list(),
-        second["head"].to_list(),
-        second["wait"].to_list(),
-        counts.to_list(),
-        strict=True,
-    ):
-        latest = begun[head] + wait
-        moment = begun[other] + beside
-        latest = max(latest, moment)
-        if count > 2:
-            for edge in range(low, low + count - 2):
-                moment = begun[heads[edge]] + waits[edge]
-                latest = max(latest, moment)
-            low += count - 2
-        begun[node] = latest
-    return begun
+def _joined(seen: pl.Series, heads: pl.Series, joins: pl.DataFrame) -> pl.Series:
+    """When the head of each node's chain begins: as it was seen to, or, where several edges lead to it (`joins`: dst, head, wait, by dst),
+    with the latest of them.
+    """
+    number = pl.int_range(len(seen), dtype=pl.UInt32, eager=True)
+    first = number.filter((heads == number) & ~number.is_in(joins["dst"].implode()))
+    begun: list[int] = seen.gather(first).to_list()
+    entry = pl.zeros(len(seen), dtype=pl.UInt32, eager=True).scatter(first, pl.int_range(len(first), dtype=pl.UInt32, eager=True))
+    same, third = (pl.col("dst") == pl.col("dst").shift(back) for back in (1, 2))
+    pairs = joins.select(  # two edges make an entry, each further one another with the entry before it
+        "dst",
+        "head",
+        "wait",
+        pl.when(~third.fill_null(value=False)).then(pl.col("head").shift(1)).alias("other"),
+        pl.when(third).then(0).otherwise(pl.col("wait").shift(1)).alias("beside"),
+        same.alias("pair"),
+    )
+    pairs = pairs.filter("pair").with_row_index("entry", offset=len(first))
+    last = pairs.filter(pl.col("dst").ne_missing(pl.col("dst").shift(-1)))
+    entry = entry.scatter(last["dst"], last["entry"])
+    others = pl.select(pl.when(pairs["other"].is_null()).then(pairs["entry"] - 1).otherwise(entry.gather(pairs["other"]))).to_series()
+    columns = (entry.gather(pairs["head"]), pairs["wait"], others, pairs["beside"])
+    for head, wait, other, beside in zip(*(column.to_list() for column in columns), strict=True):
+        moment, latest = begun[head] + wait, begun[other] + beside
+        begun.append(moment if moment > latest else latest)  # noqa: FURB136 - twice as fast as max, a million times
+    return pl.Series("start", begun, dtype=pl.Int64).gather(entry.gather(heads))
 
 
 def step_times(graph: Graph, times: Times) -> pl.DataFrame:
