@@ -115,9 +115,11 @@ def whatif(
 
     Without any question the plan is searched for. Other options are those of `diagnose`. Raises the errors of `diagnose.errors`.
     """
-    from diagnose.measure.ranks.meetings import meeting_ranks, too_many  # noqa: PLC0415
+    from diagnose.measure.ranks.meetings import ONE_RANK, meeting_ranks, too_many  # noqa: PLC0415
     from diagnose.reason.forecast.answer import answer  # noqa: PLC0415 - a diagnosis alone needs neither
+    from diagnose.reason.forecast.plan import undecided  # noqa: PLC0415
     from diagnose.reason.forecast.questions import Free  # noqa: PLC0415
+    from diagnose.reason.plan import of_numerics  # noqa: PLC0415
 
     prepared = prepare(
         config=None if config is None else Path(config),
@@ -143,7 +145,10 @@ def whatif(
     with closing(measure_each(run, engine or HereEngine())) as stream:
         outcomes = dict(stream)
     measured = _measured(found, outcomes, run.doing)
-    document = conclude(measured, prepared.job, prepared.knowledge)
+    free = Free(remove=tuple(remove), scale=tuple(scale), detach=tuple(detach), link=link, no_wait=no_wait, gpu=gpu)
+    searched = plan or not (fixes or free.any)  # only then the order of the report's plan counts, and only where numerics are in it
+    numerics = of_numerics(prepared.knowledge.rulebook)
+    document = conclude(measured, prepared.job, prepared.knowledge, foresee=lambda steps: searched and undecided(steps, numerics))
     run.doing("replaying")
     place = (document.verdict.rank, document.verdict.device)
     graphs = {(one.rank, one.device): one.graph for part in measured for one in part.devices}
@@ -153,10 +158,10 @@ def whatif(
         prepared.job,
         prepared.knowledge,
         fixes=fixes,
-        free=Free(remove=tuple(remove), scale=tuple(scale), detach=tuple(detach), link=link, no_wait=no_wait, gpu=gpu),
+        free=free,
         plan=plan,
         anyway=anyway,
-        met=meeting_ranks(comparable(measured), prepared.job, place),
+        met=meeting_ranks(comparable(measured), prepared.job, place) if free.any or not searched else ONE_RANK,
     )
 
 

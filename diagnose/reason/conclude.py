@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from msgspec import structs
 
 from diagnose.document.device import Communication
-from diagnose.document.diagnosis import SCHEMA, Capture, DeviceInfo, Diagnosis, Fact, JobRead, LedgerEntry, RankInfo, TableCount, Tool
+from diagnose.document.diagnosis import (
+    SCHEMA,
+    Capture,
+    DeviceInfo,
+    Diagnosis,
+    Fact,
+    JobRead,
+    LedgerEntry,
+    PlanStep,
+    RankInfo,
+    TableCount,
+    Tool,
+)
 from diagnose.document.ranks import RankProblem, Ranks
 from diagnose.job import Job, completed, sizes
 from diagnose.knowledge.load import Knowledge
@@ -45,8 +57,11 @@ def conclude(
     *,
     include_host_info: bool = False,
     unprofiled_step_ns: float | None = None,
+    foresee: Callable[[Sequence[PlanStep]], bool] = bool,
 ) -> Diagnosis:
-    """From measurements to the document. `unprofiled_step_ns`: a step's length in the trainer's log."""
+    """From measurements to the document. `unprofiled_step_ns`: a step's length in the trainer's log; `foresee`: whether the plan's steps
+    are forecast.
+    """
     devices = [device for part in measured for device in part.devices]
     records = {(one.rank, one.device): device_records(one) for one in devices}
     worlds = [value for part in measured if isinstance(value := part.facts["world_size"], int)]
@@ -85,7 +100,7 @@ def conclude(
     platform = context.values.get("platform")
     plan = plan_of(findings, said, shown.mean_step_ns, of_numerics(knowledge.rulebook))
     forecast = None
-    if shown.graph is not None and shown.graph.refused is None and shown.steps.anchor != CAPTURE and plan:
+    if shown.graph is not None and shown.graph.refused is None and shown.steps.anchor != CAPTURE and foresee(plan):
         asked = partial(fix_question, context=context, findings=findings)
         plan, forecast = foreseen(plan, asked, Replays(shown.graph, knowledge.forecast), Compatible(context))
     return Diagnosis(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
@@ -162,6 +162,11 @@ def foreseen(
         if first.fix is not None and first.forecast is not None:
             chosen.append(asked(first.fix))
     return tuple(found), forecast_of(replays, chosen) if chosen else None
+
+
+def undecided(steps: Sequence[PlanStep], numerics: Container[str]) -> bool:
+    """Whether forecasts decide if a fix of `numerics` goes first in its group: a candidate of `whatif` it is only there."""
+    return any(step.instead_of in numerics for step in steps if step.instead_of is not None)
 
 
 def _alternatives(steps: Sequence[PlanStep]) -> list[list[PlanStep]]:

@@ -20,7 +20,7 @@ from diagnose.reason.forecast import outcome as made
 from diagnose.reason.forecast.categories import drawn
 from diagnose.reason.forecast.changes import Change
 from diagnose.reason.forecast.outcome import Replays, categories_of, per_step, sequence, steps_of
-from diagnose.reason.forecast.plan import foreseen, search
+from diagnose.reason.forecast.plan import foreseen, search, undecided
 from diagnose.reason.forecast.questions import Free, Question, free_questions
 from tests.builders.graphs import small_graph
 
@@ -186,6 +186,11 @@ def test_alternatives_keep_their_order_where_none_is_better_for_sure(steps: list
     asked = {one.id: one for one in (little, half, HALF_LINK, question("gone", "role = 'transport'"))}
     found, _ = foreseen(steps, asked.__getitem__, Replays(graph(), rules), Free4All())  # type: ignore[arg-type]
     assert [(one.fix, one.instead_of) for one in found] == [(one.fix, one.instead_of) for one in steps]
+
+
+def test_a_search_needs_the_order_of_a_plan_only_where_a_fix_of_numerics_has_alternatives() -> None:
+    steps = [planned("precise"), planned("fused"), planned("graphs", "fused")]
+    assert [undecided(steps, numerics) for numerics in ((), ("precise",), ("graphs",), ("fused",))] == [False, False, False, True]
 
 
 def test_a_question_about_nothing_that_is_there_is_refused(rules: ForecastRules) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -172,3 +173,20 @@ def test_whatif_of_two_ranks() -> None:
     assert in_step_.identity is not None
     assert in_step_.identity.rank == in_step_.rank == 1  # rank 0 is the slow one
     assert whatif(paths[:1], no_wait=True).step_ns is None
+
+
+def test_what_a_question_does_not_ask_for_is_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question by itself needs no plan, and a plan no joint replay."""
+    paths = traces("demo", "nsys")
+    calls = {"plan": 0, "ranks": 0}
+
+    def counted(name: str, *_: Any, **__: Any) -> Any:
+        calls[name] += 1
+        return ((), None) if name == "plan" else ONE_RANK
+
+    monkeypatch.setattr("diagnose.reason.conclude.foreseen", partial(counted, "plan"))
+    monkeypatch.setattr("diagnose.measure.ranks.meetings.meeting_ranks", partial(counted, "ranks"))
+    assert whatif(paths, remove=["communication"]).step_ns is not None
+    assert calls == {"plan": 0, "ranks": 1}
+    assert whatif(paths, plan=True).searched
+    assert calls == {"plan": 0, "ranks": 1}
