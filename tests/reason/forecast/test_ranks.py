@@ -17,6 +17,7 @@ from diagnose.measure.ranks.meetings import ONE_RANK, Met, meet_in
 from diagnose.measure.replay.graph import Graph
 from diagnose.pipeline import whatif
 from diagnose.reason.forecast.outcome import Replays
+from diagnose.reason.forecast.plan import Search
 from diagnose.reason.forecast.questions import Free, rank_questions
 from diagnose.reason.forecast.ranks import Variant, balanced, evened, faster_link, in_step, job_step, mean_steps
 from fixtures.rank_forecast import rank_forecasts
@@ -175,6 +176,7 @@ def test_whatif_of_two_ranks() -> None:
     assert whatif(paths[:1], no_wait=True).step_ns is None
 
 
+@pytest.mark.deep
 def test_what_a_question_does_not_ask_for_is_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A question by itself needs no plan, and a plan no joint replay."""
     paths = traces("demo", "nsys")
@@ -188,5 +190,6 @@ def test_what_a_question_does_not_ask_for_is_not_replayed(monkeypatch: pytest.Mo
     monkeypatch.setattr("diagnose.measure.ranks.meetings.meeting_ranks", partial(counted, "ranks"))
     assert whatif(paths, remove=["communication"]).step_ns is not None
     assert calls == {"plan": 0, "ranks": 1}
-    assert whatif(paths, plan=True).searched
+    monkeypatch.setattr("diagnose.reason.forecast.answer.search", lambda *_: Search(chosen=(), replays=1))
+    assert whatif(paths, plan=True).planned
     assert calls == {"plan": 0, "ranks": 1}
