@@ -78,14 +78,14 @@ def _joined(seen: pl.Series, heads: pl.Series, joins: pl.DataFrame) -> pl.Series
         "dst",
         "head",
         "wait",
-        pl.when(~third.fill_null(value=False)).then(pl.col("head").shift(1)).alias("other"),
+        pl.when(~third.fill_null(value=False)).then(pl.col("head").shift(1)).alias("second"),
         pl.when(third).then(0).otherwise(pl.col("wait").shift(1)).alias("beside"),
         same.alias("pair"),
     )
     pairs = pairs.filter("pair").with_row_index("entry", offset=len(first))
     last = pairs.filter(pl.col("dst").ne_missing(pl.col("dst").shift(-1)))
     entry = entry.scatter(last["dst"], last["entry"])
-    others = pl.select(pl.when(pairs["other"].is_null()).then(pairs["entry"] - 1).otherwise(entry.gather(pairs["other"]))).to_series()
+    others = pl.select(pl.when(pairs["second"].is_null()).then(pairs["entry"] - 1).otherwise(entry.gather(pairs["second"]))).to_series()
     columns = (entry.gather(pairs["head"]), pairs["wait"], others, pairs["beside"])
     for head, wait, other, beside in zip(*(column.to_list() for column in columns), strict=True):
         moment, latest = begun[head] + wait, begun[other] + beside
