@@ -54,7 +54,9 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
     by: tuple[float | str, float | str, float | str] | None = None
     library: str | None = None  # of `scale` of an exchange of tokens: takes it over; `by` only where its bytes and links are not known
     to: float | str | None = None  # of `resize`: how many times the setting
-    host_us: tuple[float, float, float] | None = None  # of `graph`: what its launch takes
+    host_us: tuple[float, float, float] | None = None  # of `graph`: what its launch takes,
+    launch_us: float | None = None  # where that of a kernel takes so long; on a slower host so many times longer
+    gap_us: tuple[float, float, float] | None = None  # of `graph`: between two of its nodes, where the trace has no graph to show it
     into: int = 1  # of `merge`: how many launches are left of those that follow one another
     with_host: bool = False  # of `remove`: nothing is launched, so the host work for it goes too
     since: str | None = None  # of `detach`: what the operations are made ready by, share by share
@@ -91,12 +93,20 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
         one = self.transformation
         if one == "resize" and self.resize not in RESIZED:
             return f"resize: unknown setting {self.resize}, known are {', '.join(RESIZED)}"
-        needs = {"by": one in ("scale", "resize"), "to": one == "resize", "host_us": one == "graph", "until": one == "delay"}
+        needs = {
+            "by": one in ("scale", "resize"),
+            "to": one == "resize",
+            "host_us": one == "graph",
+            "gap_us": one == "graph",
+            "until": one == "delay",
+        }
         takes = {
             "by": ("scale", "merge", "resize"),
             "to": ("resize",),
             "library": ("scale",),
             "host_us": ("graph",),
+            "launch_us": ("graph",),
+            "gap_us": ("graph",),
             "with_host": ("remove",),
             "since": ("detach",),
             "until": ("detach", "delay"),
@@ -115,7 +125,7 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
         for name in ("parts", "into"):
             if getattr(self, name) < 1:
                 return f"{name}: at least 1"
-        for name in ("by", "host_us"):
+        for name in ("by", "host_us", "gap_us"):
             values = getattr(self, name)
             if (
                 values is not None

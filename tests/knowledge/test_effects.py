@@ -46,6 +46,7 @@ def test_every_fix_has_an_effect_or_says_why_none_can_be_told() -> None:
     ({"until": "phase = 'optimizer'"}, r"effect\[0\]\.until: scale has no such field"),
     ({"scale": None, "by": None, "delay": "role = 'copy'"}, r"effect\[0\]\.until: delay needs it"),
     ({"scale": None, "resize": "colour", "to": 2}, r"effect\[0\]\.resize: unknown setting colour"),
+    ({"scale": None, "by": None, "graph": "role = 'copy'", "host_us": [1, 2, 3]}, r"effect\[0\]\.gap_us: graph needs it"),
     ({"library": "mpi"}, r"effect\[0\]\.library: unknown library mpi"),
     ({"only": "job_nonsense"}, r"effect\[0\]\.only: unknown name job_nonsense"),
 )

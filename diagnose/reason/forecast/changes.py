@@ -29,16 +29,13 @@ from diagnose.reason.forecast.wiring import at_end, burst_size, delayed, detache
 End = Literal["low", "likely", "high"]  # of the step time: low is the best case
 ENDS: tuple[End, ...] = get_args(End)
 OWN_WORK = (None, "host", "python", "launch")  # causes of host work that belongs to the launch after it, and goes with it
-# Gap between two nodes of a CUDA graph where the trace has none to measure, ns. Nodes of a straight line begin within about 1 µs of each
-# other (NVIDIA developer blog, "Constant time launch for straight-line CUDA graphs", 2024: 1.0 to 1.3 µs per node on the device).
-NODE_GAP_NS: Mapping[End, int] = {"low": 700, "likely": 1000, "high": 1500}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
     """One transformation, of a fix's effect or of a question. `select`: over `effects.SELECT_COLUMNS`; of `resize` a setting.
 
-    `by` (and `host_ns`): one value per end. The other fields are those of `EffectSpec`, where trace_rules/README.md explains them.
+    `by`, `host_ns` and `gap_ns`: one value per end. The other fields are those of `EffectSpec`, where trace_rules/README.md explains them.
     """
 
     transformation: Transformation
@@ -46,6 +43,8 @@ class Change:
     by: tuple[float, float, float] | None = None
     to: float | None = None
     host_ns: tuple[float, float, float] | None = None
+    launch_ns: float | None = None
+    gap_ns: tuple[float, float, float] | None = None
     into: int = 1
     with_host: bool = False
     since: str | None = None
@@ -103,7 +102,9 @@ def _change(one: EffectSpec, numbers: Mapping[str, float]) -> Change:
         select=getattr(one, one.transformation),
         by=by,
         to=None if one.to is None else number(one.to),
-        host_ns=None if one.host_us is None else (one.host_us[0] * 1000, one.host_us[1] * 1000, one.host_us[2] * 1000),
+        host_ns=_ns(one.host_us),
+        launch_ns=None if one.launch_us is None else one.launch_us * 1000,
+        gap_ns=_ns(one.gap_us),
         into=one.into,
         with_host=one.with_host,
         since=one.since,
@@ -114,6 +115,10 @@ def _change(one: EffectSpec, numbers: Mapping[str, float]) -> Change:
         why=one.why,
         source=one.source,
     )
+
+
+def _ns(us: tuple[float, float, float] | None) -> tuple[float, float, float] | None:
+    return None if us is None else (us[0] * 1000, us[1] * 1000, us[2] * 1000)
 
 
 def changed(graph: Graph, changes: Sequence[Change], end: End) -> Graph:
@@ -226,14 +231,14 @@ def _graph(graph: Graph, change: Change, end: End) -> Graph:
     issue = graph.edges.filter(pl.col("kind") == "issue")
     heads = issue.filter(at_end(issue, first, "dst"))["src"].unique()
     gone = _unlaunched(graph, later) & ~numbered(graph, heads)
-    gap = _node_gap(graph, end)
+    gap = _node_gap(graph, change, end)
     emptied = _without_cost(graph, gone)
     at = at_end(emptied.edges, later, "dst")
     edges = emptied.edges.with_columns(
         pl.when(at & (pl.col("kind") == "stream")).then(pl.min_horizontal("lag", pl.lit(gap, dtype=pl.Int64))).otherwise("lag").alias("lag")
     )
     edges = without(edges, at & (pl.col("kind") == "issue"))
-    launch = (change.host_ns or (0.0, 0.0, 0.0))[ENDS.index(end)]
+    launch = (change.host_ns or (0.0, 0.0, 0.0))[ENDS.index(end)] * _slowness(graph, change)
     calls = numbered(graph, heads)
     nodes = emptied.nodes.with_columns(
         pl.when(calls).then(pl.max_horizontal("duration", pl.lit(round(launch), dtype=pl.Int64))).otherwise("duration").alias("duration"),
@@ -252,12 +257,22 @@ def _after_waits(graph: Graph) -> pl.Series:
     return numbered(graph, issue.filter(pl.col("src").is_in(calls.implode()))["dst"])
 
 
-def _node_gap(graph: Graph, end: End) -> int:
+def _slowness(graph: Graph, change: Change) -> float:
+    """How many times longer a launch takes on this host than on that which `host_ns` was told of; at least 1."""
+    if change.launch_ns is None:
+        return 1.0
+    calls = graph.edges.filter(pl.col("kind") == "issue")["src"].unique()
+    launches = graph.nodes["duration"].gather(calls).to_list()
+    return max(1.0, integer_median(launches) / change.launch_ns) if launches else 1.0
+
+
+def _node_gap(graph: Graph, change: Change, end: End) -> int:
     """The gap between nodes of a graph, ns: the median of this trace where it replays any, else the published one."""
     replayed = graph.nodes["replayed"].fill_null(value=False)
     between = graph.edges.filter((pl.col("kind") == "stream") & at_end(graph.edges, replayed, "dst") & at_end(graph.edges, replayed, "src"))
     gaps = (between["lag"] + graph.nodes["delay"].gather(between["dst"])).clip(lower_bound=0)
-    return NODE_GAP_NS[end] if len(gaps) < 5 else integer_median(gaps.to_list())
+    published = (change.gap_ns or (0.0, 0.0, 0.0))[ENDS.index(end)]
+    return round(published) if len(gaps) < 5 else integer_median(gaps.to_list())
 
 
 def _resize(graph: Graph, change: Change, end: End) -> Graph:

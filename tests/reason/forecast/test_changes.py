@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from diagnose.reason.forecast.changes import ENDS, Change, changed, touches
+from tests.builders.facts import BOOK
 from tests.builders.graphs import small_graph, step_length, times
 
 # Host: before each kernel 10 of Python, then a call of 5; a kernel can begin 2 after its call returns. On the stream a kernel begins at
@@ -101,11 +102,30 @@ def test_one_kernel_alone_is_not_merged() -> None:
 def test_a_graph_takes_one_launch_and_its_nodes_follow_closely() -> None:
     # All three in one graph, whose launch takes 8: work1 0..10, call1 10..18, gemm 20..21, then each 1 after the one before it:
     # top_k 22..26, sort 27..33.
-    after = changed(small_graph(SHORT, WAITS), [change("graph", "role = 'compute'", host_ns=(6, 8, 20))], "likely")
+    after = changed(small_graph(SHORT, WAITS), [change("graph", "role = 'compute'", host_ns=(6, 8, 20), gap_ns=(1, 1, 1))], "likely")
     assert times(after)["top_k"] == (22, 26)
     assert step_length(after) == 33
     # In the worst case its launch takes 20: 12 later.
-    assert step_length(changed(small_graph(SHORT, WAITS), [change("graph", "role = 'compute'", host_ns=(6, 8, 20))], "high")) == 45
+    assert (
+        step_length(changed(small_graph(SHORT, WAITS), [change("graph", "role = 'compute'", host_ns=(6, 8, 20), gap_ns=(1, 1, 1))], "high"))
+        == 45
+    )
+
+
+def test_a_slow_host_launches_graphs_more_slowly_too() -> None:
+    # A launch takes 5 here, twice what the launch of 8 was told of: 16, so that all is 8 later. On a faster host it is no shorter.
+    slow, fast = (change("graph", "role = 'compute'", host_ns=(6, 8, 20), launch_ns=ns, gap_ns=(1, 1, 1)) for ns in (2.5, 50.0))
+    assert step_length(changed(small_graph(SHORT, WAITS), [slow], "likely")) == 33 + 8
+    assert step_length(changed(small_graph(SHORT, WAITS), [fast], "likely")) == 33
+
+
+def test_a_scoped_graph_takes_what_no_range_covers_too() -> None:
+    # top_k has no phase, as kernels have that no range covers: it is in the router's graph all the same, and the norm before the router.
+    (scope,) = (one.graph for one in BOOK.fixes["HOST-01"].effect if one.graph is not None)
+    parts = {"gemm": {"bucket": "norm"}, "top_k": {"phase": None}}
+    nodes = [(name, {**told, **parts.get(name, {})}) for name, told in SHORT]
+    after = changed(small_graph(nodes, WAITS), [change("graph", scope, host_ns=(6, 8, 20), gap_ns=(1, 1, 1))], "likely")
+    assert step_length(after) == 33
 
 
 def test_no_graph_spans_a_call_that_waits_for_the_device() -> None:
@@ -117,7 +137,7 @@ def test_no_graph_spans_a_call_that_waits_for_the_device() -> None:
     # top_k 32..36, sync 36..39, work3 ..49, call3 ..54, sort 56..62.
     assert step_length(before) == 62
     # gemm and top_k as one graph: its launch at 10..15, gemm 17..18, top_k 19..23, sync 23..26, work3 ..36, call3 ..41, sort 43..49.
-    after = changed(before, [change("graph", "role = 'compute'", host_ns=(5, 5, 5))], "likely")
+    after = changed(before, [change("graph", "role = 'compute'", host_ns=(5, 5, 5), gap_ns=(1, 1, 1))], "likely")
     assert step_length(after) == 49
 
 
@@ -269,7 +289,7 @@ def test_every_change_keeps_sources_before_what_waits_for_them() -> None:
     kinds = [
         change("remove", "role = 'compute'", with_host=True),
         change("merge", "role = 'compute'"),
-        change("graph", "role = 'compute'", host_ns=(5, 5, 5)),
+        change("graph", "role = 'compute'", host_ns=(5, 5, 5), gap_ns=(1, 1, 1)),
         change("detach", "role = 'transport'", since="phase = 'backward'", until="phase = 'optimizer'", parts=3),
         change("delay", "name LIKE '%1'", until="role = 'transport'"),
         change("interleave", "role = 'transport'"),
