@@ -187,15 +187,19 @@ def test_the_cause_goes_before_the_wall(values: dict[str, FactValue], finding: s
     assert said.sentence.startswith(begins)
 
 
-def test_the_heading_of_a_verdict_is_its_cause_where_one_is_known() -> None:
+def test_the_heading_of_a_verdict_is_its_wall_and_cause_or_a_cause_that_lies_elsewhere() -> None:
     """Not "Communication first" above a sentence that begins with a slow GPU."""
     named = {name: rule.cause.headline or "" for name, rule in BOOK.rules.items() if rule.cause is not None}
     assert {name: text for name, text in named.items() if not 0 < len(text) <= LONGEST_HEADING} == {}
     given = facts(**{**LATE, "straggler_wait_ns": 6_200_000})
     found, _ = find(given, job=None, rulebook=BOOK, where={})
     said = verdict(bounds(given, BOOK), given, BOOK, findings=found)
-    assert headline(msgspec.structs.replace(minimal(), verdict=said)) == "Straggler: slow GPU"
+    assert headline(msgspec.structs.replace(minimal(), verdict=said, findings=found)) == "Straggler: slow GPU"
     assert headline(msgspec.structs.replace(minimal(), verdict=msgspec.structs.replace(said, cause=None))) == "Communication first"
+    given = facts(launch_starved_ns=30_000_000, host_gap_excess_ns=28_000_000)
+    found, _ = find(given, job=None, rulebook=BOOK, where={})
+    said = verdict(bounds(given, BOOK), given, BOOK, findings=found)
+    assert headline(msgspec.structs.replace(minimal(), verdict=said, findings=found)) == "CPU overhead first · Long CPU stalls"
 
 
 def test_a_failure_outranks_every_wall() -> None:

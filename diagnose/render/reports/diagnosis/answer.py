@@ -140,14 +140,17 @@ def verdict(document: Diagnosis) -> r.Panel:
 
 
 def headline(document: Diagnosis) -> str:
-    """What holds the run back, in a word or two: its cause where one is known, else the wall."""
+    """What holds the run back, in a word or two: the wall and its cause, or a cause alone that lies elsewhere (a straggler)."""
     found = document.verdict
-    if found.cause is not None and found.cause.headline:
-        return found.cause.headline
+    cause = found.cause.headline if found.cause is not None else None
     if found.target_wall is None:
-        return "No verdict"
+        return cause or "No verdict"
     title = words.wall(found.target_wall)
-    return words.VOCABULARY.bound_by(found.target_wall) if found.target_wall == found.dominant_wall else f"{title} first"
+    wall = words.VOCABULARY.bound_by(found.target_wall) if found.target_wall == found.dominant_wall else f"{title} first"
+    if found.cause is None or not cause:
+        return wall
+    own = any(one.id == found.cause.finding and one.wall == found.target_wall for one in document.findings)
+    return f"{wall} · {cause}" if own else cause
 
 
 _RESOLVED = 0.9  # of the stream waits, from which on that speaks for a verdict (trace_rules/walls.yaml)
