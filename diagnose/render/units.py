@@ -20,11 +20,16 @@ NOT_MEASURED = "not measured"
 LONGEST_NAME = 20_000  # shortening looks at no more than this much of a name
 
 _KIB = 1024.0
+_TENTH_NS = 100_000  # ns, of a millisecond
 
 
-def ms(ns: float | None) -> str:
-    """`ns` nanoseconds as milliseconds with three decimals, without the unit."""
-    return MISSING if ns is None else f"{ns / 1e6:,.3f}"
+def ms(ns: float | None, width_ns: float = 0) -> str:
+    """`ns` nanoseconds as milliseconds with three decimals, or one where they are known no better than to `width_ns`; without the unit."""
+    return MISSING if ns is None else f"{ns / 1e6:,.{_decimals(width_ns)}f}"
+
+
+def _decimals(width_ns: float) -> int:
+    return 1 if width_ns >= _TENTH_NS else 3
 
 
 def ms_unit(ns: float | None) -> str:
@@ -53,12 +58,12 @@ def time(ns: float | None, digits: int = 1) -> str:
     return f"{ns / length:,.{0 if unit == 'ns' else digits}f} {unit}"
 
 
-def signed_ms(ns: float | None) -> str:
-    """Milliseconds with their sign, which zero has not."""
+def signed_ms(ns: float | None, width_ns: float = 0) -> str:
+    """The same with a sign, which zero has not."""
     if ns is None:
         return MISSING
-    shown = f"{ns / 1e6:+,.3f}"
-    return "0.000" if shown in ("+0.000", "-0.000") else shown
+    shown = f"{ns / 1e6:+,.{_decimals(width_ns)}f}"
+    return shown if shown.strip("+-0.") else shown[1:]
 
 
 def percent(share: float | None, digits: int = 1) -> str:

@@ -417,3 +417,27 @@ def test_stops_of_the_tab_key_follow_any_change_of_size(opened: Opener) -> None:
     page.set_viewport_size({"width": 400, "height": 900})
     assert stops_are_right(page)
     assert seen == Seen()
+
+
+def test_a_timeline_has_its_names_again_after_print_a_fold_and_a_narrow_window(opened: Opener) -> None:
+    page, seen = opened(diagnosis.rich(), width=1000)
+    page.evaluate(
+        "() => { window.said = []; const fill = CanvasRenderingContext2D.prototype.fillText;"
+        "CanvasRenderingContext2D.prototype.fillText = function (text, ...at) { window.said.push(text); fill.call(this, text, ...at); }; }"
+    )
+
+    def names() -> set[str]:
+        page.evaluate("window.said = []")
+        page.set_viewport_size({"width": 900 if page.viewport_size["width"] != 900 else 901, "height": 900})
+        page.wait_for_timeout(300)
+        return set(page.evaluate("window.said"))
+
+    before = names()
+    assert any(one.startswith("stream") for one in before)
+    page.emulate_media(media="print")
+    page.wait_for_timeout(100)
+    page.emulate_media(media="screen")
+    page.set_viewport_size({"width": 401, "height": 900})
+    page.wait_for_timeout(300)
+    assert names() >= before
+    assert seen == Seen()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from diagnose.document.forecast import Forecast
 from diagnose.errors import UsageError
 from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.reason.forecast.questions import known_fix
+from diagnose.render import write
 from tests.builders.documents import forecast
 
 
@@ -95,3 +97,13 @@ def test_a_fix_that_there_is_not() -> None:
     assert known_fix("com-06", book) == "COM-06"
     with pytest.raises(UsageError, match=r"COM-066: no fix has this id. Did you mean COM-06\?"):
         known_fix("COM-066", book)
+
+
+def test_a_page_has_the_settings_to_copy_and_no_figure_is_finer_than_the_range() -> None:
+    """The range is 28 ms wide: three decimals of a part would be invented."""
+    page = write(forecast(), "html")
+    assert re.search(r"<pre>k: true</pre><button [^>]*class=\"copy\"", page)
+    assert page.count(">settings<") == 0
+    parts = write(forecast(), "text").partition("Where it is won")[2].partition("Each moment")[0]
+    assert re.findall(r"\d\.\d+", parts)
+    assert [one for one in re.findall(r"\d\.(\d+)", parts) if len(one) > 1] == []

@@ -17,9 +17,14 @@ MOST_BARS = 14  # categories that have a bar of their own
 _WORTH = 0.005  # of the largest change
 
 
+def width(document: Forecast) -> int:
+    """How wide the range of the forecast step is, in ns: its parts are known no better."""
+    return 0 if document.step_ns is None else document.step_ns.high - document.step_ns.low
+
+
 def deltas(document: Forecast) -> Iterator[Figure]:
     """One bar for each category that changes, per step, most first."""
-    count = max(len(document.steps), 1)
+    count, known = max(len(document.steps), 1), width(document)
     rows = [row for row in document.categories if row.delta_ns]
     rows = [row for row in rows if abs(row.delta_ns) >= _WORTH * abs(rows[0].delta_ns)][:MOST_BARS]
     if not rows:
@@ -29,7 +34,11 @@ def deltas(document: Forecast) -> Iterator[Figure]:
     bars: dict[bool, list[Bar]] = {True: [], False: []}
     for place, row in enumerate(rows):
         mean = row.delta_ns / count
-        fields = (label(look(row.category).label), units.ms(row.now_ns / count), units.ms(row.likely_ns / count), units.signed_ms(mean))
+        fields = (
+            label(look(row.category).label),
+            *(units.ms(ns / count, known) for ns in (row.now_ns, row.likely_ns)),
+            units.signed_ms(mean, known),
+        )
         bars[row.delta_ns > 0].append(Bar(place, ms(min(mean, 0)), ms(abs(mean)), fields))
     yield Figure(
         key="delta",
@@ -43,7 +52,7 @@ def deltas(document: Forecast) -> Iterator[Figure]:
             if bars[more]
         ),
         notes=tuple(
-            Note(x=ms(max(row.delta_ns / count, 0)), y=place, text=f"{units.signed_ms(row.delta_ns / count)} ms")
+            Note(x=ms(max(row.delta_ns / count, 0)), y=place, text=f"{units.signed_ms(row.delta_ns / count, known)} ms")
             for place, row in enumerate(rows)
         ),
     )
@@ -55,7 +64,7 @@ def timelines(document: Forecast) -> Iterator[Figure]:
         return
     longest = max(_length(document.now), _length(document.likely))
     for key, title, shown in (("timeline-now", "Now", document.now), ("timeline-likely", "Likely", document.likely)):
-        about = f"{title}: step {shown.step}, {units.ms(_length(shown))} ms. Above the streams: gaps without compute, and why."
+        about = f"Step {shown.step}, {units.ms(_length(shown))} ms. Above the streams: gaps without compute, and why."
         figure = stream_figure(shown, key=key, title=title, caption=about)
         yield replace(figure, x=replace(figure.x, high=ms(longest)))
 

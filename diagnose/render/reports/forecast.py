@@ -15,6 +15,7 @@ from diagnose.render.reports.diagnosis import answer
 
 MOST_CATEGORIES = 9  # rows of categories on one screen; the others are told as one
 LINE = 97  # signs of a text that is told in one line of a terminal
+SETTINGS = "+settings?"
 LITTLE = 0.0005  # of the step: what changes by less is told with the others
 
 
@@ -30,7 +31,14 @@ def report(document: Forecast) -> r.Report:
             Section(id="changes", title="After each change", nav="After each change"),
             Section(id="where", title="Where it is won", nav="Where it is won"),
             Section(id="timelines", title="Now and likely", nav="Timelines" if document.likely is not None else ""),
-            Section(id="rests", title="What it rests on", nav="What it rests on" if document.ingredients else "", headed=True),
+            Section(
+                id="rests",
+                title="What it rests on",
+                nav="What it rests on" if document.ingredients else "",
+                headed=True,
+                folded=True,
+                printed=True,
+            ),
             Section(id="refused", title="No forecast", nav="No forecast" if document.refused else "", headed=True),
             Section(id="verify", title="To verify", nav="To verify", headed=True),
         ),
@@ -69,7 +77,10 @@ def _blocks(document: Forecast) -> Iterator[Block]:
         yield Block(content=Text(text=_about(document), tone="strong"), name="run", worth=100, most=r.LIMITED)
     yield Block(content=_panel(document), name="forecast", worth=100)
     if document.plan:
-        yield Block(content=_sequence(document), section="changes", worth=98)
+        if any(question.changes for _, question in _asked(document)):
+            yield Block(content=_changes(document), name="plan", worth=99, least=PAGE)
+        yield Block(content=_sequence(document), section="changes", worth=98, most=r.LIMITED)
+        yield Block(content=_sequence(document, settings=False), section="changes", worth=98, least=PAGE)
         yield from (Block(content=figure, section="where", least=PAGE) for figure in figures.deltas(document))
         yield Block(content=_categories(document), section="where", worth=96)
         yield from (Block(content=figure, section="timelines", least=PAGE) for figure in figures.timelines(document))
@@ -118,17 +129,47 @@ def _panel(document: Forecast) -> r.Panel:
         headline="Forecast" if span is not None else "No forecast",
         title=_headline(document),
         sentence=document.sentence,
-        caption=_about(document),
         phrases=tuple(phrases),
         texts=tuple(texts),
     )
 
 
-def _sequence(document: Forecast) -> Table:
+def _asked(document: Forecast) -> Iterator[tuple[Planned, Question]]:
+    """The changes in order, each with what was asked."""
+    questions = {one.id: one for one in document.questions}
+    return ((one, questions[one.question]) for one in document.plan if one.question in questions)
+
+
+def _changes(document: Forecast) -> r.Plan:
+    """What to set, as the plan of a diagnosis shows it: to be copied."""
+    return r.Plan(
+        title="What to change",
+        steps=tuple(
+            r.Step(
+                number=str(number),
+                title=capitalised(one.title),
+                id=asked.fix or "",
+                state=asked.state or "",
+                why="",
+                bound="",
+                faster="",
+                settings=tuple(answer.written(asked.changes)),
+                needs=(asked.note,) if asked.note else (),
+                cost="" if asked.cost == "none" else asked.cost,
+                forecast=f"{time(one.step_ns.likely, one.step_ns)} ({between(one.step_ns)})",
+            )
+            for number, (one, asked) in enumerate(_asked(document), 1)
+        ),
+    )
+
+
+def _sequence(document: Forecast, *, settings: bool = True) -> Table:
+    """The step after each change; without settings where they stand above."""
+    rows = (_step(document, number, one) for number, one in enumerate(document.plan, 1))
     return Table(
         "sequence",
         "After each change",
-        tuple(_step(document, number, one) for number, one in enumerate(document.plan, 1)),
+        tuple(rows) if settings else tuple(Row({head: cell for head, cell in row.texts.items() if head != SETTINGS}) for row in rows),
         note="Each with all before it; savings do not add up where two changes win the same time." if len(document.plan) > 1 else "",
         whole=True,
     )
@@ -145,7 +186,7 @@ def _step(document: Forecast, number: int, one: Planned) -> Row:
             "#range": between(one.step_ns),
             "#saves": units.time(one.saves_ns),
             "#alone?": units.MISSING if one.alone_ns is None else units.time(one.alone_ns),
-            "+settings?": settings,
+            SETTINGS: settings,
             "+why?": one.why,
         }
     )
@@ -154,7 +195,7 @@ def _step(document: Forecast, number: int, one: Planned) -> Row:
 def _categories(document: Forecast) -> Table:
     """Per step (mean), what changes most first."""
     count = max(len(document.steps), 1)
-    step = document.step_ns
+    step, width = document.step_ns, figures.width(document)
     notable = [row for row in document.categories if step is not None and abs(row.delta_ns) > LITTLE * step.now * count][:MOST_CATEGORIES]
     rest = [row for row in document.categories if row not in notable]
     cells = [(look(row.category).label, row.now_ns, row.likely_ns, row.delta_ns) for row in notable]
@@ -169,9 +210,9 @@ def _categories(document: Forecast) -> Table:
         rows_of(
             {
                 "part of the step": label,
-                "#now ms": units.ms(now / count),
-                "#likely ms": units.ms(likely / count),
-                "#change ms": units.signed_ms(delta / count),
+                "#now ms": units.ms(now / count, width),
+                "#likely ms": units.ms(likely / count, width),
+                "#change ms": units.signed_ms(delta / count, width),
             }
             for label, now, likely, delta in cells
         ),

@@ -12,7 +12,7 @@ from itertools import accumulate
 from pathlib import PurePath
 
 from diagnose.document.device import StepBudget
-from diagnose.document.diagnosis import Diagnosis, Identity, PlanStep, StepForecast, WallBound
+from diagnose.document.diagnosis import Diagnosis, Identity, PlanSetting, PlanStep, StepForecast, WallBound
 from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL
 from diagnose.model.vocabulary import CAPTURE
 from diagnose.render import units, words
@@ -403,7 +403,7 @@ def _step(one: PlanStep, number: str, numbers: Mapping[str | None, str], documen
         why=one.finding,
         bound="" if one.bound_ns is None or instead else units.time(one.bound_ns),
         faster="" if one.speedup_ceiling is None or instead else units.factor(one.speedup_ceiling),
-        settings=tuple(_written(one)),
+        settings=tuple(written(one.changes)),
         published=tuple((said.text, said.source) for said in one.published),
         needs=one.needs,
         cost="" if one.cost == "none" else one.cost,
@@ -445,10 +445,10 @@ def forecast_time(ns: int, found: StepForecast) -> str:
     return f"{ns / length:,.{0 if found.high_ns - found.low_ns >= length else 1}f} {unit}"
 
 
-def _written(one: PlanStep) -> Iterator[r.Written]:
+def written(changes: Sequence[PlanSetting]) -> Iterator[r.Written]:
     """The settings that change, by where they belong."""
     places: dict[tuple[str, str], list[str]] = {}
-    for setting in one.changes:
+    for setting in changes:
         if not setting.stays:
             places.setdefault((setting.framework, setting.language), []).append(setting.text)
     for (framework, language), lines in places.items():

@@ -37,8 +37,8 @@
 
   function Timeline(box, data) {
     var canvas = document.createElement("canvas"), tip = document.createElement("div"), pen = canvas.getContext("2d");
-    var label = Math.min(150, 20 + 6.2 * Math.max.apply(null, data.rows.map(function (name) { return name.length; })));
-    var view = [0, data.end], width = 0, height = TOP + LANE * data.rows.length + STRIP + 18, waiting = false, chosen = -1, named = -1, brush = null;
+    var widest = Math.min(150, 20 + 6.2 * Math.max.apply(null, data.rows.map(function (name) { return name.length; })));
+    var view = [0, data.end], width = 0, label = widest, height = TOP + LANE * data.rows.length + STRIP + 18, waiting = false, chosen = -1, named = -1, brush = null;
     var style, patterns = {}, bottom = TOP + LANE * data.rows.length;
     box.append(canvas, tip);
     box.hidden = false;
@@ -55,7 +55,7 @@
     }
     function size() {
       width = box.clientWidth;
-      label = Math.min(label, width / 4);
+      label = Math.min(widest, width / 4);
       var scale = devicePixelRatio || 1;
       canvas.width = Math.round(width * scale);
       canvas.height = Math.round(height * scale);
