@@ -14,7 +14,7 @@ from tests.kernels import extract
 
 # Percent of the names that have to be right. These figures only rise.
 FLOORS = {OPEN: 98.0, ASIDE: 95.0}
-MOST = 180  # names of a library
+MOST = 300  # names of a library
 
 
 @pytest.fixture(scope="module")
