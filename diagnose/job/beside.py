@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 _MAX_FILE = 1_000_000
 _UPWARDS = 4  # folders above the job file in which a file counts as one beside it
+_MOST_FILES = 1000  # of a package that are looked through for a function
 
 
 def around(folder: Path) -> tuple[Path, ...]:
@@ -31,7 +35,22 @@ def named(name: str, folder: Path) -> tuple[Path, str] | None:
 
     A path from there, else from one of the folders around it, where jobs are often started,
 
+    else, for a module by the full name of the package around the folder, from that package on,
+
     else, for a path of another machine, the file of that name in the folder itself.
     """
-    tries = (*(one / name for one in (folder, *around(folder))), folder / name.rpartition("/")[2])
+    first = name.partition("/")[0]
+    package = (one.parent / name for one in around(folder) if one.name == first)
+    tries = (*(one / name for one in (folder, *around(folder))), *package, folder / name.rpartition("/")[2])
     return next((found for one in tries if (found := text_at(one, folder)) is not None), None)
+
+
+def defining(function: str, folder: Path, packages: Sequence[str]) -> tuple[Path, str] | None:
+    """The Python file that defines a function, in one of `packages` (paths from one of the folders around `folder`); first package first."""
+    begins = re.compile(rf"^def {re.escape(function)}\(", re.MULTILINE)
+    for package in packages:
+        for one in around(folder):
+            files = islice((one / package).rglob("*.py"), _MOST_FILES)
+            if found := next((read for path in sorted(files) if (read := text_at(path, folder)) and begins.search(read[1])), None):
+                return found
+    return None

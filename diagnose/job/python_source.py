@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from diagnose.job.model import UNRESOLVED, Leaf, job_error
 from diagnose.job.text import JobText
@@ -129,6 +129,10 @@ class _Function:
     result: _Held | None = None
 
     def returned(self, function: ast.FunctionDef) -> _Held:
+        self.run(function)
+        return self.result or _Held()
+
+    def run(self, function: ast.FunctionDef, *, sure: bool = True) -> None:
         self.values = {
             target.id: node.value
             for node in self.source.tree.body
@@ -138,14 +142,14 @@ class _Function:
         }
         for argument, default in zip(reversed(function.args.args), reversed(function.args.defaults), strict=False):
             self.values[argument.arg] = default
-        self.block(function.body, sure=True)
-        return self.result or _Held()
+        self.block(function.body, sure=sure)
 
     def block(self, body: Sequence[ast.stmt], *, sure: bool) -> None:
         for node in body:
             match node:
-                case ast.Assign(targets=[target], value=value):
-                    self.assigned(target, value, sure=sure)
+                case ast.Assign(targets=targets, value=value):
+                    for target in targets:
+                        self.assigned(target, value, sure=sure)
                 case ast.AnnAssign(target=target, value=ast.expr() as value):
                     self.assigned(target, value, sure=sure)
                 case ast.AugAssign(target=target):
@@ -159,7 +163,7 @@ class _Function:
                 case ast.For(body=inner) | ast.While(body=inner) | ast.Try(body=inner):
                     self.block(inner, sure=False)
                 case ast.Expr(value=ast.Call() as call):
-                    self.changed(call)
+                    self.changed(call, sure=sure)
                 case _:
                     pass
 
@@ -185,11 +189,28 @@ class _Function:
         else:
             held[key] = self.leaf(key, f"{UNRESOLVED} (set under a condition)", target)
 
-    def changed(self, call: ast.Call) -> None:
-        """A function that a configuration is handed to, and that does not say what it does to it."""
-        for one in call.args:
-            if isinstance(one, ast.Name) and one.id in self.configs:
-                self.configs[one.id].changes.append(_called(call))
+    def changed(self, call: ast.Call, *, sure: bool) -> None:
+        """A function that a configuration, or a part of one, is handed to: what it sets where it is at hand, else that it may set anything."""
+        for place, one in enumerate(call.args):
+            name, *keys = _path(one) or [""]
+            held = self.configs.get(name)
+            if held is not None and not self.applied(call, place, held, "".join(f"{key}." for key in keys), sure=sure) and not keys:
+                held.changes.append(_called(call))
+
+    def applied(self, call: ast.Call, place: int, held: _Held, below: str, *, sure: bool) -> bool:
+        """Set what a function sets in the argument at a place; nothing is sure where it may end early. False where it is not at hand."""
+        found = self.function(_called(call))
+        names = [] if found is None else [one.arg for one in (*found[1].args.posonlyargs, *found[1].args.args)]
+        if found is None or place >= len(names):
+            return False
+        source, function = found
+        early = any(isinstance(one, ast.Return) for node in function.body[:-1] for one in ast.walk(node))
+        part = _Held(leaves={key.removeprefix(below): leaf for key, leaf in held.leaves.items() if key.startswith(below)})
+        _Function(source=source, level=self.level + 1, configs={names[place]: part}).run(function, sure=sure and not early)
+        held.leaves = {key: leaf for key, leaf in held.leaves.items() if not key.startswith(below)}
+        held.leaves |= {below + key: replace(leaf, key=below + key, shown=below + key) for key, leaf in part.leaves.items()}
+        held.changes += part.changes
+        return True
 
     # --- configurations ---
 
@@ -211,14 +232,22 @@ class _Function:
 
     def followed(self, name: str) -> _Held | None:
         """What a function sets that stands in this file, or in one beside it; None where it is not at hand."""
+        found = self.function(name)
+        return None if found is None else _Function(source=found[0], level=self.level + 1).returned(found[1])
+
+    def function(self, name: str) -> tuple[Source, ast.FunctionDef] | None:
+        """A function of this file, or of one beside it from which it is imported, itself or through others; None where it is not at hand."""
         if self.level >= _MAX_LEVEL or "." in name:
             return None
-        source: Source | None = self.source
-        function = self.source.functions.get(name)
-        if function is None:
-            found = self.source.imported(name)
-            source, function = (None, None) if found is None else (found[0], found[0].functions.get(found[1]))
-        return None if source is None or function is None else _Function(source=source, level=self.level + 1).returned(function)
+        source: Source = self.source
+        for _ in range(_MAX_LEVEL):
+            if name in source.functions:
+                return source, source.functions[name]
+            found = source.imported(name)
+            if found is None:
+                return None
+            source, name = found
+        return None
 
     def given(self, node: ast.Call) -> _Leaves:
         """Literal arguments of a function: by their names, and from dictionaries that are handed on with **."""

@@ -274,6 +274,75 @@ def small_pretrain_config() -> ConfigContainer:
     assert not any(one.source == "default" for one in job.settings.values())
 
 
+def test_a_recipe_that_a_command_names_is_read_from_the_package_beside_it(tmp_path: Path) -> None:
+    """As Megatron-Bridge loads it: the benchmark's function before the library's of the same name, options of the command over both."""
+    files = {
+        "perf_recipes/qwen/h100/qwen3_moe.py": """from megatron.bridge.perf_recipes.qwen.common import _benchmark, base_config
+from megatron.bridge.training.flex import apply_backend
+def small_config() -> ConfigContainer:
+    cfg = base_config()
+    cfg.model.moe_flex_dispatcher_backend = "deepep"
+    cfg.model.moe_token_dispatcher_type = "alltoall"
+    _benchmark(cfg, "te")
+    apply_backend(cfg.model, cfg.model.moe_flex_dispatcher_backend)
+    tuned(cfg)
+    return cfg
+""",
+        "perf_recipes/qwen/common.py": """from megatron.bridge.recipes.qwen import library_config as base_config
+def _benchmark(cfg: ConfigContainer, implementation: str) -> None:
+    cfg.train.manual_gc = True
+    cfg.ddp.grad_reduce_in_fp32 = cfg.train.quick = False
+    if implementation == "te":
+        cfg.model.use_te_rng_tracker = True
+""",
+        "recipes/qwen.py": """def library_config() -> ConfigContainer:
+    cfg = ConfigContainer(model=None, train=TrainingConfig(micro_batch_size=1))
+    cfg.model.tensor_model_parallel_size = 4
+    cfg.model.seq_length = 4096
+    cfg.dataset.seq_length = 8192
+    return cfg
+def small_config() -> ConfigContainer:
+    cfg = library_config()
+    cfg.model.tensor_model_parallel_size = 16
+    return cfg
+""",
+        "training/flex.py": """def apply_backend(model, backend):
+    if backend is None:
+        return
+    model.moe_token_dispatcher_type = "flex"
+""",
+    }
+    for name, text in files.items():
+        path = tmp_path / "src/megatron/bridge" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("from megatron.bridge.training.config import ConfigContainer\n" + text, encoding="utf-8")
+    script = tmp_path / "scripts/training/go.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text(
+        "torchrun --nproc_per_node 8 run_recipe.py --recipe small_config -mb 2 model.sequence_parallel=true\n", encoding="utf-8"
+    )
+    job = read_job(script)
+    assert told(job, "tensor_model_parallel_size", "micro_batch_size", "sequence_parallel", "manual_gc", "grad_reduce_in_fp32") == (
+        4,
+        2,
+        True,
+        True,
+        False,
+    )
+    assert told(job, "seq_length", "moe_flex_dispatcher_backend") == (8192, "deepep"), "the dataset's length is the model's"
+    assert told(job, "moe_token_dispatcher_type", "use_te_rng_tracker") == (None, None), "what stands under a condition is not known"
+    assert any("what tuned() changes in it is not known" in note for note in job.notes)
+    script.write_text("python run_recipe.py --recipe absent_config -mb 2\n", encoding="utf-8")
+    assert any("the recipe absent_config decides what this command line leaves out" in note for note in read_job(script).notes)
+
+
+def test_layers_to_offload_switch_the_offload_on_only_where_nothing_else_does() -> None:
+    assert parse_job("--num-layers 8\n--cpu-offloading-num-layers 4\n").get("cpu_offloading") is True
+    assert parse_job("--num-layers 8\n").get("cpu_offloading") is False
+    recipe = "def one_config() -> ConfigContainer:\n    cfg = base()\n    cfg.model.cpu_offloading_num_layers = 95\n    return cfg\n"
+    assert parse_job(recipe).get("cpu_offloading") is None, "Megatron-Bridge has a switch of its own"
+
+
 @for_each("value, expected", ("-1", ("1",)), ("([0]*2+[1]*2)", ("0", "0", "1", "1")), ("[1]*999999999", None), ("__import__('os')", None))
 def test_a_frequency_of_experts_in_no_known_form_is_unknown_and_refuses_nothing(value: str, expected: tuple[str, ...] | None) -> None:
     job = parse_job(f"--num-layers 4\n--moe-layer-freq {value}\n")

@@ -20,6 +20,8 @@ from diagnose.knowledge.settings import JobSettings
 
 NAME = "recipe"
 _RECIPE_FLAGS = frozenset({"-mr", "--model_recipe_name", "--recipe", "--recipe_name"})
+# Where a recipe by name is looked for, as scripts/training/recipe_runner.py of Megatron-Bridge does: benchmarks first.
+_PACKAGES = tuple(f"{top}megatron/bridge/{kind}" for kind in ("perf_recipes", "recipes") for top in ("src/", ""))
 _SECTIONS = re.compile(r"[~+]{0,2}(model|train|ddp|optimizer|comm_overlap|dist|mixed_precision|dataset|checkpoint|scheduler|logger)\.\w")
 _SWITCHES = frozenset({"-d", "--dryrun", "-en", "--enable_nsys", "--use_recipes", "--offline", "--deterministic", "--dump_env"})
 _NUMBER = re.compile(r"-\d[\d.eE+-]*")
@@ -40,10 +42,42 @@ def _read(text: JobText) -> Parsed | None:
         return None
     leaves, notes = _options(command.arguments, text)
     below, said = _overrides_in_file(leaves, text)
-    given = {leaf.key for leaf in leaves}
-    leaves = [*(leaf for leaf in below if leaf.key not in given), *leaves]
-    notes += said
-    return parsed_command(command, text.source, format_=NAME, leaves=leaves, notes=notes, more=_of_recipe(leaves), open_ended=True)
+    leaves = _over(leaves, below, text.table)
+    base = _by_name(leaves, text)
+    if base is not None:
+        leaves = _over(leaves, base.leaves, text.table)
+        said += base.notes
+    more = _of_recipe(leaves, read=base is not None)
+    return parsed_command(command, text.source, format_=NAME, leaves=leaves, notes=[*notes, *said], more=more, open_ended=True)
+
+
+def _over(leaves: Sequence[Leaf], below: Sequence[Leaf], table: JobSettings) -> list[Leaf]:
+    """Leaves, and those of the configuration that they lie on whose settings they leave alone."""
+    told = {leaf.key for leaf in leaves}
+    for spec in table.specs.values():
+        keys = {key for framework in table.formats[NAME].frameworks for key in spec.keys_in(framework)}
+        options = {f"-{word}" for key in spec.keys_in(NAME) for word in key.split("|")}
+        told |= keys if told & (keys | options) else set()
+    return [*(leaf for leaf in below if leaf.key not in told), *leaves]
+
+
+def _by_name(leaves: Sequence[Leaf], text: JobText) -> Parsed | None:
+    """The recipe that a command names, where Megatron-Bridge's recipes lie beside the script."""
+    name = _recipe(leaves)
+    inner = text.defining(name, _PACKAGES) if name is not None and name.isidentifier() else None
+    parsed = None if inner is None or name is None else _of_function(replace(inner, choice=name))
+    if inner is None or parsed is None:
+        return None
+    leaves = [leaf.moved(inner.source) for leaf in parsed.leaves]
+    if any(leaf.key == "dataset.seq_length" for leaf in leaves):  # recipe_runner.py, sync_model_dataset_sequence_length
+        leaves = [leaf for leaf in leaves if leaf.key != "model.seq_length"]
+    return replace(parsed, leaves=tuple(leaves))
+
+
+def _recipe(leaves: Sequence[Leaf]) -> str | None:
+    """The name of the recipe, where the command line tells it."""
+    found = next((leaf.value for leaf in leaves if leaf.key in _RECIPE_FLAGS), None)
+    return found if isinstance(found, str) and not found.startswith(UNRESOLVED) else None
 
 
 def _overrides_in_file(leaves: Sequence[Leaf], text: JobText) -> tuple[list[Leaf], list[str]]:
@@ -78,11 +112,12 @@ def _of_function(text: JobText) -> Parsed | None:
     return Parsed(format=NAME, leaves=tuple(leaves), notes=tuple(notes), open_ended=True)
 
 
-def _of_recipe(leaves: Sequence[Leaf]) -> list[str]:
-    """What has to be said of every such command line."""
-    recipe = next((leaf.value for leaf in leaves if leaf.key in _RECIPE_FLAGS), None)
-    named = f"the recipe {recipe}" if isinstance(recipe, str) and not recipe.startswith(UNRESOLVED) else "the recipe"
-    notes = [f"{named} decides what this command line leaves out; the configuration that it saves (--save_config_filepath) tells all"]
+def _of_recipe(leaves: Sequence[Leaf], *, read: bool) -> list[str]:
+    """What has to be said of every such command line; `read`: the recipe's function is at hand."""
+    name = _recipe(leaves)
+    named = "the recipe" if name is None else f"the recipe {name}"
+    left = "what its function does not tell in literal values" if read else "what this command line leaves out"
+    notes = [f"{named} decides {left}; the configuration that it saves (--save_config_filepath) tells all"]
     if any(leaf.key == "--moe_a2a_overlap" and str(leaf.value).lower() in ("true", "1", "t", "yes", "y") for leaf in leaves):
         # Megatron-Bridge scripts/performance/utils/overrides.py, _set_moe_a2a_overlap_overrides
         notes.append(
