@@ -46,7 +46,7 @@ def named(name: str, folder: Path) -> tuple[Path, str] | None:
 
 
 def defining(function: str, folder: Path, packages: Sequence[str]) -> tuple[Path, str] | None:
-    """The Python file that defines a function, in one of `packages` (paths from one of the folders around `folder`); first package first."""
+    """The Python file that defines a function in one of `packages`, paths from the folders around `folder`, first package first."""
     begins = re.compile(rf"^def {re.escape(function)}\(", re.MULTILINE)
     for package in packages:
         for one in around(folder):

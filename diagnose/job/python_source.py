@@ -190,7 +190,7 @@ class _Function:
             held[key] = self.leaf(key, f"{UNRESOLVED} (set under a condition)", target)
 
     def changed(self, call: ast.Call, *, sure: bool) -> None:
-        """A function that a configuration, or a part of one, is handed to: what it sets where it is at hand, else that it may set anything."""
+        """A function that a configuration, or a part of one, is handed to: what it sets where it is at hand, else it may set anything."""
         for place, one in enumerate(call.args):
             name, *keys = _path(one) or [""]
             held = self.configs.get(name)
@@ -236,7 +236,7 @@ class _Function:
         return None if found is None else _Function(source=found[0], level=self.level + 1).returned(found[1])
 
     def function(self, name: str) -> tuple[Source, ast.FunctionDef] | None:
-        """A function of this file, or of one beside it from which it is imported, itself or through others; None where it is not at hand."""
+        """A function of this file, or of one beside it from which it is imported, also through others; None where it is not at hand."""
         if self.level >= _MAX_LEVEL or "." in name:
             return None
         source: Source = self.source

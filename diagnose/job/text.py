@@ -304,13 +304,13 @@ class JobText:
         None where there is none, or it is not known where this one lies.
         """
         found = None if self.folder is None or not name else named(name, self.folder)
-        return self._found(found)
+        return self._opened(found)
 
     def defining(self, function: str, packages: Sequence[str]) -> JobText | None:
         """The Python file in one of `packages`, beside this file, that defines a function; None where there is none."""
-        return self._found(None if self.folder is None else defining(function, self.folder, packages))
+        return self._opened(None if self.folder is None else defining(function, self.folder, packages))
 
-    def _found(self, found: tuple[Path, str] | None) -> JobText | None:
+    def _opened(self, found: tuple[Path, str] | None) -> JobText | None:
         return None if found is None else replace(self, text=found[1], source=found[0].name, folder=found[0].parent, choice=None)
 
     @cached_property
