@@ -52,7 +52,7 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
     graph: str | None = None
     resize: str | None = None
     by: tuple[float | str, float | str, float | str] | None = None
-    library: str | None = None  # of `scale` of an exchange of tokens: takes it over; `by` only where its bytes and links are not known
+    library: str | None = None  # of `scale` of an exchange: takes it over; `by` only where its bytes and links are not known
     to: float | str | None = None  # of `resize`: how many times the setting
     host_us: tuple[float, float, float] | None = None  # of `graph`: what its launch takes,
     launch_us: float | None = None  # where that of a kernel takes so long; on a slower host so many times longer
@@ -63,6 +63,8 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
     until: str | None = None  # of `detach` and `delay`: what waits for them
     spread: bool = False  # of `detach` with `until`: each is waited for by its own share of that, not all by the first
     parts: int = 1  # of `detach`: in how many equal pieces a burst of them goes at least; fewer operations are cut
+    beside: str | None = None  # of `detach`: what each runs beside piece by piece, where it feeds it or is fed by it
+    pieces: float | str | None = None  # of `detach` with `beside`: in how many pieces likely
     only: str | None = None
     basis: Basis
     why: str
@@ -81,7 +83,7 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
     @property
     def selects(self) -> Iterator[tuple[str, str]]:
         """Field and text of every SELECT."""
-        for name in (*(one for one in self.named if one != "resize"), "since", "until"):
+        for name in (*(one for one in self.named if one != "resize"), "since", "until", "beside"):
             text = getattr(self, name)
             if text is not None:
                 yield name, text
@@ -112,6 +114,8 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
             "until": ("detach", "delay"),
             "spread": ("detach",),
             "parts": ("detach",),
+            "beside": ("detach",),
+            "pieces": ("detach",),
             "into": ("merge",),
         }
         for name, needed in needs.items():
@@ -122,6 +126,10 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
                 return f"{name}: {one} has no such field"
         if self.spread and self.until is None:
             return "spread: without `until` there is nothing to spread over"
+        if (self.beside is None) != (self.pieces is None):
+            return "beside: goes with `pieces`"
+        if self.beside is not None and (self.since is not None or self.until is not None):
+            return "beside: without `since` and `until`"
         for name in ("parts", "into"):
             if getattr(self, name) < 1:
                 return f"{name}: at least 1"
@@ -146,7 +154,7 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
         """Place, text and kind of every expression over facts and job settings."""
         if self.only is not None:
             yield "only", self.only, "condition"
-        for name, values in (("by", self.by or ()), ("to", (self.to,))):
+        for name, values in (("by", self.by or ()), ("to", (self.to,)), ("pieces", (self.pieces,))):
             for index, value in enumerate(values):
                 if isinstance(value, str):
                     yield f"{name}[{index}]" if name == "by" else name, value, "number"

@@ -234,14 +234,15 @@ class SmLimits(Strict, frozen=True, kw_only=True):
 
 
 class ExchangeLibrary(Strict, frozen=True, kw_only=True):
-    """What a library reaches that takes over the exchange of tokens, at the best, the likely and the worst end.
+    """What a library reaches that takes over an exchange, at the best, the likely and the worst end.
 
-    Shares of the network port and of NVLink; `relay`: GB/s of what is handed on inside a node after it came over the network.
+    Shares of the network port and of NVLink; `relay`: GB/s of what is handed on inside a node after it came over the network. Without
+    these two it exchanges inside NVLink alone, shares of a tensor between tensor-parallel ranks.
     """
 
-    port: tuple[float, float, float]
-    relay: tuple[float, float, float]
     nvlink: tuple[float, float, float]
+    port: tuple[float, float, float] | None = None
+    relay: tuple[float, float, float] | None = None
 
 
 class Platforms(Strict, frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ def feature_facts(one: DeviceMeasure, communication: Sequence[Communication], fe
     return {
         **{f"{prefix}_beside_compute_ns": _beside_compute(one, kind) for kind, prefix in _OVERLAPPED},
         "expert_exchange_nccl_share": _nccl_share(communication, "expert"),
-        "expert_exchange_typical_ns": _typical_exchange(one),
+        **{f"{prefix}_typical_ns": _typical_length(one, kind) for kind, prefix in _OVERLAPPED if kind != "data"},
         "tensor_parallel_nccl_share": _nccl_share(communication, "tensor"),
         "low_precision_gemm_share": _low_precision_share(one, features),
         "fused_router_kernels_per_step": _kernels_of(one, features["fused_router"], ROUTER),
@@ -339,12 +339,11 @@ def _exchanges(rows: tuple[Communication, ...]) -> dict[str, FactValue]:
 SMALL_EXCHANGE = 0.1  # of the longest: what takes less moves counts, not tokens (as `reason.forecast.wiring.SMALL`)
 
 
-def _typical_exchange(one: DeviceMeasure) -> int | None:
-    """Median length of an exchange of tokens between experts, ns."""
-    expert = [number for number, lane in enumerate(one.exchanges.lanes) if lane.kind == "expert"]
-    lengths = [
-        end - start for start, end in one.exchanges.instances.filter(pl.col("lane").is_in(expert)).select("start", "end").iter_rows()
-    ]
+def _typical_length(one: DeviceMeasure, kind: CommKind) -> int | None:
+    """Median length of an exchange of this kind that moves more than counts, ns."""
+    own = [number for number, lane in enumerate(one.exchanges.lanes) if lane.kind == kind]
+    instances = one.exchanges.instances.filter(pl.col("lane").is_in(own))
+    lengths = [end - start for start, end in instances.select("start", "end").iter_rows()]
     return integer_median([ns for ns in lengths if ns >= SMALL_EXCHANGE * max(lengths)]) if lengths else None
 
 

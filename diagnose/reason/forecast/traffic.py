@@ -1,15 +1,15 @@
-"""What an exchange of tokens takes with a library that sends each token once to a node: from bytes, links, published bandwidths.
+"""What an exchange takes with a library that takes it over: from bytes, links, published bandwidths.
 
-Counted in rows (one token's vector) that leave a rank, for tokens that choose their experts evenly. An all-to-all sends a row per expert. A
-library sends one to each node that a token's experts lie on, where it is handed on over NVLink to each rank that needs it; both at once, so
-that the slower takes the time. The nodes are NVLink domains.
+Tokens are counted in rows (one token's vector) that leave a rank, for tokens that choose their experts evenly. An all-to-all sends a row
+per expert. A library sends one to each node that a token's experts lie on, where it is handed on over NVLink to each rank that needs it;
+both at once, so that the slower takes the time. The nodes are NVLink domains.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from diagnose.knowledge.rulebook import ExchangeLibrary
+from diagnose.knowledge.rulebook import ExchangeLibrary, Platform
 from diagnose.reason.context import Context
 
 ITEM_BYTES = 2  # of a token's element on the wire: BF16
@@ -57,36 +57,58 @@ def _distinct(places: float, draws: int) -> float:
 
 
 def taken_over(library: str, context: Context) -> TakenOver | None:
-    """What becomes of the all-to-all of this job; None where its links, its layout or its bytes are not known."""
+    """What becomes of the exchange of this job; None where its links, its layout or its bytes are not known."""
     book = context.rulebook.platforms
-    named = context.values.get("platform")
+    named, known = context.values.get("platform"), book.exchange_libraries[library]
     platform = book.platforms.get(named) if isinstance(named, str) else None
+    if platform is None or not platform.nvlink_domain or not platform.nvlink_gb_per_s:
+        return None
+    return _pushed(known, platform, context) if known.port is None else _tokens(known, platform, context)
+
+
+def _pushed(known: ExchangeLibrary, platform: Platform, context: Context) -> TakenOver | None:
+    """Gathered and scattered tensors between tensor-parallel ranks: of each the share that the others have moves over NVLink."""
+    ranks, row, took = _whole(context, "tensor_model_parallel_size"), _row_bytes(context), context.values.get("tensor_parallel_typical_ns")
+    domain, link = platform.nvlink_domain or 0, platform.nvlink_gb_per_s or 0.0
+    if not ranks or not 1 < ranks <= domain or not isinstance(took, int) or not took or row is None:
+        return None
+    reached = row * (ranks - 1) / took  # a rank's own tokens are row; each of the others has as many
+    if not LEAST * link <= reached <= LARGEST * link:
+        return None
+    best, likely, worst = (min(1.0, reached / (share * link)) for share in known.nvlink)
+    told = f"Here the collectives reach {reached:.0f} of {link:g} GB/s, user buffers likely {max(known.nvlink[1] * link, reached):.0f}."
+    return TakenOver(by=(best, likely, worst), how=told)
+
+
+def _tokens(known: ExchangeLibrary, platform: Platform, context: Context) -> TakenOver | None:
+    """Tokens on their way to experts and back."""
     ranks, experts = (_whole(context, name) for name in ("expert_model_parallel_size", "moe_router_topk"))
     row, took = _row_bytes(context), context.values.get("expert_exchange_typical_ns")
-    if platform is None or not platform.nvlink_domain or not platform.nvlink_gb_per_s or not ranks or not experts or ranks == 1:
+    domain, nvlink = platform.nvlink_domain or 0, platform.nvlink_gb_per_s or 0.0
+    if not ranks or not experts or ranks == 1 or not isinstance(took, int) or not took or row is None:
         return None
-    if (_whole(context, "expert_tensor_parallel_size") or 1) > 1 or not isinstance(took, int) or not took or row is None:
+    if (_whole(context, "expert_tensor_parallel_size") or 1) > 1:
         return None
     rows = rows_of(
         ranks=ranks,
-        domain=platform.nvlink_domain,
+        domain=domain,
         experts=experts,
         groups=_whole(context, "moe_router_num_groups"),
         of_groups=_whole(context, "moe_router_group_topk"),
     )
     between = rows.nodes > 1
-    link = platform.network_gb_per_s if between else platform.nvlink_gb_per_s
+    link = platform.network_gb_per_s if between else nvlink
     if link is None:
         return None
     before, after = (rows.network_before, rows.network_after) if between else (rows.nvlink_before, rows.nvlink_after)
     reached = before * row / took  # bytes per ns are GB/s
     if not LEAST * link <= reached <= LARGEST * link:
         return None
-    known = book.exchange_libraries[library]
     if between:
-        ends = _between(rows, row, link, platform.nvlink_gb_per_s, known, reached)
+        ends = _between(rows, row, link, nvlink, known, reached)
     else:
-        waited = max(0.0, took - before * row / (book.all_to_all_nvlink * link))  # longer than the link explains: for others, which stays
+        usual = context.rulebook.platforms.all_to_all_nvlink
+        waited = max(0.0, took - before * row / (usual * link))  # longer than the link explains: for others, which stays
         best, likely, worst = (after * row / (share * link) for share in known.nvlink)
         ends = (best, likely + waited, worst + waited)
     by = (ends[0] / took, ends[1] / took, ends[2] / took)
@@ -100,12 +122,13 @@ def taken_over(library: str, context: Context) -> TakenOver | None:
 
 def _between(rows: Rows, row: float, port: float, nvlink: float, known: ExchangeLibrary, reached: float) -> tuple[float, float, float]:
     """Ns of an exchange between nodes at the three ends. Likely it gets no more of the network than the all-to-all does here."""
-    best, likely, worst = (share * port for share in known.port)
+    shares, relays = known.port or known.nvlink, known.relay or (nvlink, nvlink, nvlink)
+    best, likely, worst = (share * port for share in shares)
     slower = min(reached, likely)
     rates = (max(best, slower), slower, slower * worst / likely)
     low, middle, high = (
         max(rows.network_after * row / rate, rows.nvlink_after * row / min(relay, share * nvlink))
-        for rate, relay, share in zip(rates, known.relay, known.nvlink, strict=True)
+        for rate, relay, share in zip(rates, relays, known.nvlink, strict=True)
     )
     return low, middle, high
 

@@ -142,6 +142,51 @@ def inferred_edges(pairs: Sequence[tuple[int, int]] | Sequence[tuple[int, int, i
     )
 
 
+def pieced(graph: Graph, mask: pl.Series, beside: pl.Series, pieces: int) -> Graph:
+    """Each selected operation and the one of `beside` that it feeds, or that feeds it, in pieces that wait for each other one by one.
+
+    Piece by piece both take as long as the longer of them and one piece of the shorter. What stands between two of them in backward is a
+    gradient that the second (of the weights) does not read: it runs beside that as a whole, and what comes next waits for it.
+    """
+    known = graph.edges.filter((pl.col("after") == "end") & pl.col("kind").is_in(["event", "stream"]))
+    feeds = known.filter(at_end(known, mask, "src") & at_end(known, beside, "dst")).unique("src", keep="first", maintain_order=True)
+    fed = known.filter(at_end(known, beside, "src") & at_end(known, mask, "dst")).unique("dst", keep="first", maintain_order=True)
+    back = feeds["src"].is_in(fed["dst"].implode()) & (graph.nodes["phase"].gather(feeds["src"]) == "backward").fill_null(value=False)
+    graph = _passed_by(graph, feeds.filter(back), beside)
+    fed = fed.filter(~pl.col("dst").is_in(feeds["src"].implode()))
+    pairs = pl.concat([feeds.filter(~back), fed]).select("src", "dst", "lag").sort("src", "dst")
+    if pairs.is_empty() or pieces == 1:
+        return graph
+    cut = numbered(graph, pl.concat([pairs["src"], pairs["dst"]]).unique())
+    times = cut.cast(pl.UInt32) * (pieces - 1) + 1
+    first = times.cum_sum() - times
+    after, _ = split(graph, cut, pieces)
+    links = [(first[source], first[target], max(0, lag)) for source, target, lag in pairs.iter_rows()]
+    added = inferred_edges([(source + part, target + part, lag) for source, target, lag in links for part in range(pieces)], "event")
+    edges = _without_waits(after.edges, {(source + pieces - 1, target) for source, target, _ in links})
+    return rebuilt(after, after.nodes, pl.concat([edges, added]))
+
+
+def _passed_by(graph: Graph, waits: pl.DataFrame, beside: pl.Series) -> Graph:
+    """The graph where what waits (`dst`, of `beside`) goes on beside `src`, which the next other operation on its stream waits for."""
+    ops = graph.nodes.with_columns(beside.alias("beside")).with_row_index("next")
+    others = ops.filter((pl.col("kind") == "op") & ~pl.col("beside")).select("lane", "next")
+    found = (
+        waits.join(graph.nodes.with_row_index("dst").select("dst", "lane"), on="dst")
+        .sort("dst")
+        .join_asof(others.sort("next"), left_on="dst", right_on="next", by="lane", strategy="forward", check_sortedness=False)
+        .drop_nulls("next")
+    )
+    edges = _without_waits(graph.edges, set(found.select("src", "dst").iter_rows()))
+    return rebuilt(graph, graph.nodes, pl.concat([edges, inferred_edges(list(found.select("src", "next").iter_rows()), "event")]))
+
+
+def _without_waits(edges: pl.DataFrame, gone: set[tuple[int, int]]) -> pl.DataFrame:
+    """The edges without those between these nodes on streams."""
+    dropped = pl.Series([pair in gone for pair in edges.select("src", "dst").iter_rows()], dtype=pl.Boolean)
+    return edges.filter(~(dropped & edges["kind"].is_in(["event", "stream"])))
+
+
 # ---------------------------------------------------------------------------------------------------------------- leaving a stream
 
 

@@ -194,6 +194,30 @@ RING = (
 IN_LINE = ([(name, {**told, "lane": 10}) for name, told in RING[0]], chain("c1", "x1", "c2", "x2", "c3"))
 
 
+# Exchange that feeds a product, g 0..60, p1 60..160; one that a product feeds, p2 160..200, r 200..280; then n 280..290.
+FEEDING = (
+    [
+        op("g", 60, 20, "forward", comm="tensor"),
+        op("p1", 100, 10, "forward", bucket="dense_gemm"),
+        op("p2", 40, 10, "forward", bucket="dense_gemm"),
+        op("r", 80, 20, "forward", comm="tensor"),
+        op("n", 10, 10, "forward", bucket="norm"),
+    ],
+    [*chain("p1", "p2", "n"), *chain("g", "r"), ("g", "p1", "event", 0), ("p2", "r", "event", 0), ("r", "n", "event", 0)],
+)
+# In backward a gradient, d 0..30, r 30..80, which the product of the weights waits for without reading it: w 80..120, n 120..130.
+PASSED = (
+    [
+        op("d", 30, 10, "backward", bucket="dense_gemm"),
+        op("r", 50, 20, "backward", comm="tensor"),
+        op("w", 40, 10, "backward", bucket="dense_gemm"),
+        op("n", 10, 10, "backward", bucket="norm"),
+    ],
+    [*chain("d", "w", "n"), ("d", "r", "event", 0), ("r", "w", "event", 0)],
+)
+IN_PIECES = change("detach", "comm = 'tensor'", beside="bucket = 'dense_gemm'", pieces=4)
+
+
 @pytest.mark.parametrize(
     ("graph", "change_", "lengths"),
     [
@@ -204,6 +228,15 @@ IN_LINE = ([(name, {**told, "lane": 10}) for name, told in RING[0]], chain("c1",
             (60, 60, 60),
             id="reduced beside backward, awaited by the optimizer",
         ),
+        pytest.param(
+            FEEDING,
+            IN_PIECES,
+            # g in four of 15: p1 15..115; p2 in four of 10, 115..155: r in four of 20 from 125 on to 205. In eight pieces p1 begins at 7
+            # and r at 112; n takes 10 more. At worst all stays.
+            (7 + 100 + 5 + 80 + 10, 215, 290),
+            id="piece by piece beside the products",
+        ),
+        pytest.param(PASSED, IN_PIECES, (30 + 50 + 10, 90, 130), id="a gradient beside the product of the weights"),
         pytest.param(
             GATHER,
             change("detach", "comm = 'data'", until="phase = 'forward' AND role = 'compute'", spread=True),

@@ -73,6 +73,16 @@ def test_inside_a_node_waiting_for_others_stays() -> None:
     )
 
 
+def test_user_buffers_push_faster_than_collectives_and_never_slower() -> None:
+    # 4 tensor-parallel ranks, each with a quarter of 16.8 MB: three quarters come from the others, in 0.1 ms: 126 of 450 GB/s.
+    layout = LAYOUT | {"expert_model_parallel_size": 4, "tensor_model_parallel_size": 4, "sequence_parallel": True}
+    known = facts(platform="h100", nvlink_domain=8, tensor_parallel_typical_ns=100_000)
+    found = taken_over("user_buffers", make_context(known, job(layout), BOOK))
+    assert found is not None
+    reached = ROW * 3 / 4 / 100_000
+    assert found.by == pytest.approx((reached / (0.73 * 450), reached / (0.5 * 450), 1.0))
+
+
 @for_each(
     "told",
     {"took": None},
