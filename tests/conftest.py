@@ -25,6 +25,23 @@ ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
 SCENARIOS = frozenset(scenario.names())
 
+# Where diagnoses foresee their plans: the tests that look at forecasts, at whole outputs, or at whatever real traces bring.
+FORECASTS = (
+    *(
+        "browser",
+        "changes",
+        "document",
+        "expert",
+        "measure/replay",
+        "reason/forecast",
+        "render",
+        "test_docs",
+        "test_house",
+        "test_real_traces",
+    ),
+    *("commands/test_whatif", "commands/test_run", "fixtures/test_forecast", "fixtures/test_gallery", "measure/test_pipeline"),
+)
+
 # No deadline and no check of speed: what a test says must not depend on how busy the machine is.
 SLOW_MACHINE = (HealthCheck.too_slow,)
 settings.register_profile("quick", max_examples=25, derandomize=True, deadline=None, print_blob=True, suppress_health_check=SLOW_MACHINE)
@@ -57,6 +74,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         called = getattr(item, "callspec", None)
         names = [value for value in called.params.values() if isinstance(value, str) and value in SCENARIOS] if called else []
         item.add_marker(pytest.mark.xdist_group(names[0] if names else item.nodeid.split("::")[0]))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Before any fixture of the test is made."""
+    simulated.with_forecasts(wanted=item.path.relative_to(ROOT / "tests").as_posix().startswith(FORECASTS))
 
 
 def pytest_collection_finish() -> None:

@@ -17,8 +17,12 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
+from msgspec import structs
+
 from diagnose.document.diagnosis import Diagnosis, decode
 from diagnose.document.encoding import encode
+from diagnose.knowledge import load as knowledge
+from diagnose.knowledge.forecast import ForecastRules
 from diagnose.pipeline import diagnose
 from fixtures import scenario
 from fixtures.accuracy import Format, trace_of
@@ -26,6 +30,7 @@ from fixtures.recording import Recording
 from fixtures.scenario import Scenario
 
 SHARED, AFRESH = "SHARED_RUNS", "SHARED_RUNS_AFRESH"
+_forecast_rules = knowledge.load_forecast_rules
 
 
 def recordings(one: Scenario | str) -> tuple[Recording, ...]:
@@ -62,7 +67,19 @@ def document(one: Scenario | str, kind: Format = "nsys") -> Diagnosis:
             encode(diagnose(found, config=found[0].parent / "job.yaml" if _scenario(one).how.job_file else None))
         )
 
-    return decode((shared(f"diagnosis {kind} {one!r}", make) / "diagnosis.json").read_bytes())
+    forecasts = knowledge.load_forecast_rules is _forecast_rules
+    return decode((shared(f"diagnosis {kind} {forecasts} {one!r}", make) / "diagnosis.json").read_bytes())
+
+
+def with_forecasts(*, wanted: bool) -> None:
+    """Whether diagnoses of this process, and of its workers, foresee their plans from now on, which takes most of the time of a small one:
+    without, no device is small enough for it.
+    """
+
+    def none(data: bytes) -> ForecastRules:
+        return structs.replace(_forecast_rules(data), report_operations=0)
+
+    knowledge.load_forecast_rules = _forecast_rules if wanted else none
 
 
 def _scenario(one: Scenario | str) -> Scenario:
