@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,9 @@ import pytest
 
 from diagnose.document.encoding import encode
 from diagnose.pipeline import diagnose
-from fixtures.__main__ import NSYS, unpack
+from fixtures import scenario
+from fixtures.accuracy import trace_of
+from fixtures.plan import Plan
 from tests.builders import simulated
 
 ROOT = Path(__file__).parent.parent.parent
@@ -144,12 +146,19 @@ def program(tmp_path: Path) -> ProgramCopy:
     return ProgramCopy(folder)
 
 
+def _small_demo(folder: Path) -> None:
+    """The demo's job with one layer, so that a change is seen without much to diagnose."""
+    one = scenario.load("demo")
+    machine, faults = ({field.name: getattr(part, field.name) for field in fields(part)} for part in (one.plan.machine, one.plan.faults))
+    plan = Plan.of({**one.plan.job, "model": {**one.plan.job["model"], "num_layers": 1}}, machine, faults)
+    one = replace(one, plan=plan)
+    trace_of("nsys", one, one.record()[0], folder).rename(folder / "demo.sqlite")
+
+
 @pytest.fixture(scope="session")
-def demo_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's trace (one step of a small job, Nsight Systems), unpacked."""
-    trace = tmp_path_factory.mktemp("demo") / "demo.sqlite"
-    unpack(NSYS, trace)
-    return trace
+def demo_trace() -> Path:
+    """A small run of the demo's job (Nsight Systems)."""
+    return simulated.shared("the demo's job with one layer", _small_demo) / "demo.sqlite"
 
 
 @pytest.fixture(scope="session")
