@@ -48,6 +48,7 @@ def diagnose(
     nsys: str | Path | None = None,
     log: str | Path | None = None,
     include_host_info: bool = False,
+    forecasts: bool = True,
     engine: Engine | None = None,
     progress: Say | None = None,
     notice: Say | None = None,
@@ -55,12 +56,11 @@ def diagnose(
     """Diagnose one or several traces of a job.
 
     `inputs` are (or is) files, folders of traces, patterns, or "-". Each is measured by itself, by `engine` (by default in this process,
-    one after
-    the other); one that can't be analysed, among several, is counted in the ledger with its reason. `config` is the job file, `overrides`
-    (KEY=VALUE) go on top of it, `command` is the number of one of several commands in it; its own rules are used beside `rules`. `log` is
-    the trainer's, for a step's
-    length without the profiler. `step_range` is a pattern for the ranges that mark steps. `progress`
-    is told where the run stands, `notice` what a log should keep (a worker that died). Raises the errors of `diagnose.errors`.
+    one after the other); one that can't be analysed, among several, is counted in the ledger with its reason. `config` is the job file,
+    `overrides` (KEY=VALUE) go on top of it, `command` is the number of one of several commands in it; its own rules are used beside
+    `rules`. `log` is the trainer's, for a step's length without the profiler. `step_range` is a pattern for the ranges that mark steps.
+    Without `forecasts` the plan tells what each step wins at most, not what it is likely to. `progress` is told where the run stands,
+    `notice` what a log should keep (a worker that died). Raises the errors of `diagnose.errors`.
     """
     prepared = prepare(
         config=None if config is None else Path(config),
@@ -77,7 +77,7 @@ def diagnose(
     tasks = tuple(tasks_of(found.paths, rank))
     limit = prepared.knowledge.forecast.report_operations
     run = Run(
-        settings=replace(prepared.settings, replay=len(tasks) == 1, replay_at_most=limit),
+        settings=replace(prepared.settings, replay=forecasts and len(tasks) == 1, replay_at_most=limit),
         knowledge=prepared.knowledge,
         tasks=tasks,
         doing=progress or silent,

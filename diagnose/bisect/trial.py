@@ -235,7 +235,7 @@ def document_of(capture: Sequence[Path], options: TraceOptions, folder: Path) ->
     from diagnose.pipeline import diagnose  # noqa: PLC0415 - imports polars
 
     try:
-        return diagnose(capture, **options.arguments(folder))
+        return diagnose(capture, **options.arguments(folder), forecasts=False)
     except (InputError, JobFileError, UsageError) as fault:
         raise unusable(fault, capture) from fault
 

@@ -302,6 +302,7 @@ class Reading(Group):
         *,
         log: Path | None = None,
         include_host_info: bool = False,
+        forecasts: bool = True,
         progress: Callable[[str], None] | None = None,
         notice: Callable[[str], None] | None = None,
     ) -> Diagnosis:
@@ -320,6 +321,7 @@ class Reading(Group):
             nsys=self.nsys,
             log=log,
             include_host_info=include_host_info,
+            forecasts=forecasts,
             engine=self.chosen_engine(),
             progress=progress,
             notice=notice,

@@ -120,12 +120,12 @@ def read_diagnosis(path: Path) -> Diagnosis:
 def side_document(
     side: Given, measuring: Measuring, *, progress: Callable[[str], None] | None, notice: Callable[[str], None] | None
 ) -> Diagnosis:
-    """The diagnosis of one side: read where it is saved, else made from its traces."""
+    """The diagnosis of one side: read where it is saved, else made from its traces; a comparison reads no plan."""
     if side.saved and side.path is not None:
         document = read_diagnosis(side.path)
         check_job_file(side, document)
         return document
-    return measuring.diagnose((side.text,), side.job, progress=progress, notice=notice)
+    return measuring.diagnose((side.text,), side.job, forecasts=False, progress=progress, notice=notice)
 
 
 def run_document(inputs: tuple[str, ...], job: JobFile, measuring: Measuring) -> Diagnosis:

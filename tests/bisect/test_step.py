@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from diagnose import cli
+from diagnose import cli, pipeline
 from diagnose.bisect.model import load_numbers
 from diagnose.bisect.step import judge
-from diagnose.bisect.trial import UnusableError, same_work
+from diagnose.bisect.trial import TraceOptions, UnusableError, document_of, same_work
 from diagnose.commands.bisect_step import ABORTS, aborting
 from diagnose.document.device import StepSplit
 from diagnose.document.diagnosis import Diagnosis, decode
@@ -122,6 +122,13 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def test_captures_of_a_search_are_not_foreseen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(pipeline, "diagnose", lambda *_, forecasts, **__: asked.append(forecasts))
+    document_of([tmp_path / "rank0.sqlite"], TraceOptions(), tmp_path)
+    assert asked == [False]
 
 
 def stepped(simulated: dict[str, Path], script: str, *options: str, baseline: str | None = None) -> int:

@@ -60,6 +60,13 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Fake:
     return fake
 
 
+def test_sides_are_not_foreseen(pipeline: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+    """A comparison reads no plan."""
+    assert main(["compare", "fast.sqlite", "slow.sqlite"]) == 0
+    assert [options["forecasts"] for _, options in pipeline.calls] == [False, False]
+    capsys.readouterr()
+
+
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder: a repository of its own."""
