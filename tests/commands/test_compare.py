@@ -60,13 +60,6 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Fake:
     return fake
 
 
-def test_sides_are_not_foreseen(pipeline: Fake, capsys: pytest.CaptureFixture[str]) -> None:
-    """A comparison reads no plan."""
-    assert main(["compare", "fast.sqlite", "slow.sqlite"]) == 0
-    assert [options["forecasts"] for _, options in pipeline.calls] == [False, False]
-    capsys.readouterr()
-
-
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder: a repository of its own."""
@@ -122,7 +115,7 @@ def test_options_reach_the_pipeline_of_the_right_side(pipeline: Fake, here: Path
         "log": None,
         "engine": LocalEngine(jobs=2),
     }
-    shared |= {"include_host_info": False, "progress": None, "notice": None}
+    shared |= {"include_host_info": False, "forecasts": False, "progress": None, "notice": None}  # a comparison reads no plan
     assert pipeline.calls == [
         (("fast.sqlite",), {"config": Path("old.yaml"), "command": None, "overrides": ("b=2",), **shared}),
         (("slow.sqlite",), {"config": Path("new.yaml"), "command": None, "overrides": ("a=1",), **shared}),
