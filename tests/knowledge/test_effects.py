@@ -77,3 +77,20 @@ def test_an_effect_in_a_job() -> None:
     assert not isinstance(found, str)
     assert found[0].by == (0.4, 0.7, 1.1)
     assert effect_of(BOOK.fixes["CMP-11"], context) == BOOK.fixes["CMP-11"].no_effect
+
+
+@for_each(
+    "settings, likely",
+    # 4 stages: 3/8 of the 75 that a stage works are 28, more than the 25 that it waits, all of which two chunks halve.
+    ({"global_batch_size": 8}, 0.5),
+    ({"global_batch_size": 16}, 1 - 0.5 * (3 / 16 * 75) / 25),  # 14 of the 25
+    ({"global_batch_size": None}, 0.75),  # micro-batches not known: half of it
+)
+def test_more_chunks_shorten_the_bubble_that_stages_and_micro_batches_make(settings: dict[str, object], likely: float) -> None:
+    layout = {"pipeline_model_parallel_size": 4, "micro_batch_size": 1, "world_size": 4, "num_layers": 8, "tensor_model_parallel_size": 1}
+    there = job(layout | settings)
+    context = make_context(facts(step_ns=100_000_000, pipeline_parallel_blocking_ns=25_000_000), there, BOOK)
+    found = effect_of(BOOK.fixes["COM-13"], context)
+    assert not isinstance(found, str)
+    assert found[0].by is not None
+    assert found[0].by[1] == pytest.approx(likely)
