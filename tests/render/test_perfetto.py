@@ -8,8 +8,6 @@ from __future__ import annotations
 import gzip
 import json
 import random
-import shutil
-import subprocess
 import tempfile
 from decimal import Decimal
 from functools import cache
@@ -191,21 +189,3 @@ def test_a_real_trace(name: str) -> None:
     document = diagnose(TRACES / name)
     assert faults(write(document, "perfetto")) == []
     check_times(document)
-
-
-@pytest.mark.deep
-def test_perfettos_own_trace_processor_reads_it(tmp_path: Path) -> None:
-    shell = shutil.which("trace_processor_shell") or shutil.which("trace_processor")
-    if shell is None:
-        pytest.skip("Perfetto's trace processor is not on this machine")
-    trace, query = demo().save(tmp_path / "demo.perfetto.json"), tmp_path / "query.sql"
-    query.write_text(
-        "select name, value from stats where severity = 'error' and value > 0;\n"
-        "select 'slices', count(*) from slice; select 'arrows', count(*) from flow;\n"
-    )
-    said = subprocess.run([shell, "-q", str(query), str(trace)], capture_output=True, text=True, check=True).stdout
-    text = trace.read_text(encoding="utf-8")
-    assert f'"slices",{text.count(chr(34) + "ph" + chr(34) + ":" + chr(34) + "X")}' in said
-    assert f'"arrows",{text.count(chr(34) + "ph" + chr(34) + ":" + chr(34) + "s")}' in said
-    assert "json_" not in said
-    assert "misplaced" not in said

@@ -421,7 +421,7 @@ def _forecast(document: Diagnosis, numbers: Mapping[str | None, str]) -> str:
         if why:
             return f"No forecast, only bounds: {why}"
         several = document.identity is not None and document.identity.ranks_captured > 1
-        return "`diagnose whatif` replays the ranks together and forecasts the step after each change." if several and main else ""
+        return "For a forecast: diagnose whatif replays the ranks together and says the step after each change." if several and main else ""
     rest = [numbers[one.fix] for one in main if one.forecast is None]
     way = "".join(f" → {likely(found)} ({between(found)}) with {number}" for number, found in told)
     without = f" Of {' and '.join(rest)} only the bound is known." if rest else ""
