@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from fixtures import accuracy_report
+from tests.builders.cases import for_each
 from tests.conftest import ROOT
 
 DOCS = ROOT / "docs"
@@ -73,6 +74,18 @@ def test_commands_of_the_pages_name_verbs_that_exist() -> None:
                 if words[:1] == ["diagnose"] and re.fullmatch(r"[a-z-]+", words[1]) and words[1] not in verbs:
                     wrong.append((page.name, line))
     assert wrong == []
+
+
+@for_each("page, least", ("graded-cases.md", 30), ("answer.md", 40))
+def test_the_tests_that_a_page_names_exist(page: str, least: int) -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::([\w*]+)`", (DOCS / page).read_text(encoding="utf-8"))
+    assert len(named) > least
+    absent = [
+        (file, test)
+        for file, test in named
+        if not (ROOT / file).is_file() or f"def {test}(" not in (ROOT / file).read_text(encoding="utf-8")
+    ]
+    assert absent == [], "a whole file, or `*`, shows nothing"
 
 
 @pytest.mark.deep
