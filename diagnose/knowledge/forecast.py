@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from diagnose.knowledge.data import Strict, WrongDataError, checked, converted
-from diagnose.knowledge.effects import select_problem
+from diagnose.knowledge.effects import TRANSFORMATIONS, Transformation, select_problem
 
 
 class Margin(Strict, frozen=True, kw_only=True):
-    """What the replay leaves out: its error as a share of what is saved, and of the step where anything changes."""
+    """What the replay and the laws leave out: an error as a share of what is saved, by law, and of the step where anything changes."""
 
-    of_saving: float
+    of_saving: Mapping[Transformation, float]
     of_step: float
 
 
@@ -65,6 +65,8 @@ def load_forecast_rules(data: bytes) -> ForecastRules:
             low, likely, high = getattr(found.contention, name)
             if not 0 <= low <= likely <= high < 1:
                 raise WrongDataError(f"contention.{name}: three shares that rise from 0 on, below 1")
+        if set(found.margin.of_saving) != set(TRANSFORMATIONS):
+            raise WrongDataError(f"margin.of_saving: one share for each of {', '.join(TRANSFORMATIONS)}")
         for place, text in selects.items():
             wrong = select_problem(text)
             if wrong is not None:

@@ -91,9 +91,9 @@ class Replays:
         sums = {end: sum(one.lengths) for end, one in ends.items()}
         likely = sums["likely"]
         floor, ceilings = self._floor(questions, now)
-        best = min(sums.get("low", likely), likely - self._margin(now, likely))
+        best = min(sums.get("low", likely), likely - self._margin(questions, now, likely))
         told = max(likely, floor)
-        worst = max(sums.get("high", likely), told + self._margin(now, told))  # what meets its ceiling is known no better for that
+        worst = max(sums.get("high", likely), told + self._margin(questions, now, told))  # what meets its ceiling is known no better for that
         span = Span(now=now, low=max(best, floor), likely=told, high=worst)
         cut = Fraction(now - span.likely, now - likely) if likely != now else Fraction(1)
         return Outcome(span=span, likely=ends["likely"], cut=cut, capped_by=ceilings if likely < floor else ())
@@ -137,10 +137,11 @@ class Replays:
         place = [(graph.rank, graph.device) for graph in met.graphs].index((self.graph.rank, self.graph.device))
         return _timed(met.graphs[place], found.times[place])
 
-    def _margin(self, now: int, likely: int) -> int:
-        """What the replay leaves out, ns; it does not make a loss of what saves."""
+    def _margin(self, questions: Sequence[Question], now: int, likely: int) -> int:
+        """What the replay and the least certain of the laws leave out, ns; it does not make a loss of what saves."""
         margin, saved = self.rules.margin, abs(now - likely)  # 0 where nothing is saved
-        return min(round(saved * margin.of_saving + now * margin.of_step), saved)
+        laws = {change.transformation for question in questions for change in question.changes} or margin.of_saving.keys()
+        return min(round(saved * max(margin.of_saving[law] for law in laws) + now * margin.of_step), saved)
 
     def _floor(self, questions: Sequence[Question], now: int) -> tuple[int, tuple[Ceiling, ...]]:
         """The least that the bounds of the walls leave of the steps, and which these are; nothing where a question has none."""

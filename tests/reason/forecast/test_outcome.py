@@ -64,9 +64,9 @@ NO_PACKING = question("packing", "role = 'packing'")
 
 def test_a_range_is_as_wide_as_its_ends_and_what_the_replay_leaves_out(rules: ForecastRules) -> None:
     span = Replays(graph(), rules).after([HALF_LINK]).span
-    # 40 + 15 + 10 likely, 40 + 12 + 10 at best, 80 at worst; the margin is 15 % of the 15 saved and 0.5 % of the step: 2.65.
+    # 40 + 15 + 10 likely, 40 + 12 + 10 at best, 80 at worst; the margin is the law's share of the 15 saved and 0.5 % of the step.
     assert (span.now, span.likely, span.high) == (80 * MS, 65 * MS, 80 * MS)
-    assert span.low == min(62 * MS, 65 * MS - round(15 * MS * rules.margin.of_saving + 80 * MS * rules.margin.of_step))
+    assert span.low == min(62 * MS, 65 * MS - round(15 * MS * rules.margin.of_saving["scale"] + 80 * MS * rules.margin.of_step))
 
 
 def test_no_forecast_goes_beyond_the_bounds_of_the_diagnosis(rules: ForecastRules) -> None:
