@@ -71,7 +71,7 @@ STEPS: Mapping[str, pl.DataType | type[pl.DataType]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)  # two are the same where they are one: what follows from a graph is kept by it
 class Graph:
     """One device of one rank up to the end of its last kept step. Frames as NODES, EDGES and STEPS.
 

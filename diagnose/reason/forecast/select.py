@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, MutableMapping
+from weakref import WeakKeyDictionary
 
 import polars as pl
 
@@ -43,8 +44,18 @@ def described(graph: Graph, wanted: Collection[str]) -> pl.DataFrame:
 _OF_CLASSES = frozenset({"operation", "backend"})
 
 
+_SELECTED: MutableMapping[Graph, dict[str, pl.Series]] = WeakKeyDictionary()  # of graphs that are still held
+
+
 def selected(graph: Graph, text: str) -> pl.Series:
     """Whether each node is what a SELECT asks for; a node of which it can't be told is not. Raises ConditionError."""
+    known = _SELECTED.setdefault(graph, {})
+    if text not in known:
+        known[text] = _mask(graph, text)
+    return known[text]
+
+
+def _mask(graph: Graph, text: str) -> pl.Series:
     expression = compile_select(text)
     found = described(graph, {*expression.names, "node"}).select(
         expression.compiled.fill_null(value=False).alias("selected"), pl.col("node")
