@@ -43,6 +43,6 @@ def scenarios(*kinds: str) -> list[object]:
 
 
 def kind_of(name: str) -> str:
-    """`pair`, `ranks` or `single`, told by the name so that no scenario has to be read for it; `held-` sets one aside."""
-    first = name.removeprefix("held-").split("-", maxsplit=1)[0]
+    """`pair`, `ranks` or `single`, told by the name so that no scenario has to be read for it; `held-` and `fresh-` set one aside."""
+    first = name.removeprefix("held-").removeprefix("fresh-").split("-", maxsplit=1)[0]
     return first if first in {"pair", "ranks"} else "single"
