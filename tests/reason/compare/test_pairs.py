@@ -26,13 +26,22 @@ QUICK = ("pair-context-ring", "pair-fp8", "pair-router-fusion")
 PAIRS = deep_unless(QUICK, [name for name in scenario.names() if kind_of(name) == "pair" and scenario.load(name).how.program == "training"])
 # The pipeline starts empty in the simulator, so that the first step is a third shorter than the others; four steps are too few to see past
 # it.
-STEPS = {"pair-interleaving": 7, "held-pair-stages-interleaved": 7}
+STEPS = {
+    "pair-interleaving": 7,
+    "held-pair-stages-interleaved": 7,
+    "fresh-pair-four-stages-interleaved": 7,
+    "fresh-pair-four-stages-both": 7,
+}
 OTHER_WORK = {
     "pair-fp8": "precision",
     "pair-fp8-dense": "precision",
     "held-pair-few-experts-selective-fp8": "precision",
+    "fresh-pair-sixteen-fp8": "precision",
+    "fresh-pair-long-hybridep-fp8": "precision",
     "pair-experts-inside-nvlink": "layout",
     "pair-frozen-vision": "model",
+    "fresh-pair-wide-vision-frozen": "model",
+    "fresh-pair-wide-vision-pinned-frozen": "model",
 }
 CHEAP = deep_unless(QUICK[:1], ["pair-context-ring", "pair-router-fusion", "pair-tensor-overlap"])
 FLOOR = 0.02
