@@ -84,17 +84,22 @@ class AspectSpec(Strict, frozen=True, kw_only=True):
 class Switch(Strict, frozen=True, kw_only=True):
     """What it means that one run alone has a finding, or a fact above nought.
 
-    The words where the new run has it, and where the base had it.
+    The words where the new run has it, and where the base had it; and where there is more or less of it: of a finding by its bound on
+    either side, or by what the fact `left` (ns) is on the side without the finding, of a fact in ns by its own change.
     """
 
     began: str
     ended: str
+    more: str | None = None
+    less: str | None = None
+    left: str | None = None
 
 
 class CauseLimits(Strict, frozen=True, kw_only=True):
     """What is named first of a comparison, before longer categories: by the rule whose finding is new (or gone), the exchange's backend."""
 
     share: Number
+    by_backend: tuple[str, ...]  # categories that a swapped dispatcher explains
     main: Number
     findings: dict[str, Switch]
     facts: dict[str, Switch]

@@ -41,7 +41,7 @@ def causes(
         return ""
     found = [*_exchanges(delta, overlaps, limits), *_switched(both, delta, findings, limits)]
     if not any(ns >= limits.share.value * abs(delta.delta_ns) for ns, _ in found):
-        found = [(abs(delta.delta_ns), text) for text in _facts(both, limits)]
+        found = [(abs(delta.delta_ns), text) for text in (*_swapped(delta, overlaps, limits), *_facts(both, delta, limits))]
     worth = [(ns, text) for ns, text in found if ns >= limits.share.value * abs(delta.delta_ns)]
     return " ".join(f"{text}." for _, text in sorted(worth, key=lambda one: (-one[0], one[1]))[:_MOST])
 
@@ -49,15 +49,30 @@ def causes(
 def _switched(
     both: tuple[Diagnosis, Diagnosis], delta: StepDelta, findings: Sequence[FindingChange], limits: CauseLimits
 ) -> Iterator[tuple[int, str]]:
-    """Findings of one side alone. One without a bound of its own counts as all of the change, behind whatever has one."""
+    """Findings of one side alone, and those of which there is more or less. One without a bound of its own counts as all of the change,
+    behind whatever has one.
+    """
     for one in findings:
         words = limits.findings.get(one.id)
-        slower = delta.delta_ns > 0
-        if words is None or one.state != ("new" if slower else "gone"):
+        if words is None:
             continue
-        bound = one.new_bound_ns if slower else one.base_bound_ns
-        said = (words.began if slower else words.ended).replace("{ranks}", _ranks(both[slower], one.id))
-        yield bound or round(limits.share.value * abs(delta.delta_ns)) + 1, said
+        slower = delta.delta_ns > 0
+        degree = words.more if slower else words.less
+        change = (one.new_bound_ns or 0) - (one.base_bound_ns or 0)
+        if one.state == ("new" if slower else "gone"):
+            said = words.began if slower else words.ended
+            if degree is not None and words.left is not None and _number(both[not slower], words.left):
+                said = degree
+            bound = one.new_bound_ns if slower else one.base_bound_ns
+            yield bound or round(limits.share.value * abs(delta.delta_ns)) + 1, said.replace("{ranks}", _ranks(both[slower], one.id))
+        elif degree is not None and one.new_bound_ns and one.base_bound_ns and change * delta.delta_ns > 0:
+            yield abs(change), degree
+
+
+def _number(side: Diagnosis, fact: str) -> float | None:
+    """The value of a fact where it is a number."""
+    found = side.facts.get(fact)
+    return found.value if found is not None and isinstance(found.value, int | float) else None
 
 
 def _ranks(side: Diagnosis, finding: str) -> str:
@@ -66,27 +81,55 @@ def _ranks(side: Diagnosis, finding: str) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}" if ranks else "one rank"
 
 
-def _facts(both: tuple[Diagnosis, Diagnosis], limits: CauseLimits) -> Iterator[str]:
-    """Facts that one side alone has above nought."""
+def _facts(both: tuple[Diagnosis, Diagnosis], delta: StepDelta, limits: CauseLimits) -> Iterator[str]:
+    """Facts that one side alone has above nought; and times that hold the change, of which there is more or less."""
     for name, words in limits.facts.items():
-        here, there = (side.facts.get(name) for side in both)
-        if here is None or there is None or not isinstance(here.value, int | float) or not isinstance(there.value, int | float):
+        here, there = (_number(side, name) for side in both)
+        if here is None or there is None:
             continue
-        if bool(here.value) != bool(there.value):
-            yield words.began if there.value else words.ended
+        degree = words.more if delta.delta_ns > 0 else words.less
+        if bool(here) != bool(there):
+            yield words.began if there else words.ended
+        elif degree is not None and (there - here) * delta.delta_ns >= limits.share.value * delta.delta_ns**2:
+            yield degree
+
+
+def _by_kind(overlaps: Sequence[OverlapChange]) -> Mapping[CommKind, list[OverlapChange]]:
+    found: dict[CommKind, list[OverlapChange]] = {}
+    for one in overlaps:
+        found.setdefault(one.kind, []).append(one)
+    return found
+
+
+def _backends(kind: CommKind, rows: Sequence[OverlapChange], limits: CauseLimits) -> str:
+    """What an exchange runs over now and no longer; empty where that is the same, or can't be told."""
+    here, there = (_main({one.backend: ns for one, ns in zip(rows, times, strict=True)}, limits) for times in _times(rows))
+    if here is None or there is None or here == there:
+        return ""
+    name = _named(kind)
+    return f"{name} {'run' if name.endswith('s') else 'runs'} over {limits.backends[there]}, no longer over {limits.backends[here]}"
+
+
+def _named(kind: CommKind) -> str:
+    return EXCHANGE[kind][:1].upper() + EXCHANGE[kind][1:]
+
+
+def _swapped(delta: StepDelta, overlaps: Sequence[OverlapChange], limits: CauseLimits) -> Iterator[str]:
+    """A swapped dispatcher, where the CPU's time and the rearranging of tokens hold the change, not the exchange itself."""
+    moved = sum(row.delta_ns for row in delta.categories if row.category in limits.by_backend)
+    rows = _by_kind(overlaps).get("expert")
+    if rows and moved * delta.delta_ns > 0 and abs(moved) >= limits.share.value * abs(delta.delta_ns):
+        text = _backends("expert", rows, limits)
+        if text:
+            yield text
 
 
 def _exchanges(delta: StepDelta, overlaps: Sequence[OverlapChange], limits: CauseLimits) -> Iterator[tuple[int, str]]:
     """Exchanges that run over another backend, or lost or won their overlap."""
-    by_kind: dict[CommKind, list[OverlapChange]] = {}
-    for one in overlaps:
-        by_kind.setdefault(one.kind, []).append(one)
-    for kind, rows in by_kind.items():
+    for kind, rows in _by_kind(overlaps).items():
         exposed = sum(one.new_exposed_ns - one.base_exposed_ns for one in rows)
         if exposed * delta.delta_ns <= 0:
             continue
-        name = EXCHANGE[kind][:1].upper() + EXCHANGE[kind][1:]
-        here, there = (_main({one.backend: ns for one, ns in zip(rows, times, strict=True)}, limits) for times in _times(rows))
         before, after = _hidden(rows)
         beside = f"{percent(before)} of it ran beside compute, {percent(after)} does" if before is not None and after is not None else ""
         changed = (
@@ -94,11 +137,11 @@ def _exchanges(delta: StepDelta, overlaps: Sequence[OverlapChange], limits: Caus
             and after is not None
             and (abs(after - before) >= _LOST or (min(before, after) < _NONE < _SOME < max(before, after)))
         )
-        if here is not None and there is not None and here != there:
-            text = f"{name} {'run' if name.endswith('s') else 'runs'} over {limits.backends[there]}, no longer over {limits.backends[here]}"
+        text = _backends(kind, rows, limits)
+        if text:
             yield abs(exposed), f"{text}; {beside}" if changed else text
         elif changed:
-            yield abs(exposed), f"{name} {'lost' if exposed > 0 else 'gained'} overlap: {beside}"
+            yield abs(exposed), f"{_named(kind)} {'lost' if exposed > 0 else 'gained'} overlap: {beside}"
 
 
 def _times(rows: Sequence[OverlapChange]) -> tuple[list[int], list[int]]:
