@@ -7,6 +7,7 @@ The second run is the same simulated machine with the same faults, under the job
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from diagnose.document.diagnosis import decode as diagnosis_of
 from fixtures import sample, scenario
 from fixtures.truth import mean_step_time
 from tests.builders.suites import deep_unless
+from tests.conftest import ROOT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +98,13 @@ def test_the_first_advice_written_into_the_job_file_makes_the_run_faster(name: s
         3 if situation.said == "refused" else 0
     )
     assert comparison_of(held.read_bytes()).outcome.result == situation.said
+
+
+def test_the_page_lists_the_situations_with_their_first_advice() -> None:
+    page = (ROOT / "docs" / "field-knowledge.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([\w-]+)` \|[^|]+\| ([A-Z]+-\d+) \|$", page, flags=re.MULTILINE))
+    assert rows == {name: one.fix for name, one in SITUATIONS.items()}
+    assert len(rows) >= 12
 
 
 def lookup(settings: object, key: str) -> object:

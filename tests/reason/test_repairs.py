@@ -119,6 +119,8 @@ def test_each_repair_silences_its_check_and_breaks_none() -> None:
     (bridge(logger={"timing_log_level": 2}), "timers-that-wait", "doubtful"),
     (bridge(model={"moe_dispatch_fwd_dtype": "mxfp8"}), "low-precision-exchange-without-its-path", "will_fail"),
     (bridge(model={"attention_backend": "unfused"}), "attention-without-fused-kernels", "doubtful"),
+    (bridge(model={"tensor_model_parallel_size": 0}), "parallel-size-below-one", "will_fail"),
+    (bridge(model={"num_layers": -1}), "model-size-below-one", "will_fail"),
     (
         "MODEL_ARGS: {--hybrid-context-parallel: true, --pipeline-model-parallel-size: 2}",
         "hybrid-context-parallelism-with-what-it-lacks",
