@@ -83,6 +83,7 @@ def _lines(job: Job | None, path: Path | None) -> Iterator[str]:
     yield f"nsys profile {' '.join(NSYS)} \\"
     yield f"  {' '.join(RANGE)} -o rank_%q{{RANK}} \\"
     yield "  python pretrain.py ..."
+    yield "# an older nsys (2023.4) refuses --cuda-event-trace=true: leave it out there (`diagnose run` does so by itself)"
     if not settings:
         yield f"# open the range around steps {_FIRST} to {_LAST - 1} (torch.cuda.profiler.start(), .stop()) on {chosen}"
     yield ""

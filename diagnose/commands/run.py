@@ -221,8 +221,10 @@ def _ended(child: subprocess.Popen[bytes], asked: Sequence[int]) -> int:
 
 
 def _reports(folder: Path) -> list[str]:
-    return [str(path) for path in sorted(folder.glob("*.nsys-rep"))] or [str(path) for path in sorted(folder.glob("*.qdrep"))]
+    """What nsys wrote: its reports; a raw stream where it has no importer beside it, of which the reader says what to do."""
+    kinds = ([str(path) for path in sorted(folder.glob(f"*{ending}"))] for ending in (".nsys-rep", ".qdrep", ".qdstrm"))
+    return next(filter(None, kinds), [])
 
 
 def _left(folder: Path) -> str:
-    return f"What was captured until then: diagnose {shlex.quote(str(folder))}" if _reports(folder) else "Nothing was captured."
+    return f"What was captured until then: diagnose {shlex.join(_reports(folder))}" if _reports(folder) else "Nothing was captured."

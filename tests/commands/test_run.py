@@ -29,7 +29,7 @@ if [ "$2" = --help ]; then echo "--trace --sample --cpuctxsw --capture-range --c
 echo "$@" >> "$FAKE/asked"
 shift
 while :; do case "$1" in --output) out=$2; shift 2;; --*) shift;; *) break;; esac; done
-write() { [ -n "$EMPTY" ] || { echo "NVIDIA Tegra Profiler Report" > "$out.nsys-rep"; [ -z "$EXPORT" ] || cp "$EXPORT" "$out.sqlite"; }; }
+write() { [ -z "$RAW" ] || { echo "U3w[END]NVIDIA Nsight Systems Stream 2023.4.4.54" > "$out.qdstrm"; return; }; [ -n "$EMPTY" ] || { echo "NVIDIA Tegra Profiler Report" > "$out.nsys-rep"; [ -z "$EXPORT" ] || cp "$EXPORT" "$out.sqlite"; }; }
 trap 'write; exit 130' INT
 echo "NVTX=$NVTE_NVTX_ENABLED"
 "$@" &
@@ -94,6 +94,17 @@ def test_a_failure_is_passed_on_and_nothing_is_diagnosed(
     monkeypatch.setenv("EMPTY", "1")
     assert main(["run", "--", "true"]) == 3
     assert "nsys wrote no report" in capfd.readouterr().err
+
+
+def test_an_nsys_without_its_importer_leaves_a_raw_stream_and_what_to_do_is_said(
+    nsys: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As nsys 2023.4 does where only its target folder is installed: "The importer binary and its dependencies were not found"."""
+    monkeypatch.setenv("RAW", "1")
+    assert main(["run", "--", "true"]) == 3
+    said = capfd.readouterr().err
+    assert "QdstrmImporter -i trace.qdstrm" in said
+    assert "opened no capture range" not in said
 
 
 def test_refusals_come_before_anything_is_run(nsys: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
