@@ -13,7 +13,7 @@ from diagnose.knowledge.taxonomy import HostRules
 from diagnose.measure.host import HostActivity
 from diagnose.measure.replay.graph import EDGES, NODES, STEPS, Graph
 from diagnose.measure.replay.links import Links, links
-from diagnose.measure.replay.threads import Threads, threads_of, with_calls
+from diagnose.measure.replay.threads import Threads, threads_of
 from diagnose.measure.waits.dependencies import StreamWaits, prepare
 from diagnose.model.trace import Trace
 
@@ -45,26 +45,32 @@ def graph_of(
     shown = work.filter(pl.col("start") <= until)
     shown = shown.with_columns(_phases(shown, repeated))
     threads = threads_of(trace, shown, host, rules, rank, until)
-    shown = shown.with_columns(with_calls(shown, threads.calls).alias("call"))
-    found = links(shown, prepare(work, waits), threads.calls, sm_count)
-    nodes = _nodes(shown, threads, windows, classes).join(
-        lost.select(pl.col("op").cast(pl.UInt32), "lost"), on="op", how="left", maintain_order="left"
+    found = links(_with_calls(shown, threads.launched), prepare(work, waits), threads.calls, sm_count)
+    edges, launches = _edges(found, threads), len(found.launches)
+    del found
+    begins = pl.concat([threads.items["start"], shown["start"]])
+    spent = pl.concat([threads.items["end"], shown["end"]]) - begins
+    edges, places = _in_order(begins, edges)
+    begins, spent = (_moved(values, places) for values in (begins, spent))
+    reached = _reached(begins, spent, edges)
+    told = reached <= begins.gather(edges["dst"])  # what the measured times contradict is no edge
+    edges, reached = edges.filter(told), reached.filter(told)
+    delay = _delays(begins, edges["dst"], reached)
+    del reached, told
+    nodes = _nodes(shown, threads, classes, lost)
+    nodes = nodes.select(pl.all().gather(_inverse(places))).with_columns(
+        begins.alias("start"), spent.alias("duration"), delay.alias("delay"), _step_of(begins, windows).alias("step")
     )
-    edges = _edges(found, threads)
-    nodes, edges, places = _in_order(nodes, edges)
-    reached, begins = _reached(nodes, edges), nodes["start"].gather(edges["dst"])
-    edges, reached = edges.filter(reached <= begins), reached.filter(reached <= begins)  # what the measured times contradict is no edge
-    nodes = nodes.with_columns(_delays(nodes, edges["dst"], reached))
     steps = _steps(shown, windows, places)
     return Graph(
         rank=rank,
         device=device,
         nodes=nodes.select(pl.col(name).cast(kind) for name, kind in NODES.items()),
-        edges=edges.select(pl.col(name).cast(kind) for name, kind in EDGES.items()),
+        edges=edges,
         steps=steps,
         names=trace.names.select("id", "text").filter(pl.col("id").is_in(nodes["name_id"].unique().implode())),
         classes=classes.select("class_id", "operation", "backend"),
-        host=bool(len(found.launches)),
+        host=launches > 0,
         refused=_refusal(nodes, steps, windows),
     )
 
@@ -88,62 +94,63 @@ def _phases(work: pl.DataFrame, repeated: pl.Series) -> pl.Series:
     return launched.select("op", phase.cast(work.schema["phase"]).alias("phase")).sort("op")["phase"]
 
 
-def _nodes(work: pl.DataFrame, threads: Threads, windows: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
-    """All nodes with what NODES tells of them but their delay: those of the threads as they come, then the operations."""
-    lanes = threads.items["thread"].unique().sort()
-    numbers = pl.DataFrame({"thread": lanes, "lane": pl.int_range(len(lanes), dtype=pl.Int32, eager=True)})
-    streams = work["stream"].unique().sort()
-    rows = pl.DataFrame({"stream": streams, "lane": pl.int_range(len(lanes), len(lanes) + len(streams), dtype=pl.Int32, eager=True)})
+def _with_calls(work: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
+    """The operations with the call that launched each, where known."""
+    nobody = pl.repeat(None, work.height, dtype=launched.schema["call"], eager=True)
+    return work.with_columns(nobody.scatter(launched["op"], launched["call"]).alias("call"))
+
+
+_TOLD = ("bucket", "role", "phase", "comm")  # what is told of an operation, and of the host's work for it
+
+
+def _nodes(work: pl.DataFrame, threads: Threads, classes: pl.DataFrame, lost: pl.DataFrame) -> pl.DataFrame:
+    """What NODES tells of all nodes but when: those of the threads as they come, then the operations."""
     kinds = classes.select("class_id", pl.when(pl.col("role") == "transport").then(pl.col("kind")).alias("comm"))
     replayed = pl.col("graph_node").is_not_null() & (pl.col("correlation").is_null() | ~pl.col("correlation").is_first_distinct())
+    lanes = threads.items["thread"].n_unique()
+    streams = work.select("stream").unique().sort("stream").with_row_index("lane", offset=lanes)
     nothing = pl.lit(None)
-    told = ["bucket", "role", "phase", "comm"]
     ops = (
-        work.join(kinds, on="class_id", how="left", maintain_order="left")
-        .join(rows, on="stream", how="left", nulls_equal=True, maintain_order="left")
+        work.select("op", "stream", "name_id", "class_id", *_TOLD[:3], "copy_kind", replayed.fill_null(value=False).alias("replayed"))
+        .join(kinds, on="class_id", how="left", maintain_order="left")
+        .join(streams, on="stream", how="left", nulls_equal=True, maintain_order="left")
+        .join(lost.select(pl.col("op").cast(pl.UInt32), "lost"), on="op", how="left", maintain_order="left")
         .select(
             pl.lit("op").alias("kind"),
             "lane",
-            "start",
-            (pl.col("end") - pl.col("start")).alias("duration"),
-            pl.col("op").cast(pl.UInt32),
-            pl.col("name_id").cast(pl.Int32),
-            pl.col("class_id").cast(pl.Int32),
-            pl.col("bucket").cast(pl.String),
-            pl.col("role").cast(pl.String),
-            pl.col("phase").cast(pl.String),
-            pl.col("comm").cast(pl.String),
-            pl.col("copy_kind").cast(pl.String).alias("copy"),
-            nothing.cast(pl.String).alias("cause"),
-            replayed.fill_null(value=False).alias("replayed"),
+            "lost",
+            "op",
+            "name_id",
+            "class_id",
+            *_TOLD,
+            pl.col("copy_kind").alias("copy"),
+            nothing.alias("cause"),
+            "replayed",
         )
+        .select(pl.col(name).cast(NODES[name]) for name in _OF_NODES)
     )
-    launched = ops.select(told).hstack(work.select("call")).filter(pl.col("call").is_not_null()).unique("call", keep="first")
-    filled = [pl.col(name).fill_null(strategy="backward").over("thread") for name in ("next", *told)]
-    host = (
-        threads.items.join(launched.with_columns(pl.col("call").alias("next")), on="call", how="left", maintain_order="left")
-        .join(numbers, on="thread", how="left", maintain_order="left")
-        .with_columns(filled[0])
-        .drop(told)
-        .join(launched.rename({"call": "next"}), on="next", how="left", maintain_order="left")
-        .select(
-            "kind",
-            "lane",
-            "start",
-            (pl.col("end") - pl.col("start")).alias("duration"),
-            nothing.cast(pl.UInt32).alias("op"),
-            pl.col("name_id").cast(pl.Int32),
-            nothing.cast(pl.Int32).alias("class_id"),
-            *told,
-            nothing.cast(pl.String).alias("copy"),
-            "cause",
-            pl.lit(value=False).alias("replayed"),
-        )
+    first = threads.launched.sort("op").unique("call", keep="first")
+    calls = pl.repeat(None, threads.calls.height, dtype=pl.UInt32, eager=True).scatter(first["call"], first["op"])
+    numbered = threads.items.select("kind", pl.col("thread").rle_id().alias("lane"), "name_id", "cause")  # in order of their threads
+    launching = numbered.with_columns(calls.gather(threads.items["call"]).alias("next"))
+    items = launching.with_columns(pl.col("next").fill_null(strategy="backward").over("lane"))
+    host = items.with_columns(ops[name].gather(items["next"]).alias(name) for name in _TOLD).select(
+        "kind",
+        "lane",
+        nothing.alias("lost"),
+        nothing.alias("op"),
+        "name_id",
+        nothing.alias("class_id"),
+        *_TOLD,
+        nothing.alias("copy"),
+        "cause",
+        pl.lit(value=False).alias("replayed"),
     )
-    every = pl.concat([host, ops])
-    return every.with_columns(
-        _step_of(every["start"], windows).alias("step"), nothing.cast(pl.Int64).alias("instance"), pl.lit(0, dtype=pl.Int64).alias("delay")
-    )
+    every = pl.concat([host.select(pl.col(name).cast(NODES[name]) for name in _OF_NODES), ops])
+    return every.with_columns(nothing.cast(NODES["instance"]).alias("instance"))
+
+
+_OF_NODES = ("kind", "lane", "lost", "op", "name_id", "class_id", *_TOLD, "copy", "cause", "replayed")
 
 
 def _step_of(moments: pl.Series, windows: pl.DataFrame) -> pl.Series:
@@ -182,23 +189,28 @@ def _edges(found: Links, threads: Threads) -> pl.DataFrame:
     )
 
 
-def _in_order(nodes: pl.DataFrame, edges: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
-    """Nodes by start, what others wait for first; edges between them by their new numbers, and the new number of each old one.
+def _in_order(start: pl.Series, edges: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
+    """Edges between nodes by start, what others wait for first; and the place of each node in that order.
 
     An edge from a node that begins later than the one that waits for it is left out.
     """
-    start = nodes["start"]
     early, late = start.gather(edges["src"]), start.gather(edges["dst"])
-    forward = edges.filter(early <= late)
-    layer = _layers(nodes.height, edges.filter(early == late))
+    layer = _layers(len(start), edges.filter(early == late))
     order = pl.DataFrame({"key": start * TIES + layer}).with_row_index("old").sort("key", maintain_order=True)["old"]
-    place = pl.DataFrame({"old": order}).with_row_index("new").sort("old")["new"]
+    place = _inverse(order)
+    forward = edges.filter(early <= late)
     renamed = forward.with_columns(place.gather(forward[end]).alias(end) for end in ("src", "dst"))
-    return (
-        nodes.select(pl.all().gather(order)),
-        renamed.filter(pl.col("src") < pl.col("dst")).sort("dst", maintain_order=True),
-        place,
-    )
+    return renamed.filter(pl.col("src") < pl.col("dst")).sort("dst", maintain_order=True), place
+
+
+def _inverse(order: pl.Series) -> pl.Series:
+    """Where each number stands in an order of all of them."""
+    return pl.zeros(len(order), dtype=pl.UInt32, eager=True).scatter(order, pl.int_range(len(order), dtype=pl.UInt32, eager=True))
+
+
+def _moved(values: pl.Series, places: pl.Series) -> pl.Series:
+    """Every value at its new place."""
+    return pl.zeros(len(values), dtype=values.dtype, eager=True).scatter(places, values)
 
 
 def _layers(height: int, ties: pl.DataFrame) -> pl.Series:
@@ -218,18 +230,16 @@ def _layers(height: int, ties: pl.DataFrame) -> pl.Series:
     return pl.Series("layer", layers, dtype=pl.Int32)
 
 
-def _reached(nodes: pl.DataFrame, edges: pl.DataFrame) -> pl.Series:
+def _reached(start: pl.Series, spent: pl.Series, edges: pl.DataFrame) -> pl.Series:
     """When each edge lets its node begin, by the measured times."""
-    start = nodes["start"].gather(edges["src"])
-    moment = pl.select(pl.when(edges["after"] == "end").then(start + nodes["duration"].gather(edges["src"])).otherwise(start)).to_series()
-    return moment + edges["lag"]
+    after = pl.when(edges["after"] == "end").then(spent.gather(edges["src"])).otherwise(0)
+    return start.gather(edges["src"]) + pl.select(after).to_series() + edges["lag"]
 
 
-def _delays(nodes: pl.DataFrame, at: pl.Series, reached: pl.Series) -> pl.Series:
+def _delays(start: pl.Series, at: pl.Series, reached: pl.Series) -> pl.Series:
     """How long after all that it waited for each node began; 0 for a node that waits for nothing. `at`: nodes in order, each `reached`."""
     ready = pl.DataFrame({"dst": at, "ready": reached}).group_by("dst").agg(pl.col("ready").max())
-    known = nodes.select("start").with_row_index("dst").join(ready, on="dst", how="left", maintain_order="left")
-    return (known["start"] - known["ready"]).fill_null(0).alias("delay")
+    return start - start.clone().scatter(ready["dst"], ready["ready"])
 
 
 def _steps(work: pl.DataFrame, windows: pl.DataFrame, places: pl.Series) -> pl.DataFrame:

@@ -42,12 +42,12 @@ NODES: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "op": pl.UInt32,  # row of the device's operations; null for the host
     "name_id": pl.Int32,  # of the operation, call or (host work) what ran meanwhile; null: not known
     "class_id": pl.Int32,  # of the operation's class (`Classified.classes`), null for the host
-    "bucket": pl.String,  # of an operation; for the host of what its next call launches
+    "bucket": pl.Categorical,  # of an operation; for the host of what its next call launches
     "role": Roles,
     "phase": pl.Enum(PHASES),
-    "comm": pl.String,  # kind of exchange, of transport
+    "comm": pl.Categorical,  # kind of exchange, of transport
     "copy": CopyKind,  # of a copy: between host and device, or inside it
-    "cause": pl.String,  # what the host was doing: one of `waits.stalls.HOST_CAUSES`: launch, host_sync, allocator, gc …; null for operations
+    "cause": pl.Categorical,  # what the host was doing: one of `waits.stalls.HOST_CAUSES`: launch, host_sync, allocator, gc …; null for operations
     "replayed": pl.Boolean,  # launched by a CUDA graph, after its first node
     "instance": pl.Int64,  # number of the collective that it takes part in, the same on all ranks; null: none, or not matched
 }

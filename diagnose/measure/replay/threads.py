@@ -35,24 +35,27 @@ class Threads:
     `items`: nodes in order of thread and time: item (row number), thread, start, end, kind (host or call), name_id, cause, call, piece.
     `calls`: call (row number), thread, start, end, first, last (items), correlation, name_id. `edges` between items: src, dst, kind,
     inferred (lag 0, after the end). `awaited`: op, item, kind (awaited or queue), after, inferred: what an item waits for on the device.
+    `launched`: op, call that launched it, where known.
     """
 
     items: pl.DataFrame
     calls: pl.DataFrame
     edges: pl.DataFrame
     awaited: pl.DataFrame
+    launched: pl.DataFrame
 
 
 def threads_of(trace: Trace, work: pl.DataFrame, host: HostActivity, rules: HostRules, rank: int, until: int) -> Threads:
     """The threads that launch work of this device, up to `until`. `work` as `device_work` gives it, perhaps fewer rows."""
-    launched = work.filter(pl.col("thread").is_not_null())
+    launched = work.select("op", "start", "end", "stream", "thread", "call_start", "role").filter(pl.col("thread").is_not_null())
     computing = launched.filter(pl.col("role") == "compute")["thread"].unique()
     calls = _outer(trace.calls.filter((pl.col("rank") == rank) & (pl.col("start") < until)), launched["thread"].unique())
-    placed = _with_calls(launched, calls)
+    placed = launched.with_columns(_calls_of(launched, calls).alias("call"))
     roles = call_roles(trace.names, calls, rules)
     frees = trace.names.filter(pl.col("text").str.contains(rules.call_pattern("allocator", "device")))["id"]
     freeing = calls.filter(pl.col("name_id").is_in(frees.implode()))
-    held = _held(calls, placed, host, trace.calls.filter(pl.col("rank") == rank), freeing)
+    queued = _queue(calls, placed)
+    held = _held(calls, placed, host, trace.calls.filter(pl.col("rank") == rank), freeing, queued)
     gaps = _gaps(calls, computing)
     pieces = _pieces(gaps, host, computing)
     items = _items(calls, held, pieces, roles, host)
@@ -66,15 +69,15 @@ def threads_of(trace: Trace, work: pl.DataFrame, host: HostActivity, rules: Host
         items=items,
         calls=calls,
         edges=_order(items, calls, gaps),
-        awaited=_awaited(items, calls, held, pieces, placed, _found_done(calls, freeing, placed, trace, roles, rank)),
+        awaited=_awaited(items, calls, held, pieces, queued, _found_done(calls, freeing, placed, trace, roles, rank)),
+        launched=placed.select("op", "call").drop_nulls("call"),
     )
 
 
-def with_calls(work: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
+def _calls_of(work: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
     """The call (row number in `calls`) that launched each operation of `work`; null where that is not known."""
-    numbered = work.select("op", "thread", "call_start").with_row_index("row")
-    known = numbered.filter(pl.col("call_start").is_not_null() & pl.col("thread").is_not_null()).sort("call_start")
-    found = known.join_asof(
+    numbered = work.select("thread", "call_start").with_row_index("row").filter(pl.col("call_start").is_not_null())
+    found = numbered.sort("call_start").join_asof(
         calls.select("thread", "call", pl.col("start").alias("began"), "end").sort("began"),
         left_on="call_start",
         right_on="began",
@@ -82,12 +85,8 @@ def with_calls(work: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
         strategy="backward",
         check_sortedness=False,
     )
-    inside = found.filter(pl.col("call_start") <= pl.col("end")).select("row", "call")
-    return numbered.select("row").join(inside, on="row", how="left", maintain_order="left")["call"]
-
-
-def _with_calls(work: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    return work.with_columns(with_calls(work, calls).alias("call"))
+    inside = found.filter(pl.col("call_start") <= pl.col("end"))
+    return pl.repeat(None, work.height, dtype=calls.schema["call"], eager=True).scatter(inside["row"], inside["call"])
 
 
 def _outer(calls: pl.DataFrame, threads: pl.Series) -> pl.DataFrame:
@@ -102,8 +101,13 @@ def _outer(calls: pl.DataFrame, threads: pl.Series) -> pl.DataFrame:
 # ------------------------------------------------------------------------------------------------ calls that waited
 
 
-def _held(calls: pl.DataFrame, placed: pl.DataFrame, host: HostActivity, every: pl.DataFrame, freeing: pl.DataFrame) -> pl.DataFrame:
-    """The calls that waited for the device: call, op, freed (when they could go on), kind, after, inferred. One row per call."""
+def _held(
+    calls: pl.DataFrame, placed: pl.DataFrame, host: HostActivity, every: pl.DataFrame, freeing: pl.DataFrame, queued: pl.DataFrame
+) -> pl.DataFrame:
+    """The calls that waited for the device: call, op, freed (when they could go on), kind, after, inferred. One row per call.
+
+    `queued` as `_queue` gives it.
+    """
     waited = host.blocked.filter(pl.col("awaited").is_not_null() & pl.col("awaited").is_in(placed["op"].implode()))
     threads = (
         every.join(waited.select("start").unique(), on="start", how="semi", maintain_order="left")
@@ -132,7 +136,6 @@ def _held(calls: pl.DataFrame, placed: pl.DataFrame, host: HostActivity, every: 
         .filter((pl.col("freed") > pl.col("start")) & (pl.col("freed") <= pl.col("end")))
         .select("call", "op", "freed", pl.lit("awaited").alias("kind"), pl.lit("end").alias("after"), pl.lit(value=True).alias("inferred"))
     )
-    queued = _queue(calls, placed)
     full = queued.filter((pl.col("freed") > pl.col("start")) & (pl.col("freed") <= pl.col("end"))).select(
         "call", "op", "freed", pl.lit("queue").alias("kind"), pl.lit("start").alias("after"), pl.lit(value=False).alias("inferred")
     )
@@ -152,10 +155,10 @@ def _last_ended(calls: pl.DataFrame, placed: pl.DataFrame) -> pl.DataFrame:
 def _queue(calls: pl.DataFrame, placed: pl.DataFrame) -> pl.DataFrame:
     """Which operation has to begin before a launching call finds room: call, start, end, op, freed. Empty where the limit is another."""
     launches = (
-        placed.filter(pl.col("call").is_not_null())
-        .sort("start")
-        .group_by("call", maintain_order=True)
-        .agg(pl.col("op").first(), pl.col("start").first().alias("freed"))
+        placed.select("call", "op", pl.col("start").alias("freed"))
+        .drop_nulls("call")
+        .sort("freed", maintain_order=True)
+        .unique("call", keep="first", maintain_order=True)
     )
     ordered = calls.select("call", "start", "end").join(launches, on="call").sort("start", "call")
     limited = ordered.with_columns(pl.col("op", "freed").shift(QUEUE)).drop_nulls("op")
@@ -169,7 +172,7 @@ def _awaited(
     calls: pl.DataFrame,
     held: pl.DataFrame,
     pieces: pl.DataFrame,
-    placed: pl.DataFrame,
+    queued: pl.DataFrame,
     found_done: pl.DataFrame,
 ) -> pl.DataFrame:
     """What items wait for on the device, those that found it done included: a faster host would have to wait."""
@@ -189,8 +192,7 @@ def _awaited(
     )
     begins = items.select(pl.col("item"), pl.col("start").alias("from"))
     room = (
-        _queue(calls, placed)
-        .join(held.filter(pl.col("kind") == "queue"), on="call", how="anti")
+        queued.join(held.filter(pl.col("kind") == "queue"), on="call", how="anti")
         .join(calls.select("call", pl.col("first").alias("item")), on="call")
         .join(begins, on="item")
         .filter(pl.col("freed") <= pl.col("from"))
@@ -200,7 +202,9 @@ def _awaited(
     done = others.filter(pl.col("end") <= pl.col("from")).select(
         "op", "item", pl.lit("awaited").alias("kind"), pl.lit("end").alias("after"), "inferred"
     )
-    return pl.concat([waited, polled, room, done]).unique(["op", "item"], keep="first", maintain_order=True)
+    of_others = pl.col("item").is_in(pl.concat([waited["item"], polled["item"], done["item"]]).implode())
+    contested = pl.concat([waited, polled, room.filter(of_others), done]).unique(["op", "item"], keep="first", maintain_order=True)
+    return pl.concat([contested, room.filter(~of_others)])  # of room, an item waits for one operation
 
 
 def _found_done(
@@ -422,8 +426,13 @@ def _items(calls: pl.DataFrame, held: pl.DataFrame, pieces: pl.DataFrame, roles:
         "cause",
     )
     return (
-        pl.concat([begun.select(columns), returned.select(columns), between.select(columns)]).sort("call", "piece").with_row_index("item")
+        pl.concat([begun.select(columns), returned.select(columns), between.select(columns)])
+        .sort(pl.col("call").cast(pl.Int64) * _PIECES + pl.col("piece"), maintain_order=True)
+        .with_row_index("item")
     )
+
+
+_PIECES = 1 << 32  # more than a gap is ever cut into
 
 
 def _order(items: pl.DataFrame, calls: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
