@@ -7,7 +7,7 @@ typical step. Rank and device are added when the document is written (`records`)
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -294,7 +294,7 @@ def measure_device(
         inside, windows, found, host, graph_launches(trace, rank, knowledge.hosts), kernels_named(trace, inside, knowledge.features)
     )
     memory = memory_use(inside, windows, found.pieces, trace.memory, rank, device)
-    return DeviceMeasure(
+    measured = DeviceMeasure(
         rank=rank,
         device=device,
         info=info,
@@ -330,20 +330,23 @@ def measure_device(
         ),
         moe_layer=moe_layer(inside, classes),
         listed=listed_per_step(times, used, transport, why),
-        graph=graph_of(
-            trace,
-            work,
-            windows,
-            classes,
-            waits,
-            host,
-            knowledge.hosts,
-            rank=rank,
-            device=device,
-            repeated=memory.recompute.ops,
-            sm_count=None if info is None else info.sm_count,
-            lost=losses(inside, work),
-        )
-        if replay
-        else None,
     )
+    if not replay:
+        return measured
+    lost = losses(inside, work)
+    del inside, ran, found, times, why, transport, used, counted, memory  # a graph is large: what it is not made from goes before
+    graph = graph_of(
+        trace,
+        work,
+        windows,
+        classes,
+        waits,
+        host,
+        knowledge.hosts,
+        rank=rank,
+        device=device,
+        repeated=measured.memory.recompute.ops,
+        sm_count=None if info is None else info.sm_count,
+        lost=lost,
+    )
+    return replace(measured, graph=graph)

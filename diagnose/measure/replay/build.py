@@ -42,7 +42,7 @@ def graph_of(
     `contention.losses` gives it.
     """
     until = int(windows["end"].max())  # type: ignore[arg-type]
-    shown = work.filter(pl.col("start") <= until)
+    shown = work.head(work["start"].search_sorted(until, side="right"))
     shown = shown.with_columns(_phases(shown, repeated))
     threads = threads_of(trace, shown, host, rules, rank, until)
     found = links(_with_calls(shown, threads.launched), prepare(work, waits), threads.calls, sm_count)
@@ -166,27 +166,18 @@ def _edges(found: Links, threads: Threads) -> pl.DataFrame:
     first = threads.items.height
     ends = threads.calls.select("call", "first", "last")
     zero = pl.lit(0, dtype=pl.Int64).alias("lag")
-    host = threads.edges.select("src", "dst", pl.lit("end").alias("after"), zero, "kind", "inferred")
+    host = threads.edges.select("src", "dst", pl.lit("end", dtype=EDGES["after"]).alias("after"), zero, "kind", "inferred")
     issue = found.launches.join(ends, on="call").select(
         pl.when(pl.col("after") == "end").then("last").otherwise("first").alias("src"),
         (pl.col("op") + first).alias("dst"),
         "after",
         "lag",
-        pl.lit("issue").alias("kind"),
+        pl.lit("issue", dtype=EDGES["kind"]).alias("kind"),
         pl.lit(value=False).alias("inferred"),
     )
     device = found.edges.with_columns(pl.col("src", "dst") + first)
     awaited = threads.awaited.select((pl.col("op") + first).alias("src"), pl.col("item").alias("dst"), "after", zero, "kind", "inferred")
-    return pl.concat(
-        part.select(
-            pl.col("src", "dst").cast(pl.UInt32),
-            pl.col("after").cast(EDGES["after"]),
-            "lag",
-            pl.col("kind").cast(EDGES["kind"]),
-            "inferred",
-        )
-        for part in (host, issue, device, awaited)
-    )
+    return pl.concat(part.select(pl.col(name).cast(kind) for name, kind in EDGES.items()) for part in (host, issue, device, awaited))
 
 
 def _in_order(start: pl.Series, edges: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
@@ -238,7 +229,15 @@ def _reached(start: pl.Series, spent: pl.Series, edges: pl.DataFrame) -> pl.Seri
 
 def _delays(start: pl.Series, at: pl.Series, reached: pl.Series) -> pl.Series:
     """How long after all that it waited for each node began; 0 for a node that waits for nothing. `at`: nodes in order, each `reached`."""
-    ready = pl.DataFrame({"dst": at, "ready": reached}).group_by("dst").agg(pl.col("ready").max())
+    latest, distance = pl.DataFrame({"dst": at, "ready": reached}), 1
+    while True:  # the latest of a node's edges from each one on, twice as many each time
+        same = pl.col("dst") == pl.col("dst").shift(-distance)
+        if not latest.select(same.any()).item():
+            break
+        later = pl.max_horizontal("ready", pl.col("ready").shift(-distance))
+        latest = latest.with_columns(pl.when(same).then(later).otherwise("ready").alias("ready"))
+        distance *= 2
+    ready = latest.filter(at.ne_missing(at.shift(1)))
     return start - start.clone().scatter(ready["dst"], ready["ready"])
 
 

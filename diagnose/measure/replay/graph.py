@@ -27,7 +27,7 @@ EDGE_KINDS = (
     "device",  # compute that fills the device begins once other such compute on another stream is done
     "meeting",  # a collective begins its work once its last member has come
 )
-NodeKind, EdgeKind = pl.Enum(NODE_KINDS), pl.Enum(EDGE_KINDS)
+NodeKind, EdgeKind, After = pl.Enum(NODE_KINDS), pl.Enum(EDGE_KINDS), pl.Enum(["start", "end"])
 Roles = pl.Enum(get_args(Role))
 
 # One row per node, in an order in which everything that a node waits for stands before it. The row number is the node's number.
@@ -42,12 +42,12 @@ NODES: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "op": pl.UInt32,  # row of the device's operations; null for the host
     "name_id": pl.Int32,  # of the operation, call or (host work) what ran meanwhile; null: not known
     "class_id": pl.Int32,  # of the operation's class (`Classified.classes`), null for the host
-    "bucket": pl.Categorical,  # of an operation; for the host of what its next call launches
+    "bucket": pl.Categorical(),  # of an operation; for the host of what its next call launches
     "role": Roles,
     "phase": pl.Enum(PHASES),
-    "comm": pl.Categorical,  # kind of exchange, of transport
+    "comm": pl.Categorical(),  # kind of exchange, of transport
     "copy": CopyKind,  # of a copy: between host and device, or inside it
-    "cause": pl.Categorical,  # what the host was doing: one of `waits.stalls.HOST_CAUSES`: launch, host_sync, allocator, gc …; null for operations
+    "cause": pl.Categorical(),  # what the host was doing: one of `waits.stalls.HOST_CAUSES`: launch, host_sync, allocator, gc …; null for operations
     "replayed": pl.Boolean,  # launched by a CUDA graph, after its first node
     "instance": pl.Int64,  # number of the collective that it takes part in, the same on all ranks; null: none, or not matched
 }
@@ -55,7 +55,7 @@ NODES: Mapping[str, pl.DataType | type[pl.DataType]] = {
 EDGES: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "src": pl.UInt32,
     "dst": pl.UInt32,
-    "after": pl.Enum(["start", "end"]),  # of src
+    "after": After,  # of src
     "lag": pl.Int64,  # ns; negative where dst was seen to begin before
     "kind": EdgeKind,
     "inferred": pl.Boolean,  # not recorded: from times, or from the order of calls

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from diagnose.measure.replay.graph import After, EdgeKind
 from diagnose.measure.waits.dependencies import INFERENCE_REACH_NS, Dependencies, event_producers
 
 # This project's choices
@@ -42,8 +43,10 @@ def links(work: pl.DataFrame, known: Dependencies, calls: pl.DataFrame, sm_count
     """
     before = _stream(work)
     events, contradicted = _events(work, known, before)
-    launched = work.filter(pl.col("call").is_not_null()).join(
-        calls.select("call", pl.col("start").alias("began"), pl.col("end").alias("returned")), on="call", maintain_order="left"
+    launched = (
+        work.select("op", "call", "start")
+        .drop_nulls("call")
+        .join(calls.select("call", pl.col("start").alias("began"), pl.col("end").alias("returned")), on="call", maintain_order="left")
     )
     launched = launched.filter(pl.col("start") >= pl.col("began"))
     turns = _in_turn(work, sm_count)
@@ -69,9 +72,9 @@ def _edges(frame: pl.DataFrame, kind: str, *, after: str = "end", inferred: bool
     return frame.select(
         pl.col("src").cast(pl.UInt32),
         pl.col("dst").cast(pl.UInt32),
-        pl.lit(after).alias("after"),
+        pl.lit(after, dtype=After).alias("after"),
         pl.col("lag").cast(pl.Int64),
-        pl.lit(kind).alias("kind"),
+        pl.lit(kind, dtype=EdgeKind).alias("kind"),
         pl.lit(value=inferred).alias("inferred"),
     )
 
@@ -147,7 +150,8 @@ def _in_turn(work: pl.DataFrame, sm_count: int | None) -> pl.DataFrame:
     left as it is.
     """
     blocks = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
-    filling = work.filter((pl.col("role") == "compute") & (2 * blocks > (sm_count or 0)).fill_null(value=False))
+    fills = (pl.col("role") == "compute") & (2 * blocks > (sm_count or 0)).fill_null(value=False)
+    filling = work.lazy().filter(fills).select("op", "start", "end", "stream").collect()
     other = pl.col("stream").ne_missing(pl.col("stream").shift(1))
     done = pl.col("end").cum_max().shift(1)
     before = filling.select(
@@ -180,7 +184,7 @@ def _launches(launched: pl.DataFrame) -> pl.DataFrame:
     return launched.select(
         "op",
         "call",
-        pl.when(inside).then(pl.lit("start")).otherwise(pl.lit("end")).alias("after"),
+        pl.when(inside).then(pl.lit("start", dtype=After)).otherwise(pl.lit("end", dtype=After)).alias("after"),
         pl.min_horizontal(measured, usual).cast(pl.Int64).alias("lag"),
         pl.when(inside).then("began").otherwise("returned").alias("moment"),
     ).with_columns((pl.col("moment") + pl.col("lag")).alias("until"))
@@ -202,9 +206,9 @@ def _with_lag(pairs: pl.DataFrame, launches: pl.DataFrame, latest: pl.DataFrame,
     follows = with_lag.select(
         pl.col("src").cast(pl.UInt32),
         pl.col("dst").cast(pl.UInt32),
-        pl.lit("end").alias("after"),
+        pl.lit("end", dtype=After).alias("after"),
         pl.col("lag").cast(pl.Int64),
-        pl.lit(kind).alias("kind"),
+        pl.lit(kind, dtype=EdgeKind).alias("kind"),
         "inferred",
     )
     early = with_lag.filter(pl.col("lag") < 0).with_columns(pl.lit(0, dtype=pl.Int64).alias("lag"))
@@ -217,15 +221,24 @@ def _inferred(work: pl.DataFrame, edges: pl.DataFrame, launches: pl.DataFrame) -
     The last operation of another stream that ended within 10 µs before, and had been issued before; where an operation waits for nothing at
     all, or was not launched and follows nothing closely (pages that migrate), the last that ended before it began, however long ago.
     """
-    ends = pl.DataFrame({"src": work["op"].cast(pl.UInt32), "src_start": work["start"], "src_end": work["end"]})
-    timed = edges.join(ends, on="src").with_columns(
-        (pl.when(pl.col("after") == "end").then("src_end").otherwise("src_start") + pl.col("lag")).alias("until")
+    first, ends = int(work["op"][0]) if work.height else 0, pl.when(pl.col("after") == "end")
+    rows = edges["src"].cast(pl.Int64) - first  # `work` has its operations by their numbers
+    timed = edges.select(
+        pl.col("dst").cast(pl.Int64) - first,
+        (ends.then(work["end"].gather(rows)).otherwise(work["start"].gather(rows)) + pl.col("lag")).alias("until"),
     )
-    ready = pl.concat([timed.select("dst", "until"), launches.select(pl.col("op").alias("dst").cast(pl.UInt32), "until")])
+    timed = timed.group_by("dst").agg(pl.col("until").max())
+    nothing = pl.repeat(None, work.height, dtype=pl.Int64, eager=True)
+    until = pl.DataFrame(
+        {
+            "edges": nothing.clone().scatter(timed["dst"], timed["until"]),
+            "launch": nothing.clone().scatter(launches["op"].cast(pl.Int64) - first, launches["until"]),
+        }
+    )
     asked = pl.coalesce("issued", "start").alias("asked")
-    held = work.select(pl.col("op").cast(pl.UInt32), "start", "stream", asked, pl.col("issued").is_null().alias("alone")).join(
-        ready.group_by("dst").agg(pl.col("until").max()), left_on="op", right_on="dst", how="left", maintain_order="left"
-    )
+    held = work.select(
+        pl.col("op").cast(pl.UInt32), "start", "stream", "role", asked, pl.col("issued").is_null().alias("alone")
+    ).with_columns(until.select(pl.max_horizontal(pl.all()).alias("until")).to_series())
     late = held.filter(pl.col("until").is_null() | (pl.col("start") - pl.col("until") > EXPLAINED_NS)).with_columns(
         (pl.col("until").is_null() | (pl.col("alone") & (pl.col("start") - pl.col("until") > LONGEST_NS))).alias("alone")
     )
@@ -268,9 +281,7 @@ def _watched(work: pl.DataFrame, late: pl.DataFrame) -> pl.DataFrame:
         pl.col("end").alias("src_end"),
         pl.col("stream").alias("src_stream"),
     )
-    waiting = late.filter(pl.col("until").is_not_null()).join(
-        work.filter(pl.col("role") != "transport").select(pl.col("op").cast(pl.UInt32)), on="op", how="semi"
-    )
+    waiting = late.filter(pl.col("until").is_not_null() & (pl.col("role") != "transport"))
     beside = waiting.sort("start").join_asof(
         moving.sort("src_end"), left_on="start", right_on="src_end", strategy="forward", tolerance=LINGER_NS, coalesce=False
     )

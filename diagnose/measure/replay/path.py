@@ -96,12 +96,17 @@ def _joined(seen: pl.Series, heads: pl.Series, joins: pl.DataFrame) -> pl.Series
     pairs = pairs.filter("pair").with_row_index("entry", offset=len(first))
     last = pairs.filter(pl.col("dst").ne_missing(pl.col("dst").shift(-1)))
     entry = entry.scatter(last["dst"], last["entry"])
-    others = pl.select(pl.when(pairs["second"].is_null()).then(pairs["entry"] - 1).otherwise(entry.gather(pairs["second"]))).to_series()
-    columns = (entry.gather(pairs["head"]), pairs["wait"], others, pairs["beside"])
-    for head, wait, other, beside in zip(*(column.to_list() for column in columns), strict=True):
-        moment, latest = begun[head] + wait, begun[other] + beside
-        begun.append(moment if moment > latest else latest)  # noqa: FURB136 - twice as fast as max, a million times
+    seconds = pl.select(pl.when(pairs["second"].is_null()).then(pairs["entry"] - 1).otherwise(entry.gather(pairs["second"]))).to_series()
+    waited = pl.DataFrame({"head": entry.gather(pairs["head"]), "wait": pairs["wait"], "second": seconds, "beside": pairs["beside"]})
+    del pairs, seconds
+    for part in waited.iter_slices(_AT_ONCE):
+        for head, wait, second, beside in zip(*(column.to_list() for column in part.get_columns()), strict=True):
+            moment, latest = begun[head] + wait, begun[second] + beside
+            begun.append(moment if moment > latest else latest)  # noqa: FURB136 - twice as fast as max, a million times
     return pl.Series("start", begun, dtype=pl.Int64).gather(entry.gather(heads))
+
+
+_AT_ONCE = 1 << 16  # rows that are taken out of their columns at a time
 
 
 def step_times(graph: Graph, times: Times) -> pl.DataFrame:

@@ -14,6 +14,7 @@ import polars as pl
 
 from diagnose.knowledge.taxonomy import HostRules
 from diagnose.measure.host import FIRST_USE, GC, LOADING, MESSAGES, HostActivity, call_roles
+from diagnose.measure.replay.graph import NODES, After, EdgeKind, NodeKind
 from diagnose.model.intervals import overlaps, sweep
 from diagnose.model.trace import Trace
 
@@ -59,12 +60,9 @@ def threads_of(trace: Trace, work: pl.DataFrame, host: HostActivity, rules: Host
     gaps = _gaps(calls, computing)
     pieces = _pieces(gaps, host, computing)
     items = _items(calls, held, pieces, roles, host)
-    ends = items.group_by("call", maintain_order=True).agg(
-        pl.col("item").first().alias("begin"),
-        pl.col("item").filter(pl.col("piece") >= 0).first().alias("first"),
-        pl.col("item").last().alias("last"),
-    )
-    calls = calls.join(ends, on="call", how="left", maintain_order="left")
+    opens = items["call"].ne_missing(items["call"].shift(1))
+    ends = {"begin": opens, "first": items["piece"] == 0, "last": opens.shift(-1, fill_value=True)}  # one each of every call, in order
+    calls = calls.with_columns(items["item"].filter(chosen).alias(name) for name, chosen in ends.items())
     return Threads(
         items=items,
         calls=calls,
@@ -127,17 +125,29 @@ def _held(
         "call",
         pl.col("awaited").alias("op"),
         pl.col("awaited_end").alias("freed"),
-        pl.lit("awaited").alias("kind"),
-        pl.lit("end").alias("after"),
+        pl.lit("awaited", dtype=EdgeKind).alias("kind"),
+        pl.lit("end", dtype=After).alias("after"),
         pl.col("guessed").alias("inferred"),
     )
     drained = (
         _last_ended(freeing, placed)
         .filter((pl.col("freed") > pl.col("start")) & (pl.col("freed") <= pl.col("end")))
-        .select("call", "op", "freed", pl.lit("awaited").alias("kind"), pl.lit("end").alias("after"), pl.lit(value=True).alias("inferred"))
+        .select(
+            "call",
+            "op",
+            "freed",
+            pl.lit("awaited", dtype=EdgeKind).alias("kind"),
+            pl.lit("end", dtype=After).alias("after"),
+            pl.lit(value=True).alias("inferred"),
+        )
     )
     full = queued.filter((pl.col("freed") > pl.col("start")) & (pl.col("freed") <= pl.col("end"))).select(
-        "call", "op", "freed", pl.lit("queue").alias("kind"), pl.lit("start").alias("after"), pl.lit(value=False).alias("inferred")
+        "call",
+        "op",
+        "freed",
+        pl.lit("queue", dtype=EdgeKind).alias("kind"),
+        pl.lit("start", dtype=After).alias("after"),
+        pl.lit(value=False).alias("inferred"),
     )
     return pl.concat([syncs, drained, full]).sort("call", "freed").unique("call", keep="last", maintain_order=True)
 
@@ -185,8 +195,8 @@ def _awaited(
         .select(
             pl.col("awaited").alias("op"),
             "item",
-            pl.lit("awaited").alias("kind"),
-            pl.lit("end").alias("after"),
+            pl.lit("awaited", dtype=EdgeKind).alias("kind"),
+            pl.lit("end", dtype=After).alias("after"),
             pl.lit(value=True).alias("inferred"),
         )
     )
@@ -196,11 +206,17 @@ def _awaited(
         .join(calls.select("call", pl.col("first").alias("item")), on="call")
         .join(begins, on="item")
         .filter(pl.col("freed") <= pl.col("from"))
-        .select("op", "item", pl.lit("queue").alias("kind"), pl.lit("start").alias("after"), pl.lit(value=False).alias("inferred"))
+        .select(
+            "op",
+            "item",
+            pl.lit("queue", dtype=EdgeKind).alias("kind"),
+            pl.lit("start", dtype=After).alias("after"),
+            pl.lit(value=False).alias("inferred"),
+        )
     )
     others = found_done.join(of_calls, on="call").join(begins, on="item")
     done = others.filter(pl.col("end") <= pl.col("from")).select(
-        "op", "item", pl.lit("awaited").alias("kind"), pl.lit("end").alias("after"), "inferred"
+        "op", "item", pl.lit("awaited", dtype=EdgeKind).alias("kind"), pl.lit("end", dtype=After).alias("after"), "inferred"
     )
     of_others = pl.col("item").is_in(pl.concat([waited["item"], polled["item"], done["item"]]).implode())
     contested = pl.concat([waited, polled, room.filter(of_others), done]).unique(["op", "item"], keep="first", maintain_order=True)
@@ -407,8 +423,8 @@ def _items(calls: pl.DataFrame, held: pl.DataFrame, pieces: pl.DataFrame, roles:
             )
         )
     waited = pl.col("freed").is_not_null()
-    columns = ["thread", "call", "piece", "start", "end", "kind", "name_id", "cause"]
-    call = pl.lit("call").alias("kind")
+    columns = ["thread", "call", "piece", "start", "end", "kind", "name_id", pl.col("cause").cast(NODES["cause"])]
+    call = pl.lit("call", dtype=NodeKind).alias("kind")
     begun = known.select(
         "thread", "call", pl.lit(0, dtype=pl.Int64).alias("piece"), "start", pl.when(waited).then("start").otherwise("end").alias("end"), call, "name_id", "cause"
     )  # fmt: skip
@@ -421,7 +437,7 @@ def _items(calls: pl.DataFrame, held: pl.DataFrame, pieces: pl.DataFrame, roles:
         "piece",
         "start",
         "end",
-        pl.lit("host").alias("kind"),
+        pl.lit("host", dtype=NodeKind).alias("kind"),
         pl.lit(None, dtype=calls.schema["name_id"]).alias("name_id"),
         "cause",
     )
@@ -440,14 +456,14 @@ def _order(items: pl.DataFrame, calls: pl.DataFrame, gaps: pl.DataFrame) -> pl.D
     chain = items.select(
         pl.col("item").shift(1).over("thread").alias("src"),
         pl.col("item").alias("dst"),
-        pl.lit("thread").alias("kind"),
+        pl.lit("thread", dtype=EdgeKind).alias("kind"),
         pl.lit(value=False).alias("inferred"),
     ).drop_nulls("src")
     turns = (
         gaps.filter("handover")
         .join(calls.select("call", pl.col("begin").alias("dst")), on="call")
         .join(calls.select(pl.col("call").alias("before"), pl.col("last").alias("src")), on="before")
-        .select("src", "dst", pl.lit("handover").alias("kind"), pl.lit(value=True).alias("inferred"))
+        .select("src", "dst", pl.lit("handover", dtype=EdgeKind).alias("kind"), pl.lit(value=True).alias("inferred"))
     )
     return pl.concat([chain, turns, _begun(items, turns)])
 
@@ -466,5 +482,5 @@ def _begun(items: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:
             coalesce=False,
         )
         .filter(pl.col("src").is_not_null() & (pl.col("src") != pl.col("dst")))
-        .select("src", "dst", pl.lit("handover").alias("kind"), pl.lit(value=True).alias("inferred"))
+        .select("src", "dst", pl.lit("handover", dtype=EdgeKind).alias("kind"), pl.lit(value=True).alias("inferred"))
     )
