@@ -634,6 +634,7 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
                 if effect.library is not None and effect.library not in book.platforms.exchange_libraries
             ]
             + (["no_effect: there is an effect"] if fix.effect and fix.no_effect else [])
+            + ([] if fix.effect or fix.no_effect else ["id: what it does to a step is missing: effect, or no_effect with the reason"])
         )
         if wrong:
             raise rule_error(labels[key], wrong[0], files[labels[key]])

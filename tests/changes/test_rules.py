@@ -43,6 +43,7 @@ cost: none
 risk: none
 verify: step_ns falls
 refs: []
+no_effect: What a probe costs is not known.
 """
 CHECK = """
 probe-of-nothing:

@@ -69,6 +69,14 @@ def test_an_effect_and_the_reason_for_none_exclude_each_other(tmp_path: Path) ->
         load_rulebook([path])
 
 
+def test_a_fix_that_tells_neither_an_effect_nor_why_there_is_none_is_refused(tmp_path: Path) -> None:
+    entry = {key: value for key, value in yaml.safe_load(FIX.read_text(encoding="utf-8")).items() if key != "effect"}
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(entry), encoding="utf-8")
+    with pytest.raises(RuleFileError, match=r"mine\.yaml is wrong: line \d+: id: .* effect, or no_effect"):
+        load_rulebook([path])
+
+
 def test_an_effect_in_a_job() -> None:
     # The trace names no GPU, so that no link is known: the factors of the file stand.
     there = job(expert_model_parallel_size=16, moe_router_topk=8)

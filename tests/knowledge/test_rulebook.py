@@ -123,6 +123,7 @@ def fix_file(tmp_path: Path, **changes: object) -> Path:
         "cost": "none",
         "risk": "none",
         "verify": "step_ns falls",
+        "no_effect": "Nobody measured it.",
         "refs": [],
     }
     path = tmp_path / "fix.yaml"

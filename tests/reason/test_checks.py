@@ -154,6 +154,7 @@ cost: none
 risk: none
 verify: step_ns falls
 refs: [us]
+no_effect: Nobody measured it.
 """
 
 

@@ -150,6 +150,7 @@ cost: none
 risk: none
 verify: step_ns falls
 refs: []
+no_effect: Nobody measured it.
 """
 
 

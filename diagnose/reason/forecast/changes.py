@@ -64,7 +64,7 @@ class Change:
 def effect_of(fix: FixSpec, context: Context) -> tuple[Change, ...] | str:
     """The changes that a fix makes here, or the sentence why none can be told."""
     if not fix.effect:
-        return fix.no_effect or "Its file tells no effect on time."
+        return fix.no_effect
     conditions = [one.only for one in fix.effect if one.only is not None]
     holds = dict(zip(conditions, context.holds_all(conditions), strict=True))
     found: list[Change] = []
