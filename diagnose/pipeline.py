@@ -27,6 +27,7 @@ from diagnose.scale.engine import (
     Prepared,
     Run,
     Say,
+    Task,
     find_inputs,
     measure_each,
     name_of,
@@ -75,9 +76,9 @@ def diagnose(
     if getattr(engine, "scheduler", None) is None:  # workers elsewhere may see what is not to be seen from here
         _check_there(found)
     tasks = tuple(tasks_of(found.paths, rank))
-    limit = prepared.knowledge.forecast.report_operations
+    limits = prepared.knowledge.forecast.report
     run = Run(
-        settings=replace(prepared.settings, replay=forecasts and len(tasks) == 1, replay_at_most=limit),
+        settings=replace(prepared.settings, replay=forecasts and len(tasks) <= limits.ranks, most=limits),
         knowledge=prepared.knowledge,
         tasks=tasks,
         doing=progress or silent,
@@ -85,7 +86,43 @@ def diagnose(
     )
     with closing(measure_each(run, engine or HereEngine())) as stream:
         outcomes = dict(stream)
-    return _concluded(found, outcomes, prepared, say=run.doing, include_host_info=include_host_info, unprofiled_step_ns=unprofiled)
+    measured = _measured(found, outcomes, run.doing)
+    document = conclude(measured, prepared.job, prepared.knowledge, include_host_info=include_host_info, unprofiled_step_ns=unprofiled)
+    if not forecasts:
+        return document
+    run.doing("replaying")
+    return _with_forecasts(
+        document, measured, prepared, run, [task for task in tasks if isinstance(outcomes[task.place], Measured)], engine
+    )
+
+
+def _with_forecasts(
+    document: Diagnosis, measured: Sequence[Measured], prepared: Prepared, run: Run, tasks: Sequence[Task], engine: Engine | None
+) -> Diagnosis:
+    """The document with forecasts; of many ranks the verdict's is measured again, to be replayed. `tasks`: one for each of `measured`."""
+    from diagnose.measure.ranks.meetings import meeting_ranks  # noqa: PLC0415 - bisect and compare need neither
+    from diagnose.reason.forecast.report import with_forecasts  # noqa: PLC0415
+
+    place = (document.verdict.rank, document.verdict.device)
+    number, part = next(
+        (number, part) for number, part in enumerate(measured) if any((one.rank, one.device) == place for one in part.devices)
+    )
+    row = next(row for row, one in enumerate(part.devices) if (one.rank, one.device) == place)
+    if run.settings.replay or not document.plan:
+        graph = part.devices[row].graph
+    else:
+        again = replace(run, settings=replace(run.settings, replay=True), tasks=(replace(tasks[number], place=0),))
+        with closing(measure_each(again, engine or HereEngine())) as stream:
+            found = dict(stream)[0]
+        graph = found.devices[row].graph if isinstance(found, Measured) else None
+        graph = None if graph is None else replace(graph, rank=part.devices[row].rank)
+    return with_forecasts(
+        document,
+        graph,
+        prepared.job,
+        prepared.knowledge,
+        lambda: meeting_ranks(comparable(measured), prepared.job, place),
+    )
 
 
 def whatif(
@@ -119,6 +156,7 @@ def whatif(
     from diagnose.reason.forecast.answer import answer  # noqa: PLC0415 - a diagnosis alone needs neither
     from diagnose.reason.forecast.plan import undecided  # noqa: PLC0415
     from diagnose.reason.forecast.questions import Free  # noqa: PLC0415
+    from diagnose.reason.forecast.report import with_forecasts  # noqa: PLC0415
     from diagnose.reason.plan import of_numerics  # noqa: PLC0415
 
     prepared = prepare(
@@ -148,13 +186,15 @@ def whatif(
     free = Free(remove=tuple(remove), scale=tuple(scale), detach=tuple(detach), link=link, no_wait=no_wait, gpu=gpu)
     searched = plan or not (fixes or free.any)  # only then the order of the report's plan counts, and only where numerics are in it
     numerics = of_numerics(prepared.knowledge.rulebook)
-    document = conclude(measured, prepared.job, prepared.knowledge, foresee=lambda steps: searched and undecided(steps, numerics))
+    document = conclude(measured, prepared.job, prepared.knowledge)
     run.doing("replaying")
     place = (document.verdict.rank, document.verdict.device)
-    graphs = {(one.rank, one.device): one.graph for part in measured for one in part.devices}
+    graph = next(one.graph for part in measured for one in part.devices if (one.rank, one.device) == place)
+    if searched and undecided(document.plan, numerics):
+        document = with_forecasts(document, graph, prepared.job, prepared.knowledge)
     return answer(
         document,
-        next((graph for key, graph in graphs.items() if key == place), None),
+        graph,
         prepared.job,
         prepared.knowledge,
         fixes=fixes,
@@ -273,7 +313,7 @@ def _inputs(capture: Sequence[str | Path]) -> Inputs | InputError:
 def _diagnosis_or_error(found: Inputs, outcomes: Mapping[int, Measured | InputError], prepared: Prepared) -> Diagnosis | DiagnoseError:
     """What the measured inputs of one of several captures come to, or what is wrong with it."""
     try:
-        return _concluded(found, outcomes, prepared)
+        return conclude(_measured(found, outcomes, silent), prepared.job, prepared.knowledge)
     except (InputError, JobFileError, UsageError) as fault:
         return fault
 
@@ -290,26 +330,6 @@ def _check_there(found: Inputs) -> None:
             there = True  # reading says what is wrong with the path
         if not there:
             raise MissingInputError(f"{path} does not exist.", effect="Nothing was analysed.", next_step="Check the path.")
-
-
-def _concluded(
-    found: Inputs,
-    outcomes: Mapping[int, Measured | InputError],
-    prepared: Prepared,
-    *,
-    say: Say = silent,
-    include_host_info: bool = False,
-    unprofiled_step_ns: float | None = None,
-) -> Diagnosis:
-    """What the measured inputs of one capture come to. Raises InputError where none could be measured."""
-    measured = _measured(found, outcomes, say)
-    return conclude(
-        measured,
-        prepared.job,
-        prepared.knowledge,
-        include_host_info=include_host_info,
-        unprofiled_step_ns=unprofiled_step_ns,
-    )
 
 
 def _measured(found: Inputs, outcomes: Mapping[int, Measured | InputError], say: Say) -> list[Measured]:

@@ -248,6 +248,17 @@ class Expected(Struct, frozen=True, kw_only=True):
     source: str
 
 
+class StepForecast(Struct, frozen=True, kw_only=True):
+    """The mean step now and after a change (a replay; `forecast/1` tells it in full): in the best case, likely, in the worst."""
+
+    now_ns: int
+    low_ns: int
+    likely_ns: int
+    high_ns: int
+    basis: Literal["measured", "inferred", "assumed"]  # the weakest of what it rests on
+    with_: tuple[str, ...] = msgspec.field(name="with", default=())  # the fixes that are on, this one last
+
+
 class Fix(Struct, frozen=True, kw_only=True):
     """A remedy for a finding, read against the job file."""
 
@@ -266,6 +277,7 @@ class Fix(Struct, frozen=True, kw_only=True):
     evidence: str = ""  # measured, candidate or required
     phase: str = ""  # fit, scale, profile or retune
     step: int = 1  # place inside the phase: 1 is tried first
+    forecast: StepForecast | None = None  # with this fix alone; None: not replayed, or its effect can't be told
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -342,17 +354,6 @@ class PlanSetting(Struct, frozen=True, kw_only=True):
     stays: bool = False
 
 
-class StepForecast(Struct, frozen=True, kw_only=True):
-    """The mean step now and after a change (a replay; `forecast/1` tells it in full): in the best case, likely, in the worst."""
-
-    now_ns: int
-    low_ns: int
-    likely_ns: int
-    high_ns: int
-    basis: Literal["measured", "inferred", "assumed"]  # the weakest of what it rests on
-    with_: tuple[str, ...] = msgspec.field(name="with", default=())  # the fixes that are on, this one last
-
-
 class PlanStep(Struct, frozen=True, kw_only=True):
     """One thing to change, or, without `fix`, to look at. Steps stand in order.
 
@@ -409,6 +410,8 @@ class Diagnosis(Writable, Struct, frozen=True, kw_only=True):
     efficiency: Efficiency | None = None
     plan: tuple[PlanStep, ...] = ()
     forecast: StepForecast | None = None  # the whole plan
+    forecast_scope: str = ""  # what the forecasts were replayed on, where that is not all kept steps of the one captured rank
+    no_forecast: str = ""  # why none of the fixes has a forecast
     vision: None = None
     ranks: Ranks | None = None
     facts: dict[str, Fact]

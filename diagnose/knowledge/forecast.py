@@ -31,6 +31,16 @@ class Gpu(Strict, frozen=True, kw_only=True):
     link: str
 
 
+class Report(Strict, frozen=True, kw_only=True):
+    """What a report replays by itself: limits, as the file explains them."""
+
+    operations: int
+    one_step: int
+    work: int
+    together: int
+    ranks: int
+
+
 Ends = tuple[float, float, float]  # at the best, the likely and the worst end
 
 
@@ -47,7 +57,7 @@ class ForecastRules(Strict, frozen=True, kw_only=True):
 
     margin: Margin
     contention: Contention
-    report_operations: int
+    report: Report
     replays: int
     candidates: int
     worth: float

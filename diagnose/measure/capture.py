@@ -9,6 +9,7 @@ import polars as pl
 
 from diagnose.errors import UsageError
 from diagnose.knowledge.environment import digest
+from diagnose.knowledge.forecast import Report
 from diagnose.knowledge.load import Knowledge
 from diagnose.measure.buckets.classify import classify
 from diagnose.measure.budget import check_split
@@ -76,10 +77,10 @@ def measure(
     absent: frozenset[CommKind] = frozenset(),
     *,
     replay: bool = False,
-    replay_at_most: int | None = None,
+    most: Report | None = None,
 ) -> Measured:
-    """Measure every device of one trace. `absent`: kinds of exchange that a job file rules out; `replay`: whether graphs are built, of
-    devices with at most so many operations.
+    """Measure every device of one trace. `absent`: kinds of exchange that a job file rules out; `replay`: whether graphs are built,
+    of all kept steps or (`most`) of as many as a report replays.
     """
     launches = attribute(trace)
     classified = classify(trace, launches, knowledge.taxonomy, absent)
@@ -107,7 +108,8 @@ def measure(
             begun=begun[rank, device],
             marks=marks[rank],
             around=around[rank, device],
-            replay=replay and (replay_at_most is None or work.height <= replay_at_most),
+            replay=replay,
+            most=most,
         )
         check_identities(one.listed.steps, rank)
         for step_split, step_budget in zip(one.split, one.listed.steps, strict=True):

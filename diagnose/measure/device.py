@@ -14,6 +14,7 @@ import polars as pl
 
 from diagnose.document.device import LayerPass, StepBudget, StepSplit
 from diagnose.knowledge.features import Features, matching
+from diagnose.knowledge.forecast import Report
 from diagnose.knowledge.load import Knowledge
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.budget import Budget, CommunicationTimes, beside_compute, budget, by_kind, concurrency, is_role, split
@@ -25,6 +26,7 @@ from diagnose.measure.memory import MemoryUse, memory_use
 from diagnose.measure.moe_layer import moe_layer
 from diagnose.measure.phases import StartUp, with_first_steps
 from diagnose.measure.replay.build import graph_of
+from diagnose.measure.replay.excerpt import cut, excerpt
 from diagnose.measure.replay.graph import Graph
 from diagnose.measure.step_classes import Classes, step_classes, user_ranges
 from diagnose.measure.step_host import step_ranges
@@ -267,8 +269,9 @@ def measure_device(
     marks: pl.DataFrame | None = None,
     around: pl.DataFrame | None = None,
     replay: bool = False,
+    most: Report | None = None,
 ) -> DeviceMeasure:
-    """Measure one device. `replay`: whether its graph is built.
+    """Measure one device. `replay`: whether its graph is built, of all kept steps or (`most`) of as many as a report replays.
 
     `work` as `device_work` gives it, `steps` as `find_steps`, `begun` as `start_up`, `marks` as `user_ranges`, `around` as `step_ranges`.
     """
@@ -331,14 +334,15 @@ def measure_device(
         moe_layer=moe_layer(inside, classes),
         listed=listed_per_step(times, used, transport, why),
     )
-    if not replay:
+    replayed = (windows if most is None else excerpt(work, windows, most)) if replay else windows.clear()
+    if replayed.is_empty():
         return measured
     lost = losses(inside, work)
     del inside, ran, found, times, why, transport, used, counted, memory  # a graph is large: what it is not made from goes before
     graph = graph_of(
         trace,
         work,
-        windows,
+        replayed,
         classes,
         waits,
         host,
@@ -349,4 +353,4 @@ def measure_device(
         sm_count=None if info is None else info.sm_count,
         lost=lost,
     )
-    return replace(measured, graph=graph)
+    return replace(measured, graph=graph if replayed.height == windows.height else cut(graph))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from msgspec import structs
@@ -17,7 +17,6 @@ from diagnose.document.diagnosis import (
     Fact,
     JobRead,
     LedgerEntry,
-    PlanStep,
     RankInfo,
     TableCount,
     Tool,
@@ -35,13 +34,10 @@ from diagnose.measure.ranks.members import Input
 from diagnose.measure.records import DeviceRecords, device_records, kernels, moe_layer, split, steps, timeline, unclassified
 from diagnose.measure.where import device_where, rank_where
 from diagnose.model.ledger import CODES, Ledger
-from diagnose.model.vocabulary import CAPTURE, FactValue
+from diagnose.model.vocabulary import FactValue
 from diagnose.reason.context import make_context
 from diagnose.reason.efficiency import efficiency, identity
 from diagnose.reason.findings import find, passed
-from diagnose.reason.forecast.outcome import Replays
-from diagnose.reason.forecast.plan import Compatible, foreseen
-from diagnose.reason.forecast.questions import fix_question
 from diagnose.reason.plan import of_numerics, plan_of
 from diagnose.reason.walls import bounds, verdict
 from diagnose.version import __version__
@@ -57,11 +53,8 @@ def conclude(
     *,
     include_host_info: bool = False,
     unprofiled_step_ns: float | None = None,
-    foresee: Callable[[Sequence[PlanStep]], bool] = bool,
 ) -> Diagnosis:
-    """From measurements to the document. `unprofiled_step_ns`: a step's length in the trainer's log; `foresee`: whether the plan's steps
-    are forecast.
-    """
+    """From measurements to the document, without forecasts. `unprofiled_step_ns`: a step's length in the trainer's log."""
     devices = [device for part in measured for device in part.devices]
     records = {(one.rank, one.device): device_records(one) for one in devices}
     worlds = [value for part in measured if isinstance(value := part.facts["world_size"], int)]
@@ -99,10 +92,6 @@ def conclude(
     context = make_context(facts, job, knowledge.rulebook)
     platform = context.values.get("platform")
     plan = plan_of(findings, said, shown.mean_step_ns, of_numerics(knowledge.rulebook))
-    forecast = None
-    if shown.graph is not None and shown.graph.refused is None and shown.steps.anchor != CAPTURE and foresee(plan):
-        asked = partial(fix_question, context=context, findings=findings)
-        plan, forecast = foreseen(plan, asked, Replays(shown.graph, knowledge.forecast), Compatible(context))
     return Diagnosis(
         schema=SCHEMA,
         tool=Tool(name="diagnose", version=__version__, rules_sha256=knowledge.rulebook.sha256),
@@ -111,7 +100,6 @@ def conclude(
         identity=known,
         efficiency=efficiency(known, read, facts, knowledge.rulebook, platform=platform if isinstance(platform, str) else None),
         plan=plan,
-        forecast=forecast,
         job=read,
         capture=capture,
         ledger=tuple(

@@ -402,6 +402,7 @@ class Remedy:
     settings_line: tuple[tuple[str, str], ...]
     unread: str  # what stands for the present value of a setting that the job file does not hold
     expected: tuple[tuple[str, str], ...]  # text, source
+    forecast: str  # the step with it alone
     notes: tuple[Label, ...]
     evidence: str
     refs: tuple[str, ...]

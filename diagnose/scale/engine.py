@@ -23,6 +23,7 @@ import polars as pl
 
 from diagnose.errors import DiagnoseError, InputError, UsageError
 from diagnose.job import Job, absent_kinds, overridden_job, read_job
+from diagnose.knowledge.forecast import Report
 from diagnose.knowledge.load import Knowledge, load_knowledge
 from diagnose.knowledge.settings import load_job_settings
 from diagnose.load import progress
@@ -85,7 +86,7 @@ class Settings:
     nsys: Path | None
     absent: frozenset[CommKind] = frozenset()  # kinds of exchange that the job file rules out
     replay: bool = False  # whether the graphs of steps are kept, for forecasts
-    replay_at_most: int | None = None  # operations of a device whose graph is kept; None: however many
+    most: Report | None = None  # how much of each is kept; None: all kept steps
     version: str = __version__
 
 
@@ -148,7 +149,7 @@ def measured(task: Task, settings: Settings, knowledge: Knowledge, say: Say) -> 
     with progress.listening(lambda done, whole, unit: say(f"reading {task.name} · {far(done, whole, unit, time.monotonic() - begun)}")):
         trace = load(task.path, rank=task.rank, nsys=settings.nsys, rules=knowledge.environment)
     say(f"measuring {task.name}")
-    return measure(trace, knowledge, settings.step_range, settings.absent, replay=settings.replay, replay_at_most=settings.replay_at_most)
+    return measure(trace, knowledge, settings.step_range, settings.absent, replay=settings.replay, most=settings.most)
 
 
 def far(done: int, whole: int, unit: str, seconds: float) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import structs
-
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.forecast import SCHEMA, Forecast, Refused, Span
 from diagnose.job import Job, completed
@@ -26,7 +24,6 @@ from diagnose.reason.forecast.outcome import (
 )
 from diagnose.reason.forecast.plan import Compatible, Search, search
 from diagnose.reason.forecast.questions import Free, Question, fix_question, free_questions, rank_questions
-from diagnose.reason.forecast.ranks import middle_graph
 from diagnose.reason.plan import of_numerics
 
 _ALONE = "waiting for ranks that were not captured stays what it was"
@@ -61,8 +58,7 @@ def answer(
         return _refused(diagnosis, own, "No operation was captured." if graph is None else graph.refused or "")
     ranks = met if isinstance(met, Met) and own and not plan else None
     if ranks is not None:
-        graph = middle_graph(ranks) if free is not None and free.no_wait else ranks.of(graph)
-        diagnosis = _showing(diagnosis, graph)
+        graph = ranks.of(graph)
     replays = Replays(graph, knowledge.forecast, ranks)
     refused = [one for one in (_refusal(replays, question, anyway=anyway) for question in own) if one is not None]
     known = {one.question for one in refused}
@@ -74,14 +70,6 @@ def answer(
         own += found.chosen
         refused += _without(found, replays)
     return _answered(diagnosis, replays, open_, own, refused, found)
-
-
-def _showing(diagnosis: Diagnosis, graph: Graph) -> Diagnosis:
-    """The diagnosis as one whose shown rank is that of the graph."""
-    if diagnosis.identity is None or diagnosis.ranks is None or diagnosis.identity.rank == graph.rank:
-        return diagnosis
-    file = next((one.file for one in diagnosis.ranks.survey if one.rank == graph.rank), diagnosis.identity.file)
-    return structs.replace(diagnosis, identity=structs.replace(diagnosis.identity, rank=graph.rank, file=file))
 
 
 def context_of(diagnosis: Diagnosis, job: Job | None, knowledge: Knowledge) -> Context:

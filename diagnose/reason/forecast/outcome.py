@@ -50,6 +50,11 @@ class Replays:
     graph: Graph
     rules: ForecastRules
     met: Met | None = None
+    most: int | None = None  # sets of changes to replay; None: however many are asked
+
+    def affordable(self, questions: Sequence[Question]) -> bool:
+        """Whether this set was replayed already, or still may be."""
+        return self.most is None or tuple(one.id for one in questions) in self._known or self.count < self.most
 
     @cached_property
     def now(self) -> Replayed:
@@ -58,10 +63,6 @@ class Replays:
 
     @cached_property
     def _known(self) -> dict[tuple[str, ...], Outcome]:
-        return {}
-
-    @cached_property
-    def _made(self) -> dict[tuple[str, ...], Graph]:
         return {}
 
     @property
@@ -100,22 +101,9 @@ class Replays:
 
     def graph_after(self, questions: Sequence[Question], end: End) -> Graph:
         """The graph after the changes, with what newly runs side by side slowed down."""
-        found = self._changed(questions, end)
+        found = after(self.graph, questions, end)
         moved = any(change.transformation in MOVING for question in questions for change in question.changes)
         return settled(self.graph, found, end, self.rules.contention) if moved else found
-
-    def _changed(self, questions: Sequence[Question], end: End) -> Graph:
-        """The graph after the changes: where the last ones scale nothing, the graph after those before goes on from there."""
-        if not questions:
-            return self.graph
-        key = (end, *(one.id for one in questions))
-        if key not in self._made:
-            *before, last = questions
-            if before and not any(change.transformation == "scale" for change in last.changes):
-                self._made[key] = changed(self._changed(before, end), last.changes, end)
-            else:
-                self._made[key] = after(self.graph, questions, end)
-        return self._made[key]
 
     @cached_property
     def _ranks(self) -> tuple[Replays, ...]:

@@ -19,7 +19,8 @@ from diagnose.reason.forecast.outcome import Replays, per_step, weakest_basis
 from diagnose.reason.forecast.questions import Question
 from diagnose.reason.patch import after_all, framework_of, plan
 
-_NOTHING = 0.0005  # of the step: less is not seen in a figure with tenths of a per cent
+NOT_HERE = "More than a report replays by itself; `diagnose whatif` does."
+NOTHING = 0.0005  # of the step: less is not seen in a figure with tenths of a per cent
 _WINS_NOTHING = "Replayed, it wins nothing: what it would shorten is not waited for, or other work is waited for in its place."
 
 
@@ -192,7 +193,9 @@ def _with_forecast(
         return structs.replace(step, no_forecast=refused.reason)
     if not together.goes_with([one.id for one in chosen], question.id):
         return structs.replace(step, no_forecast=f"It does not go together with {' and '.join(one.id for one in chosen)}.")
-    if _saves(replays, [*chosen, question]) - _saves(replays, chosen) <= _NOTHING * sum(replays.now.lengths):
+    if not replays.affordable([*chosen, question]):
+        return structs.replace(step, no_forecast=NOT_HERE)
+    if _saves(replays, [*chosen, question]) - _saves(replays, chosen) <= NOTHING * sum(replays.now.lengths):
         return structs.replace(step, no_forecast=_WINS_NOTHING)
     return structs.replace(step, forecast=forecast_of(replays, [*chosen, question]))
 

@@ -62,16 +62,7 @@ def in_step(met: Met) -> Variant:
     waits = f"Ranks wait for nobody in {met.meetings.instances.height} matched collectives; transfer stays what it was{beside}."
     free = Variant(graphs=met.graphs, waiting=False, basis="inferred" if partial else "measured", why=waits)
     alone = [ns / 1e6 for ns in mean_steps(met, free)]
-    return replace(
-        free, why=f"{waits} Then each steps by itself, in {min(alone):.1f} to {max(alone):.1f} ms; the rank in the middle is shown."
-    )
-
-
-def middle_graph(met: Met) -> Graph:
-    """The graph of the rank whose step is in the middle (of two the shorter) where nobody waits."""
-    free = Variant(graphs=met.graphs, waiting=False, basis="measured", why="")
-    ordered = sorted(zip(mean_steps(met, free), range(len(met.graphs)), strict=True))
-    return met.graphs[ordered[(len(ordered) - 1) // 2][1]]
+    return replace(free, why=f"{waits} Then each steps by itself, in {min(alone):.1f} to {max(alone):.1f} ms.")
 
 
 def evened(met: Met, late: int, likes: Collection[int]) -> Variant | str:

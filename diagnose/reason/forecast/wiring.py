@@ -199,7 +199,7 @@ def detached(graph: Graph, mask: pl.Series, *, since: pl.Series | None, until: p
     they read, which is inferred.
     """
     ops = _Ops.of(graph)
-    chosen = [node for node in ops.nodes if mask[node]]
+    chosen = ops.among(mask)
     member = set(chosen)
     bursts = _bursts(ops, chosen, until)
     awaited_by = _consumers(graph, ops, chosen, bursts, until, spread=spread, one_ahead=one_ahead)
@@ -208,7 +208,7 @@ def detached(graph: Graph, mask: pl.Series, *, since: pl.Series | None, until: p
     edges = graph.edges
     out, into = at_end(edges, mask, "src"), at_end(edges, mask, "dst")
     leaves = out & ~into & edges["kind"].is_in(["event", "stream"])
-    moved = pl.Series([node in own_lane for node in range(graph.nodes.height)], dtype=pl.Boolean)
+    moved = numbered(graph, pl.Series(sorted(own_lane), dtype=pl.UInt32))
     between = (edges["kind"] == "stream") & (at_end(edges, moved, "src") | at_end(edges, moved, "dst"))
     turns = (out | into) & (edges["kind"] == "device")  # who goes first on the device is open again
     dropped = leaves | between | turns
@@ -241,6 +241,15 @@ class _Ops:
         phase = ops["phase"].cast(pl.String).replace("recompute", "backward").fill_null(strategy="forward").fill_null("")
         return cls(nodes=ops["node"].to_list(), lanes=ops["lane"].to_list(), phases=phase.to_list(), steps=ops["step"].to_list())
 
+    def among(self, mask: pl.Series) -> list[int]:
+        """The numbers of the operations for which `mask`, of all nodes, is true."""
+        return [self.nodes[place] for place in self.places(mask)]
+
+    def places(self, mask: pl.Series) -> list[int]:
+        """Their places among the operations."""
+        wanted = mask.to_list()
+        return [place for place, node in enumerate(self.nodes) if wanted[node]]
+
     def position(self, node: int) -> int:
         """Place of an operation by its number."""
         return bisect_left(self.nodes, node)
@@ -261,7 +270,7 @@ class _Ops:
 
 def _bursts(ops: _Ops, chosen: Sequence[int], until: pl.Series | None) -> list[list[int]]:
     """The selected operations in groups between which nothing of `until` (without it: of another phase) runs."""
-    wanted = [] if until is None else [place for place, node in enumerate(ops.nodes) if until[node]]
+    wanted = [] if until is None else ops.places(until)
     bursts: list[list[int]] = []
     before: object = None
     for node in chosen:
@@ -277,7 +286,7 @@ def _bursts(ops: _Ops, chosen: Sequence[int], until: pl.Series | None) -> list[l
 def burst_size(graph: Graph, mask: pl.Series, until: pl.Series | None) -> int:
     """How many of the selected operations a burst usually holds; a burst is those between which nothing of `until` runs."""
     ops = _Ops.of(graph)
-    return integer_median([len(burst) for burst in _bursts(ops, [node for node in ops.nodes if mask[node]], until)])
+    return integer_median([len(burst) for burst in _bursts(ops, ops.among(mask), until)])
 
 
 def _consumers(
@@ -293,7 +302,7 @@ def _consumers(
     """The operation that waits for each selected one."""
     found: dict[int, int] = {}
     if until is not None:
-        wanted = [place for place, node in enumerate(ops.nodes) if until[node]]
+        wanted = ops.places(until)
         for burst in bursts:
             after = ops.passage(wanted, ops.position(burst[-1]), 1)
             for number, node in enumerate(burst if after else ()):
@@ -320,7 +329,7 @@ def _producers(ops: _Ops, bursts: Sequence[Sequence[int]], since: pl.Series | No
     """The operation by which each selected one is made ready, where `since` tells."""
     if since is None:
         return {}
-    wanted = [place for place, node in enumerate(ops.nodes) if since[node]]
+    wanted = ops.places(since)
     found: dict[int, int] = {}
     for burst in bursts:
         before = ops.passage(wanted, ops.position(burst[0]), -1)
@@ -341,7 +350,7 @@ def _own_lanes(graph: Graph, ops: _Ops, member: set[int], *, data: bool) -> tupl
     by_lane: dict[int, list[int]] = {}
     for node, lane in zip(ops.nodes, ops.lanes, strict=True):
         by_lane.setdefault(lane, []).append(node)
-    fresh = max((int(lane) for lane in graph.nodes["lane"]), default=0)
+    fresh = max(graph.nodes["lane"].to_list(), default=0)
     lanes: dict[int, int] = {}
     links: list[tuple[int, int, int]] = []
     for nodes in by_lane.values():
@@ -371,7 +380,7 @@ def delayed(graph: Graph, mask: pl.Series, until: pl.Series) -> Graph:
     What waited for them waits for the one before them on the stream; what follows the move waits for them.
     """
     ops = _Ops.of(graph)
-    wanted = [place for place, node in enumerate(ops.nodes) if until[node]]
+    wanted = ops.places(until)
     by_lane: dict[int, list[int]] = {}
     for place, lane in enumerate(ops.lanes):
         by_lane.setdefault(lane, []).append(place)
@@ -442,10 +451,10 @@ def interleaved(graph: Graph, mask: pl.Series) -> Graph:
     single forward and backward pass has no neighbour, and passes that run beside each other already gain nothing: neither changes.
     """
     times = replay(graph)
-    begin, end = times.start.to_list(), times.end.to_list()
+    begin, end, chosen = times.start.to_list(), times.end.to_list(), mask.to_list()
     pairs = []
-    for both in _neighbours(graph, mask):
-        pair = _Pair.of([_blocks(one, mask, begin, end) for one in both])
+    for both in _neighbours(graph, chosen):
+        pair = _Pair.of([_blocks(one, chosen, begin, end) for one in both])
         now = max(end[node] for one in both for node in one) - min(begin[node] for one in both for node in one)
         if pair.length < now:
             pairs.append(pair)
@@ -466,7 +475,7 @@ def _length(graph: Graph, times: Times) -> int:
     return int((steps["end"] - steps["start"]).sum())
 
 
-def _neighbours(graph: Graph, mask: pl.Series) -> Iterator[tuple[list[int], list[int]]]:
+def _neighbours(graph: Graph, mask: Sequence[bool]) -> Iterator[tuple[list[int], list[int]]]:
     """A backward pass and the forward pass after it in one step, where both hold selected exchange; by their operations."""
     ops = _Ops.of(graph)
     passes: list[tuple[str, int | None, list[int]]] = []
@@ -489,13 +498,13 @@ def _neighbours(graph: Graph, mask: pl.Series) -> Iterator[tuple[list[int], list
             yield one[2], two[2]
 
 
-def _blocks(nodes: Sequence[int], mask: pl.Series, begin: Sequence[int], end: Sequence[int]) -> list[_Block]:
+def _blocks(nodes: Sequence[int], mask: Sequence[bool], begin: Sequence[int], end: Sequence[int]) -> list[_Block]:
     """A pass in blocks: exchange that is small beside its others (token counts) goes with compute, and small compute with exchange."""
 
     def length(members: Sequence[int]) -> int:
         return max(end[one] for one in members) - min(begin[one] for one in members)
 
-    found = _joined([(bool(mask[node]), [node]) for node in nodes])
+    found = _joined([(mask[node], [node]) for node in nodes])
     longest = max((length(members) for exchange, members in found if exchange), default=0)
     found = _joined([(exchange and length(members) > SMALL * longest, members) for exchange, members in found])
     inner = range(1, len(found) - 1)

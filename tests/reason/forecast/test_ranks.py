@@ -172,7 +172,8 @@ def test_whatif_of_two_ranks() -> None:
     assert evened_.step_ns.likely / 1e6 == pytest.approx(true, rel=0.01)
     in_step_ = whatif(paths, no_wait=True, config=paths[0].parent / "job.yaml")
     assert in_step_.identity is not None
-    assert in_step_.identity.rank == in_step_.rank == 1  # rank 0 is the slow one
+    assert in_step_.identity.rank == in_step_.rank == 0  # the verdict's, which is the slow one; what the other takes is told beside it
+    assert any("Then each steps by itself, in " in one.text for one in in_step_.ingredients)
     assert whatif(paths[:1], no_wait=True).step_ns is None
 
 
@@ -186,7 +187,7 @@ def test_what_a_question_does_not_ask_for_is_not_replayed(monkeypatch: pytest.Mo
         calls[name] += 1
         return ((), None) if name == "plan" else ONE_RANK
 
-    monkeypatch.setattr("diagnose.reason.conclude.foreseen", partial(counted, "plan"))
+    monkeypatch.setattr("diagnose.reason.forecast.report.foreseen", partial(counted, "plan"))
     monkeypatch.setattr("diagnose.measure.ranks.meetings.meeting_ranks", partial(counted, "ranks"))
     assert whatif(paths, remove=["communication"]).step_ns is not None
     assert calls == {"plan": 0, "ranks": 1}

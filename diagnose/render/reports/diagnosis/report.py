@@ -205,6 +205,7 @@ def _remedy(fix: Fix, document: Diagnosis, above: Finding | None) -> r.Remedy:
         settings_line=tuple(story.changes_by_framework(fix)) if fix.state in ("applicable", "unknown") else (),
         unread="no job file" if document.job is None else "not in the job file",
         expected=tuple((one.text, one.source) for one in fix.expected),
+        forecast="" if fix.forecast is None else answer.alone(fix.forecast),
         notes=(
             Label(label="disputed", text=fix.disputed),
             Label(label="cost", text=fix.cost),

@@ -270,7 +270,7 @@ def _finding(finding: r.Finding, *, headed: bool = True) -> str:
 
 
 def _remedy(fix: r.Remedy) -> str:
-    lines = [f"- {fix.sign} **{fix.word}**: {text(fix.title)} ({code(fix.id)})"]
+    lines = [f"- {fix.sign} **{fix.word}**: {text(fix.title)} ({code(fix.id)}){f': {text(fix.forecast)}' if fix.forecast else ''}"]
     if fix.above is not None:
         return f"{lines[0]}, as above under {code(fix.above[1])}"
     if fix.reasons:

@@ -310,7 +310,10 @@ def _finding(finding: r.Finding, width: int) -> RenderableType:
 
 
 def _remedy(fix: r.Remedy) -> RenderableType:
-    head = _line((f"{fix.sign} {fix.word}: ", _STATE[fix.state]), (fix.title, "bold" if fix.open else ""), (f"  {fix.id}", "dim"))
+    said = f"  {fix.forecast}" if fix.forecast else ""
+    head = _line(
+        (f"{fix.sign} {fix.word}: ", _STATE[fix.state]), (fix.title, "bold" if fix.open else ""), (f"  {fix.id}", "dim"), (said, "")
+    )
     body: list[RenderableType] = []
     if fix.above is not None:
         return Group(head, _indented([Words(_shown(f"as above, under “{fix.above[0]}”"), style="dim")], 4))
