@@ -146,10 +146,16 @@ def test_progress_is_told_input_by_input(tmp_path: Path) -> None:
         "1 of 2 traces measured, 1 left, T so far, about T to go · measuring b.json",
         "2 of 2 traces measured, 0 left, T so far",
         "drawing conclusions",
+        "replaying",
     ]
     said.clear()
     diagnose([write(tmp_path, "a", rank=0)], progress=said.append)
-    assert [line for line in said if " MB of " not in line] == ["reading a.json", "measuring a.json", "drawing conclusions"]
+    assert [line for line in said if " MB of " not in line] == [
+        "reading a.json",
+        "measuring a.json",
+        "drawing conclusions",
+        "replaying",
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------- known to be wrong

@@ -1,0 +1,141 @@
+"""What a report forecasts by itself: of one rank and of several, of captures without steps, of the steps that are most like all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from msgspec import structs
+
+from diagnose import pipeline
+from diagnose.document.diagnosis import Diagnosis, Fix, StepForecast
+from diagnose.knowledge.forecast import Report
+from diagnose.measure.replay.excerpt import cut, excerpt
+from diagnose.reason.forecast.report import _by_saving
+from diagnose.render import Options, write
+from tests.builders.cases import for_each
+from tests.builders.graphs import small_graph
+from tests.builders.kineto import call, document, kernel
+
+PLENTY = Report(operations=8000, one_step=40000, work=40000, together=16, ranks=8)
+
+
+def trace(folder: Path, rank: int, *, steps: int = 4, marked: bool = True) -> Path:
+    """Steps of 1 ms that the host holds up: ten kernels of 20 µs, each launched 80 µs after the one before."""
+    events: list[dict[str, Any]] = []
+    for number in range(steps):
+        begin = 1000 * (number + 1)
+        if marked:
+            span = {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{number}", "pid": 10, "tid": 11, "ts": begin, "dur": 1000}
+            events.append({**span, "args": {}})
+        for place in range(10):
+            identity, at = 100 * number + place + 1, begin + 80 * place + 1
+            events += [call(at, 1, correlation=identity), kernel(at + 5, 20, correlation=identity)]
+    path = folder / f"rank{rank}.json"
+    path.write_bytes(document(events, distributedInfo={"rank": rank, "world_size": 16}))
+    return path
+
+
+def diagnosed(folder: Path, monkeypatch: pytest.MonkeyPatch, *, ranks: int = 1, most: Report = PLENTY, **told: Any) -> Diagnosis:
+    made = pipeline.prepare
+
+    def prepared(**options: Any) -> Any:
+        found = made(**options)
+        rules = structs.replace(found.knowledge.forecast, report=most)
+        return replace(found, knowledge=replace(found.knowledge, forecast=rules))
+
+    monkeypatch.setattr(pipeline, "prepare", prepared)
+    return pipeline.diagnose([trace(folder, rank, **told) for rank in range(ranks)])
+
+
+@for_each(
+    "told, scope",
+    ({}, ""),
+    ({"ranks": 2}, "replayed: rank 0 alone, its waiting for other ranks as it was"),  # no collective in which they meet
+    (
+        {"ranks": 3, "most": structs.replace(PLENTY, ranks=2)},
+        "replayed: rank 1 alone, its waiting for other ranks as it was",
+    ),  # measured again
+    ({"marked": False}, "replayed: the whole capture, which was not cut into steps"),
+    ({"most": structs.replace(PLENTY, operations=30)}, "replayed: steps 0 to 2, 3 of 4"),
+    ({"most": structs.replace(PLENTY, operations=5)}, "replayed: step 0, 1 of 4"),
+)
+def test_a_report_says_what_was_replayed(told: dict[str, Any], scope: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = diagnosed(tmp_path, monkeypatch, **told)
+    assert (found.forecast_scope, found.no_forecast) == (scope, "")
+    assert found.forecast is not None
+    step = found.facts["step_ns"].value
+    assert found.forecast.now_ns == pytest.approx(step, rel=0.02)  # of the mean step, whichever steps were replayed
+    assert found.forecast.low_ns <= found.forecast.likely_ns < found.forecast.now_ns
+    alone = {fix.id: fix.forecast for finding in found.findings for fix in finding.fixes if fix.forecast is not None}
+    assert alone[str(found.plan[0].fix)] == found.plan[0].forecast  # the same replay
+    said = " ".join(write(found, "text", Options(detail=2)).split())
+    assert f"Forecast ({scope}): " in said if scope else "Forecast: " in said
+    assert f"{found.plan[0].fix} likely " in said
+
+
+def test_what_is_not_forecast_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = diagnosed(tmp_path, monkeypatch, most=structs.replace(PLENTY, operations=5, one_step=5))
+    assert found.plan
+    assert found.forecast is None
+    said = " ".join(write(found, "text").split())
+    assert f"No forecast, only bounds: {found.no_forecast}" in said
+    assert "`diagnose whatif` does" in said
+
+
+def test_replays_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan's first change is replayed in any case; what there is no room for says so."""
+    found = diagnosed(tmp_path, monkeypatch, most=structs.replace(PLENTY, work=1))
+    assert sum(fix.forecast is not None for fix in {fix.id: fix for finding in found.findings for fix in finding.fixes}.values()) == 1
+
+
+@for_each(
+    "lengths, most, kept",
+    ([100, 100, 100, 100], {"operations": 40}, [0, 1, 2, 3]),
+    (
+        [100, 340, 190, 210, 200],
+        {"operations": 29},
+        [2, 3],
+    ),  # the mean is 208: 200 is nearer than the first two's 220; the last two hold 30
+    ([100, 300, 190, 210], {"operations": 39}, [0, 1, 2]),  # before the first there is nothing
+    ([100, 100, 100, 100], {"operations": 5, "one_step": 20}, [0]),
+    ([100, 100, 100, 100], {"operations": 5, "one_step": 9}, []),
+)
+def test_the_steps_that_are_most_like_all(lengths: list[int], most: dict[str, int], kept: list[int]) -> None:
+    """Ten operations in each step, at equal distances."""
+    ends = [sum(lengths[: place + 1]) for place in range(len(lengths))]
+    windows = pl.DataFrame({"index": range(len(lengths)), "start": [0, *ends[:-1]], "end": ends})
+    starts = [end - length + length * place // 10 for end, length in zip(ends, lengths, strict=True) for place in range(10)]
+    found = excerpt(pl.DataFrame({"start": starts}), windows, structs.replace(PLENTY, **most))
+    assert found["index"].to_list() == kept
+
+
+def test_a_graph_cut_down_keeps_what_leads_up_to_its_steps() -> None:
+    nodes = [(f"op{place}", {"duration": 10, "start": 10 * place, "step": place // 10}) for place in range(40)]
+    waits = [(f"op{place}", f"op{place + 1}", "stream", 0) for place in range(39)]
+    whole = small_graph(nodes, waits)  # type: ignore[arg-type]
+    steps = pl.DataFrame([{"index": 2, "start": 200, "end": 300, "opens": 20, "closes": 30, "at": "start"}], schema=whole.steps.schema)
+    found = cut(replace(whole, steps=steps))
+    assert found.nodes["start"].to_list() == list(range(100, 400, 10))
+    assert found.steps.row(0) == (2, 200, 300, 10, 20, "start")
+    assert (found.edges.height, found.edges["src"].min(), found.edges["dst"].max()) == (29, 0, 29)
+
+
+def test_fixes_stand_by_what_they_likely_save() -> None:
+    empty = {"title": "", "blocked_by": (), "changes": (), "expected": (), "cost": "", "risk": "", "verify": "", "refs": ()}
+
+    def fix(key: str, state: Any, likely: int | None = None) -> Fix:
+        found = None if likely is None else StepForecast(now_ns=100, low_ns=0, likely_ns=likely, high_ns=100, basis="assumed")
+        return Fix(id=key, state=state, forecast=found, **empty)  # type: ignore[arg-type]
+
+    given = [
+        fix("a", "applicable"),
+        fix("b", "applicable", 80),
+        fix("c", "applicable", 60),
+        fix("d", "applicable", 90),
+        fix("e", "unknown", 5),
+    ]
+    assert [one.id for one in _by_saving(given, {"d"})] == ["d", "c", "b", "a", "e"]
