@@ -33,7 +33,7 @@ PIECES_AT: Mapping[End, int] = {"low": 2, "likely": 1}  # times as many pieces a
 OWN_WORK = (None, "host", "python", "launch")  # causes of host work that belongs to the launch after it, and goes with it
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)  # two are the same where they are one: a wall's table can't be hashed
 class Change:
     """One transformation, of a fix's effect or of a question. `select`: over `effects.SELECT_COLUMNS`; of `resize` a setting.
 

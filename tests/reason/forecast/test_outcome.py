@@ -221,6 +221,11 @@ def context(rulebook: Rulebook) -> Context:
     return make_context({}, None, rulebook)
 
 
+def test_a_wall_that_is_asked_away(context: Context, rules: ForecastRules) -> None:
+    (asked,) = free_questions(Free(remove=("communication",)), context, rules)
+    assert Replays(graph(), rules).after([asked]).span.likely == 50 * MS  # product and combine
+
+
 @pytest.fixture
 def rulebook(knowledge: Knowledge) -> Rulebook:
     return knowledge.rulebook
