@@ -101,21 +101,26 @@ def _tokens(known: ExchangeLibrary, platform: Platform, context: Context) -> Tak
     if link is None:
         return None
     before, after = (rows.network_before, rows.network_after) if between else (rows.nvlink_before, rows.nvlink_after)
+    book, backend = context.rulebook.platforms, context.values.get("expert_exchange_backend")
+    present = book.exchange_libraries.get(backend) if isinstance(backend, str) else None
+    if present is not None:  # a library sends each token once already
+        before = after
     reached = before * row / took  # bytes per ns are GB/s
     if not LEAST * link <= reached <= LARGEST * link:
         return None
     if between:
         ends = _between(rows, row, link, nvlink, known, reached)
     else:
-        usual = context.rulebook.platforms.all_to_all_nvlink
+        usual = book.all_to_all_nvlink if present is None else present.nvlink[1]
         waited = max(0.0, took - before * row / (usual * link))  # longer than the link explains: for others, which stays
         best, likely, worst = (after * row / (share * link) for share in known.nvlink)
         ends = (best, likely + waited, worst + waited)
     by = (ends[0] / took, ends[1] / took, ends[2] / took)
     way = f"between {rows.nodes:g} nodes" if between else "over NVLink"
+    instead = f" in place of {before:.1f}" if present is None else ""
     return TakenOver(
         by=by,
-        how=f"Here {after:.1f} copies of a token leave its rank {way} in place of {before:.1f}, for which the all-to-all reaches "
+        how=f"Here {after:.1f} copies of a token leave its rank {way}{instead}; the present exchange reaches "
         f"{reached:.0f} of {link:g} GB/s: {100 * by[1]:.0f} % of its time.",
     )
 
